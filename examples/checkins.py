@@ -17,12 +17,12 @@ OFTEN = ["home", "office", "coffee shop", "gym", "bar", "grocery", "park", "trai
 
 
 def checkins(path: Path, people: int = 120, seed: int = 1) -> None:
-    """Write a file of check-ins: who, when, which visit to town, and what kind of place."""
+    """Write a file of check-ins: who, when, and what kind of place."""
     draw = random.Random(seed)
     lines = []
     for person in range(people):
         now, habit = datetime(2024, 5, 1, 8), draw.sample(OFTEN, 4)
-        for trip in range(5):
+        for _ in range(5):  # visits to town
             now += timedelta(hours=draw.randint(6, 20))
             place = draw.choice(habit)
             for _ in range(draw.randint(2, 9)):
@@ -30,15 +30,15 @@ def checkins(path: Path, people: int = 120, seed: int = 1) -> None:
                 place = place if draw.random() < 0.4 else draw.choice(habit)
                 seldom = draw.random()
                 shown = "" if seldom < 0.02 else f"club no. {person}" if seldom < 0.05 else place
-                lines.append(f"P{person:03};{now:%Y-%m-%d %H:%M};{trip};{shown}")
-    write(path, "person;timestamp;trip;category", lines)
+                lines.append(f"P{person:03};{now:%Y-%m-%d %H:%M};{shown}")
+    write(path, "person;timestamp;category", lines)
 
 
 def journey(folder: Path) -> None:
     """The five commands."""
     data, model, out, decoded = (folder / name for name in ("trips.csv", "trips.model", "released.csv", "decoded.csv"))
     checkins(data)
-    columns = "--user-column person --value-column category --stream-column trip"
+    columns = "--user-column person --value-column category"
     seqveil(f"inspect {data}")
     seqveil(f"fit {data} -o {model} {columns} --missing symbol --other 10 --smoothing 1")
     seqveil(f"release {data} --model {model} --epsilon 1 --budget 12 {columns} --out {out}")

@@ -46,7 +46,6 @@ def test_options_keywords_and_fields_make_the_same_model(tmp_path):
         ({"private": 1.0, "context": "auto"}, "of one chain"),
         ({"private": 1.0, "order": 2}, "of order 1"),
         ({"private": 1.0, "other": 2}, "--other looks at who has what"),
-        ({"private": 1.0, "stream_column": "week"}, "leave --stream-column out"),
         ({"private": 1.0}, "needs a public alphabet"),
         ({"private": 1.0, "levels": 3}, "quantiles of the data"),
         ({"alphabet": ["x", "y"], "bins": 2}, "alphabet= names the values"),

@@ -178,14 +178,13 @@ def test_missing_values_are_left_out_and_told():
     assert len(sv.release(data, model, epsilon=1.0, missing="hold").frame) == len(data) - 1  # row 2 is its user's first
 
 
-def test_streams_apart_and_other_names():
-    data = ROWS.rename({"user": "who", "value": "what"}).with_columns(trip=pl.col("time") // 3)
-    names = {"user_column": "who", "value_column": "what", "stream_column": "trip"}
+def test_other_names_of_columns():
+    data = ROWS.rename({"user": "who", "value": "what"})
+    names = {"user_column": "who", "value_column": "what"}
     model = sv.fit(data, smoothing=1.0, **names)
     mixed = data.sample(fraction=1, shuffle=True, seed=2)
     made = sv.release(mixed, model, epsilon=1.0, **names)
-    assert made.account.streams == 2 * USERS
-    assert made.frame.select("who", "trip", "time").rows() == mixed.select("who", "trip", "time").rows()
+    assert made.frame.select("who", "time").rows() == mixed.select("who", "time").rows()
     assert sv.audit(made, model).passed
 
 
@@ -319,7 +318,6 @@ ODD = {
     "a column of that name": (lambda f: f.with_columns(epsilon=pl.lit("x")), {}),
     "rows left out": (lambda f: f.to_pandas(), {"budget": 3.0, "when_spent": "stop"}),
     "two columns of users": (lambda f: f.with_columns(a=pl.lit("x,y")), {"user_column": "a,user"}),
-    "streams in batches": (lambda f: f.with_columns(day=pl.col("note") // 25), {"stream_column": "day", "batch": 3}),
 }
 
 

@@ -40,7 +40,7 @@ def test_what_is_found(tmp_path, capsys):
     path = tmp_path / "clicks.csv"
     frame().write_csv(path)
     found = sv.inspect(path)
-    assert (found.users, found.streams, found.events, found.values) == (30, 30, 360, 3)
+    assert (found.users, found.events, found.values) == (30, 360, 3)
     assert [(role.column, role.role) for role in found.roles] == [("user", "user"), ("value", "value")]
     assert found.command == f"seqveil fit {path} -o clicks.model --smoothing 1"
     assert found.log_likelihood["order 1"] > found.log_likelihood["order 0"] + 0.2
@@ -58,19 +58,13 @@ def test_what_is_found(tmp_path, capsys):
 @pytest.mark.slow
 def test_columns_by_name_and_by_what_they_hold(tmp_path):
     times = [f"2024-05-01T{k // 60 % 24:02}:{k % 60:02}" for k in range(360)]
-    odd = frame(checked_in_at=times, note=[f"n{k}" for k in range(360)], trip_id=[k // 6 for k in range(360)])
+    odd = frame(checked_in_at=times, note=[f"n{k}" for k in range(360)])
     path = tmp_path / "trips.csv"
     odd.rename({"user": "Person ID", "value": "kind"}).write_csv(path, separator=";")
     found = sv.inspect(path)
     roles = {role.column: role.role for role in found.roles}
-    assert roles == {
-        "Person ID": "user", "kind": "value", "checked_in_at": "order", "note": "not used", "trip_id": "stream"
-    }  # fmt: skip
-    assert (
-        "--user-column 'Person ID' --value-column kind --time-column checked_in_at --stream-column trip_id"
-        in found.command
-    )
-    assert found.streams == 60
+    assert roles == {"Person ID": "user", "kind": "value", "checked_in_at": "order", "note": "not used"}
+    assert "--user-column 'Person ID' --value-column kind --time-column checked_in_at" in found.command
     assert found.gap_longest is not None
     assert pasted(found, path, tmp_path).n == 3
     named = sv.inspect(path, Columns("note", "kind"))

@@ -202,6 +202,34 @@ def test_orders_and_users_of_several_columns(tmp_path):
     assert run("audit", out, "-m", model) == 0
 
 
+@pytest.mark.slow
+def test_several_columns_name_a_person(tmp_path, capsys):
+    """Two people whose columns read the same when joined naively, through every command that reads a person's rows."""
+    who = [("a", "b,c"), ("a,b", "c"), *(("firm", f"{k}") for k in range(38))]
+    rows = [(*who[k % 40], "xyz"[(k // 40 * 7 + k) % 3]) for k in range(40 * 12)]
+    path, model, out = tmp_path / "d.csv", tmp_path / "m.model", tmp_path / "o.csv"
+    frame = pl.DataFrame(rows, schema=["firm", "badge", "value"], orient="row")
+    frame.write_csv(path)
+    names = ("--user-column", "firm,badge")
+    assert run("fit", path, "-o", model, "--smoothing", 1, *names) == 0
+    assert run("release", path, "-m", model, "-e", 1, "--budget", 3, "-o", out, *names) == 0
+    released = pl.read_csv(out, infer_schema=False)
+    assert released.columns == ["firm", "badge", "value", "epsilon"]
+    spent = released.group_by("firm", "badge").agg(pl.len(), pl.col("epsilon").cast(pl.Float64).sum())
+    assert spent.height == 40  # each person has an account: nobody is counted with somebody else
+    assert set(spent["len"]) == {12}
+    for command in ("audit", "decode", "stats"):
+        more = ("-o", tmp_path / "guess.csv", "--truth", path) if command == "decode" else ()
+        assert run(command, out, "-m", model, *more) == 0
+    assert pl.read_csv(tmp_path / "guess.csv", infer_schema=False).columns[:3] == ["firm", "badge", "value"]
+    assert run("attack", out, "--truth", path, "-m", model) == 0
+    capsys.readouterr()
+    made = sv.release(frame, sv.MarkovModel.load(model), epsilon=1.0, user_column="firm,badge")
+    assert made.account.users == 40
+    assert made.frame.select("firm", "badge").unique().height == 40
+    assert sv.audit(made, sv.MarkovModel.load(model)).report.users == 40
+
+
 def test_keys_of_several_columns_come_apart_again():
     parts = [pl.Series("a", ["x,y", "\\", "\\,", ""]), pl.Series("b", [",", "\\\\", "z", "\n"])]
     keys = joined(parts, "a,b")

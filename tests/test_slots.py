@@ -107,14 +107,6 @@ def test_nothing_about_the_moments_within_slots_shows():
     assert padded == [(user, time) for user, time, _ in rows(one, Slots(1, pad=True))]
 
 
-def test_streams_of_a_user_stay_together():
-    frame = pl.DataFrame({"user": ["u"] * 4, "trip": [1, 1, 2, 2], "time": [0, 2, 5, 6], "value": list("abcd")})
-    columns = Columns(stream="trip")
-    assert [row[2] for row in rows(frame, Slots(1), columns=columns)] == ["a", NOTHING, "b", "c", "d"]
-    with pytest.raises(InputError, match="--pad"):
-        Source(frame, columns, slots=Slots(1, pad=True))
-
-
 def test_what_is_refused():
     for wrong in (0, -1, float("nan"), float("inf"), 1e-9, "1", True):
         with pytest.raises(InputError, match="length of a slot"):

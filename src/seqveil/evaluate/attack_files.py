@@ -87,9 +87,6 @@ def attack_file(
     with_models: models of Bayes attackers by name, fitted to other people than those of the file; `model` must be the
         one that the release was made with.
     working: called with the share of the attack that is done, 0 to 1, once the files are read.
-
-    Of a person with several streams one is attacked, drawn by the seed, and people are split by person: what is found
-    about the streams of one person is not found independently.
     """
     evidence = _evidence(released, model, with_models, {"meta": meta, "columns": columns, "format": format})
     people = read_people(released, truth, model, meta, columns, format, progress, missing, seed)
@@ -199,9 +196,6 @@ def read_people(
     ]
     alphabet = _alphabet(files) if model is None else _pooling(model.alphabet)
     told, raw = (_streams(file, alphabet, progress) for file in files)
-    if names.stream_columns:
-        told = {key: told[key] for key in _one_each(files[0], seed) if key in told}
-        raw = {key: raw[key] for key in told if key in raw}
     if set(told) != set(raw):
         only = len(set(told) ^ set(raw))
         raise DataError(
@@ -223,16 +217,6 @@ def _pooling(alphabet: Symbols) -> Symbols:
     return alphabet if alphabet.on_unknown == "other" else alphabet.with_policy("hide")
 
 
-def _one_each(file: Source, seed: int) -> list[Hashable]:
-    """One stream of each person, by the seed: people are independent of one another, streams of one person are not."""
-    owners: dict[Hashable, dict[Hashable, None]] = {}
-    for chunk in read(file.path, file.columns, file.chunk, file.format, "text", holes="empty"):
-        for user, key in zip(chunk.users.to_list(), chunk.keys.to_list(), strict=True):
-            owners.setdefault(user, {})[key] = None
-    draw = np.random.default_rng([seed, *b"streams"])
-    return [list(own)[int(draw.integers(len(own)))] for own in owners.values()]
-
-
 def _alphabet(files: Sequence[Source]) -> Symbols:
     """All values of both files, where no model names them."""
     if len(files[0].columns.value_columns) > 1:
@@ -251,7 +235,7 @@ def _streams(file: Source, alphabet: Symbols, progress: Progress | None) -> dict
     parts: dict[Hashable, list[Ints]] = {}
     for part in file.coded(alphabet, progress):
         numbers: dict[Hashable, int] = {}
-        ids = numbered(numbers, part.chunk.keys.to_list())
+        ids = numbered(numbers, part.chunk.users.to_list())
         order = np.argsort(ids, kind="stable")
         cuts = np.cumsum(np.bincount(ids))[:-1]
         for user, own in zip(numbers, np.split(part.codes[order], cuts), strict=True):
@@ -265,7 +249,7 @@ def _total(file: Source) -> float | None:
     try:
         for chunk in read(file.path, replace(file.columns, value=EPSILON), file.chunk, file.format, "number"):
             values: Floats = np.asarray(chunk.values, np.float64)
-            for user, value in zip(chunk.keys.to_list(), values.tolist(), strict=True):
+            for user, value in zip(chunk.users.to_list(), values.tolist(), strict=True):
                 spent[user] = spent.get(user, 0.0) + value
     except (DataError, InputError):
         return None

@@ -46,10 +46,9 @@ Lines = list[tuple[str, str]]
 class ColumnWords(TypedDict, total=False):
     """What the columns are called; by default user, value, and seq or a name of times where there is one."""
 
-    user_column: str | None
+    user_column: str | None  # or several that name a person together: "firm,badge"
     value_column: str | None  # "x,y" for places
     time_column: str | None
-    stream_column: str | None  # what tells the streams of a user apart
     latitude: str | None  # of places on the map, with longitude; columns that are called so need no name
     longitude: str | None
 
@@ -165,14 +164,14 @@ class _Words(SettingOptions):
         """Whether any word was given; models of observers alone are no setting."""
         return _Words(**(vars(self) | {"models": ()})) != _Words()
 
-    def setting(self, model: MarkovModel, restarts: bool = False) -> Setting:
+    def setting(self, model: MarkovModel) -> Setting:
         """The setting that the words spell out; without a bound, and without secrets, there is none."""
         secrets = bool(self.secret or self.secrets or self.secret_objects)
         if self.epsilon is None and self.horizon is None and not secrets:
             raise InputError("expected epsilon=E, the bound for one release, or secrets= to keep; got neither")
         if self.secret_objects and self.mechanism is None:
-            return _Words(**(vars(self) | {"mechanism": "guarded"})).setting(model, restarts)
-        return super().setting(model, restarts)
+            return _Words(**(vars(self) | {"mechanism": "guarded"})).setting(model)
+        return super().setting(model)
 
 
 class _Told:
@@ -306,7 +305,7 @@ def release(
     *Guarantee*: that of `seqveil release`: each user's stream is released as by a `Session` of its own, with the same
     draws from the same seed. Row k of the result belongs to row k of the data, whatever their order, unless rows were
     left out (`missing="drop"`, or a budget that was spent): `Release.rows` then says which ones they are. Columns other
-    than user, stream, order and value are dropped. Where an error comes after draws were made, what was drawn is in its
+    than user, order and value are dropped. Where an error comes after draws were made, what was drawn is in its
     `made`.
 
     Parameters:
@@ -321,7 +320,7 @@ def release(
     """
     options, names = split_words(words)
     chain, table = chain_of(model), table_of(data)
-    setting = options.setting(chain, names.stream is not None)
+    setting = options.setting(chain)
     how: dict[str, Any] = {"seed": seed, "sort": sort, "missing": missing, "on_unknown": on_unknown, "format": format}
     try:
         return _given_back(data, table, release_rows(table, setting, columns=names, **how))
@@ -370,7 +369,7 @@ class _Received:
         named = names if any(name in words for name in ColumnWords.__annotations__) else None
         if isinstance(model, MarkovModel):
             chosen = options if options.mechanism == "guarded" or not asks else options.without_secrets
-            setting = chosen.setting_if_given(model, names.stream is not None)
+            setting = chosen.setting_if_given(model)
         elif options.given:
             raise InputError("versions of a cold start say how the release was made; leave the words of it out")
         else:

@@ -64,7 +64,6 @@ class Report:
     words: tuple[str, ...] = ()  # what all that means for a person, a sentence each
     told_grade: Colour = "green"  # of what was told, if every promise was kept
     read: str = ""  # how the rows were read and ordered, in words, where they came from a file
-    streams: int = 0  # where users have several; "a stream" is then all of a user's
 
     @property
     def grade(self) -> Colour:

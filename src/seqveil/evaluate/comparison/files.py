@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from seqveil.interfaces.files.fit import read_values
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.rows import Progress, encode
 from seqveil.interfaces.files.words import FitWords
+from seqveil.receiver.follow import numbered
 
 LIMITS = (constant, converse)
 
@@ -167,8 +168,7 @@ def read_arena(
     """Read a file as `fit_file` does, fit the chain on some of the users and keep the streams of the others.
 
     The alphabet is that of the whole file, the chain that of the users who are not released. Who is released follows
-    from the seed and the user's name alone. A user with several streams is on one side with all of them; each is
-    released as a stream of its own.
+    from the seed and the user's name alone.
 
     Parameters:
         data: the file.
@@ -189,7 +189,7 @@ def read_arena(
     places = divided.order_of(names)
     cut = divided.released(len(names), source.name)
     sides = (places[:cut], sorted(places[cut:]))
-    released, kept = ([stream for k in side for stream in streams[k]] for side in sides)
+    released, kept = ([streams[k] for k in side] for side in sides)
     arena = divided.arena(alphabet, released, kept, distortion)
     return arena, Split(len(names) - cut, _events(kept), cut, _events(arena.streams))
 
@@ -198,19 +198,13 @@ def _events(streams: Iterable[Ints]) -> int:
     return sum(codes.size for codes in streams)
 
 
-def _streams(parts: list[Chunk], codes: list[Ints]) -> tuple[list[str], list[list[Ints]]]:
-    """Users by name, and the codes of each of their streams in the order of the rows; most have one."""
-    index: dict[Any, int] = {}
-    people: dict[Any, list[int]] = {}
-    owners = []
-    for part in parts:
-        for user, key in zip(part.users.to_list(), part.keys.to_list(), strict=True):
-            if key not in index:
-                people.setdefault(user, []).append(len(index))
-            owners.append(index.setdefault(key, len(index)))
-    who, what = np.array(owners), np.concatenate(codes)
+def _streams(parts: list[Chunk], codes: list[Ints]) -> tuple[list[str], list[Ints]]:
+    """Users by name, and the codes of each one's stream in the order of the rows."""
+    people: dict[Hashable, int] = {}
+    who = np.concatenate([numbered(people, part.users.to_list()) for part in parts])
+    what = np.concatenate(codes)
     found = np.split(what[np.argsort(who, kind="stable")], np.cumsum(np.bincount(who))[:-1])
-    return [str(user) for user in people], [[found[k] for k in own] for own in people.values()]
+    return [str(user) for user in people], found
 
 
 @dataclass(frozen=True, eq=False)

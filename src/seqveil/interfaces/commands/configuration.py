@@ -34,7 +34,6 @@ _ELSEWHERE: dict[str, Any] = {  # options that only some of the commands have
     "user_column": str,
     "value_column": str,
     "time_column": str,
-    "stream_column": str,
     "seq_column": str,
     "missing": str,
 }

@@ -132,20 +132,18 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
     origin = model.origin
     if as_json:
         size: dict[str, Any] = {"order": model.order, "symbols": model.n, "transitions": edges, "types": model.types}
-        counts = {"events": fitted.events, "users": fitted.users, "streams": fitted.streams or fitted.users}
-        counts |= {"pooled": fitted.pooled, "clamped": fitted.clamped}
+        counts = {"events": fitted.events, "users": fitted.users, "pooled": fitted.pooled, "clamped": fitted.clamped}
         private = {"private": bool(origin and origin["private"]), "origin": origin}
         told = {"model": str(out), "fingerprint": model.fingerprint, **size, **counts, **private}
         emit_json(told | {"reading": fitted.reading.to_dict(), "read": fitted.reading.sentence})
         return
     noisy = "about " if origin is not None and choice is None else ""
     types = f"{model.types} types, " if model.types > 1 else ""
-    streams = f" in {fitted.streams} streams" if fitted.streams else ""
     unsure = " (noisy counts)" if noisy else ""
     said = [
         ("read", fitted.reading.sentence),
         ("model", f"{out}: {types}order {model.order}, {model.n} symbols, {edges} transitions"),
-        ("from", f"{noisy}{fitted.events} events of {noisy}{fitted.users} users{streams}{unsure}"),
+        ("from", f"{noisy}{fitted.events} events of {noisy}{fitted.users} users{unsure}"),
     ]
     if fitted.pooled:
         said.append(("other", f"{fitted.pooled} values that too few people have are one symbol, other"))

@@ -45,10 +45,10 @@ def option_groups(command: Callable[..., None]) -> Callable[..., None]:
     ... def show(data: Data, *, columns: ColumnOptions, json: Json = False) -> None:
     ...     print(columns.columns)
     >>> list(inspect.signature(show).parameters)
-    ['data', 'user_column', 'value_column', 'time_column', 'stream_column', 'latitude', 'longitude', 'json']
+    ['data', 'user_column', 'value_column', 'time_column', 'latitude', 'longitude', 'json']
     >>> places = {"value_column": None, "latitude": None, "longitude": None}
-    >>> show(data="clicks.csv", user_column="who", time_column=None, stream_column=None, json=False, **places)
-    Columns(user='who', value='value', time=None, clock=False, stream=None)
+    >>> show(data="clicks.csv", user_column="who", time_column=None, json=False, **places)
+    Columns(user='who', value='value', time=None, clock=False)
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, dict[str, inspect.Parameter]] = {}
@@ -337,11 +337,8 @@ class SettingOptions(KeepingOptions, SecretOptions):
         """Whether any of them was given; models of observers alone are no setting, but go with that of a side file."""
         return replace(self, observer=None) != type(self)()
 
-    def setting(self, model: MarkovModel, restarts: bool = False) -> Setting:
-        """The setting that the options spell out; with declared secrets the mechanism is `guarded`.
-
-        `restarts`: whether columns were named that tell the streams of a user apart.
-        """
+    def setting(self, model: MarkovModel) -> Setting:
+        """The setting that the options spell out; with declared secrets the mechanism is `guarded`."""
         from seqveil.engine.stream import Setting
 
         self._check_together()
@@ -350,7 +347,7 @@ class SettingOptions(KeepingOptions, SecretOptions):
         self._check_secrets(named, bool(secrets))
         distortion = self.distortion or "hamming"
         plain = (named, self.epsilon, distortion, self.schedule(), self.budgets(), size)
-        return Setting.of(model, *plain, secrets=secrets, restarts=restarts, **self.keeping())
+        return Setting.of(model, *plain, secrets=secrets, **self.keeping())
 
     @property
     def without_secrets(self) -> Self:
@@ -372,9 +369,9 @@ class SettingOptions(KeepingOptions, SecretOptions):
         if not declared:
             self.refuse_idle()
 
-    def setting_if_given(self, model: MarkovModel, restarts: bool = False) -> Setting | None:
+    def setting_if_given(self, model: MarkovModel) -> Setting | None:
         """The setting, or None where no option of it was given and the side file is to give it."""
-        return self.setting(model, restarts) if self.given else None
+        return self.setting(model) if self.given else None
 
     def schedule(self) -> Schedule:
         """When ε is spent."""
@@ -428,10 +425,6 @@ class ColumnOptions:
         str | None,
         option("NAME", "Column of the order, or several as in week,hour  [default: seq, time, timestamp, ts or date]"),
     ] = None
-    stream_column: Annotated[
-        str | None,
-        option("NAME", "What tells the streams of a user apart: the chain begins anew, the account goes on."),
-    ] = None
     latitude: Annotated[
         str | None, option("NAME", "Column of the latitude in degrees, where values are places on the map.")
     ] = None
@@ -442,8 +435,7 @@ class ColumnOptions:
         """The columns that were asked for, with the usual names for those that were not."""
         from seqveil.interfaces.files import Columns
 
-        names = (self.user_column or "user", self._value or "value", self.time_column)
-        return Columns(*names, stream=self.stream_column)
+        return Columns(self.user_column or "user", self._value or "value", self.time_column)
 
     @property
     def _value(self) -> str | None:
@@ -475,7 +467,7 @@ class ReleasedOptions(ColumnOptions):
 
     def made_with(self, model: MarkovModel, chosen: SettingOptions) -> dict[str, Any]:
         """The same with the setting, where the options give one, and with the models of further observers."""
-        setting = chosen.setting_if_given(model, self.stream_column is not None)
+        setting = chosen.setting_if_given(model)
         return self.where | {"setting": setting, "observers": chosen.observers()}
 
 

@@ -333,7 +333,7 @@ def _people(data: str, model: MarkovModel, words: FitWords) -> tuple[Ints, Ints]
         source = Source(data, columns, None, words.sort, missing=alphabet.missing, slots=alphabet.slots)
         kept = alphabet.on_unknown in ("other", "nearest")
         for part in source.coded(alphabet if kept else alphabet.strict, advance):
-            users += part.chunk.keys.to_list()
+            users += part.chunk.users.to_list()
             codes.append(part.codes)
     place = {user: at for at, user in enumerate(sorted(set(users)))}
     return np.array([place[user] for user in users], np.int64), np.concatenate(codes)

@@ -129,10 +129,9 @@ def audit_told(report: Report, model: MarkovModel, departures: dict[str, Departu
     one, many = ("release", "releases") if report.exact else ("batch", "batches")
     what, why = (many, "ε = 0") if report.exact else (f"batches of at most {report.batch}", "they tell nothing")
     bound = "at most" if report.exact else "batches added up, at most"
-    whole = "all streams of a user" if report.streams else "a stream"
     composed = report.whole_sequence or f"composition charges {report.composition:.4g}"
     leaked = (
-        f"{bound} {report.leakage:.4g} over {whole} (up {figure(report.most)}, down {figure(report.least)}; user "
+        f"{bound} {report.leakage:.4g} over a stream (up {figure(report.most)}, down {figure(report.least)}; user "
         f"{report.worst_user!r}); {composed}; one {one} at most {figure(report.worst_release)}"
     )
     without = f"{report.ldp:.4g}-LDP" if math.isfinite(report.ldp) else figure(report.ldp)
@@ -142,7 +141,7 @@ def audit_told(report: Report, model: MarkovModel, departures: dict[str, Departu
         *(("means", sentence) for sentence in report.words),
         ("grade", _grade(report)),
         ("leakage", leaked if math.isfinite(report.leakage) else composed),
-        ("no model", f"{without} over {whole}, whatever the truth's law is"),
+        ("no model", f"{without} over a stream, whatever the truth's law is"),
     ]
     said += [("secret", _told(total)) for total in report.secrets]
     if report.worst_window is not None:

@@ -163,7 +163,7 @@ def _release_with_model(
     from seqveil.interfaces.files.release import release_file
     from seqveil.interfaces.files.rows import columns_for
 
-    setting = chosen.setting(MarkovModel.load(model), shared["columns"].stream is not None)
+    setting = chosen.setting(MarkovModel.load(model))
     shared["columns"] = columns_for(setting, shared["columns"])
     shared["inputs"] = (model, *(chosen.observer or ()))
     with progress(data, "releasing") as advance:
@@ -275,8 +275,7 @@ def told(account: Released, yes: bool = False) -> list[tuple[str, str]]:
     extra += [f"{account.unknown} outside the alphabet hidden"] if account.unknown else []
     extra += [f"{account.stopped}{' events' * batches} left out, the budget being spent"] if account.stopped else []
     what = f"{account.releases} batches of at most {account.batch} from" if batches else f"{account.releases} of"
-    apart = f" in {account.streams} streams" if account.streams else ""
-    who = f"{account.events} events, {account.users} users{apart}"
+    who = f"{account.events} events, {account.users} users"
     said = [
         ("read", account.read),
         ("released", f"{what} {who}" + "".join(f", {e}" for e in extra)),
@@ -316,8 +315,7 @@ def _realised(account: Released, bound: str) -> str:
     """What was leaked, and what holds beside it."""
     if account.whole_sequence and not isfinite(account.leakage):
         return account.whole_sequence
-    worst = "user's streams" if account.streams else "stream"
-    total = f"worst total over a {worst} {bound}{account.leakage:.4g}"
+    total = f"worst total over a stream {bound}{account.leakage:.4g}"
     if account.whole_sequence:
         return f"{total} ({account.whole_sequence})"
     charged = f"composition charges {account.composition:.4g}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
@@ -74,20 +74,14 @@ def audit_file(
         audit = Audit(received.setting, memory, Asked.of(received.setting, secrets, promised, longest))
         digest = (_audit_batches if received.setting.in_batches else _audit_symbols)(received, audit, progress)
         report = audit.report(delta, received.unchanged(digest))
-    return replace(report, unseeded=side.unseeded(received.meta), **_reading(received))
-
-
-def _reading(received: Received) -> dict[str, Any]:
-    """How the rows were read, for a report."""
-    taken = received.source.taken
-    return {"read": taken.sentence, "streams": taken.streams}
+    return replace(report, unseeded=side.unseeded(received.meta), read=received.source.taken.sentence)
 
 
 def _audit_symbols(received: Received, audit: Audit, progress: Progress | None) -> Digest:
     digest = Digest()
     for batch in received.batches(progress):
         with received.naming(batch.where):
-            used = audit.take(batch.users, batch.codes, batch.times, batch.epsilons, batch.begins)
+            used = audit.take(batch.users, batch.codes, batch.times, batch.epsilons)
         batch.add_to(digest, used)
     return digest
 
@@ -98,7 +92,7 @@ def _audit_batches(received: Received, audit: Audit, progress: Progress | None) 
         for sealed in portion.sealed:
             with received.naming(sealed.where):
                 claimed = None if sealed.path is None else sealed.epsilons
-                audit.take_batch(sealed.user, sealed.path, sealed.codes, claimed, sealed.time, sealed.begins)
+                audit.take_batch(sealed.user, sealed.path, sealed.codes, claimed, sealed.time)
         portion.add_to(digest)
     return digest
 
@@ -190,8 +184,6 @@ def against_file(
     states of all users do not fit in `memory` bytes, the file is read once for each group of users that do.
     """
     received = receive(released, model, setting, **where)
-    if received.setting.restarts:
-        raise InputError("another chain is held against releases with one stream of each user; leave --against out")
     check(received.setting, other)
     if received.setting.in_batches:
         whole = Against(received.setting, other)
@@ -278,7 +270,7 @@ def _bets(
             progress(part.rows)
     for batch in received.batches(progress) if followed is None else ():
         with received.naming(batch.where):
-            drift.update(batch.users, batch.codes, batch.times, None if batch.begins is None else batch.streams)
+            drift.update(batch.users, batch.codes, batch.times)
     return drift
 
 

@@ -43,33 +43,22 @@ class Columns:
 
     Without ``time`` a column ``seq``, or else one that is called as times are (`TIMES`), gives the order where the file
     has one. With ``clock`` the order is read as times, so ``seq`` cannot give it. Events of one moment keep the order
-    of the file. ``stream`` names what tells the streams of a user apart: the account is the user's, and the chain
-    begins anew with each stream. User, stream and order may be several columns: ``"week,hour"`` is the hour within the
-    week.
+    of the file. User and order may be several columns: ``"firm,badge"`` names a person, ``"week,hour"`` is the hour
+    within the week.
 
-    >>> Columns(value="lon,lat").value_columns, Columns(time="week,hour").time_columns
-    (('lon', 'lat'), ('week', 'hour'))
-    >>> Columns(stream="user,week").stream_columns
-    ('week',)
+    >>> Columns("firm,badge").user_columns, Columns(time="week,hour").time_columns
+    (('firm', 'badge'), ('week', 'hour'))
     """
 
     user: str = "user"
     value: str = "value"
     time: str | None = None
     clock: bool = False
-    stream: str | None = None
 
     def __post_init__(self) -> None:
         names = [*self.user_columns, *self.value_columns, *self.time_columns]
         if len(self.value_columns) > 2 or not all(names) or len(set(names)) < len(names):
             raise InputError(f"expected different names for user, value (one, or two as in x,y) and time; got {names}")
-        apart = self.stream_columns
-        if self.stream is not None and (not apart or not all(apart) or len(set(apart)) < len(apart)):
-            raise InputError(
-                "expected the columns that tell the streams of a user apart, as in --stream-column session"
-            )
-        if set(apart) & set(self.value_columns):
-            raise InputError("a column is named as value and as stream; name another one for --stream-column")
 
     @property
     def value_columns(self) -> tuple[str, ...]:
@@ -86,12 +75,6 @@ class Columns:
         """The columns that were named for the order, the coarsest first."""
         return () if self.time is None else _names(self.time)
 
-    @property
-    def stream_columns(self) -> tuple[str, ...]:
-        """What tells the streams of one user apart; the user's own columns go without saying."""
-        named = () if self.stream is None else _names(self.stream)
-        return tuple(name for name in named if name not in self.user_columns)
-
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
@@ -105,7 +88,7 @@ def order_in(found: Sequence[str], columns: Columns) -> tuple[tuple[str, ...], s
     """
     if columns.time is not None:
         return columns.time_columns, "as named"
-    taken = {*columns.user_columns, *columns.value_columns, *columns.stream_columns}
+    taken = {*columns.user_columns, *columns.value_columns}
     free = [name for name in found if name not in taken]
     for usual in TIMES if columns.clock else ORDERS:
         alike = [name for name in free if name == usual] or [name for name in free if name.strip().lower() == usual]
@@ -138,14 +121,12 @@ class Taken:
     form: str = ""  # in words: "CSV with semicolons, compressed"
     user: str = ""
     value: str = ""
-    stream: str | None = None
     order: str | None = None
     why: str = ""  # the order was taken so
     unit: str = ""  # what the order was read as
     sorted: bool = False
     rows: int = 0
     ties: int = 0  # rows at the same place in the order as the row before of their stream
-    streams: int = 0
     missing: int = 0  # rows without a value
     dropped: int = 0  # of them, those left out
     held: int = 0  # of them, those that got the value before
@@ -154,7 +135,7 @@ class Taken:
 
     def begin(self) -> None:
         """Count from the start again."""
-        self.rows = self.ties = self.streams = self.missing = self.dropped = self.held = 0
+        self.rows = self.ties = self.missing = self.dropped = self.held = 0
 
     def note(self, text: str) -> None:
         """Say something once."""
@@ -175,7 +156,6 @@ class Taken:
     def sentence(self) -> str:
         """All of it in one line."""
         roles = f"user {_quoted(self.user)}, value {_quoted(self.value)}"
-        roles += f", a stream for each {_quoted(self.stream)} of a user" if self.stream else ""
         said = [f"{self.form}: {roles}", self.by]
         if self.missing:
             kept = self.missing - self.dropped - self.held
@@ -354,12 +334,11 @@ class Types:
             return "number"
         if series.dtype in (pl.Categorical, pl.Enum) or (series.name in values and self._value_type == "text"):
             return "text"
-        keys = (*self._columns.user_columns, *self._columns.stream_columns)
         digits = series.dtype == pl.String and series.name in self.order and series.str.contains(DECIMAL).all()
         if not delimited and not digits:
             return "number" if series.dtype.is_decimal() else "own"
         padded = series.name in values and series.str.contains(_PADDED).any()
-        if series.name in keys or padded or not series.str.contains(DECIMAL).all():
+        if series.name in self._columns.user_columns or padded or not series.str.contains(DECIMAL).all():
             return "text"
         return "whole" if series.str.contains(_WHOLE).all() else "number"
 
@@ -409,7 +388,7 @@ def separator_of(block: bytes, columns: Columns, usual: str) -> str | None:
     text = block[: 1 << 16].decode("utf-8", errors="replace")
     if len(block) > 1 << 16:
         text = text.rpartition("\n")[0] or text
-    wanted = {*columns.user_columns, *columns.value_columns, *columns.time_columns, *columns.stream_columns}
+    wanted = {*columns.user_columns, *columns.value_columns, *columns.time_columns}
     scores: dict[str, tuple[bool, int]] = {}
     for separator in SEPARATORS:
         rows: list[list[str]] = []

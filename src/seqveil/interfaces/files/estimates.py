@@ -20,7 +20,6 @@ from seqveil.core.bulk import Layout
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.mechanisms import Sent
 from seqveil.core.model import MarkovModel
 from seqveil.engine import batches
 from seqveil.engine.stream import Released, Setting
@@ -28,11 +27,10 @@ from seqveil.interfaces.files.audit import FollowedPart, Verdict
 from seqveil.interfaces.files.columns import Columns, Holes
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.received import Received, Where, receive
-from seqveil.interfaces.files.rows import Marks, Progress, Source, Table, symbol_columns, value_type_of
+from seqveil.interfaces.files.rows import Progress, Source, Table, symbol_columns, value_type_of
 from seqveil.interfaces.files.writing import CONFIDENCE, Held, Writer
 from seqveil.receiver.decode import decode_steps, observe_sized
 from seqveil.receiver.drift import Seen
-from seqveil.receiver.follow import numbered
 from seqveil.receiver.statistics import Summary, summarise
 
 if TYPE_CHECKING:
@@ -99,8 +97,7 @@ def decode_file(
     holes: Holes = "empty" if received.setting.withhold else "none"
     told = None if truth is None else _truth(truth, source, alphabet, holes, progress)
     loss = received.setting.distortion if distortion is None else resolve(distortion, alphabet)
-    one_by_one = _decode_apart if received.setting.restarts else _decode_symbols
-    decode = _decode_batches if received.setting.in_batches else one_by_one
+    decode = _decode_batches if received.setting.in_batches else _decode_symbols
     users, sheet = (_decode_cold if received.versions is not None else decode)(received, loss, online, progress)
     table, at = Table(alphabet, source.columns), 0
     read = tuple(path for path in (released, *inputs, truth) if isinstance(path, str | os.PathLike))
@@ -108,7 +105,7 @@ def decode_file(
         for part in source.chunks(value_type_of(alphabet), progress, again=True, holes=holes):
             rows = slice(at, at + part.n)
             codes, sure = sheet.estimates[rows].astype(np.int64), sheet.confidence[rows]
-            writer.write(table.frame(part.users, part.order, codes, {CONFIDENCE: sure}, part.streams))
+            writer.write(table.frame(part.users, part.order, codes, {CONFIDENCE: sure}))
             at += part.n
         if histogram is not None:
             _write_histogram(histogram, alphabet, source.columns, sheet.expected, read)
@@ -134,11 +131,11 @@ def _truth(
     names = alphabet.watched(alphabet.on_unknown) if kept else alphabet.with_policy("hide")
     held: dict[Hashable, list[int]] = {}
     for part in file.coded(names, progress):
-        for user, code in zip(part.chunk.keys.to_list(), part.codes.tolist(), strict=True):
+        for user, code in zip(part.chunk.users.to_list(), part.codes.tolist(), strict=True):
             held.setdefault(user, []).append(code)
     found, taken = list[int](), dict[Hashable, int]()
     for rows in source.chunks(value_type_of(alphabet), progress, again=True, holes=holes):
-        for user in rows.keys.to_list():
+        for user in rows.users.to_list():
             place = taken[user] = taken.get(user, -1) + 1
             own = held.get(user, [])
             found.append(own[place] if place < len(own) else UNMATCHED)
@@ -173,30 +170,20 @@ class _Sheet:
 
 @dataclass(frozen=True, eq=False)
 class _Log:
-    """All events of a file, in a few bytes each: user, code, time, and the row (-1 for an event without a release).
-
-    Where users have several streams, `streams` numbers them and `begins` says which events begin one.
-    """
+    """All events of a file, in a few bytes each: user, code, time, and the row (-1 for an event without a release)."""
 
     ids: Ints
     codes: Ints
     times: Floats | None
     rows: Ints
     users: int
-    streams: Ints
-    begins: Marks
     read: list[tuple[int, int]]  # events and rows of each part of the file as it was read
 
     @classmethod
     def of(cls, received: Received, progress: Progress | None) -> _Log:
         index: dict[Hashable, int] = {}
-        known: dict[Hashable, int] = {}
         ids, codes, times, rows, read, at = [], [], [], [], [], 0
-        streams, begins = [np.zeros(0, np.int64)], [np.zeros(0, bool)]
         for batch in received.batches(progress):
-            if batch.begins is not None:
-                streams.append(numbered(known, batch.streams))
-                begins.append(batch.begins)
             ids.append(np.array([index.setdefault(user, len(index)) for user in batch.users], np.int32))
             codes.append(batch.codes.astype(np.int32))
             if batch.times is not None:
@@ -205,8 +192,7 @@ class _Log:
             at += batch.chunk.n
             read.append((batch.codes.size, batch.chunk.n))
         stamps = np.concatenate(times) if times else None
-        apart = np.concatenate(streams), np.concatenate(begins)
-        return cls(np.concatenate(ids), np.concatenate(codes), stamps, np.concatenate(rows), len(index), *apart, read)
+        return cls(np.concatenate(ids), np.concatenate(codes), stamps, np.concatenate(rows), len(index), read)
 
     def followed(self, seen: Seen) -> list[FollowedPart]:
         """The parts of the file as they were read, with what was seen of each."""
@@ -217,13 +203,6 @@ class _Log:
             found.append(FollowedPart(rows, self.ids[own].tolist(), self.codes[own], times, seen.at(own)))
             begin += events
         return found
-
-    def parts(self, most: int) -> Iterator[Ints]:
-        """Events in parts of about `most`, each of whole users, in the order of the file."""
-        ends = np.cumsum(np.bincount(self.ids))
-        part = (ends - 1) // max(1, most)
-        for number in np.unique(part).tolist():
-            yield np.flatnonzero(part[self.ids] == number)
 
 
 def groups(ids: Ints, width: int, online: bool) -> Iterator[list[Ints]]:
@@ -277,26 +256,6 @@ def _decode_symbols(
     return log.users, sheet
 
 
-def _decode_apart(received: Received, loss: Distortion, online: bool, progress: Progress | None) -> tuple[int, _Sheet]:
-    """Users with several streams: what a release says follows from all of the user's before it, its law from its own
-    stream's alone."""
-    from seqveil.receiver.learn.evidence import Evidence
-
-    setting, log = received.setting, _Log.of(received, progress)
-    sheet, model = _Sheet(int(log.rows.max()) + 1, loss, setting.model.n), setting.model
-    for at in log.parts(TOGETHER // model.n):
-        users, streams = (np.unique(ids[at], return_inverse=True)[1] for ids in (log.ids, log.streams))
-        times = None if log.times is None else log.times[at]
-        with received.naming():
-            said = (users, log.codes[at].astype(np.int64), times, streams, log.begins[at])
-            evidence = Evidence.of_streams(setting, *said)
-        for steps in groups(evidence.users, model.size + model.n, online):
-            columns = [evidence.table[evidence.index[places]] for places in steps]
-            for places, laws in _together(steps, filtering.ragged_laws(model, columns, not online)):
-                sheet.fill(log.rows[at[places]], laws)
-    return log.users, sheet
-
-
 def _decode_cold(received: Received, loss: Distortion, online: bool, progress: Progress | None) -> tuple[int, _Sheet]:
     evidence, users = _evidence(received, progress)
     model = received.setting.model
@@ -316,7 +275,6 @@ class _Paths:
     times: list[float | None] = field(default_factory=list)
     rows: array[int] = field(default_factory=lambda: array("q"))  # -1 for an event without a release
     sizes: list[int] = field(default_factory=list)
-    begins: list[bool] = field(default_factory=list)
 
 
 def _decode_batches(
@@ -331,33 +289,20 @@ def _decode_batches(
             log.times.append(sealed.time)
             log.rows.extend(sealed.rows.tolist())
             log.sizes.append(sealed.rows.size)
-            log.begins.append(sealed.begins)
     sheet = _Sheet(count, loss, setting.model.n)
     for log in users.values():
         rows = np.array(log.rows, np.int64)
         if not online and rows.size * setting.model.n > LONGEST:
             raise InputError(f"a stream of {rows.size} rows is too long to smooth; pass --online")
         with received.naming():
-            for begin, laws in _batch_laws(setting, log, online):
-                sheet.fill(rows[begin : begin + len(laws)], laws)
+            observed = observe_sized(setting, log.paths, log.sizes, log.times)
+            if not online:
+                sheet.fill(rows, batches.smooth(setting, list(observed)))
+                continue
+            parts = np.split(rows, np.cumsum(log.sizes)[:-1])
+            for own, sent in zip(parts, observed, strict=True):
+                sheet.fill(own, batches.filtered(setting, [sent]))
     return len(users), sheet
-
-
-def _batch_laws(setting: Setting, log: _Paths, online: bool) -> Iterator[tuple[int, Floats]]:
-    """Laws, and the row where they begin: online batch by batch, else of a whole stream at once."""
-    begins = log.begins if setting.restarts else None
-    observed = observe_sized(setting, log.paths, log.sizes, log.times, begins)
-    at, begun, waiting = 0, 0, list[Sent | None]()
-    for k, sent in enumerate(observed):
-        if online:
-            yield at, batches.filtered(setting, [sent])
-        elif log.begins[k] and waiting:
-            yield begun, batches.smooth(setting, waiting)
-            begun, waiting = at, []
-        waiting.append(sent)
-        at += log.sizes[k]
-    if not online:
-        yield begun, batches.smooth(setting, waiting)
 
 
 def _write_histogram(
@@ -401,18 +346,15 @@ def summarise_file(
     """
     received = receive(released, model, setting, **where)
     users: list[object] = []
-    streams: list[object] = []
     codes, times = [np.zeros(0, np.int64)], []
     if not received.setting.in_batches:
         for batch in received.batches(progress):
             users.extend(batch.users)
-            streams.extend(batch.streams)
             codes.append(batch.codes)
             if batch.times is not None:
                 times.append(batch.times)
     stamps = np.concatenate(times) if times else None
     options: dict[str, Any] = {"confidence": confidence, "window": window, "top": top, "method": method}
-    options |= {"streams": streams} if received.setting.restarts else {}
     found = summarise(received.setting, users, np.concatenate(codes), stamps, **options)
     verdict = Verdict.of(received, progress)
     one_chain = model.size == model.n  # else the model itself says that one chain of order 1 does not describe people
@@ -452,8 +394,6 @@ def learn_file(
 
     check_types(types, order)
     received = receive(released, model, setting, **where)
-    if received.setting.restarts:
-        raise InputError("a chain is learned from one stream of each user, some of whom are held out; fit one instead")
     evidence, _ = _evidence(received, progress)
     learned = learn(evidence, model.alphabet, order, strength=strength, types=types)
     small = learned.types is None and learned.chain.rows.size + learned.chain.first.size <= LARGEST

@@ -46,7 +46,6 @@ class Fitted:
     events: int
     users: int
     choice: Choice | None = None  # where contexts were compared
-    streams: int = 0  # where users have several
     pooled: int = 0  # values that were taken together as "other"
     clamped: int = 0  # events outside the range that "auto" found, counted to the cells at its edge
     spread: Spread | None = None  # how far events are from the places that stand for them
@@ -63,9 +62,9 @@ def fit_file(
 ) -> Fitted:
     """Fit a model to a file of streams, chunk by chunk. Without `FitWords.private` the fit itself is **not** private.
 
-    Standard input, slots and sorted files are held in memory, other files are read twice. Where the columns tell
-    streams of a user apart, each begins the chain anew. Of a private fit (`learn.private.fit_private`) `Fitted.users`
-    and `Fitted.events` are noisy too: nothing that comes back tells more than the model does.
+    Standard input, slots and sorted files are held in memory, other files are read twice. Of a private fit
+    (`learn.private.fit_private`) `Fitted.users` and `Fitted.events` are noisy too: nothing that comes back tells more
+    than the model does.
 
     Parameters:
         data: the file, ``-`` for standard input, or a polars frame.
@@ -80,10 +79,7 @@ def fit_file(
         return _fit_private(source, told, progress)
     alphabet, pooled, rows = read_values(source, told, progress)
     code = _Coder(alphabet, source.name, told.clamps)
-    if told.context is None:
-        found = _count(rows, code, source, told)
-    else:
-        found = _with_context(rows, code, source, told, working)
+    found = _count(rows, code, told) if told.context is None else _with_context(rows, code, source, told, working)
     return replace(found, pooled=pooled, clamped=code.clamped, spread=code.spread, reading=source.taken)
 
 
@@ -132,17 +128,13 @@ class _Coder:
         return codes
 
 
-def _count(rows: Iterable[Chunk], code: _Coder, source: Source, words: FitWords) -> Fitted:
+def _count(rows: Iterable[Chunk], code: _Coder, words: FitWords) -> Fitted:
     """The chain of all streams."""
-    counts, users, streams = Counts(code.alphabet.n, words.order), set[Hashable](), set[Hashable]()
+    counts, users = Counts(code.alphabet.n, words.order), set[Hashable]()
     for part in rows:
-        keys = part.keys
-        counts.add(keys, code(part))
+        counts.add(part.users, code(part))
         users.update(part.users.unique().to_list())
-        streams.update(() if part.streams is None else keys.unique().to_list())
-    source.taken.streams = len(streams)
-    model = counts.model(code.alphabet, words.smoothing, words.prior)
-    return Fitted(model, counts.events, len(users), streams=len(streams))
+    return Fitted(counts.model(code.alphabet, words.smoothing, words.prior), counts.events, len(users))
 
 
 def _with_context(
@@ -161,19 +153,15 @@ def _with_context(
     from seqveil.receiver.contexts import SMOOTHING
     from seqveil.receiver.follow import numbered
 
-    ids, whose, codes = [], [], []
-    streams, people = dict[Hashable, int](), dict[Hashable, int]()
+    ids, codes, people = [], [], dict[Hashable, int]()
     for part in rows:
-        ids.append(numbered(streams, part.keys.to_list()))
-        whose.append(numbered(people, part.users.to_list()))
+        ids.append(numbered(people, part.users.to_list()))
         codes.append(np.asarray(code(part), np.int64))
-    events, apart = np.concatenate(codes), bool(source.columns.stream_columns)
+    events = np.concatenate(codes)
     more: dict[str, Any] = {"smoothing": words.smoothing or SMOOTHING, "prior": words.prior, "progress": working}
-    more |= {"people": np.concatenate(whose)} if apart else {}
-    number = _by_name(streams)
-    choice = choose(number[np.concatenate(ids)], events, code.alphabet, words.context or "auto", **more)
-    source.taken.streams = len(streams) if apart else 0
-    return Fitted(choice.model, events.size, len(people), choice, source.taken.streams)
+    users = _by_name(people)[np.concatenate(ids)]
+    choice = choose(users, events, code.alphabet, words.context or "auto", **more)
+    return Fitted(choice.model, events.size, len(people), choice)
 
 
 def _by_name(index: dict[Hashable, int]) -> Ints:

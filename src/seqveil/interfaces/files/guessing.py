@@ -30,7 +30,6 @@ PEOPLE = (
     *("driver", "rider", "player", "student", "visitor", "employee", "worker", "resident", "tracker", "phone"),
     *("device", "account", "vehicle", "uid", "id", "name"),
 )
-STREAMS = ("session", "trip", "visit", "trial", "recording", "run", "tour", "episode")
 VALUES = (
     *("value", "category", "symbol", "page", "event", "state", "label", "place", "venue", "activity", "item", "action"),
     *("posture", "mode", "status", "room", "location", "url", "product", "song", "app", "bpm", "heart_rate", "pulse"),
@@ -68,7 +67,7 @@ def guessed(head: pl.DataFrame, given: Columns | None, file: str) -> Guess:
     columns, listed = given or Columns(), lists_in(head)
     if not listed:
         return _Guesser(head, columns, file).all()
-    named = {*columns.user_columns, *columns.value_columns, *columns.time_columns, *columns.stream_columns}
+    named = {*columns.user_columns, *columns.value_columns, *columns.time_columns}
     events = [name for name in listed if name in named]
     try:
         found = None if events else _Guesser(head.drop(listed), columns, file).all()
@@ -116,7 +115,6 @@ class _Guesser:
         for role, names, asked in (
             ("user", given.user_columns, given.user != named.user),
             ("value", given.value_columns, given.value != named.value),
-            ("stream", given.stream_columns, given.stream is not None),
             ("order", given.time_columns, given.time is not None),
         ):
             if asked:
@@ -124,11 +122,10 @@ class _Guesser:
         user = given.user if given.user != named.user else self._user()
         order = given.time if given.time is not None else self._order(user)
         value = given.value if given.value != named.value else self._named_value()
-        stream = given.stream if given.stream is not None else self._stream()
         value = value or self._guessed_value()
         unused = [Role(name, "not used", "nothing else is needed") for name in self._free()]
         told = sorted([*self.roles.values(), *unused], key=lambda role: self.head.columns.index(role.column))
-        return Guess(told, Columns(user, value, order, stream=stream), self.questions)
+        return Guess(told, Columns(user, value, order), self.questions)
 
     def _take(self, names: Sequence[str], role: str, why: str) -> str:
         self.roles.update({name: Role(name, role, why) for name in names if name in self.head.columns})
@@ -140,7 +137,7 @@ class _Guesser:
     def _has(self) -> str:
         """The columns there are; where no name is known, a CSV may have no header, and they are somebody's data."""
         names = self.head.columns
-        known = _by_name(names, (*PEOPLE, *STREAMS, *VALUES, *ORDERS, *CALENDAR, *POINTS)) or coordinates_in(names)
+        known = _by_name(names, (*PEOPLE, *VALUES, *ORDERS, *CALENDAR, *POINTS)) or coordinates_in(names)
         return f"it has {_listed(names)}" if known else f"it has {len(names)}; the first line of a CSV must be a header"
 
     def _user(self) -> str:
@@ -191,10 +188,6 @@ class _Guesser:
                 "--value-column"
             )
         return self._take(alike[:1], "value", BY_VALUES)
-
-    def _stream(self) -> str | None:
-        session = _by_name(self._free(), STREAMS)
-        return self._take([session], "stream", "by its name") if session else None
 
 
 def person_in(names: Sequence[str]) -> str | None:

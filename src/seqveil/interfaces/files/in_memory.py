@@ -135,13 +135,13 @@ class _InMemory(Whole):
         frame = self._held.frame[order]
         if goes_back(frame, self.source.columns):
             order = order[in_order(frame, self.source.columns)]
-        keys = pl.concat([part.keys for part in self._rows])[order]
+        users = pl.concat([part.users for part in self._rows])[order]
         codes, spent = (np.concatenate([getattr(part, name) for part in self._rows]) for name in ("codes", "epsilons"))
         paths = None
         if PATH in self._rows[0].more:
             more = [np.concatenate([part.more[name] for part in self._rows])[order].tolist() for name in (BATCH, PATH)]
             paths = zip(*more, strict=True)
-        found.add(keys, codes[order], spent[order], paths)
+        found.add(users, codes[order], spent[order], paths)
         return found
 
 

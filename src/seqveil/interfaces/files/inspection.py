@@ -54,7 +54,6 @@ class Inspection:
     reading: dict[str, Any]
     read: str
     users: int
-    streams: int
     events: int
     shortest: int  # events of a stream
     typical: int
@@ -89,8 +88,7 @@ class Inspection:
         said += [("column", f"not used: {', '.join(unused[:SHOWN])}{more}")] if unused else []
         said.append(("read", self.read))
         length = f"{self.shortest} to {self.longest} events each, {self.typical} in the middle"
-        streams = f", {self.streams:,} streams" if self.streams != self.users else ""
-        said.append(("people", f"{self.users:,} people{streams}, {self.events:,} events; {length}"))
+        said.append(("people", f"{self.users:,} people, {self.events:,} events; {length}"))
         if self.needs_sorting:
             said.append(("order", "rows go back in time; --sort puts them in order"))
         if self.gap_typical is not None and self.gap_longest is not None:
@@ -144,7 +142,7 @@ def inspect(
         format: of a file whose name does not tell.
         on_map: whether two columns of the value are latitude and longitude, whatever they are called.
         progress: called with the number of rows done.
-        words: user_column, value_column, time_column, stream_column, latitude, longitude, in place of `columns`.
+        words: user_column, value_column, time_column, latitude, longitude, in place of `columns`.
 
     >>> import polars as pl
     >>> rows = {"person": [k // 4 for k in range(80)], "page": ["news", "news", "sport", "news"] * 20}
@@ -190,14 +188,13 @@ def _found(
     parts: list[Chunk], source: Source, guess: Guess, sort: bool, title: tuple[str, str], on_map: bool
 ) -> Inspection:
     taken, names = source.taken, source.columns
-    people, streams = dict[Hashable, int](), dict[Hashable, int]()
+    people: dict[Hashable, int] = {}
     who = np.concatenate([numbered(people, part.users.to_list()) for part in parts])
-    own = np.concatenate([numbered(streams, part.keys.to_list()) for part in parts])
-    lengths = np.bincount(own)
-    gaps = _gaps(parts, own, source.name)
+    lengths = np.bincount(who)
+    gaps = _gaps(parts, who, source.name)
     values = _Values.of(parts, who)
     alphabet, codes = values.cut(len(people))
-    zero, one, held = _foretold(alphabet, codes, who, own)
+    zero, one, held = _foretold(alphabet, codes, who)
     facts: dict[str, Any] = {"missing": taken.missing, "ties": taken.ties, "needs_sorting": sort}
     facts |= {"gap_typical": None if gaps is None else float(np.median(gaps)) if gaps.size else 0.0}
     facts |= {"gap_longest": None if gaps is None else float(gaps.max(initial=0.0))}
@@ -207,7 +204,6 @@ def _found(
         reading=taken.to_dict(),
         read=read,
         users=len(people),
-        streams=len(streams),
         events=int(who.size),
         shortest=int(lengths.min()),
         typical=int(np.median(lengths)),
@@ -230,7 +226,7 @@ def _found(
     )
 
 
-def _gaps(parts: list[Chunk], own: NDArray[np.intp], name: str) -> NDArray[np.float64] | None:
+def _gaps(parts: list[Chunk], who: NDArray[np.intp], name: str) -> NDArray[np.float64] | None:
     """Seconds between two events of a stream; None where the order is no time."""
     import polars as pl
 
@@ -244,8 +240,8 @@ def _gaps(parts: list[Chunk], own: NDArray[np.intp], name: str) -> NDArray[np.fl
         times = np.concatenate([order_key(p.order, p.row, name).to_numpy() / 1e9 for p in parts if p.order is not None])
     else:
         times = np.concatenate([seconds(part, name) for part in parts])
-    order = np.argsort(own, kind="stable")
-    steps, same = np.diff(times[order]), np.diff(own[order]) == 0
+    order = np.argsort(who, kind="stable")
+    steps, same = np.diff(times[order]), np.diff(who[order]) == 0
     return np.asarray(steps[same], np.float64)
 
 
@@ -319,7 +315,7 @@ def _far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _foretold(
-    alphabet: Symbols | None, codes: NDArray[np.int64], who: NDArray[np.intp], own: NDArray[np.intp]
+    alphabet: Symbols | None, codes: NDArray[np.int64], who: NDArray[np.intp]
 ) -> tuple[float | None, float | None, int]:
     """Log-likelihood a symbol on held-out people, from frequencies alone and from the symbol before."""
     from seqveil.core.filtering import log_likelihoods
@@ -332,8 +328,8 @@ def _foretold(
     counts = np.bincount(codes[~held], minlength=alphabet.n) + 1.0 / alphabet.n
     zero = float(np.log(counts / counts.sum())[codes[held]].mean())
     fitted = Counts(alphabet.n, 1)
-    fitted.add(own[~held], codes[~held])
-    total = log_likelihoods(fitted.model(alphabet, 1.0, "data"), own[held], codes[held]).sum()
+    fitted.add(who[~held], codes[~held])
+    total = log_likelihoods(fitted.model(alphabet, 1.0, "data"), who[held], codes[held]).sum()
     return zero, float(total / held.sum()), int(np.unique(who[held]).size)
 
 
@@ -380,7 +376,6 @@ def _command(
         ("--value-column", None if on_map else names.value, usual.value),
         *zip(("--latitude", "--longitude"), names.value_columns if on_map else (), (None, None), strict=False),
         ("--time-column", names.time, None),
-        ("--stream-column", names.stream, None),
     ):
         words += [option, shlex.quote(given)] if given is not None and given != default else []
     words += ["--sort"] * sort

@@ -1,7 +1,7 @@
 """Rows in the order in which they happened: by their times or numbers, ties as they stand in the file.
 
 `rows.Source` reads rows for every command, and takes from here what a file needs: sorting, a refusal of rows that go
-back in time or to another stream, and what was chosen for missing values; all of it is noted in `columns.Taken`.
+back in time, and what was chosen for missing values; all of it is noted in `columns.Taken`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from seqveil.core.alphabet import MISSING
 from seqveil.core.alphabet import OnMissing as Missing
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.interfaces.files.columns import DECIMAL, Columns, Holes, Taken, ValueType, iso_times, joined
+from seqveil.interfaces.files.columns import DECIMAL, Columns, Holes, Taken, ValueType, iso_times
 from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, read
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Filled:
             part.values.tolist() if isinstance(part.values, np.ndarray) else part.values.to_list(),
         )
         still = lost.copy()
-        for k, key in enumerate(part.keys.to_list()):
+        for k, key in enumerate(part.users.to_list()):
             if not lost[k]:
                 latest[key] = held[k]
             elif key in latest:
@@ -199,7 +199,7 @@ class OrderCheck:
         rows = np.arange(chunk.first_row, chunk.first_row + chunk.n) if chunk.rows is None else chunk.rows
         keys = order_keys(chunk.order, chunk.row, self._name)
         names = [f"key{k}" for k in range(len(keys))]
-        frame = pl.DataFrame({"user": chunk.keys, **dict(zip(names, keys, strict=True)), "row": rows})
+        frame = pl.DataFrame({"user": chunk.users, **dict(zip(names, keys, strict=True)), "row": rows})
         seen = [(user, *self._last[user]) for user in frame["user"].unique() if user in self._last]
         before = pl.DataFrame(seen, schema=frame.schema, orient="row")
         previous = pl.col(*names, "row").shift(1).over("user").name.prefix("previous_")
@@ -211,42 +211,13 @@ class OrderCheck:
         wrong = both.filter(back)
         if wrong.height:
             first = wrong.row(0, named=True)
-            whose = "user" if chunk.streams is None else "stream"
             by = ", ".join(map(repr, chunk.order.name.split(",")))
             raise DataError(
-                f"{self._name}: row {first['row']} lies before row {first['previous_row']} of its {whose} by {by}; "
+                f"{self._name}: row {first['row']} lies before row {first['previous_row']} of its user by {by}; "
                 "sort the file by it, or pass --sort to fit, release or compare"
             )
         self.taken.ties += both.filter(same).height
         self._last |= {user: tuple(rest) for user, *rest in frame.unique("user", keep="last").iter_rows()}
-
-
-class StreamCheck:
-    """Tells where a new stream of a user begins, and refuses to go back to one that another followed."""
-
-    def __init__(self, name: str, taken: Taken | None = None) -> None:
-        self._name, self._taken = name, Taken() if taken is None else taken
-        self._now: dict[Hashable, Hashable] = {}
-        self._known: set[tuple[Hashable, Hashable]] = set()
-
-    def marks(self, chunk: Chunk) -> NDArray[np.bool_]:
-        """Which rows begin a stream of their user."""
-        assert chunk.streams is not None
-        marks = np.zeros(chunk.n, bool)
-        for k, both in enumerate(zip(chunk.users.to_list(), chunk.streams.to_list(), strict=True)):
-            user, stream = both
-            if user in self._now and self._now[user] == stream:
-                continue
-            if both in self._known:
-                raise DataError(
-                    f"{self._name}: row {chunk.row(k)} goes back to a stream of its user that another one followed; "
-                    "put the rows of a stream together, by --sort where there is a time, or name what tells streams "
-                    "apart"
-                )
-            self._known.add(both)
-            self._now[user], marks[k] = stream, True
-        self._taken.streams = len(self._known)
-        return marks
 
 
 def sorted_chunks(
@@ -259,10 +230,7 @@ def sorted_chunks(
     missing: Missing | None = None,
     taken: Taken | None = None,
 ) -> Iterator[Chunk]:
-    """Like ``read``, with all rows sorted by the order column; equal times keep the file's order. Held in memory.
-
-    Where a user has several streams, they come one behind another, by their first rows.
-    """
+    """Like ``read``, with all rows sorted by the order column; equal times keep the file's order. Held in memory."""
     import polars as pl
 
     parts = list(read(path, columns, chunk, format, value_type, holes=holes, missing=missing, taken=taken))
@@ -272,27 +240,14 @@ def sorted_chunks(
             f"{file_name(path)}: has no column to sort by; add seq or time, or name yours with --time-column"
         )
     order, users = pl.concat(orders), pl.concat([part.users for part in parts])
-    streams = [part.streams for part in parts if part.streams is not None]
-    apart = pl.concat(streams) if streams else None
     arrays = [part.values for part in parts if isinstance(part.values, np.ndarray)]
     values = np.concatenate(arrays) if arrays else _stacked([cast("pl.Series", part.values) for part in parts])
     rows = np.concatenate([part.places for part in parts]) + 1
     keys = order_keys(order, lambda i: int(rows[i]), file_name(path))
     places = np.lexsort([key.to_numpy() for key in keys[::-1]])
-    if apart is not None:
-        places = _together(joined([users, apart], "stream"), places)
     for start in range(0, len(places), chunk):
         take = places[start : start + chunk]
-        own = None if apart is None else apart[take]
-        yield Chunk(users[take], values[take], order[take], start + 1, rows[take], parts[0].counts, own)
-
-
-def _together(streams: pl.Series, places: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Rows in their order with those of a stream together, streams by their first rows."""
-    names = streams[places].to_list()
-    first: dict[Hashable, int] = {}
-    begun = np.array([first.setdefault(name, k) for k, name in enumerate(names)], np.int64)
-    return places[np.argsort(begun, kind="stable")]
+        yield Chunk(users[take], values[take], order[take], start + 1, rows[take], parts[0].counts)
 
 
 def _stacked(values: list[pl.Series]) -> pl.Series:
@@ -303,17 +258,15 @@ def _stacked(values: list[pl.Series]) -> pl.Series:
 
 
 def goes_back(data: FilePath | pl.DataFrame, columns: Columns, format: str | None = None) -> bool:
-    """Whether rows go back in time, or to a stream that another one followed, so that they need to be put in order."""
-    check, apart = OrderCheck(data), StreamCheck(file_name(data))
+    """Whether rows go back in time, so that they need to be put in order."""
+    check = OrderCheck(data)
     try:
         for part in read(data, columns, format=format, value_type=_plain(columns), holes="any"):
             if part.order is None:
                 return False
             check.check(part)
-            if part.streams is not None:
-                apart.marks(part)
     except DataError as error:
-        if "lies before" in str(error) or "goes back to a stream" in str(error):
+        if "lies before" in str(error):
             return True
         raise
     return False

@@ -69,7 +69,6 @@ class Chunk:
     first_row: int
     rows: NDArray[np.int64] | None = field(default=None, repr=False)  # set where rows no longer follow the file
     counts: bool = False  # whether the order counts events: a column seq that nobody named as times
-    streams: pl.Series | None = field(default=None, repr=False)  # which of its user's streams a row is of
 
     @property
     def n(self) -> int:
@@ -89,13 +88,7 @@ class Chunk:
         """Some of the rows."""
         rows = np.arange(self.first_row, self.first_row + self.n) if self.rows is None else self.rows
         order = None if self.order is None else self.order[at]
-        streams = None if self.streams is None else self.streams[at]
-        return Chunk(self.users[at], self.values[at], order, self.first_row, rows[at], self.counts, streams)
-
-    @property
-    def keys(self) -> pl.Series:
-        """What names the stream of each row: its user, and where streams are apart the stream as well."""
-        return self.users if self.streams is None else joined([self.users, self.streams], "stream")
+        return Chunk(self.users[at], self.values[at], order, self.first_row, rows[at], self.counts)
 
 
 def read(
@@ -263,16 +256,13 @@ class _Reader:
         users = joined([held[name] for name in names.user_columns], names.user)
         pair = len(names.value_columns) == 2
         values = held.select(names.value_columns).to_numpy() if pair else held[names.value_columns[0]]
-        streams = None
-        if names.stream_columns:
-            streams = joined([held[name] for name in names.stream_columns], ",".join(names.stream_columns))
         given = self.types.order
         order = held[given[0]] if given else None
         if len(given) > 1:
             order = held.select(given).to_struct(",".join(given))
         counts = order is not None and names.time is None and order.name == "seq"
         rows = held[ROW].to_numpy() if ROW in held.columns else None
-        return Chunk(users, values, order, first_row, rows, counts, streams)
+        return Chunk(users, values, order, first_row, rows, counts)
 
     def frames(self) -> Iterator[pl.DataFrame]:
         """Frames with the columns user, value(s) and perhaps order, as the file has them."""
@@ -352,7 +342,7 @@ class _Reader:
         if self.everything:
             return list(found)
         order, why = order_in(found, names)
-        wanted = list(dict.fromkeys([*names.user_columns, *names.value_columns, *names.stream_columns, *order]))
+        wanted = list(dict.fromkeys([*names.user_columns, *names.value_columns, *order]))
         missing = [name for name in wanted if name not in found]
         if missing:
             # A CSV with none of the names may have no header at all: its first line is then somebody's data.
@@ -362,8 +352,6 @@ class _Reader:
             options = "--user-column and --value-column"
             if set(missing) <= set(names.time_columns):
                 options = "--time-column"
-            elif set(missing) <= set(names.stream_columns):
-                options = "--stream-column"
             pair = coordinates_in(found) if set(missing) <= set(names.value_columns) else None
             if pair is not None and not hide:
                 self.refuse(
@@ -386,7 +374,6 @@ class _Reader:
         form += ", compressed" if self.path != "-" and self.format != "frame" and compressed(self.path) else ""
         record, names = self.taken, self.columns
         record.file, record.form, record.user, record.value = file_name(self.path), form, names.user, names.value
-        record.stream = ",".join(names.stream_columns) or None
         record.order, record.why, record.unit = ",".join(self.types.order) or None, why, ""
 
     def csv(self, block: bytes) -> pl.DataFrame:
@@ -500,7 +487,7 @@ class _Reader:
         import polars as pl
 
         opens, lines = r"^[\[{]", list[bytes]()
-        needed = (*self.columns.user_columns, *self.columns.value_columns, *self.columns.stream_columns)
+        needed = (*self.columns.user_columns, *self.columns.value_columns)
         for name in (name for name in needed if name in frame.columns):
             listed = frame.schema[name] == pl.List(pl.String)
             if not listed and frame.schema[name] != pl.String:

@@ -25,7 +25,6 @@ from seqveil.interfaces.files.rows import (
     CHUNK_ROWS,
     OTHER_RELEASE,
     Coded,
-    Marks,
     Progress,
     Source,
     columns_for,
@@ -63,12 +62,6 @@ class Batch:
     epsilons: Floats | None
     row_of: Ints
     versions: Floats | None = None  # that made each release, as the file of a cold start says
-    begins: Marks | None = None  # where users have several streams: which events begin one
-
-    @property
-    def streams(self) -> list[object]:
-        """What names the stream of each event."""
-        return self.users if self.begins is None else list(self.chunk.keys.to_list())
 
     @property
     def where(self) -> str:
@@ -80,7 +73,7 @@ class Batch:
         rows = np.flatnonzero(self.row_of >= 0)
         claimed = used if self.epsilons is None else self.epsilons
         assert claimed is not None
-        digest.add(self.chunk.keys, self.codes[rows], claimed[rows])
+        digest.add(self.chunk.users, self.codes[rows], claimed[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +87,6 @@ class Sealed:
     rows: Ints  # places in the file, from 0
     time: float | None  # of the last row; of the user's last release before it, where nothing was released
     where: str  # the rows that told of it, for messages
-    begins: bool = False  # whether a new stream of its user begins with it
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +140,7 @@ class Received:
             epsilons = None if claimed is None else claimed[:, 0]
             versions = claimed[:, 1] if claimed is not None and self.versions is not None else None
             users, rows = part.chunk.users.to_list(), np.arange(part.n)
-            batch = Batch(part.chunk, users, part.codes, part.times, epsilons, rows, versions, part.begins)
+            batch = Batch(part.chunk, users, part.codes, part.times, epsilons, rows, versions)
             yield batch if follow is None or claimed is None else follow.fill(batch, claimed[:, 1])
 
     def portions(self, progress: Progress | None = None) -> Iterator[Portion]:
@@ -166,7 +158,7 @@ class Received:
             claimed, paths = np.asarray(next(numbers).values, np.float64), list(next(texts).values)
             sealed = binder.bind(part, claimed, paths)
             told = claimed[:, 1].astype(np.int64).tolist()
-            last = Portion(part.chunk.keys, part.codes, claimed[:, 0], told, paths, sealed)
+            last = Portion(part.chunk.users, part.codes, claimed[:, 0], told, paths, sealed)
             yield last
         assert last is not None  # a file without rows is refused
         none = np.zeros(0, np.int64)
@@ -219,7 +211,6 @@ class _Open:
     epsilons: list[float] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     time: float | None = None
-    starts: bool = False  # whether a stream begins with it
 
 
 class _Binder:
@@ -236,15 +227,11 @@ class _Binder:
         sealed: list[Sealed] = []
         for k, user in enumerate(part.chunk.users.to_list()):
             row, number = part.chunk.row(k), float(claimed[k, 1])
-            starts = part.begins is not None and bool(part.begins[k])
-            if starts and user in self._open:  # the end of another stream, which may be short
-                sealed += self._seal(user)
             if paths[k] != SAME_PATH:
                 if user in self._open:
                     held = self._open[user]
                     self._refuse(row, f"a batch begins while that of row {held.begins} has {len(held.codes)} rows only")
                 self._open[user] = self._begin(user, number, paths[k], row)
-                self._open[user].starts = starts
             if user not in self._open or self._open[user].number != number:
                 self._refuse(row, f"no batch of its user has room for it, with {self._setting.batch} rows to a batch")
             held = self._open[user]
@@ -283,7 +270,7 @@ class _Binder:
         none = np.full(self._setting.batch, -1, np.int64)
         silent = Sealed(user, None, none, np.zeros(none.size), none, before, where)
         return [silent] * held.skipped + [
-            Sealed(user, held.path, codes, np.array(held.epsilons), rows, held.time, where, held.starts)
+            Sealed(user, held.path, codes, np.array(held.epsilons), rows, held.time, where)
         ]
 
     def _refuse(self, row: int, problem: str) -> NoReturn:
@@ -367,8 +354,6 @@ def receive(
     if {each.fingerprint for each in observers} - {each.fingerprint for each in setting.observers}:
         raise InputError("the release was not made for this observer; leave it out, or ask `audit --against`")
     named = columns_for(setting, columns or side.stored_columns(found))
-    if bool(named.stream_columns) != setting.restarts:
-        raise InputError("the release has streams apart, or has not; name what tells them apart with --stream-column")
     source = Source(released, named, format, chunk=chunk)
     if found is None and not setting.in_batches and _in_batches(source):
         raise InputError(f"{source.name} was released in batches; pass the --batch and --mechanism of the release")

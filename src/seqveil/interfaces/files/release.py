@@ -103,7 +103,6 @@ class Released:
     words: tuple[str, ...] = ()  # what all that means for a person, a sentence each
     grade: str = ""  # green, amber or red, by what a suspicion of 1 % may become (`seqveil.core.words`)
     warning: str = ""  # one line with the remedy, where the grade is not green
-    streams: int = 0  # where users have several
     reading: Mapping[str, Any] = field(
         default_factory=dict
     )  # how the rows were read and ordered: for the operator alone
@@ -222,8 +221,6 @@ def _check_together(
         return
     if state is not None:
         raise InputError("a cold start cannot be gone on with after a stop; leave the state file out")
-    if columns is not None and columns.stream_columns:
-        raise InputError("a cold start takes one stream of each user; leave --stream-column out")
     if slots is not None or setting.versions[0].setting.model.alphabet.slots is not None:
         raise InputError(NO_COLD_START)
 
@@ -245,8 +242,6 @@ def source_for(
     if setting.withhold:
         _refuse_empty_symbol(setting.model.alphabet)
     names, alphabet = columns_for(setting, columns), setting.model.alphabet
-    if bool(names.stream_columns) != setting.restarts:
-        raise InputError("streams apart need both: columns that tell them (stream=), and a setting with restarts=True")
     if alphabet.on_map:
         names = located(data, names, format, alphabet.widths)
     told = alphabet.missing if missing is None else missing
@@ -385,7 +380,7 @@ class Run(ABC):
     def frame(self, rows: Rows) -> pl.DataFrame:
         """The rows as they are written, with the ε of each where there is one."""
         used = {} if self.setting.unbounded else {EPSILON: rows.epsilons}  # of which there is none to tell
-        return self._table.frame(rows.users, rows.order, rows.codes, {**used, **rows.more}, rows.streams)
+        return self._table.frame(rows.users, rows.order, rows.codes, {**used, **rows.more})
 
     def quiet(self, made: Releases, upto: int | None = None) -> int:
         """How many of the first releases tell nothing."""
@@ -435,7 +430,6 @@ class Run(ABC):
             words=risk.sentences,
             grade=risk.grade.colour,
             warning=risk.warning,
-            streams=self.source.taken.streams,
             reading=self.source.taken.to_dict(),
             read=self.source.taken.sentence,
         )
@@ -514,13 +508,12 @@ class Whole(Run):
         """Write these rows."""
         self.writer.write(self.frame(rows))
         paths = zip(rows.more[BATCH], rows.more[PATH], strict=True) if PATH in rows.more else None
-        self._digest.add(rows.keys, rows.codes, rows.epsilons, paths)
+        self._digest.add(rows.users, rows.codes, rows.epsilons, paths)
 
     def _release(self, users: list[Any], events: Events) -> Releases:
         """What these events were released as; those refused are marked so."""
         try:
-            apart: dict[str, Any] = {} if events.begins is None else {"begins": events.begins}
-            made = self.streams.release(users, events.raw, None, events.times, **apart)
+            made = self.streams.release(users, events.raw, None, events.times)
         except SeqveilError as error:
             if not isinstance(error.made, Releases):
                 raise
@@ -585,27 +578,24 @@ def guarantee(setting: Setting) -> str:
             "beside the nominal one"
         )
     kept = "; ".join(secret.sentence for secret in setting.secrets) if setting.guards else ""
-    whose = "each stream of a user" if setting.restarts else "a user's stream"
     if setting.unbounded:
-        return f"in total over {whose}: {kept}; {NO_BOUND}"
+        return f"in total over a user's stream: {kept}; {NO_BOUND}"
     most, budget = setting.epsilon * setting.schedule.period, setting.budget
-    all_of = "all streams of a user" if setting.restarts else "a stream"
     what, many = ("batch", "batches") if setting.in_batches else ("release", "releases")
     size = f" of {setting.batch} events" if setting.in_batches else ""
-    about = "all sequences of a user" if setting.restarts else "a user's whole sequence"
     text = (
-        f"each {what}{size} moves what anyone who knows the model believes about {about} by at most a "
+        f"each {what}{size} moves what anyone who knows the model believes about a user's whole sequence by at most a "
         f"factor e^{most:g} = {math.exp(most):.3g}, up or down"
     )
     if setting.schedule.period > 1:
         text += f" (e^{setting.epsilon:g} a {what} on average)"
     if budget.total is not None:
-        text += f"; all {many} of {all_of} together by at most a factor e^{budget.total:g}"
+        text += f"; all {many} of a stream together by at most a factor e^{budget.total:g}"
     if budget.per_window is not None:
         places = many if setting.in_batches else "events"
         counted = f"{budget.releases} {places} in a row, whether released or not,"
         unit = counted if budget.releases else f"{budget.seconds:g} seconds"
         text += f"; those in any {unit} by at most a factor e^{budget.per_window:g}"
     if budget.ldp_total is not None:
-        text += f"; without trust in any model, all {many} of {all_of} together are {budget.ldp_total:g}-LDP"
-    return f"in total over {whose}: {kept}; and {text}" if kept else text
+        text += f"; without trust in any model, all {many} of a stream together are {budget.ldp_total:g}-LDP"
+    return f"in total over a user's stream: {kept}; and {text}" if kept else text

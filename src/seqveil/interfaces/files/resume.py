@@ -225,7 +225,7 @@ class Resumed(Run):
         self._output.sync()  # the text before this one can then be forgotten
         spent = False
         try:
-            self._streams.release(names_of(events.users), events.raw, seqs, events.times, note, events.begins)
+            self._streams.release(names_of(events.users), events.raw, seqs, events.times, note)
         except BudgetSpent:
             spent = True
         # the transaction stands: now, and not before, its rows may be seen
@@ -356,7 +356,7 @@ class Appended:
 
 def _public(part: Chunk) -> list[bytes]:
     """The public columns of rows: who, and the order where there is one."""
-    return [*text_bytes(part.keys), *(() if part.order is None else text_bytes(part.order))]
+    return [*text_bytes(part.users), *(() if part.order is None else text_bytes(part.order))]
 
 
 def names_of(users: pl.Series) -> list[User]:

@@ -22,10 +22,10 @@ from seqveil.core.slots import Slots
 from seqveil.engine.batches import encode_path
 from seqveil.engine.releases import Releases
 from seqveil.engine.stream import Setting
-from seqveil.interfaces.files.columns import Columns, Holes, Taken, ValueType, joined, parted
-from seqveil.interfaces.files.ordering import Filled, OrderCheck, StreamCheck, goes_back, seconds, sorted_chunks
+from seqveil.interfaces.files.columns import Columns, Holes, Taken, ValueType, parted
+from seqveil.interfaces.files.ordering import Filled, OrderCheck, goes_back, seconds, sorted_chunks
 from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, read
-from seqveil.interfaces.files.slots import NO_STREAMS, resampled
+from seqveil.interfaces.files.slots import resampled
 from seqveil.interfaces.files.writing import BATCH, EVENT, PATH, SAME_PATH
 
 if TYPE_CHECKING:
@@ -34,22 +34,17 @@ if TYPE_CHECKING:
 Progress = Callable[[int], None]
 
 CHUNK_ROWS = 200_000
-Marks = NDArray[np.bool_]
 UNKNOWN_VALUE = "check the value column, pass --on-unknown {choice} to release, or refit the model with it"
 OTHER_RELEASE = "check the value column, and that the model is the one of the release"
 
 
 @dataclass(frozen=True, eq=False)
 class Coded:
-    """Consecutive rows with the code of each value, and its time in seconds where times count.
-
-    `begins`: where users have several streams, whether each row begins one.
-    """
+    """Consecutive rows with the code of each value, and its time in seconds where times count."""
 
     chunk: Chunk
     codes: Ints = field(repr=False)
     times: Floats | None
-    begins: Marks | None = None
 
     @property
     def n(self) -> int:
@@ -59,7 +54,7 @@ class Coded:
     def take(self, at: slice | NDArray[np.intp]) -> Coded:
         """Some of the rows."""
         times = None if self.times is None else self.times[at]
-        return Coded(self.chunk.take(at), self.codes[at], times, None if self.begins is None else self.begins[at])
+        return Coded(self.chunk.take(at), self.codes[at], times)
 
 
 @dataclass(frozen=True)
@@ -90,8 +85,6 @@ class Source:
     def __post_init__(self) -> None:
         if self.missing not in (None, "drop", "hold", "symbol"):
             raise InputError(f"expected missing values to be drop, hold or symbol, got {self.missing!r}")
-        if self.slots is not None and self.slots.pad and self.columns.stream_columns:
-            raise InputError(NO_STREAMS)
 
     @classmethod
     def released(
@@ -178,20 +171,14 @@ class Source:
     ) -> Iterator[Coded]:
         """The chunks with the code of every value; one outside the alphabet is UNKNOWN, or refused by its row alone.
 
-        Times are there where the columns are read as times (`Columns.clock`). The streams of a user come one after
-        another: a row that goes back to one that another followed is refused. `remedy` says what helps against a value
+        Times are there where the columns are read as times (`Columns.clock`). `remedy` says what helps against a value
         outside the alphabet. With `blanks` an empty value says that nothing was released, and its code is WITHHELD.
         """
         self.check_width(alphabet)
-        apart: StreamCheck | None = None
         holes: Holes = "empty" if blanks else "any" if alphabet.hides else "none"
         for chunk in self.chunks(value_type_of(alphabet), progress, holes=holes):
             codes = (encode_with_blanks if blanks else encode)(chunk, alphabet, self.name, remedy)
-            begins = None
-            if chunk.streams is not None:
-                apart = apart or StreamCheck(self.name, self.taken)
-                begins = apart.marks(chunk)
-            yield Coded(chunk, codes, seconds(chunk, self.name) if self.columns.clock else None, begins)
+            yield Coded(chunk, codes, seconds(chunk, self.name) if self.columns.clock else None)
 
     def check_width(self, alphabet: Symbols) -> None:
         """Refuse value columns that are more or fewer than the alphabet takes."""
@@ -271,8 +258,6 @@ class Events:
     sizes: Ints  # rows of each event
     places: Ints  # of the row that made each event whole, among those read with it; -1: it was read before
     order: pl.Series | None = field(repr=False)  # of all rows, event by event
-    streams: pl.Series | None = field(default=None, repr=False)  # of each event
-    begins: Marks | None = None  # whether each event begins a stream
     rows: Ints | None = field(default=None, repr=False)  # of the file, from 0: all rows, event by event
 
     def __len__(self) -> int:
@@ -285,8 +270,8 @@ class OneByOne:
     def take(self, part: Coded) -> Events:
         """The events that these rows make whole."""
         sizes, places = np.ones(part.n, np.int64), np.arange(part.n)
-        apart = (part.chunk.streams, part.begins, part.chunk.places)
-        return Events(part.chunk.users, part.codes, part.times, sizes, places, part.chunk.order, *apart)
+        chunk = part.chunk
+        return Events(chunk.users, part.codes, part.times, sizes, places, chunk.order, chunk.places)
 
     def rest(self, at: int, most: int | None = None) -> Events | None:
         """Events that go out unfinished at the end, from the one at `at` on; None where there are no more."""
@@ -307,12 +292,10 @@ class _Waiting:
     rows: list[int] = field(default_factory=list, repr=False)  # of the file, from 0
     time: float | None = None  # of the last one
     place: int = -1
-    stream: Any = None
-    begins: bool = False
 
 
 class InBatches:
-    """Rows of each user wait until they fill a batch; short ones go at the end of their stream, or of the file."""
+    """Rows of each user wait until they fill a batch; short ones go at the end of the file."""
 
     def __init__(self, batch: int) -> None:
         self._batch = batch
@@ -323,16 +306,9 @@ class InBatches:
         """The batches that these rows fill, in this order."""
         self._like, full = part.chunk, []
         order = None if part.chunk.order is None else part.chunk.order.to_physical().to_list()
-        streams = None if part.chunk.streams is None else part.chunk.streams.to_list()
         rows = part.chunk.places.tolist()
         for k, user in enumerate(part.chunk.users.to_list()):
-            begins = part.begins is not None and bool(part.begins[k])
-            if begins and user in self._waiting:  # the end of another stream
-                self._waiting[user].place = k
-                full.append(self._waiting.pop(user))
             held = self._waiting.setdefault(user, _Waiting(user))
-            held.begins |= begins
-            held.stream = None if streams is None else streams[k]
             held.codes.append(int(part.codes[k]))
             held.rows.append(rows[k])
             if order is not None:
@@ -369,10 +345,6 @@ class InBatches:
             sizes=np.array([len(held.codes) for held in full], np.int64),
             places=np.array([held.place for held in full], np.int64),
             order=order,
-            streams=None
-            if like.streams is None
-            else pl.Series(like.streams.name, [held.stream for held in full], dtype=like.streams.dtype),
-            begins=None if like.streams is None else np.array([held.begins for held in full], bool),
             rows=np.array([row for held in full for row in held.rows], np.int64),
         )
 
@@ -386,13 +358,7 @@ class Rows:
     codes: Ints = field(repr=False)
     epsilons: Floats
     more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    streams: pl.Series | None = field(default=None, repr=False)
     rows: Ints | None = field(default=None, repr=False)  # of the file, from 0, that each one was released from
-
-    @property
-    def keys(self) -> pl.Series:
-        """What names the stream of each row."""
-        return self.users if self.streams is None else joined([self.users, self.streams], "stream")
 
     @classmethod
     def of(cls, events: Events, made: Releases, setting: Setting, upto: int | None = None) -> Rows:
@@ -400,13 +366,12 @@ class Rows:
         told = np.flatnonzero((made.codes[:upto] >= 0) | (made.codes[:upto] == WITHHELD))
         epsilons, seqs = made.epsilons[told], made.seqs[told]
         if made.sent is None:
-            public = (events.users, events.order, events.streams)
+            users, order = events.users, events.order
             if told.size < len(events):
-                public = tuple(None if each is None else each.gather(told) for each in public)  # type: ignore[assignment]
-            users, order, streams = public
+                users, order = users.gather(told), None if order is None else order.gather(told)
             more = {EVENT: seqs} if gaps(setting) else {}
             read = None if events.rows is None else events.rows[told]
-            return cls(users, order, made.codes[told], epsilons, more, streams, read)
+            return cls(users, order, made.codes[told], epsilons, more, read)
         sizes, sent = events.sizes[told], [each for each in made.sent[:upto] if each is not None]
         starts, count = np.cumsum(sizes) - sizes, int(sizes.sum())
         spent, texts = np.zeros(count), np.full(count, SAME_PATH, object)
@@ -415,9 +380,8 @@ class Rows:
         rows = np.flatnonzero(np.repeat(made.codes[:upto] >= 0, events.sizes[:upto]))
         order = None if events.order is None else events.order.gather(rows)
         more = {BATCH: np.repeat(seqs, sizes), PATH: texts.astype(np.str_)}
-        streams = None if events.streams is None else events.streams.gather(np.repeat(told, sizes))
         read = None if events.rows is None else events.rows[rows]
-        return cls(events.users.gather(np.repeat(told, sizes)), order, codes, spent, more, streams, read)
+        return cls(events.users.gather(np.repeat(told, sizes)), order, codes, spent, more, read)
 
 
 def gaps(setting: Setting) -> bool:
@@ -438,21 +402,17 @@ class Table:
         order: pl.Series | None,
         codes: Ints,
         more: Mapping[str, NDArray[Any]],
-        streams: pl.Series | None = None,
     ) -> pl.DataFrame:
         """One row for each user named, with the value of its code; none where nothing was said."""
         import polars as pl
 
         public = parted(users, self._columns.user_columns)
-        if streams is not None:
-            public += parted(streams, self._columns.stream_columns)
         if order is not None:
             public += order.struct.unnest().get_columns() if order.dtype == pl.Struct else [order]
-        written = {column.name: column for column in public}  # a week may tell streams apart and order them, too
         places = pl.Series(codes, dtype=pl.Int64)
         if (codes < 0).any():
             places = pl.select(pl.when(places >= 0).then(places)).to_series()
-        series = [*written.values(), *(values.gather(places) for values in self._values)]
+        series = [*public, *(values.gather(places) for values in self._values)]
         taken = {column.name for column in series} & set(more)
         if taken:
             raise InputError(f"a column is named {min(taken)!r}, which is what the output adds; rename it in the file")

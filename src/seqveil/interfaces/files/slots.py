@@ -28,15 +28,14 @@ NO_STATE = (
     "--state out"
 )
 NO_COLD_START = "slots are kept in a model, and a cold start has none; fit one with --every-seconds"
-NO_STREAMS = "padding gives all streams one beginning and end, and those of one user would overlap; leave --pad out"
 
 
 def resampled(parts: Iterable[tuple[Chunk, Floats]], slots: Slots, name: str, chunk: int) -> Iterator[Chunk]:
     """One row for each slot of each stream, in the order of time; all of it is held in memory.
 
-    Within a slot streams go by their names: the order of their events does not show. Where users have several
-    streams, these come one behind another. A slot without events says `NOTHING`, or where values are numbers,
-    or are to be held, goes on with the last one (before the first one of a padded stream: with the first).
+    Within a slot users go by their names: the order of their events does not show. A slot without events says
+    `NOTHING`, or where values are numbers, or are to be held, goes on with the last one (before the first one of a
+    padded stream: with the first).
 
     Parameters:
         parts: rows in their order, with their times in seconds.
@@ -50,21 +49,16 @@ def resampled(parts: Iterable[tuple[Chunk, Floats]], slots: Slots, name: str, ch
     if not held:
         return
     like, table = held[0][0], _table(held, slots)
-    found = _told(table, slots.rule, name).sort("who", "slot")
+    found = _told(table, slots.rule, name).sort("user", "slot")
     whole = _all_slots(found, slots, name)
-    rows = whole.join(found, on=["who", "slot"], how="left", maintain_order="left")
+    rows = whole.join(found, on=["user", "slot"], how="left", maintain_order="left")
     values = [column for column in rows.columns if column.startswith("value")]
     if rows[values[0]].dtype == pl.String and slots.empty != "hold":
         rows = rows.with_columns(pl.col(values[0]).fill_null(NOTHING))
     else:
-        rows = rows.with_columns(pl.col(*values).forward_fill().backward_fill().over("who"))
-    rows = rows.with_columns(pl.col("row").forward_fill().backward_fill().over("who"))
-    people = table.group_by("who").agg(pl.col("user", "stream").first()).sort("user", "stream")
-    people = people.with_columns(place=pl.int_range(pl.len()))
-    rows = rows.join(people, on="who", how="left")
-    apart = like.streams is not None
-    begun = pl.col("slot").min().over("who")
-    rows = rows.sort(begun, "place", "slot") if apart else rows.sort("slot", "place")
+        rows = rows.with_columns(pl.col(*values).forward_fill().backward_fill().over("user"))
+    rows = rows.with_columns(pl.col("row").forward_fill().backward_fill().over("user"))
+    rows = rows.sort("slot", "user")
     assert like.order is not None  # it was read as times
     order = stamps(np.asarray(rows["slot"].to_numpy(), np.int64) * slots.step, held)
     for at in range(0, rows.height, chunk):
@@ -75,13 +69,11 @@ def resampled(parts: Iterable[tuple[Chunk, Floats]], slots: Slots, name: str, ch
             order[at : at + chunk],
             1,
             some["row"].to_numpy(),
-            False,
-            some["stream"].rename(like.streams.name) if like.streams is not None else None,
         )
 
 
 def _table(held: list[tuple[Chunk, Floats]], slots: Slots) -> pl.DataFrame:
-    """All events with their slots: who, user, stream, slot, row and value(s)."""
+    """All events with their slots: user, slot, row and value(s)."""
     import polars as pl
 
     frames = []
@@ -91,10 +83,8 @@ def _table(held: list[tuple[Chunk, Floats]], slots: Slots) -> pl.DataFrame:
         own: dict[str, Any] = {"value": part.values}
         if pairs:
             own = {f"value{axis}": np.asarray(part.values)[:, axis] for axis in (0, 1)}
-        columns = {"who": part.keys, "user": part.users, "slot": micros // slots.step, **own}
-        stream = part.users if part.streams is None else part.streams
         rows = np.arange(part.first_row, part.first_row + part.n) if part.rows is None else part.rows
-        frames.append(pl.DataFrame({**columns, "stream": stream, "row": rows}))
+        frames.append(pl.DataFrame({"user": part.users, "slot": micros // slots.step, **own, "row": rows}))
     return pl.concat(frames, how="vertical_relaxed")
 
 
@@ -104,7 +94,7 @@ def _told(table: pl.DataFrame, rule: str, name: str) -> pl.DataFrame:
 
     values = [column for column in table.columns if column.startswith("value")]
     numbers = all(table[value].dtype.is_numeric() for value in values)
-    place = ["who", "slot"]
+    place = ["user", "slot"]
     if rule == "mean":
         if not numbers:
             raise DataError(f"{name}: {NO_MEAN}")
@@ -121,7 +111,7 @@ def _all_slots(found: pl.DataFrame, slots: Slots, name: str) -> pl.DataFrame:
     """Every slot of every stream from its first to its last, or with `pad` from the first of all to the last of all."""
     import polars as pl
 
-    spans = found.group_by("who", maintain_order=True).agg(
+    spans = found.group_by("user", maintain_order=True).agg(
         pl.col("slot").min().alias("first"), pl.col("slot").max().alias("last")
     )
     if slots.pad:
@@ -131,12 +121,12 @@ def _all_slots(found: pl.DataFrame, slots: Slots, name: str) -> pl.DataFrame:
     if total > MOST_ROWS:
         raise InputError(
             f"{name}: slots of {slots.seconds:g} s would be {total:,.0f} rows, more than {MOST_ROWS:,}; take longer "
-            "slots, check that times are in seconds, or name what tells streams apart with --stream-column"
+            "slots, or check that times are in seconds"
         )
     who = np.repeat(np.arange(spans.height), lengths)
     within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     first: Ints = np.asarray(spans["first"].to_numpy(), np.int64)
-    return pl.DataFrame({"who": spans["who"].gather(who), "slot": first[who] + within})
+    return pl.DataFrame({"user": spans["user"].gather(who), "slot": first[who] + within})
 
 
 def stamps(micros: NDArray[np.int64], held: list[tuple[Chunk, Floats]]) -> pl.Series:
@@ -163,4 +153,4 @@ def stamps(micros: NDArray[np.int64], held: list[tuple[Chunk, Floats]]) -> pl.Se
     return times / 10 ** (6 - power)
 
 
-__all__ = ["NO_COLD_START", "NO_MEAN", "NO_STATE", "NO_STREAMS", "resampled", "stamps"]
+__all__ = ["NO_COLD_START", "NO_MEAN", "NO_STATE", "resampled", "stamps"]

@@ -118,8 +118,6 @@ class FitWords:
             raise InputError("--other looks at who has what, which a private fit may not; leave it out")
         if self.slots is not None and self.slots.pad:
             raise InputError("padding shows when others begin and end, which noise does not hide; leave --pad out")
-        if self.columns.stream_columns:
-            raise InputError("a private fit bounds one stream of each user; leave --stream-column out")
 
     @property
     def ways(self) -> dict[str, Any]:

@@ -321,8 +321,7 @@ def header(setting: Setting, columns: Columns, order: str | None, seed: int | No
         "setting": setting.to_dict(),
         "model": setting.model.fingerprint,
         "alphabet": {"kind": alphabet.to_json()["kind"], "symbols": alphabet.n},
-        "columns": {"user": columns.user, "value": columns.value, "order": order}
-        | ({"stream": columns.stream} if columns.stream is not None else {}),
+        "columns": {"user": columns.user, "value": columns.value, "order": order},
         "seed": seed,
         "private": seed is None,
     }
@@ -343,7 +342,6 @@ def stored_columns(meta: Meta | None) -> Columns:
     """The column names a side file gives, or the usual ones."""
     try:
         saved = {} if meta is None else meta["columns"]
-        names = (saved.get("user", "user"), saved.get("value", "value"), saved.get("order"))
-        return Columns(*names, stream=saved.get("stream"))
+        return Columns(saved.get("user", "user"), saved.get("value", "value"), saved.get("order"))
     except (KeyError, TypeError, AttributeError):
         raise DataError("the side file lacks the column names; release the data again") from None
