@@ -138,21 +138,20 @@ def test_erasing_takes_the_time_of_the_latest_event_with_the_name(tmp_path, forg
         assert store.position("mqtt:latest:zq-ann:latest:x") == repr(now)
 
 
-def test_a_hangup_lets_a_bridge_finish_as_sigterm_does():
+def test_the_first_signal_lets_a_bridge_finish_and_the_second_does_not():
     class Working:
         stopped = 0
 
         def stop(self):
             self.stopped += 1
 
-    working, before = Working(), signal.getsignal(signal.SIGHUP)
+    working, before = Working(), signal.getsignal(signal.SIGTERM)
     with bridge._ended_by_signals(working):
-        os.kill(os.getpid(), signal.SIGHUP)
-        os.kill(os.getpid(), signal.SIGHUP)  # from the shell of a terminal that was closed
+        os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(Interrupted):
             os.kill(os.getpid(), signal.SIGTERM)
     assert working.stopped == 1
-    assert signal.getsignal(signal.SIGHUP) == before
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")

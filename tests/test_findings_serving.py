@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
 import os
-import signal
-import ssl
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from seqveil import secrets
 from seqveil.core.errors import InputError
 from seqveil.engine.stream import Setting
-from seqveil.interfaces import cli
-from seqveil.interfaces.commands import serve as serving
-from seqveil.interfaces.service import app, tokens
-from seqveil.interfaces.service.config import ServeConfig
+from seqveil.interfaces.service import tokens
 from served import event, running, words_model, words_setting
 
 # tokens
@@ -58,58 +49,6 @@ def test_a_token_for_a_user_who_cannot_be_is_never_made(tmp_path, user):
 def test_an_end_that_no_calendar_has_is_told_from_a_wrong_form(far):
     with pytest.raises(InputError, match="before the year 9000"):
         tokens.expiry(far)
-
-
-# reloading
-
-
-class Loaded:
-    """Stands for the server's settings: the live certificate."""
-
-    def __init__(self):
-        self.ssl = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-
-
-def test_a_certificate_that_cannot_be_reloaded_is_told_in_plain_words_by_the_file_that_is_wrong(tmp_path):
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    config = ServeConfig(no_auth=True, tls_cert=cert, tls_key=key)
-    cert.write_text("nothing")
-    assert "key.pem: the certificate was not reloaded (No such file" in app._reload_certificate(Loaded(), config)
-    key.write_text("nothing")
-    told = app._reload_certificate(Loaded(), config)
-    assert "no whole PEM file" in told
-    assert "_ssl.c" not in told
-    private = ec.generate_private_key(ec.SECP256R1())
-    secret = serialization.BestAvailableEncryption(b"abcd")
-    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
-    key.write_bytes(private.private_bytes(*form, secret))
-    cert.write_bytes(signed(private))
-    assert "key.pem: the certificate was not reloaded (the key has a passphrase" in app._reload_certificate(
-        Loaded(), config
-    )
-    key.write_bytes(ec.generate_private_key(ec.SECP256R1()).private_bytes(*form, serialization.NoEncryption()))
-    assert "the key is of another certificate" in app._reload_certificate(Loaded(), config)
-    key.write_bytes(private.private_bytes(*form, serialization.NoEncryption()))
-    assert app._reload_certificate(Loaded(), config) is None
-    key.unlink()
-    os.mkfifo(key)
-    assert "expected a plain file" in app._reload_certificate(Loaded(), config)
-
-
-def signed(private):
-    """A certificate for this key, as PEM."""
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "here")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(private.public_key())
-    made = made.serial_number(7).not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
-    return made.sign(private, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-
-def test_reloading_does_not_say_that_all_went_well_after_it_did_not(tmp_path, caplog):
-    with running(tmp_path, words_setting()) as service:
-        service.app.state.service.reload("cert.pem: is none")
-    assert "not all was reloaded" in caplog.text
-    assert "reloaded" not in [record.message for record in caplog.records]
 
 
 # refusals
@@ -152,16 +91,3 @@ def test_what_was_expected_is_told_in_words(tmp_path):
         deep = b'{"user": "a", "seq": 0, "value": ' + b"[" * 100_000
         for body in (deep, b'{"seq": ' + b"9" * 5000 + b"}", b'{"user": "\xff"}'):
             assert "expected JSON in UTF-8" in service.ask("POST", "/v1/release", body).json["detail"]
-
-
-# starting
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there is no such signal")
-def test_a_hangup_while_the_service_starts_does_not_end_it(monkeypatch):
-    seen = []
-    monkeypatch.setattr(serving, "_run", lambda given, file: seen.append(signal.getsignal(signal.SIGHUP)))
-    before = signal.getsignal(signal.SIGHUP)
-    assert cli.main(["serve", "--no-auth"]) == 0
-    assert seen == [signal.SIG_IGN]
-    assert signal.getsignal(signal.SIGHUP) is before

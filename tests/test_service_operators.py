@@ -1,8 +1,6 @@
 """What an operator asks of a running service: erase a person, start without surprises, say when the disk is full."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -59,7 +57,7 @@ def test_erasing_again_takes_out_what_came_since_and_then_nothing(service):
 def test_only_an_admin_erases(service):
     service.release(event("dora", 0))
     others = service.token("release", "read", "read-account", "metrics")
-    service.app.state.service.ring.look(now=True)
+    service.look_again()
     assert erased(service, "dora", token=others).reason == "forbidden"
     assert erased(service, "dora", token=None).reason == "unauthorised"
     assert erased(service, "dora", "?forget_ledger=perhaps").reason == "malformed"
@@ -133,10 +131,3 @@ def test_a_service_without_the_name_of_its_file_still_looks_for_room(tmp_path):
 def test_a_port_that_is_none_is_refused_before_anything_is_opened(port):
     with pytest.raises(InputError, match="0 to 65535"):
         MetricsOptions(metrics_port=port)
-
-
-@pytest.mark.slow
-def test_a_hangup_is_heard_before_anything_that_takes_time_is_loaded():
-    command = [sys.executable, "-X", "importtime", "-m", "seqveil", "serve", "--help"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    assert told.index("seqveil._hangup") < told.index("numpy")

@@ -1,23 +1,14 @@
-"""What an operator runs the service with: health, tokens that expire, and reloading by a signal."""
+"""What an operator runs the service with: health, figures and tokens that expire."""
 
-import datetime
-import hashlib
-import http.client
 import os
 import re
-import signal
-import ssl
 import time
-from contextlib import contextmanager
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from seqveil.core.errors import InputError
 from seqveil.interfaces.service import tokens
-from served import Process, event, running, words_setting
+from served import event, running, words_setting
 
 # health
 
@@ -101,97 +92,3 @@ def test_a_file_without_expiries_is_as_before_and_a_wrong_expiry_is_no_token(tmp
     path.write_text(path.read_text().replace(made.expires, "never"))
     with pytest.raises(InputError, match="no file of tokens"):
         tokens.read(path)
-
-
-# reloading
-
-
-def certificate(folder, name):
-    """A new certificate with its key in the folder; its fingerprint."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    encoding = serialization.Encoding.PEM
-    private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (folder / "cert.pem").write_bytes(made.public_bytes(encoding))
-    (folder / "key.pem").write_bytes(private)
-    return made.fingerprint(hashes.SHA256())
-
-
-class Line:
-    """A connection over TLS that is kept open."""
-
-    def __init__(self, port):
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        self.http = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=20)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.http.close()
-
-    def ask(self, path, token=None):
-        self.http.request("GET", path, headers={} if token is None else {"Authorization": f"Bearer {token}"})
-        answer = self.http.getresponse()
-        answer.read()
-        return answer.status
-
-    @property
-    def certificate(self):
-        return hashlib.sha256(self.http.sock.getpeercert(True)).digest()
-
-
-def until(act):
-    for _ in range(500):
-        if act():
-            return
-        time.sleep(0.02)
-    raise AssertionError("it did not happen in time")
-
-
-@contextmanager
-def process_ended(process):
-    try:
-        yield
-    finally:
-        code = process.end()
-    assert code == 0
-
-
-@pytest.mark.slow
-def test_a_hangup_reloads_certificate_and_tokens_and_drops_no_connection(tmp_path):
-    first = certificate(tmp_path, "one")
-    secret = tokens.add(tmp_path / "tokens", ["admin"])[1]
-    process = Process(
-        tmp_path,
-        *("--tokens", tmp_path / "tokens", "--tls-cert", tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem"),
-    )
-    with process_ended(process), Line(process.port) as old, Line(process.port) as new:
-        assert old.ask("/v1/model", secret) == 200
-        assert old.certificate == first
-        second = certificate(tmp_path, "two")
-        later = tokens.add(tmp_path / "tokens", ["admin"])[1]
-        process.process.send_signal(signal.SIGHUP)
-        until(lambda: b'"reloaded"' in process.log.read_bytes())
-        assert old.ask("/v1/model", later) == 200  # the same connection
-        assert old.certificate == first
-        assert new.ask("/v1/model", later) == 200
-        assert new.certificate == second
-        (tmp_path / "cert.pem").write_text("nonsense")  # a bad certificate changes nothing
-        process.process.send_signal(signal.SIGHUP)
-        until(lambda: b"the certificate was not reloaded" in process.log.read_bytes())
-        with Line(process.port) as newest:
-            assert newest.ask("/livez") == 200
-        assert old.ask("/livez") == 200

@@ -316,6 +316,17 @@ def test_the_service_is_not_imported_unless_asked_for():
     assert not {"fastapi", "uvicorn", "pydantic", "prometheus_client", "starlette"} & set(found)
 
 
+def test_a_certificate_that_is_none_is_refused_before_the_ledger_is_opened(tmp_path, capsys):
+    words_model().save(tmp_path / "model")
+    for name in ("cert.pem", "key.pem"):
+        (tmp_path / name).write_text("zq-nothing")
+    given = f"--model {tmp_path}/model --state {tmp_path}/state.db --epsilon 1 --no-auth --port 0"
+    tls = f"--tls-cert {tmp_path}/cert.pem --tls-key {tmp_path}/key.pem"
+    assert main(["serve", *given.split(), *tls.split()]) == 2
+    assert capsys.readouterr().err.startswith("error: cert.pem, key.pem: expected a certificate and its own key")
+    assert not (tmp_path / "state.db").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate with")
 def test_tls_protects_the_way(tmp_path):

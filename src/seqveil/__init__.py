@@ -23,7 +23,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from seqveil import _hangup as _hangup
 from seqveil.core import checks, coins, distortion, errors, kernel, leakage, mechanisms
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import SeqveilError

@@ -363,19 +363,16 @@ def _log(event: str, details: dict[str, object]) -> None:
         print(codec.dumps(line, default=str), file=sys.stderr, flush=True)
 
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
 def _ended_by_signals(working: Working) -> Iterator[None]:
-    """The first Ctrl-C, SIGTERM or SIGHUP lets it finish, a second Ctrl-C or SIGTERM does not.
-
-    A terminal that is closed sends SIGHUP, and its shell may send it once more.
-    """
+    """The first Ctrl-C or SIGTERM lets it finish, a second does not."""
 
     def end(number: int, frame: FrameType | None) -> None:
         for each in before:
-            signal.signal(each, signal.SIG_IGN if each == signal.SIGHUP else at_once)
+            signal.signal(each, at_once)
         working.stop()
 
     def at_once(number: int, frame: FrameType | None) -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -77,24 +73,9 @@ def serve(
     kept = {"model": model, "state": state, "key": key, "must_exist": must_exist}
     given = {**kept, **asdict(chosen), **asdict(service)}
     try:
-        with _deaf_to_hangup():
-            _run(given, config)
+        _run(given, config)
     except INTERRUPTIONS:  # the signal that ended it, passed on by the server when all was done
         return
-
-
-@contextmanager
-def _deaf_to_hangup() -> Iterator[None]:
-    """SIGHUP means to reload: one that comes while the service starts or ends has nothing to do, and ends nothing."""
-    hangup = getattr(signal, "SIGHUP", None)
-    if hangup is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(hangup, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(hangup, before)
 
 
 def _run(given: dict[str, Any], file: Path | None) -> None:

@@ -6,14 +6,10 @@ import asyncio
 import gc
 import math
 import os
-import signal
-import socket
 import ssl
-import stat
 import sys
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -87,6 +83,7 @@ def create_app(store: Streams, setting: Setting, config: ServeConfig) -> FastAPI
 def serve(setting: Setting, config: ServeConfig) -> None:
     """Serve until a signal says stop; what was accepted by then is released and answered."""
     config.check()
+    _check_certificate(config)
     if config.state is None:
         raise InputError("expected --state FILE, where releases are kept")
     with ExitStack() as opened:
@@ -102,56 +99,18 @@ def serve(setting: Setting, config: ServeConfig) -> None:
             _announce(config, listener.getsockname()[1])
             if store.begun:
                 log.warning("a ledger begins at zero", extra={"facts": {"file": config.state.name, "detail": BEGINS}})
-            _run(server(app, config), app.state.service, listener)
+            server(app, config).run(sockets=[listener])
 
 
-def _run(running: uvicorn.Server, service: Service, listener: socket.socket) -> None:
-    """Serve until it ends; SIGHUP reads certificate and tokens again."""
-
-    def reload() -> None:
-        service.reload(_reload_certificate(running.config, service.config))
-
-    def hung_up(number: int, frame: FrameType | None) -> None:  # between any two steps of the loop's thread: not now
-        loop = service.writer.loop
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(reload)
-
-    hangup = getattr(signal, "SIGHUP", None)
-    before = None if hangup is None else signal.signal(hangup, hung_up)
-    try:
-        running.run(sockets=[listener])
-    finally:
-        if hangup is not None:
-            signal.signal(hangup, before)
-
-
-def _reload_certificate(options: uvicorn.Config, config: ServeConfig) -> str | None:
-    """New connections get the certificate that is in the file now, open ones keep theirs. Returns why it could not be
-    reloaded; then nothing changes."""
-    if config.tls_cert is None or config.tls_key is None or options.ssl is None:
-        return None
-    for path in (config.tls_cert, config.tls_key):
-        try:
-            if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would keep everyone waiting
-                return f"{path.name}: the certificate was not reloaded (expected a plain file)"
-        except OSError as error:
-            return f"{path.name}: the certificate was not reloaded ({error.strerror}); check the path"
-    both = f"{config.tls_cert.name}, {config.tls_key.name}"
-    try:
-        for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), options.ssl):
-            context.load_cert_chain(config.tls_cert, config.tls_key, password=_no_password)
-    except InputError as error:
-        return f"{config.tls_key.name}: the certificate was not reloaded ({error})"
-    except (OSError, ssl.SSLError) as error:
-        named = {"KEY_VALUES_MISMATCH": "the key is of another certificate"}
-        why = named.get(getattr(error, "reason", None) or "", "one of them is no whole PEM file, or cannot be read")
-        return f"{both}: the certificate was not reloaded ({why}); write both again"
-    return None
-
-
-def _no_password() -> str:
-    """Nobody is there to type one: asking would keep everyone waiting."""
-    raise InputError("the key has a passphrase; write it without one")
+def _check_certificate(config: ServeConfig) -> None:
+    """Refuse a certificate that cannot be served before anything is opened."""
+    if config.tls_cert is None or config.tls_key is None:
+        return
+    try:  # an empty passphrase: nobody is there to type one
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.tls_cert, config.tls_key, password="")
+    except OSError:
+        both = f"{config.tls_cert.name}, {config.tls_key.name}"
+        raise InputError(f"{both}: expected a certificate and its own key, as PEM without a passphrase") from None
 
 
 def server(app: FastAPI, config: ServeConfig) -> uvicorn.Server:

@@ -276,20 +276,22 @@ class Keyring:
 
     def find(self, secret: str) -> Token | None:
         """The token that this text is, or None. The comparison takes the same time wherever the two differ."""
-        self._look()
+        self.look()
         parts = secret.split("_", 2)
         token = self._tokens.get(parts[1]) if len(parts) == 3 else None
         same = hmac.compare_digest(_digest(secret), _NOBODY if token is None else token.sha256)
         return token if same else None
 
-    def _look(self) -> None:
+    def look(self) -> str | None:
+        """Look at the file again if it is time; why it cannot be read, or None."""
         now = time.monotonic()
-        if now - self._looked < LOOK_EVERY:
-            return
-        self._looked = now
-        mark = self._mark()
-        if mark == self._seen and self.trouble is None:
-            return
+        if now - self._looked >= LOOK_EVERY:
+            self._looked, mark = now, self._mark()
+            if mark != self._seen or self.trouble is not None:
+                self._read(mark)
+        return self.trouble
+
+    def _read(self, mark: tuple[int, ...]) -> None:
         trouble = None
         try:
             self._tokens = {token.id: token for token in read(self._path)}
@@ -301,13 +303,6 @@ class Keyring:
         if trouble != self.trouble:
             self.trouble = trouble
             self._told(trouble)
-
-    def look(self, now: bool = False) -> str | None:
-        """Look at the file again if it is time, or `now`; why it cannot be read, or None."""
-        if now:
-            self._looked, self._seen = -math.inf, (-1,)
-        self._look()
-        return self.trouble
 
     def _mark(self) -> tuple[int, ...]:
         try:

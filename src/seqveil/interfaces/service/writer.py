@@ -362,15 +362,3 @@ class Service:
             found.insert(0, (problem.reason, problem.detail))
         if found:
             raise Problem(found[0][0], "; ".join(detail for _, detail in found), wait=5)
-
-    def reload(self, trouble: str | None = None) -> None:
-        """Read the tokens again; what is open and what waits stays.
-
-        `trouble` is what went wrong before, and is told with the rest.
-        """
-        found = [trouble, None if self.ring is None else self.ring.look(now=True)]
-        told = [each for each in found if each is not None]
-        for detail in told:
-            log.error("not all was reloaded", extra={"facts": {"detail": detail}})
-        if not told:
-            log.info("reloaded")
