@@ -60,16 +60,6 @@ def test_a_point_outside_the_range_is_told_how_to_be_counted():
         sv.fit(gaze("seq"), value_column="x,y", grid="2x2", range="0,2,0,2", smoothing=1)
 
 
-def test_a_name_that_is_in_no_list_of_places_points_at_the_columns_of_the_list():
-    places = pl.DataFrame(
-        {"poi_id": [1, 2, 3], "title": ["news", "sport", "shop"], "lat": [1.0, 2, 3], "lon": [1, 2, 3]}
-    )
-    rows = pl.DataFrame({"user": WHO, "value": PAGES})
-    with pytest.raises(DataError, match="--points-columns NAME,LAT,LON"):
-        sv.fit(rows, points=places, smoothing=1)
-    assert sv.fit(rows, points=places, points_columns="title,lat,lon", smoothing=1).n == 3
-
-
 def test_a_release_of_names_is_not_sent_to_cells():
     model = sv.fit(pl.DataFrame({"user": WHO, "value": PAGES}), smoothing=1)
     rows = pl.DataFrame({"user": WHO, "venue": PAGES, "lat": [1.0] * 120, "lon": [2.0] * 120})

@@ -40,7 +40,6 @@ def test_options_keywords_and_fields_make_the_same_model(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({"points_columns": "a,b,c"}, "--points FILE"),
         ({"context": "order:2", "order": 2}, "--context says what --order says"),
         ({"seed": 1}, "are for a private fit"),
         ({"private": 1.0, "context": "auto"}, "of one chain"),
@@ -49,7 +48,6 @@ def test_options_keywords_and_fields_make_the_same_model(tmp_path):
         ({"private": 1.0}, "needs a public alphabet"),
         ({"private": 1.0, "levels": 3}, "quantiles of the data"),
         ({"alphabet": ["x", "y"], "bins": 2}, "alphabet= names the values"),
-        ({"points": pl.DataFrame({"name": ["x"], "lat": [0.0], "lon": [0.0]}), "bins": 2}, "so --bins does not go"),
         ({"every_second": 3}, "'every_second' is not known here"),
         ({"columns": "who"}, "'columns' is not known here"),
     ],

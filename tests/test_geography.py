@@ -13,7 +13,7 @@ from seqveil.core import geography
 from seqveil.core.alphabet import UNKNOWN, Alphabet, Grid, from_json
 from seqveil.core.distortion import metres, resolve
 from seqveil.core.errors import InputError, UnknownSymbol
-from seqveil.core.places import Cells, Places, count_cells
+from seqveil.core.places import Cells, count_cells
 
 LATITUDE = st.floats(-90, 90, allow_nan=False).map(lambda value: round(value, 5))
 LONGITUDE = st.floats(-180, 180, allow_nan=False).map(lambda value: round(value, 5))
@@ -182,56 +182,9 @@ def test_saved_cells_that_are_damaged():
             from_json(good | change)
 
 
-@given(st.lists(POINT, min_size=1, max_size=30, unique=True), st.lists(POINT, min_size=1, max_size=8))
-@settings(deadline=None, max_examples=25)
-def test_the_nearest_place_by_enumeration(where, asked):
-    places = Places([f"p{k}" for k in range(len(where))], where, "nearest")
-    assert from_json(places.to_json()) == places
-    for point, code in zip(asked, places.encode(asked).tolist(), strict=True):
-        away = [vincenty(point, other) for other in where]
-        assert away[code] <= min(away) + 0.5
-    assert places.encode(np.array(asked)).tolist() == places.encode(asked).tolist()
-    assert [places.encode_one(point) for point in asked] == places.encode(asked).tolist()
-
-
-def test_places_by_name_and_by_coordinates():
-    town = Places(["b", "a", "c"], [(49.0, 8.4), (49.1, 8.4), (49.2, 8.4)])
-    assert town.encode(["a", "c", "b"]).tolist() == [1, 2, 0]
-    assert town.encode([(49.1, 8.4), "b"]).tolist() == [1, 0]
-    assert town.widths == (1, 2)
-    with pytest.raises(UnknownSymbol):
-        town.encode([(49.11, 8.4)])
-    with pytest.raises(UnknownSymbol):
-        town.with_policy("nearest").encode(["d"])  # a name is near to nothing
-    watched = town.watched("nearest")
-    assert watched.encode(["d", (49.19, 8.4), (499.0, 8.4), 3]).tolist() == [UNKNOWN, 2, UNKNOWN, UNKNOWN]
-    assert town != Alphabet(["b", "a", "c"])
-    assert town != Places(["b", "a", "c"], [(49.0, 8.4), (49.1, 8.4), (49.2, 8.5)])
-    assert town.fingerprint() != Places(["b", "a", "c"], [(49.0, 8.4), (49.1, 8.4), (49.2, 8.5)]).fingerprint()
-    assert "49" not in repr(town)
-
-
-def test_places_at_one_point_are_told_apart_by_name_alone():
-    tower = Places(["shop", "office", "park"], [(49.0, 8.4), (49.0, 8.4), (49.3, 8.4)], "nearest")
-    assert tower.widths == (1,)
-    assert tower.encode(["office", (49.0, 8.4)]).tolist() == [1, 0]
-
-
-@pytest.mark.parametrize(
-    ("names", "points"),
-    [
-        (["a"], [(91.0, 0.0)]), (["a"], [(0.0, 361.0)]), (["a", "b"], [(0.0, 0.0)]), ([3], [(0, 0)]), ([""], [(0, 0)]),
-        (["a", "a"], [(0, 0), (1, 1)]), ([], []), (["a"], [(math.nan, 0.0)]), (["a"], ["x"]), (["a"], [(0, 0, 0)]),
-    ],
-)  # fmt: skip
-def test_places_that_are_none(names, points):
-    with pytest.raises(InputError):
-        Places(names, points)
-
-
 def test_costs_in_metres_are_those_of_places():
     where = [(48.85, 2.35), (48.86, 2.35), (48.86, 2.40)]
-    costs = resolve("metres", Places("abc", where))
+    costs = metres(where)
     exact = np.array([[vincenty(a, b) for b in where] for a in where])
     assert costs.matrix(3) == pytest.approx(exact, abs=1e-3)
     beliefs = np.array([[0.2, 0.5, 0.3], [0.0, 0.1, 0.9]])
@@ -239,9 +192,9 @@ def test_costs_in_metres_are_those_of_places():
     assert costs.best_guess(beliefs).tolist() == (beliefs @ exact).argmin(1).tolist()
     for name in ("euclidean", "absolute", "squared"):
         with pytest.raises(InputError, match='use "metres"'):
-            resolve(name, Places("abc", where))
+            resolve(name, Cells(5000, (48.8, 48.9, 2.3, 2.4)))
     for other in (Alphabet(["a", "b"]), Grid.regular(2, 2, (0, 1, 0, 1))):
-        with pytest.raises(InputError, match="needs places with coordinates"):
+        with pytest.raises(InputError, match="needs cells of the map"):
             resolve("metres", other)
 
 
@@ -258,8 +211,10 @@ def test_rows_of_many_places_are_computed_on_demand():
 def test_the_guarantee_is_exact_on_the_map():
     import seqveil as sv
 
-    places = sv.Places("abcd", [(48.85, 2.35), (48.86, 2.35), (48.86, 2.40), (48.90, 2.30)])
-    model = sv.MarkovModel.fit([list("aabbccdda"), list("abcdabcd")], alphabet=places, smoothing=1.0)
+    cells = Cells(1000, (48.851, 48.861, 2.355, 2.37))
+    assert cells.n == 4
+    a, b, c, d = cells.decode(range(4))
+    model = sv.MarkovModel.fit([[a, a, b, b, c, c, d, d, a], [a, b, c, d] * 2], alphabet=cells, smoothing=1.0)
     for mechanism in ("optimal", "balanced", "randomized_response"):
         session = sv.Session(model, mechanism=mechanism, epsilon=0.7, distortion="metres", seed=1)
         kernel, belief = session.kernel(), [Fraction(float(part)) for part in session.belief]
@@ -270,6 +225,6 @@ def test_the_guarantee_is_exact_on_the_map():
             if told:
                 lifts = [float(row[y] / told) for row in weights]
                 assert math.exp(-0.7) * (1 - 1e-9) <= min(lifts) <= max(lifts) <= math.exp(0.7) * (1 + 1e-9)
-        for x in "abca":
+        for x in (a, b, c, a):
             session.release(x)
         assert session.leakage <= 4 * 0.7

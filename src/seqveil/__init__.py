@@ -28,7 +28,7 @@ from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import SeqveilError
 from seqveil.core.kernel import Kernel
 from seqveil.core.model import MarkovModel
-from seqveil.core.places import Cells, Places
+from seqveil.core.places import Cells
 from seqveil.engine import accounting
 from seqveil.engine.accounting import Budget, Schedule, compose
 from seqveil.engine.session import Session
@@ -46,7 +46,6 @@ __all__ = [
     "Grid",
     "Kernel",
     "MarkovModel",
-    "Places",
     "Schedule",
     "SeqveilError",
     "Session",

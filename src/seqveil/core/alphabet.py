@@ -1,9 +1,8 @@
 """Values and their integer codes 0..n-1, with a stated policy for values outside the alphabet.
 
-`Alphabet` takes any hashable values, `Bins` cuts a number line, `Grid` cuts a plane, `Cells` cuts the map and `Places`
-are names with coordinates. All share one interface (`Symbols`), never change after construction, and never show a value
-in a message or a repr. Columns of any package are read as they are: no value is taken for another because of its
-neighbours.
+`Alphabet` takes any hashable values, `Bins` cuts a number line, `Grid` cuts a plane and `Cells` cuts the map. All share
+one interface (`Symbols`), never change after construction, and never show a value in a message or a repr. Columns of
+any package are read as they are: no value is taken for another because of its neighbours.
 """
 
 from __future__ import annotations
@@ -255,12 +254,10 @@ def _of_kind(saved: dict[str, Any]) -> Symbols | None:
         return Bins(saved["edges"], policy)
     if kind == "grid":
         return Grid(saved["x_edges"], saved["y_edges"], policy)
-    from seqveil.core.places import Cells, Places  # they are built on what stands here
+    from seqveil.core.places import Cells  # it is built on what stands here
 
     if kind == "cells":
         return Cells.from_rows(saved["metres"], saved["around"], saved["south"], saved["rows"], policy)
-    if kind == "places":
-        return Places(saved["names"], saved["points"], policy)
     return None
 
 

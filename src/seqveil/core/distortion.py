@@ -350,8 +350,7 @@ def _by_name(name: str, alphabet: Symbols) -> Distortion:
     if name == "metres":
         if not alphabet.on_map or points is None:
             raise InputError(
-                'distortion "metres" needs places with coordinates, and this alphabet has none; fit with --latitude '
-                "and --longitude, or with --points"
+                'distortion "metres" needs cells of the map, and this alphabet has none; fit with cell_metres'
             )
         return metres(points)
     if alphabet.on_map:

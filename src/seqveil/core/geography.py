@@ -1,4 +1,4 @@
-"""Places on the globe: distances in metres, the nearest of many places, and a flat map of those that lie together.
+"""Places on the globe: distances in metres, and a flat map of those that lie together.
 
 The earth is a sphere of its mean radius, which is right to about half a percent everywhere. All distances are along
 great circles, so that neither the date line nor a pole is a border.
@@ -98,19 +98,6 @@ def plane(points: Floats) -> Floats:
     return flat * (EARTH * np.where(across > 1e-12, away / np.maximum(across, 1e-12), 1.0))[:, None]
 
 
-def tree(points: Floats) -> Any:
-    """A tree that finds the nearest of many places, by straight lines through the earth."""
-    from scipy.spatial import cKDTree
-
-    return cKDTree(sphere(points))
-
-
-def nearest(places: Any, points: Floats) -> tuple[Floats, Any]:
-    """How far the nearest place of a `tree` is from each point, in metres, and which one it is."""
-    chords, found = places.query(sphere(points))
-    return along(chords), found
-
-
 def to_box(point: tuple[float, float], south: Floats, north: Floats, west: Floats, east: Floats) -> Floats:
     """Metres from a point to the nearest point of each box of latitudes and longitudes; 0 inside.
 
@@ -144,6 +131,5 @@ def size_of(metres: float) -> str:
 
 
 __all__ = [
-    "DEGREE", "EARTH", "along", "checked", "haversine", "nearest", "plane", "possible", "size_of", "sphere", "to_box",
-    "tree", "wrapped",
+    "DEGREE", "EARTH", "along", "checked", "haversine", "plane", "possible", "size_of", "sphere", "to_box", "wrapped",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Symbols on the map: `Cells` of equal size in metres, and `Places`, names with coordinates.
+"""Symbols on the map: `Cells` of equal size in metres.
 
 Points are pairs (latitude, longitude) in degrees. Distances between symbols are metres (`distortion.metres`).
 """
@@ -6,16 +6,14 @@ Points are pairs (latitude, longitude) in degrees. Distances between symbols are
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from seqveil.core import geography
-from seqveil.core.alphabet import Alphabet
-from seqveil.core.arrays import Codes, Floats, is_pair, pair_array
+from seqveil.core.arrays import Codes, Floats, pair_array
 from seqveil.core.errors import InputError
 from seqveil.core.geography import DEGREE
 from seqveil.core.symbols import OnUnknown, Symbols
@@ -24,8 +22,6 @@ LEAST = 10.0  # metres of a cell: centres are rounded to a metre, and phones kno
 LARGEST = 5_000_000.0
 MOST_CELLS = 100_000
 DECIMALS = 5  # of a cell's centre: about a metre
-PRECISION = 7  # decimals of a place's coordinates: about a centimetre
-SAME = 0.05  # metres: coordinates this close are those of the place itself
 
 
 class Cells(Symbols):
@@ -50,7 +46,7 @@ class Cells(Symbols):
     """
 
     on_map = True
-    widths = (2,)
+    width = 2
     metres: float
 
     def __init__(
@@ -228,104 +224,4 @@ def _bounds(bounds: Any) -> tuple[float, float, float, float]:
     return south, north, west, east
 
 
-class Places(Alphabet):
-    """Names with coordinates: shops, stations, sensors. A value is a name, or a pair (latitude, longitude).
-
-    Parameters:
-        names: text, each once.
-        points: (n, 2), the latitude and longitude of each name in degrees.
-        on_unknown: "nearest" takes the place that is nearest on the map to a pair; a name that is not in the list is
-            near to nothing. Otherwise a pair must be that of a place, to a few centimetres.
-
-    >>> town = Places(["station", "museum"], [(49.0069, 8.4037), (49.0136, 8.4044)], "nearest")
-    >>> town.encode(["museum", "station"]).tolist(), town.encode([(49.01, 8.40)]).tolist()
-    ([1, 0], [0])
-    >>> town.decode([0])
-    ['station']
-    """
-
-    named = False
-    on_map = True
-
-    def __init__(self, names: Iterable[Hashable], points: ArrayLike, on_unknown: OnUnknown = "error") -> None:
-        listed = list(names)
-        if not all(type(name) is str and name for name in listed):
-            raise InputError("expected the names of places as text, none empty; write numbers as text")
-        where = geography.checked(points).round(PRECISION)
-        if len(where) != len(listed):
-            raise InputError(f"expected coordinates for each place; got {len(listed)} names and {len(where)} pairs")
-        where.flags.writeable = False
-        self.__dict__["_where"] = where
-        super().__init__(listed, on_unknown)
-
-    def encode(self, values: Any) -> Codes:
-        """Codes of names, or of pairs (latitude, longitude); a list may mix the two."""
-        if isinstance(values, np.ndarray) and values.ndim == 2:
-            return self._settle(self._near(pair_array(values, self.hides)))
-        if isinstance(values, list | tuple) and any(map(is_pair, values)):
-            paired = np.array(list(map(is_pair, values)))
-            codes = np.full(len(values), -1, np.int64)
-            codes[paired] = self._near(pair_array([values[k] for k in np.flatnonzero(paired)]))
-            names = [values[k] for k in np.flatnonzero(~paired)]
-            codes[~paired] = self._encode_objects(names) if names else -1
-            return self._settle(codes)
-        return super().encode(values)
-
-    def encode_one(self, value: Any) -> int:
-        """The code of a name, or of one pair (latitude, longitude)."""
-        if is_pair(value):
-            return int(self.encode([value])[0])
-        return super().encode_one(value)
-
-    def _near(self, pairs: Floats) -> Codes:
-        """The nearest place of each pair; -1 where the policy has none."""
-        good = np.asarray(np.isfinite(pairs).all(1))
-        good &= geography.possible(np.where(good[:, None], pairs, 0.0))
-        codes = np.full(len(pairs), -1, np.int64)
-        if good.any():
-            away, found = geography.nearest(self._tree[0], pairs[good])
-            near = (away <= SAME) | (self.on_unknown == "nearest")
-            codes[good] = np.where(near, self._tree[1][found], -1)
-        return codes
-
-    def _nearest(self, numbers: Floats) -> Codes:
-        """None: a name that is not in the list, or a bare number, is near to no place."""
-        return np.full(len(numbers), -1, np.int64)
-
-    @cached_property
-    def _tree(self) -> tuple[Any, Codes]:
-        """A tree of the different coordinates, and the first place at each of them."""
-        different, first = np.unique(self.points, axis=0, return_index=True)
-        return geography.tree(different), first.astype(np.int64)
-
-    @property
-    def points(self) -> Floats:
-        """The coordinates of every place, (n, 2): latitude and longitude."""
-        where: Floats = self.__dict__["_where"]
-        return where
-
-    @cached_property
-    def widths(self) -> tuple[int, ...]:  # type: ignore[override]
-        """One column of names; also two of coordinates, where these tell all places apart."""
-        if self.n == 1:
-            return (1, 2)
-        apart, _ = geography.tree(self.points).query(geography.sphere(self.points), k=2)
-        return (1, 2) if float(apart[:, 1].min()) > 2 * SAME else (1,)
-
-    def within(self, centre: tuple[float, float], metres: float) -> Codes:
-        """The places within so many metres of a point."""
-        return np.flatnonzero(geography.haversine(self.points, centre) <= metres * (1 + 1e-12)).astype(np.int64)
-
-    @property
-    def _exact(self) -> bool:
-        """Names are no numbers."""
-        return False
-
-    def _content(self) -> dict[str, Any]:
-        return {"kind": "places", "names": list(self.values), "points": self.points.tolist()}
-
-    __eq__ = Symbols.__eq__
-    __hash__ = Symbols.__hash__
-
-
-__all__ = ["MOST_CELLS", "Cells", "Places", "count_cells"]
+__all__ = ["MOST_CELLS", "Cells", "count_cells"]

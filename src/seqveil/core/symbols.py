@@ -35,7 +35,7 @@ class Symbols(ABC):
     slots: Slots | None = None  # whether whoever reads a file takes one symbol for each slot of time, and how
     named: bool = False  # whether values are names alone: then a slot without events needs a symbol of its own
     on_map: bool = False  # whether points are latitudes and longitudes in degrees
-    widths: tuple[int, ...] = (1,)  # in how many columns of a file a value may stand
+    width: int = 1  # in how many columns of a file a value stands
 
     @abstractmethod
     def encode(self, values: Any) -> Codes:
@@ -284,7 +284,7 @@ class Grid(Symbols):
 
     x: Bins
     y: Bins
-    widths = (2,)
+    width = 2
 
     def __init__(self, x_edges: ArrayLike, y_edges: ArrayLike, on_unknown: OnUnknown = "error") -> None:
         x, y = Bins(x_edges, on_unknown), Bins(y_edges, on_unknown)

@@ -64,8 +64,6 @@ class FitKeywords(ColumnWords, total=False):
     levels: int | None
     grid: str | None
     cell_metres: float | None
-    points: Any  # places with coordinates: a file or a frame of name, lat and lon, or `Places`
-    points_columns: str | None  # what the columns of `points` are called, as in "venue,y,x"
     other: int | None
     on_unknown: OnUnknown | None
     alphabet: Any  # the values there are: a list, an `Alphabet`, or a file of them

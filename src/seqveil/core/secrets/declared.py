@@ -27,7 +27,7 @@ from seqveil.core.alphabet import Bins, Codes, Grid, Symbols, _plain
 from seqveil.core.errors import InputError, UnknownSymbol
 from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel
-from seqveil.core.places import Cells, Places
+from seqveil.core.places import Cells
 from seqveil.core.secrets import automaton
 from seqveil.core.secrets.automaton import Automaton
 
@@ -431,7 +431,7 @@ def codes_within(circle: tuple[float, ...], alphabet: Symbols) -> Codes:
     >>> codes_within((0.5, 0.5, 1.0), Grid.regular(3, 3, bounds=(0, 3, 0, 3))).tolist()
     [0, 1, 3, 4]
     """
-    if isinstance(alphabet, Cells | Places):
+    if isinstance(alphabet, Cells):
         return _on_map(circle, alphabet)
     points = alphabet.points
     if points is None:
@@ -471,7 +471,7 @@ def _away(axis: Bins, number: float, beyond: bool) -> Floats:
     return np.maximum(np.maximum(low - number, number - high), 0.0)
 
 
-def _on_map(circle: tuple[float, ...], alphabet: Cells | Places) -> Codes:
+def _on_map(circle: tuple[float, ...], alphabet: Cells) -> Codes:
     if len(circle) != 3 or not abs(circle[0]) <= 90 or not -180 <= circle[1] <= 360:
         raise InputError("a zone on the map is written zone:LAT,LON,METRES, as in zone:48.8566,2.3522,300")
     codes = alphabet.within((circle[0], circle[1]), circle[2])

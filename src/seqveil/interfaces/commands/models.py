@@ -169,9 +169,6 @@ def _said_of_values(fitted: Fitted) -> list[tuple[str, str]]:
     alphabet, said = fitted.model.alphabet, list[tuple[str, str]]()
     if isinstance(alphabet, Cells):
         said.append(("places", f"cells of {alphabet.metres:.10g} m, named by their centres; --distortion metres"))
-    if fitted.spread is not None:
-        away = fitted.spread.sentence
-        said.append(("places", f"{alphabet.n:,} with coordinates{'; ' + away if away else ''}; --distortion metres"))
     values = alphabet.values if isinstance(alphabet, Alphabet) and alphabet.n > MOST_NUMBERS else ()
     if any(isinstance(value, float) and not value.is_integer() for value in values):
         asked = f"{alphabet.n:,} different decimal numbers are symbols, each for itself: shall they be cut?"

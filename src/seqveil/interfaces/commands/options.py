@@ -494,12 +494,6 @@ class CutOptions:
     cell_metres: Annotated[
         float | None, option("M", "Cut the map into cells of this size around the bulk of latitudes and longitudes.")
     ] = None
-    points: Annotated[
-        Path | None, option("FILE", "Places with coordinates: name, lat, lon. Values are their names, or the nearest.")
-    ] = None
-    points_columns: Annotated[
-        str | None, option("NAME,LAT,LON", "Columns of --points  [default: as they are usually called]")
-    ] = None
 
 
 @dataclass(frozen=True)

@@ -329,7 +329,7 @@ def _people(data: str, model: MarkovModel, words: FitWords) -> tuple[Ints, Ints]
     codes = []
     with progress(data, "reading") as advance:
         alphabet = model.alphabet
-        columns = located(data, words.columns, None, alphabet.widths) if alphabet.on_map else words.columns
+        columns = located(data, words.columns) if alphabet.on_map else words.columns
         source = Source(data, columns, None, words.sort, missing=alphabet.missing, slots=alphabet.slots)
         kept = alphabet.on_unknown in ("other", "nearest")
         for part in source.coded(alphabet if kept else alphabet.strict, advance):

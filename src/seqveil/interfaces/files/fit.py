@@ -16,9 +16,8 @@ from seqveil.core.coins import coins
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import Counts, MarkovModel
-from seqveil.core.places import Cells, Places
+from seqveil.core.places import Cells
 from seqveil.interfaces.files.columns import Taken, ValueType
-from seqveil.interfaces.files.placing import Spread
 from seqveil.interfaces.files.reading import Chunk, FilePath
 from seqveil.interfaces.files.rows import Progress, Source, encode, value_type_of
 from seqveil.interfaces.files.scanning import Distinct, scanner
@@ -31,10 +30,6 @@ if TYPE_CHECKING:
     from seqveil.receiver.choosing import Choice
 
 FOR_FIT = "check the value column, or add the value to the alphabet"
-FOR_PLACES = (
-    "add the place to --points, say which of its columns are meant with --points-columns NAME,LAT,LON, or name columns "
-    "with --latitude and --longitude for the nearest one"
-)
 FOR_CELLS = "it lies outside --range: widen that, or pass --on-unknown nearest to count it to the cell at the edge"
 
 
@@ -48,7 +43,6 @@ class Fitted:
     choice: Choice | None = None  # where contexts were compared
     pooled: int = 0  # values that were taken together as "other"
     clamped: int = 0  # events outside the range that "auto" found, counted to the cells at its edge
-    spread: Spread | None = None  # how far events are from the places that stand for them
     reading: Taken = field(default_factory=Taken)  # how the rows were read and ordered
 
 
@@ -80,7 +74,7 @@ def fit_file(
     alphabet, pooled, rows = read_values(source, told, progress)
     code = _Coder(alphabet, source.name, told.clamps)
     found = _count(rows, code, told) if told.context is None else _with_context(rows, code, source, told, working)
-    return replace(found, pooled=pooled, clamped=code.clamped, spread=code.spread, reading=source.taken)
+    return replace(found, pooled=pooled, clamped=code.clamped, reading=source.taken)
 
 
 def read_values(
@@ -98,7 +92,7 @@ def read_values(
         pooled = scan.pooled if isinstance(scan, Distinct) else 0
     else:
         if words.other is not None:
-            raise InputError("--other pools values that occur, and the alphabet or --points names all; leave one out")
+            raise InputError("--other pools values that occur, and the alphabet names all; leave one out")
         alphabet = in_slots(alphabet, words.slots)
         source.check_width(alphabet)
         rows = source.chunks(value_type_of(alphabet), progress)
@@ -115,17 +109,12 @@ class _Coder:
         if clamps:
             self._counted, self._inner = alphabet.with_policy("nearest"), alphabet.with_policy("hide")
         self.clamped = 0
-        self.spread = Spread() if isinstance(alphabet, Places) else None
-        cut = isinstance(alphabet, Bins | Grid | Cells)
-        self._remedy = FOR_CELLS if cut else FOR_FIT if self.spread is None else FOR_PLACES
+        self._remedy = FOR_CELLS if isinstance(alphabet, Bins | Grid | Cells) else FOR_FIT
 
     def __call__(self, part: Chunk) -> Ints:
         if self._clamps:
             self.clamped += int((self._inner.encode(part.values) < 0).sum())
-        codes = encode(part, self._counted, self._file, self._remedy)
-        if self.spread is not None and isinstance(part.values, np.ndarray):
-            self.spread.add(part.values, self.alphabet, codes)
-        return codes
+        return encode(part, self._counted, self._file, self._remedy)
 
 
 def _count(rows: Iterable[Chunk], code: _Coder, words: FitWords) -> Fitted:

@@ -337,14 +337,14 @@ def _about_places(roles: list[Role], names: Columns, on_map: bool) -> list[str]:
     """What is to be asked where values, or columns beside them, are places or points."""
     beside = coordinates_in([role.column for role in roles if role.role == "not used"])
     if on_map:
-        return ["how large shall the cells of the map be? With --points FILE they are the places of a list"]
+        return ["how large shall the cells of the map be? Pass --cell-metres"]
     if len(names.value_columns) == 2:
         return ["points need a grid: how fine shall it be? auto cuts about 10 by 10 cells over their bulk"]
     if beside is None:
         return []
     return [
         f"columns {beside[0]!r} and {beside[1]!r} are coordinates: shall an error be a distance? Cut the map with "
-        "--cell-metres, or list the places in a file (name, lat, lon) and pass --points"
+        "--cell-metres"
     ]
 
 

@@ -356,7 +356,7 @@ class _Reader:
             if pair is not None and not hide:
                 self.refuse(
                     f"no column {what}, but {pair[0]!r} and {pair[1]!r}, which are places; name the value "
-                    "with --value-column, or fit a model of places with --cell-metres 500 or --points FILE"
+                    "with --value-column, or fit a model of places with --cell-metres 500"
                 )
             look = "" if self.path in ("-", FRAME) else f", or see `seqveil inspect {file_name(self.path)}`"
             self.refuse(f"no column {what} ({has}); name yours with {options}{look}")

@@ -243,7 +243,7 @@ def source_for(
         _refuse_empty_symbol(setting.model.alphabet)
     names, alphabet = columns_for(setting, columns), setting.model.alphabet
     if alphabet.on_map:
-        names = located(data, names, format, alphabet.widths)
+        names = located(data, names, format)
     told = alphabet.missing if missing is None else missing
     if told == "symbol":
         alphabet.with_missing(told)  # refuses it where there is no such symbol

@@ -17,7 +17,6 @@ from seqveil.core.alphabet import WITHHELD, Alphabet, Bins, Symbols
 from seqveil.core.alphabet import OnMissing as Missing
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.places import Places
 from seqveil.core.slots import Slots
 from seqveil.engine.batches import encode_path
 from seqveil.engine.releases import Releases
@@ -182,15 +181,9 @@ class Source:
 
     def check_width(self, alphabet: Symbols) -> None:
         """Refuse value columns that are more or fewer than the alphabet takes."""
-        given = len(self.columns.value_columns)
-        if given in alphabet.widths:
+        if len(self.columns.value_columns) == alphabet.width:
             return
-        if given == 2 and isinstance(alphabet, Places):
-            raise InputError(
-                "several places share their coordinates, which do not tell them apart; name the column of their names "
-                "with --value-column, or list such places as one"
-            )
-        wanted = "two columns, as in --value-column x,y" if 2 in alphabet.widths else "one column"
+        wanted = "two columns, as in --value-column x,y" if alphabet.width == 2 else "one column"
         if alphabet.on_map:
             wanted = "two columns, named with --latitude and --longitude"
         raise InputError(f"the model is for values in {wanted}; name the right ones")
@@ -211,8 +204,7 @@ def encode(chunk: Chunk, alphabet: Symbols, name: str, remedy: str = UNKNOWN_VAL
         return alphabet.encode(chunk.values)
     except UnknownSymbol as error:
         row = chunk.row(int(vars(error)["position"]))
-        near = alphabet.points is not None and (isinstance(chunk.values, np.ndarray) or not alphabet.on_map)
-        choice = "hide or nearest" if near else "hide"
+        choice = "hide" if alphabet.points is None else "hide or nearest"
         raise DataError(
             f"{name}: row {row}: the value is not in the model's alphabet ({alphabet.n} symbols); "
             f"{remedy.format(choice=choice)}"
@@ -423,7 +415,7 @@ def symbol_columns(alphabet: Symbols, names: tuple[str, ...]) -> list[pl.Series]
     """The alphabet's values as columns, one entry a code: two columns for points of a grid or the map."""
     import polars as pl
 
-    if len(names) == 2 and 2 in alphabet.widths and alphabet.points is not None:
+    if alphabet.width == 2 and alphabet.points is not None:
         return [pl.Series(name, alphabet.points[:, axis]) for axis, name in enumerate(names)]
     values = alphabet.points if isinstance(alphabet, Bins) else alphabet.decode(np.arange(alphabet.n))
     return [pl.Series(names[0], values, strict=False)]

@@ -20,7 +20,7 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.slots import NOTHING, Slots
 from seqveil.interfaces.files.columns import Columns
-from seqveil.interfaces.files.placing import cells_over, located, places_in
+from seqveil.interfaces.files.placing import cells_over, located
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.rows import CHUNK_ROWS, Source
 from seqveil.interfaces.files.scanning import AUTO, AUTO_BINS, AUTO_CELLS, MOST_SYMBOLS, cells, width_of
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 NEEDED = (
     "a private fit needs a public alphabet, since collecting it from the data would show who had what; pass --alphabet "
-    "FILE (a value a line, or a model to take it from), --points FILE, --bins with --range LO,HI, --grid with --range "
-    "X0,X1,Y0,Y1, or --cell-metres with --range SOUTH,NORTH,WEST,EAST"
+    "FILE (a value a line, or a model to take it from), --bins with --range LO,HI, --grid with --range X0,X1,Y0,Y1, or "
+    " --cell-metres with --range SOUTH,NORTH,WEST,EAST"
 )
 
 
@@ -52,8 +52,6 @@ class FitWords:
         levels: cut numbers into so many bins of about equal count.
         grid: cut points (two columns of the value) into a grid such as "10x10", or "auto".
         cell_metres: cut the map around the bulk of latitudes and longitudes into cells of this size.
-        points: a list of places (a file, a frame or `Places`) that values name, or are nearest to.
-        points_columns: the columns of that list, as in "venue,y,x".
         other: take values that fewer people have together as the symbol "other".
         on_unknown: the policy that the model carries for later values: "error" unless told otherwise, "other" with
             `other`, "nearest" after "auto" and for coordinates.
@@ -76,8 +74,6 @@ class FitWords:
     levels: int | None = None
     grid: str | None = None
     cell_metres: float | None = None
-    points: Any = None
-    points_columns: str | None = None
     other: int | None = None
     on_unknown: OnUnknown | None = None
     alphabet: Any = None
@@ -91,8 +87,6 @@ class FitWords:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if self.points_columns is not None and self.points is None:
-            raise InputError("--points-columns says what the columns of a list of places are; pass --points FILE")
         if self.context is not None and self.order != 1:
             raise InputError("--context says what --order says; pass --context order:2, or leave it out")
         if self.private is None:
@@ -134,7 +128,7 @@ class FitWords:
         """The same with the alphabet that is spelled out made, and with the columns that give a place or a time."""
         named, columns, slots = self.named(), self.columns, self.slots
         if self.cell_metres is not None or (named is not None and named.on_map):
-            columns = located(data, columns, self.format, (2,) if named is None else named.widths)
+            columns = located(data, columns, self.format)
         if named is not None and named.on_map and slots is not None:
             slots = replace(slots, empty="hold")
         return replace(self, alphabet=named, columns=columns, slots=slots)
@@ -147,30 +141,20 @@ class FitWords:
         """What later commands do with values outside the alphabet."""
         if self.on_unknown is not None:
             return self.on_unknown
-        if self.clamps or (alphabet.on_map and len(self.columns.value_columns) == 2):
+        if self.clamps or alphabet.on_map:
             return "nearest"
         return "error" if self.other is None else "other"
 
     def named(self) -> Symbols | None:
         """The alphabet that the words spell out without a look at the data; None where the data have to tell it."""
-        if self.points is not None:
-            return self._listed()
         if self.alphabet is None and self.private is None and self.range is None:
             return None
         if self.alphabet is None or isinstance(self.alphabet, str | os.PathLike):
             return self._public()
         if self.ways or self.range is not None:
-            raise InputError("alphabet= names the values, so bins, levels, grid, points and range do not go with it")
+            raise InputError("alphabet= names the values, so no cut and no range go with it; leave them out")
         given = self.alphabet if isinstance(self.alphabet, Symbols) else Alphabet(list(self.alphabet))
         return given.with_policy(self.on_unknown or given.on_unknown)
-
-    def _listed(self) -> Symbols:
-        """The list of places, with which no other way to make symbols goes."""
-        others = {**self.ways, "alphabet": self.alphabet, "range": self.range}
-        for name in (name for name, given in others.items() if given is not None):
-            option = "--" + name.replace("_", "-")
-            raise InputError(f"--points lists the places there are, so {option} does not go with it; leave one out")
-        return places_in(self.points, self.points_columns).with_policy(self.on_unknown or "error")
 
     def _public(self) -> Symbols:
         """The alphabet of a file, or cuts of a range."""
@@ -209,7 +193,7 @@ class FitWords:
 
 def in_slots(alphabet: Symbols, slots: Slots | None) -> Symbols:
     """The alphabet with what slots need: among names a symbol for nothing."""
-    if slots is None or not alphabet.named or not isinstance(alphabet, Alphabet):
+    if slots is None or not isinstance(alphabet, Alphabet):
         return alphabet
     if slots.rule == "mean":
         raise InputError(NO_MEAN)

@@ -117,8 +117,8 @@ def _alphabet(frame: DataFrame, given: Symbols | Sequence[Any] | None, names: Co
         if not found:
             raise DataError("there is nothing to fit: the frame has no rows")
         symbols = Alphabet.of(values or [0])
-    if len(names.values) not in symbols.widths:
-        raise InputError("two value columns go with a Grid, Cells or Places that lie apart; pass both")
+    if len(names.values) != symbols.width:
+        raise InputError("two value columns go with a Grid or Cells; pass both")
     return symbols
 
 

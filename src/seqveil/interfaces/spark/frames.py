@@ -154,7 +154,7 @@ def _check(job: Job, names: Columns) -> None:
         raise InputError('batches need every event: use gaps="refuse" with them')
     if isinstance(job.buckets, bool) or not isinstance(job.buckets, int) or job.buckets < 1:
         raise InputError(f"expected buckets to be a whole number ≥ 1, got {job.buckets}")
-    if len(names.values) not in job.alphabet.widths:
+    if len(names.values) != job.alphabet.width:
         raise InputError("two value columns and a model of places or of a grid go together; name the right columns")
     if setting.timed and names.time is None:
         raise InputError(

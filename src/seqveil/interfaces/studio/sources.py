@@ -310,12 +310,12 @@ def _plain(numbers: Any) -> list[int] | list[float]:
 
 def _encoded(alphabet: Symbols, values: Sequence[Sequence[str]], numbers: Any) -> Ints:
     given: Any = values[0]
-    if len(values) not in alphabet.widths or (len(values) == 2 and numbers is None):
-        wanted = "points; name two columns of numbers, as in x,y" if 2 in alphabet.widths else "one column; name it"
+    if len(values) != alphabet.width or (len(values) == 2 and numbers is None):
+        wanted = "points; name two columns of numbers, as in x,y" if alphabet.width == 2 else "one column; name it"
         raise DataError(f"the model is for {wanted}")
     if len(values) == 2:
         given = np.column_stack(numbers)
-    elif numbers is not None and alphabet.points is not None and not alphabet.on_map:
+    elif numbers is not None and alphabet.points is not None:
         given = np.array(_plain(numbers[0]))
     try:
         return alphabet.encode(given)

@@ -39,7 +39,7 @@ CUT_HERE = "Say it under “Cut numbers into”; left empty, it is"
 SAID_HERE = {
     " Name yours with --value-column": " Choose yours above",
     "--bins WIDTH cuts evenly, --levels N into bins of about equal count": f"{CUT_HERE} 20 bins",
-    "With --points FILE they are the places of a list": f"{CUT_HERE} 10 by 10",
+    "Pass --cell-metres": f"{CUT_HERE} 10 by 10",
     "auto cuts about 10 by 10 cells over their bulk": f"{CUT_HERE} 10 by 10",
     ", or name date and clock apart, as in --time-column date,hour": ", or choose the rows as they are",
 }
