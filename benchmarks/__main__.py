@@ -39,7 +39,6 @@ NAMES = (
     "coverage",
     "jobs",
     "secrets",
-    "secrets_saving",
     "contexts",
     "attack",
     "files",

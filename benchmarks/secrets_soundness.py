@@ -20,7 +20,6 @@ from seqveil.engine.stream import State, step
 
 OPTIONS: tuple[dict[str, Any], ...] = (
     *({},) * 8,
-    {"opening": "constant"},
     {"withhold": True},
     {"epsilon": 0.8},  # a program, which takes most of the time
 )

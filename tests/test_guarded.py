@@ -16,11 +16,9 @@ from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.core.secrets.bounds import Opening
 from seqveil.engine import stream
 from seqveil.engine.secrets import guarded_table
 from seqveil.engine.stream import Setting, State
-from seqveil.receiver.planning import tune_opening
 
 PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 CLINIC = sv.MarkovModel([0.8, 0.2], [[0.9, 0.1], [0.6, 0.4]], alphabet=["home", "clinic"])
@@ -132,8 +130,6 @@ def test_no_outcome_moves_the_odds_further_than_promised(name):
         {"withhold": True},
         {"epsilon": 1.0},
         {"distortion": "absolute"},
-        {"opening": "constant"},
-        {"opening": Opening(0.25, 2.0)},
     ],
 )
 def test_nor_does_it_otherwise(options):
@@ -294,7 +290,6 @@ def test_other_mechanisms_account_for_secrets_and_release_the_same_bits():
         ({"secrets": [ever(1, epsilon=1.0)], "budget": 2.0}, "takes no batch"),
         ({"secrets": [ever(1, epsilon=1.0)], "schedule": 2}, "takes no batch"),
         ({"secrets": [ever(1, epsilon=1.0)], "withhold": True, "epsilon": 1.0}, "truth or nothing"),
-        ({"secrets": [ever(1, epsilon=1.0)], "opening": "slowly"}, "opening"),
         ({"secrets": [ever([0, 1], epsilon=1.0, window=3)]}, "certain or impossible"),
         ({"secrets": [ever(7, epsilon=1.0, window=3)]}, "alphabet"),
         ({"secrets": [sv.secrets.count(1, 100, epsilon=1.0, window=200)]}, "states"),
@@ -360,28 +355,3 @@ def test_random_chains_and_secrets_are_never_told_more_about_than_promised():
     """The same by code of its own, from the definition; `python -m benchmarks secrets` does it ten thousand times."""
     rng = np.random.default_rng(3)
     assert max(secrets_soundness.one_stream(rng, number)[0] for number in range(60)) <= 0.0
-
-
-@pytest.mark.slow
-def test_a_tuned_opening_is_the_best_of_those_tried_and_the_same_for_the_same_seed():
-    model = random_model(np.random.default_rng(2), 3)
-    secret = ever(2, epsilon=0.4, window="first 6")
-    shapes = [None, Opening(), Opening(0.5, 2.0)]
-    found = [tune_opening(model, secret, users=8, seed=seed, shapes=shapes) for seed in (5, 5)]
-    assert found[0] == found[1]
-    assert found[0] in shapes
-    assert tune_opening(model, secret, users=3, shapes=[Opening()]) == Opening()
-    with pytest.raises(InputError, match="known length"):
-        tune_opening(model, ever(2, epsilon=0.4))
-
-
-def test_the_opening_is_part_of_the_setting_that_is_written_down():
-    plan = guarding(CLINIC, ever("clinic", epsilon=1.0, window=4), opening=Opening(0.4, 2.0))
-    again = Setting.from_dict(json.loads(json.dumps(plan.to_dict())), CLINIC)
-    assert again.opening == Opening(0.4, 2.0)
-    assert (
-        Setting.from_dict(
-            guarding(CLINIC, ever("clinic", epsilon=1.0, window=4), opening=None).to_dict(), CLINIC
-        ).opening
-        is None
-    )

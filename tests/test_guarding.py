@@ -11,7 +11,7 @@ from seqveil.core.distortion import absolute, hamming, matrix
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.secrets import Guarded, program
-from seqveil.core.secrets.bounds import TIGHTER, Bounds, Opening
+from seqveil.core.secrets.bounds import TIGHTER, Bounds
 from seqveil.core.secrets.pools import pooled
 from seqveil.core.secrets.solving import guarded
 
@@ -219,11 +219,3 @@ def test_an_epsilon_is_kept_inside_the_program():
         lifts = np.concatenate([np.eye(n) - np.exp(epsilon) * law, np.exp(-epsilon) * law - np.eye(n)])
         best = least_cost(belief, np.concatenate([bounds.aimed, lifts]), 1 - np.eye(n))
         assert guarded(bounds, hamming(), epsilon=epsilon).error == pytest.approx(best, abs=1e-5)
-
-
-def test_a_box_opens_from_its_start_to_all_of_epsilon():
-    assert Opening(0.5, 2.0).shares(3).tolist() == [0.5, 0.625, 1.0]
-    assert Opening().shares(1).tolist() == [0.5]
-    for wrong in ({"start": 0.0}, {"start": 1.5}, {"power": 0}, {"power": True}, {"start": "x"}):
-        with pytest.raises(InputError, match="a box opens"):
-            Opening(**wrong)

@@ -71,8 +71,7 @@ def test_how_secrets_are_kept_is_planned_too(planned, tmp_path):
     assert withheld["error"] == pytest.approx(withheld["withheld"])
     assert withheld["truth"] == pytest.approx(1 - withheld["withheld"])
     assert withheld["withheld"] > told["error"]
-    for how in (("--secret-opening", "constant"), ("--observer", tmp_path / "m.model")):
-        assert planned(*SECRET, *total, *how)[0] == 0
+    assert planned(*SECRET, *total, "--observer", tmp_path / "m.model")[0] == 0
 
 
 @pytest.mark.slow
@@ -86,7 +85,6 @@ def test_how_secrets_are_kept_is_planned_too(planned, tmp_path):
         ((*SECRET, "--secret-epsilon", 1, "--plot", "plan.doc"), "expected a picture"),
         ((*SECRET, "--secret-epsilon", "1,many"), "for secret-epsilon"),
         ((*SECRET, "--secret-epsilon", 1, "--epsilon", "many"), "for epsilon"),
-        ((*SECRET, "--secret-epsilon", 1, "--secret-opening", "wide"), "expected opening as linear or constant"),
         ((*SECRET, "--secret-epsilon", 1, "--secret-withhold", "--epsilon", 1), "leave one of them out"),
         ((*SECRET, "--secret-epsilon", 1, "--users", 0), "≥ 1"),
         (SECRET, "add --secret-epsilon"),

@@ -142,4 +142,4 @@ def test_a_table_keeps_a_secret_up_to_its_epsilon_and_no_further(share, kept, wi
     rows = np.array([[right, 1 - right], [1 - right, right]])
     outputs = np.array([0, WITHHELD] if withheld else [0, 1])
     draft = Draft(outputs, np.arange(2), np.zeros(2), np.arange(2), rows, 0.0)
-    assert Table.of(draft, np.array([0.6, 0.4]), hamming(), None).keeps(bounds) is kept
+    assert Table.of(draft, np.array([0.6, 0.4]), hamming()).keeps(bounds) is kept

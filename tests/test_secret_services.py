@@ -74,11 +74,11 @@ def test_a_client_reads_a_setting_with_observers_where_it_has_their_models(tmp_p
 
 def test_how_a_secret_is_kept_may_stand_in_a_configuration(tmp_path, monkeypatch):
     (tmp_path / "c.toml").write_text('secret = ["ever:gym"]\nsecret_epsilon = 0.5\nsecret_withhold = true\n')
-    monkeypatch.setenv("SEQVEIL_SERVE_SECRET_OPENING", "constant")
+    monkeypatch.setenv("SEQVEIL_SERVE_SECRET_WINDOW", "7")
     loaded = load({"no_auth": True, "secret_withhold": None}, tmp_path / "c.toml")
     options = SettingOptions(**{name: getattr(loaded, name) for name in SettingOptions.__dataclass_fields__})
     setting = options.setting(words_model())
-    assert (setting.withhold, setting.opening) == (True, None)
+    assert (setting.withhold, setting.secrets[0].window) == (True, 7)
 
 
 def test_spark_refuses_releases_that_say_nothing():

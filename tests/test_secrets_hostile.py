@@ -93,7 +93,7 @@ def random_setting(rng, steps):
         sides = "both" if rng.random() < 0.7 else "up"
         epsilon = float(rng.choice([0.05, 0.3, 1.0, 2.5]))
         rules.append((make(epsilon=epsilon, window=window, sides=sides), rule, window))
-    how = [{}, {"withhold": True}, {"epsilon": 0.7}, {"opening": "constant"}]
+    how = [{}, {"withhold": True}, {"epsilon": 0.7}]
     more = how[rng.integers(0, len(how))]
     declared = [secret for secret, _, _ in rules]
     made = sv.Setting.of(

@@ -10,7 +10,6 @@ from seqveil.receiver.planning import (
     simulate_batches,
     simulate_secrets,
     smoothed,
-    tune_opening,
 )
 
 __all__ = [
@@ -23,5 +22,4 @@ __all__ = [
     "simulate_batches",
     "simulate_secrets",
     "smoothed",
-    "tune_opening",
 ]

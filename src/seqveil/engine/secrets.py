@@ -40,7 +40,7 @@ def guarded_table(setting: Setting, watches: Watches) -> Table:
     """
     watches.check_room()
     epsilon = None if setting.unbounded else setting.epsilon
-    bounds = Bounds.of(watches, setting.opening)
+    bounds = Bounds.of(watches)
     return guarded(bounds, setting.distortion, not setting.withhold, epsilon)
 
 

@@ -25,13 +25,10 @@ from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches, from_dict
 from seqveil.core.secrets.ahead import ahead
-from seqveil.core.secrets.bounds import Opening
 from seqveil.core.secrets.watch import LONGEST
 from seqveil.engine.accounting import GONE, Budget, Schedule
 
 NO_BOUND = "no bound: nothing is promised about the whole sequence, only about the declared secrets"
-SAVING = Opening(saving=True)
-OPENINGS = {"linear": Opening(), "constant": None, "saving": SAVING}
 _ALONE = '"guarded" takes no batch, budget or schedule: each secret has its own total, for the whole stream'
 OTHER_MODEL = "the model is not the one the release was made with; name the model file of the release"
 
@@ -43,7 +40,6 @@ class SecretTerms(TypedDict, total=False):
     observers: MarkovModel | Sequence[MarkovModel]
     withhold: bool
     longest: int
-    opening: str | Opening | None
 
 
 def usual_mechanism(mechanism: str | Mechanism | BatchMechanism, batch: int) -> str | Mechanism | BatchMechanism:
@@ -58,10 +54,9 @@ class Setting:
     `secrets` are kept by the mechanism "guarded", each within its own total; any other mechanism only accounts for
     them, exactly. What else is for "guarded": `observers`, further models under which every promise holds as well;
     `withhold`, the truth or nothing, never a wrong symbol; `longest`, the most events of a stream, where a promise
-    needs an end; `opening`, how a secret's box opens with time where the length of its windows is known (None:
-    it is as wide from the start). `restarts` says that a user has several streams one after another, each of which
-    begins the chain anew, while the account is the user's. The ε of every release is infinite where "guarded" was given
-    none: nothing is then promised about the whole sequence.
+    needs an end. `restarts` says that a user has several streams one after another, each of which begins the chain
+    anew, while the account is the user's. The ε of every release is infinite where "guarded" was given none: nothing is
+    then promised about the whole sequence.
     """
 
     model: MarkovModel
@@ -75,7 +70,6 @@ class Setting:
     observers: tuple[MarkovModel, ...] = ()
     withhold: bool = False
     longest: int = LONGEST
-    opening: Opening | None = SAVING
     restarts: bool = False
 
     @classmethod
@@ -93,13 +87,9 @@ class Setting:
         observers: MarkovModel | Sequence[MarkovModel] = (),
         withhold: bool = False,
         longest: int = LONGEST,
-        opening: str | Opening | None = "saving",
         restarts: bool = False,
     ) -> Setting:
-        """A checked setting from what a person types: names, a period, a total, a batch size, secrets.
-
-        `opening` is "saving", "linear", "constant" or an `Opening`.
-        """
+        """A checked setting from what a person types: names, a period, a total, a batch size, secrets."""
         if isinstance(batch, bool) or not isinstance(batch, (int, np.integer)) or batch < 1:
             raise InputError(f"expected a batch of a whole number of symbols ≥ 1, got {batch}")
         costs = resolve(distortion, model.alphabet)
@@ -120,7 +110,7 @@ class Setting:
             rate = _rate(epsilon, purse, plan, chosen)
         if restarts:
             _check_restarts(purse)
-        kept = (declared, others, bool(withhold), longest, _opening(opening))
+        kept = (declared, others, bool(withhold), longest)
         made = cls(model, chosen, rate, costs, plan, purse, int(batch), *kept, bool(restarts))
         made._check_secrets()
         return made
@@ -187,10 +177,6 @@ class Setting:
                 "withhold": self.withhold,
                 "longest": self.longest,
             }
-        if self.guards:
-            opening = self.opening
-            shape = None if opening is None else [opening.start, opening.power] + [True] * opening.saving
-            told["opening"] = shape
         if self.restarts:
             told["restarts"] = True
         return told | {"costs": _digest(self.distortion)} if costs else told
@@ -337,14 +323,6 @@ def _check_restarts(budget: Budget) -> None:
         )
 
 
-def _opening(opening: str | Opening | None) -> Opening | None:
-    if isinstance(opening, Opening | None):
-        return opening
-    if opening not in OPENINGS:
-        raise InputError(f"expected opening as {' or '.join(OPENINGS)}, or an Opening; got something else")
-    return OPENINGS[opening]
-
-
 def _rate(epsilon: float | None, budget: Budget, schedule: Schedule, chosen: Mechanism | BatchMechanism) -> float:
     """The ε of a release, on average."""
     if epsilon is None and budget.total is not None and budget.horizon is not None:
@@ -386,7 +364,6 @@ def _declared(saved: Mapping[str, Any], observers: Sequence[MarkovModel]) -> dic
         "observers": [known[fingerprint] for fingerprint in saved["observers"]],
         "withhold": saved["withhold"],
         "longest": saved["longest"],
-        "opening": Opening(*saved["opening"]) if saved.get("opening") else None,
     }
 
 

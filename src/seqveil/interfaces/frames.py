@@ -103,7 +103,6 @@ class SettingWords(ColumnWords, total=False):
     secrets: Secret | Sequence[Secret] | FilePath | None  # as they are, or a TOML file of them
     secret_longest: int | None
     secret_withhold: bool | None
-    secret_opening: str | None
     observer: Any  # a model, the path of one, or several of either
 
 

@@ -16,8 +16,6 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets import Secret
-from seqveil.core.secrets.bounds import Opening
 from seqveil.engine import batches, stream
 from seqveil.engine.accounting import Schedule
 from seqveil.engine.secrets import guarded_table, totals
@@ -31,7 +29,6 @@ FEW = 40  # simulated streams of batches
 QUICK = 100  # size of a program up to which a few simulated streams take a moment: symbols times events of a batch
 LARGE = 50_000  # transitions beyond which even those take longer
 PROGRAM = 40  # symbols up to which the exact optimum of any distortion is quick
-SHAPES = (None, *(Opening(start, power) for start in (0.25, 0.5, 0.75) for power in (0.5, 1.0, 2.0)))
 
 
 @dataclass(frozen=True)
@@ -345,47 +342,6 @@ def simulate_secrets(setting: Setting, length: int = 50, users: int = 20, seed: 
     epsilon = None if setting.unbounded else setting.epsilon
     promised = tuple(secret.epsilon for secret in setting.secrets)
     return SecretRow(promised, epsilon, error, decoded, truth, withheld, best_guess_error(setting, length), told)
-
-
-def tune_opening(
-    model: MarkovModel,
-    secrets: Secret | Sequence[Secret],
-    *,
-    length: int | None = None,
-    users: int = 100,
-    seed: int = 0,
-    shapes: Sequence[Opening | None] = SHAPES,
-    distortion: str | Distortion = "hamming",
-) -> Opening | None:
-    """The shape of the opening box that costs least on streams simulated from the model; None: a constant box.
-
-    Parameters:
-        model: the chain that streams follow.
-        secrets: what is kept.
-        length: events of a stream; none: those of the longest window.
-        users: how many streams are simulated, the same for every shape.
-        seed: of the simulation; the same seed gives the same answer.
-        shapes: those that are tried; of equally good ones the first is taken.
-        distortion: what a wrong symbol costs.
-
-    What is compared is the expected cost of every kernel, not what its coins make of it, so that a hundred streams are
-    enough to tell shapes apart. All this is public: it uses the model and no data.
-
-    >>> from seqveil.core.secrets import ever
-    >>> model = MarkovModel([0.9, 0.1], [[0.7, 0.3], [0.3, 0.7]])
-    >>> tune_opening(model, ever(1, epsilon=0.5, window="first 6"), users=10, shapes=[None, Opening(0.5)])
-    Opening(start=0.5, power=1.0, saving=False)
-    """
-    wanted = (secrets,) if isinstance(secrets, Secret) else tuple(secrets)
-    lengths = [one.length for one in wanted if one.length is not None]
-    if length is None and not lengths:
-        raise InputError("a box opens over windows of a known length, and these secrets have none; pass length")
-    streams = model.sample(max(lengths) if length is None else length, users, seed=seed)
-    costs = [
-        guarded_cost(Setting.of(model, "guarded", None, distortion, secrets=wanted, opening=one), streams.T, seed)
-        for one in shapes
-    ]
-    return shapes[int(np.argmin(np.round(costs, 12)))]
 
 
 def guarded_cost(setting: Setting, events: np.ndarray, seed: int) -> float:

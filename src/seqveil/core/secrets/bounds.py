@@ -21,73 +21,56 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, slack
 from seqveil.core.secrets.watch import Watch, Watches
 from seqveil.core.secrets.windows import Guarded, pairs
 
 TIGHTER = 1e-6  # of ε: how much less than promised is aimed at
+START = 0.5  # share of ε that a window of known length begins with
 UNLIKELY = 1e-7  # symbols below this probability that may not be told as they are get a draw from what is released
 
 
-@dataclass(frozen=True)
-class Opening:
-    """Boxes that open with time, for windows whose length is known: what is spent early is missed later.
+def schedule(watch: Watch) -> Floats | float | None:
+    """The ε aimed at now for every live window of a secret; None: all of it, for windows whose end is unknown.
 
-    At the first event of a window its odds may move by e^(start·ε), at the last by e^ε, and in between by
-    start + (1 - start)·t^power of ε, where t runs from 0 to 1. All that is public, so it costs nothing.
-
-    With `saving`, windows of N events that follow one another keep (1 - start)/N² of ε at their last event, or what all
-    later releases together can tell about them where that is less, and open by half of what is left at each event after
-    it. On a chain that stays where it is, the next events tell about a window nearly as much as its own; at the edge of
-    its box they would have to say nothing of it.
-
-    >>> Opening().shares(5).tolist(), Opening(1.0).shares(5).tolist()
-    ([0.5, 0.625, 0.75, 0.875, 1.0], [1.0, 1.0, 1.0, 1.0, 1.0])
-    >>> saving = Opening(saving=True)
-    >>> saving.after(1, np.arange(-1, 3), 0.5).tolist(), saving.after(5, np.arange(3, 6), 0.1).round(9).tolist()
-    ([0.5, 0.5, 0.75, 0.875], [0.8, 0.9, 0.95])
+    What is spent early is missed later: a window of known length may move its odds by e^(ε/2) at its first event, by
+    e^ε at its last, and linearly in between. Windows of N events that follow one another keep 1/(2N²) of ε at their
+    last event, or what all later releases together can reveal about them where that is less, and half of what is left
+    is added at each event after it. On a chain that stays where it is, the next events reveal nearly as much about a
+    window as its own; at the edge of its box they would have to say nothing of it. All this is public, so it costs
+    nothing.
     """
-
-    start: float = 0.5
-    power: float = 1.0
-    saving: bool = False
-
-    def __post_init__(self) -> None:
-        for value, most in ((self.start, 1.0), (self.power, 100.0)):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
-                raise InputError(
-                    "a box opens from a start above 0 and at most 1, with a power above 0 and at most 100; got others"
-                )
-
-    def shares(self, length: int) -> Floats:
-        """Shares of ε for the events of a window."""
-        return _shares(self, length)
-
-    def after(self, length: int, events: Ints, kept: float) -> Floats:
-        """Shares of ε so many events after the first one of windows that keep this share for after their end."""
-        shares, inside = self.shares(length), np.minimum(np.maximum(events, 0), length - 1)
-        if length == 1:  # half of the way before its event, as at the first event of longer ones
-            shares, inside = np.array([self.start, 1.0]), (events >= 0).astype(np.int64)
-        within = self.start + (shares[inside] - self.start) * (1.0 - kept / (1.0 - self.start))
-        return np.asarray(within + kept * (1.0 - 0.5 ** np.maximum(events - (length - 1), 0)))
-
-    def aims(self, watch: Watch) -> Floats | float | None:
-        """The ε aimed at for every live window of a watch: all of it for windows whose end is unknown."""
-        plan = watch.ahead
-        if plan.family or self.start == 1.0 or (plan.length == 1 and not (self.saving and plan.repeats)):
-            return None
-        if not plan.repeats:
-            return float(plan.aim * self.shares(plan.length)[min(watch.step, plan.length - 1)])
-        events = watch.step - watch.records.index * plan.length
-        kept = min((1.0 - self.start) / plan.length**2, plan.told_later / plan.aim) if self.saving else 0.0
-        return np.asarray(plan.aim * self.after(plan.length, events, kept))
+    plan = watch.ahead
+    if plan.family or (plan.length == 1 and not plan.repeats):
+        return None
+    if not plan.repeats:
+        return float(plan.aim * _shares(plan.length)[min(watch.step, plan.length - 1)])
+    events = watch.step - watch.records.index * plan.length
+    kept = min((1.0 - START) / plan.length**2, plan.told_later / plan.aim)
+    return np.asarray(plan.aim * _shares_after(plan.length, events, kept))
 
 
 @lru_cache(maxsize=64)
-def _shares(opening: Opening, length: int) -> Floats:
-    done = np.arange(length) / max(1, length - 1)
-    return np.asarray(opening.start + (1.0 - opening.start) * (done if opening.power == 1.0 else done**opening.power))
+def _shares(length: int) -> Floats:
+    """Shares of ε for the events of a window.
+
+    >>> _shares(5).tolist()
+    [0.5, 0.625, 0.75, 0.875, 1.0]
+    """
+    return np.asarray(START + (1.0 - START) * np.arange(length) / max(1, length - 1))
+
+
+def _shares_after(length: int, events: Ints, kept: float) -> Floats:
+    """Shares of ε so many events after the first one of windows that keep this share for after their end.
+
+    >>> _shares_after(1, np.arange(-1, 3), 0.5).tolist(), _shares_after(5, np.arange(3, 6), 0.1).round(9).tolist()
+    ([0.5, 0.5, 0.75, 0.875], [0.8, 0.9, 0.95])
+    """
+    shares, inside = _shares(length), np.minimum(np.maximum(events, 0), length - 1)
+    if length == 1:  # half of the way before its event, as at the first event of longer ones
+        shares, inside = np.array([START, 1.0]), (events >= 0).astype(np.int64)
+    within = START + (shares[inside] - START) * (1.0 - kept / (1.0 - START))
+    return np.asarray(within + kept * (1.0 - 0.5 ** np.maximum(events - (length - 1), 0)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,13 +103,13 @@ class Bounds:
     boxes: Boxes | None = None
 
     @classmethod
-    def of(cls, watches: Watches, opening: Opening | None = None) -> Bounds:
-        """Of all live windows of all secrets, as every observer sees them; `opening` is how boxes open with time."""
+    def of(cls, watches: Watches) -> Bounds:
+        """Of all live windows of all secrets, as every observer sees them."""
         beliefs = [row[0].belief for row in watches.rows]
         parts = [
             _Promise.of(
                 belief, watch.masses, watch.records.prior, watch.ahead.aim, watch.secret.sides,
-                watch.ahead.error(watch.step), None if opening is None else opening.aims(watch),
+                watch.ahead.error(watch.step), schedule(watch),
             )
             for belief, row in zip(beliefs, watches.rows, strict=True) for watch in row
         ]  # fmt: skip

@@ -282,9 +282,6 @@ class KeepingOptions(KeptOptions):
     secret_withhold: Annotated[
         bool | None, flag("--secret-withhold", "The truth or nothing: a row that would be wrong has an empty value.")
     ] = None
-    secret_opening: Annotated[
-        str | None, option("saving|linear|constant", "How the bound of a window opens with time  [default: saving]")
-    ] = None
 
     def keeping(self) -> dict[str, Any]:
         """The same as `Setting.of` takes them."""
@@ -292,14 +289,12 @@ class KeepingOptions(KeptOptions):
             "observers": self.observers(),
             "longest": self.longest,
             "withhold": bool(self.secret_withhold),
-            "opening": self.secret_opening or "saving",
         }
 
     def _named(self) -> dict[str, Any]:
         return {
             **super()._named(),
             "--secret-withhold": self.secret_withhold or None,
-            "--secret-opening": self.secret_opening,
         }
 
 
