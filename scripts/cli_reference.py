@@ -32,7 +32,6 @@ COMMANDS = (
     "state account",
     "state export",
     "state rotate-key",
-    "state compact",
     "state erase",
     "bridge mqtt",
     "bridge kafka",

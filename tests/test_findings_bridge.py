@@ -1,4 +1,4 @@
-"""A bridge goes on where records are damaged, erased or compacted away, and erasing leaves no name behind."""
+"""A bridge goes on where records are damaged or erased, and erasing leaves no name behind."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import seqveil as sv
 from bridges import KEY, VALUES, chain, setting_of
 from seqveil.engine.accounting import Budget
 from seqveil.engine.store.backup import verify
-from seqveil.engine.store.upkeep import compact, erase
+from seqveil.engine.store.upkeep import erase
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import DROPPED, Core, Made
@@ -24,8 +24,6 @@ from seqveil.interfaces.mqtt import Bridge, Broker, Topics
 from seqveil.interfaces.payloads import Event, Form, Payloads, Refusal
 from test_bridge_slots import BEGIN, Fake
 from test_bridge_slots import setting_of as in_slots
-
-FUTURE = 1e11
 
 
 def core_of(store, form="seqveil", log=None):
@@ -42,16 +40,12 @@ def reasons(outcomes):
 
 
 @pytest.mark.parametrize("form", ["seqveil", "value", "json:v"])
-@pytest.mark.parametrize("how", ["compact", "erase"])
-def test_an_event_whose_release_was_dropped_stops_nothing_when_it_comes_again(tmp_path, how, form):
+def test_an_event_whose_release_was_dropped_stops_nothing_when_it_comes_again(tmp_path, form):
     path, lines = tmp_path / "s.db", []
     seq = 0 if form == "seqveil" else None
     event = {"ident": "7/ann", "again": True}
     released(path, [Event("ann", seq, (1,), **event), Event("bob", seq, (1,))], form=form)
-    if how == "compact":
-        compact(path, FUTURE)
-    else:
-        erase(path, ["ann"], KEY)
+    erase(path, ["ann"], KEY)
     later = None if seq is None else 1
     events = [Event("ann", seq, (2,), **event), Event("bob", later, (1,))]
     gone, made = released(path, events, form=form, log=lambda *line: lines.append(line))
@@ -60,22 +54,21 @@ def test_an_event_whose_release_was_dropped_stops_nothing_when_it_comes_again(tm
     assert lines == [("warning", {"reason": DROPPED})]
 
 
-def test_slots_go_on_after_the_last_one_was_compacted_away(tmp_path):
+def test_slots_go_on_after_the_last_one_was_erased(tmp_path):
     with Streams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
         fake = Fake(store)
         fake.come("ann", 0, 1)
         fake.now = BEGIN + 60
         fake.slots.draw()
-    compact(tmp_path / "s.db", FUTURE)
+    erase(tmp_path / "s.db", ["ann"], KEY)
     with Streams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
         fake = Fake(store, now=BEGIN + 70)
-        assert [out for _, out in fake.slots.unpublished()] == [None]
-        fake.slots.published = fake.slots.last
+        assert list(fake.slots.unpublished()) == []
+        fake.come("ann", 0, 1)
         assert [seq for _, seq, *_ in fake.drawn(120)] == [1]
 
 
 def damage(path, name):
-    compact(path, 0.0)  # what is in the log is moved to the users' own rows
     with sqlite3.connect(path) as sql:
         assert sql.execute("UPDATE users SET spent = spent + 1 WHERE name = ?", (name,)).rowcount == 1
     sql.close()
@@ -127,7 +120,6 @@ def test_erasing_takes_the_time_of_the_latest_event_with_the_name(tmp_path, forg
     users = ["zq-ann", "numbers", "zq-ann:latest:x"]
     made = released(path, [Event(user, None, (1,), now, now) for user in users], form="json:v")
     assert all(isinstance(each, Made) for each in made)
-    compact(path, 0.0)
     assert b"mqtt:latest:zq-ann" in path.read_bytes()
     count, left = erase(path, ["zq-ann", "numbers"], KEY, forget)
     assert (count, left) == (2, [])
@@ -177,7 +169,7 @@ def test_nobody_to_answer_means_that_no_ledger_is_dropped(tmp_path, capfd, monke
 
 def test_an_empty_file_is_refused_without_naming_options_that_are_not_there(tmp_path, capfd):
     (tmp_path / "s.db").touch()
-    assert main(["state", "compact", str(tmp_path / "s.db"), "--keep-days", "1"]) == 2
+    assert main(["state", "erase", str(tmp_path / "s.db"), "ann"]) == 2
     told = capfd.readouterr().err
     assert "is empty" in told
     assert "--must-exist" not in told
@@ -186,12 +178,9 @@ def test_an_empty_file_is_refused_without_naming_options_that_are_not_there(tmp_
 def test_verify_counts_the_releases_that_are_there(tmp_path):
     path = tmp_path / "s.db"
     released(path, [Event(user, seq, (1,)) for user in ("ann", "bob") for seq in range(3)])
-    compact(path, 0.0)
     assert verify(path).releases == 6
     erase(path, ["ann"], KEY)
     assert verify(path).releases == 3
-    compact(path, FUTURE)
-    assert verify(path).releases == 0
     assert verify(path).sound
 
 

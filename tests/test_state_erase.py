@@ -1,5 +1,8 @@
 """A person is erased from a state file; the budget that was spent stays spent."""
 
+import os
+import signal
+
 import numpy as np
 import pytest
 
@@ -9,8 +12,9 @@ from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import ever
 from seqveil.engine.accounting import Budget
+from seqveil.engine.store import database, schema
 from seqveil.engine.store.backup import verify
-from seqveil.engine.store.protocol import Compacted, Damaged, Erased, StoreBusy, StoreError
+from seqveil.engine.store.protocol import Damaged, Erased, NoLongerKept, StoreBusy, StoreError
 from seqveil.engine.store.upkeep import erase, rotate_key
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import EARLIER, Streams
@@ -75,7 +79,7 @@ def test_who_comes_back_goes_on_with_the_budget_that_was_spent(tmp_path, setting
         assert streams.next_seqs(["zq-ann"]).tolist() == [6]
         assert streams.standing("zq-ann").leakage == before.leakage
         assert b"zq-ann" not in bytes_of(path)  # asking brings nobody back
-        with pytest.raises(Compacted, match="erased"):
+        with pytest.raises(NoLongerKept, match="erased"):
             streams.releases("zq-ann")
         old = streams.release(["zq-ann"], [[0, 0]] if setting.in_batches else [0], seqs=[3])
         assert (old.codes.tolist(), old.replayed.tolist()) == ([EARLIER], [True])
@@ -257,3 +261,70 @@ def test_a_name_that_looks_like_a_pseudonym_is_a_name(tmp_path):
         assert streams.release(strange, [0] * 4).seqs.tolist() == [0] * 4
         assert streams.standing("zq-ann").events == 2
     assert verify(path).sound
+
+
+def test_what_comes_after_a_return_is_kept_in_chunks_of_which_the_first_is_short(tmp_path, monkeypatch):
+    monkeypatch.setattr(schema, "CHUNK", 4)
+    path = tmp_path / "s.db"
+    filled(path, events=6)
+    erase(path, ["zq-ann"], KEY)
+    with opened(path) as streams:
+        made = streams.release(["zq-ann"] * 20, [0] * 20)
+        assert [s.code for s in streams.releases("zq-ann", since=6)] == made.codes.tolist()
+    assert verify(path).sound
+    with opened(path) as streams:
+        assert [s.code for s in streams.releases("zq-ann", since=6)] == made.codes.tolist()
+        assert [s.code for s in streams.releases("zq-ann", since=9, limit=2)] == made.codes[3:5].tolist()
+        assert streams.release(["zq-ann"], [1], seqs=[19]).codes.tolist() == [made.codes[13]]
+        with pytest.raises(NoLongerKept, match="before number 6 of this user were erased; ask from 6 on"):
+            streams.releases("zq-ann", since=5)
+
+
+def counting(monkeypatch, at=None):
+    """Count the steps of SQLite in stores that are opened from now on; die for real at the one that is named."""
+    steps, real = [0], database.Database._load
+
+    def step():
+        steps[0] += 1
+        if steps[0] == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def load(self):
+        real(self)
+        self.sql.set_progress_handler(step, 100)
+
+    monkeypatch.setattr(database.Database, "_load", load)
+    return steps
+
+
+@pytest.mark.slow
+def test_kills_in_the_middle_leave_a_file_that_is_whole(tmp_path, monkeypatch):
+    """Killed at moments all over an erasure: the file is sound, she is there or not, and the same command finishes."""
+    path, names = tmp_path / "s.db", ["zq-ann", *(f"user {k}" for k in range(200))]
+    with opened(path) as streams:
+        for k in range(20):
+            streams.release(names, np.full(201, k % 3))
+        before = streams.standing("zq-ann")
+    whole = path.read_bytes()
+    with monkeypatch.context() as patch:
+        steps = counting(patch)
+        erase(path, ["zq-ann"], KEY)
+    for at in np.linspace(1, steps[0], 12).astype(int).tolist():
+        for each_file in tmp_path.glob("s.db*"):
+            each_file.unlink()
+        path.write_bytes(whole)
+        child = os.fork()
+        if child == 0:
+            try:
+                counting(monkeypatch, at)
+                erase(path, ["zq-ann"], KEY)
+            finally:
+                os._exit(0)
+        assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        assert verify(path).sound
+        erase(path, ["zq-ann"], KEY)
+        assert b"zq-ann" not in bytes_of(path)
+        with opened(path) as streams:
+            assert len(streams.standings().users) == 200
+            assert streams.standing("zq-ann").leakage == before.leakage
+            assert streams.release(["zq-ann"], [0]).seqs.tolist() == [20]

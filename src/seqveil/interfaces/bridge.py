@@ -38,7 +38,7 @@ STALLED = (
 )
 
 DROPPED = (
-    "an event came again whose release was compacted away or erased from the state file; it is not drawn a second "
+    "an event came again whose release was erased from the state file; it is not drawn a second "
     "time, and nothing is published of it"
 )
 

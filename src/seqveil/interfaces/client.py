@@ -85,7 +85,7 @@ class Event(NamedTuple):
 @dataclass(frozen=True)
 class Release:
     """One release; public. `status` is "released", "withheld" (the budget is spent, or a declared secret needs it) or
-    "given-up" (a later event came first); "compacted" (it was released before, and the state file no longer has it).
+    "given-up" (a later event came first); "erased" (it was released before, and the state file no longer has it).
 
     `value` holds a single symbol; `values` and `path` a batch.
     """

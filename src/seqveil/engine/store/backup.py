@@ -187,7 +187,7 @@ class _Look:
             if not is_ledger(ledger) or user_mark(user, ledger[1:], state) != mark:
                 self._found.found(f"user number {user}: the ledger or state is damaged", user)
             elif is_ledger([kept]):
-                self._found.releases += max(0, ledger[1] - kept)  # those before were compacted away or erased
+                self._found.releases += max(0, ledger[1] - kept)  # those before were erased
             if not is_ledger([kept]) or blob_mark(place_mark(user, kept), recent) != recent_mark:
                 self._found.found(f"user number {user}: the latest releases are damaged", user)
         if self._found.users != count:
@@ -200,10 +200,10 @@ class _Look:
             if user not in self._found.damaged_users
         }
         counts: dict[int, int] = {}
-        for user, number, filed, mark, blob in self._sql.execute("SELECT * FROM chunks ORDER BY user, number"):
+        for user, number, mark, blob in self._sql.execute("SELECT * FROM chunks ORDER BY user, number"):
             first, counts[user] = expected[user].start if user in expected else 0, counts.get(user, 0) + 1
             wanted = first + counts[user] - 1
-            if (user in expected and number != wanted) or blob_mark(place_mark(user, number, filed), blob) != mark:
+            if (user in expected and number != wanted) or blob_mark(place_mark(user, number), blob) != mark:
                 self._found.found(f"user number {user}: releases of chunk {wanted} are damaged", user)
         for user, numbers in expected.items():
             if user not in self._found.damaged_users and len(numbers) != counts.get(user, 0):

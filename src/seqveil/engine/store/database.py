@@ -405,10 +405,10 @@ class Database(NamedValues):
         width = len(states) // max(1, len(ids))
         figures = np.column_stack([np.zeros(len(ids)), sides])
         for k, (user, (_, *account)) in enumerate(zip(ids.tolist(), packing.ledger(figures).tolist(), strict=True)):
-            ask = "SELECT filed, events, releases, spent FROM users WHERE id = ?"
-            filed, *ledger = self.sql.execute(ask, (user,)).fetchone()
+            ask = "SELECT events, releases, spent FROM users WHERE id = ?"
+            ledger = self.sql.execute(ask, (user,)).fetchone()
             state = states[k * width : (k + 1) * width]
-            row = (*account, user_mark(user, (*ledger, *account, filed), state), state, user)
+            row = (*account, user_mark(user, (*ledger, *account), state), state, user)
             self.sql.execute("UPDATE users SET most = ?, least = ?, ldp = ?, mark = ?, state = ? WHERE id = ?", row)
             self.leakages.restore(np.array([user]))
 

@@ -241,13 +241,11 @@ class Damaged(StoreError):
         self.users = tuple(users)
 
 
-class Compacted(StoreError):
-    """Releases that were asked for were taken out of the state file; `kept` is the number of the first one left."""
+class NoLongerKept(StoreError):
+    """Releases that were asked for were erased; `kept` is the number of the first one left."""
 
     def __init__(self, name: str, kept: int) -> None:
-        super().__init__(
-            f"{name}: releases before number {kept} of this user were compacted away or erased; ask from {kept} on"
-        )
+        super().__init__(f"{name}: releases before number {kept} of this user were erased; ask from {kept} on")
         self.kept = kept
 
 

@@ -22,9 +22,8 @@ from seqveil.core.kernel import Ints
 from seqveil.engine.store.book import Book, Log
 from seqveil.engine.store.connections import damaged_file, is_damage
 from seqveil.engine.store.packing import nats
-from seqveil.engine.store.protocol import Codec, Compacted, Damaged, Row, Stored, StoreError
+from seqveil.engine.store.protocol import Codec, Damaged, NoLongerKept, Row, Stored, StoreError
 from seqveil.engine.store.schema import (
-    FILED,
     LEDGER,
     blob_mark,
     is_ledger,
@@ -82,7 +81,7 @@ USERS = 1000  # users that are read at a time
 SPARE = 4  # rows of the log that are kept for the next user
 MANY, TOGETHER = 8, 500  # users from how many on one statement asks for several, and for how many
 
-OWN = f"SELECT {', '.join(FILED)}, state, mark"  # what a user's own row says of where the user stands
+OWN = f"SELECT {', '.join(LEDGER)}, state, mark"  # what a user's own row says of where the user stands
 
 
 class LogRow(NamedTuple):
@@ -216,7 +215,7 @@ class Records:
             return row
         if not is_ledger(ledger) or user_mark(ledger[0], ledger[1:], state) != mark:
             raise self.damaged(ledger[0], [name])
-        return row_of(ledger[: len(LEDGER)], state)
+        return row_of(ledger, state)
 
     def _in_log(self, log: Log, user: int | None, name: User, log_row: Callable[[int], LogRow | None]) -> Row | None:
         """A user as the log left it last; None for one who is not there, or was settled since."""
@@ -275,7 +274,7 @@ class Records:
         for *ledger, state, mark, name, named in self._sql.execute(ask, (after, most)):
             whole = isinstance(name, (str, bytes)) and name_mark(name) == named
             whole = whole and is_ledger(ledger) and user_mark(ledger[0], ledger[1:], state) == mark
-            found.append((ledger[0], name, ledger[1 : len(LEDGER)], whole))
+            found.append((ledger[0], name, ledger[1:], whole))
         return found
 
     # releases
@@ -294,7 +293,7 @@ class Records:
         log = self._log()
         waiting, (events, kept, recent) = log.rows_of(user)[::-1], self.settled(user, log)
         if since < kept:
-            raise Compacted(self._name, kept)
+            raise NoLongerKept(self._name, kept)
         number, full = since // self._chunk, events // self._chunk
         while number < full:
             for blob in self._chunks(user, number, min(full, number + PAGE)):
@@ -343,7 +342,7 @@ class Records:
         return next(self._chunks(user, number, number + 1))
 
     def _chunks(self, user: int, first: int, end: int) -> Iterator[bytes]:
-        ask = "SELECT number, filed, mark, releases FROM chunks"
+        ask = "SELECT number, mark, releases FROM chunks"
         ask += " WHERE user = ? AND number >= ? AND number < ? ORDER BY number"
         try:
             rows = self._sql.execute(ask, (user, first, end)).fetchall()
@@ -353,8 +352,8 @@ class Records:
             rows = []
         if [row[0] for row in rows] != list(range(first, end)):
             raise self.damaged(user)
-        for number, filed, mark, blob in rows:
-            if blob_mark(place_mark(user, number, filed), blob) != mark:
+        for number, mark, blob in rows:
+            if blob_mark(place_mark(user, number), blob) != mark:
                 raise self.damaged(user)
             yield blob
 

@@ -52,7 +52,7 @@ def blob_mark(place: int, *blobs: Blob) -> int:
 
 
 def user_mark(user: int, ledger: Sequence[int], state: Blob) -> int:
-    """Of a user's ledger (events, releases, spent, most, least, LDP level, when it was filed) and state."""
+    """Of a user's ledger (events, releases, spent, most, least, LDP level) and state."""
     return blob_mark(place_mark(user, *ledger), state)
 
 
@@ -83,13 +83,12 @@ def grown_mark(mark: int, more: Blob) -> int:
 APPLICATION, VERSION = 0x5E91E11, 1
 CHUNK = 64  # releases of a user in one row of `chunks`
 LEDGER = ("id", "events", "releases", "spent", "most", "least", "ldp")
-FILED = (*LEDGER, "filed")  # the same in a user's own row, with when it was last written there
 SUMS = ("users", "first", "last", "positions", "facts", "switches", "commits")
 SPENDS = "a new file, whose ledger begins at zero: what was told before would no longer count against any budget"
 
 # Ledgers are in units of 2**-32, rounded outward. The marks are checksums: `mark` is of ledger and state,
 # `recent_mark` of the latest releases, `named` of the name. A log row has one of who is in it, and one of what. `kept`
-# is the number of a user's first release that is still there, `filed` when a record was written, in seconds since 1970.
+# is the number of a user's first release that is still there.
 TABLES = {
     "facts": "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, mark INTEGER NOT NULL) WITHOUT ROWID",
     "positions": "CREATE TABLE positions (source TEXT PRIMARY KEY, position NOT NULL, mark INTEGER NOT NULL)"
@@ -97,10 +96,10 @@ TABLES = {
     # the name is text, or the pseudonym of someone who was erased
     "users": "CREATE TABLE users (id INTEGER PRIMARY KEY, name NOT NULL UNIQUE, named INTEGER NOT NULL,"
     " events INTEGER NOT NULL, releases INTEGER NOT NULL, spent INTEGER NOT NULL, most INTEGER NOT NULL,"
-    " least INTEGER NOT NULL, ldp INTEGER NOT NULL, filed INTEGER NOT NULL, mark INTEGER NOT NULL,"
+    " least INTEGER NOT NULL, ldp INTEGER NOT NULL, mark INTEGER NOT NULL,"
     " state BLOB NOT NULL, kept INTEGER NOT NULL, recent_mark INTEGER NOT NULL, recent BLOB NOT NULL)",
     "users_named": "CREATE INDEX users_named ON users (named)",
-    "chunks": "CREATE TABLE chunks (user INTEGER, number INTEGER, filed INTEGER NOT NULL, mark INTEGER NOT NULL,"
+    "chunks": "CREATE TABLE chunks (user INTEGER, number INTEGER, mark INTEGER NOT NULL,"
     " releases BLOB NOT NULL, PRIMARY KEY (user, number)) WITHOUT ROWID",
     # the names are those of users who have no row of their own yet
     "log": "CREATE TABLE log (id INTEGER PRIMARY KEY, who INTEGER NOT NULL, what INTEGER NOT NULL,"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from zlib import crc32
@@ -15,13 +14,13 @@ from seqveil.core.kernel import Ints
 from seqveil.engine.store.connections import damaged_file
 from seqveil.engine.store.protocol import Codec
 from seqveil.engine.store.records import LogRow, table_of
-from seqveil.engine.store.schema import BROKEN, FILED, LEDGER, blob_mark, name_mark, place_mark
+from seqveil.engine.store.schema import BROKEN, LEDGER, blob_mark, name_mark, place_mark
 
-INSERT = f"INSERT INTO users VALUES ({', '.join('?' * 15)})"
+INSERT = f"INSERT INTO users VALUES ({', '.join('?' * 14)})"
 UPDATE = (
-    "UPDATE users SET events = ?2, releases = ?3, spent = ?4, most = ?5, least = ?6, ldp = ?7, filed = ?8,"
-    f" mark = iif(mark = {BROKEN}, mark, ?9), state = ?10,"
-    " recent_mark = grown_mark(recent_mark, ?11), recent = CAST(recent || ?11 AS BLOB) WHERE id = ?1"
+    "UPDATE users SET events = ?2, releases = ?3, spent = ?4, most = ?5, least = ?6, ldp = ?7,"
+    f" mark = iif(mark = {BROKEN}, mark, ?8), state = ?9,"
+    " recent_mark = grown_mark(recent_mark, ?10), recent = CAST(recent || ?10 AS BLOB) WHERE id = ?1"
 )
 
 
@@ -45,7 +44,7 @@ def settle(
         first: the number of the first of them.
         name: of the file, for messages.
     """
-    latest = _Latest([row for row in rows if row.whole], int(time.time()))
+    latest = _Latest([row for row in rows if row.whole])
     known = int(np.searchsorted(latest.users, first))
     if known and sql.executemany(UPDATE, latest.updates(known)).rowcount != known:
         raise damaged_file(name)
@@ -59,7 +58,7 @@ def settle(
     before, after = (latest.events - latest.counts) // chunk, latest.events // chunk
     for at in np.flatnonzero(before < after).tolist():
         if (user := int(latest.users[at])) not in lost:
-            _cut(sql, codec, chunk, user, range(int(before[at]), int(after[at])), latest.filed)
+            _cut(sql, codec, chunk, user, range(int(before[at]), int(after[at])))
 
 
 class _Latest:
@@ -69,7 +68,7 @@ class _Latest:
     users: Python looks through all objects that could hold others, again and again, as they become more.
     """
 
-    def __init__(self, rows: Sequence[LogRow], filed: int) -> None:
+    def __init__(self, rows: Sequence[LogRow]) -> None:
         tables = [table_of(row.touched, len(LEDGER)) for row in rows]
         every = np.concatenate([np.zeros((0, len(LEDGER)), np.int64), *tables])
         self.users, behind = np.unique(every[::-1, 0], return_index=True)
@@ -82,9 +81,8 @@ class _Latest:
         ends = (last - starts[row] + 1) * widths[row]
         states, begins = [each.states for each in rows], (ends - widths[row]).tolist()
         self._states = [states[k][begin:end] for k, begin, end in zip(row.tolist(), begins, ends.tolist(), strict=True)]
-        self.filed, self.events = filed, every[last, 1]
-        self._ledgers = np.column_stack([every[last], np.full(last.size, filed)]).astype("<i8", copy=False)
-        packed, size = self._ledgers.tobytes(), 8 * len(FILED)
+        self.events, self._ledgers = every[last, 1], every[last].astype("<i8", copy=False)
+        packed, size = self._ledgers.tobytes(), 8 * len(LEDGER)
         places = range(0, len(packed), size)
         # as `user_mark` has them
         self._marks = [crc32(state, crc32(packed[k : k + size])) for k, state in zip(places, self._states, strict=True)]
@@ -107,11 +105,11 @@ class _Latest:
 
 def _first_row(user: int, name: User) -> tuple[Any, ...]:
     """The row of a user of whom nothing was released yet, or it is damaged."""
-    ledger = [0] * (len(FILED) - 1)
+    ledger = [0] * (len(LEDGER) - 1)
     return user, name, name_mark(name), *ledger, place_mark(user, *ledger), b"", 0, place_mark(user, 0), b""
 
 
-def _cut(sql: sqlite3.Connection, codec: Codec, chunk: int, user: int, numbers: Iterable[int], filed: int) -> None:
+def _cut(sql: sqlite3.Connection, codec: Codec, chunk: int, user: int, numbers: Iterable[int]) -> None:
     """Move these chunks, which are full by now, out of the user's own row."""
     recent, mark, kept = sql.execute("SELECT recent, recent_mark, kept FROM users WHERE id = ?", (user,)).fetchone()
     if blob_mark(place_mark(user, kept), recent) != mark:
@@ -120,8 +118,8 @@ def _cut(sql: sqlite3.Connection, codec: Codec, chunk: int, user: int, numbers: 
     left = memoryview(recent)
     for number in numbers:
         end = codec.cut(left, (number + 1) * chunk - max(number * chunk, kept))
-        row = (user, number, filed, blob_mark(place_mark(user, number, filed), left[:end]), left[:end])
-        sql.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?)", row)
+        row = (user, number, blob_mark(place_mark(user, number), left[:end]), left[:end])
+        sql.execute("INSERT INTO chunks VALUES (?, ?, ?, ?)", row)
         left = left[end:]
     sql.execute(
         "UPDATE users SET recent = ?, recent_mark = ? WHERE id = ?",

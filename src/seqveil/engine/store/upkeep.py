@@ -1,4 +1,4 @@
-"""What an operator does to a state file that nobody has open: drop old releases, erase a person, change the key."""
+"""What an operator does to a state file that nobody has open: erase a person, change the key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,18 +28,7 @@ from seqveil.engine.store.protocol import (
     codec_from,
 )
 from seqveil.engine.store.records import OWN, SEALED_KEY, Pseudonyms
-from seqveil.engine.store.schema import LEDGER, blob_mark, is_ledger, name_mark, place_mark, user_mark
-
-
-@dataclass(frozen=True)
-class Compacted:
-    """What compacting a file came to: releases dropped and of how many users, and its size before and after."""
-
-    releases: int
-    users: int
-    kept: int  # users of whom nothing may be dropped: their states are computed from the releases, or are damaged
-    before: int
-    after: int
+from seqveil.engine.store.schema import LEDGER, name_mark, place_mark, user_mark
 
 
 @contextmanager
@@ -64,45 +52,6 @@ def _alone(path: FilePath) -> Iterator[tuple[Database, Layout]]:
         yield database, layout
     finally:
         database.close()
-
-
-def compact(path: FilePath, before: float) -> Compacted:
-    """Drop the releases that were filed before a time (seconds since 1970), and give their room back to the disk.
-
-    Ledgers, positions, the number of events and each user's exact state stay: an event that was released stays
-    released, and the releases to come are those that would have come. Releases that a state is computed from are kept.
-    It may be killed at any moment, and done again.
-    """
-    with _alone(path) as (database, _):
-        size = os.path.getsize(path)
-        with database.transaction():
-            database.settle()
-            done = _drop(database, before)
-        database.shrink()
-    return Compacted(*done, size, os.path.getsize(path))
-
-
-def _drop(database: Database, before: float) -> tuple[int, int, int]:
-    sql = database.sql
-    old = dict(sql.execute("SELECT user, max(number) FROM chunks WHERE filed < ? GROUP BY user", (before,)).fetchall())
-    releases = users = kept = 0
-    found = sql.execute(f"{OWN}, kept, recent, recent_mark FROM users ORDER BY id").fetchall()
-    for *ledger, state, mark, first, recent, recent_mark in found:
-        user, events, filed = ledger[0], ledger[1], ledger[-1]
-        whole = is_ledger([*ledger, first]) and user_mark(user, ledger[1:], state) == mark
-        if not whole or blob_mark(place_mark(user, first), recent) != recent_mark or (events and not state):
-            kept += 1
-            continue
-        # the last row that was filed before then; all of it, where the user did not come since
-        upto = events if filed < before else (old[user] + 1) * database.chunk if user in old else 0
-        if upto <= first:
-            continue
-        left = b"" if filed < before else recent
-        sql.execute("DELETE FROM chunks WHERE user = ? AND number * ? < ?", (user, database.chunk, upto))
-        row = (upto, blob_mark(place_mark(user, upto), left), left, user)
-        sql.execute("UPDATE users SET kept = ?, recent_mark = ?, recent = ? WHERE id = ?", row)
-        releases, users = releases + upto - first, users + 1
-    return releases, users, kept
 
 
 def erase(path: FilePath, names: Sequence[str], key: bytes | None, forget: bool = False) -> tuple[int, list[str]]:
@@ -227,13 +176,13 @@ def _erase(database: Database, user: int, pseudonym: bytes | None, layout: Layou
     *ledger, state, _, kept, kind = sql.execute(ask, (user,)).fetchone()
     if kind == "blob" and pseudonym is not None:
         return 0  # erased before, and not come back
-    events, filed = ledger[1], ledger[-1]
+    events = ledger[1]
     if pseudonym is None:
         figures, after, first, name = [0] * (len(LEDGER) - 1), b"", 0, user.to_bytes(8, "little")
     else:
-        figures, after, first, name = ledger[1:-1], carried(state, layout.numbers), events, pseudonym
+        figures, after, first, name = ledger[1:], carried(state, layout.numbers), events, pseudonym
     columns = "name = ?, named = ?, events = ?, releases = ?, spent = ?, most = ?, least = ?, ldp = ?, mark = ?"
-    marks = user_mark(user, (*figures, filed), after), place_mark(user, first)
+    marks = user_mark(user, figures, after), place_mark(user, first)
     sql.execute(
         f"UPDATE users SET {columns}, state = ?, kept = ?, recent_mark = ?, recent = x'' WHERE id = ?",
         (name, name_mark(name), *figures, marks[0], after, first, marks[1], user),

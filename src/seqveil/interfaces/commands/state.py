@@ -21,7 +21,10 @@ StateFile = Annotated[Path, typer.Argument(metavar="FILE", help="The state file.
 HEADINGS = ("user", "events", "releases", "leakage", "by_composition", "ldp")
 
 state = typer.Typer(
-    name="state", no_args_is_help=True, rich_markup_mode=None, help="Look at a state file, copy, check and clean it."
+    name="state",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Look at a state file, copy it, check it, erase people.",
 )
 
 
@@ -136,7 +139,7 @@ def export(
     if out != "-":
         print(f"wrote  {count} releases to {out}")
     if dropped:
-        note = "begin later than with number 0, for their first releases were compacted away or erased"
+        note = "begin later than with number 0, for their first releases were erased"
         print(f"note: the releases of {dropped} users {note}", file=sys.stderr)
 
 
@@ -176,56 +179,6 @@ def rotate_key(
 
 
 @state.command()
-def compact(
-    file: StateFile,
-    before: Annotated[
-        str | None, o.option("TIME", "Drop releases filed before this time, as 2026-01-31 or seconds since 1970.")
-    ] = None,
-    keep_days: Annotated[float | None, o.option("N", "Keep the releases of the last N days, drop older ones.")] = None,
-    json: o.Json = False,
-) -> None:
-    """Drop old releases from a state file and give their room back; ledgers and states stay as they are.
-
-    With both options a release is dropped only where both say so. A release counts as old by when it was filed in the
-    state file. Events that were released stay released, and reading a dropped release says that it was dropped. Nobody
-    may have the file open.
-
-    Example: seqveil state compact clicks.db --keep-days 90
-    """
-    from seqveil.engine.store.upkeep import compact as drop
-
-    done = drop(file, _cutoff(before, keep_days))
-    if json:
-        emit_json({name: getattr(done, name) for name in ("releases", "users", "kept", "before", "after")})
-        return
-    sizes = f"{done.before / 1e6:.1f} MB before, {done.after / 1e6:.1f} MB now"
-    print(f"dropped  {done.releases} releases of {done.users} users; {sizes}")
-    if done.kept:
-        print(f"kept     all of {done.kept} users, whose states are computed from their releases or are damaged")
-
-
-def _cutoff(before: str | None, keep_days: float | None) -> float:
-    """The time before which releases go, in seconds since 1970."""
-    from time import time
-
-    from seqveil.core.times import seconds
-
-    cuts = []
-    if before is not None:
-        try:
-            cuts.append(float(seconds([float(before) if before.replace(".", "", 1).isdigit() else before])[0]))
-        except InputError:
-            raise InputError("expected --before as a time, like 2026-01-31 or 2026-01-31T12:00Z; check it") from None
-    if keep_days is not None:
-        if not 0 <= keep_days < 1e6:
-            raise InputError(f"expected --keep-days as a number of days, 0 or more, got {keep_days:g}; check it")
-        cuts.append(time() - 86_400 * keep_days)
-    if not cuts:
-        raise InputError("expected what to drop: releases filed --before TIME, or all but those of --keep-days N")
-    return min(cuts)
-
-
-@state.command()
 def erase(
     file: StateFile,
     user: Annotated[list[str], typer.Argument(metavar="USER", help="Whom to erase; name several at once.")],
@@ -261,7 +214,7 @@ def erase(
     for source in left:
         print(
             f"note: what {source} wrote down of how far it was read still has the name in it; let it read on, and run "
-            "`seqveil state compact FILE --before 0` afterwards, which drops no release",
+            "this again afterwards",
             file=sys.stderr,
         )
 

@@ -18,7 +18,7 @@ from seqveil.engine.stream import NOTHING, REFUSED, WITHHELD
 from seqveil.engine.streams import EARLIER, GAP, Stored
 from seqveil.interfaces.events import Wording, finite_or_text
 
-_STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up", EARLIER: "compacted"}
+_STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up", EARLIER: "erased"}
 _TRUTH = {False: "false", True: "true"}
 
 

@@ -107,13 +107,13 @@ Batches = Annotated[
     Discriminator(_form),
 ]
 
-Status = Literal["released", "withheld", "given-up", "compacted"]
+Status = Literal["released", "withheld", "given-up", "erased"]
 StatusField = Annotated[
     Status,
     Field(
         description='"withheld": the budget is spent and its policy is to stop, or nothing is said so that a declared '
         'secret is kept; "given-up": a later event came first and the service skips what is missing; '
-        '"compacted": it was released before, and is no longer kept.'
+        '"erased": it was released before, and is no longer kept.'
     ),
 ]
 

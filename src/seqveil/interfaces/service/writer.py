@@ -24,7 +24,7 @@ from starlette.responses import Response
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.engine.calls import MOST_SKIPPED, BeyondSecrets
 from seqveil.engine.setting import refuse_dead_end, refuse_restarts
-from seqveil.engine.store.protocol import Compacted, Damaged, Erased, NoSuchUser
+from seqveil.engine.store.protocol import Damaged, Erased, NoLongerKept, NoSuchUser
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import OutOfOrder, Releases, StoreError, Streams
 from seqveil.interfaces.events import Job, Wording, release_together
@@ -158,8 +158,8 @@ def damage_told() -> Iterator[None]:
         yield
     except Damaged as error:
         raise damaged_problem(error) from None
-    except Compacted as error:
-        detail = f"releases before number {error.kept} of this user were compacted away or erased; ask from there on"
+    except NoLongerKept as error:
+        detail = f"releases before number {error.kept} of this user were erased; ask from there on"
         raise Problem("gone", detail, kept_from=error.kept) from None
     except StoreError as error:
         log.error("the store cannot be read", extra={"facts": {"detail": str(error)}})
