@@ -88,10 +88,11 @@ def test_json_arrays_and_lines(tmp_path):
     assert taken(pl.DataFrame({"user": ["a", "b"], "value": [1, 2]}))[:2] == want
 
 
-def test_decimal_commas_are_numbers_where_commas_separate_nothing(tmp_path):
-    _, values, record = taken(put(tmp_path, "d.csv", "user;value\na;1,5\na;2\na;-3,25\n"))
-    assert values == [1.5, 2.0, -3.25]
-    assert "decimal commas" in record.sentence
+def test_numbers_are_written_with_a_point(tmp_path):
+    path = put(tmp_path, "d.csv", "user;value\na;1,5\na;2\na;-3,25\n")
+    assert taken(path)[1] == ["1,5", "2", "-3,25"]
+    with pytest.raises(DataError, match="row 1: column 'value' must hold finite numbers"):
+        sv.fit(path, bins=1)
 
 
 BAD = {

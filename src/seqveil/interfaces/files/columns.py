@@ -30,7 +30,6 @@ ValueType = Literal["auto", "text", "number"]
 Holes = Literal["none", "empty", "any"]  # values that may be missing: none, those of empty fields, any unreadable one
 _WHOLE, _PADDED = r"^[+-]?(0|[1-9]\d{0,17}|[1-8]\d{18})$", r"^[+-]?0\d"
 DECIMAL = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-_COMMA = r"^[+-]?\d+,\d+$"  # a decimal comma
 _EPOCH = 1e8  # seconds since 1970: a first time beyond it is one of a calendar, in whichever unit
 _ISO = ("%FT%T%.f%#z", "%FT%T%.f", "%FT%H:%M%#z", "%FT%H:%M", "%F")
 ROW = "\0row"  # the column that says of which row of the file an entry of a list is
@@ -220,8 +219,6 @@ class Types:
                 columns.append(pl.Series(series.name, [None] * series.len(), dtype=pl.Null))
                 continue
             kind = self._kinds.get(series.name, "text")
-            if kind == "comma":
-                series, kind = series.str.replace(",", ".", literal=True), "number"
             column = series.cast(casts[kind], strict=False) if kind in casts else series
             bad = column.is_null() | (~column.is_finite() if column.dtype.is_float() else False)
             if holes == "empty":
@@ -316,7 +313,7 @@ class Types:
         return clock.UNITS[self._unit] if self._unit else "seconds since 1970"
 
     def _kind(self, series: pl.Series) -> str:
-        """How to read a column: "text", "whole", "number", "comma", or "own" for the type that the file gives it."""
+        """How to read a column: "text", "whole", "number", or "own" for the type that the file gives it."""
         import polars as pl
 
         values = self._columns.value_columns
@@ -324,18 +321,12 @@ class Types:
             _refuse(f"column {series.name!r} must hold text or numbers; unpack it into plain columns")
         if series.name in values and series.dtype == pl.Boolean:
             return "own"  # true is no number
-        delimited = self.separator is not None
-        if delimited and self.separator != "," and series.name not in self._columns.user_columns:
-            commas = series.str.contains(_COMMA)
-            if commas.any() and (commas | series.str.contains(DECIMAL)).all() and self._value_type != "text":
-                self._taken.note(f"column {series.name!r} has decimal commas")
-                return "comma"
         if series.name in values and (len(values) == 2 or self._value_type == "number"):
             return "number"
         if series.dtype in (pl.Categorical, pl.Enum) or (series.name in values and self._value_type == "text"):
             return "text"
         digits = series.dtype == pl.String and series.name in self.order and series.str.contains(DECIMAL).all()
-        if not delimited and not digits:
+        if self.separator is None and not digits:
             return "number" if series.dtype.is_decimal() else "own"
         padded = series.name in values and series.str.contains(_PADDED).any()
         if series.name in self._columns.user_columns or padded or not series.str.contains(DECIMAL).all():
