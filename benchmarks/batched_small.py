@@ -15,7 +15,6 @@ from seqveil.core.mechanisms import auto as AUTO
 from seqveil.core.mechanisms import batch_descent as BATCH_DESCENT
 from seqveil.core.mechanisms import batch_lp as BATCH_LP
 from seqveil.core.mechanisms import tree as TREE
-from seqveil.core.mechanisms import tree_refined as TREE_REFINED
 from seqveil.core.mechanisms.batch_programs import LARGEST
 from seqveil.core.mechanisms.codebook import Support, support
 from seqveil.core.model import MarkovModel
@@ -44,7 +43,6 @@ def cases() -> Iterator[tuple[str, MarkovModel, int, Distortion]]:
 def contenders() -> dict[str, Callable[[Batch], float | None]]:
     return {
         "auto": AUTO.expected,
-        "tree_refined": TREE_REFINED.expected,
         "tree": TREE.expected,
         "optimal ε/w + decoder": symbol_by_symbol,
         "batch_descent": BATCH_DESCENT.expected,

@@ -39,7 +39,7 @@ import seqveil as sv  # noqa: E402
 # what has no name in `seqveil` itself: the end of its module's path, wherever in the package that lies, and its name
 LOAD_COMPILED = ("fast", "load")
 COMMANDS = ("cli", "main")
-STORE = ("release/streams", "Streams")
+STORE = ("engine/streams", "Streams")
 APP = ("service/app", "create_app")
 CONFIG = ("service/config", "ServeConfig")
 SPARK_JOB = ("spark/job", "Job")

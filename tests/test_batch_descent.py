@@ -68,7 +68,7 @@ def table_of(batch):
     """Q over all of X^w, possible or not."""
     book = MECHANISM.draw(batch, np.zeros(batch.length, np.int64), SeededCoins(0)).book
     batches, _ = every_batch(batch.model, batch.length)
-    return book.table[[book.rows.row(o, SeededCoins(0)) for o in batches]]
+    return book.table[[book.rows.row(o) for o in batches]]
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ def table_of(batch):
     """Q over all of X^w, possible or not."""
     book = batch_lp.rule(batch)
     batches, _ = every_batch(batch.model, batch.length)
-    return book.table[[book.rows.row(o, SeededCoins(0)) for o in batches]]
+    return book.table[[book.rows.row(o) for o in batches]]
 
 
 def a_batch(seed, n, length, epsilon, order=1, distortion=None, zeros=True):
@@ -147,7 +147,7 @@ def test_coins_fall_where_the_integers_say():
     impossible = [o for o in every_batch(batch.model, 2)[0].tolist() if o not in book.rows.batches.tolist()]
     assert impossible
     for o in [*book.rows.batches[:3].tolist(), impossible[0]]:
-        row = book.rows.row(np.array(o), SeededCoins(0))
+        row = book.rows.row(np.array(o))
         steps = np.cumsum([int(book.kernels.column(np.array([y]))[0, row]) for y in range(len(book.labels))])
         assert steps[-1] == DENOMINATOR
         for y in np.flatnonzero(np.diff(steps, prepend=0)):
@@ -162,7 +162,7 @@ def test_draws_follow_the_table():
     batch = a_batch(11, 2, 3, 1.5, zeros=False)
     book, coins, truth = batch_lp.rule(batch), SeededCoins(3), np.array([0, 1, 1])
     drawn = np.bincount([batch_lp.draw(batch, truth, coins).path[0] for _ in range(4000)], minlength=len(book.labels))
-    wanted = 4000 * book.table[book.rows.row(truth, coins)]
+    wanted = 4000 * book.table[book.rows.row(truth)]
     used = wanted > 0
     assert not drawn[~used].any()
     statistic = ((drawn - wanted)[used] ** 2 / wanted[used]).sum()
@@ -172,11 +172,10 @@ def test_draws_follow_the_table():
 def test_an_impossible_batch_goes_with_the_nearest_possible_one():
     model = MarkovModel([1.0, 0.0, 0.0], [[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     wrong, far = (support(Batch(model, model.initial, 2, 1.0, each), 9) for each in (hamming(), absolute([0, 1, 2])))
-    coins = SeededCoins(0)
     assert wrong.batches.tolist() == [[0, 0], [0, 1]]
-    assert wrong.row(np.array([2, 1]), coins) == 1
-    assert wrong.row(np.array([2, 2]), coins) == 0  # a tie: the first
-    assert far.row(np.array([2, 2]), coins) == 1
+    assert wrong.row(np.array([2, 1])) == 1
+    assert wrong.row(np.array([2, 2])) == 0  # a tie: the first
+    assert far.row(np.array([2, 2])) == 1
 
 
 def test_equal_contexts_are_solved_once():

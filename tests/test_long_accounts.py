@@ -248,7 +248,7 @@ def lift_of(sent, codes: np.ndarray) -> float:
     """What the release says about a batch, up to a factor."""
     if isinstance(sent, TreeRelease):
         return sent.lift(codes)
-    return float(sent.lifts[sent.book.rows.row(codes, SeededCoins(0))])
+    return float(sent.lifts[sent.book.rows.row(codes)])
 
 
 def test_a_release_is_charged_for_a_symbol_that_only_its_logarithm_remembers():

@@ -110,7 +110,7 @@ def test_no_tree_refuses_whatever_the_raw_batch_and_the_coins(name, epsilon):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["auto", "tree_refined", "batch_lp", "batch_descent"])
+@pytest.mark.parametrize("name", ["auto", "batch_lp", "batch_descent"])
 def test_tables_refuse_before_the_draw_or_never(name):
     mechanism = mechanisms.get_batched(name)
     thrown = [0, WHOLE - 1, *((WHOLE // 31) * k for k in range(1, 31, 5))]

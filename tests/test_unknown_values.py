@@ -178,7 +178,7 @@ def fillings(setting, state, codes, thrown=()):
 def lift_of(sent, batch):
     if hasattr(sent, "lift"):
         return sent.lift(batch)
-    return sent.lifts[sent.book.rows.row(batch, twin.FixedCoins())]  # a batch that stands for itself takes no coin
+    return sent.lifts[sent.book.rows.row(batch)]
 
 
 @pytest.mark.slow

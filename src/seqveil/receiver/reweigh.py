@@ -110,7 +110,7 @@ class Reweighed:
 
         The law of a batch given its path is a(y|o) = c + λ·Π_t φ_t(o_t), which any chain can weigh. Both extremes of a
         are taken over all batches, as under the setting's own model, so totals are from above. Only `tree` and
-        `tree_ldp` publish such a path. A table over whole batches (`batch_lp`, `tree_refined`, `batch_descent`) cannot
+        `tree_ldp` publish such a path. A table over whole batches (`batch_lp`, `batch_descent`) cannot
         be weighed: with lifts in [e^l, e^m] under the setting's model, for every batch in or out of its support, those
         under *any* chain lie within m - l on both sides, and that is what it is charged.
         """

@@ -14,7 +14,7 @@ import numpy as np
 
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
-from seqveil.core.mechanisms import batch_programs, leaves, optimum, responses, trees
+from seqveil.core.mechanisms import batch_programs, optimum, responses, trees
 from seqveil.core.mechanisms.base import LARGEST, Batch, BatchMechanism, Mechanism, Rule, Sent, check_epsilon, constant
 
 _TRUSTS = "model for ε-SIP; nothing for 2ε-LDP"
@@ -83,9 +83,9 @@ def _auto(batch: Batch) -> Rule:
 
 auto = _sound_batches(
     name="auto",
-    summary="the best of batch_lp, tree_refined and tree that runs at this size",
+    summary="batch_lp where the possible batches are few, else tree",
     cost="that of its choice",
-    reference="docs/theory.md, sections 13 to 17",
+    reference="docs/theory.md, sections 13 and 16",
     rule=_auto,
     largest=trees.LARGEST_BATCH,
 )
@@ -95,14 +95,6 @@ tree = _sound_batches(
     cost="O(ε·w·transitions), whatever n^w is",
     reference="docs/theory.md, section 13",
     rule=trees.tree,
-    largest=trees.LARGEST_BATCH,
-)
-tree_refined = _sound_batches(
-    name="tree_refined",
-    summary="a linear program over boxes of batches; the tree where that is cheaper",
-    cost=f"an LP over {leaves.FEWEST} to {leaves.MOST} boxes, seconds at ε = 5; the tree alone beyond ε = 5.5",
-    reference="docs/theory.md, section 16",
-    rule=leaves.tree_refined,
     largest=trees.LARGEST_BATCH,
 )
 tree_ldp = BatchMechanism(
@@ -121,7 +113,7 @@ batch_lp = _sound_batches(
     name="batch_lp",
     summary="least expected distortion of all sound kernels over whole batches",
     cost=f"an LP over the batches that can occur, at most {batch_programs.LARGEST}",
-    reference="docs/theory.md, sections 5 and 17",
+    reference="docs/theory.md, sections 5 and 16",
     rule=batch_programs.batch_lp,
 )
 batch_descent = BatchMechanism(
@@ -137,11 +129,10 @@ batch_descent = BatchMechanism(
 )
 
 _ONE_BY_ONE = {m.name: m for m in (optimal, balanced, crr_repaired, randomized_response, crr)}
-_BATCHED = {m.name: m for m in (auto, tree, tree_refined, tree_ldp, batch_lp, batch_descent)}
+_BATCHED = {m.name: m for m in (auto, tree, tree_ldp, batch_lp, batch_descent)}
 _FOR_SECRETS = {guarded.name: guarded}
 
 EXACT = 128  # possible batches up to which the exact program takes some hundredths of a second
-REFINED = 40.0  # cells up to which a program over leaves takes some tenths of a second
 PLUGINS = "seqveil.mechanisms"  # the group of entry points under which other packages offer tuples of mechanisms
 
 
@@ -176,7 +167,7 @@ def batched() -> list[str]:
     """Names of the mechanisms that release w symbols at a time (w = 1 included).
 
     >>> batched()
-    ['auto', 'tree', 'tree_refined', 'tree_ldp', 'batch_lp', 'batch_descent']
+    ['auto', 'tree', 'tree_ldp', 'batch_lp', 'batch_descent']
     """
     return list(_BATCHED)
 
@@ -235,21 +226,16 @@ def one_by_one(n: int, distortion: Distortion, epsilon: float | None) -> str:
 def choose(batch: Batch) -> tuple[BatchMechanism, str]:
     """What `auto` takes for this batch and why: from public things only, so the choice leaks nothing.
 
-    `batch_lp` is the exact optimum and is taken wherever its support is small enough to write out. Else `tree_refined`,
-    which itself keeps the cheaper of program and lazy tree by exact expected cost, while the cells are few; else
-    `tree`.
+    `batch_lp` is the exact optimum and is taken wherever its support is small enough to write out, else `tree`.
 
     *Guarantee*: that of its choice, which is ε-SIP per batch on both sides.
     """
     walks = _walks(batch)
     if walks <= EXACT and batch.epsilon <= batch_lp.largest:
         return batch_lp, f"{walks} possible batches, so the exact optimum can be had"
-    cells = 1.0 + math.exp(batch.epsilon)
-    if cells <= REFINED:
-        return tree_refined, f"more than {EXACT} possible batches but at most {cells:.0f} cells to tell apart"
     if walks <= EXACT:
         return tree, f"ε above {batch_lp.largest:g}, which is more than the exact program takes"
-    return tree, f"more than {EXACT} possible batches and up to {cells:.0f} cells to tell apart"
+    return tree, f"more than {EXACT} possible batches, too many for the exact program"
 
 
 def _walks(batch: Batch) -> int:
@@ -296,5 +282,4 @@ __all__ = [
     "randomized_response",
     "tree",
     "tree_ldp",
-    "tree_refined",
 ]

@@ -11,7 +11,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, usable
 from seqveil.core.mechanisms import optimum, program
 from seqveil.core.mechanisms.base import Batch
-from seqveil.core.mechanisms.codebook import Codebook, Rows, Support, support
+from seqveil.core.mechanisms.codebook import Codebook, Support, support
 from seqveil.core.mechanisms.rule_cache import RuleCache
 
 LARGEST = 400  # possible batches: seconds where symbols are correlated, up to minutes where they hardly are
@@ -52,19 +52,27 @@ def exact(batch: Batch) -> Codebook:
     """
     closed_form = batch.length == 1 and batch.distortion.is_hamming
     found = support(batch, LARGEST_CLOSED_FORM if closed_form else LARGEST)
-    limit = batch.epsilon - found.drift
-    aim = usable(limit, len(found.batches))
-    if not closed_form or aim == 0.0 or len(found.batches) == 1:
-        return best_codebook(found, limit, _first_labels(found))
-    if not optimum.fits(len(found.batches), aim):
+    limit, mass = batch.epsilon - found.drift, found.mass
+    aim = usable(limit, len(mass))
+    if aim == 0.0 or len(mass) == 1:  # nothing may be disclosed: the best guess whatever the truth is
+        return Codebook(found, found.guesses(mass[None]), _kernels(np.ones((len(mass), 1)), mass))
+    if closed_form:
+        labels, kernels = _closed_form(found, aim)
+    else:
+        best, labels = with_best_labels(found, aim, _first_labels(found))
+        kernels = _kernels(best.table, mass)
+    return Codebook(found, labels, kernels.made_sound(mass[None], limit, 2 * limit))
+
+
+def _closed_form(found: Support, epsilon: float) -> tuple[Ints, Kernels]:
+    """The optimum over single symbols for Hamming distortion: labels and kernel."""
+    if not optimum.fits(len(found.batches), epsilon):
         raise InputError(
-            f"the optimum over {len(found.batches)} symbols at ε={aim:.3g} needs a table of more than "
+            f"the optimum over {len(found.batches)} symbols at ε={epsilon:.3g} needs a table of more than "
             f'{optimum.WIDEST} columns; use mechanism="tree" or a smaller epsilon'
         )
-    belief = found.mass[None]
-    solution = optimum.solve(belief, aim)
-    kernels = solution.kernels(belief).made_sound(belief, limit, 2 * limit)
-    return Codebook(found, found.batches[solution.outputs[0]], kernels)
+    solution = optimum.solve(found.mass[None], epsilon)
+    return found.batches[solution.outputs[0]], solution.kernels(found.mass[None])
 
 
 def _first_labels(found: Support) -> Ints:
@@ -72,34 +80,15 @@ def _first_labels(found: Support) -> Ints:
     n, length = found.batch.model.n, found.batch.length
     if len(found.batches) == n**length or n**length * len(found.batches) > program.CELLS_AT_MOST:
         return found.batches
-    return every_batch(n, length)
-
-
-def every_batch(n: int, length: int) -> Ints:
-    """All of X^w in lexicographic order: (n^w, w)."""
-    return np.indices((n,) * length).reshape(length, -1).T.astype(np.int64)
-
-
-def best_codebook(rows: Rows, limit: float, labels: Ints) -> Codebook:
-    """The kernel on rows of least expected cost, sound at `limit`, with the best reproduction for each output.
-
-    minimise Σ m_i Q(r|i) E[D(O, r) | i]   over row-stochastic Q with  e^-ε p(r) ≤ Q(r|i) ≤ e^ε p(r)
-
-    Where ε leaves nothing to tell, it is the best guess whatever the truth is.
-    """
-    mass, aim = rows.mass, usable(limit, len(rows.mass))
-    if aim == 0.0 or len(mass) == 1:
-        return Codebook(rows, rows.guesses(mass[None]), _kernels(np.ones((len(mass), 1)), mass))
-    best, used = with_best_labels(rows, aim, labels)
-    return Codebook(rows, used, _kernels(best.table, mass).made_sound(mass[None], limit, 2 * limit))
+    return np.indices((n,) * length).reshape(length, -1).T.astype(np.int64)  # in lexicographic order
 
 
 def _kernels(table: Floats, mass: Floats) -> Kernels:
-    """A stack of one from a table (M, K) over rows of this mass; an output is known by its column."""
+    """A stack of one from a table (N, K) over batches of this mass; an output is known by its column."""
     return Kernels.from_tables(np.arange(table.shape[1])[None], table[None], None, mass[None])
 
 
-def with_best_labels(rows: Rows, epsilon: float, labels: Ints) -> tuple[program.Optimum, Ints]:
+def with_best_labels(rows: Support, epsilon: float, labels: Ints) -> tuple[program.Optimum, Ints]:
     """The optimum over the given labels (K, w), then over better ones as long as there are any, and the labels it uses.
 
     Each round replaces nothing and adds, for every output, the best reproduction under its posterior; so the cost

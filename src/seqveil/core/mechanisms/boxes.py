@@ -61,27 +61,22 @@ class Split:
 
 
 def forward(model: MarkovModel, states: Floats, length: int, box: Box) -> Floats:
-    """α_t of the box for every position over the whole chain: (w, S), or (w, M, S) for M boxes with weights (M, n)."""
-    out = _room(model, length, box)
+    """α_t of the box for every position over the whole chain: (w, S)."""
+    out = np.empty((length, model.size))
     for position in range(length):
         law = model.advance(out[position - 1]) if position else states
-        out[position] = law * box[position].take(model.newest, -1) if position in box else law
+        out[position] = law * box[position][model.newest] if position in box else law
     return out
 
 
 def backward(model: MarkovModel, later: Floats, length: int, box: Box) -> Floats:
-    """b_t of the box for every position over the whole chain, from `later` at the last one: as `forward`."""
-    out = _room(model, length, box)
+    """b_t of the box for every position over the whole chain, from `later` at the last one: (w, S)."""
+    out = np.empty((length, model.size))
     out[-1] = later
     for position in range(length - 1, 0, -1):
-        value = out[position] * box[position].take(model.newest, -1) if position in box else out[position]
-        out[position - 1] = filtering.pull(model, np.atleast_2d(value))
+        value = out[position] * box[position][model.newest] if position in box else out[position]
+        out[position - 1] = filtering.pull(model, value[None])[0]
     return out
-
-
-def _room(model: MarkovModel, length: int, box: Box) -> Floats:
-    boxes = next((weights.shape[:-1] for weights in box.values()), ())
-    return np.empty((length, *boxes, model.size))
 
 
 @dataclass(frozen=True, eq=False)

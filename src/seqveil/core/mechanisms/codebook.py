@@ -1,19 +1,18 @@
-"""Kernels over whole batches: a table with a row for every batch that can occur, or for every box of batches.
+"""Kernels over whole batches: a table with a row for every batch that can occur.
 
 A batch o = (x_1..x_w) is what an observer sees of a walk over the model's states. Where the model backs off to shorter
 contexts, one batch may come from several walks, so walks are enumerated and grouped by their symbols:
 
     β(o) = Σ_{walks with symbols o} states(s_1) P(s_2|s_1) … P(s_w|s_w-1)
 
-`Support` holds these batches, for problems small enough to write them out (`leaves.Leaves` are the boxes for larger
-ones). A `Codebook` is a kernel over either, and `TabledSent` a release from one.
+`Support` holds these batches, for problems small enough to write them out. A `Codebook` is a kernel over them, and
+`TabledSent` a release from one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -27,138 +26,9 @@ from seqveil.core.model import MarkovModel
 WALKS_A_BATCH = 64  # walks that may share their symbols, on average, before we call the problem too large
 
 
-class Rows(Protocol):
-    """What the M rows of a codebook stand for, and what the belief says about each."""
-
-    @property
-    def batch(self) -> Batch:
-        """The public context."""
-
-    @property
-    def mass(self) -> Floats:
-        """(M,) law of the rows under the belief; sums to one."""
-
-    @property
-    def drift(self) -> float:
-        """Relative error that float64 may have left in the masses: what every lift must be widened by."""
-
-    def row(self, codes: Ints, coins: Coins) -> int:
-        """The row that a batch goes by."""
-
-    def costs(self, labels: Ints) -> Floats:
-        """Expected Σ_t D(x_t, r_t) of every row and label: (M, K) for labels (K, w)."""
-
-    def guesses(self, weights: Floats) -> Ints:
-        """The best reproduction under each row of weights over rows: (K, M) → (K, w)."""
-
-    def last_states(self, lifts: Floats) -> Floats:
-        """Law (S,) of the batch's last state after a release with these lifts (M,)."""
-
-    def smooth(self, lifts: Floats, later: Floats) -> tuple[Floats, Floats]:
-        """Laws of the symbols (w, n) given this and all later releases, and the likelihood of them by first state."""
-
-
-@dataclass(frozen=True, eq=False)
-class Codebook:
-    """A kernel over rows that stand for batches, and what each of its K outputs stands for."""
-
-    rows: Rows
-    labels: Ints  # (K, w)
-    kernels: Kernels  # a stack of one over the M rows
-
-    def draw(self, codes: Ints, coins: Coins) -> TabledSent:
-        """Release a batch: find its row, then draw a label from the row's kernel."""
-        row = self.rows.row(codes, coins)
-        return TabledSent(self, int(self.kernels.draw(np.array([row]), coins)[0]))
-
-    def read(self, path: tuple[int, ...]) -> TabledSent:
-        """The release with this path; one the kernel never makes is refused."""
-        count = len(self.labels)
-        if len(path) != 1 or not 0 <= path[0] < count or not self.kernels.extremes()[1][0, path[0]]:
-            raise DataError(
-                f"expected a path of one output below {count} that can be released, got {path}; "
-                "read with the model, ε, batch length and past paths it was released with"
-            )
-        return TabledSent(self, int(path[0]))
-
-    @cached_property
-    def bounds(self) -> tuple[Floats, Floats]:
-        """Logs of the least and largest lift of each output, rounded outward."""
-        least, largest = self.kernels.lift_bounds(self.rows.mass[None], whole_alphabet=True)
-        return least[0] - self.rows.drift, largest[0] + self.rows.drift
-
-    def lifts(self, index: int) -> Floats:
-        """(M,) lift of every row when this output is released."""
-        column = self.kernels.column(np.array([index]))[0].astype(np.float64)
-        return column / (self.rows.mass @ column)
-
-    @cached_property
-    def table(self) -> Floats:
-        """Q(y | row), (M, K)."""
-        columns = [self.kernels.column(np.array([index]))[0] for index in range(len(self.labels))]
-        return np.stack(columns, axis=1) / float(DENOMINATOR)
-
-    @cached_property
-    def expected(self) -> float:
-        """Expected cost of the whole batch under the belief, from the integers."""
-        return float((self.rows.mass[:, None] * self.table * self.rows.costs(self.labels)).sum())
-
-    @property
-    def memory(self) -> int:
-        """Bytes that it takes, about: the kernel, and as much again for what is computed from it."""
-        return 2 * self.kernels.extra.nbytes + 16 * self.rows.mass.size * self.labels.shape[1]
-
-
-@dataclass(frozen=True, eq=False)
-class TabledSent:
-    """One release from a book; see `Sent`."""
-
-    book: Codebook
-    index: int
-
-    @property
-    def path(self) -> tuple[int, ...]:
-        """The label's number, which is all that is published."""
-        return (self.index,)
-
-    @property
-    def codes(self) -> Ints:
-        """(w,) the label: the batch that is released."""
-        return self.book.labels[self.index]
-
-    @cached_property
-    def lifts(self) -> Floats:
-        """(M,) lift of every row of the book."""
-        return self.book.lifts(self.index)
-
-    @cached_property
-    def posterior(self) -> Floats:
-        """(S,) law of the state at the batch's last symbol, given this release too."""
-        return self.book.rows.last_states(self.lifts)
-
-    @cached_property
-    def ahead(self) -> Floats:
-        """(S,) law of the state at the next batch's first symbol, given this release too."""
-        return filtering.predict(self.book.rows.batch.model, self.posterior[None])[0]
-
-    @property
-    def least(self) -> float:
-        """Log of the least lift over all batches, rounded down."""
-        return float(self.book.bounds[0][self.index])
-
-    @property
-    def most(self) -> float:
-        """Log of the largest lift over all batches, rounded up."""
-        return float(self.book.bounds[1][self.index])
-
-    def smooth(self, later: Floats) -> tuple[Floats, Floats]:
-        """Laws of the w symbols and the likelihood of the first state; see `Sent.smooth`."""
-        return self.book.rows.smooth(self.lifts, later)
-
-
 @dataclass(frozen=True, eq=False)
 class Support:
-    """N possible batches in lexicographic order, their law, and the P walks behind them; see `Rows`.
+    """N possible batches in lexicographic order, their law, and the P walks behind them.
 
     A batch that cannot occur is released like the possible one nearest to it, so no batch has other lifts than those of
     a row of the table.
@@ -175,10 +45,10 @@ class Support:
 
     @property
     def drift(self) -> float:
-        """By how much rounding may have moved the log of a lift, all of whose sums run over the walks."""
+        """What every lift must be widened by: how far rounding may move its log, all of whose sums run over walks."""
         return 4 * (self.batches.shape[1] + len(self.walks) + 4) * UNIT
 
-    def row(self, codes: Ints, coins: Coins) -> int:
+    def row(self, codes: Ints) -> int:
         """Index of the batch; for one that cannot occur, of the possible batch nearest to it (ties: the first).
 
         A public rule that costs O(N·w), so that a model that is wrong never stops a release.
@@ -217,6 +87,104 @@ class Support:
         post: Floats = np.bincount(self.batch_of, self.walks * likelihood, len(self.batches)).astype(np.float64)
         first = np.bincount(self.first, self.given_first * likelihood, self.batch.model.size).astype(np.float64)
         return self.laws(post[None])[0] / post.sum(), first
+
+
+@dataclass(frozen=True, eq=False)
+class Codebook:
+    """A kernel over the batches that can occur, and what each of its K outputs stands for."""
+
+    rows: Support
+    labels: Ints  # (K, w)
+    kernels: Kernels  # a stack of one over the N rows
+
+    def draw(self, codes: Ints, coins: Coins) -> TabledSent:
+        """Release a batch: find its row, then draw a label from the row's kernel."""
+        row = self.rows.row(codes)
+        return TabledSent(self, int(self.kernels.draw(np.array([row]), coins)[0]))
+
+    def read(self, path: tuple[int, ...]) -> TabledSent:
+        """The release with this path; one the kernel never makes is refused."""
+        count = len(self.labels)
+        if len(path) != 1 or not 0 <= path[0] < count or not self.kernels.extremes()[1][0, path[0]]:
+            raise DataError(
+                f"expected a path of one output below {count} that can be released, got {path}; "
+                "read with the model, ε, batch length and past paths it was released with"
+            )
+        return TabledSent(self, int(path[0]))
+
+    @cached_property
+    def bounds(self) -> tuple[Floats, Floats]:
+        """Logs of the least and largest lift of each output, rounded outward."""
+        least, largest = self.kernels.lift_bounds(self.rows.mass[None], whole_alphabet=True)
+        return least[0] - self.rows.drift, largest[0] + self.rows.drift
+
+    def lifts(self, index: int) -> Floats:
+        """(N,) lift of every row when this output is released."""
+        column = self.kernels.column(np.array([index]))[0].astype(np.float64)
+        return column / (self.rows.mass @ column)
+
+    @cached_property
+    def table(self) -> Floats:
+        """Q(y | row), (N, K)."""
+        columns = [self.kernels.column(np.array([index]))[0] for index in range(len(self.labels))]
+        return np.stack(columns, axis=1) / float(DENOMINATOR)
+
+    @cached_property
+    def expected(self) -> float:
+        """Expected cost of the whole batch under the belief, from the integers."""
+        return float((self.rows.mass[:, None] * self.table * self.rows.costs(self.labels)).sum())
+
+    @property
+    def memory(self) -> int:
+        """Bytes that it takes, about: the kernel, and as much again for what is computed from it."""
+        return 2 * self.kernels.extra.nbytes + 16 * self.rows.mass.size * self.labels.shape[1]
+
+
+@dataclass(frozen=True, eq=False)
+class TabledSent:
+    """One release from a book; see `Sent`."""
+
+    book: Codebook
+    index: int
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """The label's number, which is all that is published."""
+        return (self.index,)
+
+    @property
+    def codes(self) -> Ints:
+        """(w,) the label: the batch that is released."""
+        return self.book.labels[self.index]
+
+    @cached_property
+    def lifts(self) -> Floats:
+        """(N,) lift of every row of the book."""
+        return self.book.lifts(self.index)
+
+    @cached_property
+    def posterior(self) -> Floats:
+        """(S,) law of the state at the batch's last symbol, given this release too."""
+        return self.book.rows.last_states(self.lifts)
+
+    @cached_property
+    def ahead(self) -> Floats:
+        """(S,) law of the state at the next batch's first symbol, given this release too."""
+        return filtering.predict(self.book.rows.batch.model, self.posterior[None])[0]
+
+    @property
+    def least(self) -> float:
+        """Log of the least lift over all batches, rounded down."""
+        return float(self.book.bounds[0][self.index])
+
+    @property
+    def most(self) -> float:
+        """Log of the largest lift over all batches, rounded up."""
+        return float(self.book.bounds[1][self.index])
+
+    def smooth(self, later: Floats) -> tuple[Floats, Floats]:
+        """Laws of the w symbols and the likelihood of the first state; see `Sent.smooth`."""
+        return self.book.rows.smooth(self.lifts, later)
 
 
 def support(batch: Batch, at_most: int) -> Support:

@@ -33,7 +33,7 @@ class Sized(Protocol):
         """Bytes that it takes, by which the cache decides what to let go."""
 
 
-Kept = TypeVar("Kept", bound=Sized | None)
+Kept = TypeVar("Kept", bound=Sized)
 
 
 class RuleCache(Generic[Kept]):
@@ -86,18 +86,14 @@ class RuleCache(Generic[Kept]):
         made = self._build(replace(batch, states=states), True)
         with self._lock:
             self._kept[key] = made, small, states
-            total = sum(0 if light else _memory(each) for each, light, _ in self._kept.values())
+            total = sum(0 if light else each.memory for each, light, _ in self._kept.values())
             while len(self._kept) > 1 and (total > self._memory or len(self._kept) > MOST):
                 gone, light, _ = self._kept.popitem(last=False)[1]
-                total -= 0 if light else _memory(gone)
+                total -= 0 if light else gone.memory
         return made
 
     def __len__(self) -> int:
         return len(self._kept)
-
-
-def _memory(kept: Sized | None) -> int:
-    return 0 if kept is None else kept.memory
 
 
 def _key(batch: Batch) -> Hashable:

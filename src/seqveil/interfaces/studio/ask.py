@@ -248,7 +248,6 @@ _LARGEST: dict[str, Callable[[int, Ask], bool]] = {
     "optimal": lambda n, ask: ask.distortion == "hamming" or n <= 120,
     "optimal_ldp": lambda n, ask: ask.distortion == "hamming" or n <= 40,
     "mutual_information": lambda n, ask: ask.distortion == "hamming" and n <= 24,
-    "tree_refined": lambda n, ask: n**ask.batch <= 40 and ask.rate * ask.batch * ask.every < 3.6,
     "batch_lp": lambda n, ask: n**ask.batch <= 128,
     "batch_descent": lambda n, ask: n**ask.batch <= 32,
 }
