@@ -42,7 +42,6 @@ def test_both_take_their_options_from_a_configuration_file(said, kind):
     assert text in said(kind, *common, line)
     assert "is no option of this command" in said(kind, *common, "epsilom = 1.0")
     assert "expected partitions" in said("kafka", *common, 'partitions = "x"')
-    assert "window of 0 to" in said("mqtt", *common, "reorder = -1")
     assert "payload" in said(kind, *common, 'payload = "xml"')
     assert "payload" in said(kind, *common, options=["--payload", "xml"])  # the command line too, and it wins
     assert "expected epsilon" in said(kind, *common, options=["--epsilon", "-1"])

@@ -1,4 +1,4 @@
-"""A bridge goes on where records are damaged or erased, and erasing leaves no name behind."""
+"""A bridge goes on where events are missing, or records are damaged or erased; erasing leaves no name behind."""
 
 import json
 import os
@@ -37,6 +37,35 @@ def released(path, events, setting=None, form="seqveil", log=None):
 
 def reasons(outcomes):
     return [each.reason if isinstance(each, Refusal) else type(each).__name__ for each in outcomes]
+
+
+def numbered(core, *seqs):
+    return core.release([Event("ann", seq, (seq % 3,)) for seq in seqs])
+
+
+def test_an_event_that_leaves_others_out_is_refused_until_they_come():
+    lines = []
+    core = core_of(Streams(setting_of()), log=lambda *line: lines.append(line))
+    assert reasons(numbered(core, 0, 2)) == ["Made", "order"]
+    assert reasons(numbered(core, 3)) == ["order"]
+    assert core.counts.stalled == 1
+    core.report()
+    core.report()
+    (said,) = [details for name, details in lines if name == "stalled"]
+    assert "--gaps skip" in said["reason"]
+    assert "ann" not in repr(lines)
+    again = numbered(core, 1, 2, 0)
+    assert [made.repeated for made in again] == [False, False, True]
+    assert (core.counts.stalled, core.counts.released, core.counts.repeated) == (0, 3, 1)
+
+
+def test_events_that_were_given_up_come_too_late():
+    core = core_of(Streams(setting_of(), gaps="skip"))
+    made = numbered(core, 0, 2, 1)
+    assert reasons(made) == ["Made"] * 3
+    assert json.loads(made[2].payload)["value"] is None
+    assert core.counts.stalled == 0
+    assert reasons(numbered(core, 30_000)) == ["order"]  # more than may be given up at once
 
 
 @pytest.mark.parametrize("form", ["seqveil", "value", "json:v"])
@@ -84,8 +113,7 @@ def test_a_damaged_user_is_refused_and_all_others_go_on(tmp_path, numbered):
         core = core_of(store, form)
         for k in (1, 2):
             events = [Event(user, seq(k), (1,), ident=f"{k}/{user}") for user in ("ann", "bob")]
-            found = core.in_order([(event.user, event) for event in events])
-            assert reasons(core.release([event for _, event in found.ready])) == ["damaged", "Made"]
+            assert reasons(core.release(events)) == ["damaged", "Made"]
             assert f"{k}/ann" not in core.numbers
 
 

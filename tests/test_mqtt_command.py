@@ -147,7 +147,7 @@ def test_tls_passwords_and_the_acl_of_the_docs(guarded):
     ann, bob, dashboard = client("ann", "errors/ann"), client("bob", "raw/#"), client("dashboard", "released/#")
     secure = ("--ca", place.authority, "--username", "bridge")
     env = os.environ | {"SEQVEIL_MQTT_PASSWORD": "pw-bridge-77"}
-    with process(place, *secure, "--json", "--reorder", "0", env=env) as running:
+    with process(place, *secure, "--json", env=env) as running:
         meet(place, running)
         assert ann.send_all([("raw/ann", event(0, VALUES[0])), ("raw/bob", event(0, VALUES[0]))]) == [True, False]
         assert dashboard.send_all([("released/ann", b"forged"), ("raw/ann", event(1, VALUES[0]))]) == [False, False]

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Generic, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from seqveil.core.errors import BudgetSpent, DataError, InputError, SeqveilError
 from seqveil.engine.store import Position
@@ -25,7 +25,6 @@ from seqveil.engine.stream import UNKNOWN
 from seqveil.engine.streams import EARLIER, OutOfOrder, Releases, StoreError, Streams
 from seqveil.interfaces.events import Job, Noted, release_together
 from seqveil.interfaces.payloads import Event, Payloads, Refusal
-from seqveil.interfaces.reordering import Item, Reorder, Sorted, Window
 
 GROUP = 1000  # events of a transaction, at most
 MOST_NEEDED = 4  # times as many names of events as may be under way, at most
@@ -68,7 +67,6 @@ class Counts:
     states: int = 0  # messages that said what was the case, and were no event
     refused: dict[str, int] = field(default_factory=dict)  # by reason
     unknown: int = 0  # values outside the alphabet in events drawn; in no release, and for the operator alone
-    reordered: int = 0  # events that were held back for others which they had overtaken
     stalled: int = 0  # streams that wait now for events which did not come
 
 
@@ -83,7 +81,7 @@ Outcomes = Releases | Exception | None
 Outcome = Made | Refusal | None  # None: nothing is to be published
 
 
-class Core(Generic[Item]):
+class Core:
     """Releases the events of one source.
 
     *Guarantee*: each event is drawn once and charged once. What `release` returns is on the disk; asked again before
@@ -97,7 +95,6 @@ class Core(Generic[Item]):
         on_refused: "report" drops an event that cannot be released and reports it, "stop" ends the bridge and leaves
             it with the broker.
         log: takes an event's name and details, never data or users.
-        reorder: how long events wait for those that they have overtaken; without it they do not wait.
     """
 
     def __init__(
@@ -107,7 +104,6 @@ class Core(Generic[Item]):
         name: str,
         on_refused: OnRefused = "report",
         log: Log | None = None,
-        reorder: Reorder | None = None,
     ) -> None:
         if on_refused not in ("report", "stop"):
             raise InputError('expected on_refused to be "report" or "stop"')
@@ -124,17 +120,11 @@ class Core(Generic[Item]):
         self._before: dict[str, tuple[int, ...]] = {}  # the raw codes that each user's message before had
         self._latest: dict[str, float] = {}
         self._upcoming: dict[str, int] = {}  # the next number of users, as the store has it
-        self.window: Window[Item] = Window(reorder or Reorder())
+        self._stalled: set[str] = set()  # users whose later events are refused until the missing ones come
         self._stalls = 0  # streams that were found stalled since the last line about them
         self._refusals: Counter[str] = Counter()  # since the last line about them
         self._warned: set[str] = set()
         self._reported = (time.monotonic(), 0)
-
-    def in_order(self, arrivals: Sequence[tuple[Item, Event]], hurry: bool = False) -> Sorted[Item]:
-        """What of these events, and of those held back before, is to be released now; see `Window.sort`."""
-        found = self.window.sort(arrivals, self._upcoming_of, time.monotonic(), hurry)
-        self.counts.reordered = self.window.early
-        return found
 
     def release(self, events: Sequence[Event], positions: Mapping[str, Position] | None = None) -> list[Outcome]:
         """Release events, in the order they came, and say what is to be published of each.
@@ -335,8 +325,8 @@ class Core(Generic[Item]):
         else:
             self.counts.released += 1
             self.counts.unknown += event.codes.count(UNKNOWN)
-            if event.user in self.window.stalled:
-                self.window.stalled.discard(event.user)
+            if event.user in self._stalled:
+                self._stalled.discard(event.user)
                 self.counts.stalled -= 1
         if made.codes[at] == EARLIER:
             self.warn(DROPPED)
@@ -346,10 +336,9 @@ class Core(Generic[Item]):
         return Made(told, repeated)
 
     def _stall(self, user: str) -> None:
-        """A stream waits for events that did not come: nobody holds later ones back for it."""
-        stalled = self.window.stalled
-        if user not in stalled and len(stalled) < KNOWN:
-            stalled.add(user)
+        """A stream waits for events that did not come."""
+        if user not in self._stalled and len(self._stalled) < KNOWN:
+            self._stalled.add(user)
             self.counts.stalled += 1
             self._stalls += 1
 

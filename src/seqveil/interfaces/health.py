@@ -102,7 +102,6 @@ COUNTED = {
     "cleared": "Retained raw messages taken off the broker.",
     "states": "Messages that said what was the case and were no event.",
     "unknown": "Values outside the alphabet, hidden in releases.",
-    "reordered": "Events that were held back for others which they had overtaken.",
 }
 
 

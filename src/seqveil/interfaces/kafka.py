@@ -266,7 +266,7 @@ class Bridge:
         form: Form | None = None,
     ) -> None:
         payloads = Payloads(store.setting, on_unknown, form, needs_seq=False)
-        self._core: Core[Message] = Core(store, payloads, "kafka", on_refused, log)
+        self._core = Core(store, payloads, "kafka", on_refused, log)
         self.counts: Counts = self._core.counts
         self._store, self._link, self._log = store, link, log
         self._ending = threading.Event()

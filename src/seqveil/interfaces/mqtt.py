@@ -31,7 +31,6 @@ from seqveil.interfaces.bridge import GROUP, BrokerError, Core, Counts, Log, Mad
 from seqveil.interfaces.broker import Arrived, Broker, Changed, Confirmed, Failed, Happening, Link, Stop, address
 from seqveil.interfaces.homeassistant import Discovery
 from seqveil.interfaces.payloads import MOST_NAME, REASONS, Event, Form, NoEvent, Payloads, Refusal
-from seqveil.interfaces.reordering import Reorder
 from seqveil.interfaces.slotting import SlotStreams, refuse_slots
 
 __all__ = [
@@ -45,7 +44,6 @@ __all__ = [
     "Link",
     "Payloads",
     "Refusal",
-    "Reorder",
     "Topics",
     "address",
 ]
@@ -154,7 +152,6 @@ class Bridge:
         log: takes an event's name and details, never data or users.
         form: of the payloads.
         discovery: tells Home Assistant of released entities.
-        reorder: how long events wait for those that they have overtaken; without it they do not wait.
         clock: tells the seconds since 1970.
 
     A model in slots of time, and payloads without numbers: then each stream is released once a slot (`slotting`).
@@ -171,18 +168,15 @@ class Bridge:
         log: Log = lambda event, details: None,
         form: Form | None = None,
         discovery: Discovery | None = None,
-        reorder: Reorder | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if discovery is not None and any(_may_meet(topics.raw, topic) for topic in discovery.topics):
             raise InputError("the raw topics could be those of discovery; tell them apart")
-        if reorder is not None:
-            reorder = replace(reorder, total=min(reorder.total, link.broker.in_flight))
         slots, form = store.setting.model.alphabet.slots, form or Form()
         if slots is not None and not form.numbered:
             form = replace(form, repeats="event")  # a slot has one release, the same or another
         payloads = Payloads(store.setting, on_unknown, form)
-        self._core: Core[_Pending] = Core(store, payloads, "mqtt", on_refused, log, reorder)
+        self._core = Core(store, payloads, "mqtt", on_refused, log)
         self.counts: Counts = self._core.counts
         self._slots: SlotStreams[_Pending] | None = None
         if slots is not None and not form.numbered:
@@ -228,16 +222,14 @@ class Bridge:
         self._link.put(Stop())
 
     def _pause(self) -> float:
-        """Seconds to wait for something to happen: no longer than events may wait for others, or a slot lasts."""
-        slot = IDLE if self._slots is None or self._slot.waits else self._slots.remaining
-        return max(0.0, min(IDLE, slot, self._core.window.due - time.monotonic()))
+        """Seconds to wait for something to happen: no longer than a slot lasts."""
+        return IDLE if self._slots is None or self._slot.waits else min(IDLE, self._slots.remaining)
 
     def _finished(self) -> bool:
         if self._deadline is None:
             return False
-        # what waits for others, or for its slot, stays with the broker, and what came after it
-        kept = self._slots is not None or len(self._core.window) > 0
-        idle = not (self._waiting or self._under_way or (self._unacknowledged and not kept))
+        # what waits for its slot stays with the broker, and what came after it
+        idle = not (self._waiting or self._under_way or (self._unacknowledged and self._slots is None))
         return idle or time.monotonic() > self._deadline
 
     def _turn(self, happenings: list[Happening]) -> None:
@@ -246,8 +238,7 @@ class Bridge:
         for happening in happenings:
             self._note(happening)
         self._end_slot()
-        due = self._core.window.due <= time.monotonic() or self._starved()
-        if (self._waiting or due) and len(self._under_way) < self._most:
+        if self._waiting and len(self._under_way) < self._most:
             self._release([self._waiting.popleft() for _ in range(min(GROUP, len(self._waiting)))])
         self._acknowledge()
         self._core.report()
@@ -271,11 +262,6 @@ class Bridge:
                 self._refuse(self._slot, user, outcome)
             elif outcome is not None:
                 self._publish(self._slot, user, outcome)
-
-    def _starved(self) -> bool:
-        """Whether the broker sends nothing more until what is held back is acknowledged."""
-        held = len(self._core.window) > 0
-        return held and not self._waiting and len(self._unacknowledged) >= self._link.broker.in_flight
 
     def _note(self, happening: Happening) -> None:
         if isinstance(happening, Arrived):
@@ -348,15 +334,9 @@ class Bridge:
         if self._slots is not None:
             self._take(readable, self._slots)
             return
-        for pending, _ in readable:
-            pending.waits += 1  # for its turn
-        found = self._core.in_order(readable, hurry=self._starved())
-        for pending in found.replaced:
-            pending.waits -= 1
-        made = self._core.release([event for _, event in found.ready])
+        made = self._core.release([event for _, event in readable])
         self._core.keep(self._link.broker.in_flight, self._may_come)
-        for (pending, event), outcome in zip(found.ready, made, strict=True):
-            pending.waits -= 1
+        for (pending, event), outcome in zip(readable, made, strict=True):
             if isinstance(outcome, Refusal):
                 self._refuse(pending, event.user, outcome)
             elif outcome is not None:

@@ -19,7 +19,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import InputError
@@ -29,7 +29,6 @@ from seqveil.engine.stream import UNKNOWN, Setting
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import Core, Made, Outcome
 from seqveil.interfaces.payloads import Event, Refusal
-from seqveil.interfaces.reordering import Item
 
 NO_MEAN = (
     "the bridge knows the cell of a value and not the value, so it has no mean; fit with --slot last or --slot most"
@@ -47,6 +46,8 @@ MANY_ENDED = (
     "--gaps skip. If that is because the clock jumped ahead, stop the bridge and set the clock first"
 )
 LEEWAY = 1.0  # seconds that a clock may be set back and nobody need know
+
+Item = TypeVar("Item")  # the source's own for a message
 
 
 def check(setting: Setting, slots: Slots) -> None:
@@ -92,7 +93,7 @@ class SlotStreams(Generic[Item]):
 
     def __init__(
         self,
-        core: Core[Item],
+        core: Core,
         store: Streams,
         slots: Slots,
         name: str,

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from seqveil.interfaces.bridge import Counts
     from seqveil.interfaces.mqtt import Broker
     from seqveil.interfaces.payloads import Form
-    from seqveil.interfaces.reordering import Reorder
 
 PASSWORD = "SEQVEIL_MQTT_PASSWORD"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -210,23 +209,6 @@ class PolicyOptions:
         return {"on_unknown": self.on_unknown, "on_refused": self.on_refused, "log": _log}
 
 
-@dataclass(frozen=True)
-class ReorderOptions:
-    """How long events wait for those that they have overtaken."""
-
-    reorder: Annotated[
-        int, o.option("N", "Events of a stream that may wait for earlier ones, before --gaps decides; 0: none.")
-    ] = 16
-    reorder_wait: Annotated[float, o.option("S", "Seconds that they wait at most.")] = 2.0
-
-    @property
-    def limits(self) -> Reorder:
-        """The limits that were asked for."""
-        from seqveil.interfaces.reordering import Reorder
-
-        return Reorder(self.reorder, self.reorder_wait)
-
-
 @bridge.command()
 @o.option_groups
 def mqtt(
@@ -244,7 +226,6 @@ def mqtt(
     ] = None,
     chosen: o.SettingOptions,
     policies: PolicyOptions,
-    waits: ReorderOptions,
     connection: ConnectionOptions,
     metrics: MetricsOptions,
     config: o.ConfigFile = None,
@@ -265,11 +246,11 @@ def mqtt(
     from seqveil.interfaces.mqtt import Bridge, Link, Topics
 
     words = payloads.words(retained=retained, discovery=discovery)
-    named, form, limits = Topics(topics.raw, topics.released, topics.errors), form_of(words), waits.limits
+    named, form = Topics(topics.raw, topics.released, topics.errors), form_of(words)
     told = Discovery(words["discovery"], form) if "discovery" in words else None
     with kept.opened(chosen, policies.gaps) as store:
         link = Link(reached, named.subscription, form.retained)
-        working = Bridge(store, link, named, form=form, discovery=told, reorder=limits, **policies.refusing)
+        working = Bridge(store, link, named, form=form, discovery=told, **policies.refusing)
         _log("started", {"protocol": reached.version, "tls": reached.tls is not None, "private": store.private})
         if reached.tls is None and reached.host not in LOOPBACK:
             _log("warning", {"reason": "raw data crosses the network unencrypted; use --tls"})
