@@ -14,7 +14,7 @@ import typer.main
 import yaml
 
 from seqveil.engine.streams import Streams
-from seqveil.interfaces import health
+from seqveil.interfaces import figures
 from seqveil.interfaces.bridge import Counts
 from seqveil.interfaces.cli import app
 from seqveil.interfaces.service import config
@@ -62,9 +62,9 @@ def exported(tmp_path_factory):
         service = Metrics(store, 60.0, folder / "state.db")
         service.request("POST", "/v1/release", 200, 0.1, "busy")
         service.released(1, 0, 0)
-        counts = health.CountFigures(Counts(refused={"order": 1}), lambda: 0)
+        counts = figures.CountFigures(Counts(refused={"order": 1}), lambda: 0)
         spark = SparkFigures(folder / "s.prom", str(folder))
-        registries = [service.registry, health.registry_of(health.StateFigures(store, folder / "state.db"), counts)]
+        registries = [service.registry, figures.registry_of(figures.StateFigures(store, folder / "state.db"), counts)]
         families = [family for each in (*registries, spark) for family in each.collect()]
     return {sample.name for family in families for sample in family.samples} | {"up"}
 

@@ -13,8 +13,8 @@ import pytest
 from seqveil.engine.store.database import Database
 from seqveil.engine.store.protocol import NoSuchUser, StoreError
 from seqveil.engine.streams import Streams
-from seqveil.interfaces.health import disk_trouble
 from seqveil.interfaces.service.messages import REASONS
+from seqveil.interfaces.service.writer import disk_trouble
 from served import KEY, event, running, words_setting
 
 
@@ -136,7 +136,7 @@ def test_who_may_not_forget_a_ledger_is_told_the_command_as_it_is_typed(service)
 
 
 def test_room_is_told_in_units_that_show_it(monkeypatch):
-    monkeypatch.setattr("seqveil.interfaces.health.free_bytes", lambda path: 300_000)
+    monkeypatch.setattr("seqveil.interfaces.service.writer.free_bytes", lambda path: 300_000)
     assert "300,000 bytes free, of at least 1,000,000" in (disk_trouble("x", 1_000_000) or "")
 
 

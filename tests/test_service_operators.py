@@ -8,8 +8,8 @@ from seqveil.client import Client, ServiceError
 from seqveil.core.errors import InputError
 from seqveil.engine.accounting import Budget
 from seqveil.engine.streams import Streams
-from seqveil.interfaces import health
-from seqveil.interfaces.commands.watching import MetricsOptions
+from seqveil.interfaces import figures
+from seqveil.interfaces.commands.bridge import MetricsOptions
 from served import KEY, running, words_setting
 
 
@@ -114,9 +114,9 @@ def test_room_is_looked_for_on_the_disk_that_the_file_is_on(tmp_path, monkeypatc
     (tmp_path / "disk" / "state.db").touch()
     (tmp_path / "link.db").symlink_to(tmp_path / "disk" / "state.db")
     looked = []
-    monkeypatch.setattr(health.shutil, "disk_usage", lambda path: looked.append(path) or os.statvfs_result)
+    monkeypatch.setattr(figures.shutil, "disk_usage", lambda path: looked.append(path) or os.statvfs_result)
     with pytest.raises(AttributeError):
-        health.free_bytes(tmp_path / "link.db")
+        figures.free_bytes(tmp_path / "link.db")
     assert looked == [tmp_path / "disk"]
 
 

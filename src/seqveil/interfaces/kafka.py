@@ -255,6 +255,8 @@ class Bridge:
         form: of the payloads.
     """
 
+    waiting = 0  # what is read is released at once
+
     def __init__(
         self,
         store: Streams,

@@ -193,7 +193,6 @@ class Bridge:
         self._deadline: float | None = None
         self._expected: dict[str, set[str]] = {}  # names of a user's events that have not come again yet
         self._open: set[str] = set()  # names of events that are not acknowledged
-        self.connected = False  # to the broker, as last heard
 
     @property
     def waiting(self) -> int:
@@ -270,8 +269,6 @@ class Bridge:
             self._confirm(happening)
         elif isinstance(happening, Changed):
             self._log(happening.event, happening.detail)
-            if happening.event in ("connected", "disconnected"):
-                self.connected = happening.event == "connected"
             if happening.event == "connected":
                 self._expect(happening.detail.get("session") == "new")
         elif isinstance(happening, Failed):

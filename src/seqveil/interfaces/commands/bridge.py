@@ -21,7 +21,6 @@ import typer
 from seqveil.core.errors import InputError, needs_extra
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import Interrupted, emit_json
-from seqveil.interfaces.commands.watching import MetricsOptions
 
 if TYPE_CHECKING:
     import ssl
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 PASSWORD = "SEQVEIL_MQTT_PASSWORD"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 VERSIONS = {"5": 5, "3.1.1": 4}
+MOST_PORT = 65_535
 MAPPED = ("payload", "time", "repeats", "retained", "discovery")
 
 bridge = typer.Typer(help="Release what arrives on a message broker.", rich_markup_mode=None)
@@ -209,6 +209,45 @@ class PolicyOptions:
         return {"on_unknown": self.on_unknown, "on_refused": self.on_refused, "log": _log}
 
 
+@dataclass(frozen=True)
+class MetricsOptions:
+    """Where Prometheus finds figures."""
+
+    metrics_port: Annotated[
+        int | None, o.option("N", "Serve /metrics here for Prometheus; 0 takes a free one  [default: nowhere]")
+    ] = None
+    metrics_host: Annotated[str, o.option("ADDRESS", "Address for that; it asks for no token.")] = "127.0.0.1"
+
+    def __post_init__(self) -> None:
+        """Refuse what is no port before anything is opened."""
+        if self.metrics_port is not None and not 0 <= self.metrics_port <= MOST_PORT:
+            raise InputError(f"expected --metrics-port to be a port from 0 to {MOST_PORT}")
+
+    @contextmanager
+    def serving(self, working: Working, store: Streams, state: Path) -> Iterator[int | None]:
+        """Serve the figures of a bridge while it works; the port, or None where none is asked."""
+        if self.metrics_port is None:
+            yield None
+            return
+        with needs_extra("--metrics-port", "mqtt"):
+            from prometheus_client import start_http_server
+
+            from seqveil.interfaces import figures
+        counts = figures.CountFigures(working.counts, lambda: working.waiting)
+        registry = figures.registry_of(figures.StateFigures(store, state), counts)
+        try:
+            server, thread = start_http_server(self.metrics_port, self.metrics_host, registry)
+        except OSError as error:
+            where = f"{self.metrics_host}:{self.metrics_port}"
+            raise InputError(f"cannot serve metrics on {where} ({error.strerror}); choose another") from None
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
 @bridge.command()
 @o.option_groups
 def mqtt(
@@ -318,6 +357,12 @@ def _settings(file: Path) -> dict[str, str]:
 
 class Working(Protocol):
     """A bridge of any kind."""
+
+    counts: Counts
+
+    @property
+    def waiting(self) -> int:
+        """Messages that came and are not released yet."""
 
     def run(self) -> Counts:
         """Work until `stop`."""

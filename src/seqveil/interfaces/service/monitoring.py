@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seqveil.core.kernel import Floats
 from seqveil.engine.streams import Streams
-from seqveil.interfaces.health import StateFigures
+from seqveil.interfaces.figures import StateFigures
 from seqveil.interfaces.service.messages import Problem
 
 log = logging.getLogger("seqveil.service")

@@ -7,6 +7,7 @@ costs. What is wrong with a request holds up no other (`seqveil.interfaces.event
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import secrets
 import tempfile
@@ -28,7 +29,7 @@ from seqveil.engine.store.protocol import Damaged, Erased, NoLongerKept, NoSuchU
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import OutOfOrder, Releases, StoreError, Streams
 from seqveil.interfaces.events import Job, Wording, release_together
-from seqveil.interfaces.health import disk_trouble
+from seqveil.interfaces.figures import free_bytes
 from seqveil.interfaces.service.access import Guard
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.messages import Problem
@@ -171,6 +172,23 @@ def _tokens_told(trouble: str | None) -> None:
         log.warning("the tokens can be read again")
     else:
         log.error("no token is good", extra={"facts": {"detail": trouble}})
+
+
+def disk_trouble(path: str | os.PathLike[str], least: int) -> str | None:
+    """Why there is too little room beside a file, or None.
+
+    >>> disk_trouble(".", 0) is None, "free" in disk_trouble(".", 1 << 62)
+    (True, True)
+    """
+    try:
+        free = free_bytes(path)
+    except OSError as error:
+        return f"the disk of the state file cannot be looked at ({error.strerror}); check the path"
+    if free >= least:
+        return None
+    if free >> 20 == least >> 20:  # a figure in MiB would not show the difference
+        return f"the disk of the state file has {free:,} bytes free, of at least {least:,}; free some space"
+    return f"the disk of the state file has {free >> 20} MiB free, of at least {least >> 20}; free some space"
 
 
 class Service:

@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from seqveil.core.errors import InputError
-from seqveil.interfaces.health import free_bytes
+from seqveil.interfaces.figures import free_bytes
 
 EVERY = 2.0  # seconds between looks at how far a query has come
 
