@@ -12,7 +12,6 @@ COMMANDS = (
     "advise",
     "fit",
     "learn",
-    "upgrade",
     "plan",
     "release",
     "audit",
@@ -38,7 +37,6 @@ COMMANDS = (
     "spark fit",
     "spark release",
     "spark account",
-    "spark upgrade",
 )
 TARGET = Path(__file__).parent.parent / "docs" / "cli.md"
 HEAD = """# Commands

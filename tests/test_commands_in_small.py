@@ -80,13 +80,6 @@ def test_a_file_is_released_and_read_in_batches(seqveil, place):
     assert pl.read_csv("decoded.csv").height == 200
 
 
-def test_a_cold_start_is_released_and_read(seqveil, place):
-    args = ("release", "raw.csv", "--cold-start", "-e", 2, "--learn-after", 100, "--out", "out.csv")
-    assert seqveil(*args).code == 0
-    assert seqveil("decode", "out.csv", "-m", "out.csv.versions", "--out", "decoded.csv").code == 0
-    assert pl.read_csv("decoded.csv").height == 200
-
-
 def test_a_file_is_inspected(seqveil, place):
     said = seqveil("inspect", "raw.csv")
     assert said.code == 0, said.err

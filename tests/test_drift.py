@@ -15,11 +15,15 @@ from seqveil.core.errors import InputError
 from seqveil.engine import stream
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
-from seqveil.receiver.drift import Drift, Fixed, Learning, looser, rivals_of, stickier
+from seqveil.receiver.drift import Drift, Fixed, Learning, looser, mean_chain, rivals_of, stickier
 
 RARE = 1e-6  # chance that a statistical test here fails though all is well
 MODEL = MarkovModel([0.4, 0.3, 0.3], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
 MOVED = MarkovModel([0.4, 0.3, 0.3], [[0.6, 0.1, 0.3], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]])  # τ = .2, .2, 0
+
+CALM = MarkovModel([0.4, 0.3, 0.3], 0.9 * np.eye(3) + 0.1 / 3)
+LIVELY = MarkovModel([0.4, 0.3, 0.3], 0.1 * np.eye(3) + 0.9 / 3)
+BOTH = MarkovModel.mixture([CALM, LIVELY], [0.5, 0.5], 1e-4)
 
 
 def released(setting, truth, users, length, seed):
@@ -165,3 +169,49 @@ def test_the_command_alarms(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["alarm"] is True
     assert found["alarm_at"] <= found["events"] == 12_000
+
+
+@pytest.mark.slow
+def test_bets_against_a_mixture_are_fair():
+    """Brute force: Σ Pr(releases) · E(releases) = 1 under the mixture, for two users in turn."""
+    setting = Setting.of(MarkovModel.mixture([CALM, LIVELY], [0.3, 0.7], 0.01), "optimal", 1.2)
+    total = weight = 0.0
+    for codes in itertools.product(range(3), repeat=4):
+        state, probability = stream.State.start(setting), 1.0
+        for code in codes:
+            kernel = stream.kernels(setting, _belief(setting, state), 1.2).one(0)
+            outputs = kernel.codes.tolist()
+            probability *= kernel.marginal(_belief(setting, state)[0])[outputs.index(code)] if code in outputs else 0.0
+            if probability == 0.0:
+                break
+            _, state = stream.observe(setting, state, np.array([code]))
+        if probability > 0:
+            value = Drift(setting).update(["u"] * 4, np.array(codes))
+            total, weight = total + probability * value, weight + probability
+    assert weight == pytest.approx(1.0)
+    assert total == pytest.approx(1.0, abs=1e-9)
+
+
+def _belief(setting, state):
+    return np.stack([np.bincount(setting.model.newest, row, minlength=3) for row in state.states])
+
+
+def bet(model, truth, users, length, seed):
+    return run(Setting.of(model, "optimal", 2.0), truth, users, length, seed, 0.01)
+
+
+@pytest.mark.slow
+def test_a_chain_drifts_on_people_of_two_types_and_the_mixture_does_not():
+    chain = mean_chain(BOTH)
+    fitted = MarkovModel.fit(list(BOTH.sample(40, 3_000, seed=12)), n=3)
+    np.testing.assert_allclose(chain.advance(np.eye(3)), fitted.advance(np.eye(3)), atol=0.02)
+    assert bet(fitted, BOTH, 300, 40, 11).alarm
+    assert not bet(BOTH, BOTH, 300, 40, 11).alarm
+    assert len(rivals_of(BOTH)) == len(rivals_of(chain))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shares", [[0.95, 0.05], [0.05, 0.95]])
+def test_that_other_types_have_become_common_is_seen(shares):
+    changed = MarkovModel.mixture([CALM, LIVELY], shares, 1e-4)
+    assert bet(BOTH, changed, 300, 30, 4).alarm

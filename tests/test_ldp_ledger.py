@@ -1,4 +1,4 @@
-"""The LDP figure of the ledger, which needs no model: through upgrades, and as a budget."""
+"""The LDP figure of the ledger, which needs no model, also as a budget."""
 
 import itertools
 import json
@@ -9,20 +9,16 @@ from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal, localcontext
 
-import numpy as np
 import pytest
 
 import reference_streams as ref
 from seqveil import Budget, MarkovModel, Session, mechanisms
-from seqveil.coldstart import ColdStart, Points
-from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.core.mechanisms import trees
 from seqveil.engine import batches, stream
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
-from seqveil.receiver.upgrade import upgrade
 
 KEY = bytes(range(32))
 STICKY = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
@@ -34,38 +30,6 @@ UNIT = 2.0**-31
 def realised(columns):
     """log of the largest ratio of probabilities that two raw sequences give these releases."""
     return sum(math.log(int(max(column)) / int(min(column))) for column in columns)
-
-
-# through an upgrade
-
-
-def test_a_move_to_a_stricter_mechanism_leaves_the_past_as_it_was(tmp_path):
-    """Ten releases at 2ε-LDP and two at ε-LDP are 22-LDP, in the file and in what anyone computes from the releases."""
-    path, loose = tmp_path / "s.db", Setting.of(STICKY, "optimal", 1.0)
-    strict = Setting.of(STICKY, "randomized_response", 1.0)
-    with Streams.open(path, loose, coins=SeededCoins(1)) as store:
-        told = store.release(["ann"] * 10, [0, 1, 2, 0, 1, 2, 0, 1, 2, 0], range(10)).codes
-        assert store.standing("ann").ldp == pytest.approx(20.0, abs=UNIT)
-    upgrade(path, [loose], strict)
-    with Streams.open(path, strict, coins=SeededCoins(2)) as store:
-        assert store.standing("ann").ldp == pytest.approx(20.0, abs=UNIT)
-        assert store.standings().ldp.tolist() == [store.standing("ann").ldp]
-        store.release(["ann"] * 2, [0, 0], [10, 11])
-        assert store.standing("ann").ldp == pytest.approx(22.0, abs=UNIT)
-    columns, state = [], stream.State.start(loose)
-    for code in told:
-        made, state = stream.observe(loose, state, np.array([code]))
-        columns.append(made.columns[0])
-    assert 10.0 < realised(columns) <= 20.0  # half the level would be less than what was realised
-
-
-def test_a_cold_start_counts_each_version_at_its_own_level(tmp_path):
-    truth = MarkovModel([0.5, 0.5], [[0.95, 0.05], [0.05, 0.95]]).sample(40, users=200, seed=1)
-    start = ColdStart(2, 1.0, points=Points(4_000), seed=2)
-    for step in truth.T:
-        start.release_many(range(200), step.tolist())
-    assert [version.after for version in start.versions] == [0, 4000]
-    np.testing.assert_allclose(start.accounts().ldp, 20.0 + 2 * 20.0)
 
 
 def test_an_unsound_mechanism_has_no_level():
@@ -161,19 +125,6 @@ def test_an_error_or_a_stop_when_it_is_gone():
     error.release(0), error.release(0)
     with pytest.raises(BudgetSpent, match="without any model"):
         error.release(0)
-
-
-def test_it_goes_on_through_an_upgrade(tmp_path):
-    """Three of four are gone at 2ε-LDP; at ε-LDP one is left, not as much as Σε would say."""
-    path, budget = tmp_path / "s.db", Budget(ldp_total=4.0)
-    loose = Setting.of(STICKY, "optimal", 0.5, budget=budget)
-    strict = Setting.of(STICKY, "randomized_response", 0.5, budget=budget)
-    with Streams.open(path, loose, coins=SeededCoins(1)) as store:
-        store.release(["ann"] * 3, [0, 1, 2], range(3))
-    upgrade(path, [loose], strict)
-    with Streams.open(path, strict, coins=SeededCoins(1)) as store:
-        assert store.release(["ann"] * 4, [0] * 4, range(3, 7)).epsilons.tolist() == pytest.approx([0.5, 0.5, 0.0, 0.0])
-        assert store.standing("ann").ldp <= 4.0
 
 
 def test_mechanisms_without_a_level_are_refused_with_it():

@@ -1,4 +1,4 @@
-"""Learning from releases: expected counts against every sequence written out, EM, mixtures, blocks, sparse support."""
+"""Learning from releases: expected counts against every sequence written out, EM, mixtures."""
 
 import itertools
 
@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import reference_streams as streams
 from reference_streams import Rows
 from seqveil import MarkovModel, Schedule, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
-from seqveil.receiver.learn import Chain, Evidence, Learner, expect, held_out, learn, likelihoods, sparse_learn
+from seqveil.receiver.learn import Chain, Evidence, expect, held_out, learn, likelihoods, region
+from seqveil.receiver.learn.climbing import climb
 from seqveil.receiver.learn.expected import by_user
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -120,22 +120,45 @@ def test_the_quick_table_says_what_an_observer_computes():
 
 
 @pytest.mark.slow
-def test_any_mixture_of_mechanisms_and_epsilons_is_learned_from_together():
-    truth = STICKY.sample(30, users=900, seed=2)
-    cases = [
+@pytest.mark.parametrize(
+    "setting",
+    [
         Setting.of(NONE, "randomized_response", 0.7),
         Setting.of(NONE, "randomized_response", 1.0, schedule=Schedule.pulsed(2)),
         Setting.of(STICKY, "optimal", 1.0),
-    ]
-    parts = [Evidence.of(s, released_by(s, truth[k::3], k)) for k, s in enumerate(cases)]
-    everything = parts[0] + parts[1] + parts[2]
-    learned = learn(everything)
+    ],
+    ids=["response", "every second event", "optimal"],
+)
+def test_the_chain_is_learned_whatever_released_it(setting):
+    truth = STICKY.sample(30, users=900, seed=2)
+    learned = learn(Evidence.of(setting, released_by(setting, truth, 1)))
     assert learned.found.users == 900
     assert learned.converged
-    assert distance(learned.model) < 0.1
-    for part in parts:  # the whole log prefers what was learned from all of it
-        alone = learn(part, strength=learned.strength).chain
-        assert expect(everything, alone).log_likelihood < expect(everything, learned.chain).log_likelihood
+    assert distance(learned.model) < 0.12
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=SEEDS, order=st.integers(1, 2))
+def test_likelihood_times_prior_never_falls(seed, order):
+    _, chain, evidence = random_case(seed, order)
+    centre = Chain.uniform(chain.n, order)
+    values = [climb(evidence, chain, centre, 1.0, rounds, 0.0).value for rounds in range(1, 10)]
+    assert all(after >= before - 1e-9 for before, after in itertools.pairwise(values))
+
+
+@pytest.mark.slow
+def test_the_region_holds_the_truth_about_as_often_as_it_says():
+    """24 fits at 90%: were each to miss with probability 0.1, more than 9 misses have probability below 1e-4."""
+    setting = Setting.of(NONE, "randomized_response", 1.5)
+    missed, sizes = 0, []
+    for seed in range(24):
+        evidence = Evidence.of(setting, released_by(setting, STICKY.sample(20, users=300, seed=seed), seed))
+        found = region(learn(evidence, strength=3.0), evidence, 0.9)
+        off = np.abs(found.learned.chain.rows - STICKY.chain.toarray()).sum(1) / 2
+        missed += bool((off > found.rows).any())
+        sizes.append(found.rows.max())
+    assert missed <= 9
+    assert np.median(sizes) < 0.35  # and is of use
 
 
 @pytest.mark.slow
@@ -167,7 +190,7 @@ def test_order_two_is_told_from_order_one():
 
 
 @pytest.mark.slow
-def test_a_rival_that_is_true_is_not_beaten():
+def test_where_there_is_no_context_none_is_found():
     earned = []
     for seed in range(20):
         setting = Setting.of(NONE, "randomized_response", 1.0)
@@ -179,32 +202,12 @@ def test_a_rival_that_is_true_is_not_beaten():
 def test_held_out_gain_is_the_log_likelihood_ratio():
     _, chain, evidence = random_case(11, 1)
     flat = Chain.uniform(chain.n)
-    told = held_out(evidence, [chain], flat)
+    told = held_out(evidence, [chain])
     ratio = likelihoods(evidence, chain).sum() - likelihoods(evidence, flat).sum()
     np.testing.assert_allclose(told.log_evidence, ratio)
     np.testing.assert_allclose(told.gain * told.events, ratio)
-    both = held_out(evidence, [chain, flat], flat)
+    both = held_out(evidence, [chain, flat])
     np.testing.assert_allclose(both.log_evidence, np.log((np.exp(ratio) + 1) / 2))
-
-
-@pytest.mark.slow
-def test_little_by_little_comes_close_to_all_at_once():
-    setting = Setting.of(NONE, "randomized_response", 1.0)
-    released = released_by(setting, STICKY.sample(20, users=3000, seed=9), 9)
-    learner = Learner(n=3)
-    for part in np.split(released, 10):
-        learner.add(Evidence.of(setting, part))
-    whole = learn(Evidence.of(setting, released))
-    assert learner.users == 3000
-    everything = Evidence.of(setting, released)
-    step, full = (expect(everything, each.chain).log_likelihood for each in (learner.learned, whole))
-    flat = expect(everything, Chain.uniform(3)).log_likelihood
-    assert full - step < 0.02 * (full - flat)  # of what there was to gain, nearly all
-    elsewhere = expect(Evidence.of(setting, released[:300]), learner.learned.chain)
-    learner.merge(elsewhere)
-    assert learner.users == 3300
-    with pytest.raises(InputError, match="same order"):
-        learner.merge(expect(Evidence.of(setting, released[:9]), Chain.uniform(3, 2)))
 
 
 @pytest.mark.slow
@@ -212,46 +215,12 @@ def test_a_single_user_is_learned_around_the_population():
     setting = Setting.of(NONE, "randomized_response", 2.0)
     odd = MarkovModel([1 / 3] * 3, [[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])
     evidence = Evidence.of(setting, released_by(setting, odd.sample(1500, users=1, seed=1), 3))
-    own = learn(evidence, start=STICKY, strength=30.0)
+    everyone = Chain(STICKY.prior, STICKY.chain.toarray())
+    own = learn(evidence, start=everyone, strength=30.0)
     assert own.held_out.earned  # by pieces of the one stream
     assert distance(own.model, odd) < distance(STICKY, odd) / 3
-    stubborn = learn(evidence, start=STICKY, strength=1e9)
+    stubborn = learn(evidence, start=everyone, strength=1e9)
     assert distance(stubborn.model) < 1e-3
-
-
-@settings(max_examples=15, deadline=None)
-@given(seed=SEEDS, order=st.integers(1, 2))
-def test_sparse_and_dense_climb_the_same_hill(seed, order):
-    rng = np.random.default_rng(seed)
-    prior, transitions = streams.random_chain(rng, 3, order, zeros=False)
-    start = MarkovModel(prior, transitions, order)
-    table, users = rng.random((5, 3)) + 0.05, np.repeat(np.arange(6), 7)
-    evidence = Evidence(table, users, rng.integers(0, 5, users.size))
-    _, path = sparse_learn(evidence, start, strength=0.0, rounds=3, tolerance=-1.0)
-    chain = Chain(np.asarray(prior).ravel(), transitions.reshape(-1, 3))
-    for step in path:
-        found = expect(evidence, chain)
-        if order == 1:
-            np.testing.assert_allclose(step, found.log_likelihood / evidence.events, rtol=1e-9)
-        chain = Chain(found.first / found.first.sum(), found.moves / found.moves.sum(1, keepdims=True))
-    assert path[0] <= path[1] <= path[2]
-    if order == 2:
-        np.testing.assert_allclose(
-            path[0], expect(evidence, Chain(prior.ravel(), transitions.reshape(-1, 3))).log_likelihood / 42
-        )
-
-
-@pytest.mark.slow
-def test_a_sparse_start_keeps_its_support():
-    side = 30
-    ring = (np.eye(side) + np.roll(np.eye(side), 1, 1)) / 2
-    truth = MarkovModel(np.full(side, 1 / side), 0.2 * np.eye(side) + 0.8 * np.roll(np.eye(side), 1, 1))
-    none = MarkovModel(np.full(side, 1 / side), np.full((side, side), 1 / side))
-    setting = Setting.of(none, "randomized_response", 2.0)
-    evidence = Evidence.of(setting, released_by(setting, truth.sample(20, users=300, seed=1), 1))
-    model, _ = sparse_learn(evidence, MarkovModel(np.full(side, 1 / side), ring), strength=5.0)
-    assert model.chain.nnz == 2 * side
-    assert abs(model.chain.toarray().diagonal().mean() - 0.2) < 0.1
 
 
 def test_what_cannot_be_learned_from_is_refused():
@@ -262,6 +231,6 @@ def test_what_cannot_be_learned_from_is_refused():
         learn(Evidence(np.ones((1, 2)), np.zeros(0, np.int64), np.zeros(0, np.int64)))
     with pytest.raises(InputError, match="not all zero"):
         Evidence(np.array([[0.0, 0.0]]), np.zeros(1, np.int64), np.zeros(1, np.int64))
-    with pytest.raises(InputError, match="sparse_learn"):
+    with pytest.raises(InputError, match="fewer symbols"):
         learn(Evidence(np.ones((1, 3000)), np.zeros(1, np.int64), np.zeros(1, np.int64)))
     assert set(Evidence.__dataclass_fields__) == {"table", "users", "index"}  # no place for a raw symbol

@@ -337,11 +337,3 @@ def test_a_guarded_secret(switch: float) -> None:
     session = sv.Session(model, "guarded", secrets=sv.secrets.ever(1, epsilon=0.4, window="first 4"))
     for x in (0, 1, 1, 0):
         session.release(x)
-
-
-def test_a_learned_chain_does_not_start_from_a_mixture() -> None:
-    from seqveil.core.errors import InputError
-    from seqveil.receiver.learn.expected import Chain
-
-    with pytest.raises(InputError, match="got a mixture of 3 types"):
-        Chain.of(MIXED)

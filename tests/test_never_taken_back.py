@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from reference_streams import Rows
-from seqveil.coldstart import ColdStart, Points, Receiver
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import BudgetSpent, GuaranteeError, InputError
 from seqveil.core.kernel import Kernels
@@ -162,52 +161,6 @@ def test_spark_refuses_the_policy_error():
         bucket(Setting.of(STICKY, epsilon=1.0, budget=SPENT), KeyedCoins(bytes(32)), KeptUsers(), [])
 
 
-def test_a_cold_start_keeps_what_it_released_beside_a_refused_user():
-    start = ColdStart(2, 1.0, budget=Budget(total=2.0, when_spent="error"), seed=1)
-    with pytest.raises(BudgetSpent) as spent:
-        start.release_codes(["ann"] * 4 + ["bob"], np.zeros(5, int))
-    codes, epsilons, _ = spent.value.made
-    assert (codes == REFUSED).tolist() == [False, False, True, True, False]
-    assert epsilons.tolist() == [1.0, 1.0, 0.0, 0.0, 1.0]
-    assert start.events == 3
-    assert start.accounts().events.tolist() == [2, 1]
-    assert start.release("bob", 0) in (0, 1)
-
-
-@pytest.mark.parametrize("failure", [InputError("no chain can be learned"), RuntimeError("out of memory")])
-def test_a_cold_start_moves_no_belief_by_a_release_that_nobody_sees(monkeypatch, failure):
-    """A later part of a call fails: what was drawn before it comes with the error, and accounts for every belief."""
-
-    def broken(*given, **options):
-        raise failure
-
-    users, raw = ["ann", "bob", "ann", "carl", "bob", "ann"], np.array([0, 1, 2, 0, 1, 2])
-    start = ColdStart(3, 1.0, points=Points(8, 2, 8), seed=3)
-    first, _, _ = start.release_codes(users, raw)
-    monkeypatch.setattr("seqveil.receiver.coldstart.learn", broken)
-    with pytest.raises(type(failure)) as failed:
-        start.release_codes(users, raw)
-    codes, epsilons, _ = failed.value.made
-    assert (codes == REFUSED).tolist() == [False, False, True, True, True, True]
-    assert epsilons.tolist() == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
-    receiver = Receiver(start.versions)
-    receiver.observe(users + users[:2], np.concatenate([first, codes[:2]]))
-    mine, theirs = start.accounts(), receiver.accounts()
-    assert start.events == receiver.events == 8
-    assert (mine.users, mine.events.tolist()) == (theirs.users, theirs.events.tolist())
-    np.testing.assert_array_equal(mine.leakage, theirs.leakage)
-    np.testing.assert_array_equal(start.streams.state.states[:3], receiver.streams.state.states[:3])
-    assert start.release("ann", 0) in (0, 1, 2)
-
-
-def test_a_cold_start_refuses_a_call_that_cannot_be_before_anything_is_drawn():
-    start = ColdStart(3, 1.0, seed=3)
-    for users, codes in ((["ann", "bob", "ann"], [0, 1]), (["ann"], [0, 1]), (["ann", "bob"], [0, 3])):
-        with pytest.raises(InputError):
-            start.release_codes(users, np.array(codes))
-    assert (start.events, start.accounts().users) == (0, [])
-
-
 @pytest.fixture
 def files(tmp_path):
     rows = "".join(f"{user},{(k // 5) % 2}\n" for k in range(30) for user in ("ann", "bob"))
@@ -271,8 +224,6 @@ def test_codes_that_are_not_whole_are_refused_everywhere(tmp_path, codes):
         Streams(plain, coins=coins).release(["ann"], codes)
     with pytest.raises(InputError, match="whole numbers"):
         Rows(plain, users=1).release(np.array([0]), codes, coins)
-    with pytest.raises(InputError, match="whole numbers"):
-        ColdStart(2, 1.0, seed=1).release_codes(["ann"], codes)
     with pytest.raises(InputError, match="whole numbers"):
         bucket(plain, coins, KeptUsers(), ["ann"]).release(["ann"], codes, [0])
     assert coins.thrown == 0

@@ -11,7 +11,6 @@ from seqveil.interfaces.files.release import release_file
 KINDS = {
     "plain": ["--model", "m"],
     "batched": ["--model", "m", "--batch", "3"],
-    "cold start": ["--cold-start"],
 }
 
 
@@ -42,10 +41,8 @@ def test_a_second_release_over_the_first_is_refused_and_says_why(place, capsys, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("left", ["out.csv", "out.csv.meta.json", "named.json", "out.csv.versions"])
+@pytest.mark.parametrize("left", ["out.csv", "out.csv.meta.json", "named.json"])
 def test_whatever_is_left_of_an_earlier_release_stands_in_the_way(place, capsys, kind, left):
-    if left.endswith(".versions") and kind != "cold start":
-        pytest.skip("versions are a cold start's")
     (place / left).write_text("something")
     named = ["--meta", "named.json"] if left == "named.json" else []
     before = files(place)

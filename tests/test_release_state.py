@@ -19,7 +19,6 @@ from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.files.resume import Appended
-from seqveil.receiver.coldstart import ColdStart
 
 KEY = bytes(range(32))
 SECRET = "zq-secret-77"
@@ -353,6 +352,4 @@ def test_what_goes_with_a_state_file_or_without_is_refused_elsewhere(made, tmp_p
         release_file(data, setting, tmp_path / "out.csv", key=KEY)
     with pytest.raises(InputError, match="force"):
         release_file(data, setting, tmp_path / "out.csv", state=tmp_path / "s.db", force=True)
-    with pytest.raises(InputError, match="cold start"):
-        release_file(data, ColdStart(4, 1.0), tmp_path / "out.csv", state=tmp_path / "s.db")
     assert not list(tmp_path.iterdir())

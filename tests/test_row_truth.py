@@ -4,14 +4,11 @@ At an ε this large every release and every estimate is the truth, and every use
 paired with another one shows.
 """
 
-import json
-
 import numpy as np
 import polars as pl
 import pytest
 
 from seqveil import MarkovModel
-from seqveil.coldstart import Versions
 from seqveil.core.errors import InputError
 from seqveil.engine.stream import Setting
 from seqveil.interfaces.cli import main
@@ -107,8 +104,6 @@ RELEASES = {
     "release --batch": ["--batch", 3, "--mechanism", "tree"],
     "release --state": ["--state", "state.db"],
     "release --state --batch": ["--state", "state.db", "--batch", 3, "--mechanism", "tree"],
-    "release --cold-start": ["--cold-start", "--learn-after", 150],
-    "release --cold-start, one version": ["--cold-start"],
 }
 
 
@@ -120,16 +115,12 @@ def test_releases_and_estimates_stand_on_their_own_rows(tmp_path, monkeypatch, m
     raw = table(layout, time)
     raw.write_csv("raw.csv")
     wanted, options = in_order(raw, time), RELEASES[how]
-    every_row, cold = "--batch" not in options, "--cold-start" in options
-    chain = [] if cold else ["--model", model]
+    every_row = "--batch" not in options
     sort = ["--sort"] if time == "sort" else []
-    run("release", "raw.csv", *chain, *SURE, *options, *sort, "--out", "out.csv")
+    run("release", "raw.csv", "--model", model, *SURE, *options, *sort, "--out", "out.csv")
     assert_same_rows("out.csv", wanted, every_row)
-    if cold:
-        assert len(Versions.load("out.csv.versions")) == (2 if "--learn-after" in options else 1)
-    receiver = "out.csv.versions" if cold else model
     for name, online in (("smoothed.csv", []), ("filtered.csv", ["--online"])):
-        run("decode", "out.csv", "--model", receiver, *online, "--out", name)
+        run("decode", "out.csv", "--model", model, *online, "--out", name)
         assert_same_rows(name, wanted, every_row)
 
 
@@ -159,25 +150,9 @@ def test_rows_that_were_left_out_do_not_move_the_others(tmp_path, model):
     assert_same_rows(tmp_path / "decoded.csv", kept.select("user", "time", "value"))
 
 
-def test_a_cold_start_is_as_right_as_its_confidence_says(tmp_path, capsys):
-    """At an ordinary ε too: what an estimate claims on average is how often it is right, row for row."""
-    from seqveil import datasets
-
-    raw = datasets.synthetic("clicks", 300, 40, seed=1).streams
-    raw.write_csv(tmp_path / "raw.csv")
-    out, estimates = tmp_path / "out.csv", tmp_path / "decoded.csv"
-    run("release", tmp_path / "raw.csv", "--cold-start", "--epsilon", 1, "--every", 3, "--seed", 1, "--out", out)
-    capsys.readouterr()
-    run("decode", out, "--model", f"{out}.versions", "--out", estimates, "--json")
-    claimed = json.loads(capsys.readouterr().out)["confidence"]
-    right = (pl.read_csv(estimates)["value"].to_numpy() == raw["value"].to_numpy()).mean()
-    assert right > 0.5
-    assert abs(right - claimed) < 0.1
-
-
 def test_evidence_is_arranged_by_whose_events_they_are():
     columns = np.eye(4) + 0.1
-    log = Evidence.of_columns(columns, [1, 0, 1, 0])
+    log = Evidence(columns, np.array([1, 0, 1, 0]), np.arange(4))
     again = log.arranged(np.array([0, 0, 1, 1]))
     assert again.users.tolist() == [0, 0, 1, 1]
     assert again.index.tolist() == [1, 3, 0, 2]

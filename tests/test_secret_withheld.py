@@ -102,7 +102,7 @@ def test_what_receivers_do_with_such_files(seqveil, files):
         ("stats",),
         ("drift",),
         ("decode", "--online", "--out", files / "b.csv"),
-        ("audit", "--against", model),
+        ("audit",),
     ):
         code, _, err = seqveil(command[0], out, "-m", model, *command[1:])
         assert code == 0, (command, err)

@@ -14,14 +14,12 @@ KINDS = {
     "plain": ["--model", "m"],
     "batched": ["--model", "m", "--batch", "3"],
     "with a state file": ["--model", "m", "--state", "s.db"],
-    "cold start": ["--cold-start"],
 }
 
 
 def audited(kind, capsys, *more):
-    model = "out.csv.versions" if kind == "cold start" else "m"
     capsys.readouterr()
-    code = main(["audit", "out.csv", "--model", model, *more])
+    code = main(["audit", "out.csv", "--model", "m", *more])
     return code, capsys.readouterr().out
 
 

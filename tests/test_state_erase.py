@@ -19,7 +19,6 @@ from seqveil.engine.store.upkeep import erase, rotate_key
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import EARLIER, Streams
 from seqveil.interfaces.cli import main
-from seqveil.receiver.upgrade import upgrade
 from served import running, words_setting
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
@@ -237,18 +236,6 @@ def test_the_command(tmp_path, capsys):
         assert capsys.readouterr().err.count("\n") == 1
     with opened(path), pytest.raises(StoreBusy):
         erase(path, ["bob"], KEY)
-
-
-def test_all_others_move_to_another_model(tmp_path):
-    path, old = tmp_path / "s.db", Setting.of(CHAIN, "balanced", 0.8)
-    before, _ = filled(path, old, events=4)
-    erase(path, ["zq-ann"], KEY)
-    new = Setting.of(MarkovModel(*ref.random_chain(np.random.default_rng(2), 3, 1)), "balanced", 0.8)
-    assert upgrade(path, [old], new).users == 1
-    with opened(path, new) as streams:
-        assert streams.standing("zq-ann").leakage == before.leakage
-        streams.release(["zq-ann", "bob"], [0, 0])
-        assert streams.standing("zq-ann").by_composition > before.by_composition
 
 
 def test_a_name_that_looks_like_a_pseudonym_is_a_name(tmp_path):

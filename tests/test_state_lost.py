@@ -1,17 +1,14 @@
 """What is gone from a state file without a trace in it is noticed by what lies beside it."""
 
 import shutil
-import sqlite3
 
 import numpy as np
 import pytest
 
 import reference_streams as ref
 from seqveil.core.model import MarkovModel
-from seqveil.engine.store.backup import verify
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import StoreError, Streams
-from seqveil.receiver.upgrade import evidence_of, upgrade
 
 KEY = bytes(range(32))
 CHAIN = MarkovModel(*ref.random_chain(np.random.default_rng(1), 3, 1))
@@ -82,30 +79,6 @@ def test_an_unreadable_count_is_no_reason_to_stop(tmp_path):
         path.with_name("s.db-commits").write_bytes(content)
         with Streams.open(path, SETTING, key=KEY) as streams:
             assert streams.standing("ann").events == 30
-
-
-def moved(path):
-    """A file of users who moved to another version of the setting; both settings."""
-    with Streams.open(path, SETTING, key=KEY) as streams:
-        streams.release(["ann", "bob"] * 3, [0] * 6)
-    new = Setting.of(MarkovModel(*ref.random_chain(np.random.default_rng(2), 3, 1)), "balanced", 0.8)
-    upgrade(path, [SETTING], new)
-    return [SETTING, new]
-
-
-@pytest.mark.parametrize(
-    "damage", ["UPDATE switches SET seq = seq - 1 WHERE user = 2", "DELETE FROM switches WHERE user = 2"]
-)
-def test_damage_to_when_a_user_moved_is_found(tmp_path, damage):
-    path = tmp_path / "s.db"
-    settings = moved(path)
-    assert evidence_of(path, settings) is not None
-    with sqlite3.connect(path) as sql:
-        sql.execute(damage)
-    sql.close()
-    assert any("version of the setting" in problem for problem in verify(path).problems)
-    with pytest.raises(StoreError, match="damaged"):
-        evidence_of(path, settings)
 
 
 def test_standings_of_users_undone_in_memory_stay_what_they_were(tmp_path):

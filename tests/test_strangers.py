@@ -306,22 +306,6 @@ def test_a_date_that_no_clock_shows_is_refused_by_its_row(date):
         seconds(np.array(["2262-01-01T00", "586500-06-01T00"], "datetime64[h]"))
 
 
-@pytest.mark.slow
-def test_a_cold_start_that_learned_nothing_says_so_and_is_refused_where_it_cannot_go(dense, capsys, monkeypatch):
-    monkeypatch.chdir(dense)
-    assert run("release", "both.csv", "--cold-start", "-e", 1, "--out", "out.csv") == 0
-    said = capsys.readouterr().err
-    assert "none was learned" in said
-    assert "under the learned chain" not in said
-    for command in ("stats", "drift"):
-        assert run(command, "out.csv", "-m", "out.csv.versions") == 2
-        said = capsys.readouterr().err
-        assert "audit and decode" in said
-        assert "damaged" not in said
-    assert run("decode", "out.csv", "-m", "out.csv.versions", "--out", "decoded.csv") == 0
-    assert "learned from these very releases" not in capsys.readouterr().err
-
-
 def test_a_missing_time_column_names_its_own_option(dense, capsys, monkeypatch):
     monkeypatch.chdir(dense)
     assert run("release", "both.csv", "-m", "m.model", "-e", 1, "--time-column", "when", "--out", "out.csv") == 2

@@ -10,7 +10,6 @@ import pytest
 
 import served
 from seqveil import Budget, MarkovModel
-from seqveil.coldstart import ColdStart
 from seqveil.core.coins import KeyedCoins, SeededCoins, user_name
 from seqveil.core.errors import InputError
 from seqveil.engine.stream import Setting
@@ -76,9 +75,6 @@ def test_accounts_in_memory_follow_the_same_rule():
     streams = Streams(setting, coins=SeededCoins(1))
     streams.release([7, "7", np.int32(7)], np.array([0, 1, 2]))
     assert (streams.standings().users, streams.standings().events.tolist()) == (["7"], [3])
-    cold = ColdStart(3, 1.0, seed=1)
-    cold.release_many([7, "7"], [0, 1])
-    assert (cold.accounts().users, cold.accounts().by_composition.tolist()) == (["7"], [2.0])
 
 
 def test_coins_and_spark_know_the_same_user_by_both():

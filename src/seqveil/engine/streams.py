@@ -114,10 +114,8 @@ class Streams:
         self.setting, self._coins, self._gaps = setting, coins or SystemCoins(), gaps
         self._watch, self._seen = watch, seen
         self._store: StateStore = Memory(setting) if store is None else store
-        private, listed = self._store.fact("private"), self._store.fact("versions")
+        private = self._store.fact("private")
         self.private = self._coins.private if private is None else private == "yes"
-        # settings before and now, where the store moved on to another model
-        self.versions: list[dict[str, object]] | None = None if listed is None else json.loads(listed)
         # whether the ledger began with these streams, and when it did, in seconds since 1970 where that is known
         self.begun, began = bool(getattr(self._store, "begun", True)), self._store.fact("begun")
         self.began = None if began is None else float(began)

@@ -1,4 +1,4 @@
-"""The command line: `seqveil inspect | advise | fit | learn | upgrade | plan | release | audit | drift | decode |
+"""The command line: `seqveil inspect | advise | fit | learn | plan | release | audit | drift | decode |
 stats | report | attack | compare | serve | studio | tokens | state | bridge | spark | mechanisms`.
 
 Exit codes: 0 done; 1 a check failed, the budget ran out under `--when-spent error`, or the run was interrupted; 2 the
@@ -23,7 +23,7 @@ from seqveil import __version__
 from seqveil.core.errors import BudgetSpent, GuaranteeError, SeqveilError
 from seqveil.interfaces.commands.advise import advise, inspect
 from seqveil.interfaces.commands.bridge import bridge
-from seqveil.interfaces.commands.models import fit, learn, upgrade
+from seqveil.interfaces.commands.models import fit, learn
 from seqveil.interfaces.commands.plan import mechanisms, plan
 from seqveil.interfaces.commands.receive import audit, decode, drift, stats
 from seqveil.interfaces.commands.release import release
@@ -69,7 +69,6 @@ for command in (
     advise,
     fit,
     learn,
-    upgrade,
     plan,
     release,
     audit,

@@ -23,7 +23,7 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.engine.stream import Setting
 from seqveil.interfaces.commands.options import ColumnOptions, SettingOptions, fit_words
-from seqveil.interfaces.files.audit import against_file, audit_file
+from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.columns import Columns, lists_in
 from seqveil.interfaces.files.estimates import Counted, Decoded, decode_file, summarise_file
 from seqveil.interfaces.files.fit import fit_file
@@ -34,8 +34,6 @@ from seqveil.interfaces.files.release import Released
 from seqveil.interfaces.files.rows import columns_for, symbol_columns
 from seqveil.interfaces.files.writing import CONFIDENCE, Held, Meta, load_release_meta, stored_columns
 from seqveil.receiver.audit import Report
-from seqveil.receiver.reweigh import Departure
-from seqveil.receiver.versions import Versions
 
 if TYPE_CHECKING:
     import polars as pl
@@ -213,22 +211,21 @@ class Release(_Told):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Audited(_Told):
-    """What an audit found, and under further chains (`against`), by their names."""
+    """What an audit found."""
 
     report: Report
     model: MarkovModel
-    against: dict[str, Departure] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
         """Whether nothing was found that breaks a promise."""
-        return self.report.passed and all(departure.within for departure in self.against.values())
+        return self.report.passed
 
     def lines(self) -> Lines:
         """What was found, line by line."""
         from seqveil.interfaces.commands.receive import audit_told
 
-        return audit_told(self.report, self.model, self.against)
+        return audit_told(self.report, self.model)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -356,21 +353,14 @@ class _Received:
     where: dict[str, Any]
 
     @classmethod
-    def of(
-        cls, released: Any, model: MarkovModel | Versions, words: Mapping[str, Any], meta: Any, asks: bool
-    ) -> _Received:
+    def of(cls, released: Any, model: MarkovModel, words: Mapping[str, Any], meta: Any, asks: bool) -> _Received:
         """Of what `release` gave back, a frame, or a path; with `asks`, secrets are what is asked about."""
         if isinstance(released, Release):
             released, meta = released.frame, released.meta if meta is None else meta
         options, names = split_words(words)
         named = names if any(name in words for name in ColumnWords.__annotations__) else None
-        if isinstance(model, MarkovModel):
-            chosen = options if options.mechanism == "guarded" or not asks else options.without_secrets
-            setting = chosen.setting_if_given(model)
-        elif options.given:
-            raise InputError("versions of a cold start say how the release was made; leave the words of it out")
-        else:
-            setting = None
+        chosen = options if options.mechanism == "guarded" or not asks else options.without_secrets
+        setting = chosen.setting_if_given(model)
         table = whole = table_of(released)
         found = load_release_meta(table, meta)
         read = named or stored_columns(found)
@@ -386,11 +376,10 @@ class _Received:
 
 def audit(
     released: Any,
-    model: MarkovModel | Versions | FilePath,
+    model: MarkovModel | FilePath,
     *,
     meta: Any = None,
     delta: float = 1e-6,
-    against: Any = None,
     **words: Unpack[SettingWords],
 ) -> Audited:
     """Check what releases leaked, exactly, as `seqveil audit` does.
@@ -400,27 +389,19 @@ def audit(
         model: the model that it was released with, or the path of one.
         meta: `Release.meta`, or the path of a side file, where `released` has none with it.
         delta: failure probability of the (ε, δ) total.
-        against: another chain in case the truth follows it, or several in a dictionary by name.
         words: how the release was made, where no side file says it; `secret` or `secrets` to ask about.
     """
-    chain = _model(model)
+    chain = chain_of(model)
     read = _Received.of(released, chain, words, meta, asks=True)
-    if not isinstance(chain, MarkovModel):
-        return Audited(audit_file(read.table, chain, **read.where), chain.last.setting.model)
     options, _ = split_words(words)
-    others = against if isinstance(against, Mapping) else {} if against is None else {"against": against}
     asked: dict[str, Any] = {"secrets": options.declared() or None, "longest": options.longest}
     report = audit_file(read.table, chain, read.setting, delta=delta, **asked, **read.where)
-    departures = {
-        name: against_file(read.table, chain, chain_of(other), read.setting, **read.where)
-        for name, other in others.items()
-    }
-    return Audited(report, chain, departures)
+    return Audited(report, chain)
 
 
 def decode(
     released: Any,
-    model: MarkovModel | Versions | FilePath,
+    model: MarkovModel | FilePath,
     *,
     meta: Any = None,
     online: bool = False,
@@ -439,7 +420,7 @@ def decode(
         truth: the raw rows, to say how many estimates are right.
         words: how the release was made, where no side file says it.
     """
-    chain = _model(model)
+    chain = chain_of(model)
     read = _Received.of(released, chain, words, meta, asks=False)
     raw = None
     if truth is not None:
@@ -520,13 +501,6 @@ def columns_of(words: Mapping[str, Any]) -> Columns:
     if strange is not None:
         raise InputError(f"{strange!r} is not known here; columns are named {', '.join(ColumnWords.__annotations__)}")
     return ColumnOptions(**words).columns
-
-
-def _model(model: Any) -> MarkovModel | Versions:
-    """A model, or the versions of a cold start, as they are or from a file."""
-    if isinstance(model, str | os.PathLike) and Versions.is_one(model):
-        return Versions.load(model)
-    return model if isinstance(model, Versions) else chain_of(model)
 
 
 def chain_of(model: Any) -> MarkovModel:

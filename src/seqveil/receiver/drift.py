@@ -25,7 +25,7 @@ from seqveil.core.model import MarkovModel
 from seqveil.engine.state import Rows
 from seqveil.engine.stream import Setting
 from seqveil.receiver.follow import Followed, apart, turns
-from seqveil.receiver.learn.types import Types
+from seqveil.receiver.learn.expected import Chain, law
 
 SHARE = 0.3  # of a transition row that a fixed rival changes
 LEARNED = 300  # symbols up to which a rival learns the whole chain
@@ -195,19 +195,22 @@ def _kinds(model: MarkovModel) -> tuple[list[MarkovModel], Floats]:
     if model.types == 1:
         odds = [FIRM if each == 1.0 else 1.0 for each in ODDS]
         return [staying(model, each) for each in ODDS], np.array(odds)
-    found = Types.of(model)
-    return [chain.model(model.alphabet) for chain in found.chains], FIRM * np.maximum(found.weights, LEAST)
+    n, moved = model.n, model.advance(np.eye(model.size))
+    first = model.initial.reshape(model.types, n)
+    parts = (slice(k * n, (k + 1) * n) for k in range(model.types))  # that a stream may change its type is left out
+    chains = [Chain(law(first[k], 1e-9 / n), law(moved[own, own], 1e-9 / n)) for k, own in enumerate(parts)]
+    return [chain.model(model.alphabet) for chain in chains], FIRM * np.maximum(first.sum(1), LEAST)
 
 
 def mean_chain(model: MarkovModel) -> MarkovModel:
     """The chain of everyone together: where people are after a while, whatever their type, and what they do next."""
     if model.types == 1:
         return model
-    law = model.initial
+    settled = model.initial
     for _ in range(SETTLED):
-        law = model.advance(law)
+        settled = model.advance(settled)
     share = np.zeros((model.n, model.size))
-    share[model.newest, np.arange(model.size)] = law + np.finfo(float).tiny
+    share[model.newest, np.arange(model.size)] = settled + np.finfo(float).tiny
     moved = model.advance(share / share.sum(1, keepdims=True))
     rows = moved.reshape(model.n, model.types, model.n).sum(1)
     return MarkovModel(model.prior, rows / rows.sum(1, keepdims=True), alphabet=model.alphabet)

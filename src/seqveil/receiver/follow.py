@@ -1,21 +1,19 @@
 """Streams of many users as anyone who has the releases can follow them: one row of public state a user.
 
-Audits, drift, statistics, learning and the cold start all go through releases in this way. Nothing private is needed.
+Audits, drift, statistics and learning all go through releases in this way. Nothing private is needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.model import MarkovModel
 from seqveil.engine import stream
 from seqveil.engine.state import Rows, State, rounds
-from seqveil.engine.stream import Released, Setting, Weights
+from seqveil.engine.stream import Released, Setting
 
 
 def numbered(index: dict[Hashable, int], users: Iterable[Hashable]) -> Rows:
@@ -96,16 +94,3 @@ class Followed:
 
         seen, self.state = self.state.move(rows, take)
         return seen
-
-
-def charged(model: MarkovModel, state: State, rows: Rows, columns: Ints) -> tuple[Weights, State]:
-    """Take releases in by their columns Q(y|·), whichever model had chosen the kernels, no row twice.
-
-    Belief and account of these rows move on as `model` has it, and nothing else of the state does.
-    """
-
-    def charge(part: State) -> tuple[Weights, State]:
-        states, account, weights = stream.charge(model, part.states, part.account, columns)
-        return weights, replace(part, states=states, account=account)
-
-    return state.move(rows, charge)

@@ -132,10 +132,9 @@ class _Look:
         if sums is None:
             found.found("the sums of the tables are damaged")
             return found
-        users, first, last, positions, facts, switches, _ = sums
+        users, first, last, positions, facts, _ = sums
         for table, total in (("facts", facts), ("positions", positions)):
             self._named(table, total)
-        self._switches(switches)
         self._log(first, last)
         self._users(users)
         self._chunks()
@@ -149,15 +148,6 @@ class _Look:
             total ^= mark
         if total:
             self._found.found(f"a record of {table} is missing")
-
-    def _switches(self, total: int) -> None:
-        for *row, mark in self._sql.execute("SELECT user, version, seq, mark FROM switches"):
-            if not is_ledger(row) or place_mark(*row) != mark:
-                self._found.found("a record of which version of the setting a user is in is damaged")
-                return
-            total ^= mark
-        if total:
-            self._found.found("a record of which version of the setting a user is in is missing")
 
     def _log(self, first: int, last: int) -> None:
         row = first - 1

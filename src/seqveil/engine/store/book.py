@@ -103,9 +103,8 @@ class Book:
     users: int = 0  # those who are in the log alone among them
     first: int = 1  # row of the log; the numbers go on when it is settled, so that no reader takes one for another
     last: int = 0
-    positions: int = 0  # the sum of the marks, as of the next two
+    positions: int = 0  # the sum of the marks, as of the next one
     facts: int = 0
-    switches: int = 0
     commits: int = 0  # transactions that changed anything
     events: int = 0
     size: int = 0
@@ -114,8 +113,8 @@ class Book:
     @classmethod
     def of(cls, sums: Sequence[int]) -> Book:
         """What a row of `sums` says, without its mark; the log is still to be noted."""
-        users, first, last, positions, facts, switches, commits = sums
-        return cls(users, first, last, positions, facts, switches, commits)
+        users, first, last, positions, facts, commits = sums
+        return cls(users, first, last, positions, facts, commits)
 
     def copy(self) -> Book:
         """The same figures, to go back to; the log is the same one, which is undone row by row."""
@@ -129,7 +128,7 @@ class Book:
     @property
     def sums(self) -> tuple[int, ...]:
         """The row of `sums`, without its mark."""
-        return self.users, self.first, self.last, self.positions, self.facts, self.switches, self.commits
+        return self.users, self.first, self.last, self.positions, self.facts, self.commits
 
 
 class Leakages:

@@ -45,7 +45,6 @@ from seqveil.engine.store.schema import (
     name_mark,
     packed_names,
     unpacked_names,
-    user_mark,
     value_mark,
 )
 from seqveil.engine.store.settling import settle
@@ -399,18 +398,6 @@ class Database(NamedValues):
         self._book.users += len(ids)
         self._added += names
         return ids
-
-    def rewrite(self, ids: Ints, sides: Floats, states: bytes) -> None:
-        """Other accounts and states of users who are settled: most, least and LDP level in nats, (K, 3)."""
-        width = len(states) // max(1, len(ids))
-        figures = np.column_stack([np.zeros(len(ids)), sides])
-        for k, (user, (_, *account)) in enumerate(zip(ids.tolist(), packing.ledger(figures).tolist(), strict=True)):
-            ask = "SELECT events, releases, spent FROM users WHERE id = ?"
-            ledger = self.sql.execute(ask, (user,)).fetchone()
-            state = states[k * width : (k + 1) * width]
-            row = (*account, user_mark(user, (*ledger, *account), state), state, user)
-            self.sql.execute("UPDATE users SET most = ?, least = ?, ldp = ?, mark = ?, state = ? WHERE id = ?", row)
-            self.leakages.restore(np.array([user]))
 
     def releases(self, user: int, events: int, since: int = 0) -> Iterator[Stored]:
         """The user's releases from `since` on; `events` is how many there are."""

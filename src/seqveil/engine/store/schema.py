@@ -2,8 +2,7 @@
 
 Every record has a mark: CRC-32 of what it says and of where it stands, which finds every change of up to 32 bits in a
 row. A user's name has a mark of 63 bits that is indexed too, so that no single damage can make a known user look new.
-Facts about the file, positions of sources and moves of users to other versions are read and written by name
-(`NamedValues`).
+Facts about the file and positions of sources are read and written by name (`NamedValues`).
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def grown_mark(mark: int, more: Blob) -> int:
 APPLICATION, VERSION = 0x5E91E11, 1
 CHUNK = 64  # releases of a user in one row of `chunks`
 LEDGER = ("id", "events", "releases", "spent", "most", "least", "ldp")
-SUMS = ("users", "first", "last", "positions", "facts", "switches", "commits")
+SUMS = ("users", "first", "last", "positions", "facts", "commits")
 SPENDS = "a new file, whose ledger begins at zero: what was told before would no longer count against any budget"
 
 # Ledgers are in units of 2**-32, rounded outward. The marks are checksums: `mark` is of ledger and state,
@@ -104,12 +103,9 @@ TABLES = {
     # the names are those of users who have no row of their own yet
     "log": "CREATE TABLE log (id INTEGER PRIMARY KEY, who INTEGER NOT NULL, what INTEGER NOT NULL,"
     " names BLOB NOT NULL, touched BLOB NOT NULL, events BLOB NOT NULL, states BLOB NOT NULL, releases BLOB NOT NULL)",
-    # at which event a user moved to another version of the setting
-    "switches": "CREATE TABLE switches (user INTEGER, version INTEGER, seq INTEGER NOT NULL, mark INTEGER NOT NULL,"
-    " PRIMARY KEY (user, version)) WITHOUT ROWID",
     # what the other tables must come to: a record that is gone leaves no mark of its own
     "sums": "CREATE TABLE sums (id INTEGER PRIMARY KEY, users INTEGER NOT NULL, first INTEGER NOT NULL,"
-    " last INTEGER NOT NULL, positions INTEGER NOT NULL, facts INTEGER NOT NULL, switches INTEGER NOT NULL,"
+    " last INTEGER NOT NULL, positions INTEGER NOT NULL, facts INTEGER NOT NULL,"
     " commits INTEGER NOT NULL, mark INTEGER NOT NULL)",
 }
 
@@ -118,7 +114,7 @@ def make(sql: sqlite3.Connection) -> None:
     """The tables of a new file."""
     for statement in TABLES.values():
         sql.execute(statement)
-    write_sums(sql, (0, 1, 0, 0, 0, 0, 0))
+    write_sums(sql, (0, 1, 0, 0, 0, 0))
     sql.execute(f"PRAGMA application_id={APPLICATION}")
     sql.execute(f"PRAGMA user_version={VERSION}")
 
@@ -126,7 +122,7 @@ def make(sql: sqlite3.Connection) -> None:
 def write_sums(sql: sqlite3.Connection, numbers: Sequence[int]) -> None:
     """What the tables come to, in the order of `SUMS`."""
     row = (*numbers, place_mark(*numbers))
-    sql.execute("INSERT OR REPLACE INTO sums VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    sql.execute("INSERT OR REPLACE INTO sums VALUES (1, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def read_sums(sql: sqlite3.Connection) -> tuple[int, ...] | None:
@@ -230,28 +226,3 @@ class NamedValues:
         mark = value_mark(name, value)
         self.sql.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", (name, value, mark))
         return mark if row is None else mark ^ int(row[0])
-
-    def switches(self) -> dict[tuple[int, int], int]:
-        """By user and version of the setting, the event at which the user moved to it."""
-        found, total = dict[tuple[int, int], int](), self._book.switches
-        for *row, mark in self.sql.execute("SELECT user, version, seq, mark FROM switches"):
-            if not is_ledger(row) or place_mark(*row) != mark:
-                raise damaged_file(self.name)
-            found[row[0], row[1]] = row[2]
-            total ^= mark
-        if total:
-            raise damaged_file(self.name)
-        return found
-
-    def add_switches(self, rows: Sequence[tuple[int, int, int]]) -> None:
-        """Write down at which events users moved to a version: user, version and sequence number of each."""
-        marked = [(*row, place_mark(*row)) for row in rows]
-        self.sql.executemany("INSERT INTO switches VALUES (?, ?, ?, ?)", marked)
-        for *_, mark in marked:
-            self._book.switches ^= mark
-
-    def drop_switches(self, user: int) -> None:
-        """Forget at which events a user moved to another version."""
-        for (mark,) in self.sql.execute("SELECT mark FROM switches WHERE user = ?", (user,)).fetchall():
-            self._book.switches ^= mark
-        self.sql.execute("DELETE FROM switches WHERE user = ?", (user,))

@@ -188,7 +188,6 @@ def _erase(database: Database, user: int, pseudonym: bytes | None, layout: Layou
         (name, name_mark(name), *figures, marks[0], after, first, marks[1], user),
     )
     sql.execute("DELETE FROM chunks WHERE user = ?", (user,))
-    database.drop_switches(user)
     database.leakages.restore(np.array([user]))  # to be read again
     return int(events - kept)
 

@@ -210,13 +210,14 @@ def _model(
     source: str, columns: o.ColumnOptions, cuts: o.CutOptions, out: Path | None, force: bool
 ) -> tuple[MarkovModel, Path, int]:
     """The model, where it is or is to be written, and how many events a stream has: of a model itself nobody knows."""
+    from seqveil.core.model import MarkovModel
     from seqveil.interfaces.files.fit import fit_file
     from seqveil.interfaces.files.reading import is_data
     from seqveil.interfaces.files.writing import taken
     from seqveil.receiver.choosing import FEWEST_PEOPLE
 
     if not is_data(source):
-        return o.model_in(Path(source)), Path(source), STREAM
+        return MarkovModel.load(source), Path(source), STREAM
     plain = source.removesuffix(".gz")
     place = Path(plain).with_suffix(".model") if out is None else out
     if not force and taken(place):

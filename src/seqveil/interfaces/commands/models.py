@@ -1,24 +1,19 @@
-"""Commands that make models: `seqveil fit` from raw data, `learn` and `upgrade` from what was released."""
+"""Commands that make models: `seqveil fit` from raw data, `learn` from what was released."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import DataError
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, lines, progress, stages
 
 if TYPE_CHECKING:
-    from seqveil.engine.stream import Setting
     from seqveil.interfaces.files.estimates import LearnedFile
     from seqveil.interfaces.files.fit import Fitted
-    from seqveil.receiver.learn import Evidence
-    from seqveil.receiver.versions import Version, Versions
 
 
 MANY_CLAMPED = 0.02  # share of events at the edge beyond which the range should be named
@@ -183,7 +178,6 @@ def learn(
     out: Annotated[Path, o.option("MODEL", "Where to write the learned model.", "--out", "-o")],
     *,
     order: o.Order = 1,
-    types: Annotated[int, o.option("K", "Types of people, where they foretell others better than one chain.")] = 1,
     strength: Annotated[
         float | None, o.option("W", "Pseudo-moves a row of the prior  [default: tried on held-out users]")
     ] = None,
@@ -193,18 +187,18 @@ def learn(
 ) -> None:
     """Learn how streams are correlated from what was released of them.
 
-    It looks at releases only, so it costs no privacy. --model is what the release was made with: a model, or the file
-    of versions of a cold start. The learned model says how likely moves are; how sure that is, is said beside it.
+    It looks at releases only, so it costs no privacy. --model is what the release was made with. The learned model says
+    how likely moves are; how sure that is, is said beside it.
 
-    Example: seqveil learn released.csv --model released.csv.versions -o learned.model
+    Example: seqveil learn released.csv --model pages.model -o learned.model
     """
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.files.estimates import learn_file
 
     _check_out(out, released, model)
-    known = o.versions_in(model) or MarkovModel.load(model)
+    known = MarkovModel.load(model)
     with progress(str(released), "learning") as advance:
-        how: dict[str, Any] = {"order": order, "types": types, "strength": strength, "confidence": confidence}
+        how: dict[str, Any] = {"order": order, "strength": strength, "confidence": confidence}
         found = learn_file(released, known, progress=advance, **how, **rows.where)
     found.learned.model.save(out)
     emit_json(_learned_facts(found, out)) if json else _say_learned(found, out)
@@ -217,7 +211,6 @@ def _learned_facts(found: LearnedFile, out: Path) -> dict[str, object]:
         "releases": learned.found.events,
         "symbols": learned.model.n,
         "order": learned.model.order,
-        "types": learned.model.types,
         "rounds": learned.rounds,
         "converged": learned.converged,
         "strength": learned.strength,
@@ -243,137 +236,6 @@ def _say_learned(found: LearnedFile, out: Path) -> None:
     if found.region is not None:
         said.append(("region", repr(found.region)))
     lines([*said, ("written", str(out.name))], to_stderr=True)
-
-
-@dataclass(frozen=True)
-class UpgradeOptions:
-    """The versions of a cold start: where they are, how the first one is made, and what the next one uses."""
-
-    versions: Annotated[Path, o.option("FILE", "All versions so far; made where it is not there.")]
-    out: Annotated[Path, o.option("MODEL", "Where to write the model now in force.", "--out", "-o")]
-    alphabet: Annotated[
-        Path | None, o.option("FILE", "To begin: the values, one a line, or a model that has them.")
-    ] = None
-    epsilon: o.Epsilon = None
-    every: o.Every = None
-    distortion: o.DistortionName = None
-    budget: o.TotalBudget = None
-    ldp_budget: o.LdpBudget = None
-    mechanism: Annotated[str, o.option("NAME", "Of the version to come.")] = "optimal"
-    types: Annotated[int, o.option("K", "Types of people that the version to come may have.")] = 1
-
-    def load(self) -> Versions | None:
-        """The versions so far, or None where there are none; options that begin do not go with versions."""
-        from seqveil.receiver.versions import Versions
-
-        if not self.versions.exists():
-            return None
-        beginning = (self.alphabet, self.epsilon, self.every, self.distortion, self.budget, self.ldp_budget)
-        if any(option is not None for option in beginning):
-            raise InputError(f"{self.versions.name} says how it began; leave --alphabet, --epsilon and the rest out")
-        return Versions.load(self.versions)
-
-    def begin(self) -> Versions:
-        """Version 0, saved."""
-        from seqveil.engine.accounting import Budget
-        from seqveil.interfaces.files.words import named_alphabet
-        from seqveil.receiver.versions import Versions, first_version
-
-        if self.alphabet is None or self.epsilon is None:
-            raise InputError("there are no versions yet: to begin, pass --alphabet and --epsilon")
-        rule = (named_alphabet(self.alphabet), "randomized_response", self.epsilon, self.distortion or "hamming")
-        budget = Budget(self.budget, ldp_total=self.ldp_budget)
-        begun = Versions([first_version(*rule, schedule=self.every, budget=budget)])
-        begun.save(self.versions)
-        return begun
-
-    def advance(
-        self,
-        known: Versions,
-        in_force: int,
-        evidence_of: Callable[[Sequence[Setting]], Evidence],
-        move: Callable[[Sequence[Setting], Setting], int],
-    ) -> tuple[bool, str]:
-        """Add the next version where the releases earn it, and move the users to it; whether they moved, and why.
-
-        The versions are saved before anything moves. Killed after that, the next call moves to what is there.
-
-        Parameters: `in_force` is how many settings the users were released with so far; `evidence_of` reads what was
-        released with these settings; `move` puts a new one in force after these, and says for how many users.
-        """
-        from seqveil.receiver.learn import learn
-        from seqveil.receiver.versions import next_version
-
-        settings = [version.setting for version in known]
-        if in_force == len(settings) - 1:
-            users = move(settings[:-1], settings[-1])
-            return True, f"put in force for {users} users, as the run before had begun to"
-        evidence, now = evidence_of(settings), known.last
-        rival = None if len(settings) == 1 else now.setting.model
-        learned = learn(evidence, known.alphabet, rival=rival, types=self.types)
-        found = learned.held_out
-        if found is None or not found.earned:
-            return False, f"kept: nothing learned from {evidence.events} releases foretells others beyond chance"
-        after = max(evidence.events, now.after)
-        version = next_version(now, learned, self.mechanism, now.setting.schedule, after)
-        known.add(version)
-        known.save(self.versions)  # first: users under a model that nobody has would be lost
-        users = move(settings, version.setting)
-        gain = f"gains {found.gain:.4f} ± {found.error:.4f} nats an event"
-        of = f"learned from {evidence.events} releases of {evidence.people} users"
-        return True, f"{of}, {gain}; {users} users moved"
-
-    def finish(self, known: Versions, said: str, json: bool, more: str = "") -> None:
-        """Write the model now in force and say how to use it; `more` are further options to use it with."""
-        now = known.last
-        now.setting.model.save(self.out)
-        use = _options_to_use(now, self.out) + more
-        facts = {"version": now.number, "said": said, "use": use, "versions": known.describe()}
-        emit_json(facts) if json else lines([("version", f"{now.number}, {said}"), ("use", use)])
-
-
-@o.option_groups
-def upgrade(
-    state: Annotated[Path, typer.Argument(metavar="STATE", help="The state file; no other process may have it open.")],
-    *,
-    options: UpgradeOptions,
-    json: o.Json = False,
-) -> None:
-    """Begin without a model, and move a state file on to one learned from its own releases.
-
-    First, with --alphabet and --epsilon, it makes version 0 and its model: release or serve with that and
-    --mechanism randomized_response. Later, with the process stopped, it learns from the releases in STATE; a chain that
-    foretells held-out users beyond chance becomes the next version, and every user goes on under it at its next event.
-
-    Example: seqveil upgrade clicks.db --versions clicks.versions -o clicks.model --alphabet pages.txt --epsilon 1
-
-    Example: seqveil upgrade clicks.db --versions clicks.versions -o clicks.model
-    """
-    from seqveil.receiver import upgrade as file
-
-    known, said = options.load(), "begun"
-    if known is None:
-        known = options.begin()
-    elif not state.exists():
-        raise InputError(f"{state.name}: no such state file; release something with version 0 first")
-    else:
-        _, said = options.advance(
-            known,
-            file.begun_with(state),
-            lambda settings: file.evidence_of(state, settings),
-            lambda settings, new: file.upgrade(state, settings, new).users,
-        )
-    options.finish(known, said, json)
-
-
-def _options_to_use(version: Version, out: Path) -> str:
-    setting = version.setting
-    parts = [f"--model {out.name}", f"--mechanism {setting.mechanism.name}", f"--epsilon {setting.epsilon:g}"]
-    parts += [f"--every {setting.schedule.period}"] if setting.schedule.period > 1 else []
-    parts += [f"--distortion {setting.distortion.name}"] if setting.distortion.name != "hamming" else []
-    parts += [f"--budget {setting.budget.total:g}"] if setting.budget.total is not None else []
-    parts += [f"--ldp-budget {setting.budget.ldp_total:g}"] if setting.budget.ldp_total is not None else []
-    return " ".join(parts)
 
 
 def _check_out(out: Path, *read: str | Path) -> None:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from seqveil.engine.stream import Setting
     from seqveil.interfaces.files import Columns
     from seqveil.interfaces.files.words import FitWords
-    from seqveil.receiver.versions import Versions
 
 
 _configured: ContextVar[typer.Context | None] = ContextVar("configured", default=None)  # that --config was read for
@@ -254,7 +253,9 @@ class KeptOptions:
 
     def observers(self) -> tuple[MarkovModel, ...]:
         """The models of further observers."""
-        return tuple(model_in(path) for path in self.observer or ())
+        from seqveil.core.model import MarkovModel
+
+        return tuple(MarkovModel.load(path) for path in self.observer or ())
 
     @property
     def longest(self) -> int:
@@ -540,35 +541,9 @@ def fit_words(*groups: Any, **words: Any) -> FitWords:
     return FitWords(columns=names.columns, slots=timing.slots, **given)
 
 
-def versions_in(model: Path, given: bool = False) -> Versions | None:
-    """The versions of a cold start, where --model names a file of them; None for a single model.
-
-    Such a file says how the release was made, so options that say it too (`given`) do not go with it.
-    """
-    from seqveil.receiver.versions import Versions
-
-    if not Versions.is_one(model):
-        return None
-    if given:
-        raise InputError("a file of versions says how the release was made; leave the options of the setting out")
-    return Versions.load(model)
-
-
 def check_model_out(out: Path) -> None:
     """Refuse a place where no model can be written, before anything is read for it."""
     from seqveil.core.errors import DataError
 
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise DataError(f"{out.name}: is a folder, or lies in none; name a file in a folder that exists")
-
-
-def model_in(model: Path) -> MarkovModel:
-    """The model in a file, for a command that takes no versions."""
-    from seqveil.core.model import MarkovModel
-    from seqveil.receiver.versions import Versions
-
-    if Versions.is_one(model):
-        raise InputError(
-            f"{model.name} holds the versions of a cold start, which only audit and decode take; use those"
-        )
-    return MarkovModel.load(model)

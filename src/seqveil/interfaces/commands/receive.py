@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from seqveil.interfaces.files.audit import Drifted
     from seqveil.interfaces.files.estimates import Counted, Decoded
     from seqveil.receiver.audit import Report
-    from seqveil.receiver.reweigh import Departure
     from seqveil.receiver.statistics import Estimate
 
 SHOWN = 20  # rows of a table on the terminal
@@ -36,10 +35,6 @@ def audit(
     *,
     chosen: o.SettingOptions,
     delta: Annotated[float, o.option("D", "Failure probability of the (ε, δ) total.")] = 1e-6,
-    against: Annotated[
-        list[Path] | None,
-        o.option("MODEL2", "Another chain, in case the truth follows it: what was leaked then; may be repeated."),
-    ] = None,
     rows: o.ReleasedOptions,
     jobs: o.Jobs = None,
     json: o.Json = False,
@@ -52,53 +47,33 @@ def audit(
     With --secret, what all releases of a stream together told about it, exactly, whatever the mechanism; the ε of it is
     checked where --secret-epsilon or the side file has one.
 
-    With --against, the leakage of the same releases if another chain is the truth, beside what holds for any chain.
-    Given several times, one line for each, and which of them is the worst.
-
-    Of a cold start, --model names the file of versions (RELEASED.versions).
-
     The setting comes from the side file; give the release's options only where there is none. Exit code 1: a check
     failed, or the release was seeded. Exit code 2: the file cannot be a release made with this model and setting.
 
     Example: seqveil audit released.csv --model clicks.model --json
     """
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.files.audit import against_file, audit_file
+    from seqveil.interfaces.files.audit import audit_file
 
-    versions = o.versions_in(model, chosen.given or bool(against or chosen.observer))
-    if versions is not None:
-        with progress(released, "auditing") as advance:
-            report = audit_file(released, versions, progress=advance, **rows.where)
-        _end(report, versions.last.setting.model, {}, json)
-        return
     chain = MarkovModel.load(model)
-    others = {str(path): MarkovModel.load(path) for path in against or ()}
     secrets = chosen.declared() or None
     # only of a guarded release are the secrets a part of the setting; of any other they are what is asked about
     where = rows.made_with(chain, chosen if chosen.mechanism == "guarded" else chosen.without_secrets)
     asked: dict[str, Any] = {"secrets": secrets, "longest": chosen.longest}
-    with progress(released, "auditing", passes=1 + len(others)) as advance:
+    with progress(released, "auditing") as advance:
         report = audit_file(released, chain, delta=delta, progress=advance, **asked, **where)
-        departures = {
-            name: against_file(released, chain, other, progress=advance, **where) for name, other in others.items()
-        }
-    _end(report, chain, departures, json)
-
-
-def _end(report: Report, chain: MarkovModel, departures: dict[str, Departure], json: bool) -> None:
-    """Print what was found; exit code 1 where a promise is broken. Departures are by the file of the other chain."""
     if json:
-        emit_json(_audit_facts(report, chain, departures))
+        emit_json(_audit_facts(report, chain))
     else:
-        lines(audit_told(report, chain, departures))
-    if not report.passed or not all(departure.within for departure in departures.values()):
+        lines(audit_told(report, chain))
+    if not report.passed:
         raise typer.Exit(1)
 
 
 SEEDED = "the coins were seeded, so it is not private: whoever knows the seed can undo the release"
 
 
-def _audit_facts(report: Report, model: MarkovModel, departures: dict[str, Departure]) -> dict[str, object]:
+def _audit_facts(report: Report, model: MarkovModel) -> dict[str, object]:
     facts = asdict(report)
     checks = {name: facts.pop(name) for name in CHECKS}
     composed = facts.pop("composed")
@@ -110,20 +85,10 @@ def _audit_facts(report: Report, model: MarkovModel, departures: dict[str, Depar
     found.pop("told_grade")
     found["grade"] = report.grade
     found["origin"] = model.origin
-    if len(departures) == 1:
-        found["against"] = asdict(next(iter(departures.values())))
-    elif departures:
-        found["against"] = [{"model": name} | asdict(departure) for name, departure in departures.items()]
-        found["worst_against"] = _worst(departures)
     return found
 
 
-def _worst(departures: dict[str, Departure]) -> str:
-    """The chain under which the releases leaked most."""
-    return max(departures, key=lambda name: departures[name].leakage)
-
-
-def audit_told(report: Report, model: MarkovModel, departures: dict[str, Departure]) -> list[tuple[str, str]]:
+def audit_told(report: Report, model: MarkovModel) -> list[tuple[str, str]]:
     """What there is to say about an audit, line by line."""
     share = report.held / report.releases if report.releases else 0.0
     one, many = ("release", "releases") if report.exact else ("batch", "batches")
@@ -155,10 +120,6 @@ def audit_told(report: Report, model: MarkovModel, departures: dict[str, Departu
             )
         )
     said += _verdicts(report)
-    if len(departures) == 1:
-        said += _against(next(iter(departures.values())), _good(report))
-    elif departures:
-        said += _against_many(departures, _good(report))
     if model.origin is not None:
         said.append(("model", ledger(model.origin)))
     if report.secrets:
@@ -196,45 +157,6 @@ def _good(report: Report) -> str:
     return "seed apart" if report.unseeded is False else "kept"
 
 
-def _against(found: Departure, good: str) -> list[tuple[str, str]]:
-    """What to say about the other chain."""
-    how = "" if found.exact else "at most "
-    far = "" if found.distance is None else f" (beliefs differ by {found.mean_distance:.3g} on average"
-    far += "" if found.distance is None else f", {found.distance:.3g} at most, in total variation)"
-    said = (
-        f"{how}{figure(found.leakage)} over a stream if the other chain is the truth (up {figure(found.most)}, down "
-        f"{figure(found.least)}; user {found.worst_user!r}), {figure(found.under_model)} under the model; one release "
-        f"at most {figure(found.worst_release)}"
-    )
-    limits = f"{figure(found.bound)} for this chain{far}; {figure(found.ldp)} for any chain"
-    return [("against", said), ("bound", limits), (good if found.within else "BROKEN", "every stream within it")]
-
-
-def _against_many(departures: dict[str, Departure], good: str) -> list[tuple[str, str]]:
-    """What to say about several other chains: a line for each, and the worst of them."""
-    said = []
-    for name, found in departures.items():
-        how = "" if found.exact else "at most "
-        kept = "" if found.within else ", which is BROKEN"
-        told = (
-            f"{how}{figure(found.leakage)} over a stream if it is the truth, bound {figure(found.bound)} for this "
-            f"chain{kept}"
-        )
-        said.append(("against", f"{name}: {told}"))
-    worst = departures[_worst(departures)]
-    most = (
-        f"{_worst(departures)}: {figure(worst.leakage)} (user {worst.worst_user!r}), {figure(worst.under_model)} under "
-        "the "
-    )
-    broken = [name for name, found in departures.items() if not found.within]
-    verdict = f"streams pass the bound for {', '.join(broken)}" if broken else "every stream within the bound of each"
-    return [
-        *said,
-        ("worst", f"{most}model; {figure(worst.ldp)} for any chain"),
-        ("BROKEN" if broken else good, verdict),
-    ]
-
-
 @o.option_groups
 def decode(
     released: o.ReleasedFile,
@@ -260,8 +182,6 @@ def decode(
     Writes the receiver's best estimate and its probability under the model; it is post-processing, so it costs no
     privacy. It also says whether the releases fit that model, as `seqveil drift` does.
 
-    Of a cold start, --model names the file of versions (RELEASED.versions), and the last chain decodes all rows.
-
     The setting comes from the side file; give the release's options only where there is none.
 
     Whoever holds the raw data can name it by --truth, and is told the share of estimates that are right beside the one
@@ -275,19 +195,14 @@ def decode(
     shared: dict[str, Any] = {
         "online": online,
         "distortion": loss,
+        "histogram": histogram,
         "out_format": format if out == "-" else None,
         "inputs": (model,),
         "truth": truth,
     }
-    versions = o.versions_in(model, chosen.given or histogram is not None or chosen.observer is not None)
-    if versions is not None:
-        with progress(released, "decoding", passes=2) as advance:
-            decoded = decode_file(released, versions, out, progress=advance, **shared, **rows.where)
-    else:
-        chain = MarkovModel.load(model)
-        shared |= {"histogram": histogram, **rows.made_with(chain, chosen)}
-        with progress(released, "decoding", passes=4) as advance:
-            decoded = decode_file(released, chain, out, progress=advance, **shared)
+    chain = MarkovModel.load(model)
+    with progress(released, "decoding", passes=4) as advance:
+        decoded = decode_file(released, chain, out, progress=advance, **shared, **rows.made_with(chain, chosen))
     _say_decoded(decoded, out, json)
 
 
@@ -341,9 +256,10 @@ def stats(
 
     Example: seqveil stats released.csv --model clicks.model --top 3
     """
+    from seqveil.core.model import MarkovModel
     from seqveil.interfaces.files.estimates import summarise_file
 
-    chain = o.model_in(model)
+    chain = MarkovModel.load(model)
     with progress(released, "counting", passes=2) as advance:
         counted: dict[str, Any] = {"confidence": confidence, "window": per, "top": top, "method": method}
         found = summarise_file(released, chain, progress=advance, **counted, **rows.made_with(chain, chosen))
@@ -481,9 +397,10 @@ def drift(
 
     Example: seqveil drift released.csv --model clicks.model
     """
+    from seqveil.core.model import MarkovModel
     from seqveil.interfaces.files.audit import drift_file
 
-    chain = o.model_in(model)
+    chain = MarkovModel.load(model)
     with progress(released, "looking for drift") as advance:
         found = drift_file(released, chain, alpha=alpha, progress=advance, **rows.made_with(chain, chosen))
     if json:

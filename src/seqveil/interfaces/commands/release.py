@@ -1,4 +1,4 @@
-"""`seqveil release`: a file of streams, released row by row or in batches, with a model or from a cold start."""
+"""`seqveil release`: a file of streams, released row by row or in batches."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, figure, lines, progress
 
 if TYPE_CHECKING:
-    from seqveil.core.alphabet import Symbols
     from seqveil.engine.stream import Setting
     from seqveil.interfaces.files.release import Released
-    from seqveil.receiver.coldstart import ColdStart
 
 
 @dataclass(frozen=True)
@@ -43,32 +41,11 @@ class StateOptions:
     ] = False
 
 
-@dataclass(frozen=True)
-class ColdStartOptions:
-    """How a release begins without a model."""
-
-    cold_start: Annotated[bool, o.flag("--cold-start", "Without a model: learn one from the releases on the way.")] = (
-        False
-    )
-    alphabet: Annotated[
-        Path | None, o.option("FILE", "With --cold-start: the values, as in `fit`  [default: those in DATA]")
-    ] = None
-    learn_after: Annotated[
-        int | None, o.option("N", "With --cold-start: rows before the first try  [default: 5000]")
-    ] = None
-    versions: Annotated[
-        Path | None, o.option("FILE", "With --cold-start: the models it made  [default: OUT.versions]")
-    ] = None
-    types: Annotated[
-        int | None, o.option("K", "With --cold-start: types of people, where they foretell better  [default: 1]")
-    ] = None
-
-
 @o.option_groups
 def release(
     data: o.Data,
     out: o.Out,
-    model: o.ModelOrNone = None,
+    model: o.ModelFile,
     *,
     chosen: o.SettingOptions,
     on_unknown: o.OnUnknown = None,
@@ -77,7 +54,6 @@ def release(
     timing: o.SlotOptions,
     meta: o.Meta = None,
     kept: StateOptions,
-    cold: ColdStartOptions,
     force: Annotated[
         bool, o.flag("--force", "Draw again over an earlier release, which nobody may have been shown.")
     ] = False,
@@ -100,42 +76,39 @@ def release(
     With --secret rows are told as truly as can be while nobody's odds of the secret move by more than a factor e^E, in
     total for the whole stream (--secret-epsilon E). Without --epsilon nothing is promised about anything else.
 
-    With --cold-start no model is needed: rows are released context-free until a chain learned from those releases
-    foretells held-out ones beyond chance, tried after 5,000 rows and after every fourfold of them.
-
     Example: seqveil release clicks.csv --model clicks.model --epsilon 1 --out released.csv
 
     Example: seqveil release clicks.csv -m clicks.model --secret ever:health --secret-epsilon 0.5 --out released.csv
-
-    Example: seqveil release clicks.csv --cold-start --epsilon 1 --every 4 --out released.csv
     """
+    from seqveil.core.model import MarkovModel
+    from seqveil.interfaces.files.release import release_file
+    from seqveil.interfaces.files.rows import columns_for
+
+    _refuse_without_state(kept, force)
+    setting = chosen.setting(MarkovModel.load(model))
     shared: dict[str, Any] = {
-        "columns": files.columns,
+        "columns": columns_for(setting, files.columns),
+        "on_unknown": on_unknown,
         "seed": seed,
         "format": files.format if data == "-" else None,
         "sort": files.sort,
         "missing": files.missing,
         "slots": timing.slots,
         "meta": meta,
+        "inputs": (model, *(chosen.observer or ())),
     }
-    at_once = {"out_format": files.format if out == "-" else None, "force": force}
-    if cold.cold_start:
-        idle: dict[str, object] = {
-            "--model": model,
-            "--on-unknown": on_unknown,
-            "--every-seconds": timing.every_seconds,
-        }
-        _refuse_with_cold_start(data, cold, chosen, kept, idle)
-        _release_cold(data, out, chosen, cold, shared | at_once, json, yes)
-        return
-    _refuse_without_state(kept, force)
-    if model is None or cold != ColdStartOptions():
-        raise InputError(
-            "expected --model MODEL, or --cold-start to begin without one (--alphabet, --learn-after, --types and "
-            "--versions go with it)"
-        )
-    shared |= {"on_unknown": on_unknown} | (at_once if kept.state is None else {})
-    _release_with_model(data, out, model, chosen, kept, shared, json, yes)
+    if kept.state is None:
+        shared |= {"out_format": files.format if out == "-" else None, "force": force}
+    with progress(data, "releasing") as advance:
+        shared["progress"] = advance
+        if kept.state is None:
+            account = release_file(data, setting, out, **shared)
+        else:
+            account = _release_with_state(data, setting, out, kept.state, kept, shared)
+    if json:
+        emit_json(asdict(account) | {"setting": setting.to_dict(), "out": out}, to_stderr=out == "-")
+    else:
+        lines(told(account, yes), to_stderr=True)
 
 
 def _refuse_without_state(kept: StateOptions, force: bool) -> None:
@@ -146,36 +119,6 @@ def _refuse_without_state(kept: StateOptions, force: bool) -> None:
         raise InputError("--key is for a release that can be gone on with; name its state file by --state")
     if kept.state is None and kept.must_exist:
         raise InputError("--must-exist is about a state file; name it by --state")
-
-
-def _release_with_model(
-    data: str,
-    out: str,
-    model: Path,
-    chosen: o.SettingOptions,
-    kept: StateOptions,
-    shared: dict[str, Any],
-    json: bool,
-    yes: bool,
-) -> None:
-    """Release a file with a model, at once or going on with a state file, and say what was released."""
-    from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.files.release import release_file
-    from seqveil.interfaces.files.rows import columns_for
-
-    setting = chosen.setting(MarkovModel.load(model))
-    shared["columns"] = columns_for(setting, shared["columns"])
-    shared["inputs"] = (model, *(chosen.observer or ()))
-    with progress(data, "releasing") as advance:
-        shared["progress"] = advance
-        if kept.state is None:
-            account = release_file(data, setting, out, **shared)
-        else:
-            account = _release_with_state(data, setting, out, kept.state, kept, shared)
-    if json:
-        emit_json(asdict(account) | {"setting": setting.to_dict(), "out": out}, to_stderr=out == "-")
-    else:
-        _say(account, yes)
 
 
 def _release_with_state(
@@ -201,70 +144,6 @@ def _release_with_state(
     if begins:
         lines([("state", f"{state.name} is new: its ledger began at zero")], to_stderr=True)
     return account
-
-
-def _refuse_with_cold_start(
-    data: str, cold: ColdStartOptions, chosen: o.SettingOptions, kept: StateOptions, idle: dict[str, object]
-) -> None:
-    """Refuse what a cold start cannot do."""
-    given: dict[str, object] = {**idle, "--batch": chosen.batch, "--state": kept.state, "--key": kept.key}
-    about_secrets = (name for name in vars(chosen) if name.startswith("secret") or name == "observer")
-    given |= {f"--{name.replace('_', '-')}": getattr(chosen, name) for name in about_secrets}
-    for name in (name for name, value in given.items() if value is not None):
-        raise InputError(f"{name} does not go with --cold-start; leave one of them out")
-    if cold.alphabet is None and data == "-":
-        raise InputError("standard input is read once, so its values must be known; name them by --alphabet")
-
-
-def _release_cold(
-    data: str, out: str, chosen: o.SettingOptions, cold: ColdStartOptions, shared: dict[str, Any], json: bool, yes: bool
-) -> None:
-    """Release a file without a model, and learn one on the way."""
-    from seqveil.interfaces.files.fit import values_of
-    from seqveil.interfaces.files.learning import versions_file
-    from seqveil.interfaces.files.release import release_file
-    from seqveil.interfaces.files.rows import Source
-    from seqveil.interfaces.files.words import named_alphabet
-    from seqveil.interfaces.files.writing import refuse_second
-
-    written = versions_file(out, cold.versions)
-    refuse_second(out, shared["meta"], written, force=shared["force"])  # before the data are read
-    with progress(data, "releasing", passes=1 if cold.alphabet is not None else 2) as advance:
-        if cold.alphabet is None:
-            source = Source(data, shared["columns"], shared["format"], missing=shared["missing"])
-            names = values_of(source, advance)
-        else:
-            names = named_alphabet(cold.alphabet)
-        start = _cold_start(names, chosen, cold, shared["seed"])
-        account = release_file(data, start, out, versions=cold.versions, progress=advance, **shared)
-    if json:
-        facts = {"versions": start.versions.describe(), "versions_file": str(written), "out": out}
-        emit_json(asdict(account) | facts, to_stderr=out == "-")
-        return
-    _say(account, yes)
-    _say_versions(start, cold.alphabet is None)
-
-
-def _cold_start(names: Symbols, chosen: o.SettingOptions, cold: ColdStartOptions, seed: int | None) -> ColdStart:
-    from seqveil.receiver.coldstart import ColdStart, Points
-
-    if chosen.epsilon is None:
-        raise InputError("expected --epsilon, the bound for one release")
-    return ColdStart(
-        names,
-        chosen.epsilon,
-        chosen.mechanism or "optimal",
-        chosen.distortion or "hamming",
-        schedule=chosen.schedule(),
-        points=Points() if cold.learn_after is None else Points(first=cold.learn_after),
-        budget=chosen.budgets(),
-        seed=seed,
-        types=1 if cold.types is None else cold.types,
-    )
-
-
-def _say(account: Released, yes: bool) -> None:
-    lines(told(account, yes), to_stderr=True)
 
 
 def told(account: Released, yes: bool = False) -> list[tuple[str, str]]:
@@ -320,15 +199,3 @@ def _realised(account: Released, bound: str) -> str:
         return f"{total} ({account.whole_sequence})"
     charged = f"composition charges {account.composition:.4g}"
     return f"{total} ({charged}); without any model {figure(account.ldp)}{'-LDP' * isfinite(account.ldp)}"
-
-
-def _say_versions(start: ColdStart, from_data: bool) -> None:
-    said = []
-    for version in start.versions:
-        why = version.why
-        known = f"learned from {why['releases']} releases of {why['users']} users, " if why else "no context, "
-        gain = f", gains {why['gain']:.4f} ± {why['error']:.4f} nats an event on held-out users" if why else ""
-        said.append(("version", f"{version.number}: {known}in force after {version.after} rows{gain}"))
-    if from_data:
-        said.append(("note", "the values that occur in DATA are now public; name them by --alphabet to avoid that"))
-    lines(said, to_stderr=True)

@@ -43,8 +43,7 @@ def report(
     What was promised to whom, the model and its held-out check, what an attacker got, the account, settings and
     fingerprints, and a claim sheet along the questions of NIST SP 800-226. It names no user and no released value.
 
-    With --model the account is recomputed from the releases, as `seqveil audit` does; of a cold start that is its file
-    of versions.
+    With --model the account is recomputed from the releases, as `seqveil audit` does.
 
     Example: seqveil report released.csv --model clicks.model --attack attack.json -o report.html
     """
@@ -73,17 +72,14 @@ def report(
 
 def _audited(found: Material, released: Path, model: Path, observers: list[Path], rows: o.ReleasedOptions) -> Material:
     """The material with an audit of the releases, and with what the model says of itself."""
+    from seqveil.core.model import MarkovModel
     from seqveil.interfaces.files.audit import audit_file
     from seqveil.interfaces.files.report import checked
     from seqveil.receiver.contexts import held_out_check
 
-    versions = o.versions_in(model)
     where: dict[str, Any] = dict(rows.where)
     with progress(released, "auditing") as advance:
-        if versions is not None:
-            account = audit_file(released, versions, progress=advance, **where)
-            return replace(found, audit=account, model={"made": f"learned from the releases, {len(versions)} versions"})
-        chain, more = o.model_in(model), [o.model_in(path) for path in observers]
+        chain, more = MarkovModel.load(model), [MarkovModel.load(path) for path in observers]
         account = audit_file(released, chain, progress=advance, observers=more, **where)
     made = "from raw data, which is not private" if chain.origin is None else ledger(chain.origin)
     known = {"made": made, "order": str(chain.order), "held-out check": checked(held_out_check(chain))}

@@ -1,4 +1,4 @@
-"""`seqveil spark`: fit, release, account and upgrade on Apache Spark."""
+"""`seqveil spark`: fit, release and account on Apache Spark."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import typer
 from seqveil.core.errors import DataError, InputError, needs_extra
 from seqveil.core.words import by_leakage
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.models import UpgradeOptions, say_fitted
+from seqveil.interfaces.commands.models import say_fitted
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, lines, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from seqveil.interfaces.spark import Carried, Columns
+    from seqveil.interfaces.spark import Columns
     from seqveil.interfaces.spark.figures import SparkFigures
 
 spark = typer.Typer(help="The same on Apache Spark, for users who do not fit one machine.", rich_markup_mode=None)
@@ -179,10 +179,11 @@ def release(
         raise InputError("--follow, --files and --metrics-file need --checkpoint, which says what was released before")
     kind, secret = format_of(data, format), key_file(key, create=True)
     with cluster.session() as session:
-        begin = None if checkpoint is None else _ready(session, checkpoint, out, facts_of_job(setting, buckets, secret))
+        if checkpoint is not None:
+            _ready(session, checkpoint, out, facts_of_job(setting, buckets, secret))
         frame = read(session, data, kind, names, setting.model.alphabet, checkpoint is not None, files)
         more = {"columns": names, "gaps": gaps, "on_unknown": on_unknown}
-        released = sv.release(frame, setting, secret, buckets=buckets, begin=begin, **more)  # type: ignore[arg-type]
+        released = sv.release(frame, setting, secret, buckets=buckets, **more)  # type: ignore[arg-type]
         if checkpoint is None:
             facts = _at_once(released, out, out_format)
         else:
@@ -231,53 +232,6 @@ def account(
     table(headings, [*rows, (*all_of, *map(_figure, _sums(everyone)))])
 
 
-@spark.command()
-@o.option_groups
-def upgrade(
-    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Of a release that was stopped for good.")],
-    *,
-    options: UpgradeOptions,
-    released: Annotated[
-        list[str] | None, o.option("DIR", "What was released; again for the folder of every checkpoint before.")
-    ] = None,
-    to: Annotated[str | None, o.option("DIR", "The checkpoint to go on with; must be new.")] = None,
-    learn_from: Annotated[int, o.option("N", "Releases to learn from, at most.")] = 1_500_000,
-    frames: FrameOptions,
-    format: Annotated[str | None, o.option("parquet|csv|json|orc", "Of the released rows.")] = None,
-    cluster: ClusterOptions,
-    json: o.Json = False,
-) -> None:
-    """Begin without a model, and move a stopped release on to one learned from what it released.
-
-    First, with --alphabet and --epsilon, it makes version 0 and its model: release with that and --mechanism
-    randomized_response. Later it learns from the released rows; a chain that foretells held-out users beyond chance
-    becomes the next version, and every user goes on under it, from --to and into a new folder. Killed, run it again.
-
-    Example: seqveil spark upgrade state/ --versions c.versions -o c.model --alphabet pages.txt --epsilon 1
-
-    Example: seqveil spark upgrade state/ --versions c.versions -o c.model --released out/ --to state1/
-    """
-    from seqveil.interfaces.spark.frames import format_of, read
-    from seqveil.interfaces.spark.upgrade import Query, evidence_of, move, versions_of
-
-    known, moved, said = options.load(), False, "begun"
-    if known is None:
-        known = options.begin()
-    elif not released or to is None:
-        raise InputError("to move on, pass --released for what was released and --to for the new checkpoint")
-    else:
-        names = frames.columns()
-        with cluster.session() as session:
-            rows = [read(session, each, format_of(each, format), names, known.alphabet) for each in released]
-            moved, said = options.advance(
-                known,
-                versions_of(session, checkpoint),
-                lambda settings: evidence_of(session, Query(checkpoint, rows, settings, names), learn_from),
-                lambda settings, new: move(session, Query(checkpoint, rows, settings, names), new, to).users,
-            )
-    options.finish(known, said, json, f" --checkpoint {to} --out NEW-FOLDER" if moved else "")
-
-
 def _sums(each: Any) -> tuple[float | None, ...]:
     return each.leakage, each.by_composition, each.budget_left
 
@@ -305,19 +259,16 @@ def _at_once(released: DataFrame, out: str, format: str) -> dict[str, Any]:
     return {"rows": counted["rows"], "by_composition_of_all": counted["epsilon"] or 0.0}
 
 
-def _ready(session: SparkSession, checkpoint: str, out: str, facts: dict[str, Any]) -> Carried | None:
-    """Refuse a checkpoint that cannot go on like this; what it begins with, if it begins now and was moved to."""
-    from seqveil.interfaces.spark import carried
+def _ready(session: SparkSession, checkpoint: str, out: str, facts: dict[str, Any]) -> None:
+    """Refuse a checkpoint that cannot go on like this."""
     from seqveil.interfaces.spark.checkpoint import DONE, LISTED, PLANNED, begin, joined, last_in, last_name, names_in
 
-    before, done = carried(session, checkpoint), last_in(session, joined(checkpoint, DONE)) >= 0
-    if done:
+    if last_in(session, joined(checkpoint, DONE)) >= 0:
         _same_buckets(session, checkpoint, facts["buckets"])
     if not names_in(session, joined(checkpoint, PLANNED)) and names_in(session, joined(out, LISTED)):
         name = last_name(out)
         raise DataError(f"{name}: holds what another checkpoint released; Spark would skip rows, so name a new folder")
     begin(session, checkpoint, out, facts)
-    return None if done else before
 
 
 def _same_buckets(session: SparkSession, checkpoint: str, buckets: int) -> None:

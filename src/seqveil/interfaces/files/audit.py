@@ -1,4 +1,4 @@
-"""Hold the releases of a file against what was promised: their exact leakage, another chain, and the model itself."""
+"""Hold the releases of a file against what was promised: their exact leakage, and the model itself."""
 
 from __future__ import annotations
 
@@ -9,28 +9,22 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from seqveil.core.coins import known_as
-from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.watch import LONGEST
-from seqveil.core.words import Risk
 from seqveil.engine.stream import Setting
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.reading import FilePath
-from seqveil.interfaces.files.received import Batch, Received, Where, receive
+from seqveil.interfaces.files.received import Received, Where, receive
 from seqveil.interfaces.files.rows import Progress
 from seqveil.interfaces.files.writing import Digest
-from seqveil.receiver.audit import ROUNDING, Asked, Audit, Report, within, within_ldp
+from seqveil.receiver.audit import Asked, Audit, Report
 from seqveil.receiver.drift import Drift, Seen
-from seqveil.receiver.reweigh import Against, Departure, check, merged
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from seqveil.receiver.coldstart import Receiver
-    from seqveil.receiver.versions import Versions
 
 SHOWN = 20  # users named, at most
 ALPHA = 0.01  # of a false alarm in a verdict, however many releases there are
@@ -38,7 +32,7 @@ ALPHA = 0.01  # of a false alarm in a verdict, however many releases there are
 
 def audit_file(
     released: FilePath | pl.DataFrame,
-    model: MarkovModel | Versions,
+    model: MarkovModel,
     setting: Setting | None = None,
     *,
     delta: float = 1e-6,
@@ -60,20 +54,11 @@ def audit_file(
     `secrets` are accounted for exactly, whatever the mechanism; by default those that the release was to keep. Where
     nothing was `promised` about them their ε is not checked; `longest` is the most events of a stream where a secret
     needs an end.
-
-    Of a cold start `model` are its versions. Each release is checked against its ε under the chain it was made with;
-    each stream's leakage is exact under the last chain, and checked against Σε with twice the ε of versions between the
-    first and the last. It keeps no declared secrets, and none can be asked about.
     """
     received = receive(released, model, setting, **where)
-    if received.versions is not None:
-        if secrets:
-            raise InputError("a cold start has no one model under which a secret could be accounted for; leave it out")
-        report = _audit_cold(received, received.versions, progress)
-    else:
-        audit = Audit(received.setting, memory, Asked.of(received.setting, secrets, promised, longest))
-        digest = (_audit_batches if received.setting.in_batches else _audit_symbols)(received, audit, progress)
-        report = audit.report(delta, received.unchanged(digest))
+    audit = Audit(received.setting, memory, Asked.of(received.setting, secrets, promised, longest))
+    digest = (_audit_batches if received.setting.in_batches else _audit_symbols)(received, audit, progress)
+    report = audit.report(delta, received.unchanged(digest))
     return replace(report, unseeded=side.unseeded(received.meta), read=received.source.taken.sentence)
 
 
@@ -95,113 +80,6 @@ def _audit_batches(received: Received, audit: Audit, progress: Progress | None) 
                 audit.take_batch(sealed.user, sealed.path, sealed.codes, claimed, sealed.time)
         portion.add_to(digest)
     return digest
-
-
-def _audit_cold(received: Received, versions: Versions, progress: Progress | None) -> Report:
-    from seqveil.receiver.coldstart import Receiver
-
-    audit, digest = _ColdAudit(Receiver(versions)), Digest()
-    for batch in received.batches(progress):
-        with received.naming(batch.where):
-            audit.take(batch)
-        batch.add_to(digest)
-    return audit.report(received.unchanged(digest))
-
-
-class _ColdAudit:
-    """Follows the releases of a cold start, each under the version that it was made with."""
-
-    def __init__(self, receiver: Receiver) -> None:
-        self._receiver, self._versions = receiver, receiver.versions
-        self._each = self._same = True
-        self._events = self._held = 0
-        self._between: dict[Hashable, float] = {}  # Σε of a user's releases by versions neither the first nor the last
-
-    def take(self, batch: Batch) -> None:
-        """Compare the ε and the version of these releases with what they were, and each one's cost with its ε."""
-        assert batch.epsilons is not None
-        assert batch.versions is not None
-        used, costs = self._receiver.observe(batch.users, batch.codes)
-        places = self._events + np.arange(len(used))
-        numbers = np.searchsorted([version.after for version in self._versions], places, side="right") - 1
-        self._each &= within(costs, used)
-        self._same &= bool((np.abs(batch.epsilons - used) <= ROUNDING * (1 + used)).all())
-        self._same &= bool((batch.versions == numbers).all())
-        for k in np.flatnonzero((numbers > 0) & (numbers < self._versions.last.number) & (used > 0)).tolist():
-            user = known_as(batch.users[k])
-            self._between[user] = self._between.get(user, 0.0) + float(used[k])
-        self._held += int((used == 0).sum())
-        self._events += len(used)
-
-    def report(self, unchanged: bool | None) -> Report:
-        """Everything found so far; `unchanged` is what the caller knows of the file."""
-        receiver, versions = self._receiver, self._versions
-        accounts, budget = receiver.accounts(), versions[0].setting.budget
-        leaked, worst = accounts.leakage, int(accounts.leakage.argmax())
-        bound = accounts.by_composition + np.array([self._between.get(user, 0.0) for user in accounts.users])
-        risk = Risk.of(versions.last.setting, accounts)
-        total = None
-        if budget.total is not None and len(versions) <= 2:
-            total = bool(leaked[worst] <= budget.total * (1 + ROUNDING))
-        return Report(
-            users=len(accounts.users),
-            releases=receiver.events,
-            held=self._held,
-            leakage=float(leaked[worst]),
-            most=float(accounts.most[worst]),
-            least=float(accounts.least[worst]),
-            worst_user=accounts.users[worst],
-            composition=float(accounts.by_composition.max()),
-            worst_release=receiver.worst_release,
-            worst_window=None,
-            ldp=float(accounts.ldp.max()),
-            each_release=self._each,
-            each_stream=within(leaked, bound),
-            total=total,
-            ldp_total=within_ldp(budget, accounts),
-            window=None,
-            epsilons=self._same,
-            unchanged=unchanged,
-            composed=None,
-            words=risk.sentences,
-            told_grade=risk.grade.colour,
-        )
-
-
-def against_file(
-    released: FilePath | pl.DataFrame,
-    model: MarkovModel,
-    other: MarkovModel,
-    setting: Setting | None = None,
-    *,
-    memory: int = 1 << 30,
-    progress: Progress | None = None,
-    **where: Unpack[Where],
-) -> Departure:
-    """What the releases of a file leaked if the truth follows `other`, exactly, from public things alone.
-
-    `model` is the one the file was released with; `other` is any chain over the same alphabet, of any order. Where the
-    states of all users do not fit in `memory` bytes, the file is read once for each group of users that do.
-    """
-    received = receive(released, model, setting, **where)
-    check(received.setting, other)
-    if received.setting.in_batches:
-        whole = Against(received.setting, other)
-        for sealed in (sealed for portion in received.portions(progress) for sealed in portion.sealed):
-            with received.naming(sealed.where):
-                whole.take_batch(sealed.user, sealed.path, sealed.rows.size, sealed.time)
-        return whole.report()
-    numbers = sum(each.size * (1 if each.full_support else 3) for each in (model, other))
-    room = max(1, memory // (16 * numbers))
-    parts, users, first = [], math.inf, 0
-    while first < users:
-        against = Against(received.setting, other, (first, room))
-        for batch in received.batches(progress):
-            with received.naming(batch.where):
-                against.take(batch.users, batch.codes, batch.times)
-        parts.append(against.report())
-        users, first = against.users, first + room
-    return merged(parts)
 
 
 @dataclass(frozen=True)
@@ -303,10 +181,6 @@ class Verdict:
 
         `followed` is the whole file, where the caller has followed it already; else it is read once more.
         """
-        if received.versions is not None:
-            learned = len(received.versions) > 1
-            why = "the chain was learned from these very releases"
-            return cls.none(why if learned else "nothing was learned, so there is no chain to hold against them")
         if received.setting.in_batches or not received.setting.mechanism.sound:
             return cls.none("that takes releases one by one, by a sound mechanism")
         drift = _bets(received, ALPHA, progress, followed)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core import filtering
 from seqveil.core.alphabet import Symbols
 from seqveil.core.bulk import Layout
 from seqveil.core.distortion import Distortion, resolve
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from seqveil.receiver.learn import Evidence, Learned, Region
-    from seqveil.receiver.versions import Versions
 
 UNMATCHED = -2  # a row that the raw file has no event for
 TOGETHER = 1 << 25  # numbers that the laws of one batch of streams may take
@@ -66,7 +64,7 @@ class Decoded:
 
 def decode_file(
     released: FilePath | pl.DataFrame,
-    model: MarkovModel | Versions,
+    model: MarkovModel,
     out: FilePath | Held,
     setting: Setting | None = None,
     *,
@@ -86,9 +84,6 @@ def decode_file(
     occurred. Users are decoded side by side, releases in batches user by user, where `online` uses the releases up to
     each row's batch. The releases are asked, too, whether they fit the model that all of this rests on.
 
-    Of a cold start `model` are its versions, and all rows are decoded under the last chain, which knows most. The
-    columns Q(y|·) of early rows are those of the version that made them.
-
     With `truth`, the raw file that was released, the share of estimates that are right is counted as well. Where `out`
     is `Held`, the rows stay in memory.
     """
@@ -98,7 +93,7 @@ def decode_file(
     told = None if truth is None else _truth(truth, source, alphabet, holes, progress)
     loss = received.setting.distortion if distortion is None else resolve(distortion, alphabet)
     decode = _decode_batches if received.setting.in_batches else _decode_symbols
-    users, sheet = (_decode_cold if received.versions is not None else decode)(received, loss, online, progress)
+    users, sheet = decode(received, loss, online, progress)
     table, at = Table(alphabet, source.columns), 0
     read = tuple(path for path in (released, *inputs, truth) if isinstance(path, str | os.PathLike))
     with out if isinstance(out, Held) else Writer(out, out_format, read) as writer:
@@ -256,17 +251,6 @@ def _decode_symbols(
     return log.users, sheet
 
 
-def _decode_cold(received: Received, loss: Distortion, online: bool, progress: Progress | None) -> tuple[int, _Sheet]:
-    evidence, users = _evidence(received, progress)
-    model = received.setting.model
-    sheet = _Sheet(evidence.events, loss, evidence.n)
-    for steps in groups(evidence.users, model.size + evidence.n, online=False):
-        said = [evidence.table[evidence.index[places]] for places in steps]
-        for places, laws in _together(steps, filtering.ragged_laws(model, said, smoothed=not online)):
-            sheet.fill(places, laws)
-    return users, sheet
-
-
 @dataclass
 class _Paths:
     """One user's batches: path (None: left out), time, and the rows, all in a few bytes."""
@@ -373,50 +357,35 @@ class LearnedFile:
 
 def learn_file(
     released: FilePath,
-    model: MarkovModel | Versions,
+    model: MarkovModel,
     setting: Setting | None = None,
     *,
     order: int = 1,
     strength: float | None = None,
     confidence: float = 0.95,
-    types: int = 1,
     progress: Progress | None = None,
     **where: Unpack[Where],
 ) -> LearnedFile:
-    """The chain behind a released file, or a mixture of so many types; `model` is what the release was made with.
+    """The chain behind a released file; `model` is what the release was made with.
 
     *Guarantee*: post-processing of what is public already. The kernels are recomputed from the model and the releases,
     so a file that they cannot have made is refused.
     """
     from seqveil.receiver.learn import learn, region
-    from seqveil.receiver.learn.learner import check_types
     from seqveil.receiver.learn.model_error import LARGEST
 
-    check_types(types, order)
     received = receive(released, model, setting, **where)
-    evidence, _ = _evidence(received, progress)
-    learned = learn(evidence, model.alphabet, order, strength=strength, types=types)
-    small = learned.types is None and learned.chain.rows.size + learned.chain.first.size <= LARGEST
+    evidence = evidence_of(received, progress)
+    learned = learn(evidence, model.alphabet, order, strength=strength)
+    small = learned.chain.rows.size + learned.chain.first.size <= LARGEST
     return LearnedFile(learned, region(learned, evidence, confidence) if small else None)
 
 
 def evidence_of(received: Received, progress: Progress | None = None) -> Evidence:
-    """What each release of a file tells of the truth; users numbered as they come, each one's events in order."""
-    return _evidence(received, progress)[0]
-
-
-def _evidence(received: Received, progress: Progress | None) -> tuple[Evidence, int]:
-    """The releases as evidence, event by event in the file's order, users numbered as they come, and how many."""
-    from seqveil.receiver.coldstart import Receiver
+    """What each release of a file tells of the truth, in the file's order; users numbered as they come."""
     from seqveil.receiver.follow import Followed, turns
     from seqveil.receiver.learn.evidence import Log
 
-    if received.versions is not None:
-        receiver = Receiver(received.versions, keep=True)
-        for batch in received.batches(progress):
-            with received.naming(batch.where):
-                receiver.observe(batch.users, batch.codes)
-        return receiver.evidence(), len(receiver.accounts())
     if received.setting.in_batches:
         raise InputError("a release in batches cannot be learned from; release one by one what shall be")
     if received.setting.budget.seconds is not None:
@@ -428,4 +397,4 @@ def _evidence(received: Received, progress: Progress | None) -> tuple[Evidence, 
         with received.naming(batch.where):
             for _, some, codes, stamps in turns(everyone, batch.codes, batch.times):
                 log.add(some, followed.observe(some, codes, stamps), received.setting)
-    return log.evidence().arranged(np.concatenate(whose)), len(followed.users)
+    return log.evidence().arranged(np.concatenate(whose))

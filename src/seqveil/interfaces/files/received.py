@@ -30,12 +30,11 @@ from seqveil.interfaces.files.rows import (
     columns_for,
     gaps,
 )
-from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, PATH, SAME_PATH, VERSION, Digest
+from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, PATH, SAME_PATH, Digest
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from seqveil.receiver.versions import Versions
 
 MOST_LEFT_OUT = 1_000_000  # events of one user that one row may skip
 BATCH_ROWS = 1000  # rows between two signs of progress where batches are read
@@ -61,7 +60,6 @@ class Batch:
     times: Floats | None
     epsilons: Floats | None
     row_of: Ints
-    versions: Floats | None = None  # that made each release, as the file of a cold start says
 
     @property
     def where(self) -> str:
@@ -107,15 +105,11 @@ class Portion:
 
 @dataclass(frozen=True)
 class Received:
-    """A released file, the setting it was made with, and its side file where there is one.
-
-    Of a cold start the setting is the last version's.
-    """
+    """A released file, the setting it was made with, and its side file where there is one."""
 
     source: Source
     setting: Setting
     meta: side.Meta | None
-    versions: Versions | None = None
 
     @contextmanager
     def naming(self, where: str | None = None) -> Iterator[None]:
@@ -138,9 +132,8 @@ class Received:
         for part in self._coded(self.source, progress):
             claimed = None if extras is None else next(extras)
             epsilons = None if claimed is None else claimed[:, 0]
-            versions = claimed[:, 1] if claimed is not None and self.versions is not None else None
             users, rows = part.chunk.users.to_list(), np.arange(part.n)
-            batch = Batch(part.chunk, users, part.codes, part.times, epsilons, rows, versions)
+            batch = Batch(part.chunk, users, part.codes, part.times, epsilons, rows)
             yield batch if follow is None or claimed is None else follow.fill(batch, claimed[:, 1])
 
     def portions(self, progress: Progress | None = None) -> Iterator[Portion]:
@@ -169,19 +162,15 @@ class Received:
         return source.coded(alphabet, progress, OTHER_RELEASE, self.setting.withhold)
 
     def _extras(self) -> Iterator[Floats] | None:
-        """The column ε and, where rows may be left out, event, or of a cold start version; None: no column ε."""
-        more, missing = None, ""
+        """The column ε and, where rows may be left out, event; None: no column ε."""
         if gaps(self.setting):
-            more, missing = EVENT, (
+            missing = (
                 f'the policy "stop" leaves rows out, which only the column {EVENT!r} beside {EPSILON!r} tells; keep '
                 "both columns of the release"
-            )  # fmt: skip
-        if self.versions is not None:
-            more, missing = VERSION, f"a cold start writes the columns {EPSILON!r} and {VERSION!r}; keep all columns"
-        if more is not None:
-            found = _beside(self.source, f"{EPSILON},{more}", "number", missing)
+            )
+            found = _beside(self.source, f"{EPSILON},{EVENT}", "number", missing)
             return (np.asarray(chunk.values, np.float64) for chunk in found)
-        found = _beside(self.source, EPSILON, "number", missing)
+        found = _beside(self.source, EPSILON, "number", "")
         try:
             first = next(found)
         except InputError:
@@ -315,7 +304,7 @@ class _Follow:
 
 def receive(
     released: FilePath | pl.DataFrame,
-    model: MarkovModel | Versions,
+    model: MarkovModel,
     setting: Setting | None = None,
     meta: FilePath | Mapping[str, Any] | None = None,
     columns: Columns | None = None,
@@ -325,18 +314,13 @@ def receive(
 ) -> Received:
     """A released file with the setting that its side file gives; `setting` is for files that have none.
 
-    Of a cold start `model` are its versions, and the setting is theirs. A release that was made for further
-    `observers` needs their models too, in any order, and no others.
+    A release that was made for further `observers` needs their models too, in any order, and no others.
     """
     path = released if isinstance(released, str | os.PathLike) else None
     if path is not None and str(path) == "-":
         raise InputError("a released file is read more than once, so it cannot come from a pipe; name a file")
-    found, versions = side.load_release_meta(released, meta), None
-    if not isinstance(model, MarkovModel):
-        versions, setting = model, model.last.setting
-        if found is not None and found.get("model") != side.fingerprint(versions):
-            raise ModelError("the versions are not those the release was made with; name the file beside the release")
-    elif found is not None:
+    found = side.load_release_meta(released, meta)
+    if found is not None:
         if found.get("model") != model.fingerprint:
             raise ModelError(OTHER_MODEL)
         if setting is not None and found.get("setting") != setting.to_dict():
@@ -352,12 +336,12 @@ def receive(
             " beside it: pass --meta FILE, or --mechanism, --epsilon and the rest where the command takes them"
         )
     if {each.fingerprint for each in observers} - {each.fingerprint for each in setting.observers}:
-        raise InputError("the release was not made for this observer; leave it out, or ask `audit --against`")
+        raise InputError("the release was not made for this observer; leave it out")
     named = columns_for(setting, columns or side.stored_columns(found))
     source = Source(released, named, format, chunk=chunk)
     if found is None and not setting.in_batches and _in_batches(source):
         raise InputError(f"{source.name} was released in batches; pass the --batch and --mechanism of the release")
-    return Received(source, setting, found, versions)
+    return Received(source, setting, found)
 
 
 def _in_batches(source: Source) -> bool:

@@ -1,8 +1,8 @@
 """Release a file of many users' streams: rows in order, through `Streams`, into an output and its side file.
 
 There is one loop for all files. Its parts: a `Source` gives rows with their codes; `OneByOne` or `InBatches` makes
-events of them; `Streams` releases them, in memory or over a state file, or a cold start (`files.learning`); and a
-`Run` writes the rows, whole at the end, or as it goes on with what an earlier run wrote (`files.resume`).
+events of them; `Streams` releases them, in memory or over a state file; and a `Run` writes the rows, whole at the end,
+or as it goes on with what an earlier run wrote (`files.resume`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ from seqveil.interfaces.files.placing import located
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.rows import (
     CHUNK_ROWS,
-    UNKNOWN_VALUE,
     Coded,
     Events,
     InBatches,
@@ -52,16 +51,13 @@ from seqveil.interfaces.files.rows import (
     columns_for,
     times_read_as,
 )
-from seqveil.interfaces.files.slots import NO_COLD_START, NO_STATE
+from seqveil.interfaces.files.slots import NO_STATE
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, Digest, Writer
 from seqveil.receiver.audit import ROUNDING
 from seqveil.receiver.contexts import held_out_check, said_of_check
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from seqveil.interfaces.files.learning import ColdStreams
-    from seqveil.receiver.coldstart import ColdStart
 
 Choices = dict[str, dict[str, Any]]  # of mechanism auto: how often which, and why (the first reason)
 MEMORY = 1 << 30
@@ -111,7 +107,7 @@ class Released:
 
 def release_file(
     data: FilePath,
-    setting: Setting | ColdStart,
+    setting: Setting,
     out: FilePath,
     *,
     state: FilePath | None = None,
@@ -125,7 +121,6 @@ def release_file(
     missing: OnMissing | None = None,
     slots: Slots | None = None,
     meta: FilePath | None = None,
-    versions: FilePath | None = None,
     inputs: tuple[FilePath, ...] = (),
     force: bool = False,
     chunk: int = CHUNK_ROWS,
@@ -137,12 +132,11 @@ def release_file(
 
     One by one the rows keep their order. In batches (a setting with a batched mechanism) the rows of a batch are
     written together when it is full, short last batches at the end; a batch's first row carries its ε and its path
-    (columns `epsilon` and `path`), the others 0 and "-", and all its number in the user's stream (`batch`). A cold
-    start adds the column `version`, and all versions, models included, are written to `OUT.versions`. With a budget
-    whose policy is "stop" the rows left out are told by a column `event`, each user's count of events before the row,
-    or by a gap in `batch`. A release that says nothing to keep a declared secret is a row with an empty value.
+    (columns `epsilon` and `path`), the others 0 and "-", and all its number in the user's stream (`batch`). With a
+    budget whose policy is "stop" the rows left out are told by a column `event`, each user's count of events before the
+    row, or by a gap in `batch`. A release that says nothing to keep a declared secret is a row with an empty value.
 
-    *Guarantee*: each user's stream is released as by a `Session` of its own (or by the cold start's own guarantee);
+    *Guarantee*: each user's stream is released as by a `Session` of its own;
     other columns of the file are dropped; the output and its side file (`OUT.meta.json`, or `meta`) appear whole or not
     at all, except on standard output. All that was drawn is in them: with a budget whose policy is "error" the rows of
     a user from the first one that finds it spent are left out, all others are written, and then BudgetSpent is raised
@@ -157,7 +151,7 @@ def release_file(
 
     Parameters:
         data: the file, or ``-`` for standard input.
-        setting: the setting, or a cold start, which begins without a model.
+        setting: the model and how to release with it.
         out: where to write. With a state file, a CSV, TSV or JSON lines file, which can be appended to.
         state: the state file, which no other run may have open.
         key: with a state file, for coins that are the same if an event is drawn again (`seqveil.coins.key_file`).
@@ -173,7 +167,6 @@ def release_file(
             go on with the last value of their stream ("hold"), or "symbol", where the alphabet has one for them.
         slots: how events become one for each slot of time: as the model says, or it is refused; None follows the model.
         meta: where to write the side file.
-        versions: where to write the versions of a cold start.
         inputs: further files that `out` must not replace.
         force: draw again over an earlier release, a second spend.
         chunk: rows read at a time.
@@ -181,48 +174,25 @@ def release_file(
         memory: bounds what the states of users may take, in bytes.
         progress: called with the number of rows done.
     """
-    how = setting if isinstance(setting, Setting) else setting.versions[0].setting
-    _check_together(setting, slots, columns, state, key, force)
-    most = STATE_ROWS if state is not None else BATCH_ROWS if how.in_batches else CHUNK_ROWS
-    source = source_for(data, how, columns, format, sort, missing, slots, min(chunk, most))
-    target = Target(out, out_format, meta, (data, *inputs), force)
-    if state is not None:
-        from seqveil.interfaces.files.resume import resumed
-
-        opened = resumed(source, how, on_unknown, target, state, key, seed, group)
-    elif isinstance(setting, Setting):
-        alphabet = raw_alphabet(setting, on_unknown, watched=os.fspath(out) == "-")
-        choices: Choices = {}
-        streams = streams_in_memory(setting, seed, memory, choices)
-        opened = _whole(Whole(source, setting, alphabet, streams, seed, choices), target)
-    else:
-        from seqveil.interfaces.files.learning import learning
-
-        opened = _whole(learning(source, setting, out, versions, seed), target)
-    return _run_to_the_end(opened, target, progress)
-
-
-def _check_together(
-    setting: Setting | ColdStart,
-    slots: Slots | None,
-    columns: Columns | None,
-    state: FilePath | None,
-    key: bytes | None,
-    force: bool,
-) -> None:
-    """Refuse what does not go together, before anything is read."""
     if state is None and key is not None:
         raise InputError("a key is for a release that can be gone on with; name its state file")
     if state is not None and force:
         raise InputError("force does not go with a state file, which goes on with its own output; name another one")
-    if isinstance(setting, Setting):
-        if setting.model.alphabet.slots is not None and state is not None:
-            raise InputError(NO_STATE)
-        return
+    if state is not None and setting.model.alphabet.slots is not None:
+        raise InputError(NO_STATE)
+    most = STATE_ROWS if state is not None else BATCH_ROWS if setting.in_batches else CHUNK_ROWS
+    source = source_for(data, setting, columns, format, sort, missing, slots, min(chunk, most))
+    target = Target(out, out_format, meta, (data, *inputs), force)
     if state is not None:
-        raise InputError("a cold start cannot be gone on with after a stop; leave the state file out")
-    if slots is not None or setting.versions[0].setting.model.alphabet.slots is not None:
-        raise InputError(NO_COLD_START)
+        from seqveil.interfaces.files.resume import resumed
+
+        opened = resumed(source, setting, on_unknown, target, state, key, seed, group)
+    else:
+        alphabet = raw_alphabet(setting, on_unknown, watched=os.fspath(out) == "-")
+        choices: Choices = {}
+        streams = streams_in_memory(setting, seed, memory, choices)
+        opened = _whole(Whole(source, setting, alphabet, streams, seed, choices), target)
+    return _run_to_the_end(opened, target, progress)
 
 
 def source_for(
@@ -334,14 +304,12 @@ class Target:
 class Run(ABC):
     """One pass over a file: rows become events, events are released, and what comes of them is written."""
 
-    remedy = UNKNOWN_VALUE  # against a value outside the alphabet
-
     def __init__(
         self,
         source: Source,
         setting: Setting,
         alphabet: Symbols,
-        streams: Streams | ColdStreams,
+        streams: Streams,
         seed: int | None,
         choices: Choices | None = None,
     ) -> None:
@@ -357,7 +325,7 @@ class Run(ABC):
 
     def go(self, progress: Progress | None) -> None:
         """Release all rows that are left, or up to the one where that fails."""
-        for part in self.source.coded(self.alphabet, progress, self.remedy):
+        for part in self.source.coded(self.alphabet, progress):
             self._order = None if part.chunk.order is None else part.chunk.order.name
             self._times = None if part.times is None else times_read_as(part.chunk)
             self.take(part)
@@ -456,7 +424,6 @@ class Whole(Run):
     """Into an output that appears whole; the rows of users whose budget is spent are left out."""
 
     writer: Writer
-    beside: tuple[FilePath, ...] = ()  # files that come with the output and the side file
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
@@ -532,7 +499,7 @@ def _whole(run: Whole, target: Target) -> Iterator[Run]:
     writer = Writer(target.out, target.format, target.inputs)
     target.refuse_overwriting()
     with writer as run.writer:
-        side.refuse_second(target.out, target.meta, *run.beside, force=target.force)
+        side.refuse_second(target.out, target.meta, force=target.force)
         yield run
 
 

@@ -32,9 +32,9 @@ from seqveil.engine.stream import NOTHING, UNKNOWN, Setting
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, output_format, read
 from seqveil.interfaces.files.received import Received
-from seqveil.interfaces.files.release import Released, Run, Target
+from seqveil.interfaces.files.release import Run, Target
 from seqveil.interfaces.files.rows import Coded, Events, Progress, Rows, Source
-from seqveil.interfaces.files.writing import ColumnDigest, Digest, Meta, as_text, place, same_file, taken, text_bytes
+from seqveil.interfaces.files.writing import ColumnDigest, Digest, as_text, place, same_file, taken, text_bytes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -243,12 +243,6 @@ class Resumed(Run):
             f"{self.source.name}: its first {self._position.rows} rows are not those that were released before; put "
             "the input of the earlier run back, or begin with a new state file and output"
         )
-
-    def facts(self, account: Released) -> Meta:
-        """What the side file says; after a move to another model it names them all."""
-        versions = self._streams.versions
-        # after a move to another model no single one made all rows, so none is named
-        return super().facts(account) | ({} if versions is None else {"model": "several", "versions": versions})
 
     def digest(self) -> Digest:
         """Of the rows in the output, read back as an audit reads them: earlier runs wrote some of them."""

@@ -27,7 +27,6 @@ NO_STATE = (
     "slots need the whole file, since its last slot may go on later: a release in slots cannot be gone on with; leave "
     "--state out"
 )
-NO_COLD_START = "slots are kept in a model, and a cold start has none; fit one with --every-seconds"
 
 
 def resampled(parts: Iterable[tuple[Chunk, Floats]], slots: Slots, name: str, chunk: int) -> Iterator[Chunk]:
@@ -153,4 +152,4 @@ def stamps(micros: NDArray[np.int64], held: list[tuple[Chunk, Floats]]) -> pl.Se
     return times / 10 ** (6 - power)
 
 
-__all__ = ["NO_COLD_START", "NO_MEAN", "NO_STATE", "resampled", "stamps"]
+__all__ = ["NO_MEAN", "NO_STATE", "resampled", "stamps"]

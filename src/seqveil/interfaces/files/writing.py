@@ -28,13 +28,11 @@ from seqveil.interfaces.files.reading import FilePath, file_name, output_format
 if TYPE_CHECKING:
     import polars as pl
 
-    from seqveil.receiver.versions import Versions
 
 PART_ROWS = 250_000
 FORMAT, EDITION = "seqveil-release", 1
 EPSILON, EVENT, CONFIDENCE = "epsilon", "event", "confidence"  # the columns that the commands add
 BATCH, PATH = "batch", "path"  # those of a release in batches
-VERSION = "version"  # that of a cold start
 SAME_PATH = "-"  # on the rows of a batch after its first: an empty field would look like a damaged one
 
 Meta = dict[str, Any]
@@ -188,12 +186,12 @@ def write_text(path: FilePath, text: str) -> None:
         part.write_text(text, encoding="utf-8")
 
 
-def refuse_second(out: FilePath, named: FilePath | None, *more: FilePath, force: bool) -> None:
-    """Refuse to draw again where an earlier release stands, by its rows, its side file, or what else is named.
+def refuse_second(out: FilePath, named: FilePath | None, force: bool) -> None:
+    """Refuse to draw again where an earlier release stands, by its rows or its side file.
 
     Whoever saw the first release and sees the second learns from both, and each spent the whole budget.
     """
-    for path in (out, place(out, named), *more):
+    for path in (out, place(out, named)):
         if not force and taken(path):
             raise InputError(
                 f"{os.path.basename(path)}: is there already, and a second release of the same data is a second spend; "
@@ -330,12 +328,6 @@ def header(setting: Setting, columns: Columns, order: str | None, seed: int | No
 def unseeded(meta: Meta | None) -> bool | None:
     """Whether the side file says that no seed made the coins; None where there is none."""
     return None if meta is None else meta.get("seed") is None and meta.get("private") is True
-
-
-def fingerprint(versions: Versions) -> str:
-    """Of all versions together; no single model has it, so none is taken for them."""
-    text = " ".join(f"{v.number} {v.after} {v.setting.model.fingerprint}" for v in versions)
-    return "versions " + hashlib.sha256(text.encode()).hexdigest()
 
 
 def stored_columns(meta: Meta | None) -> Columns:

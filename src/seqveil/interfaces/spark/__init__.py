@@ -8,20 +8,13 @@ from seqveil.interfaces.spark.checkpoint import Total, account, total
 from seqveil.interfaces.spark.counting import fit
 from seqveil.interfaces.spark.frames import Columns, release
 from seqveil.interfaces.spark.sessions import session, session_conf
-from seqveil.interfaces.spark.upgrade import Carried, Moved, Query, carried, evidence_of, move
 
 __all__ = [
-    "Carried",
     "Columns",
-    "Moved",
-    "Query",
     "Standing",
     "Total",
     "account",
-    "carried",
-    "evidence_of",
     "fit",
-    "move",
     "release",
     "session",
     "session_conf",

@@ -219,11 +219,6 @@ def last_name(place: str) -> str:
     return os.path.basename(place.rstrip("/"))
 
 
-def resolved(place: str) -> str:
-    """A place by a name that does not depend on where this process runs."""
-    return place.rstrip("/") if "://" in place else os.path.abspath(place)
-
-
 @contextmanager
 def _reached() -> Iterator[None]:
     """Errors of the file system in one line."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-    from seqveil.interfaces.spark.upgrade import Carried
 
 BUCKETS = 32
 FORMATS = ("parquet", "csv", "json", "orc")
@@ -75,7 +73,6 @@ def release(
     gaps: Gaps = "refuse",
     on_unknown: OnUnknown | None = None,
     buckets: int = BUCKETS,
-    begin: Carried | None = None,
 ) -> DataFrame:
     """Release the rows of a frame, streaming or not: user, order, released value(s), ε; batches add batch and path.
 
@@ -89,7 +86,6 @@ def release(
     alphabet: "hide" releases a draw from the public belief in their place, "nearest" moves numbers, "error" stops. A
     stream hides where the model says "error" and takes no other word for it: receivers would see where it stopped.
     Workers log how many they hid. `buckets`: groups of users in a stream; a checkpoint keeps those of its first run.
-    `begin`: for a checkpoint that `move` made, what `carried` says of it; a stream that began elsewhere goes on so.
 
     In a stream with batches, a row whose value is null and whose number is the next one ends a batch early; a frame
     released at once ends with short batches.
@@ -105,26 +101,21 @@ def release(
     _check(job, names)
     rows = _rows(frame, job, names)
     if not frame.isStreaming:
-        if begin is not None:
-            raise InputError("only a stream goes on where another one stopped; read the same source with readStream")
         return _at_once(rows, job, names)
     from pyspark.sql import functions as F
 
     from seqveil.interfaces.spark.operator import Release
 
     kind = rows.schema[USER].dataType
-    if begin is not None and begin.states.schema[USER].dataType != kind:
-        raise InputError(f"expected users of the kind they were before the move, got {kind.simpleString()}; cast them")
     bucket = F.pmod(F.xxhash64(F.col(USER)), F.lit(buckets)).alias("bucket")
     return (
         rows.withColumn("bucket", bucket)
         .groupBy("bucket")
         .transformWithStateInPandas(
-            statefulProcessor=Release(job, kind, None if begin is None else json.dumps(begin.facts)),
+            statefulProcessor=Release(job, kind),
             outputStructType=_schema(kind, rows.schema[SEQ].dataType, job, names),
             outputMode="append",
             timeMode="none",
-            initialState=None if begin is None else begin.states.withColumn("bucket", bucket).groupBy("bucket"),
         )
     )
 

@@ -24,8 +24,6 @@ KEPT = StructType(
     [StructField(name, BinaryType() if kind is bytes else LongType()) for name, kind in get_type_hints(Kept).items()]
 )
 
-_CARRIED = [name for name in Kept._fields if name not in Kept._field_defaults]
-
 
 class Release(StatefulProcessor):
     """Releases the rows of each bucket as they come.
@@ -34,9 +32,8 @@ class Release(StatefulProcessor):
     so that Spark may run it as often as it must. The state holds no raw symbol but the sealed ones of open batches.
     """
 
-    def __init__(self, job: Job, user: DataType, begun: str | None = None) -> None:
+    def __init__(self, job: Job, user: DataType) -> None:
         self._job, self._user = job, user
-        self._begun = begun  # the facts that states were carried over with
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the states of a bucket; Spark calls it once a partition and micro-batch."""
@@ -59,30 +56,22 @@ class Release(StatefulProcessor):
             users.save()
         yield released
 
-    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
-        """Take in users who were released elsewhere before; called ahead of the first rows, some users at a time."""
-        with guarded():
-            self._agree()
-            for user, *kept in initialState[["user", *_CARRIED]].itertuples(index=False, name=None):
-                self._users.updateValue((user,), tuple(Kept(*kept)))
-
     def close(self) -> None:
         """Nothing is open."""
 
     def _agree(self) -> None:
         """Note what the checkpoint is for, or refuse to use it for something else."""
         known, facts = self._facts.get(), self._job.facts
-        before = self._begun if known is None else known[0]
-        if before is not None:
-            refuse_other(_parts(before), _parts(facts), "the checkpoint", "a new checkpoint")
         if known is None:
-            self._facts.update((before or facts,))
+            self._facts.update((facts,))
+        else:
+            refuse_other(_parts(known[0]), _parts(facts), "the checkpoint", "a new checkpoint")
 
 
 def _parts(facts: str) -> dict[str, Any]:
-    """What a checkpoint is for, part by part; which settings were left behind is no part of it."""
+    """What a checkpoint is for, part by part."""
     told = json.loads(facts)
-    return told.pop("setting") | {name: value for name, value in told.items() if name != "before"}
+    return told.pop("setting") | told
 
 
 class _InStateStore(KeptUsers):

@@ -1,20 +1,18 @@
 """A model learned from the releases themselves: post-processing, so it costs no budget.
 
-`Evidence` holds what was released as likelihoods, `learn` and `Learner` find the chain behind it, `Region` says how far
-off it may be, and `slack_along` what that does to the guarantee.
+`Evidence` holds what was released as likelihoods, `learn` finds the chain behind it, `Region` says how far off it is.
 """
 
 from seqveil.receiver.learn.evidence import Evidence
 from seqveil.receiver.learn.expected import Chain, Statistics, expect, likelihoods
-from seqveil.receiver.learn.learner import HeldOut, Learned, Learner, held_out, learn, sparse_learn
-from seqveil.receiver.learn.model_error import Region, region, slack_along
+from seqveil.receiver.learn.learner import HeldOut, Learned, held_out, learn
+from seqveil.receiver.learn.model_error import Region, region
 
 __all__ = [
     "Chain",
     "Evidence",
     "HeldOut",
     "Learned",
-    "Learner",
     "Region",
     "Statistics",
     "expect",
@@ -22,6 +20,4 @@ __all__ = [
     "learn",
     "likelihoods",
     "region",
-    "slack_along",
-    "sparse_learn",
 ]

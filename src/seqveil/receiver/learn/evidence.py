@@ -121,20 +121,6 @@ class Evidence:
             log.add(own[turn], seen, setting)
         return log.evidence().arranged(own)
 
-    @classmethod
-    def of_columns(cls, columns: Ints | Floats, users: ArrayLike) -> Evidence:
-        """Of the kernel's columns Q(y_k|·), one row an event, as `stream.observe` gives them (integers of 2**62)."""
-        table = columns / float(DENOMINATOR) if columns.dtype.kind == "i" else np.asarray(columns, np.float64)
-        return cls(table, np.asarray(users, np.int64), np.arange(len(table)))
-
-    def __add__(self, other: Evidence) -> Evidence:
-        """Both logs, the second of other users than the first."""
-        if self.n != other.n:
-            raise InputError(f"expected evidence over {self.n} symbols, got {other.n}")
-        index = np.concatenate([self.index, other.index + len(self.table)])
-        users = np.concatenate([self.users, other.users + int(self.users.max(initial=-1)) + 1])
-        return Evidence(np.concatenate([self.table, other.table]), users, index)
-
     def of_users(self, chosen: NDArray[np.bool_]) -> Evidence:
         """The events of the users for which `chosen` is true."""
         kept = chosen[self.users]
@@ -207,12 +193,12 @@ class Log:
     def __init__(self, n: int) -> None:
         self._columns = [np.full((1, n), DENOMINATOR, np.int64)]  # row 0 tells nothing
         self._count = 1
-        self._known: dict[tuple[int, float, int], int] = {}
+        self._known: dict[tuple[float, int], int] = {}
         self._users = [np.zeros(0, np.int64)]
         self._index = [np.zeros(0, np.int64)]
 
-    def add(self, users: Rows, made: Released, setting: stream.Setting, version: int = 0) -> None:
-        """One release of each of these users, made under a setting, which is the version-th of the log."""
+    def add(self, users: Rows, made: Released, setting: stream.Setting) -> None:
+        """One release of each of these users, made under a setting."""
         columns = made.columns
         silent = (columns == columns[:, :1]).all(1)
         index = np.zeros(len(users), np.int64)
@@ -221,7 +207,7 @@ class Log:
                 same = np.flatnonzero(~silent & (made.epsilons == epsilon))
                 codes, first, back = np.unique(made.codes[same], return_index=True, return_inverse=True)
                 kept = [
-                    self._place((version, epsilon, code), columns[same[at]])
+                    self._place((epsilon, code), columns[same[at]])
                     for code, at in zip(codes.tolist(), first.tolist(), strict=True)
                 ]
                 index[same] = np.array(kept)[back]
@@ -230,30 +216,17 @@ class Log:
             index[own] = self._count + np.arange(own.size)
             self._columns.append(columns[own])
             self._count += own.size
-        self._note(users, index)
-
-    def skip(self, users: Rows) -> None:
-        """An event of each of these users that tells nothing."""
-        self._note(users, np.zeros(len(users), np.int64))
-
-    def _note(self, users: Rows, index: Ints) -> None:
         self._users.append(users.astype(np.int64))
         self._index.append(index)
 
-    def _place(self, key: tuple[int, float, int], column: Ints) -> int:
+    def _place(self, key: tuple[float, int], column: Ints) -> int:
         if key not in self._known:
             self._known[key] = self._count
             self._columns.append(column[None].copy())
             self._count += 1
         return self._known[key]
 
-    def joined(self) -> tuple[Ints, Ints, Ints]:
-        """The different columns as integers, and for each event its user and its column's row."""
-        parts = self._columns, self._users, self._index
-        self._columns, self._users, self._index = ([np.concatenate(part)] for part in parts)
-        return self._columns[0], self._users[0], self._index[0]
-
     def evidence(self) -> Evidence:
         """What can be learned from: columns and whose they are, nothing else."""
-        table, users, index = self.joined()
+        table, users, index = (np.concatenate(part) for part in (self._columns, self._users, self._index))
         return Evidence(table / float(DENOMINATOR), users, index)

@@ -11,12 +11,11 @@ of like length, drop those that have ended, and make each step one product of ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from seqveil.core import filtering
 from seqveil.core.alphabet import Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
@@ -49,18 +48,6 @@ class Chain:
     def uniform(cls, n: int, order: int = 1) -> Chain:
         """The chain in which nothing is likelier than anything else."""
         return cls(np.full(n**order, float(n) ** -order), np.full((n**order, n), 1.0 / n))
-
-    @classmethod
-    def of(cls, given: MarkovModel | Chain) -> Chain:
-        """A model of order 1 as tables that rule nothing out."""
-        if isinstance(given, Chain):
-            return given
-        if given.order != 1:
-            raise InputError(f"expected a chain of order 1 to start from, got order {given.order}")
-        if given.types > 1:
-            raise InputError(f"expected one chain to start from, got a mixture of {given.types} types; fit one chain")
-        floor = 1e-9 / given.n
-        return cls(law(given.prior, floor), law(given.advance(np.eye(given.n)), floor))
 
     def model(self, names: Symbols) -> MarkovModel:
         """The chain as a model over these symbols."""
@@ -121,16 +108,11 @@ class Walk:
                 self.scales.append(scale)
         return log
 
-    def counts(self, weights: Floats | None = None) -> tuple[Floats, Floats]:
-        """Expected firsts and moves (the latter still to be multiplied by the rows), together or user by user.
-
-        With `weights` (U,) each user counts so much.
-        """
+    def counts(self) -> tuple[Floats, Floats]:
+        """Expected firsts and moves (the latter still to be multiplied by the rows), together or user by user."""
         users, n = self.lengths.size, self.n
         moves = np.zeros((self.rest, users, n, n) if self.apart else (self.rest, n, n))
         later = np.ones_like(self.laws[0])
-        if weights is not None:
-            later *= weights[:, None]
         for at in range(len(self.laws) - 1, 0, -1):
             going = len(self.scales[at])
             before = self.laws[at - 1][:, :going]
@@ -194,24 +176,13 @@ class Walk:
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """Expected counts behind some releases under one chain; they add up over users and machines."""
+    """Expected counts behind some releases under one chain."""
 
     first: Floats  # (n^m,)
     moves: Floats  # (n^m, n)
     log_likelihood: float
     users: int
     events: int
-
-    def __add__(self, other: Statistics) -> Statistics:
-        total = self.log_likelihood + other.log_likelihood
-        people, events = self.users + other.users, self.events + other.events
-        return Statistics(self.first + other.first, self.moves + other.moves, total, people, events)
-
-    def scaled(self, factor: float) -> Statistics:
-        """The same evidence counted `factor` times."""
-        return Statistics(
-            self.first * factor, self.moves * factor, self.log_likelihood * factor, self.users, self.events
-        )
 
 
 def expect(evidence: Evidence, chain: Chain) -> Statistics:
@@ -221,66 +192,22 @@ def expect(evidence: Evidence, chain: Chain) -> Statistics:
     >>> expect(sure, Chain.uniform(2)).moves.tolist()
     [[1.0, 1.0], [0.0, 0.0]]
     """
-    return expect_types(evidence, (chain,), np.ones(1))[0][0]
+    check(evidence, chain.n)
+    first, moves, total = np.zeros(chain.first.shape), np.zeros(chain.rows.shape), 0.0
+    for index, lengths in _blocks(evidence, chain):
+        walk = Walk(chain, evidence.table, index, lengths)
+        total += float(walk.forward().sum())
+        first_part, moves_part = walk.counts()
+        first += first_part
+        moves += moves_part
+    return Statistics(first, moves * chain.rows, total, evidence.people, evidence.events)
 
 
-def expect_types(
-    evidence: Evidence, chains: Sequence[Chain], weights: Floats
-) -> tuple[list[Statistics], Floats, float]:
-    """Expected counts of the users of each type, how many users are expected of each, and the log-likelihood of all.
-
-    A user counts for type j with probability r_j ∝ w_j Pr_{P_j}(y), where w are the `weights` of the types.
-    """
-    check(evidence, chains[0].n)
-    first, moves = np.zeros((len(chains), *chains[0].first.shape)), np.zeros((len(chains), *chains[0].rows.shape))
-    members, total = np.zeros(len(chains)), 0.0
-    for index, lengths in _blocks(evidence, chains[0], len(chains)):
-        walks = [Walk(chain, evidence.table, index, lengths) for chain in chains]
-        logs = np.stack([walk.forward() for walk in walks]) + np.log(weights)[:, None]
-        most = logs.max(0)
-        shares = np.exp(logs - most)
-        sums = shares.sum(0)
-        total += float((most + np.log(sums)).sum())
-        shares /= sums
-        members += shares.sum(1)
-        for k, walk in enumerate(walks):
-            first_part, moves_part = walk.counts(shares[k])
-            first[k] += first_part
-            moves[k] += moves_part
-    counts = zip(first, moves, chains, strict=True)
-    about = (total, evidence.people, evidence.events)
-    return [Statistics(begun, moved * chain.rows, *about) for begun, moved, chain in counts], members, total
-
-
-def likelihoods(evidence: Evidence, chain: Chain | MarkovModel) -> Floats:
+def likelihoods(evidence: Evidence, chain: Chain) -> Floats:
     """log Pr(releases) of every user, longest stream first; users of equal length in the order of their numbers."""
     check(evidence, chain.n)
-    if isinstance(chain, MarkovModel):
-        parts = [log for log, _ in walked(evidence, chain, BLOCK)]
-    else:
-        parts = [Walk(chain, evidence.table, *block).forward(keep=False) for block in _blocks(evidence, chain)]
+    parts = [Walk(chain, evidence.table, *block).forward(keep=False) for block in _blocks(evidence, chain)]
     return np.concatenate(parts) if parts else np.zeros(0)
-
-
-def walked(
-    evidence: Evidence, model: MarkovModel, numbers: int, keep: bool = False
-) -> Iterator[tuple[Floats, list[tuple[Floats, Floats]]]]:
-    """Users in blocks under a model with any states: log Pr(releases) of each and, where kept, its steps.
-
-    A step has the laws of the states after a release (B, S), and what the release says of them over its probability.
-    """
-    most = max(1, numbers // max(model.size, model.chain.nnz if keep else 0))
-    for index, lengths in evidence.blocks(max(1, numbers // model.size), most):
-        going = [int((lengths > t).sum()) for t in range(index.shape[1])]  # long streams stand first
-        columns = [evidence.table[index[:now, t]] for t, now in enumerate(going)]
-        log, steps = np.zeros(lengths.size), list[tuple[Floats, Floats]]()
-        for column, (_, after, marginal) in zip(columns, filtering.walk(model, lengths.size, columns), strict=True):
-            if not (marginal > 0).all():
-                raise InputError(IMPOSSIBLE)
-            log[: marginal.size] += np.log(marginal)
-            if keep:
-                steps.append((after, column[:, model.newest] / marginal[:, None]))
-        yield log, steps
 
 
 def by_user(evidence: Evidence, chain: Chain) -> Iterator[tuple[Floats, Floats]]:
