@@ -132,7 +132,7 @@ def test_a_crash_within_a_transaction_draws_nothing_again(made, tmp_path, kind, 
     real, out, state = Streams.release, tmp_path / "out.csv", tmp_path / "s.db"
     for count in (1, 2, 3, 2):  # what was drawn before a crash stands, and is not drawn again
 
-        def dying(self, users, codes, seqs, times, positions, begins=None, count=count):
+        def dying(self, users, codes, seqs, times, positions, count=count):
             dying.count += 1
 
             def note(made):
@@ -141,7 +141,7 @@ def test_a_crash_within_a_transaction_draws_nothing_again(made, tmp_path, kind, 
                     raise Crash
                 return found
 
-            return real(self, users, codes, seqs, times, note if callable(positions) else positions, begins)
+            return real(self, users, codes, seqs, times, note if callable(positions) else positions)
 
         dying.count = 0
         monkeypatch.setattr(Streams, "release", dying)

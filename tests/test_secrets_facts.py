@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reference_secrets import LENGTH, SECRETS, Enumerated, kept_kernel, random_columns, random_model, small_models
-from seqveil import MarkovModel, secrets
+from reference_secrets import LENGTH, SECRETS, Enumerated, kept_kernel, random_model, small_models
+from seqveil import secrets
 from seqveil.core.secrets.watch import Watch, Watches
 
 
@@ -98,42 +98,3 @@ def test_fact_5_a_promise_fails_under_another_model_unless_that_observer_is_watc
                     assert watches.rows[1][0].log_odds == pytest.approx(every.log_odds(values, 2, columns), abs=1e-9)
     assert passed > 0.2 + 1e-3
     assert kept <= 0.2
-
-
-def test_fact_6_another_stream_tells_through_the_type_alone():
-    """Two streams of one person as one chain on (type, event, symbol): releases of the second tell about the first."""
-    from scipy import sparse
-
-    from seqveil.core.alphabet import Alphabet
-    from seqveil.core.states import States
-
-    rng = np.random.default_rng(4)
-    secret = secrets.ever(1, epsilon=1.0, window="first 2")
-    columns = random_columns(9, 2, 4)
-    moved = []
-    for types in (1, 2):
-        first = [rng.dirichlet(np.ones(2)) for _ in range(types)]
-        rows = [rng.dirichlet(np.ones(2), 2) for _ in range(types)]
-        size = types * 8
-        chain = np.zeros((size, size))
-        for kind in range(types):
-            for event in range(4):
-                here = np.arange(2) + 2 * event + 8 * kind
-                there = np.arange(2) + 2 * ((event + 1) % 4) + 8 * kind
-                chain[np.ix_(here, there)] = first[kind] if event % 2 else rows[kind]
-        initial = np.zeros(size)
-        for kind in range(types):
-            initial[8 * kind : 8 * kind + 2] = first[kind] / types
-        states = States(2, 2, initial, sparse.csr_array(chain), np.zeros(size), np.array([0.5, 0.5]), np.arange(2),
-                        np.tile(np.arange(2), size // 2))  # fmt: skip
-        model = MarkovModel._of(states, Alphabet.codes(2))
-        every = Enumerated(model, 4)
-        values = every.values(secret.compile(model), 0, 2)
-        watch = Watch.start(model, secret)
-        for k in range(4):
-            watch = watch.observe(columns[k])
-            assert watch.log_odds == pytest.approx(every.log_odds(values, 2, columns[: k + 1]), abs=1e-9)
-            moved.append(watch.log_odds)
-    alone, tied = moved[:4], moved[4:]
-    assert alone[3] == pytest.approx(alone[1], abs=1e-12)
-    assert abs(tied[3] - tied[1]) > 1e-3

@@ -150,10 +150,10 @@ class Account:
         return Account(self.most, self.least, *ahead)
 
     def restarted(self, chain: MarkovModel) -> Account:
-        """The account as a new stream begins, whose chain owes nothing to the streams before.
+        """The account of somebody who was erased and comes back: the chain starts again, the totals go on.
 
-        Pr(both streams | y) / Pr(both streams) is the product of the two, so the extremes over pairs of sequences are
-        the sums of each stream's own: the new one goes on from what the others told, at every state it can begin with.
+        If what comes after the return does not depend on what came before, Pr(both | y) / Pr(both) is the product of
+        the two, so the extremes are sums: the new part goes on from the old totals, at every state it can begin with.
         """
         known = np.isfinite(self.most)  # else all there is to tell was told, for good
         up, down = (np.broadcast_to(side[:, None], self.ahead_most.shape) for side in (self.most, self.least))

@@ -207,7 +207,6 @@ class Risk:
         truth: the expected share of the releases that carry ε that are the truth; None where it is not known.
         period: every how many releases one carries ε.
         size: the events of a batch.
-        apart: whether a user has several streams, which share one account.
         undone: why none of it holds (a seed, a broken promise); empty where nothing is wrong.
 
     >>> risk = Risk(42.0, one_release=3.0, truth=0.91, period=3)
@@ -228,7 +227,6 @@ class Risk:
     truth: float | None = None
     period: int = 1
     size: int = 1
-    apart: bool = False
     undone: str = ""
 
     @classmethod
@@ -269,8 +267,7 @@ class Risk:
             what = "release" if self.size == 1 else f"batch of {self.size}"
             said.append(f"any one {what}, about anything: {by_leakage(self.one_release)}")
         beside = " else" if self.secrets else ""
-        which = "all streams of a user" if self.apart else "a stream"
-        said.append(f"all releases of {which} together, about anything{beside}: {by_leakage(self.up, self.down)}")
+        said.append(f"all releases of a stream together, about anything{beside}: {by_leakage(self.up, self.down)}")
         if self.truth is not None:
             said.append(self._truth(self.truth))
         return tuple(said)
@@ -311,7 +308,7 @@ def _one_release(setting: Any) -> float | None:
 
 
 def _shape(setting: Any) -> dict[str, Any]:
-    return {"period": setting.schedule.period, "size": setting.batch, "apart": setting.restarts}
+    return {"period": setting.schedule.period, "size": setting.batch}
 
 
 def _why(becomes: float, what: str) -> str:

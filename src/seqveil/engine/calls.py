@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -26,7 +26,7 @@ Gaps = Literal["refuse", "skip"]
 Places = NDArray[np.intp]
 MOST_SKIPPED = 10_000  # events that one event may leave out
 MOST_WATCHED = 500  # the same with declared secrets, whose accounts move step by step
-TOO_MANY = "a declared secret was promised for streams of at most {limit} events, and a {who} has more; {beyond}"
+TOO_MANY = "a declared secret was promised for streams of at most {limit} events, and a user has more; {beyond}"
 NEXT = -1  # in place of sequence numbers that the caller leaves out
 
 
@@ -248,21 +248,13 @@ class Call:
         """One symbol of each of these users."""
         assert isinstance(self.raw, np.ndarray)
         setting, times = self.setting, None if self.times is None else self.times[at]
-        first = state.restarted(setting, self._begins(at))
         if self.observed:
-            return stream.observe(setting, first, self.raw[at], times)
-        made, after = stream.step(setting, first, self.raw[at], coins, times)
-        refused = made.codes == stream.REFUSED
-        return made, stream.unmoved(state, after, refused) if first is not state and refused.any() else after
-
-    def _begins(self, at: Places) -> NDArray[np.bool_] | None:
-        """Which of these events begin a stream of their user; None where users have one stream each."""
-        return None if self.made.begins is None else self.made.begins[at]
+            return stream.observe(setting, state, self.raw[at], times)
+        return stream.step(setting, state, self.raw[at], coins, times)
 
     def _batch(self, state: State, k: int, coins: Coins) -> tuple[_Sent | None, State]:
         """One batch of one user; None where it is refused."""
         setting, time = self.setting, None if self.times is None else float(self.times[k])
-        before, state = state, state.restarted(setting, self._begins(np.array([k])))
         epsilon = float(allowance(setting, state, None if time is None else np.array([time]))[0][0])
         if self.paths is not None:
             sent, after = batches.observe(setting, state, self.paths[k], self.raw[k].size, time)
@@ -270,7 +262,7 @@ class Call:
             try:
                 sent, after = batches.step(setting, state, self.raw[k], coins, time)
             except BudgetSpent:
-                return None, before
+                return None, state
         return _Sent(state, sent, epsilon), after
 
     def _note_batch(self, k: int, told: _Sent | None) -> None:
@@ -298,28 +290,11 @@ class Call:
             )
         if watches is None or watches.limit is None or not plan.fresh.size:
             return None
-        if self.made.begins is not None:
-            lengths = self._lengths(plan, self.made.begins[group], slots, live)
-            if all(length <= watches.limit for length in lengths):
-                return None
-            return BeyondSecrets(TOO_MANY.format(limit=watches.limit, who="stream", beyond=watches.beyond))
         more = np.ones(plan.fresh.size, np.int64) + (0 if plan.skips is None else plan.skips[plan.fresh])
         who, place = np.unique(slots[plan.fresh], return_inverse=True)
         if (live.next_seqs(who) + np.bincount(place, more) <= watches.limit).all():
             return None
-        return BeyondSecrets(TOO_MANY.format(limit=watches.limit, who="user", beyond=watches.beyond))
-
-    def _lengths(self, plan: Plan, begins: NDArray[np.bool_], slots: Slots, live: Live) -> Iterator[int]:
-        """How long each stream has become with each new event, where a user has several.
-
-        Events that were given up belong to the stream before the event that gave them up.
-        """
-        lengths: dict[int, int] = {}
-        for k in plan.fresh.tolist():
-            slot = int(slots[k])
-            before = lengths.get(slot, live.length(slot)) + (0 if plan.skips is None else int(plan.skips[k]))
-            lengths[slot] = 1 if begins[k] else before + 1
-            yield max(before, lengths[slot])
+        return BeyondSecrets(TOO_MANY.format(limit=watches.limit, beyond=watches.beyond))
 
     def _times_fail(self, plan: Plan, group: Places, slots: Slots, live: Live) -> InputError | None:
         """What is wrong with the times of the new events, before any of them is drawn."""

@@ -158,7 +158,6 @@ class Live:
                 continue
             if given_up:
                 state, given_up = skipped(setting, state, given_up), 0
-            state = state.restarted(setting, np.array([stored.begins]))
             if setting.in_batches:
                 path = stored.path if stored.released else None
                 _, state = batches.observe(setting, state, path, stored.events, stored.time)
@@ -201,10 +200,6 @@ class Live:
         slot = self.enter([name])[0]  # which may bring other arrays
         found: Watches | None = None if self.state.watches is None else self.state.watches[slot]
         return found
-
-    def length(self, slot: int) -> int:
-        """How many events the present stream has of a user for whom secrets are declared."""
-        return 0 if self.state.watches is None else int(self.state.watches[slot].rows[0][0].step)
 
     @property
     def tells(self) -> bool:

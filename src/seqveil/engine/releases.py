@@ -38,7 +38,6 @@ class Releases:
     replayed: Mask  # whether the release was there already
     leakages: Floats  # what each release told by itself, where that was computed: batches, and whatever was observed
     sent: list[tuple[Path, Ints] | None] | None  # the path and the reproduction of each batch; None for single symbols
-    begins: Mask | None = None  # where a user has several streams: whether each event begins one
 
     @classmethod
     def none(cls, seqs: Ints, in_batches: bool = False) -> Releases:

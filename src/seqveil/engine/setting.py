@@ -54,9 +54,8 @@ class Setting:
     `secrets` are kept by the mechanism "guarded", each within its own total; any other mechanism only accounts for
     them, exactly. What else is for "guarded": `observers`, further models under which every promise holds as well;
     `withhold`, the truth or nothing, never a wrong symbol; `longest`, the most events of a stream, where a promise
-    needs an end. `restarts` says that a user has several streams one after another, each of which begins the chain
-    anew, while the account is the user's. The ε of every release is infinite where "guarded" was given none: nothing is
-    then promised about the whole sequence.
+    needs an end. The ε of every release is infinite where "guarded" was given none: nothing is then promised about the
+    whole sequence.
     """
 
     model: MarkovModel
@@ -70,7 +69,6 @@ class Setting:
     observers: tuple[MarkovModel, ...] = ()
     withhold: bool = False
     longest: int = LONGEST
-    restarts: bool = False
 
     @classmethod
     def of(
@@ -87,7 +85,6 @@ class Setting:
         observers: MarkovModel | Sequence[MarkovModel] = (),
         withhold: bool = False,
         longest: int = LONGEST,
-        restarts: bool = False,
     ) -> Setting:
         """A checked setting from what a person types: names, a period, a total, a batch size, secrets."""
         if isinstance(batch, bool) or not isinstance(batch, (int, np.integer)) or batch < 1:
@@ -108,10 +105,8 @@ class Setting:
                 name = mechanisms.guarded.name
                 raise InputError(f'withhold and observers are for the mechanism "{name}"')
             rate = _rate(epsilon, purse, plan, chosen)
-        if restarts:
-            _check_restarts(purse)
         kept = (declared, others, bool(withhold), longest)
-        made = cls(model, chosen, rate, costs, plan, purse, int(batch), *kept, bool(restarts))
+        made = cls(model, chosen, rate, costs, plan, purse, int(batch), *kept)
         made._check_secrets()
         return made
 
@@ -177,8 +172,6 @@ class Setting:
                 "withhold": self.withhold,
                 "longest": self.longest,
             }
-        if self.restarts:
-            told["restarts"] = True
         return told | {"costs": _digest(self.distortion)} if costs else told
 
     @classmethod
@@ -198,8 +191,7 @@ class Setting:
             schedule, budget = Schedule(**saved["schedule"]), Budget(**saved["budget"])
             epsilon, faint = saved["epsilon"], _is_faint(saved["epsilon"], schedule)
             named = saved["mechanism"], 1.0 if faint else epsilon, saved["distortion"]
-            more = _declared(saved, observers) | {"restarts": bool(saved.get("restarts", False))}
-            made = cls.of(model, *named, schedule, budget, saved.get("batch", 1), **more)
+            made = cls.of(model, *named, schedule, budget, saved.get("batch", 1), **_declared(saved, observers))
             return replace(made, epsilon=float(epsilon)) if faint else made
         except InputError:
             raise
@@ -217,14 +209,6 @@ class Setting:
         if np.count_nonzero(spent) == spent.size:
             return self.mechanism.ldp * epsilons
         return np.where(spent, self.mechanism.ldp * np.where(spent, epsilons, 1.0), 0.0)
-
-
-def refuse_restarts(setting: Setting, where: str) -> None:
-    """Refuse streams apart where nobody says which event begins one."""
-    if setting.restarts:
-        raise InputError(
-            f"{where} takes one stream of each user; name users so, or release a file with --stream-column"
-        )
 
 
 def refuse_dead_end(setting: Setting, where: str) -> None:
@@ -311,15 +295,6 @@ def _check_guarded(
         raise InputError(
             "the truth or nothing (withhold=True) cannot be sound at an epsilon as well, for the truth alone is told; "
             "leave one of them out"
-        )
-
-
-def _check_restarts(budget: Budget) -> None:
-    """Refuse what does not go together with several streams of one user."""
-    if budget.limited and budget.when_spent == "stop":
-        raise InputError(
-            'streams apart do not go with the policy "stop": what is left out could hide where a stream begins; '
-            'use "hold" or "error"'
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -93,27 +93,6 @@ class State:
         if self.watches is not None and other.watches is not None:
             watches = np.concatenate([self.watches, other.watches])
         return State(**arrays, account=account, window=window, watches=watches)
-
-    def restarted(self, setting: Setting, rows: NDArray[np.bool_] | None) -> State:
-        """The same users, of whom those at `rows` (a mask) begin a new stream: what they know of it is the prior.
-
-        The belief, and the accounts of secrets, are the stream's. Leakage, Σε, windows and the number of events are
-        the user's, and go on.
-        """
-        if rows is None or not rows.any():
-            return self
-        part = self.take(np.flatnonzero(rows))
-        account = part.account.restarted(setting.model)
-        watches = None
-        if part.watches is not None:
-            watches = np.empty(len(part), object)
-            watches[:] = [
-                each.restarted(setting.watches) if each is not setting.watches else each for each in part.watches
-            ]
-        fresh = replace(part, states=filtering.start(setting.model, len(part)), account=account, watches=watches)
-        after = self.take(np.arange(len(self)))
-        after.put(np.flatnonzero(rows), fresh)
-        return after
 
     def grown(self, setting: Setting, users: int) -> State:
         """With room for rows 0..users-1; new ones stand at the start."""

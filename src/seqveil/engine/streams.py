@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -76,11 +75,6 @@ class Streams:
         memory: bytes that live states may take. Small states in memory all stay live.
         watch: called with each batch that is drawn: the state before it, what was sent, and its ε.
         seen: called with each round of single symbols that is released or observed: whose they are, and what was made.
-
-    *Streams apart* (`Setting.restarts`): a user may have several streams, one after another; `begins` marks the event
-    that begins each. The belief starts from the model's prior there, and the user's account goes on: under the model
-    streams are independent, so the leakage of all of them is the sum of theirs, and a budget is spent over all of them.
-    A declared secret is then about each stream by itself.
 
     *Declared secrets* (`Setting.secrets`) are about a user, whose name stands for the person: there is no second stream
     of the same user, later events go on with the same account, and a restart does not begin it anew. A secret about
@@ -237,7 +231,6 @@ class Streams:
         seqs: Sequence[int] | Ints | None = None,
         times: Sequence[Time] | Floats | None = None,
         positions: Positions | Callable[[Releases], Positions] | None = None,
-        begins: Sequence[bool] | NDArray[np.bool_] | None = None,
     ) -> Releases:
         """Release one event for each user named, several of a user in a row where they come so, in one transaction.
 
@@ -250,12 +243,8 @@ class Streams:
             times: for a budget in seconds, numbers or ISO 8601 text, read as `seqveil.core.times` says.
             positions: (how far some source was read, say) kept with the releases, where none was refused; a function
                 gets the releases first, those refused too.
-            begins: where the setting says that streams are apart (`restarts`): whether each event begins a new stream
-                of its user. A user's first event does, whatever is said.
         """
-        raw = self._raw(symbols)
-        call = self._call(users, raw, seqs, times, begins, watch=self._watch)
-        return self._run(call, positions)
+        return self._run(self._call(users, self._raw(symbols), seqs, times, watch=self._watch), positions)
 
     def check(
         self,
@@ -275,7 +264,7 @@ class Streams:
             seqs: as for `release`.
             times: as for `release`.
         """
-        call = self._call(users, self._raw(symbols), seqs, times, None)
+        call = self._call(users, self._raw(symbols), seqs, times)
         with self._lock:
             known = self._live.known_seqs(call.names)
             try:
@@ -294,7 +283,6 @@ class Streams:
         releases: Sequence[int] | Ints | Sequence[Path | None],
         times: Sequence[Time] | Floats | None = None,
         sizes: Sequence[int] | None = None,
-        begins: Sequence[bool] | NDArray[np.bool_] | None = None,
     ) -> Releases:
         """Take releases in, each the next one of its user, as a receiver does: nothing private is needed.
 
@@ -307,15 +295,14 @@ class Streams:
                 a one.
             times: as for `release`.
             sizes: how many symbols each batch has; the setting's batch unless told otherwise.
-            begins: as for `release`.
         """
         if not self.setting.in_batches:
             codes = released_codes(self.setting, releases)
-            return self._run(self._call(users, codes, None, times, begins, observed=True), None)
+            return self._run(self._call(users, codes, None, times, observed=True), None)
         paths: list[Any] = list(releases)
         lengths = [self.setting.batch] * len(paths) if sizes is None else sizes
         raw = [np.zeros(length, np.int64) for length in lengths]
-        return self._run(self._call(users, raw, None, times, begins, observed=True, paths=paths), None)
+        return self._run(self._call(users, raw, None, times, observed=True, paths=paths), None)
 
     def _raw(self, symbols: Any) -> Ints | list[Ints]:
         if not self.setting.in_batches:
@@ -525,7 +512,6 @@ class Streams:
         raw: Ints | list[Ints],
         seqs: Sequence[int] | Ints | None,
         times: Sequence[Time] | Floats | None,
-        begins: Sequence[bool] | NDArray[np.bool_] | None,
         **how: Any,
     ) -> Call:
         """The events, checked before anything of them is drawn."""
@@ -546,10 +532,6 @@ class Streams:
             if stamps is None or stamps.shape != (count,):
                 raise InputError("a budget per seconds needs the time of each event; pass times=…")
         made = Releases.none(numbers.astype(np.int64), self.setting.in_batches)
-        if self.setting.restarts:
-            made = replace(made, begins=_marks(begins, count))
-        elif begins is not None:
-            raise InputError("streams apart are part of the setting; make it with restarts=True")
         return Call(self.setting, names, stamps, made, raw, seen=self._seen, **how)
 
     def _named(self, user: Any, where: str = "") -> Any:
@@ -562,14 +544,6 @@ class Streams:
 
 class _NothingToKeep(Exception):
     """Ends a transaction that was only for looking."""
-
-
-def _marks(begins: Sequence[bool] | NDArray[np.bool_] | None, count: int) -> NDArray[np.bool_]:
-    """Which events begin a stream, one mark an event."""
-    marks = np.zeros(count, bool) if begins is None else np.asarray(begins)
-    if marks.shape != (count,) or (count and marks.dtype != bool):
-        raise InputError(f"expected begins as {count} truth values, one an event")
-    return marks.astype(bool)
 
 
 def _with(failure: BaseException, made: Releases) -> BaseException:

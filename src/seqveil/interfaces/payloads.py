@@ -18,7 +18,6 @@ from seqveil.core.errors import InputError
 from seqveil.core.places import Cells
 from seqveil.core.times import check_clock, seconds
 from seqveil.engine.batches import encode_path
-from seqveil.engine.setting import refuse_restarts
 from seqveil.engine.stream import UNKNOWN, Setting
 from seqveil.interfaces.events import Wording
 
@@ -187,7 +186,6 @@ class Payloads:
         form: Form | None = None,
         needs_seq: bool = True,
     ) -> None:
-        refuse_restarts(setting, "the bridge")
         self.form = form or Form()
         self._setting, self._wording = setting, Wording(setting.model.alphabet, on_unknown)
         self._needs_seq = needs_seq

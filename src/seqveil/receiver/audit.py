@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from seqveil.core.coins import known_as
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.secrets import Secret, Watches
@@ -158,17 +156,11 @@ class Audit:
         self._values: bool | None = None
         self._recent: dict[Hashable, deque[tuple[float, float]]] = {}
         self._counts: dict[Hashable, int] = {}
-        self._marks: dict[
-            Hashable, deque[bool]
-        ] = {}  # of a call, where users have several streams: which events begin one
 
     def _account(self, users: Sequence[Hashable], made: Released) -> None:
         """Take releases into the accounts of the secrets, each user once."""
         before = np.empty(len(users), object)
         before[:] = [self._accounts.get(user, self._first) for user in users]
-        for k, user in enumerate(users if self._marks else ()):
-            if self._marks[user].popleft() and before[k] is not self._first:
-                before[k] = before[k].restarted(self._first)
         check_room(before)
         self._accounts.update(zip(users, observed(before, made.columns), strict=True))
 
@@ -178,18 +170,13 @@ class Audit:
         codes: Ints,
         times: Floats | None = None,
         epsilons: Floats | None = None,
-        begins: NDArray[np.bool_] | None = None,
     ) -> Floats:
         """Account for these releases (NOTHING where an event went without) and return the ε each one used.
 
-        `epsilons` are those the file claims, NaN where it claims none; `begins` says where streams begin, where a user
-        has several.
+        `epsilons` are those the file claims, NaN where it claims none.
         """
-        self._marks = {}
-        for user, mark in zip(users, () if begins is None else begins.tolist(), strict=begins is not None):
-            self._marks.setdefault(known_as(user), deque()).append(mark)
         # in memory any name will do
-        seen = self._streams.observe(users, codes, times, begins=begins)  # type: ignore[arg-type]
+        seen = self._streams.observe(users, codes, times)  # type: ignore[arg-type]
         made = codes != NOTHING
         self._releases += int(made.sum())
         self._held += int((seen.epsilons[made] == 0).sum())
@@ -204,7 +191,6 @@ class Audit:
         codes: Ints,
         epsilons: Floats | None = None,
         time: float | None = None,
-        begins: bool = False,
     ) -> float:
         """Account for a user's next batch, released as this path with these values; returns the ε it used.
 
@@ -212,8 +198,7 @@ class Audit:
         `epsilons` are those the file claims: the batch's ε on its first row, 0 on the others.
         """
         stamps = None if time is None else np.array([time])
-        marks = [begins] if self.setting.restarts else None
-        seen = self._streams.observe([user], [path], stamps, [codes.size], marks)  # type: ignore[list-item]
+        seen = self._streams.observe([user], [path], stamps, [codes.size])  # type: ignore[list-item]
         if path is not None:
             self._releases += 1
             self._held += int(seen.leakages[0] <= ROUNDING)  # the same whatever the truth is

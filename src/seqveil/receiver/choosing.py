@@ -70,7 +70,6 @@ def choose(
     alphabet: Symbols,
     text: str = "auto",
     *,
-    people: Ints | None = None,
     smoothing: float = SMOOTHING,
     prior: Any = "data",
     seed: int = 0,
@@ -87,7 +86,6 @@ def choose(
       codes: their symbols.
       alphabet: the alphabet of the codes.
       text: "auto", or a context (`Context.parse`).
-      people: the person of every event, where `users` names streams and a person has several: people are held out.
       smoothing: pseudo-count of the common chain, as in `MarkovModel.fit`.
       prior: as in `MarkovModel.fit`.
       seed: of the split and the fits; the table is repeatable.
@@ -95,7 +93,7 @@ def choose(
       progress: told the share that is done, 0 to 1.
     """
     law: dict[str, Any] = {"smoothing": smoothing, "prior": prior, "seed": seed, "least_people": least_people}
-    return choose_among(Events.of(users, codes, people), alphabet, text, progress, **law)
+    return choose_among(Events.of(users, codes), alphabet, text, progress, **law)
 
 
 class People(Protocol):
@@ -116,32 +114,24 @@ class People(Protocol):
 class Events:
     """People whose events are all in memory."""
 
-    rows: Ints  # the stream of each event; where everyone has one, the person
+    rows: Ints  # the person of each event
     codes: Ints
     count: int
-    owner: Ints | None = None  # the person of each stream, where some have several
 
     @classmethod
-    def of(cls, users: Ints, codes: Ints, people: Ints | None = None) -> Events:
+    def of(cls, users: Ints, codes: Ints) -> Events:
         """People numbered in the order of their names."""
-        names, first, rows = np.unique(users, return_index=True, return_inverse=True)
-        if people is None:
-            return cls(rows, codes, int(names.size))
-        persons, whose = np.unique(people, return_inverse=True)
-        return cls(rows, codes, int(persons.size), whose[first])
-
-    def _of_people(self, chosen: Ints) -> NDArray[np.bool_]:
-        """Which events are of these people."""
-        return np.isin(self.rows if self.owner is None else self.owner[self.rows], chosen)
+        names, rows = np.unique(users, return_inverse=True)
+        return cls(rows, codes, int(names.size))
 
     def fit(self, context: Context, alphabet: Symbols, without: Ints, **law: Any) -> MarkovModel:
         """The model of a context, fitted to everyone but these people."""
-        kept = ~self._of_people(without)
+        kept = ~np.isin(self.rows, without)
         return context.fit(self.rows[kept], self.codes[kept], alphabet, **law)
 
     def streams(self, chosen: Ints) -> tuple[Ints, Ints]:
         """Who and which code, event by event, of these people."""
-        kept = np.flatnonzero(self._of_people(chosen))
+        kept = np.flatnonzero(np.isin(self.rows, chosen))
         kept = kept[np.argsort(self.rows[kept], kind="stable")]
         kept = kept[places_within(np.bincount(self.rows[kept])) < LONGEST]
         return self.rows[kept], self.codes[kept]
@@ -153,13 +143,12 @@ def choose_among(people: People, alphabet: Symbols, text: str, progress: Progres
         raise DataError(f"a context is checked on people held out, of {FEWEST_PEOPLE} and more; got {people.count}")
     held = people_held_out(people.count, law["seed"])
     found = candidates(text, alphabet.n, people.count - held.size, law["least_people"])
-    streams, owner = people.streams(held), getattr(people, "owner", None)
-    whose = None if owner is None else owner[streams[0]]
+    streams = people.streams(held)
     told = _Shares(progress, len(found) + 1)
     table = []
     for each in found:
         model = people.fit(each, alphabet, held, progress=told.part, **law)
-        table.append(check(model, *streams, each, law["seed"], whose))
+        table.append(check(model, *streams, each, law["seed"]))
         told.next()
     taken = table[-1] if text != "auto" else _smallest(table)
     nobody = np.zeros(0, np.int64)

@@ -170,7 +170,6 @@ def check(
     codes: Ints,
     context: Context | None = None,
     seed: int = 0,
-    people: Ints | None = None,
 ) -> Check:
     """How well a model foretells the streams of people whom it was not fitted to.
 
@@ -180,7 +179,6 @@ def check(
       codes: their symbols, as codes of the model's alphabet.
       context: what to call the model.
       seed: of the releases whose errors are counted.
-      people: the person of every event, where `users` names streams and a person has several.
     """
     named = context or Context(model.order, model.types)
     _, rows = np.unique(users, return_inverse=True)
@@ -201,9 +199,6 @@ def check(
     mean = float(totals.sum() / symbols)
     # a ratio of sums over people: each person's part of it moves both
     spread = (totals - mean * lengths) if np.isfinite(mean) else np.zeros(streams)
-    if people is not None:
-        owners = np.unique(people[layout.order[layout.begins]], return_inverse=True)[1]
-        spread = np.bincount(owners, spread).astype(np.float64)
     count = spread.size
     error = float(np.sqrt((spread**2).sum() * count / max(1, count - 1)) / symbols)
     predicted, realised = _errors(model, layout, codes, seed)

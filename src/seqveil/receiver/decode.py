@@ -99,16 +99,11 @@ def observe_sized(
     paths: Sequence[tuple[int, ...] | None],
     sizes: Sequence[int],
     times: Sequence[float | None] | None = None,
-    begins: Sequence[bool] | None = None,
 ) -> Iterator[Sent | None]:
-    """Each batch of a user, of so many symbols, as the receiver sees it; None where it was left out.
-
-    `begins` says which begin a stream, where the user has several.
-    """
+    """Each batch of a user, of so many symbols, as the receiver sees it; None where it was left out."""
     state = stream.State.start(setting)
     for k, path in enumerate(paths):
         stamp = None if times is None else times[k]
-        state = state if begins is None else state.restarted(setting, np.array([begins[k]]))
         sent, state = batches.observe(setting, state, path, sizes[k], stamp)
         yield sent
 

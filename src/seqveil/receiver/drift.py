@@ -24,7 +24,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.engine.state import Rows
 from seqveil.engine.stream import Setting
-from seqveil.receiver.follow import Followed, apart, turns
+from seqveil.receiver.follow import Followed, turns
 from seqveil.receiver.learn.expected import Chain, law
 
 SHARE = 0.3  # of a transition row that a fixed rival changes
@@ -99,8 +99,6 @@ class Drift:
         self.log_highest = 0.0  # log of the highest e-value on the way
         self._rivals = list(rivals_of(setting.model) if rivals is None else rivals)
         self._followed = Followed(setting)
-        self._streams: dict[Hashable, int] = {}  # where users have several
-        self._room = 0  # of the rivals: streams they can follow
         self._bets = sum(getattr(rival, "bets", 1) for rival in self._rivals)
         self._active = np.full(self._bets, -np.inf)  # log of what the stakes put in so far have become
         self._own = np.zeros((self._bets, 0))  # log of each user's bets, all put in at the start
@@ -110,39 +108,33 @@ class Drift:
         users: Sequence[Hashable],
         codes: Ints,
         times: Floats | None = None,
-        streams: Sequence[Hashable] | None = None,
         seen: Seen | None = None,
     ) -> float:
         """Take releases in, in the order they were made (NOTHING where there was none); the e-value so far.
 
-        `streams` names the stream of each, where users have several: rivals, like the model, begin anew with each.
         `seen` is what an observer makes of them under the model, where somebody has followed all streams already.
         """
         everyone = self._followed.rows(users)
-        own, begins = (everyone, None) if streams is None else apart(self._streams, streams)
         missing = len(self._followed) - self._own.shape[1]
         if missing:
             self._own = np.pad(self._own, ((0, 0), (0, missing)))
-        room = len(self._followed) if streams is None else len(self._streams)
-        if room > self._room:
-            self._room = max(room, 2 * self._room)
             for rival in self._rivals:
-                rival.grow(self._room)
+                rival.grow(len(self._followed))
         for turn, rows, told, stamps in turns(everyone, codes, times):
             if seen is None:
-                made = self._followed.observe(rows, told, stamps, None if begins is None else begins[turn])
-                self._take(rows, told, own[turn], Seen(made.columns, made.beliefs))
+                made = self._followed.observe(rows, told, stamps)
+                self._take(rows, told, Seen(made.columns, made.beliefs))
             else:
-                self._take(rows, told, own[turn], seen.at(turn))
+                self._take(rows, told, seen.at(turn))
         return self.e_value
 
-    def _take(self, rows: Rows, codes: Ints, own: Rows, seen: Seen) -> None:
+    def _take(self, rows: Rows, codes: Ints, seen: Seen) -> None:
         largest = seen.columns.max(1)
         columns = seen.columns / largest[:, None]
         mine = (seen.beliefs * columns).sum(1)
         made = (codes >= 0) | self._followed.setting.guards  # there, saying nothing is a release too
         self.log_likelihood += float(np.log(mine * largest / 2.0**62)[made].sum())
-        gains = np.log(np.vstack([rival.weigh(own, columns) for rival in self._rivals]) / mine)
+        gains = np.log(np.vstack([rival.weigh(rows, columns) for rival in self._rivals]) / mine)
         stake = math.log(_waiting(self.events) - _waiting(self.events + rows.size)) - math.log(self._bets)
         self._active = np.logaddexp(self._active, stake) + gains.sum(1)
         self._own[:, rows] += gains

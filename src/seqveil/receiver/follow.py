@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core.kernel import Floats, Ints
 from seqveil.engine import stream
@@ -24,21 +23,6 @@ def numbered(index: dict[Hashable, int], users: Iterable[Hashable]) -> Rows:
     ([1, 0, 1], {'ann': 0, 'bob': 1})
     """
     return np.array([index.setdefault(user, len(index)) for user in users], np.intp)
-
-
-def apart(index: dict[Hashable, int], streams: Iterable[Hashable]) -> tuple[Rows, NDArray[np.bool_]]:
-    """The number of each event's stream, as `numbered` gives it, and whether the stream begins with the event.
-
-    >>> index = {"ann monday": 0}
-    >>> rows, begins = apart(index, ["ann monday", "ann tuesday", "ann tuesday"])
-    >>> rows.tolist(), begins.tolist()
-    ([0, 1, 1], [False, True, False])
-    """
-    known = len(index)
-    rows = numbered(index, streams)
-    begins = np.zeros(rows.size, bool)
-    begins[np.unique(rows, return_index=True)[1]] = True
-    return rows, begins & (rows >= known)
 
 
 def turns(rows: Rows, codes: Ints, times: Floats | None = None) -> Iterator[tuple[Rows, Rows, Ints, Floats | None]]:
@@ -81,16 +65,7 @@ class Followed:
         """Make room for rows 0..users-1."""
         self.state = self.state.grown(self.setting, users)
 
-    def observe(
-        self, rows: Rows, codes: Ints, times: Floats | None = None, begins: NDArray[np.bool_] | None = None
-    ) -> Released:
-        """Take in one release for each of these rows, NOTHING where there was none; no row twice.
-
-        `begins`: which of them begin a new stream of their user, where streams are apart.
-        """
-
-        def take(part: State) -> tuple[Released, State]:
-            return stream.observe(self.setting, part.restarted(self.setting, begins), codes, times)
-
-        seen, self.state = self.state.move(rows, take)
+    def observe(self, rows: Rows, codes: Ints, times: Floats | None = None) -> Released:
+        """Take in one release for each of these rows, NOTHING where there was none; no row twice."""
+        seen, self.state = self.state.move(rows, lambda part: stream.observe(self.setting, part, codes, times))
         return seen

@@ -14,7 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core.bulk import places_within
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels
@@ -45,14 +44,7 @@ class Indicators:
         return np.flatnonzero(self.place > 0)
 
 
-def indicators(
-    setting: stream.Setting,
-    users: Ints,
-    codes: Ints,
-    times: Floats | None = None,
-    streams: Ints | None = None,
-    begins: NDArray[np.bool_] | None = None,
-) -> Indicators | None:
+def indicators(setting: stream.Setting, users: Ints, codes: Ints, times: Floats | None = None) -> Indicators | None:
     """The estimates for releases in order (users numbered from 0); None where some event has none.
 
     An event has none when its kernel has fewer outputs than symbols (`optimal` on a large alphabet), when it was held
@@ -63,14 +55,13 @@ def indicators(
     followed = Followed(setting, int(users.max()) + 1)
     values = np.empty((codes.size, setting.model.n))
     for turn, rows, told, stamps in turns(users, codes, times):
-        seen = followed.observe(rows, told, stamps, None if begins is None else begins[turn])
+        seen = followed.observe(rows, told, stamps)
         found = _invert(setting, seen) if (seen.epsilons > 0).all() else None
         if found is None:
             return None
         values[turn] = found
-    own = users if streams is None else streams
-    order = np.argsort(own, kind="stable")
-    return Indicators(values[order], own[order], places_within(np.bincount(own)))
+    order = np.argsort(users, kind="stable")
+    return Indicators(values[order], users[order], places_within(np.bincount(users)))
 
 
 def _invert(setting: stream.Setting, seen: stream.Released) -> Floats | None:

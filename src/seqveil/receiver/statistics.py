@@ -34,7 +34,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.engine.state import Rows
 from seqveil.engine.stream import Setting
-from seqveil.receiver.follow import apart, numbered
+from seqveil.receiver.follow import numbered
 from seqveil.receiver.inversion import Indicators, dwell, histogram, indicators, transitions
 from seqveil.receiver.learn import Chain, Evidence, learn, region
 from seqveil.receiver.learn.expected import Walk
@@ -128,7 +128,6 @@ def summarise(
     window: int | None = None,
     top: int = 5,
     method: str = "auto",
-    streams: Sequence[Hashable] | None = None,
 ) -> Summary:
     """Counts behind released streams with confidence intervals, from releases and public parameters alone.
 
@@ -140,8 +139,7 @@ def summarise(
 
     Parameters: users and released codes, event by event, in time order within each user; `window` counts events of a
     stream that make one window of the histogram over time (one window by default); `method` is "auto", "design",
-    "learned" or "model"; `streams` names the stream of each event where users have several: moves and windows are
-    within streams.
+    "learned" or "model".
 
     >>> from seqveil.core.model import MarkovModel
     >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), "randomized_response", epsilon=2.0)
@@ -154,11 +152,10 @@ def summarise(
     _check(setting, users, codes, confidence, window, top, method)
     index: dict[Hashable, int] = {}
     who = numbered(index, users)
-    own, begins = (who, None) if streams is None else apart({}, streams)
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    slots = places_within(np.bincount(own)) // (window or codes.size)  # the window of every event, events in user order
+    slots = places_within(np.bincount(who)) // (window or codes.size)  # the window of every event, events in user order
     size = np.bincount(slots)
-    found = indicators(setting, who, codes, times, own, begins) if method in ("auto", "design") else None
+    found = indicators(setting, who, codes, times) if method in ("auto", "design") else None
     if method == "auto" and found is not None and found.heavy:
         found = None
     if found is None and method == "design":
@@ -166,7 +163,7 @@ def summarise(
     if found is not None:
         parts, way, told = _design(found, slots, z), ("design", DESIGN), None
     else:
-        parts, way, told = _drawn(setting, (who, codes, times, own, begins), slots, z, method)
+        parts, way, told = _drawn(setting, (who, codes, times), slots, z, method)
     histogram, over_time, transitions, dwell = parts
     leading, others = _top(histogram, codes.size, top, confidence, z)
     about = (len(index), codes.size, confidence, *way)
@@ -228,7 +225,7 @@ def _interval(value: Floats, variance: Floats, z: float, least: float, most: flo
 
 Parts = tuple[Estimate, Estimate, Estimate, Estimate]  # histogram, over time, transitions, dwell
 Spread = Callable[[Floats, float, float, float | Floats], Estimate]
-Said = tuple[Rows, Ints, Floats | None, Rows, NDArray[np.bool_] | None]  # users, codes, times, streams, which begin
+Said = tuple[Rows, Ints, Floats | None]  # users, codes, times
 
 
 def _drawn(
@@ -248,7 +245,7 @@ def _counted(drawn: _Draws, said: Said, slots: Ints, z: float, spread: Spread) -
     size, codes = np.bincount(slots).astype(np.float64), said[1]
     runs = drawn.runs()
     mean = drawn.histogram.sum(1) / np.where(runs > 0, runs, np.nan)
-    pairs = float(codes.size - len(np.unique(said[3])))
+    pairs = float(codes.size - len(np.unique(said[0])))
     return (
         spread(drawn.histogram.sum(1), z, 0.0, float(size.sum())),
         spread(drawn.histogram, z, 0.0, size[:, None]),
@@ -302,7 +299,7 @@ class _Draws:
 
 def _evidence(setting: Setting, said: Said) -> Evidence:
     """The releases as evidence, stream by stream."""
-    return Evidence.of_streams(setting, *said).arranged(np.sort(said[3]))
+    return Evidence.of_streams(setting, *said).arranged(np.sort(said[0]))
 
 
 def _learned_draws(setting: Setting, said: Said, window: Ints) -> _Draws:

@@ -328,19 +328,6 @@ class Watches:
         after.rows = tuple(tuple(watch.observe(column) for watch in row) for row in self.rows)
         return after
 
-    def restarted(self, first: Self) -> Self:
-        """The accounts as a new stream begins: `first` are those before any release.
-
-        A secret is then about the new stream. What was told about the ended one is final, since nothing in the new
-        stream depends on it, and the worst of it is kept.
-        """
-        after = object.__new__(type(self))
-        pairs = [list(zip(old, new, strict=True)) for old, new in zip(self.rows, first.rows, strict=True)]
-        after.rows = tuple(
-            tuple(replace(new, gone=old.worst) if old.step else old for old, new in row) for row in pairs
-        )
-        return after
-
     def check_room(self) -> None:
         """Refuse one event more than the promises were made for, before a coin is thrown."""
         for row in self.rows:

@@ -47,7 +47,6 @@ class Stored(NamedTuple):
     path: Path | None  # what was published; None where nothing was released
     codes: tuple[int, ...]  # the one symbol, or the reproduction of a batch; empty where nothing was released
     events: int = 1  # symbols that it stands for: the size of the batch
-    begins: bool = False  # whether a new stream of its user began with it
 
     @property
     def released(self) -> bool:
@@ -83,14 +82,13 @@ class Layout(NamedTuple):
 
     symbols: int  # of the alphabet
     timed: bool
-    restarts: bool
     batch: int  # 0 where symbols are released one by one
     numbers: int = 0  # as `packing.carries` says
 
     @classmethod
     def of(cls, setting: Setting) -> Layout:
         """That of a setting, but for `numbers`."""
-        return cls(setting.model.n, setting.timed, setting.restarts, setting.batch if setting.in_batches else 0)
+        return cls(setting.model.n, setting.timed, setting.batch if setting.in_batches else 0)
 
 
 def codec_of(setting: Setting) -> SymbolCodec | BatchCodec:
@@ -121,35 +119,29 @@ class SymbolCodec:
     """
 
     def __init__(self, layout: Layout) -> None:
-        self._timed, self._apart = layout.timed, layout.restarts
+        self._timed = layout.timed
         fields = [("code", _code_type(layout.symbols)), ("epsilon", "<f8")]
-        self._type = np.dtype(fields + [("time", "<f8")] * self._timed + [("begins", "?")] * self._apart)
+        self._type = np.dtype(fields + [("time", "<f8")] * self._timed)
         self.size = self._type.itemsize
 
     def pack(self, made: Releases, at: Places, times: Floats | None, lengths: list[int]) -> tuple[bytes, Ints]:
         """Records of one size, one after another; `lengths` is not needed."""
-        begins = None if made.begins is None else made.begins[at]
-        return self._pack(made.codes[at], made.epsilons[at], times, begins), np.full(at.size, self.size)
+        return self._pack(made.codes[at], made.epsilons[at], times), np.full(at.size, self.size)
 
-    def _pack(
-        self, codes: Ints, epsilons: Floats, times: Floats | None, begins: NDArray[np.bool_] | None = None
-    ) -> bytes:
+    def _pack(self, codes: Ints, epsilons: Floats, times: Floats | None) -> bytes:
         table = np.empty(codes.size, self._type)
         table["code"], table["epsilon"] = codes, epsilons
         if self._timed:
             table["time"] = math.nan if times is None else times
-        if self._apart:
-            table["begins"] = False if begins is None else begins
         return table.tobytes()
 
     def unpack(self, blob: bytes, first: int) -> Iterator[Stored]:
         """The releases in a blob, whose first one has this sequence number."""
         table = np.frombuffer(blob, self._type)
         times = table["time"].tolist() if self._timed else [None] * len(table)
-        begins = table["begins"].tolist() if self._apart else [False] * len(table)
         for k, (code, epsilon) in enumerate(zip(table["code"].tolist(), table["epsilon"].tolist(), strict=True)):
             path = (code,) if code >= 0 else ()
-            yield Stored(first + k, code, epsilon, times[k], path or None, path, 1, bool(begins[k]))
+            yield Stored(first + k, code, epsilon, times[k], path or None, path)
 
     def cut(self, blob: bytes | memoryview, count: int) -> int:
         """Where the first `count` records end: all have one size."""
@@ -164,8 +156,7 @@ class BatchCodec:
     """Records of batches, each with its length: ε, time, bytes of the path (or NOTHING, GAP), events, then both."""
 
     def __init__(self, layout: Layout) -> None:
-        self._timed, self._apart = layout.timed, layout.restarts
-        self._head = struct.Struct("<ddiIq" if self._apart else "<ddiI")  # the last: whether a stream begins
+        self._timed, self._head = layout.timed, struct.Struct("<ddiI")
         self._type = np.dtype(_code_type(layout.symbols))
         self._batch = layout.batch
 
@@ -174,48 +165,44 @@ class BatchCodec:
         assert made.sent is not None
         sent = [made.sent[k] for k in at.tolist()]
         stamps = [math.nan] * at.size if times is None else times.tolist()
-        begins = [False] * at.size if made.begins is None else made.begins[at].tolist()
-        told = zip(sent, lengths, made.epsilons[at].tolist(), stamps, begins, strict=True)
+        told = zip(sent, lengths, made.epsilons[at].tolist(), stamps, strict=True)
         records = [self._pack_one(*each) for each in told]
         return b"".join(records), np.array([len(record) for record in records], np.int64)
 
-    def _pack_one(
-        self, sent: tuple[Path, Ints] | None, events: int, epsilon: float, stamp: float, begins: bool
-    ) -> bytes:
+    def _pack_one(self, sent: tuple[Path, Ints] | None, events: int, epsilon: float, stamp: float) -> bytes:
         """One batch of so many events; None: nothing was sent."""
-        more = (int(begins),) * self._apart
         if sent is None:
-            return self._head.pack(epsilon, stamp, NOTHING, events, *more)
+            return self._head.pack(epsilon, stamp, NOTHING, events)
         path, codes = sent
         text = batches.encode_path(path).encode()
-        return self._head.pack(epsilon, stamp, len(text), events, *more) + codes.astype(self._type).tobytes() + text
+        return self._head.pack(epsilon, stamp, len(text), events) + codes.astype(self._type).tobytes() + text
 
     def unpack(self, blob: bytes, first: int) -> Iterator[Stored]:
         """The batches in a blob, whose first one has this sequence number."""
         at, seq = 0, first
         while at < len(blob):
-            epsilon, stamp, length, events, *more = self._head.unpack_from(blob, at)
+            epsilon, stamp, length, events = self._head.unpack_from(blob, at)
             time = stamp if self._timed and not math.isnan(stamp) else None
             end = self.cut(blob[at : at + self._head.size], 1) + at
             if length < 0:
-                yield Stored(seq, length, epsilon, time, None, (), events, any(more))
+                yield Stored(seq, length, epsilon, time, None, (), events)
             else:
                 codes = np.frombuffer(blob, self._type, events, at + self._head.size).tolist()
                 path = batches.decode_path(bytes(blob[end - length : end]).decode())
-                yield Stored(seq, 0, epsilon, time, path, tuple(codes), events, any(more))
+                yield Stored(seq, 0, epsilon, time, path, tuple(codes), events)
             at, seq = end, seq + 1
 
     def cut(self, blob: bytes | memoryview, count: int) -> int:
         """Where the first `count` records end, found by reading their heads."""
         at = 0
         for _ in range(count):
-            _, _, length, events, *_ = self._head.unpack_from(blob, at)
+            _, _, length, events = self._head.unpack_from(blob, at)
             at += self._head.size + (length + events * self._type.itemsize if length >= 0 else 0)
         return at
 
     def gaps(self, count: int) -> bytes:
         """Records of whole batches that were given up."""
-        return self._head.pack(0.0, math.nan, GAP, self._batch, *(0,) * self._apart) * count
+        return self._head.pack(0.0, math.nan, GAP, self._batch) * count
 
 
 class StoreError(SeqveilError):

@@ -24,7 +24,7 @@ from starlette.responses import Response
 
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.engine.calls import MOST_SKIPPED, BeyondSecrets
-from seqveil.engine.setting import refuse_dead_end, refuse_restarts
+from seqveil.engine.setting import refuse_dead_end
 from seqveil.engine.store.protocol import Damaged, Erased, NoLongerKept, NoSuchUser
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import OutOfOrder, Releases, StoreError, Streams
@@ -195,7 +195,6 @@ class Service:
     """Everything behind the endpoints."""
 
     def __init__(self, store: Streams, setting: Setting, config: ServeConfig) -> None:
-        refuse_restarts(setting, "the service")
         refuse_dead_end(setting, "the service")
         if setting.signature != store.setting.signature:
             raise InputError("the store is of another setting than the service; open it with the service's own")

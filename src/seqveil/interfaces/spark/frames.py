@@ -12,7 +12,6 @@ from seqveil.core.alphabet import Alphabet, OnUnknown, Symbols
 from seqveil.core.coins import KEY_BYTES
 from seqveil.core.errors import DataError, InputError
 from seqveil.engine.calls import Gaps
-from seqveil.engine.setting import refuse_restarts
 from seqveil.engine.stream import Setting
 from seqveil.interfaces.files.rows import value_type_of
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH
@@ -134,7 +133,6 @@ def by_user(rows: DataFrame) -> DataFrame:
 def _check(job: Job, names: Columns) -> None:
     setting = job.setting
     refuse_error(setting)
-    refuse_restarts(setting, "Spark")
     if isinstance(job.key, bytes) and len(job.key) != KEY_BYTES:
         raise InputError(f"expected a key of {KEY_BYTES} random bytes; make one with seqveil.coins.key_file")
     if not isinstance(job.key, (bytes, str, os.PathLike)):

@@ -97,8 +97,6 @@ class Evidence:
         users: Rows,
         codes: Ints,
         times: Floats | None = None,
-        streams: Rows | None = None,
-        begins: Marks | None = None,
     ) -> Evidence:
         """Of releases in the order they were made.
 
@@ -107,19 +105,15 @@ class Evidence:
           users: whose each is, numbered from 0.
           codes: what was released.
           times: when, in seconds.
-          streams: the stream of each, numbered from 0, where users have several: each is one of its own in the log.
-          begins: which releases begin a stream, where users have several.
         """
-        own = users if streams is None else streams
-        if begins is None and _one_table(setting):
+        if _one_table(setting):
             steps = np.empty(users.size, np.int64)
             steps[np.argsort(users, kind="stable")] = places_within(np.bincount(users))
-            return cls(*_by_table(setting, codes, steps, own.astype(np.int64)))
+            return cls(*_by_table(setting, codes, steps, users.astype(np.int64)))
         followed, log = Followed(setting, int(users.max(initial=-1)) + 1), Log(setting.model.n)
-        for turn, rows, told, stamps in turns(users, codes, times):
-            seen = followed.observe(rows, told, stamps, None if begins is None else begins[turn])
-            log.add(own[turn], seen, setting)
-        return log.evidence().arranged(own)
+        for _, rows, told, stamps in turns(users, codes, times):
+            log.add(rows, followed.observe(rows, told, stamps), setting)
+        return log.evidence().arranged(users)
 
     def of_users(self, chosen: NDArray[np.bool_]) -> Evidence:
         """The events of the users for which `chosen` is true."""
