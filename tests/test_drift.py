@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -14,8 +15,7 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.engine import stream
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.files.release import release_file
-from seqveil.receiver.drift import Drift, Fixed, Learning, looser, mean_chain, rivals_of, stickier
+from seqveil.receiver.drift import Drift, Fixed, Learning, looser, rivals_of, stickier
 
 RARE = 1e-6  # chance that a statistical test here fails though all is well
 MODEL = MarkovModel([0.4, 0.3, 0.3], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
@@ -156,62 +156,22 @@ def test_what_cannot_be_told_is_refused():
 
 
 @pytest.mark.slow
-def test_the_command_alarms(tmp_path, capsys):
+def test_green_only_where_these_people_follow_the_model(tmp_path, capsys):
+    """A promise about a secret, kept exactly under the model, for people who follow it and for people who do not."""
     MODEL.save(tmp_path / "m.model")
+    secret = ["--secret", "ever:2", "--secret-epsilon", "1"]
     for name, truth in (("same", MODEL), ("moved", MOVED)):
         rows = [f"{k},{x}" for k, stream_ in enumerate(truth.sample(60, 200, 3)) for x in stream_]
         (tmp_path / f"{name}.csv").write_text("user,value\n" + "\n".join(rows) + "\n")
-        release_file(tmp_path / f"{name}.csv", Setting.of(MODEL, epsilon=1.0), tmp_path / f"{name}.out.csv", seed=1)
-    args = ["--model", str(tmp_path / "m.model")]
-    assert main(["drift", str(tmp_path / "same.out.csv"), *args]) == 0
-    assert "none" in capsys.readouterr().out
-    assert main(["drift", str(tmp_path / "moved.out.csv"), *args, "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert found["alarm"] is True
-    assert found["alarm_at"] <= found["events"] == 12_000
-
-
-@pytest.mark.slow
-def test_bets_against_a_mixture_are_fair():
-    """Brute force: Σ Pr(releases) · E(releases) = 1 under the mixture, for two users in turn."""
-    setting = Setting.of(MarkovModel.mixture([CALM, LIVELY], [0.3, 0.7], 0.01), "optimal", 1.2)
-    total = weight = 0.0
-    for codes in itertools.product(range(3), repeat=4):
-        state, probability = stream.State.start(setting), 1.0
-        for code in codes:
-            kernel = stream.kernels(setting, _belief(setting, state), 1.2).one(0)
-            outputs = kernel.codes.tolist()
-            probability *= kernel.marginal(_belief(setting, state)[0])[outputs.index(code)] if code in outputs else 0.0
-            if probability == 0.0:
-                break
-            _, state = stream.observe(setting, state, np.array([code]))
-        if probability > 0:
-            value = Drift(setting).update(["u"] * 4, np.array(codes))
-            total, weight = total + probability * value, weight + probability
-    assert weight == pytest.approx(1.0)
-    assert total == pytest.approx(1.0, abs=1e-9)
-
-
-def _belief(setting, state):
-    return np.stack([np.bincount(setting.model.newest, row, minlength=3) for row in state.states])
-
-
-def bet(model, truth, users, length, seed):
-    return run(Setting.of(model, "optimal", 2.0), truth, users, length, seed, 0.01)
-
-
-@pytest.mark.slow
-def test_a_chain_drifts_on_people_of_two_types_and_the_mixture_does_not():
-    chain = mean_chain(BOTH)
-    fitted = MarkovModel.fit(list(BOTH.sample(40, 3_000, seed=12)), n=3)
-    np.testing.assert_allclose(chain.advance(np.eye(3)), fitted.advance(np.eye(3)), atol=0.02)
-    assert bet(fitted, BOTH, 300, 40, 11).alarm
-    assert not bet(BOTH, BOTH, 300, 40, 11).alarm
-    assert len(rivals_of(BOTH)) == len(rivals_of(chain))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shares", [[0.95, 0.05], [0.05, 0.95]])
-def test_that_other_types_have_become_common_is_seen(shares):
-    changed = MarkovModel.mixture([CALM, LIVELY], shares, 1e-4)
-    assert bet(BOTH, changed, 300, 30, 4).alarm
+        args = ["--model", str(tmp_path / "m.model")]
+        out = str(tmp_path / f"{name}.out.csv")
+        assert main(["release", str(tmp_path / f"{name}.csv"), *args, *secret, "--out", out]) == 0
+        capsys.readouterr()
+        assert main(["audit", out, *args, "--json"]) == (name == "moved")
+        found = json.loads(capsys.readouterr().out)
+        assert found["passed"]
+        assert found["grade"] == ("green" if name == "same" else "red")
+        assert found["check"]["fits"] == (name == "same")
+        assert main(["audit", out, *args]) == (name == "moved")
+        (grade,) = re.findall(r"^grade .*", capsys.readouterr().out, re.MULTILINE)
+        assert ("these people do not follow the model" in grade) == (name == "moved")

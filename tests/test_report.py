@@ -1,4 +1,4 @@
-"""`seqveil report`: one page, escaped, self-contained, without a raw value."""
+"""`seqveil audit --html`: one page, escaped, self-contained, without a raw value."""
 
 import json
 import re
@@ -7,7 +7,6 @@ import pytest
 
 import seqveil as sv
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.commands import report as command
 
 NAMES = ["homepage", "newsroom", "<b>clinic&"]
 
@@ -31,7 +30,7 @@ def released(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_page_has_all_parts_and_no_raw_value(released, capsys):
-    assert main(["report", "plain.csv", "--model", "m.model", "-o", "r.html"]) == 0
+    assert main(["audit", "plain.csv", "--model", "m.model", "--html", "r.html"]) == 0
     page = (released / "r.html").read_text()
     for part in ("What was promised", "held-out check", "What an attacker got", "The account", "Settings",
                  "Fingerprints", "NIST SP 800-226", "Unit of privacy", "Threat model", "Bias", "Utility"):  # fmt: skip
@@ -43,23 +42,23 @@ def test_a_page_has_all_parts_and_no_raw_value(released, capsys):
     for raw in ("homepage", "newsroom", "clinic", "person-"):
         assert raw not in page
     assert not re.search(r"<script|src=|href=|@import|url\(", page)
-    assert capsys.readouterr().out.splitlines()[-1].split() in (["grade", "amber"], ["grade", "red"])
+    assert "check on these releases</th><td>the releases do not speak against it" in page
+    assert re.search(r"^grade     (amber|red): ", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.slow
 def test_what_it_shows_is_escaped(released):
     side = released / "kept.csv.meta.json"
     found = json.loads(side.read_text())
-    found["words"].append("<script>alert(1)</script>")
-    found["setting"]["<i>"] = {"x": "<img>"}
-    found["grade"] = '"><b>'
+    found["guarantee"] = "<script>alert(1)</script>"
+    found["seqveil"] = "<i>"
     side.write_text(json.dumps(found))
     attack = {"attacks": [{"about": "<u>", "sentence": "holds", "verdict": "holds", "guess": None}]}
     (released / "attack.json").write_text(json.dumps(attack))
-    assert main(["report", "kept.csv", "--attack", "attack.json"]) == 0
-    page = (released / "kept.csv.report.html").read_text()
+    assert main(["audit", "kept.csv", "-m", "m.model", "--html", "r.html", "--attack", "attack.json"]) == 0
+    page = (released / "r.html").read_text()
     assert "ever:&lt;b&gt;clinic&amp;" in page
-    for tag in ("<script", "<i>", "<img", "<u>", "<b>"):
+    for tag in ("<script", "<i>", "<u>", "<b>"):
         assert tag not in page
 
 
@@ -68,8 +67,8 @@ def test_a_guarded_release_and_its_attack(released):
     guess = {"likelihood_ratio": 1.5, "right": 3}
     one = {"about": "ever", "sentence": "holds: promised ε = 0.5", "verdict": "holds", "guess": guess}
     (released / "attack.json").write_text(json.dumps({"attacks": [one]}))
-    assert main(["report", "kept.csv", "-m", "m.model", "--attack", "attack.json", "--json"]) == 0
-    page = (released / "kept.csv.report.html").read_text()
+    assert main(["audit", "kept.csv", "-m", "m.model", "--html", "r.html", "--attack", "attack.json", "--json"]) == 0
+    page = (released / "r.html").read_text()
     assert "a suspicion of 10 % that it is right became 14 %" in page
     assert 'class="grade green"' in page
     assert "nothing is promised about the whole sequence" in page
@@ -80,21 +79,19 @@ def test_a_guarded_release_and_its_attack(released):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["none.csv"], "no such file"),
-        (["raw.csv"], "has no side file"),
-        (["plain.csv", "--attack", "none.json"], "none.json: no such file"),
-        (["plain.csv", "--attack", "raw.csv"], "raw.csv: cannot be read as JSON"),
-        (["plain.csv", "--attack", "plain.csv.meta.json"], "is not the result of an attack"),
-        (["plain.csv", "-o", "plain.csv"], "is read for the report"),
-        (["plain.csv", "-o", "plain.csv.meta.json"], "is read for the report"),
-        (["plain.csv", "-o", "nowhere/r.html"], "its folder does not exist"),
-        (["plain.csv", "--model", "raw.csv"], "raw.csv"),
+        (["--html", "r.html", "--attack", "none.json"], "none.json: no such file"),
+        (["--html", "r.html", "--attack", "raw.csv"], "raw.csv: cannot be read as JSON"),
+        (["--html", "r.html", "--attack", "plain.csv.meta.json"], "is not the result of an attack"),
+        (["--attack", "plain.csv"], "goes with --html"),
+        (["--html", "plain.csv"], "is read for the page"),
+        (["--html", "plain.csv.meta.json"], "is read for the page"),
+        (["--html", "nowhere/r.html"], "its folder does not exist"),
     ],
 )
 def test_bad_input_gets_one_line(released, capsys, given, said):
     before = (released / "plain.csv").read_bytes()
     capsys.readouterr()
-    assert main(["report", *given]) == 2
+    assert main(["audit", "plain.csv", "-m", "m.model", *given]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
@@ -108,22 +105,5 @@ def test_bad_input_gets_one_line(released, capsys, given, said):
 def test_a_damaged_side_file_is_no_internal_error(released, capsys, broken):
     side = released / "plain.csv.meta.json"
     side.write_text(json.dumps(json.loads(side.read_text()) | broken))
-    assert main(["report", "plain.csv"]) in (0, 2)
+    assert main(["audit", "plain.csv", "-m", "m.model", "--html", "r.html"]) in (0, 2)
     assert "internal" not in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_without_a_browser_it_says_what_is_missing(released, capsys, monkeypatch):
-    monkeypatch.setattr(command.shutil, "which", lambda name: None)
-    capsys.readouterr()
-    assert main(["report", "plain.csv", "--pdf"]) == 2
-    assert "needs Chromium" in capsys.readouterr().err
-    assert not (released / "plain.csv.report.html").exists()
-
-
-@pytest.mark.slow
-def test_a_browser_that_fails_leaves_the_page(released, capsys, monkeypatch):
-    monkeypatch.setattr(command, "_browser", lambda: "/bin/false")
-    assert main(["report", "plain.csv", "--pdf"]) == 2
-    assert "could not print it" in capsys.readouterr().err
-    assert (released / "plain.csv.report.html").exists()

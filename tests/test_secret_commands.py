@@ -249,7 +249,7 @@ def test_a_secret_is_kept_from_several_observers(seqveil, files, state):
     figures = [worst(secret, setting, released, each) for each in (MODEL, OTHER)]
     assert max(figures) <= found.json["secrets"][0]["log_odds_worst"] + 1e-9 <= 0.5 + 1e-9
     assert found.json["secrets"][0]["log_odds_worst"] == made.json["secrets"][0]["log_odds_worst"]
-    for command in ("decode", "stats", "drift"):
+    for command in ("decode", "stats"):
         written = ("--out", files / "best.csv") if command == "decode" else ()
         assert seqveil(command, out, "-m", model, *observers, *written).code == 0
     if state:

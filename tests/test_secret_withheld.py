@@ -100,7 +100,6 @@ def test_what_receivers_do_with_such_files(seqveil, files):
     assert seqveil("release", files / "d.csv", "-m", model, *WITHHOLD, "--out", out)[0] == 0
     for command in (
         ("stats",),
-        ("drift",),
         ("decode", "--online", "--out", files / "b.csv"),
         ("audit",),
     ):

@@ -12,7 +12,9 @@ may become of that suspicion p; L and ε are in nats.
 The first two hold against an observer who believes the model. A figure called "at most" is rounded up.
 
 A grade asks what becomes of a suspicion of 1 %. Up to 10 % it is green: whoever acts on it is wrong nine times in ten.
-Up to 50 % it is amber. Beyond, it is red: what was hardly suspected may now be more likely than not.
+Up to 50 % it is amber. Beyond, it is red: what was hardly suspected may now be more likely than not. Green says more
+than that the bound is small: it says that nothing is known to stand against it. Where there are doubts, such as a model
+that nobody checked on these people, a small bound is called unchecked.
 """
 
 from __future__ import annotations
@@ -24,14 +26,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-Colour = Literal["green", "amber", "red"]
+Colour = Literal["green", "unchecked", "amber", "red"]
 
 SUSPICIONS = (0.01, 0.10, 0.50)  # that sentences follow
 ASKED = 0.01  # the suspicion that a grade follows
 GREEN, AMBER = 0.10, 0.50  # what it may become at most
-COLOURS: tuple[Colour, ...] = ("green", "amber", "red")  # from good to bad
+COLOURS: tuple[Colour, ...] = ("green", "unchecked", "amber", "red")  # from good to bad
 MEANING: dict[Colour, str] = {
     "green": "a suspicion of 1 % stays at 10 % at most",
+    "unchecked": "a suspicion of 1 % stays at 10 % at most, if these people follow the model",
     "amber": "a suspicion of 1 % may pass 10 %, and stays at 50 % at most",
     "red": "a suspicion of 1 % may become more likely than not",
 }
@@ -51,6 +54,7 @@ REMEDY = (
     "declare what must stay secret (--secret), set a total (--budget) or release in batches (--batch); "
     "`seqveil advise` finds a setting"
 )
+UNCHECKED = "nobody checked that these people follow the model"  # a doubt, until their releases were asked
 IDENTITY = "who it is"  # the attack that is about no secret
 _ROUNDING = 1e-9  # by which a suspicion may pass the border of a grade
 
@@ -207,7 +211,9 @@ class Risk:
         truth: the expected share of the releases that carry ε that are the truth; None where it is not known.
         period: every how many releases one carries ε.
         size: the events of a batch.
-        undone: why none of it holds (a seed, a broken promise); empty where nothing is wrong.
+        doubts: what keeps a small bound from being called green.
+        undone: why none of it holds (a seed, a broken promise, people who do not follow the model); empty where nothing
+            is wrong.
 
     >>> risk = Risk(42.0, one_release=3.0, truth=0.91, period=3)
     >>> for sentence in risk.sentences:
@@ -227,6 +233,7 @@ class Risk:
     truth: float | None = None
     period: int = 1
     size: int = 1
+    doubts: tuple[str, ...] = (UNCHECKED,)
     undone: str = ""
 
     @classmethod
@@ -287,13 +294,16 @@ class Risk:
             becomes, what = max(moved(ASKED, each.log_odds) for each in self.secrets), "about a declared secret"
         else:
             becomes, what = moved(ASKED, self.log_odds), "about anything in the stream"
-        return Grade(colour(becomes), _why(becomes, what))
+        why = _why(becomes, what)
+        if colour(becomes) == "green" and self.doubts:
+            return Grade("unchecked", f"{why}, but {', and '.join(self.doubts)}")
+        return Grade(colour(becomes), why)
 
     @property
     def warning(self) -> str:
-        """One line that names the remedy, where the grade is not green; empty where it is."""
+        """One line that names the remedy, where the bound is not small; empty where it is."""
         grade = self.grade
-        if grade.colour == "green" or self.undone:
+        if grade.colour in ("green", "unchecked") or self.undone:
             return ""
         remedy = "lower --secret-epsilon; `seqveil advise` finds a setting" if self.secrets else REMEDY
         return f"{grade.text}; {remedy}; --yes leaves this line out"

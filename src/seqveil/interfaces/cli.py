@@ -1,5 +1,5 @@
-"""The command line: `seqveil inspect | advise | fit | learn | plan | release | audit | drift | decode |
-stats | report | attack | compare | serve | studio | tokens | state | bridge | spark | mechanisms`.
+"""The command line: `seqveil inspect | advise | fit | learn | plan | release | audit | decode |
+stats | attack | compare | serve | studio | tokens | state | bridge | spark | mechanisms`.
 
 Exit codes: 0 done; 1 a check failed, the budget ran out under `--when-spent error`, or the run was interrupted; 2 the
 input cannot be used. An error is one line on standard error, and a file that could not be finished is not there.
@@ -25,9 +25,8 @@ from seqveil.interfaces.commands.advise import advise, inspect
 from seqveil.interfaces.commands.bridge import bridge
 from seqveil.interfaces.commands.models import fit, learn
 from seqveil.interfaces.commands.plan import mechanisms, plan
-from seqveil.interfaces.commands.receive import audit, decode, drift, stats
+from seqveil.interfaces.commands.receive import audit, decode, stats
 from seqveil.interfaces.commands.release import release
-from seqveil.interfaces.commands.report import report
 from seqveil.interfaces.commands.serve import serve, studio, tokens
 from seqveil.interfaces.commands.spark import spark
 from seqveil.interfaces.commands.state import state
@@ -72,10 +71,8 @@ for command in (
     plan,
     release,
     audit,
-    drift,
     decode,
     stats,
-    report,
     *_further("compare", "attack"),
     serve,
     studio,

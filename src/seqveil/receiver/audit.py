@@ -14,7 +14,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.secrets import Secret, Watches
 from seqveil.core.secrets.watch import LONGEST
-from seqveil.core.words import Colour, Risk
+from seqveil.core.words import UNCHECKED, Colour, Grade, Risk
 from seqveil.engine.accounting import Budget, Composition, compose
 from seqveil.engine.releases import Releases, Standings
 from seqveil.engine.secrets import SecretTotal, totals
@@ -22,8 +22,12 @@ from seqveil.engine.setting import NO_BOUND
 from seqveil.engine.store import Memory
 from seqveil.engine.stream import NOTHING, Released, Setting, check_room, observed
 from seqveil.engine.streams import Streams
+from seqveil.receiver.drift import NOT_ASKED, ModelCheck
 
 ROUNDING = 1e-9  # sums of floats may pass a bound by this much of it
+
+
+NOT_GRADED = Grade("unchecked", UNCHECKED)
 
 
 @dataclass(frozen=True)
@@ -60,13 +64,19 @@ class Report:
     declared: bool | None = None  # every declared secret within its ε
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
     words: tuple[str, ...] = ()  # what all that means for a person, a sentence each
-    told_grade: Colour = "green"  # of what was told, if every promise was kept
+    bound_grade: Grade = NOT_GRADED  # if every promise was kept
+    check: ModelCheck = NOT_ASKED  # whether the releases fit the model
     read: str = ""  # how the rows were read and ordered, in words, where they came from a file
 
     @property
     def grade(self) -> Colour:
-        """Green, amber or red, by what a suspicion of 1 % may become; red where a promise is broken."""
-        return self.told_grade if self.passed else "red"
+        """By what a suspicion of 1 % may become; red where a promise is broken, or the model is not these people's."""
+        return self.graded.colour
+
+    @property
+    def graded(self) -> Grade:
+        """The grade with the reason for it."""
+        return self.bound_grade if self.passed else Grade("red", "a promise is broken, or the randomness can be known")
 
     @property
     def passed(self) -> bool:
@@ -231,8 +241,13 @@ class Audit:
                 recent.popleft()
             self._worst_window = max(self._worst_window, math.fsum(cost for _, cost in recent))
 
-    def report(self, delta: float = 1e-6, unchanged: bool | None = None) -> Report:
-        """Everything found so far; `unchanged` is what the caller knows of the file."""
+    def report(
+        self,
+        delta: float = 1e-6,
+        unchanged: bool | None = None,
+        check: ModelCheck = NOT_ASKED,
+    ) -> Report:
+        """Everything found so far; `unchanged` and `check` are what the caller knows of the file."""
         accounts = self._streams.standings()
         setting, leaked, budget = self.setting, accounts.leakage, self.setting.budget
         worst = int(leaked.argmax())
@@ -241,7 +256,7 @@ class Audit:
         told = tuple(totals(self._asked.secrets, self._accounts.values(), self._asked.promised))
         checks = [total.kept for total in told if total.kept is not None]
         ours = told if self._asked.secrets == setting.secrets else totals(setting.secrets, ())
-        risk = Risk.of(setting, accounts, ours)
+        risk = Risk.of(setting, accounts, ours, doubts=check.doubts, undone=check.rejection)
         return Report(
             users=len(accounts.users),
             releases=self._releases,
@@ -271,7 +286,8 @@ class Audit:
             declared=all(checks) if checks else None,
             whole_sequence=NO_BOUND if setting.unbounded else "",
             words=risk.sentences,
-            told_grade=risk.grade.colour,
+            bound_grade=risk.grade,
+            check=check,
         )
 
     def _composed(self, accounts: Standings, delta: float) -> Composition | None:

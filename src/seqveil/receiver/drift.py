@@ -22,6 +22,7 @@ from seqveil.core import fast, filtering
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
+from seqveil.core.words import UNCHECKED
 from seqveil.engine.state import Rows
 from seqveil.engine.stream import Setting
 from seqveil.receiver.follow import Followed, turns
@@ -35,6 +36,7 @@ ODDS = (0.1, 0.35, 1.0, 3.0, 10.0)  # how much likelier to stay people of each k
 LEAST = 1e-4  # probability that a learning rival gives any step
 SETTLED = 30  # steps after which people are held to be where they usually are
 EARLY = 1000.0  # events over which half of a bet's stake is put in
+ALPHA = 0.01  # of a false alarm in a check, however many releases there are
 
 
 class Rival(Protocol):
@@ -60,6 +62,65 @@ class Seen:
     def at(self, places: Rows | slice) -> Seen:
         """Those of some events."""
         return Seen(self.columns[places], self.beliefs[places])
+
+
+@dataclass(frozen=True)
+class ModelCheck:
+    """Whether releases fit the model they were made with; `fits` is None where they were not asked.
+
+    What is said "under the model" holds if people follow it. Before it is said, the releases are asked: they are the
+    bets of `Drift`, which use releases alone and so cost no privacy.
+    """
+
+    fits: bool | None
+    log_e_value: float | None  # the highest on the way
+    alarm: float  # its log at which the model does not fit
+    rule: str  # what decides, or why nothing does, in words
+    users_alarmed: int = 0  # users whose own stream is evidence enough, allowing for how many users there are
+    users: int = 0
+
+    @classmethod
+    def none(cls, why: str) -> ModelCheck:
+        """For releases that cannot be asked."""
+        return cls(None, None, -math.log(ALPHA), why)
+
+    @classmethod
+    def of(cls, drift: Drift) -> ModelCheck:
+        """What all bets together say, and how many users depart by their own releases."""
+        rule = f"an e-value that ever reaches 1/{ALPHA:g} is an alarm; if the model is right, that has probability"
+        own = drift.user_log_e_values()
+        alone = sum(value >= math.log(len(own) / ALPHA) for value in own.values())
+        alarm = -math.log(ALPHA)
+        return cls(not drift.alarm, drift.log_highest, alarm, f"{rule} {ALPHA:g} at most", alone, len(own))
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What keeps a small bound from being called green."""
+        return () if self.fits else (UNCHECKED,)
+
+    @property
+    def rejection(self) -> str:
+        """Says that these people do not follow the model; empty where they may."""
+        if self.fits is not False:
+            return ""
+        return f"these people do not follow the model ({self._odds}), so no promise under it is known to hold for them"
+
+    @property
+    def _odds(self) -> str:
+        return f"odds of e^{round(self.log_e_value or 0.0, 1):g} against it, alarm at e^{round(self.alarm, 1):g}"
+
+    @property
+    def said(self) -> tuple[str, str]:
+        """The check as a line: its name, and what there is to say."""
+        if self.fits is None:
+            return "model", f"whether the releases fit it was not checked: {self.rule}"
+        if self.fits:
+            return "model", f"the releases do not speak against it ({self._odds}), which is no proof that it is right"
+        alone = f"{self.users_alarmed} of {self.users} users depart by their own releases"
+        return "warning", f"{self.rejection}; {alone}"
+
+
+NOT_ASKED = ModelCheck.none("the releases were not asked")
 
 
 class Drift:

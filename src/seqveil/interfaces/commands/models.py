@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -106,21 +105,9 @@ def fit(
     say_fitted(out, fitted, json)
 
 
-def ledger(origin: Mapping[str, Any]) -> str:
-    """A model's record of how it was made, in a sentence."""
-    if origin.get("kind") != "private fit":
-        return f"{origin.get('kind', 'unknown')}: {origin.get('note', 'see the model file')}"
-    if not origin.get("private"):
-        return "fitted with seeded noise: NOT private"
-    most = origin["contribution"]["transitions"]
-    return (
-        f"fitted with ε = {origin['epsilon']:g} for each user ({origin['relation']}; at most {most} transitions and "
-        f"one start of each; {origin['noise']})"
-    )
-
-
 def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
     """Say what was fitted, and whether that is private."""
+    from seqveil.interfaces.files.fit import origin_in_words
     from seqveil.receiver.choosing import called
 
     model, edges, choice = fitted.model, fitted.model.transitions, fitted.choice
@@ -152,7 +139,7 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
         for line in choice.lines():
             print(line)
         said.append(("context", f"{called(model, choice.taken)}, checked on {choice.taken.people:,} held-out people"))
-    lines([*said, ("note", plain if origin is None or choice is not None else ledger(origin))])
+    lines([*said, ("note", plain if origin is None or choice is not None else origin_in_words(origin))])
 
 
 def _said_of_values(fitted: Fitted) -> list[tuple[str, str]]:

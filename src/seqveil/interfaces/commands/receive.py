@@ -1,4 +1,4 @@
-"""Commands for whoever has released rows: `seqveil audit`, `decode`, `stats` and `drift`; they cost no privacy."""
+"""Commands for whoever has released rows: `seqveil audit`, `decode` and `stats`; they cost no privacy."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqveil.core.distortion import error_size
-from seqveil.core.words import CHECKS, MEANING, by_odds
+from seqveil.core.errors import InputError
+from seqveil.core.words import CHECKS, by_odds
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.models import ledger
 from seqveil.interfaces.commands.terminal import emit_json, figure, lines, progress, table
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from seqveil.core.model import MarkovModel
     from seqveil.engine.secrets import SecretTotal
-    from seqveil.interfaces.files.audit import Drifted
     from seqveil.interfaces.files.estimates import Counted, Decoded
     from seqveil.receiver.audit import Report
     from seqveil.receiver.statistics import Estimate
@@ -35,26 +34,38 @@ def audit(
     *,
     chosen: o.SettingOptions,
     delta: Annotated[float, o.option("D", "Failure probability of the (ε, δ) total.")] = 1e-6,
+    html: Annotated[Path | None, o.option("FILE", "Also write a page for whoever answers for data protection.")] = None,
+    attack: Annotated[Path | None, o.option("FILE", "With --html: what `seqveil attack --json` printed.")] = None,
     rows: o.ReleasedOptions,
     jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
-    """Check what a released file leaked, exactly.
+    """Check what a released file leaked, exactly, and whether these people follow the model.
 
     Recomputes each user's leakage from the model and the releases alone, and checks every promise against it. For
     batches it does so from their paths, and a stream's total is a bound from above.
+
+    It also asks the releases whether they fit the model: a bet against it whose odds reach 100 to 1 is an alarm, and if
+    the model is right that has probability 1 % at most, however many releases there are. No alarm is no proof.
+
+    With --html it writes a page for a data protection officer: what was promised to whom, the model and its checks,
+    what an attacker got, the account, settings and fingerprints, and a claim sheet along the questions of NIST SP
+    800-226. It names no user and no released value.
 
     With --secret, what all releases of a stream together told about it, exactly, whatever the mechanism; the ε of it is
     checked where --secret-epsilon or the side file has one.
 
     The setting comes from the side file; give the release's options only where there is none. Exit code 1: a check
-    failed, or the release was seeded. Exit code 2: the file cannot be a release made with this model and setting.
+    failed, the release was seeded, or these people do not follow the model. Exit code 2: the file cannot be a release
+    made with this model and setting.
 
     Example: seqveil audit released.csv --model clicks.model --json
     """
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.files.audit import audit_file
 
+    if attack is not None and html is None:
+        raise InputError("--attack goes with --html, whose page says what an attacker got")
     chain = MarkovModel.load(model)
     secrets = chosen.declared() or None
     # only of a guarded release are the secrets a part of the setting; of any other they are what is asked about
@@ -62,15 +73,29 @@ def audit(
     asked: dict[str, Any] = {"secrets": secrets, "longest": chosen.longest}
     with progress(released, "auditing") as advance:
         report = audit_file(released, chain, delta=delta, progress=advance, **asked, **where)
+    if html is not None:
+        _write_page(html, released, report, chain, attack, rows.meta)
     if json:
         emit_json(_audit_facts(report, chain))
     else:
         lines(audit_told(report, chain))
-    if not report.passed:
+    if not report.passed or report.check.fits is False:
         raise typer.Exit(1)
 
 
 SEEDED = "the coins were seeded, so it is not private: whoever knows the seed can undo the release"
+
+
+def _write_page(
+    place: Path, released: Path, report: Report, model: MarkovModel, attack: Path | None, meta: Path | None
+) -> None:
+    from seqveil.interfaces.files.report import material, page
+    from seqveil.interfaces.files.writing import same_file, write_text
+
+    inputs = [released, meta or Path(f"{released}.meta.json"), attack]
+    if any(each is not None and same_file(place, each) for each in inputs):
+        raise InputError(f"{place.name}: is read for the page; name another file by --html")
+    write_text(place, page(material(released, report, model, attack, meta)))
 
 
 def _audit_facts(report: Report, model: MarkovModel) -> dict[str, object]:
@@ -82,14 +107,16 @@ def _audit_facts(report: Report, model: MarkovModel) -> dict[str, object]:
     best = None if report.composed is None else {**composed, "best": report.composed.best}
     share = report.held / report.releases if report.releases else 0.0
     found = {"passed": report.passed, "checks": checks, **facts, "held_share": share, "composed": best}
-    found.pop("told_grade")
-    found["grade"] = report.grade
+    found.pop("bound_grade")
+    found |= {"grade": report.grade, "grade_why": report.graded.why}
     found["origin"] = model.origin
     return found
 
 
 def audit_told(report: Report, model: MarkovModel) -> list[tuple[str, str]]:
     """What there is to say about an audit, line by line."""
+    from seqveil.interfaces.files.fit import origin_in_words
+
     share = report.held / report.releases if report.releases else 0.0
     one, many = ("release", "releases") if report.exact else ("batch", "batches")
     what, why = (many, "ε = 0") if report.exact else (f"batches of at most {report.batch}", "they tell nothing")
@@ -104,7 +131,7 @@ def audit_told(report: Report, model: MarkovModel) -> list[tuple[str, str]]:
         ("read", report.read),
         ("audited", f"{report.releases} {what} of {report.users} users, {share:.1%} of them held ({why})"),
         *(("means", sentence) for sentence in report.words),
-        ("grade", _grade(report)),
+        ("grade", f"{report.graded.text} (docs/guarantee.md)"),
         ("leakage", leaked if math.isfinite(report.leakage) else composed),
         ("no model", f"{without} over a stream, whatever the truth's law is"),
     ]
@@ -119,19 +146,12 @@ def audit_told(report: Report, model: MarkovModel) -> list[tuple[str, str]]:
                 f"({c.best:.4g}, {c.delta:g}) for the longest stream, {c.releases} paid {many}",
             )
         )
-    said += _verdicts(report)
+    said += [*_verdicts(report), report.check.said]
     if model.origin is not None:
-        said.append(("model", ledger(model.origin)))
+        said.append(("model", origin_in_words(model.origin)))
     if report.secrets:
         said.append(("people", o.CHECK_ON_PEOPLE))
     return said
-
-
-def _grade(report: Report) -> str:
-    """The grade, and what it is of."""
-    if not report.passed:
-        return "red: a promise is broken, or the coins can be known; see below"
-    return f"{report.grade}: {MEANING[report.grade]} (docs/guarantee.md)"
 
 
 def _told(total: SecretTotal) -> str:
@@ -180,7 +200,7 @@ def decode(
     """Estimate every row's true value, for free.
 
     Writes the receiver's best estimate and its probability under the model; it is post-processing, so it costs no
-    privacy. It also says whether the releases fit that model, as `seqveil drift` does.
+    privacy. It also says whether the releases fit that model, as `seqveil audit` does.
 
     The setting comes from the side file; give the release's options only where there is none.
 
@@ -209,7 +229,7 @@ def decode(
 def _say_decoded(decoded: Decoded, out: str, as_json: bool) -> None:
     if as_json:
         facts = {"rows": decoded.rows, "users": decoded.users, "confidence": decoded.confidence, "out": out}
-        facts |= {"confidence_holds": "under the model", "model": asdict(decoded.verdict), "right": decoded.right}
+        facts |= {"confidence_holds": "under the model", "model": asdict(decoded.check), "right": decoded.right}
         facts |= {} if decoded.away is None else {"away": decoded.away, "loss": decoded.loss}
         emit_json(facts, to_stderr=out == "-")
     else:
@@ -219,7 +239,7 @@ def _say_decoded(decoded: Decoded, out: str, as_json: bool) -> None:
 def decode_told(decoded: Decoded) -> list[tuple[str, str]]:
     """What there is to say about estimates, line by line."""
     said = f"{decoded.rows} rows of {decoded.users} users; on average an estimate is right with probability "
-    told = [("decoded", f"{said}{decoded.confidence:.3f} under the model"), decoded.verdict.said]
+    told = [("decoded", f"{said}{decoded.confidence:.3f} under the model"), decoded.check.said]
     if decoded.right is not None:
         off = "" if decoded.away is None else f"; on average they are {error_size(decoded.away, decoded.loss)} off"
         told.insert(1, ("truth", f"{decoded.right:.3f} of the estimates are right, by the raw file{off}"))
@@ -249,7 +269,7 @@ def stats(
     It is post-processing and costs no privacy. Where releases can be inverted the intervals assume nothing about the
     data; else a chain is learned from the releases. The output says which.
 
-    The releases are also asked whether they fit the model, as `seqveil drift` does. Where they do not, it is said, and
+    The releases are also asked whether they fit the model, as `seqveil audit` does. Where they do not, it is said, and
     intervals that rest on a chain are left out.
 
     The setting comes from the side file; give the release's options only where there is none.
@@ -280,7 +300,7 @@ def _stats_facts(counted: Counted, model: MarkovModel) -> dict[str, Any]:
     ]
     told = {name: getattr(found, name) for name in ("users", "events", "confidence", "method", "assumes")}
     more = {"in_window": found.in_window.tolist(), "maybe_top": [names[code] for code in found.maybe_top]}
-    more |= {"model": asdict(counted.verdict), "intervals": counted.intervals}
+    more |= {"model": asdict(counted.check), "intervals": counted.intervals}
     more |= {"not_told": [names[code] for code in found.untold]}
     return {**told, "symbols": names, **tables, "top": leading, **more}
 
@@ -308,9 +328,9 @@ def stats_told(counted: Counted, names: Sequence[str] | None = None) -> list[tup
     return [
         ("from", f"{found.events} events of {found.users} users{level}"),
         ("method", f"{found.method}: assumes {found.assumes}"),
-        counted.verdict.said,
+        counted.check.said,
         *([] if counted.intervals else [("intervals", left_out)]),
-        *([("intervals", NOT_MODEL)] if counted.intervals and counted.verdict.fits is False else []),
+        *([("intervals", NOT_MODEL)] if counted.intervals and counted.check.fits is False else []),
         *_untold(counted, names),
     ]
 
@@ -373,57 +393,3 @@ def _span(estimate: Estimate, at: Any, scale: float = 1.0, form: str = ".0f") ->
     if math.isnan(low):
         return f"{value:{form}}"
     return f"{value:{form}} ({low:{form}} to {high:{form}})"
-
-
-@o.option_groups
-def drift(
-    released: o.ReleasedFile,
-    model: o.ModelFile,
-    *,
-    alpha: Annotated[
-        float, o.option("A", "Most that the probability of an alarm may be if the model is right.")
-    ] = 0.01,
-    chosen: o.UnbatchedOptions,
-    rows: o.ReleasedOptions,
-    jobs: o.Jobs = None,
-    json: o.Json = False,
-) -> None:
-    """Tell from releases alone whether the truth departs from the model.
-
-    It is post-processing and costs no privacy. If the model is right, the probability of an alarm is at most --alpha,
-    however many releases there are. No alarm does not prove the model right.
-
-    The setting comes from the side file; give the release's options only where there is none. Exit code 1: an alarm.
-
-    Example: seqveil drift released.csv --model clicks.model
-    """
-    from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.files.audit import drift_file
-
-    chain = MarkovModel.load(model)
-    with progress(released, "looking for drift") as advance:
-        found = drift_file(released, chain, alpha=alpha, progress=advance, **rows.made_with(chain, chosen))
-    if json:
-        emit_json(asdict(found))
-    else:
-        _say_drift(found)
-    if found.alarm:
-        raise typer.Exit(1)
-
-
-def _say_drift(found: Drifted) -> None:
-    odds = f"e-value e^{found.log_e_value:.4g} at the end; an alarm is at 1/{found.alpha:g} = {1 / found.alpha:g}"
-    told = "none: the releases do not speak against the model" if not found.alarm else ""
-    told = told or f"after {found.alarm_at} of {found.events} events: the truth departs from the model"
-    level = f"at most {found.alpha:g} if the model is right, however long one looks"
-    alone = f"{found.users_alarmed} of {found.users} users depart by their own releases (above e^"
-    lines(
-        [
-            ("looked at", f"{found.events} events of {found.users} users"),
-            ("alarm", told),
-            ("evidence", odds),
-            ("false alarm", level),
-            ("users", f"{alone}{math.log(found.users / found.alpha):.4g} each)"),
-            ("likelihood", f"{found.log_likelihood:.4g} an event under the model"),
-        ]
-    )

@@ -22,14 +22,14 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.engine import batches
 from seqveil.engine.stream import Released, Setting
-from seqveil.interfaces.files.audit import FollowedPart, Verdict
+from seqveil.interfaces.files.audit import FollowedPart, checked
 from seqveil.interfaces.files.columns import Columns, Holes
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.received import Received, Where, receive
 from seqveil.interfaces.files.rows import Progress, Source, Table, symbol_columns, value_type_of
 from seqveil.interfaces.files.writing import CONFIDENCE, Held, Writer
 from seqveil.receiver.decode import decode_steps, observe_sized
-from seqveil.receiver.drift import Seen
+from seqveil.receiver.drift import ModelCheck, Seen
 from seqveil.receiver.statistics import Summary, summarise
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ LONGEST = 1 << 29  # numbers that the laws of one stream may take
 class Decoded:
     """How much was decoded, the mean probability of the estimates, and how often each symbol is expected to occur.
 
-    Both hold under the model; the verdict says whether the releases fit it. `right` is the share of estimates that are
+    Both hold under the model; the check says whether the releases fit it. `right` is the share of estimates that are
     the truth, where the truth was given.
     """
 
@@ -56,7 +56,7 @@ class Decoded:
     users: int
     confidence: float
     histogram: Floats
-    verdict: Verdict
+    check: ModelCheck
     right: float | None = None
     away: float | None = None  # their mean cost, where the loss is a distance and the truth was given
     loss: str = ""  # the name of the loss that they minimise
@@ -106,7 +106,7 @@ def decode_file(
             _write_histogram(histogram, alphabet, source.columns, sheet.expected, read)
     mean = float(sheet.confidence.mean(dtype=np.float64))
     known = told is not None and (told >= 0).any()
-    found = Decoded(at, users, mean, sheet.expected, Verdict.of(received, progress, sheet.followed))
+    found = Decoded(at, users, mean, sheet.expected, checked(received, progress, sheet.followed))
     if told is None or not known:
         return found
     true, guess = told[told >= 0], sheet.estimates[told >= 0].astype(np.int64)
@@ -303,7 +303,7 @@ class Counted:
     """A summary of a released file, whether its releases fit the model, and whether the summary has intervals."""
 
     summary: Summary
-    verdict: Verdict
+    check: ModelCheck
     intervals: bool
 
 
@@ -340,11 +340,11 @@ def summarise_file(
     stamps = np.concatenate(times) if times else None
     options: dict[str, Any] = {"confidence": confidence, "window": window, "top": top, "method": method}
     found = summarise(received.setting, users, np.concatenate(codes), stamps, **options)
-    verdict = Verdict.of(received, progress)
+    check = checked(received, progress)
     one_chain = model.size == model.n  # else the model itself says that one chain of order 1 does not describe people
     read_rightly = one_chain or found.method == "model"
-    supported = found.method == "design" or (verdict.fits is not False and read_rightly)
-    return Counted(found if supported else found.without_intervals(), verdict, supported)
+    supported = found.method == "design" or (check.fits is not False and read_rightly)
+    return Counted(found if supported else found.without_intervals(), check, supported)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ A private fit takes a public alphabet, bounds what each user gives, and counts w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -193,3 +193,16 @@ def _fit_private(source: Source, words: FitWords, progress: Progress | None) -> 
     events = noisy.users + max(0, int(noisy.moves.sum()))
     source.taken.begin()  # counts of raw rows are nobody's business: they have no noise
     return Fitted(noisy.model(alphabet), events, noisy.users, reading=source.taken)
+
+
+def origin_in_words(origin: Mapping[str, Any]) -> str:
+    """A model's record of how it was made, in a sentence."""
+    if origin.get("kind") != "private fit":
+        return f"{origin.get('kind', 'unknown')}: {origin.get('note', 'see the model file')}"
+    if not origin.get("private"):
+        return "fitted with seeded noise: NOT private"
+    most = origin["contribution"]["transitions"]
+    return (
+        f"fitted with ε = {origin['epsilon']:g} for each user ({origin['relation']}; at most {most} transitions and "
+        f"one start of each; {origin['noise']})"
+    )

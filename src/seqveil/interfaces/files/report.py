@@ -1,8 +1,8 @@
 """A report on a released file for whoever answers for data protection: one HTML page, from public things alone.
 
-It rests on the side file; with the model the account is recomputed from the releases; with what `seqveil attack --json`
-printed it says what an attacker got. It names no user and no released value. Its last part is a claim sheet along the
-questions of NIST SP 800-226, "Guidelines for Evaluating Differential Privacy Guarantees", in our own words.
+It rests on the side file and on an audit, which recomputes the account from the releases; with what `seqveil attack
+--json` printed it says what an attacker got. It names no user and no released value. Its last part is a claim sheet
+along the questions of NIST SP 800-226, "Guidelines for Evaluating Differential Privacy Guarantees", in our own words.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.words import CHECKS, COLOURS, MEANING, attacked
+from seqveil.core.model import MarkovModel
+from seqveil.core.words import CHECKS, attacked
+from seqveil.interfaces.files.fit import origin_in_words
 from seqveil.interfaces.files.reading import FilePath, file_name
 from seqveil.interfaces.files.writing import Meta, load_release_meta
 from seqveil.receiver.audit import Report
+from seqveil.receiver.contexts import held_out_check
 
 Rows = Sequence[tuple[str, str]]
 SOURCE = (
@@ -41,6 +44,7 @@ th, td { text-align: left; vertical-align: top; padding: .3rem .6rem; border-bot
 th { width: 32%; font-weight: 600 }
 .grade { padding: .6rem .8rem; border-left: .6rem solid }
 .green { border-color: #1a7f37 } .amber { border-color: #9a6700 } .red { border-color: #b42318 }
+.unchecked { border-color: #767676 }
 small { color: #555 }
 @media print { body { margin: 0; max-width: none } h2 { break-after: avoid } tr { break-inside: avoid } }
 """
@@ -53,24 +57,29 @@ class Material:
     name: str  # of the released file
     fingerprint: str  # of its bytes
     meta: Meta
-    audit: Report | None = None  # where the model was there to recompute the account
-    model: Mapping[str, str] = field(default_factory=dict)  # what is known of the model, in words
+    audit: Report  # recomputed from the releases
+    model: Mapping[str, str]  # what is known of the model, in words
     attack: Sequence[Mapping[str, Any]] | None = None
 
 
-def material(released: FilePath, meta: FilePath | None = None) -> Material:
-    """What lies beside a released file, and the fingerprint of its bytes."""
+def material(
+    released: FilePath,
+    audit: Report,
+    model: MarkovModel,
+    attack: FilePath | None = None,
+    meta: FilePath | None = None,
+) -> Material:
+    """What an audit found of a released file, what lies beside it, and the fingerprint of its bytes."""
     path = Path(released)
-    if not path.is_file():
-        raise DataError(f"{path.name}: no such file; name the file that `seqveil release` wrote")
     found = load_release_meta(released, meta)
     if found is None:
         raise DataError(f"{path.name}: has no side file ({path.name}.meta.json); name it by --meta, or release again")
-    if not isinstance(found.get("setting"), dict):
-        raise DataError(f"{path.name}: its side file lacks the setting; release the data again")
     with open(path, "rb") as rows:
         digest = hashlib.file_digest(rows, "sha256").hexdigest()
-    return Material(file_name(path), digest, found)
+    made = "from raw data, which is not private" if model.origin is None else origin_in_words(model.origin)
+    known = {"made": made, "order": str(model.order), "held-out check": _held_out(held_out_check(model))}
+    results = None if attack is None else attack_results(attack)
+    return Material(file_name(path), digest, found, audit, known, results)
 
 
 def attack_results(path: FilePath) -> list[Mapping[str, Any]]:
@@ -93,7 +102,7 @@ def _is_attack(one: Any) -> bool:
     return texts and isinstance(one.get("guess"), dict | None)
 
 
-def report(made_of: Material, now: datetime | None = None) -> str:
+def page(made_of: Material, now: datetime | None = None) -> str:
     """The whole page."""
     written = (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M UTC")
     parts = [
@@ -128,26 +137,11 @@ def _section(title: str, rows: Rows, note: str = "") -> str:
     return f"<h2>{escape(title)}</h2>{said}<table><tbody>\n{body}</tbody></table>"
 
 
-def _grade(made_of: Material) -> str:
-    found = made_of.meta.get("grade") if made_of.audit is None else made_of.audit.grade
-    return found if found in COLOURS else ""
-
-
-def _words(made_of: Material) -> list[str]:
-    words = made_of.meta.get("words") if made_of.audit is None else made_of.audit.words
-    return [str(each) for each in words] if isinstance(words, list | tuple) else []
-
-
 def _in_short(made_of: Material) -> str:
-    grade = _grade(made_of)
-    meaning = {str(colour): text for colour, text in MEANING.items()}.get(grade, "")
-    if made_of.audit is not None and not made_of.audit.passed:
-        meaning = "a check failed, or the coins can be known; see the account"
-    elif made_of.meta.get("private") is not True:
-        meaning = "the coins were seeded, so nothing is private: whoever knows the seed can undo the release"
-    listed = "".join(f"<li>{escape(text)}</li>" for text in _words(made_of))
-    shown = f'<p class="grade {grade or "red"}"><strong>{grade or "not graded"}</strong>: {escape(meaning)}</p>'
-    return f"<h2>In short</h2>{shown}<ul>{listed or '<li>This release was made before reports had words.</li>'}</ul>"
+    grade = made_of.audit.graded
+    listed = "".join(f"<li>{escape(text)}</li>" for text in made_of.audit.words)
+    shown = f'<p class="grade {grade.colour}"><strong>{grade.colour}</strong>: {escape(grade.why)}</p>'
+    return f"<h2>In short</h2>{shown}<ul>{listed}</ul>"
 
 
 def _secrets(meta: Meta) -> list[dict[str, Any]]:
@@ -173,13 +167,10 @@ def _model(made_of: Material) -> list[tuple[str, str]]:
     alphabet = made_of.meta.get("alphabet")
     symbols = alphabet.get("symbols") if isinstance(alphabet, dict) else None
     rows = [("fingerprint", _text(made_of.meta.get("model"))), ("symbols", _text(symbols))]
-    rows += list(made_of.model.items())
-    if "held-out check" not in made_of.model:
-        rows.append(("held-out check", checked(made_of.meta.get("held_out_check"))))
-    return rows
+    return [*rows, *made_of.model.items(), ("check on these releases", made_of.audit.check.said[1])]
 
 
-def checked(found: Any) -> str:
+def _held_out(found: Any) -> str:
     """Whether a model was checked on people held out of its fit, in a sentence."""
     if not isinstance(found, dict) or not {"people", "log_likelihood", "standard_error"} <= found.keys():
         return "not recorded: what is said “under the model” holds for people who follow it, and nobody looked here"
@@ -204,8 +195,6 @@ def _account(made_of: Material) -> list[tuple[str, str]]:
     for told in _secrets(meta):
         moved = f"{_text(told.get('log_odds_worst'))} of at most {_text(told.get('epsilon'))}"
         rows.append((f"log odds of {_text(told.get('name'))} moved by", moved))
-    if audit is None:
-        return [*rows, ("audit", "not made here: pass --model to recompute the account from the releases")]
     verdicts = {None: "nothing of the kind was promised", True: "kept", False: "BROKEN"}
     rows.append(("recomputed leakage, nats", _text(audit.leakage)))
     rows.append(("without any model, LDP over a stream", _text(audit.ldp)))
@@ -273,7 +262,7 @@ def _claims(made_of: Material) -> list[tuple[str, str]]:
         (
             "Data collection",
             f"{OPEN}how were the raw data collected, on what legal ground, how long are they kept? The model: "
-            f"{made_of.model.get('made', 'how it was made is not recorded')}.",
+            f"{made_of.model['made']}.",
         ),
     ]
 
@@ -307,7 +296,7 @@ def _strength(made_of: Material) -> str:
     total = budget.get("total") if isinstance(budget, dict) else None
     parts.append("no total was set" if total is None else f"a total of {_text(total)} for a stream")
     parts.append(f"realised {_text(meta.get('leakage'))} in the worst stream")
-    return "; ".join(parts) + ". δ = 0. In words: " + ". ".join(_words(made_of)) + "."
+    return "; ".join(parts) + ". δ = 0. In words: " + ". ".join(made_of.audit.words) + "."
 
 
 def _flat(setting: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
