@@ -161,7 +161,7 @@ def release_paths(setting, length, state=None, columns=()):
     if length == 0:
         yield columns, state
         return
-    epsilons, gone, _ = stream.allowance(setting, state)
+    epsilons, gone = stream.allowance(setting, state)
     if gone[0] and setting.budget.when_spent == "stop":
         _, after = stream.observe(setting, state, np.array([stream.NOTHING]))
         yield from release_paths(setting, length - 1, after, (*columns, np.ones(setting.model.n, np.int64)))

@@ -16,12 +16,13 @@ from seqveil import mechanisms
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
-from seqveil.engine.accounting import Budget, Schedule, Window, compose, log_moment
+from seqveil.engine.accounting import Budget, Window, compose, log_moment
 from seqveil.engine.stream import Setting
 
 SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
 POWERS = [-8.0, -3.0, -1.5, -1.0, 0.0, 0.01, 0.5, 1.0, 4.0, 20.0]
 EPSILONS = [0.05, 0.3, 1.0, 2.5]
+PAIR = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 
 
 def sound_laws(epsilon, seed):
@@ -142,31 +143,17 @@ def test_nothing_released_costs_nothing():
 
 
 @settings(deadline=None, max_examples=80)
-@given(period=st.integers(1, 9), epsilon=st.floats(0.01, 4), length=st.integers(1, 60))
+@given(period=st.integers(1, 9), epsilon=st.floats(0.01, 1.7), length=st.integers(1, 60))
 def test_a_pulsed_schedule_spends_the_same_on_whole_periods(period, epsilon, length):
-    plan = Schedule.pulsed(period)
-    wanted = plan.propose(epsilon, np.arange(length), np.zeros(length), np.zeros(length))[0]
+    wanted = Setting.of(PAIR, epsilon=epsilon, schedule=period).wanted(np.arange(length))
     assert np.flatnonzero(wanted).tolist() == list(range(0, length, period))
     assert math.fsum(wanted) == pytest.approx(epsilon * period * math.ceil(length / period))
 
 
-@settings(deadline=None, max_examples=80)
-@given(guesses=st.lists(st.floats(0, 1), min_size=1, max_size=40), threshold=st.floats(0, 1), most=st.integers(1, 6))
-def test_a_belief_driven_schedule_never_spends_what_it_has_not_saved(guesses, threshold, most):
-    plan, saved, spent = Schedule.belief_driven(threshold, most), np.zeros(1), 0.0
-    for step, guess in enumerate(guesses):
-        wanted, saved = plan.propose(0.5, np.array([step]), saved, np.array([guess]))
-        spent += float(wanted[0])
-        assert (wanted[0] > 0) == (guess > threshold)
-        assert wanted[0] <= 0.5 * most
-        assert saved[0] >= 0
-        assert spent + saved[0] <= 0.5 * (step + 1) + 1e-12
-
-
 @pytest.mark.parametrize("period", [0, -1, 1.5, True, "x", math.nan])
 def test_a_period_is_a_whole_number(period):
-    with pytest.raises(InputError, match="period"):
-        Schedule(period)
+    with pytest.raises(InputError, match="schedule"):
+        Setting.of(PAIR, epsilon=1.0, schedule=period)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference_streams import released_with_columns, sides, sparse_model
-from seqveil import Budget, MarkovModel, Schedule, Session, Setting
+from seqveil import Budget, MarkovModel, Session, Setting
 from seqveil.core.errors import DataError
 from seqveil.engine.stream import NOTHING
 from seqveil.receiver.audit import Audit
@@ -89,7 +89,7 @@ def test_an_unsound_mechanism_is_found_out():
 
 
 def test_claimed_epsilons_are_compared():
-    session, released = releases_of(MODEL, RAW, epsilon=1.0, schedule=Schedule(2))
+    session, released = releases_of(MODEL, RAW, epsilon=1.0, schedule=2)
     right = np.where(np.arange(40) % 2 == 0, 2.0, 0.0)
     wrong = right.copy()
     wrong[7] = 0.5
@@ -104,7 +104,7 @@ def test_claimed_epsilons_are_compared():
 
 
 def test_impossible_releases_are_refused():
-    session, released = releases_of(MODEL, RAW, epsilon=1.0, schedule=Schedule(2))
+    session, released = releases_of(MODEL, RAW, epsilon=1.0, schedule=2)
     impossible = released.copy()
     impossible[1] = (released[1] + 1) % 3  # between pulses only the best guess can come
     with pytest.raises(DataError, match="cannot have come from"):

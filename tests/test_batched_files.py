@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from seqveil import Budget, MarkovModel, Schedule, Setting, mechanisms
+from seqveil import Budget, MarkovModel, Setting, mechanisms
 from seqveil.core.errors import BudgetSpent, DataError
 from seqveil.engine import batches, stream
 from seqveil.engine.batches import decode_path
@@ -135,7 +135,6 @@ def test_the_account_and_the_estimates_are_those_of_single_streams(place, releas
 
 SETTINGS = {
     "pulsed": {"schedule": 2},
-    "by belief": {"epsilon": 1.0, "schedule": Schedule(2, 0.3)},
     "hold": {"budget": Budget(total=3.0)},
     "stop": {"budget": Budget(total=3.0, when_spent="stop")},
     "horizon": {"epsilon": None, "budget": Budget(total=4.0, horizon=3)},

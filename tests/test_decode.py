@@ -10,7 +10,7 @@ from seqveil import mechanisms
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError
 from seqveil.engine import stream
-from seqveil.engine.accounting import Budget, Schedule
+from seqveil.engine.accounting import Budget
 from seqveil.receiver.decode import decode_codes, decode_stream, estimates, histogram
 
 PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
@@ -36,7 +36,6 @@ OPTIONS = {
     "stop": {"budget": Budget(total=1.0, when_spent="stop")},
     "hold": {"budget": Budget(total=1.0)},
     "pulsed": {"schedule": 2},
-    "driven": {"schedule": Schedule.belief_driven(0.3, 3)},
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binom
 
 from reference_streams import Rows
-from seqveil import MarkovModel, Schedule, Setting
+from seqveil import MarkovModel, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.engine import stream
@@ -67,7 +67,7 @@ def test_the_expected_e_value_is_one_over_all_streams_of_releases(mechanism):
 @pytest.mark.parametrize(("mechanism", "period"), [("optimal", 1), ("randomized_response", 1), ("optimal", 4)])
 def test_false_alarms_keep_to_their_rate(mechanism, period):
     """100 fleets that follow the model: more alarms than the 1 - 10⁻⁶ quantile at α = .1 would be a fault."""
-    setting = Setting.of(MODEL, mechanism, 1.0, schedule=Schedule(period))
+    setting = Setting.of(MODEL, mechanism, 1.0, schedule=period)
     alarms = sum(run(setting, MODEL, 40, 24, seed, alpha=0.1).alarm for seed in range(100))
     assert alarms <= binom.isf(RARE, 100, 0.1)
 
@@ -107,7 +107,7 @@ def test_it_does_not_matter_how_updates_are_cut():
 
 
 def test_releases_that_tell_nothing_move_nothing():
-    setting = Setting.of(MODEL, "optimal", 1e-3, schedule=Schedule(1000))
+    setting = Setting.of(MODEL, "optimal", 1e-3, schedule=1000)
     drift = Drift(setting)
     codes = released(setting, MODEL, 5, 10, 1)
     drift.update(range(5), codes[0])

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from seqveil import Budget, MarkovModel, Schedule, Setting, decode_stream
+from seqveil import Budget, MarkovModel, Setting, decode_stream
 from seqveil.core.alphabet import Bins, Grid
 from seqveil.core.errors import DataError, InputError
 from seqveil.engine import stream
@@ -51,7 +51,6 @@ def data(tmp_path):
 SETTINGS = {
     "plain": {"epsilon": 1.0},
     "pulsed": {"epsilon": 0.5, "schedule": 4},
-    "by belief": {"epsilon": 0.4, "schedule": Schedule(4, 0.3)},
     "order two budgets": {"epsilon": 1.0, "budget": Budget(total=6.0, per_window=2.0, releases=4)},
     "total hold": {"epsilon": 1.0, "budget": Budget(total=3.0)},
     "total stop": {"epsilon": 1.0, "budget": Budget(total=3.0, when_spent="stop")},

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference_streams import Rows
-from seqveil import MarkovModel, Schedule, Setting
+from seqveil import MarkovModel, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.receiver.learn import Chain, Evidence, expect, held_out, learn, likelihoods, region
@@ -124,7 +124,7 @@ def test_the_quick_table_says_what_an_observer_computes():
     "setting",
     [
         Setting.of(NONE, "randomized_response", 0.7),
-        Setting.of(NONE, "randomized_response", 1.0, schedule=Schedule.pulsed(2)),
+        Setting.of(NONE, "randomized_response", 1.0, schedule=2),
         Setting.of(STICKY, "optimal", 1.0),
     ],
     ids=["response", "every second event", "optimal"],

@@ -14,7 +14,7 @@ import pytest
 
 import seqveil as sv
 from seqveil import mechanisms
-from seqveil.engine.accounting import Budget, Schedule
+from seqveil.engine.accounting import Budget
 
 SOURCES = sorted(Path(inspect.getfile(sv)).parent.rglob("*.py"))
 HEAVY = ("scipy", "polars", "highspy", "matplotlib", "pandas", "pyarrow", "typer", "rich")
@@ -78,7 +78,6 @@ KINDS = {
     "plain": {},
     "total": {"budget": Budget(total=5.0)},
     "window": {"budget": Budget(per_window=2.0, releases=5)},
-    "driven": {"schedule": Schedule.belief_driven(0.3)},
 }
 
 

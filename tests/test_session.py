@@ -13,7 +13,7 @@ import seqveil as sv
 from seqveil import mechanisms
 from seqveil.core.errors import BudgetSpent, InputError, UnknownSymbol
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.engine.accounting import Budget, Schedule
+from seqveil.engine.accounting import Budget
 
 NAMES = mechanisms.instantaneous()
 SOUND = [name for name in NAMES if mechanisms.get(name).sound]
@@ -33,7 +33,7 @@ def released_column(session, symbol, time=None):
 
 def snapshot(session):
     state = session._state
-    arrays = [state.states, state.steps, state.spent, state.saved, state.window.costs, state.window.stamps]
+    arrays = [state.states, state.steps, state.spent, state.window.costs, state.window.stamps]
     account = [getattr(state.account, name) for name in ("most", "least", "ahead_most", "ahead_least")]
     return [array.tolist() for array in arrays + account], session.standing()
 
@@ -303,12 +303,3 @@ def test_what_others_read_cannot_be_written():
     session = sv.Session(sv.MarkovModel(*PAIR), epsilon=0.5)
     with pytest.raises(ValueError, match="read-only"):
         session.belief[0] = 1.0
-
-
-def test_a_belief_driven_session_spends_when_the_guess_is_poor():
-    session = sv.Session(sv.MarkovModel(*PAIR), epsilon=0.5, schedule=Schedule.belief_driven(0.3, 4), seed=1)
-    for step in range(30):
-        quiet = session.belief.max() >= 0.7
-        assert (len(session.kernel().codes) == 1) >= quiet
-        session.release(step % 2)
-    assert session.standing().by_composition <= 0.5 * 30

@@ -20,7 +20,7 @@ from seqveil.core.alphabet import Alphabet, Bins, Grid  # noqa: E402
 from seqveil.core.coins import KeyedCoins  # noqa: E402
 from seqveil.core.errors import DataError, InputError  # noqa: E402
 from seqveil.core.model import MarkovModel  # noqa: E402
-from seqveil.engine.accounting import Budget, Schedule  # noqa: E402
+from seqveil.engine.accounting import Budget  # noqa: E402
 from seqveil.engine.store.packing import units  # noqa: E402
 from seqveil.engine.stream import Setting  # noqa: E402
 from seqveil.engine.streams import OutOfOrder, Streams  # noqa: E402
@@ -49,7 +49,6 @@ SETTINGS = {
     "order 2": Setting.of(PAIRS, "optimal", 0.7, budget=Budget(total=2.0, horizon=6)),
     "window": Setting.of(FULL, "balanced", 1.0, budget=Budget(per_window=2.0, releases=3)),
     "seconds": Setting.of(FULL, "balanced", 1.0, budget=Budget(per_window=2.0, seconds=2.5)),
-    "driven": Setting.of(FULL, "optimal", 0.5, schedule=Schedule.belief_driven(0.3)),
 }
 BATCHED = {
     "tree": Setting.of(FULL, "tree", 2.0, batch=3),

@@ -16,7 +16,7 @@ from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.core.leakage import Account
 from seqveil.core.model import MarkovModel
 from seqveil.engine import stream
-from seqveil.engine.accounting import Budget, Schedule
+from seqveil.engine.accounting import Budget
 from seqveil.engine.session import Session
 from seqveil.engine.state import ARRAYS, rounds
 from seqveil.engine.store import packing
@@ -66,7 +66,6 @@ SPENDING = {
     "horizon": {"budget": Budget(total=2.0, horizon=6)},
     "window": {"budget": Budget(per_window=1.2, releases=3)},
     "pulsed": {"schedule": 3},
-    "driven": {"schedule": Schedule.belief_driven(0.4, 3)},
 }
 
 

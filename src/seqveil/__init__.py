@@ -30,7 +30,7 @@ from seqveil.core.kernel import Kernel
 from seqveil.core.model import MarkovModel
 from seqveil.core.places import Cells
 from seqveil.engine import accounting
-from seqveil.engine.accounting import Budget, Schedule, compose
+from seqveil.engine.accounting import Budget, compose
 from seqveil.engine.session import Session
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import Streams
@@ -46,7 +46,6 @@ __all__ = [
     "Grid",
     "Kernel",
     "MarkovModel",
-    "Schedule",
     "SeqveilError",
     "Session",
     "Setting",

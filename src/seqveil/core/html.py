@@ -69,7 +69,7 @@ def kernel(shown: Any, alphabet: Any, n: int) -> str:
 def session(setting: Any, standing: Any) -> str:
     """Where the account of a stream stands."""
     what = f"batch of {setting.batch}" if setting.in_batches else "release"
-    period, budget = setting.schedule.period, setting.budget
+    period, budget = setting.schedule, setting.budget
     pulsed = f" on average, {number(setting.epsilon * period)} at one of every {period}" if period > 1 else ""
     facts = [
         ("mechanism", setting.mechanism.name + ("" if setting.mechanism.sound else " (does not keep to its ε)")),

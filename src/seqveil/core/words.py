@@ -313,12 +313,12 @@ def _one_release(setting: Any) -> float | None:
     """The ε of the release that carries most; None where there is no bound for one."""
     if not setting.mechanism.sound or setting.unbounded:
         return None
-    most = float(setting.epsilon * setting.schedule.period)
+    most = float(setting.epsilon * setting.schedule)
     return most if setting.budget.total is None else min(most, setting.budget.total)
 
 
 def _shape(setting: Any) -> dict[str, Any]:
-    return {"period": setting.schedule.period, "size": setting.batch}
+    return {"period": setting.schedule, "size": setting.batch}
 
 
 def _why(becomes: float, what: str) -> str:

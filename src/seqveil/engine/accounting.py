@@ -1,8 +1,7 @@
 """Budgets: how single releases add up, what may be spent, and when it is spent.
 
-`compose` gives the total of T releases by the paper's two theorems and by tighter ones. `Schedule` says how much of ε
-is spent at which release, `Budget` what may be spent at all and what happens when it is gone. Both look at public
-things only (the step, the belief, the account), so their choices leak nothing.
+`compose` gives the total of T releases by the paper's two theorems and by tighter ones. `Budget` says what may be spent
+and what happens when it is gone. It looks at public things only (the step, the account), so its choices leak nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def compose(epsilon: float, releases: int, delta: float = 1e-6) -> Composition:
     if not 0 < delta < 1:
         raise InputError(f"expected delta between 0 and 1, got {delta}; try 1e-6")
     check_epsilon(epsilon, largest=math.inf)  # the formulas hold for every ε; what a release may have is checked there
-    _whole("releases", releases, least=0)
+    whole_number("releases", releases, least=0)
     growth = math.expm1(epsilon) if epsilon < 700 else math.inf  # beyond it a float holds no more
     wobble = epsilon * math.sqrt(2 * releases * math.log(2 / delta))
     return Composition(
@@ -92,48 +91,6 @@ def _chernoff(epsilon: float, releases: int, delta: float) -> float:
         logs = np.array([log_moment(epsilon, sign * power) for power in powers])
         sides.append(float(((releases * logs - math.log(delta)) / powers).min()))
     return max(sides)
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How much to spend at which release; public, because it follows from the step and the belief alone.
-
-    `period` m spends m·ε at every m-th release and nothing in between (docs/theory.md, section 11): the total and the
-    delay stay the same, and on a correlated stream the error falls. `threshold` saves ε at each release and spends what
-    was saved, at most `period`·ε at once, when the expected cost of the best guess under the belief passes the
-    threshold.
-
-    >>> Schedule.pulsed(4).propose(1.0, np.arange(5), np.zeros(5), np.ones(5))[0].tolist()
-    [4.0, 0.0, 0.0, 0.0, 4.0]
-    """
-
-    period: int = 1
-    threshold: float | None = None
-
-    def __post_init__(self) -> None:
-        _whole("period", self.period)
-        if self.threshold is not None:
-            _positive("threshold", self.threshold, or_zero=True)
-
-    @classmethod
-    def pulsed(cls, period: int) -> Schedule:
-        """Spend `period`·ε at every `period`-th release and nothing in between."""
-        return cls(period)
-
-    @classmethod
-    def belief_driven(cls, threshold: float, most: int = 8) -> Schedule:
-        """Save ε at each release, and spend up to `most`·ε at once when the best guess would cost over `threshold`."""
-        return cls(most, threshold)
-
-    def propose(self, epsilon: float, steps: Ints, saved: Floats, guess: Floats) -> tuple[Floats, Floats]:
-        """ε wanted for each user's next release, and the savings after it; `guess`: the best guess's expected cost."""
-        if self.threshold is None and self.period == 1:
-            return np.full(len(steps), float(epsilon)), saved
-        if self.threshold is None:
-            return np.where(steps % self.period == 0, self.period * epsilon, 0.0), saved
-        purse = np.minimum(saved + epsilon, self.period * epsilon)
-        wanted = np.where((guess > self.threshold) & (purse >= GONE), purse, 0.0)  # too little to tell stays saved
-        return wanted, purse - wanted
 
 
 @dataclass(frozen=True)
@@ -171,7 +128,7 @@ class Budget:
                 _positive(name, getattr(self, name))
         for name in ("horizon", "releases"):
             if getattr(self, name) is not None:
-                _whole(name, getattr(self, name))
+                whole_number(name, getattr(self, name))
         if self.when_spent not in ("hold", "stop", "error"):
             raise InputError(f'expected when_spent to be "hold", "stop" or "error", got {self.when_spent!r}')
         if self.horizon is not None and self.total is None:
@@ -228,15 +185,16 @@ class Budget:
         return (" and ".join(parts) + f", then {self.when_spent}") if parts else "no limit on the total"
 
 
-def _whole(name: str, value: object, least: int = 1) -> None:
+def whole_number(name: str, value: object, least: int = 1) -> None:
+    """Refuse what is not a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise InputError(f"expected {name} to be a whole number ≥ {least}, got {value}")
 
 
-def _positive(name: str, value: object, or_zero: bool = False) -> None:
+def _positive(name: str, value: object) -> None:
     number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    if not number or not (math.isfinite(value) and (value > 0 or (or_zero and value == 0))):  # type: ignore[arg-type, operator]
-        raise InputError(f"expected {name} to be a finite number {'≥' if or_zero else 'above'} 0, got {value}")
+    if not number or not (math.isfinite(value) and value > 0):  # type: ignore[arg-type, operator]
+        raise InputError(f"expected {name} to be a finite number above 0, got {value}")
 
 
 _BACK = "expected the times of a user's releases to be finite and never to go back; sort the events"

@@ -132,7 +132,7 @@ def _advance(
         raise InputError(f"expected a batch of 1 to {setting.batch} symbols, got {length}")
     stamp = None if time is None else np.array([time])
     now = moment(setting, state, stamp)
-    epsilons, gone, saved = allowance(setting, state, stamp)
+    epsilons, gone = allowance(setting, state, stamp)
     if gone[0] and setting.budget.when_spent == "error":
         raise budget_spent(setting, gone)
     if gone[0] and setting.budget.when_spent == "stop":
@@ -140,7 +140,7 @@ def _advance(
         for _ in range(length):
             states = filtering.predict(setting.model, states)
         window = state.window.push(now, np.zeros(1), setting.budget.span)
-        return None, replace(state, states=states, steps=state.steps + 1, saved=saved, window=window)
+        return None, replace(state, states=states, steps=state.steps + 1, window=window)
     blurred = bool(state.account.blurred[0]) and setting.mechanism.sound
     # where the belief is no longer known, what keeps ε under any belief
     epsilon = float(epsilons[0]) / (setting.mechanism.ldp if blurred else 1.0)
@@ -157,4 +157,4 @@ def _advance(
     account = state.account.charge_batch(most, least)
     account = account.blur(filtering.lost(setting.model, state.states, length, states))
     spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
-    return sent, State(states, state.steps + 1, spent, saved, account, window, ldp)
+    return sent, State(states, state.steps + 1, spent, account, window, ldp)

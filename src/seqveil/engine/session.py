@@ -19,7 +19,7 @@ from seqveil.core.secrets import Watch, Watches
 from seqveil.core.times import Time, seconds
 from seqveil.core.words import ASKED, moved, percent, percent_up
 from seqveil.engine import batches, stream
-from seqveil.engine.accounting import Budget, Composition, Schedule, compose
+from seqveil.engine.accounting import Budget, Composition, compose
 from seqveil.engine.releases import Standing, left_of
 from seqveil.engine.secrets import guarded_table
 from seqveil.engine.setting import NO_BOUND, SecretTerms, usual_mechanism
@@ -35,7 +35,7 @@ class Session:
 
     Parameters: the model; the mechanism's name; ε per release, or per batch (on average, where a schedule pulses it);
     the distortion; `batch`, how many symbols are released at a time (more symbols, more delay, much less error; the
-    default mechanism is then `auto`); `budget`, a total or a `Budget`; `schedule`, a period or a `Schedule`; `seed` for
+    default mechanism is then `auto`); `budget`, a total or a `Budget`; `schedule`, the period of pulses; `seed` for
     research only: a seeded session is marked not private.
 
     *Declared secrets* (docs/secrets.md): `secrets` are accounted for exactly, whatever the mechanism; the mechanism
@@ -64,7 +64,7 @@ class Session:
         budget: Budget | float | None = None,
         seed: int | None = None,
         *,
-        schedule: Schedule | int | None = None,
+        schedule: int = 1,
         **secret_terms: Unpack[SecretTerms],
     ) -> None:
         named = (usual_mechanism(mechanism, batch), epsilon, distortion, schedule, budget, batch)
@@ -125,7 +125,7 @@ class Session:
             if self._setting.guards and self.watches is not None:
                 stack = guarded_table(self._setting, self.watches).kernels()
                 return stack.one(0, self._setting.model.alphabet)
-            epsilons, _, _ = stream.allowance(self._setting, self._state, _row(time))
+            epsilons, _ = stream.allowance(self._setting, self._state, _row(time))
             beliefs = filtering.symbols(self._setting.model, self._state.states)
             stack = stream.kernels(self._setting, beliefs, float(epsilons[0]))
         return stack.one(0, self._setting.model.alphabet)
@@ -224,9 +224,8 @@ class Session:
         """What `releases` releases add up to in advance, by the paper's theorems and by tighter ones."""
         if self._setting.unbounded:
             raise InputError(f"{NO_BOUND}; give the session an epsilon as well")
-        period = self._setting.schedule.period
-        pulses = -(-releases // period)
-        return compose(self._setting.epsilon * period, pulses, delta)
+        pulses = -(-releases // self._setting.schedule)
+        return compose(self._setting.epsilon * self._setting.schedule, pulses, delta)
 
     def __repr__(self) -> str:
         setting, kept = self._setting, len(self.secrets)

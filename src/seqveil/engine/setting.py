@@ -20,13 +20,13 @@ import numpy as np
 from seqveil.core import mechanisms
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError, ModelError
-from seqveil.core.kernel import Floats
+from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches, from_dict
 from seqveil.core.secrets.ahead import ahead
 from seqveil.core.secrets.watch import LONGEST
-from seqveil.engine.accounting import GONE, Budget, Schedule
+from seqveil.engine.accounting import GONE, Budget, whole_number
 
 NO_BOUND = "no bound: nothing is promised about the whole sequence, only about the declared secrets"
 _ALONE = '"guarded" takes no batch, budget or schedule: each secret has its own total, for the whole stream'
@@ -51,6 +51,9 @@ def usual_mechanism(mechanism: str | Mechanism | BatchMechanism, batch: int) -> 
 class Setting:
     """Everything public about a stream's release but the releases themselves.
 
+    `schedule` m spends m·ε at every m-th release and nothing in between (docs/theory.md, section 11): the total and the
+    delay stay the same, and on a correlated stream the error falls.
+
     `secrets` are kept by the mechanism "guarded", each within its own total; any other mechanism only accounts for
     them, exactly. What else is for "guarded": `observers`, further models under which every promise holds as well;
     `withhold`, the truth or nothing, never a wrong symbol; `longest`, the most events of a stream, where a promise
@@ -62,7 +65,7 @@ class Setting:
     mechanism: Mechanism | BatchMechanism
     epsilon: float
     distortion: Distortion
-    schedule: Schedule = field(default_factory=Schedule)
+    schedule: int = 1
     budget: Budget = field(default_factory=Budget)
     batch: int = 1
     secrets: tuple[Secret, ...] = ()
@@ -77,7 +80,7 @@ class Setting:
         mechanism: str | Mechanism | BatchMechanism = "optimal",
         epsilon: float | None = None,
         distortion: str | Distortion = "hamming",
-        schedule: Schedule | int | None = None,
+        schedule: int = 1,
         budget: Budget | float | None = None,
         batch: int = 1,
         *,
@@ -93,20 +96,20 @@ class Setting:
         chosen = _chosen(mechanism, model, costs, epsilon, batch)
         purse = budget if isinstance(budget, Budget) else Budget(total=budget)
         _check_budget(purse, chosen)
-        plan = schedule if isinstance(schedule, Schedule) else Schedule(1 if schedule is None else schedule)
+        whole_number("schedule", schedule)
         declared = (secrets,) if isinstance(secrets, Secret) else tuple(secrets)
         others = (observers,) if isinstance(observers, MarkovModel) else tuple(observers)
         if chosen is mechanisms.guarded:
-            _check_guarded(declared, purse, plan, epsilon, withhold)
+            _check_guarded(declared, purse, schedule, epsilon, withhold)
             rate = math.inf if epsilon is None else mechanisms.check_epsilon(epsilon)
-            _check_not_faint(rate, plan, "leave it out where the declared secrets are enough")
+            _check_not_faint(rate, schedule, "leave it out where the declared secrets are enough")
         else:
             if withhold or others:
                 name = mechanisms.guarded.name
                 raise InputError(f'withhold and observers are for the mechanism "{name}"')
-            rate = _rate(epsilon, purse, plan, chosen)
+            rate = _rate(epsilon, purse, schedule, chosen)
         kept = (declared, others, bool(withhold), longest)
-        made = cls(model, chosen, rate, costs, plan, purse, int(batch), *kept)
+        made = cls(model, chosen, rate, costs, int(schedule), purse, int(batch), *kept)
         made._check_secrets()
         return made
 
@@ -162,7 +165,7 @@ class Setting:
             "epsilon": None if self.unbounded else self.epsilon,
             "distortion": self.distortion.name,
             "batch": self.batch,
-            "schedule": {"period": self.schedule.period, "threshold": self.schedule.threshold},
+            "schedule": self.schedule,
             "budget": self.budget.to_json(),
         }
         if self.secrets:  # nothing about them where there are none, so that older files say the same
@@ -188,11 +191,8 @@ class Setting:
         try:
             if saved["model"] != model.fingerprint:
                 raise ModelError(OTHER_MODEL)
-            schedule, budget = Schedule(**saved["schedule"]), Budget(**saved["budget"])
-            epsilon, faint = saved["epsilon"], _is_faint(saved["epsilon"], schedule)
-            named = saved["mechanism"], 1.0 if faint else epsilon, saved["distortion"]
-            made = cls.of(model, *named, schedule, budget, saved.get("batch", 1), **_declared(saved, observers))
-            return replace(made, epsilon=float(epsilon)) if faint else made
+            plain = {name: saved[name] for name in ("mechanism", "epsilon", "distortion", "schedule", "batch")}
+            return cls.of(model, budget=Budget(**saved["budget"]), **plain, **_declared(saved, observers))
         except InputError:
             raise
         except (KeyError, TypeError, AttributeError, ValueError):
@@ -202,6 +202,15 @@ class Setting:
     def signature(self) -> str:
         """The setting as one line of text, which differs wherever two settings release differently."""
         return json.dumps(self.to_dict(costs=True), sort_keys=True)
+
+    def wanted(self, steps: Ints) -> Floats:
+        """ε of the releases at these steps, before any budget: m·ε at every m-th, where `schedule` is m.
+
+        >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+        >>> Setting.of(model, epsilon=1.0, schedule=4).wanted(np.arange(5)).tolist()
+        [4.0, 0.0, 0.0, 0.0, 4.0]
+        """
+        return np.where(steps % self.schedule == 0, self.schedule * self.epsilon, 0.0)
 
     def ldp_cost(self, epsilons: Floats) -> Floats:
         """What releases at these ε add to the LDP level of a stream, whatever model is true."""
@@ -276,7 +285,7 @@ def _check_budget(budget: Budget, chosen: Mechanism | BatchMechanism) -> None:
 def _check_guarded(
     secrets: tuple[Secret, ...],
     budget: Budget,
-    schedule: Schedule,
+    schedule: int,
     epsilon: float | None,
     withhold: bool,
 ) -> None:
@@ -289,7 +298,7 @@ def _check_guarded(
             "a declared secret has no total, and nothing is released without one; give its epsilon, for instance the "
             "line epsilon = 0.5 in its table in TOML"
         )
-    if budget.limited or schedule != Schedule():
+    if budget.limited or schedule != 1:
         raise InputError(_ALONE)
     if withhold and epsilon is not None:
         raise InputError(
@@ -298,33 +307,28 @@ def _check_guarded(
         )
 
 
-def _rate(epsilon: float | None, budget: Budget, schedule: Schedule, chosen: Mechanism | BatchMechanism) -> float:
+def _rate(epsilon: float | None, budget: Budget, schedule: int, chosen: Mechanism | BatchMechanism) -> float:
     """The ε of a release, on average."""
     if epsilon is None and budget.total is not None and budget.horizon is not None:
-        epsilon = min(budget.total, chosen.largest / schedule.period)  # the horizon spreads it
+        epsilon = min(budget.total, chosen.largest / schedule)  # the horizon spreads it
     if epsilon is None:
         raise InputError(
             "expected epsilon, the bound for one release or batch, or a budget with total and horizon; got neither, "
             "try epsilon=1.0"
         )
     rate = mechanisms.check_epsilon(epsilon, largest=chosen.largest)
-    mechanisms.check_epsilon(rate * schedule.period, "epsilon × period", chosen.largest)
+    mechanisms.check_epsilon(rate * schedule, "epsilon × period", chosen.largest)
     _check_not_faint(rate, schedule, "spread a total over many releases with a budget and a horizon")
     return rate
 
 
-def _check_not_faint(rate: float, schedule: Schedule, instead: str) -> None:
+def _check_not_faint(rate: float, schedule: int, instead: str) -> None:
     """Refuse an ε with which every release would be the best guess."""
-    if rate * schedule.period < GONE:
+    if rate * schedule < GONE:
         raise InputError(
-            f"expected epsilon of at least {GONE / schedule.period:g}, got {rate:g}: with less a release tells nothing "
+            f"expected epsilon of at least {GONE / schedule:g}, got {rate:g}: with less a release tells nothing "
             f"at all, it only repeats the best guess; use that much, or {instead}"
         )
-
-
-def _is_faint(epsilon: object, schedule: Schedule) -> bool:
-    """Whether a saved ε is one that tells nothing: older files may have it, and are still read."""
-    return isinstance(epsilon, float) and 0 < epsilon * schedule.period < GONE
 
 
 def _declared(saved: Mapping[str, Any], observers: Sequence[MarkovModel]) -> dict[str, Any]:

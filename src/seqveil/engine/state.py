@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Rows = NDArray[np.intp]
 Made = TypeVar("Made")
 Accounts = NDArray[np.object_]  # of declared secrets: `Watches`, one a user
-ARRAYS = ("states", "steps", "spent", "saved", "ldp")
+ARRAYS = ("states", "steps", "spent", "ldp")
 FEW = 64  # events of a call that are looked at one by one before they are sorted
 
 
@@ -42,7 +42,6 @@ class State:
     states: Floats  # (B, S) law of the next state of the chain, as `core.filtering` keeps it
     steps: Ints  # (B,) events so far, released or not
     spent: Floats  # (B,) Σ of the ε used: what basic composition charges
-    saved: Floats  # (B,) ε put by, by a belief-driven schedule
     account: Account
     window: Window
     ldp: Floats  # (B,) Σ of (LDP level · ε) of the mechanisms used: what holds without any model
@@ -53,24 +52,24 @@ class State:
         """The state of users of whom nothing was released yet."""
         model = setting.model
         states = filtering.start(model, users)
-        steps, spent, saved = np.zeros(users, np.int64), np.zeros(users), np.zeros(users)
+        steps, spent = np.zeros(users, np.int64), np.zeros(users)
         account, window = Account.start(model, users, setting.in_batches), Window.start(users)
         watches = None if setting.watches is None else np.full(users, setting.watches, object)
-        return cls(states, steps, spent, saved, account, window, np.zeros(users), watches)
+        return cls(states, steps, spent, account, window, np.zeros(users), watches)
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def take(self, rows: Rows | slice) -> State:
         """The rows of some users."""
-        arrays = (self.states[rows], self.steps[rows], self.spent[rows], self.saved[rows])
+        arrays = (self.states[rows], self.steps[rows], self.spent[rows])
         watches = None if self.watches is None else self.watches[rows]
         return State(*arrays, self.account.take(rows), self.window.take(rows), self.ldp[rows], watches)
 
     def put(self, rows: Rows, part: State) -> None:
         """Write the rows of some users back in place."""
         self.states[rows], self.steps[rows], self.spent[rows] = part.states, part.steps, part.spent
-        self.saved[rows], self.ldp[rows] = part.saved, part.ldp
+        self.ldp[rows] = part.ldp
         ours, theirs = self.account, part.account
         ours.most[rows], ours.least[rows] = theirs.most, theirs.least
         ours.ahead_most[rows], ours.ahead_least[rows] = theirs.ahead_most, theirs.ahead_least

@@ -287,26 +287,21 @@ def kernels(setting: Setting, beliefs: Floats, epsilon: float) -> Kernels:
     return mechanisms.get(setting.mechanism).kernels(beliefs, epsilon, setting.distortion)
 
 
-def allowance(setting: Setting, state: State, times: Floats | None = None) -> tuple[Floats, NDArray[np.bool_], Floats]:
-    """ε of each user's next release, whether the budget is gone for it, and the savings after it."""
+def allowance(setting: Setting, state: State, times: Floats | None = None) -> tuple[Floats, NDArray[np.bool_]]:
+    """ε of each user's next release, and whether the budget is gone for it."""
     if setting.budget.seconds is not None and times is None:
         raise InputError(_TIMELESS)
     if setting.budget.seconds is not None and times is not None:
         clock.check(times, setting.budget.seconds)
-    guess = np.zeros(len(state))
-    if setting.schedule.threshold is not None:
-        beliefs = filtering.symbols(setting.model, state.states)
-        guess = setting.distortion.expected(beliefs).min(1)
-    wanted, saved = setting.schedule.propose(setting.epsilon, state.steps, state.saved, guess)
+    wanted = setting.wanted(state.steps)
     if not setting.budget.limited and setting.epsilon >= GONE:
-        return wanted, np.zeros(len(state), bool), saved
+        return wanted, np.zeros(len(state), bool)
     recent = state.window.within(moment(setting, state, times), setting.budget.span)
-    pulse = setting.schedule.period if setting.schedule.threshold is None else 1
-    allowed = setting.budget.allow(wanted, state.steps, state.account.worst, recent, pulse)
+    allowed = setting.budget.allow(wanted, state.steps, state.account.worst, recent, setting.schedule)
     if setting.budget.ldp_total is not None:
         allowed = np.minimum(allowed, setting.budget.ldp_left(state.ldp, state.steps) / setting.mechanism.ldp)
     gone = (wanted > 0) & (allowed < GONE)
-    return np.where(gone | (allowed < GONE), 0.0, allowed), gone, saved
+    return np.where(gone | (allowed < GONE), 0.0, allowed), gone
 
 
 def moment(setting: Setting, state: State, times: Floats | None) -> Floats:
@@ -317,7 +312,7 @@ def moment(setting: Setting, state: State, times: Floats | None) -> Floats:
 def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Floats | None) -> tuple[Released, State]:
     """One step from `state`; who is refused stays there."""
     took_step(len(state))
-    epsilons, gone, saved = allowance(setting, state, times)
+    epsilons, gone = allowance(setting, state, times)
     model, beliefs = setting.model, filtering.symbols(setting.model, state.states)
     if state.watches is not None:
         check_room(state.watches)
@@ -335,7 +330,7 @@ def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Fl
         window = window if refused.all() else window.push(now, released.costs, setting.budget.span)
     spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
     watches = None if state.watches is None else observed(state.watches, columns)
-    after = State(states, state.steps + 1, spent, saved, account, window, ldp, watches)
+    after = State(states, state.steps + 1, spent, account, window, ldp, watches)
     return released, unmoved(state, after, refused) if np.count_nonzero(refused) else after
 
 

@@ -85,7 +85,6 @@ class SettingWords(ColumnWords, total=False):
     batch: int | None
     distortion: str | Distortion | None
     every: int | None
-    spend_above: float | None
     budget: float | None
     horizon: int | None
     window: float | None

@@ -19,7 +19,6 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.watch import LONGEST
 from seqveil.core.words import Risk, ToldSecret, leakage_for, log_odds_for, percent
-from seqveil.engine.accounting import Schedule
 from seqveil.engine.setting import Setting
 from seqveil.receiver import planning
 
@@ -156,7 +155,7 @@ class _Way:
         if self.batch > 1:
             setting = Setting.of(model, "auto", rate, wishes.distortion, batch=self.batch)
             return planning.simulate_batches(setting, min(length, 3 * self.batch), FEW, seed)
-        setting = Setting.of(model, "optimal", rate, wishes.distortion, Schedule(self.period))
+        setting = Setting.of(model, "optimal", rate, wishes.distortion, self.period)
         return planning.simulate(setting, length, 60 if wishes.distortion == "hamming" else 5, seed)
 
 

@@ -292,8 +292,7 @@ class Audit:
 
     def _composed(self, accounts: Standings, delta: float) -> Composition | None:
         setting = self.setting
-        free = setting.budget.limited or setting.schedule.threshold is not None or setting.unbounded
-        if free or not setting.mechanism.sound:
+        if setting.budget.limited or setting.unbounded or not setting.mechanism.sound:
             return None
-        pulses = -(-int(accounts.events.max()) // setting.schedule.period)
-        return compose(setting.epsilon * setting.schedule.period, pulses, delta)
+        pulses = -(-int(accounts.events.max()) // setting.schedule)
+        return compose(setting.epsilon * setting.schedule, pulses, delta)

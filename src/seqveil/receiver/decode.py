@@ -20,7 +20,7 @@ from seqveil.core.mechanisms import BatchMechanism, Mechanism, Sent
 from seqveil.core.model import MarkovModel
 from seqveil.core.times import Time, seconds
 from seqveil.engine import batches, stream
-from seqveil.engine.accounting import Budget, Schedule
+from seqveil.engine.accounting import Budget
 from seqveil.engine.setting import SecretTerms, usual_mechanism
 
 
@@ -32,7 +32,7 @@ def decode_stream(
     distortion: str | Distortion = "hamming",
     batch: int = 1,
     *,
-    schedule: Schedule | int | None = None,
+    schedule: int = 1,
     budget: Budget | float | None = None,
     times: Sequence[Time] | None = None,
     length: int | None = None,

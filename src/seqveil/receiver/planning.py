@@ -17,7 +17,6 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.engine import batches, stream
-from seqveil.engine.accounting import Schedule
 from seqveil.engine.secrets import guarded_table, totals
 from seqveil.engine.setting import Setting
 from seqveil.receiver import trial
@@ -120,7 +119,7 @@ def plan(
         shown = [(chosen, every)] if every == 1 else [(chosen, 1), (chosen, every)]
         shown += [(mechanisms.get(name), 1) for name in references if name != chosen.name]
         for each, pulse in shown:
-            setting = stream.Setting.of(model, each, epsilon, distortion, Schedule(pulse))
+            setting = stream.Setting.of(model, each, epsilon, distortion, pulse)
             row = simulate(setting, length, users, seed, compare=pulse == 1)
             late = smoothed(setting, length, min(users, batch_users or FEW), seed) if batch_sizes else None
             rows.append(replace(row, smoothed_error=late))
@@ -146,7 +145,7 @@ def best_period(
     tried = [m for m in PERIODS if m == 1 or (m * epsilon <= HIGHEST and 2 * m <= length)]
     errors = {}
     for m in tried:
-        setting = stream.Setting.of(model, mechanism, epsilon, distortion, Schedule(m))
+        setting = stream.Setting.of(model, mechanism, epsilon, distortion, m)
         errors[m] = simulate(setting, length, users, seed).error
     return min(errors, key=lambda m: errors[m])
 
@@ -173,7 +172,7 @@ def simulate(setting: stream.Setting, length: int, users: int, seed: int = 0, co
     return Row(
         setting.epsilon,
         setting.mechanism.name,
-        setting.schedule.period,
+        setting.schedule,
         error,
         decoded,
         truth,
@@ -259,7 +258,7 @@ def _measured(row: Row, model: MarkovModel, distortion: str | Distortion, stream
             made = np.concatenate([one.codes for one in sent])
             sums += _costs(setting, codes, made, batches.filtered(setting, sent))
     else:
-        setting = stream.Setting.of(model, row.mechanism, row.epsilon, distortion, Schedule(row.period))
+        setting = stream.Setting.of(model, row.mechanism, row.epsilon, distortion, row.period)
         for step in trial.one_by_one(setting, streams, coins):
             sums += _costs(setting, step.truth, step.made.codes, step.law)
     error, decoded = (sums[:2] / sums[2]).tolist()

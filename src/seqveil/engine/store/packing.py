@@ -58,7 +58,7 @@ def pack(state: State) -> bytes:
     length differs from user to user.
     """
     account, window = state.account, state.window
-    numbers = (each[:, None] for each in (state.spent, state.saved, account.most, account.least))
+    numbers = (each[:, None] for each in (state.spent, account.most, account.least))
     ahead = (account.ahead_most, account.ahead_least)
     wide: tuple[Floats, ...] = (*numbers, state.states, *ahead, state.ldp[:, None], window.costs, window.stamps)
     if state.watches is not None:
@@ -71,7 +71,7 @@ def unpack(setting: Setting, rows: Sequence[Row]) -> State:
     """The states of these users, all of one size."""
     table = np.frombuffer(b"".join(row.state for row in rows), "<f8").reshape(len(rows), -1)
     sides = _sides(setting)
-    fixed = [1, 1, 1, 1, setting.model.size, sides, sides, 1]
+    fixed = [1, 1, 1, setting.model.size, sides, sides, 1]
     watches = None
     if setting.watches is not None:
         plain = 1 + sum(fixed) + int(table[0, 0])
@@ -83,17 +83,17 @@ def unpack(setting: Setting, rows: Sequence[Row]) -> State:
     if looks < 0 or looks % 2:  # a window has two numbers a release
         raise DataError("a user's state does not fit this setting; restore the state file from a backup")
     places = np.cumsum([*fixed, looks // 2])
-    spent, saved, most, least, states, up, down, ldp, costs, stamps = np.split(table, places, axis=1)
+    spent, most, least, states, up, down, ldp, costs, stamps = np.split(table, places, axis=1)
     account = Account(most[:, 0], least[:, 0], up, down)
     steps = np.array([row.events for row in rows], np.int64)
-    return State(states, steps, spent[:, 0], saved[:, 0], account, Window(costs, stamps), ldp[:, 0], watches)
+    return State(states, steps, spent[:, 0], account, Window(costs, stamps), ldp[:, 0], watches)
 
 
 def carried(state: bytes, numbers: int) -> bytes:
     """What is kept of the state of someone who is erased: the budget's own numbers, and nothing about the person.
 
-    Those are Σε, what a schedule saved, both sides of the leakage, the LDP figure, and what windows still count. A
-    state that is not kept, or has the accounts of declared secrets, leaves nothing that a new stream could go on from.
+    Those are Σε, both sides of the leakage, the LDP figure, and what windows still count. A state that is not kept, or
+    has the accounts of declared secrets, leaves nothing that a new stream could go on from.
 
     Parameters:
         state: as packed.
@@ -102,9 +102,9 @@ def carried(state: bytes, numbers: int) -> bytes:
     if is_carried(state):
         return state
     table = np.frombuffer(state, "<f8")
-    if not numbers or table.size < 4 + numbers:
+    if not numbers or table.size < 3 + numbers:
         return np.array([np.nan], "<f8").tobytes()
-    return np.concatenate([[np.nan], table[:4], table[4 + numbers :]]).astype("<f8").tobytes()
+    return np.concatenate([[np.nan], table[:3], table[3 + numbers :]]).astype("<f8").tobytes()
 
 
 def is_carried(state: bytes) -> bool:
@@ -120,11 +120,11 @@ def returned(setting: Setting, row: Row) -> State | None:
     table = np.frombuffer(row.state, "<f8")[None, 1:]
     if not table.size or setting.watches is not None or not small(setting):
         return None
-    spent, saved, most, least, ldp = table[0, :5]
-    costs, stamps = np.split(table[:, 5:], 2, axis=1)
+    spent, most, least, ldp = table[0, :4]
+    costs, stamps = np.split(table[:, 4:], 2, axis=1)
     start = State.start(setting)
     account = replace(start.account, most=np.array([most]), least=np.array([least])).restarted(setting.model)
-    numbers = {"spent": np.array([spent]), "saved": np.array([saved]), "steps": np.array([row.events], np.int64)}
+    numbers = {"spent": np.array([spent]), "steps": np.array([row.events], np.int64)}
     return replace(start, **numbers, account=account, window=Window(costs.copy(), stamps.copy()), ldp=np.array([ldp]))
 
 

@@ -346,7 +346,7 @@ def promised(arena: Arena, contestant: Contestant, setting: Setting) -> list[flo
         return contestant.promises(arena, setting)
     level = min(setting.mechanism.ldp, 2.0 if setting.mechanism.sound else math.inf)
     longest = max(len(codes) for codes in arena.of_contestant(contestant))
-    period = setting.schedule.period
+    period = setting.schedule
     spent = setting.epsilon / setting.batch * period * math.ceil(longest / period)
     return [None if math.isinf(level) else level * spent for _ in arena.secrets]
 

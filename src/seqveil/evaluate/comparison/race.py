@@ -63,7 +63,7 @@ def race(arena: Arena, contestant: Contestant, epsilon: float | None, progress: 
         mechanisms.check_epsilon(epsilon)
     try:
         setting = contestant.setting(arena, epsilon)
-        if contestant.period is None and setting.schedule.period == 1:
+        if contestant.period is None and setting.schedule == 1:
             return _skipped(contestant, epsilon, "planning finds that pulses do not pay here")
         measure = _measure(setting)
         meter = measure(setting, SeededCoins(arena.seed), progress or (lambda events: None), arena.watches)
@@ -106,7 +106,7 @@ def _skipped(contestant: Contestant, epsilon: float | None, reason: str) -> Row:
 def _row(contestant: Contestant, epsilon: float | None, meter: _Meter) -> Row:
     """What a run measured, as a line of the table."""
     setting, tally, watch = meter.setting, meter.tally, meter.watch
-    claimed = setting.epsilon * setting.schedule.period
+    claimed = setting.epsilon * setting.schedule
     kept = max(watch.most, -watch.least) <= claimed + TOLERANCE
     status: Status = "unsound" if not kept else "sound" if setting.mechanism.sound else "no promise"
     (error, error_half), (filtered, filtered_half), (smoothed, smoothed_half) = map(tally.mean, ERRORS)
@@ -117,7 +117,7 @@ def _row(contestant: Contestant, epsilon: float | None, meter: _Meter) -> Row:
         status,
         factor=contestant.factor,
         batch=contestant.batch,
-        period=setting.schedule.period,
+        period=setting.schedule,
         limit=contestant.limit,
         claimed=claimed,
         users=tally.users,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
     from seqveil.core.secrets import Secret
     from seqveil.core.slots import Slots
-    from seqveil.engine.accounting import Budget, Schedule
+    from seqveil.engine.accounting import Budget
     from seqveil.engine.stream import Setting
     from seqveil.interfaces.files import Columns
     from seqveil.interfaces.files.words import FitWords
@@ -310,10 +310,6 @@ class SettingOptions(KeepingOptions, SecretOptions):
     ] = None
     distortion: DistortionName = None
     every: Every = None
-    spend_above: Annotated[
-        float | None,
-        option("THRESHOLD", "Save ε, at most M·ε, and spend it when the best guess's expected cost passes this."),
-    ] = None
     budget: TotalBudget = None
     horizon: Annotated[int | None, option("N", "Spread the total evenly over N releases.")] = None
     window: Annotated[float | None, option("EPS", "Most that may leak in any window of the length given next.")] = None
@@ -342,7 +338,7 @@ class SettingOptions(KeepingOptions, SecretOptions):
         named = self.mechanism or ("guarded" if secrets else "optimal" if size == 1 else "auto")
         self._check_secrets(named, bool(secrets))
         distortion = self.distortion or "hamming"
-        plain = (named, self.epsilon, distortion, self.schedule(), self.budgets(), size)
+        plain = (named, self.epsilon, distortion, self.schedule, self.budgets(), size)
         return Setting.of(model, *plain, secrets=secrets, **self.keeping())
 
     @property
@@ -369,11 +365,10 @@ class SettingOptions(KeepingOptions, SecretOptions):
         """The setting, or None where no option of it was given and the side file is to give it."""
         return self.setting(model) if self.given else None
 
-    def schedule(self) -> Schedule:
-        """When ε is spent."""
-        from seqveil.engine.accounting import Schedule
-
-        return Schedule(1 if self.every is None else self.every, self.spend_above)
+    @property
+    def schedule(self) -> int:
+        """The period of pulses."""
+        return 1 if self.every is None else self.every
 
     def budgets(self) -> Budget:
         """The most that may be spent, and what happens then."""

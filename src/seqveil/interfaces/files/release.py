@@ -547,14 +547,14 @@ def guarantee(setting: Setting) -> str:
     kept = "; ".join(secret.sentence for secret in setting.secrets) if setting.guards else ""
     if setting.unbounded:
         return f"in total over a user's stream: {kept}; {NO_BOUND}"
-    most, budget = setting.epsilon * setting.schedule.period, setting.budget
+    most, budget = setting.epsilon * setting.schedule, setting.budget
     what, many = ("batch", "batches") if setting.in_batches else ("release", "releases")
     size = f" of {setting.batch} events" if setting.in_batches else ""
     text = (
         f"each {what}{size} moves what anyone who knows the model believes about a user's whole sequence by at most a "
         f"factor e^{most:g} = {math.exp(most):.3g}, up or down"
     )
-    if setting.schedule.period > 1:
+    if setting.schedule > 1:
         text += f" (e^{setting.epsilon:g} a {what} on average)"
     if budget.total is not None:
         text += f"; all {many} of a stream together by at most a factor e^{budget.total:g}"

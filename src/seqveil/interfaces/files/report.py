@@ -271,8 +271,7 @@ def _without_model(setting: Mapping[str, Any]) -> str:
     """What holds of one release whatever the truth's law is."""
     from seqveil.core import mechanisms
 
-    epsilon, schedule = setting.get("epsilon"), setting.get("schedule")
-    period = schedule.get("period") if isinstance(schedule, dict) else 1
+    epsilon, period = setting.get("epsilon"), setting.get("schedule")
     if not isinstance(epsilon, int | float) or not isinstance(period, int):
         return "nothing is promised"
     try:
@@ -287,8 +286,7 @@ def _without_model(setting: Mapping[str, Any]) -> str:
 def _strength(made_of: Material) -> str:
     setting, meta = made_of.meta["setting"], made_of.meta
     parts = [f"ε = {_text(told.get('epsilon'))} for {_text(told.get('name'))}" for told in _secrets(meta)]
-    schedule = setting.get("schedule")
-    period = schedule.get("period") if isinstance(schedule, dict) else None
+    period = setting.get("schedule")
     if setting.get("epsilon") is not None:
         every = f", spent at one release in {period}" if isinstance(period, int) and period > 1 else ""
         parts.append(f"ε = {_text(setting['epsilon'])} a release on average{every}")

@@ -15,7 +15,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import BatchMechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, count, during, ever, visit, zone
-from seqveil.engine.accounting import Budget, Schedule
+from seqveil.engine.accounting import Budget
 from seqveil.engine.stream import Setting
 from seqveil.interfaces.studio.sources import MOST_EVENTS, Source
 
@@ -98,7 +98,7 @@ class Ask:
         if kept and self.mechanism not in mechanisms.for_secrets():
             raise InputError(UNKEPT)
         rate = None if self.epsilon is None else self.epsilon * self.batch
-        plain = (self.mechanism, rate, self.distortion, Schedule(self.every), budget, self.batch)
+        plain = (self.mechanism, rate, self.distortion, self.every, budget, self.batch)
         made = Setting.of(model, *plain, secrets=kept)
         if made.in_batches and budget.limited and self.when_spent == "stop":
             raise InputError("the page shows what is released as batches with the policy hold alone; choose hold")

@@ -258,7 +258,7 @@ def figures_of(run: Run, guesses: Mapping[str, Any], complete: bool) -> dict[str
         "spent_at": _spent_at(run),
         "budget": setting.budget.total,
         "window": setting.budget.per_window,
-        "claimed": setting.epsilon * setting.schedule.period,
+        "claimed": setting.epsilon * setting.schedule,
     }
 
 
@@ -310,7 +310,7 @@ def _spent_at(run: Run) -> int | None:
         return None
     size = setting.batch if setting.in_batches else 1
     releases = np.arange(0, run.done, size)
-    wanted = (releases // size) % setting.schedule.period == 0
+    wanted = (releases // size) % setting.schedule == 0
     dry = np.flatnonzero(wanted & (run.series["epsilons"][0, releases] == 0))
     return int(releases[dry[0]]) if dry.size else None
 
@@ -326,7 +326,7 @@ def _with_delta(run: Run) -> float | None:
     if setting.budget.limited or setting.unbounded or not setting.mechanism.sound:
         return None
     releases = -(-run.done // setting.batch)
-    return compose(setting.epsilon * setting.schedule.period, -(-releases // setting.schedule.period), DELTA).best
+    return compose(setting.epsilon * setting.schedule, -(-releases // setting.schedule), DELTA).best
 
 
 def shades(laws: Floats) -> str:
@@ -415,7 +415,7 @@ def notes(setting: Setting, figures: Mapping[str, Any]) -> list[str]:
             "model, and says nothing about timing, or about other secrets combined with this one."
         )
     if setting.mechanism.sound and not setting.unbounded:
-        level = setting.mechanism.ldp * setting.epsilon * setting.schedule.period
+        level = setting.mechanism.ldp * setting.epsilon * setting.schedule
         what = "batch" if setting.batch > 1 else "release"
         said.append(
             f"With no trust in the model at all, one {what} is {level:.4g}-locally differentially private: no two "

@@ -116,7 +116,7 @@ class Curve:
         guesses = costs.best_guess(run.online.reshape(truth.size, -1))
         error, decoded = (float(costs.between(truth, each).mean()) for each in (run.released.ravel(), guesses))
         worst = float(run.series["costs"].max())
-        claimed = run.setting.epsilon * run.setting.schedule.period
+        claimed = run.setting.epsilon * run.setting.schedule
         return Point(run.ask.rate, error, decoded, worst if math.isfinite(worst) else None, claimed)
 
     def to_json(self) -> dict[str, Any]:

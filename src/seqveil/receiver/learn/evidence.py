@@ -163,8 +163,7 @@ class Evidence:
 
 def _one_table(setting: stream.Setting) -> bool:
     """Whether a release's likelihood follows from its code and its step alone."""
-    plain = not setting.budget.limited and setting.schedule.threshold is None
-    return plain and setting.mechanism.name in BELIEF_FREE
+    return not setting.budget.limited and setting.mechanism.name in BELIEF_FREE
 
 
 def _by_table(setting: stream.Setting, codes: Ints, steps: Ints, users: Ints) -> tuple[Floats, Ints, Ints]:
@@ -172,7 +171,7 @@ def _by_table(setting: stream.Setting, codes: Ints, steps: Ints, users: Ints) ->
     n = setting.model.n
     if codes.size and not (codes.min() >= 0 and codes.max() < n):
         raise DataError(f"expected released codes 0..{n - 1}; a budget that stops is not this setting's")
-    wanted, _ = setting.schedule.propose(setting.epsilon, steps, np.zeros(steps.size), np.zeros(steps.size))
+    wanted = setting.wanted(steps)
     paid = wanted >= GONE
     epsilon = float(wanted[paid][0]) if paid.any() else 0.0
     kernel = stream.kernels(setting, np.full((1, n), 1.0 / n), epsilon).one(0)
