@@ -28,7 +28,7 @@ from seqveil.core.replacing import replacing
 from seqveil.core.states import States, checked_law, from_arrays, mixture, validate
 
 _FORMAT = "seqveil-model"
-_VERSION, _WITH_TYPES = 1, 2  # what reads earlier versions alone refuses a later one in a line
+_VERSION = 1
 _LEAST = 1e-130  # a step less likely than this may be lost by a float on the way
 _CHUNK = 1 << 22  # numbers gathered at once by `spread`
 _BY_ROWS = 1024  # states from which laws are led on one by one
@@ -385,10 +385,9 @@ class MarkovModel:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over order, alphabet, arrays and origin; the same after `save` and `load`."""
-        digest = hashlib.sha256(f"{_FORMAT} {_VERSION} {self.order} {self.alphabet.fingerprint()}".encode())
-        if self.types > 1:
-            digest.update(f" types {self.types}".encode())
+        """SHA-256 over order, types, alphabet, arrays and origin; the same after `save` and `load`."""
+        head = f"{_FORMAT} {_VERSION} {self.order} {self.types} {self.alphabet.fingerprint()}"
+        digest = hashlib.sha256(head.encode())
         for name, array in sorted(self._arrays().items()):
             kind = "<f8" if array.dtype.kind == "f" else "<i8"
             digest.update(f" {name} {array.shape} ".encode())
@@ -403,8 +402,7 @@ class MarkovModel:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file: NumPy arrays and a JSON header, nothing executable. All or nothing."""
-        version = _VERSION if self.types == 1 else _WITH_TYPES
-        header = {"format": _FORMAT, "version": version, "order": self.order, "n": self.n, "types": self.types}
+        header = {"format": _FORMAT, "version": _VERSION, "order": self.order, "n": self.n, "types": self.types}
         header |= {"alphabet": self.alphabet.to_json(), "fingerprint": self.fingerprint}
         if self.origin is not None:
             header["origin"] = self.origin
@@ -447,7 +445,7 @@ class MarkovModel:
         chain = sparse.csr_array(parts, shape=(size, size), dtype=np.float64)
         chain.check_format(full_check=True)
         order, arrays = int(header["order"]), {name: file[name] for name in _ARRAYS}
-        types = int(header.get("types", 1))
+        types = int(header["types"])
         states = States(order=order, n=int(header["n"]), chain=chain, types=types, **arrays)
         validate(states)
         model = cls._of(states, alphabet)
@@ -464,9 +462,8 @@ class MarkovModel:
 def _check_header(header: Any, name: str) -> None:
     if not isinstance(header, dict) or header.get("format") != _FORMAT:
         raise ModelError(f"{name} is not a seqveil model; make one with MarkovModel.save or `seqveil fit`")
-    if header.get("version") not in (_VERSION, _WITH_TYPES):
-        known = f"{_VERSION} to {_WITH_TYPES}"
-        raise ModelError(f"{name} has model format {header.get('version')!r}, this seqveil reads {known}; refit it")
+    if header.get("version") != _VERSION:
+        raise ModelError(f"{name} has model format {header.get('version')!r}, this seqveil reads {_VERSION}; refit it")
 
 
 def _float64(array: Any) -> Floats:

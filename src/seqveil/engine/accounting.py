@@ -167,9 +167,8 @@ class Budget:
         return np.maximum(0.0, (math.inf if self.ldp_total is None else self.ldp_total) - most) * (1 - 4 * UNIT)
 
     def to_json(self) -> dict[str, object]:
-        """The fields as plain values; `ldp_total` only where it is given, so that older files say the same."""
-        told = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: value for name, value in told.items() if name != "ldp_total" or value is not None}
+        """The fields as plain values."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def describe(self) -> str:
         """The limits in words, as help and side files give them."""

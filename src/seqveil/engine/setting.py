@@ -168,7 +168,7 @@ class Setting:
             "schedule": self.schedule,
             "budget": self.budget.to_json(),
         }
-        if self.secrets:  # nothing about them where there are none, so that older files say the same
+        if self.secrets:
             told |= {
                 "secrets": [secret.to_dict() for secret in self.secrets],
                 "observers": [observer.fingerprint for observer in self.observers],

@@ -250,11 +250,9 @@ class Arena:
             digest.update(f" {len(streams)} ".encode())
             for codes in streams:
                 digest.update(f"{len(codes)} ".encode() + np.ascontiguousarray(codes, "<i8").tobytes())
-        if self.secrets:  # rows of a race without secrets are found under the digest they always had
-            declared = [secret.to_dict() for secret in self.secrets]
-            digest.update(json.dumps([declared, self.attack], sort_keys=True).encode())
-            if self.observers:
-                digest.update(json.dumps([observer.fingerprint for observer in self.observers]).encode())
+        declared = [secret.to_dict() for secret in self.secrets]
+        others = [observer.fingerprint for observer in self.observers]
+        digest.update(json.dumps([declared, self.attack, others], sort_keys=True).encode())
         return digest.hexdigest()
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -64,12 +64,6 @@ class Told:
         """Whether the mechanism promises the ε declared, or less."""
         return self.promised is not None and self.promised <= self.epsilon
 
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Told:
-        """What a saved row says; parts that this version does not know are passed over."""
-        known = {f.name for f in fields(cls)}
-        return cls(**{name: value for name, value in content.items() if name in known})
-
 
 @dataclass(frozen=True)
 class Row:
@@ -122,10 +116,8 @@ class Row:
         return html.result(self)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; an infinite number becomes text, because JSON has none. Secrets are there where some are."""
+        """Plain values; an infinite number becomes text, because JSON has none."""
         content: dict[str, Any] = plain(asdict(self))
-        if not self.secrets:
-            del content["secrets"]
         return content
 
     @classmethod
@@ -136,11 +128,8 @@ class Row:
         >>> Row.from_json(row.to_json()) == row
         True
         """
-        known = {f.name for f in fields(cls)}
-        values = {name: _read(value) for name, value in content.items() if name in known}
-        if "secrets" in values:
-            values["secrets"] = tuple(Told.from_json(one) for one in values["secrets"])
-        return cls(**values)
+        values = {name: _read(value) for name, value in content.items()}
+        return cls(**values | {"secrets": tuple(Told(**one) for one in values["secrets"])})
 
 
 def _read(value: Any) -> Any:

@@ -330,11 +330,7 @@ def _check(token: Token) -> None:
 
 def _write(path: FilePath, tokens: list[Token]) -> None:
     """All or nothing, readable by its owner alone."""
-    entries = [asdict(token) for token in tokens]
-    for entry in entries:
-        if not entry["expires"]:
-            del entry["expires"]  # so that what has none can be read by versions that knew of none
-    content = {"format": FORMAT, "version": VERSION, "tokens": entries}
+    content = {"format": FORMAT, "version": VERSION, "tokens": [asdict(token) for token in tokens]}
     try:
         with replacing(path, private=True) as part:
             part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -113,6 +113,12 @@ def _state(spark: SparkSession, checkpoint: str, name: str) -> DataFrame:
     return spark.read.format("statestore").option("path", checkpoint).option("stateVarName", name).load()
 
 
+def parts(facts: dict[str, Any]) -> dict[str, Any]:
+    """What a checkpoint is for, part by part."""
+    whole: dict[str, Any] = facts["setting"]
+    return whole | {name: value for name, value in facts.items() if name != "setting"}
+
+
 def published(spark: SparkSession, out: str) -> bool:
     """Whether a folder has rows that somebody may have seen: listed by the sink, or there and not listed yet."""
     return last_in(spark, joined(out, LISTED)) >= 0 or any(name.startswith("part-") for name in names_in(spark, out))
@@ -149,11 +155,10 @@ def _refuse_other_run(
             f"folder {name} and run this again"
         )
     if known is not None:
-        parts = [each.get("setting", {}) | {"buckets": each["buckets"], "key": each["key"]} for each in (known, facts)]
-        refuse_other(parts[0], parts[1], name, "new folders and a new key, which spends again")
+        refuse_other(parts(known), parts(facts), name, "new folders and a new key, which spends again")
     raise InputError(
         f"{name}: its first micro-batch may have been seen in {last_name(out)}, and does not say what it was made "
-        "with; go on with the version of seqveil that began it"
+        "with; go on with the query that began it"
     )
 
 

@@ -35,6 +35,7 @@ Key = bytes | str | os.PathLike[str]
 USER, SEQ, TIME, MARKER = "user", "seq", "time", "marker"  # columns inside a job; values are v0 and, for a grid, v1
 _SHOWN = {USER: "user", SEQ: "order", TIME: "time", "v0": "value", "v1": "value"}
 CHUNK_ROWS = 50_000  # rows of a frame released together
+VERSION = 1  # of what a checkpoint keeps
 LAST = 64  # jobs a worker remembers
 log = logging.getLogger("seqveil.spark")  # a worker's, in the executor's log: for whoever runs the cluster
 
@@ -182,7 +183,7 @@ class Job:
 def facts_of_job(setting: Setting, buckets: int, secret: bytes) -> dict[str, Any]:
     """What a checkpoint is for; the mark of the key does not tell it."""
     mark = hashlib.blake2b(key=secret, digest_size=8, person=b"seqveil-mark").hexdigest()
-    return {"setting": setting.to_dict(costs=True), "buckets": buckets, "key": mark}
+    return {"version": VERSION, "setting": setting.to_dict(costs=True), "buckets": buckets, "key": mark}
 
 
 _jobs: dict[bytes, Job] = {}

@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, DataType, LongType, StringType, Struct
 from seqveil.core.coins import User
 from seqveil.engine.setting import refuse_other
 from seqveil.engine.store.packing import small
-from seqveil.interfaces.spark.checkpoint import FACTS, TOLD, USERS
+from seqveil.interfaces.spark.checkpoint import FACTS, TOLD, USERS, parts
 from seqveil.interfaces.spark.job import Job
 from seqveil.interfaces.spark.sessions import guarded
 from seqveil.interfaces.spark.store import Kept, KeptUsers
@@ -65,13 +65,7 @@ class Release(StatefulProcessor):
         if known is None:
             self._facts.update((facts,))
         else:
-            refuse_other(_parts(known[0]), _parts(facts), "the checkpoint", "a new checkpoint")
-
-
-def _parts(facts: str) -> dict[str, Any]:
-    """What a checkpoint is for, part by part."""
-    told = json.loads(facts)
-    return told.pop("setting") | told
+            refuse_other(parts(json.loads(known[0])), parts(json.loads(facts)), "the checkpoint", "a new checkpoint")
 
 
 class _InStateStore(KeptUsers):
