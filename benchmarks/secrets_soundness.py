@@ -47,7 +47,7 @@ def one_stream(rng: np.random.Generator, number: int) -> tuple[float, int, int]:
     declared = [random_secret(rng, n, length) for _ in range(2 if rng.random() < 0.2 else 1)]
     options = OPTIONS[int(rng.integers(len(OPTIONS)))]
     try:
-        setting = Setting.of(model, "guarded", options.get("epsilon"), secrets=declared, longest=length + length % 2,
+        setting = Setting.of(model, "guarded", options.get("epsilon"), secrets=declared,
                              **{key: value for key, value in options.items() if key != "epsilon"})  # fmt: skip
     except Exception as refused:
         if "certain or impossible" in str(refused):

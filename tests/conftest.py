@@ -36,6 +36,19 @@ def seqveil(capfd):
 
 
 @pytest.fixture
+def longest(monkeypatch):
+    """Sets the most events of a stream that a secret may be about: `longest(4)`."""
+    from seqveil.core.secrets import ahead
+
+    def at_most(events):
+        monkeypatch.setattr(ahead, "LONGEST", events)
+        ahead.ahead.cache_clear()
+
+    yield at_most
+    ahead.ahead.cache_clear()
+
+
+@pytest.fixture
 def place(tmp_path, monkeypatch):
     """The working folder: raw.csv has ten events each of 20 users, in two symbols, and m is their model."""
     monkeypatch.chdir(tmp_path)

@@ -120,7 +120,7 @@ def ended(group: int) -> bool:
 
 
 @pytest.mark.slow
-def test_secrets_are_kept_from_observers_and_for_longer_streams(seqveil, tmp_path, monkeypatch):
+def test_secrets_are_kept_from_observers(seqveil, tmp_path, monkeypatch, longest):
     monkeypatch.chdir(tmp_path)
     letters = np.array(list("abc"))[MODEL.sample(8, 8, seed=2).ravel()]
     pl.DataFrame({"user": np.repeat(np.arange(8), 8), "value": letters}).write_csv("raw.csv")
@@ -128,7 +128,7 @@ def test_secrets_are_kept_from_observers_and_for_longer_streams(seqveil, tmp_pat
     other.save("other.model")
     args = ("compare", "raw.csv", "--epsilon", 1, "--mechanisms", "guarded", "--json")
     asked = ("--secret", "ever:c", "--secret-epsilon", 0.5)
-    kept = ("--observer", "other.model", "--secret-longest", 20)
+    kept = ("--observer", "other.model")
     made = seqveil(*args, *asked, *kept)
     assert made.code == 0, made.err
     assert made.json["observers"] == [other.fingerprint]
@@ -136,9 +136,10 @@ def test_secrets_are_kept_from_observers_and_for_longer_streams(seqveil, tmp_pat
     plain = seqveil(*args, *asked).json
     assert "observers" not in plain
     assert plain["rows"][-1]["error"] <= made.json["rows"][-1]["error"]
-    short = seqveil(*args, *asked, "--secret-longest", 5)
+    longest(5)
+    short = seqveil(*args, *asked)
     assert short.code == 2
     assert "at most 5 events" in short.err
-    idle = seqveil(*args[:-1], "--mechanisms", "crr", "--secret-longest", 9)
+    idle = seqveil(*args[:-1], "--mechanisms", "crr", "--observer", "other.model")
     assert idle.code == 2
-    assert "--secret-longest says how a secret is kept, and there is none" in idle.err
+    assert "--observer says how a secret is kept, and there is none" in idle.err

@@ -64,9 +64,10 @@ def test_a_clumsy_number_costs_its_sender_no_more_than_any_event(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_end_of_what_a_secret_was_promised_for_is_told(tmp_path):
+def test_the_end_of_what_a_secret_was_promised_for_is_told(tmp_path, longest):
+    longest(2)
     secret = secrets.ever("gym", epsilon=0.5)
-    setting = Setting.of(words_model(), mechanism="guarded", secrets=[secret], longest=2)
+    setting = Setting.of(words_model(), mechanism="guarded", secrets=[secret])
     with running(tmp_path, setting) as service:
         assert service.release(event("ann", 0), event("ann", 1)).status == 200
         over = service.release(event("ann", 2))

@@ -116,11 +116,12 @@ CASES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_no_outcome_moves_the_odds_further_than_promised(name):
+def test_no_outcome_moves_the_odds_further_than_promised(name, longest):
     n, length, secrets = CASES[name]
+    longest(length)
     rng = np.random.default_rng(len(name))
     for model in (random_model(rng, n), random_model(rng, n, spread=0.4)):
-        assert kept(guarding(model, secrets, longest=length), length) <= 1e-9
+        assert kept(guarding(model, secrets), length) <= 1e-9
 
 
 @pytest.mark.slow
@@ -225,10 +226,11 @@ def test_what_was_withheld_is_decoded_from_its_column():
     assert moved == pytest.approx(after.states[0])
 
 
-def test_a_receiver_comes_to_the_same_state():
+def test_a_receiver_comes_to_the_same_state(longest):
+    longest(8)
     rng = np.random.default_rng(9)
     model = random_model(rng, 3)
-    plan = guarding(model, [ever(2, epsilon=0.5, window=3), ever(0, epsilon=1.0)], longest=8)
+    plan = guarding(model, [ever(2, epsilon=0.5, window=3), ever(0, epsilon=1.0)])
     coins, here, there = SeededCoins(5), State.start(plan), State.start(plan)
     for code in model.sample(8, seed=2)[0].tolist():
         released, here = stream.step(plan, here, np.array([code]), coins)
@@ -310,8 +312,9 @@ def test_windows_need_what_they_are_counted_in():
         ever(1, window="day")
 
 
-def test_nothing_is_released_where_a_symbol_is_refused_or_the_stream_is_too_long():
-    session = sv.Session(CLINIC, "guarded", secrets=ever("clinic", epsilon=0.5), longest=2)
+def test_nothing_is_released_where_a_symbol_is_refused_or_the_stream_is_too_long(longest):
+    longest(2)
+    session = sv.Session(CLINIC, "guarded", secrets=ever("clinic", epsilon=0.5))
     with pytest.raises(UnknownSymbol):
         session.release("hospital")
     assert session.standing().releases == 0
@@ -322,7 +325,7 @@ def test_nothing_is_released_where_a_symbol_is_refused_or_the_stream_is_too_long
         with pytest.raises(InputError, match="at most 2 events"):
             session.release("home")
         assert session.secrets[0].log_odds == before
-        session = sv.Session(CLINIC, mechanism, epsilon, secrets=ever("clinic", epsilon=0.5), longest=2)
+        session = sv.Session(CLINIC, mechanism, epsilon, secrets=ever("clinic", epsilon=0.5))
         session.release("home")
         session.release("home")
         before = session.secrets[0].log_odds

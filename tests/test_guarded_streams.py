@@ -36,7 +36,7 @@ SECRETS = {
 
 
 def setting_of(secrets, **more) -> Setting:
-    return Setting.of(MODEL, "guarded", secrets=secrets, longest=LENGTH, **more)
+    return Setting.of(MODEL, "guarded", secrets=secrets, **more)
 
 
 def spans(secret) -> list[tuple[int, int]]:
@@ -134,7 +134,7 @@ def test_accounts_come_back_to_the_last_bit(model, more):
     """The tables that follow from a packed account are those of one that was never packed."""
     secrets = [ever(1, epsilon=0.5, window=3), joint(ever(0, window=2), ever(1, window=2), epsilon=0.7)]
     setting = Setting.of(model, "guarded", secrets=secrets, observers=[random_model(np.random.default_rng(7), model.n)],
-                         longest=30, **more)  # fmt: skip
+                         **more)  # fmt: skip
     coins, state = SeededCoins(3), stream.State.start(setting)
     for code in model.sample(12, seed=2)[0]:
         _, state = stream.step(setting, state, np.array([code]), coins)
@@ -194,7 +194,8 @@ def test_a_retry_draws_nothing_and_a_gap_tells_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("memory", [1 << 28, 1])
-def test_one_event_too_many_is_refused_before_anything_is_drawn(tmp_path, memory):
+def test_one_event_too_many_is_refused_before_anything_is_drawn(tmp_path, memory, longest):
+    longest(LENGTH)
     setting = setting_of(SECRETS["until it ends"])
     streams = Streams(setting, memory=memory)
     streams.release(["ann"] * 3, [0, 0, 0])
@@ -209,9 +210,10 @@ def test_one_event_too_many_is_refused_before_anything_is_drawn(tmp_path, memory
 
 
 @pytest.mark.slow
-def test_a_person_is_never_forgotten(tmp_path):
+def test_a_person_is_never_forgotten(tmp_path, longest):
     """What comes later of a user goes on with the same secret: a new visit is no new stream."""
-    setting = Setting.of(MODEL, "guarded", secrets=ever(1, epsilon=0.3), longest=30)
+    longest(30)
+    setting = Setting.of(MODEL, "guarded", secrets=ever(1, epsilon=0.3))
     for _ in range(6):
         with Streams.open(tmp_path / "s.db", setting) as streams:
             streams.release(["ann"] * 5, [0, 1, 0, 1, 1])

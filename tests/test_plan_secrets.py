@@ -90,7 +90,6 @@ def test_how_secrets_are_kept_is_planned_too(planned, tmp_path):
         (SECRET, "add --secret-epsilon"),
         (("--secret-epsilon", 1), "without a secret"),
         (("--secret-withhold",), "--secret-withhold says how a secret is kept"),
-        (("--secret-longest", 9), "--secret-longest says how a secret is kept"),
         (("--mechanism", "guarded"), ""),
         (("--secret", "ever:helth", "--secret-epsilon", 1), "not in the alphabet"),
         (("--secrets", "nowhere.toml"), "cannot be read"),

@@ -106,7 +106,7 @@ def test_the_files_of_the_page_are_released_and_audited(seqveil, files, text):
     columns = ("--value-column", "x,y") if places else ()
     for k, table in enumerate(text.split("[[secret]]")[1:]):
         (files / f"{k}.toml").write_text(f"[[secret]]{table}")
-        kept = ("--secrets", files / f"{k}.toml", "--secret-longest", 24)
+        kept = ("--secrets", files / f"{k}.toml")
         made = seqveil("release", data, "-m", model, *columns, *kept, "--out", files / f"{k}.csv", "--json")
         assert made.code == 0, (table, made.err)
         told = made.json["secrets"][0]
@@ -119,7 +119,7 @@ def test_the_files_of_the_page_are_released_and_audited(seqveil, files, text):
 def test_the_words_of_the_page_are_released(seqveil, files, row):
     word, per_day = typed(row[1])
     places = word.startswith("zone")
-    args = ("--secret", word, "--secret-epsilon", 1, "--secret-longest", 24)
+    args = ("--secret", word, "--secret-epsilon", 1)
     args += ("--secret-window", 12) if per_day is None else ("--secret-window", "day", "--secret-per-day", 6)
     data, model = (files / "g.csv", files / "g.model") if places else (files / "d.csv", files / "m.model")
     columns = ("--value-column", "x,y") if places else ()

@@ -327,4 +327,3 @@ def test_an_event_at_which_a_secret_is_too_faint_to_be_counted_is_refused():
     with pytest.raises(InputError, match="at most 280 events"):
         streams.release(["ann"], [1])
     assert streams.secrets()[0].kept
-    assert sv.Session(alone, mechanism="guarded", secrets=[sv.secrets.each("home", epsilon=0.5)], longest=200)

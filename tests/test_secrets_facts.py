@@ -11,12 +11,13 @@ from seqveil.core.secrets.watch import Watch, Watches
 
 
 @pytest.mark.slow
-def test_fact_1_whole_sequence_leakage_bounds_every_secret():
+def test_fact_1_whole_sequence_leakage_bounds_every_secret(longest):
     from seqveil import Session
 
+    longest(LENGTH)
     for seed, model in enumerate(small_models(5)):
         session = Session(model, "optimal", epsilon=0.7, seed=seed)
-        watch = [Watch.start(model, s, longest=LENGTH) for s in SECRETS if s.kind != "joint"]
+        watch = [Watch.start(model, s) for s in SECRETS if s.kind != "joint"]
         for code in model.sample(LENGTH, seed=seed)[0].tolist():
             kernel = session.kernel()
             released = session.release(code)
@@ -38,9 +39,10 @@ def test_fact_2_only_proportions_of_a_column_matter_and_an_even_one_tells_nothin
 
 
 @pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: f"{secret.kind}-{secret.window}")
-def test_fact_3_the_constant_kernel_keeps_every_live_window(secret):
+def test_fact_3_the_constant_kernel_keeps_every_live_window(secret, longest):
+    longest(LENGTH)
     for seed, model in enumerate(small_models(11)):
-        watches = Watches(model, secret, longest=LENGTH)
+        watches = Watches(model, secret)
         rng = np.random.default_rng(seed)
         for _ in range(LENGTH):
             belief, (guarded,) = watches.weights(every=True)[0]

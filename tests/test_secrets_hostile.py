@@ -97,7 +97,7 @@ def random_setting(rng, steps):
     more = how[rng.integers(0, len(how))]
     declared = [secret for secret, _, _ in rules]
     made = sv.Setting.of(
-        chain.model, "guarded", more.pop("epsilon", None), secrets=declared, longest=steps,
+        chain.model, "guarded", more.pop("epsilon", None), secrets=declared,
         observers=[other.model for other in others], **more,
     )  # fmt: skip
     return made, [chain, *others], rules
@@ -166,7 +166,8 @@ def tried(seeds, steps):
 
 
 @pytest.mark.slow
-def test_a_few_random_settings_keep_every_promise():
+def test_a_few_random_settings_keep_every_promise(longest):
+    longest(3)
     worst, kept = tried(range(24), 3)
     assert kept >= 10
     assert worst <= 0
@@ -174,7 +175,8 @@ def test_a_few_random_settings_keep_every_promise():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
-def test_many_random_settings_keep_every_promise(part):
+def test_many_random_settings_keep_every_promise(part, longest):
+    longest(3)
     worst, kept = tried(range(1000 + 200 * part, 1120 + 200 * part), 3)
     assert kept >= 50
     assert worst <= 0
@@ -201,10 +203,11 @@ def test_a_secret_over_all_symbols_is_refused(window):
         assert "\n" not in str(refused.value)
 
 
-def test_one_person_one_symbol_is_refused_and_one_event_is_kept():
+def test_one_person_one_symbol_is_refused_and_one_event_is_kept(longest):
+    longest(1)
     with pytest.raises(sv.errors.InputError, match="certain or impossible"):
         sv.Session(sv.MarkovModel([1.0], [[1.0]]), "guarded", secrets=[sv.secrets.ever(0, epsilon=1.0)])
-    streams = Streams(sv.Setting.of(MODEL, "guarded", secrets=sv.secrets.ever(2, epsilon=0.3), longest=1))
+    streams = Streams(sv.Setting.of(MODEL, "guarded", secrets=sv.secrets.ever(2, epsilon=0.3)))
     assert streams.release(["only"], [2]).codes.size == 1
     with pytest.raises(sv.errors.InputError, match="at most 1 events"):
         streams.release(["only"], [2])
@@ -212,9 +215,9 @@ def test_one_person_one_symbol_is_refused_and_one_event_is_kept():
 
 
 def test_refusals_and_retries_draw_nothing_and_move_no_account():
-    setting = sv.Setting.of(MODEL, "guarded", secrets=sv.secrets.ever(2, epsilon=0.3, window="first 4"), longest=4)
-    session = sv.Session(MODEL, "guarded", secrets=setting.secrets, longest=4, seed=5)
-    twin = sv.Session(MODEL, "guarded", secrets=setting.secrets, longest=4, seed=5)
+    setting = sv.Setting.of(MODEL, "guarded", secrets=sv.secrets.ever(2, epsilon=0.3, window="first 4"))
+    session = sv.Session(MODEL, "guarded", secrets=setting.secrets, seed=5)
+    twin = sv.Session(MODEL, "guarded", secrets=setting.secrets, seed=5)
     for code in [0, 2, 1, 2, 2, 0]:
         for wrong in (7, "news", None, 1.5):
             before = session.secrets[0].log_odds

@@ -35,11 +35,12 @@ def assert_accounts_are_exact(watch: Watch, every: Enumerated, compiled, columns
 
 @pytest.mark.slow
 @pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: f"{secret.kind}-{secret.window}")
-def test_the_account_of_any_kernel_equals_enumeration(secret):
+def test_the_account_of_any_kernel_equals_enumeration(secret, longest):
+    longest(LENGTH)
     compared = 0
     for seed, model in enumerate(small_models(3)):
         every, compiled = Enumerated(model, LENGTH), secret.compile(model)
-        watch, columns = Watch.start(model, secret, longest=LENGTH), random_columns(seed, model.n)
+        watch, columns = Watch.start(model, secret), random_columns(seed, model.n)
         extremes: dict[int, list[float]] = {}
         for k in range(LENGTH):
             ended = watch.step + 1
@@ -95,10 +96,11 @@ def test_check_values_of_the_design():
     ],
     ids=lambda secret: f"{secret.kind}-{secret.window}",
 )
-def test_no_outcome_breaks_any_window_live_or_not(kind, secret):
+def test_no_outcome_breaks_any_window_live_or_not(kind, secret, longest):
     """All outcomes of a mechanism that keeps the live windows alone: coming and retired windows are kept as well."""
     model = small_models(21)[kind]
     length = LENGTH if model.n == 2 else 4
+    longest(length)
     every, compiled = Enumerated(model, length), secret.compile(model)
     if secret.window is None:
         windows = [(0, t) for t in range(1, length + 1)]
@@ -106,16 +108,16 @@ def test_no_outcome_breaks_any_window_live_or_not(kind, secret):
         windows = [(first, secret.length) for first in range(0, length - secret.length + 1, secret.length)]
     count = compiled.automaton.values
     values = {window: every.values(compiled, *window) for window in windows}
-    excess = _excess(model, secret, values, count, length, longest=length)
+    excess = _excess(model, secret, values, count, length)
     assert -0.3 < excess <= 1e-12  # the bound is reached or nearly so, and never passed
 
 
-def _excess(model, secret, values, count, length, longest):
+def _excess(model, secret, values, count, length):
     """The most any window's odds pass ε by, over all outcomes of a mechanism that keeps the live windows alone."""
     every = Enumerated(model, length)
     live = [w for w in values if (every.prior(values[w], count) > 0).sum() > 1]
     excess = -np.inf
-    todo: list[tuple[Watches, list[np.ndarray]]] = [(Watches(model, secret, longest), [])]
+    todo: list[tuple[Watches, list[np.ndarray]]] = [(Watches(model, secret), [])]
     rng = np.random.default_rng(0)
     raw = [rng.dirichlet(np.full(2, 0.25), model.n) for _ in range(length)]
     while todo:
@@ -132,16 +134,17 @@ def _excess(model, secret, values, count, length, longest):
 
 
 @pytest.mark.slow
-def test_windows_watched_late_are_kept_too():
+def test_windows_watched_late_are_kept_too(longest):
     """Where tables are short a window is watched only once it could be broken: what came before is in its account."""
     model, length = MarkovModel([0.5, 0.5], [[0.6, 0.4], [0.3, 0.7]]), 7
     secret = secrets.ever(1, epsilon=0.3, window="event")
     every, compiled = Enumerated(model, length), secret.compile(model)
     values = {(k, 1): every.values(compiled, k, 1) for k in range(length)}
-    watch = Watch.start(model, secret, longest=3)
+    longest(3)
+    watch = Watch.start(model, secret)
     assert watch.ahead.limit is None
     assert 0.01 < watch.ahead.unwatched < 0.3
-    assert -0.1 < _excess(model, secret, values, 2, length, longest=3) <= 1e-12
+    assert -0.1 < _excess(model, secret, values, 2, length) <= 1e-12
     columns = [np.array([0.5, 0.52])] * 3
     for column in columns:
         watch = watch.observe(column)
@@ -150,7 +153,7 @@ def test_windows_watched_late_are_kept_too():
 
 
 @pytest.mark.slow
-def test_what_a_state_hides_keeps_a_window_live():
+def test_what_a_state_hides_keeps_a_window_live(longest):
     """The type shows only two events later: symbols alone would say that nothing more can be told about the window."""
     from scipy import sparse
 
@@ -171,11 +174,12 @@ def test_what_a_state_hides_keeps_a_window_live():
     secret = secrets.ever(1, epsilon=0.2, window="event")
     every, compiled = Enumerated(model, length), secret.compile(model)
     values = {(k, 1): every.values(compiled, k, 1) for k in range(length)}
-    watch = Watch.start(model, secret, longest=length).observe([0.5, 0.55])
+    longest(length)
+    watch = Watch.start(model, secret).observe([0.5, 0.55])
     assert watch.accounts[0].first == 0
-    assert -0.1 < _excess(model, secret, values, 2, length, longest=length) <= 1e-12
+    assert -0.1 < _excess(model, secret, values, 2, length) <= 1e-12
     first_only = {(0, 1): values[0, 1]}
-    assert -0.1 < _excess(model, secret, first_only, 2, length, longest=length) <= 1e-12
+    assert -0.1 < _excess(model, secret, first_only, 2, length) <= 1e-12
 
 
 def test_windows_retire_and_begin_on_a_chain_that_mixes():
@@ -197,7 +201,7 @@ def test_windows_retire_and_begin_on_a_chain_that_mixes():
 
 def test_a_window_left_out_of_the_weights_cannot_be_broken_by_telling_the_truth():
     for model in small_models(31):
-        watch = Watch.start(model, secrets.ever(1, epsilon=0.8, window=2), longest=40)
+        watch = Watch.start(model, secrets.ever(1, epsilon=0.8, window=2))
         binding = set(watch.weights().windows.tolist())
         for code in range(model.n):
             told = watch.observe(np.eye(model.n)[code])
@@ -236,7 +240,7 @@ def test_tables_beyond_memory_are_swept_again_with_the_same_figures(monkeypatch)
         tables.ahead.cache_clear()
         found = []
         for secret in chosen:
-            watch = Watch.start(model, secret, longest=30)
+            watch = Watch.start(model, secret)
             for column in columns:
                 watch = watch.observe(column)
                 found.append(watch.log_odds)
@@ -249,15 +253,17 @@ def test_tables_beyond_memory_are_swept_again_with_the_same_figures(monkeypatch)
     tables.ahead.cache_clear()
 
 
-def test_a_stream_that_may_end_any_time_has_a_longest():
+def test_a_stream_that_may_end_any_time_has_a_longest(longest):
+    longest(3)
     model = small_models(1)[0]
-    watch = Watch.start(model, secrets.ever(1), longest=3)
+    watch = Watch.start(model, secrets.ever(1))
     for _ in range(3):
         watch = watch.observe([0.5, 0.6])
     assert len(watch.weights(every=True)) == 0
     with pytest.raises(InputError, match="at most 3 events"):
         watch.observe([0.5, 0.6])
-    typed = Watch.start(small_models(1)[3], secrets.ever(1, epsilon=0.01, window=2), longest=5)
+    longest(5)
+    typed = Watch.start(small_models(1)[3], secrets.ever(1, epsilon=0.01, window=2))
     assert typed.ahead.limit == 4
 
 
@@ -312,7 +318,7 @@ def test_random_chains_and_automata(seed, n, order, states, events, tumbling):
     text = rng.choice(["^ ", ""]) + " ".join(parts) + rng.choice([" $", ""])
     secret = secrets.pattern(text, window=events if tumbling else f"first {events}")
     try:
-        watch = Watch.start(model, secret, longest=12)
+        watch = Watch.start(model, secret)
     except InputError:
         return
     length = min(5, 2 * events)

@@ -201,9 +201,10 @@ def test_times_of_all_parts_are_looked_at_before_the_first_is_drawn(tmp_path, mo
 
 
 @pytest.mark.slow
-def test_declared_secrets_are_released_in_parts_and_their_length_is_looked_at_first(tmp_path, monkeypatch):
+def test_declared_secrets_are_released_in_parts_and_their_length_is_looked_at_first(tmp_path, monkeypatch, longest):
+    longest(30)
     cut(monkeypatch, 5)
-    setting = words_setting(secrets=sv.secrets.ever("gym", epsilon=0.5), longest=30)
+    setting = words_setting(secrets=sv.secrets.ever("gym", epsilon=0.5))
     with running(tmp_path, setting) as service:
         assert service.release(*(event("ann", k) for k in range(31))).status == 400
         assert service.ask("GET", "/v1/users/ann/account").status == 404

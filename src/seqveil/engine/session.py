@@ -41,7 +41,7 @@ class Session:
     *Declared secrets* (docs/secrets.md): `secrets` are accounted for exactly, whatever the mechanism; the mechanism
     "guarded" keeps them, each within its own total. It has no ε unless one is given, and then no bound on the whole
     sequence. `withhold=True`: the truth or nothing (None is released); `observers`, other models under which every
-    promise holds as well; `longest`, the most events of a stream where a promise needs an end.
+    promise holds as well.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> session = Session(model, epsilon=1.0, seed=1)

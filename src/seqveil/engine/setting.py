@@ -25,7 +25,6 @@ from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches, from_dict
 from seqveil.core.secrets.ahead import ahead
-from seqveil.core.secrets.watch import LONGEST
 from seqveil.engine.accounting import GONE, Budget, whole_number
 
 NO_BOUND = "no bound: nothing is promised about the whole sequence, only about the declared secrets"
@@ -39,7 +38,6 @@ class SecretTerms(TypedDict, total=False):
     secrets: Secret | Sequence[Secret]
     observers: MarkovModel | Sequence[MarkovModel]
     withhold: bool
-    longest: int
 
 
 def usual_mechanism(mechanism: str | Mechanism | BatchMechanism, batch: int) -> str | Mechanism | BatchMechanism:
@@ -56,9 +54,8 @@ class Setting:
 
     `secrets` are kept by the mechanism "guarded", each within its own total; any other mechanism only accounts for
     them, exactly. What else is for "guarded": `observers`, further models under which every promise holds as well;
-    `withhold`, the truth or nothing, never a wrong symbol; `longest`, the most events of a stream, where a promise
-    needs an end. The ε of every release is infinite where "guarded" was given none: nothing is then promised about the
-    whole sequence.
+    `withhold`, the truth or nothing, never a wrong symbol. The ε of every release is infinite where "guarded" was given
+    none: nothing is then promised about the whole sequence.
     """
 
     model: MarkovModel
@@ -71,7 +68,6 @@ class Setting:
     secrets: tuple[Secret, ...] = ()
     observers: tuple[MarkovModel, ...] = ()
     withhold: bool = False
-    longest: int = LONGEST
 
     @classmethod
     def of(
@@ -87,7 +83,6 @@ class Setting:
         secrets: Secret | Sequence[Secret] = (),
         observers: MarkovModel | Sequence[MarkovModel] = (),
         withhold: bool = False,
-        longest: int = LONGEST,
     ) -> Setting:
         """A checked setting from what a person types: names, a period, a total, a batch size, secrets."""
         if isinstance(batch, bool) or not isinstance(batch, (int, np.integer)) or batch < 1:
@@ -108,7 +103,7 @@ class Setting:
                 name = mechanisms.guarded.name
                 raise InputError(f'withhold and observers are for the mechanism "{name}"')
             rate = _rate(epsilon, purse, schedule, chosen)
-        kept = (declared, others, bool(withhold), longest)
+        kept = (declared, others, bool(withhold))
         made = cls(model, chosen, rate, costs, int(schedule), purse, int(batch), *kept)
         made._check_secrets()
         return made
@@ -122,7 +117,7 @@ class Setting:
         watches = self.watches  # refuses models of observers that do not go together
         if self.guards:
             for model, secret in itertools.product((self.model, *self.observers), self.secrets):
-                ahead(model, secret, self.longest).check_countable()
+                ahead(model, secret).check_countable()
         if watches is not None:
             watches.check_room()
 
@@ -146,7 +141,7 @@ class Setting:
         """The accounts of the declared secrets before the first release; None where no secret is declared."""
         if not self.secrets:
             return None
-        return Watches([self.model, *self.observers], self.secrets, self.longest, exact=not self.guards)
+        return Watches([self.model, *self.observers], self.secrets, exact=not self.guards)
 
     @property
     def in_batches(self) -> bool:
@@ -173,7 +168,6 @@ class Setting:
                 "secrets": [secret.to_dict() for secret in self.secrets],
                 "observers": [observer.fingerprint for observer in self.observers],
                 "withhold": self.withhold,
-                "longest": self.longest,
             }
         return told | {"costs": _digest(self.distortion)} if costs else told
 
@@ -342,7 +336,6 @@ def _declared(saved: Mapping[str, Any], observers: Sequence[MarkovModel]) -> dic
         "secrets": [from_dict(secret) for secret in saved["secrets"]],
         "observers": [known[fingerprint] for fingerprint in saved["observers"]],
         "withhold": saved["withhold"],
-        "longest": saved["longest"],
     }
 
 

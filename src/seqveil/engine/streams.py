@@ -78,7 +78,7 @@ class Streams:
 
     *Declared secrets* (`Setting.secrets`) are about a user, whose name stands for the person: there is no second stream
     of the same user, later events go on with the same account, and a restart does not begin it anew. A secret about
-    the stream as it ends is about all events of the user, at most the setting's `longest`; one event more is refused.
+    the stream as it ends is about all events of the user, at most 1000; one event more is refused.
 
     >>> from seqveil.core.coins import SeededCoins
     >>> from seqveil.core.model import MarkovModel

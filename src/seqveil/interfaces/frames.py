@@ -98,7 +98,6 @@ class SettingWords(ColumnWords, total=False):
     secret_sides: str | None
     secret_per_day: int | None
     secrets: Secret | Sequence[Secret] | FilePath | None  # as they are, or a TOML file of them
-    secret_longest: int | None
     secret_withhold: bool | None
     observer: Any  # a model, the path of one, or several of either
 
@@ -393,8 +392,8 @@ def audit(
     chain = chain_of(model)
     read = _Received.of(released, chain, words, meta, asks=True)
     options, _ = split_words(words)
-    asked: dict[str, Any] = {"secrets": options.declared() or None, "longest": options.longest}
-    report = audit_file(read.table, chain, read.setting, delta=delta, **asked, **read.where)
+    secrets = options.declared() or None
+    report = audit_file(read.table, chain, read.setting, delta=delta, secrets=secrets, **read.where)
     return Audited(report, chain)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
-from seqveil.core.secrets.watch import LONGEST
+from seqveil.core.secrets.ahead import LONGEST
 from seqveil.core.words import Risk, ToldSecret, leakage_for, log_odds_for, percent
 from seqveil.engine.setting import Setting
 from seqveil.receiver import planning

@@ -13,7 +13,6 @@ import numpy as np
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.secrets import Secret, Watches
-from seqveil.core.secrets.watch import LONGEST
 from seqveil.core.words import UNCHECKED, Colour, Grade, Risk
 from seqveil.engine.accounting import Budget, Composition, compose
 from seqveil.engine.releases import Releases, Standings
@@ -91,20 +90,17 @@ class Asked(NamedTuple):
 
     secrets: tuple[Secret, ...] = ()
     promised: tuple[float | None, ...] = ()  # the ε of each; None where nothing was promised
-    longest: int = LONGEST
 
     @classmethod
-    def of(
-        cls, setting: Setting, secrets: Sequence[Secret] | None, promised: bool = True, longest: int = LONGEST
-    ) -> Asked:
+    def of(cls, setting: Setting, secrets: Sequence[Secret] | None, promised: bool = True) -> Asked:
         """These secrets, or those that the release was to keep, with its ε where nobody gives another."""
         kept = {replace(secret, epsilon=1.0): secret.epsilon for secret in setting.secrets if setting.guards}
         if secrets is None:
-            return cls(setting.secrets, tuple(kept.values()), setting.longest) if kept else cls()
+            return cls(setting.secrets, tuple(kept.values())) if kept else cls()
         given = (
             each.epsilon if promised and each.has_total else kept.get(replace(each, epsilon=1.0)) for each in secrets
         )
-        return cls(tuple(secrets), tuple(given), longest)
+        return cls(tuple(secrets), tuple(given))
 
 
 def within(found: Floats, bound: Floats) -> bool:
@@ -154,8 +150,8 @@ class Audit:
         self.setting, self._asked = setting, asked or Asked()
         if self._asked.secrets and setting.in_batches:
             raise InputError("declared secrets are accounted for where symbols are released one by one; leave them out")
-        first = ([setting.model, *setting.observers], self._asked.secrets, self._asked.longest)
-        self._first = Watches(*first, exact=True) if self._asked.secrets else None
+        models, secrets = [setting.model, *setting.observers], self._asked.secrets
+        self._first = Watches(models, secrets, exact=True) if secrets else None
         self._accounts: dict[Hashable, Watches] = {}
         seen = None if self._first is None else self._account
         self._streams = Streams(setting, Memory(setting, releases=False), memory=memory, seen=seen)

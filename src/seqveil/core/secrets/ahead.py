@@ -29,6 +29,7 @@ from seqveil.core.kernel import UNIT, Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets.declared import Secret
 
+LONGEST = 1000  # events of a stream, where a promise needs an end
 MARGIN = 1e-9  # kernels aim at ε(1-MARGIN), so that what later releases tell may be forgotten once it is below MARGIN·ε
 CERTAIN = 1e-12
 FAINTEST = 1e-280  # a window whose value is less likely than that cannot be counted in floating point
@@ -83,16 +84,16 @@ class Ahead:
     """The backward tables of one secret under one model, and what follows from them for any stream; never changes.
 
     `length` events make a window; for the stream as the session ends it, the windows are the first T events for all
-    T up to `longest`, and `family` is true.
+    T up to LONGEST, and `family` is true.
     """
 
-    def __init__(self, model: MarkovModel, secret: Secret, longest: int) -> None:
+    def __init__(self, model: MarkovModel, secret: Secret) -> None:
         compiled = secret.compile(model)
-        self.model, self.secret, self.longest = model, secret, longest
+        self.model, self.secret, self.longest = model, secret, LONGEST
         self.automaton = compiled.automaton
         self.values = self.automaton.values
         self.family = secret.length is None
-        self.length = longest if secret.length is None else secret.length
+        self.length = LONGEST if secret.length is None else secret.length
         self.repeats = secret.repeats
         self.aim = secret.epsilon * (1 - MARGIN)
         self._clock = compiled.clock
@@ -214,8 +215,7 @@ class Ahead:
     def beyond(self) -> str:
         """Why there is no promise about longer streams, and what to do: the end of a message."""
         if self.limit == self.foreseen:
-            longer = "start a new stream, or start with a larger `longest`"
-            return f"{longer}, or with a window" if self.family else longer
+            return "give the secret a window" if self.family else "start a new stream"
         remedy = "give the secret a window" if self.family else "smooth the model"
         return (
             f"beyond that the model makes the secret, or its opposite, less likely than {FAINTEST:g}, and such odds "
@@ -290,7 +290,7 @@ class Ahead:
 
     @cached_property
     def family_priors(self) -> Floats:
-        """Pr(v) for the first T events, T = 1..longest: (T, V)."""
+        """Pr(v) for the first T events, T = 1..LONGEST: (T, V)."""
         law = self.opened(self.model.initial)
         parts = [(block * law).sum((2, 3)) for block in self.inside.blocks(self.length)]
         return np.concatenate(parts)
@@ -357,6 +357,6 @@ def _span(logs: Floats) -> float:
 
 
 @lru_cache(maxsize=16)
-def ahead(model: MarkovModel, secret: Secret, longest: int) -> Ahead:
+def ahead(model: MarkovModel, secret: Secret) -> Ahead:
     """The tables of a secret under a model, shared by all streams that watch it."""
-    return Ahead(model, secret, longest)
+    return Ahead(model, secret)

@@ -37,8 +37,6 @@ from seqveil.core.secrets.ahead import MARGIN, Ahead, ahead
 from seqveil.core.secrets.declared import Secret
 from seqveil.core.secrets.windows import Guarded, Records, WindowAccount, account, coming, furthest, known, reach, worse
 
-LONGEST = 1000
-
 
 @dataclass(frozen=True, eq=False)
 class Watch:
@@ -67,16 +65,13 @@ class Watch:
     exact: bool = False  # for an account alone: windows stay live until later releases can tell nothing more
 
     @classmethod
-    def start(cls, model: MarkovModel, secret: Secret, longest: int = LONGEST, exact: bool = False) -> Watch:
-        """Before the first release. `longest` events are the most a stream may have where the promise needs an end:
-        for the stream as the session ends it, and for windows of a chain that never forgets. Where a window is over
-        and can no longer be broken its account is closed with a bound from above; `exact` keeps it open instead."""
-        if isinstance(longest, bool) or not isinstance(longest, int) or longest < 1:
-            raise InputError("longest must be a whole number of events, at least 1; got something else")
-        plan, law = ahead(model, secret, longest), model.initial
+    def start(cls, model: MarkovModel, secret: Secret, exact: bool = False) -> Watch:
+        """Before the first release. Where a window is over and can no longer be broken its account is closed with a
+        bound from above; `exact` keeps it open instead."""
+        plan, law = ahead(model, secret), model.initial
         states = filtering.start(model, 1)[0]
         if plan.family:
-            last = longest if plan.limit is None else plan.limit
+            last = plan.longest if plan.limit is None else plan.limit
             found = Records.fresh(np.arange(1, last + 1), plan.family_priors[:last])
             first = known(plan, 1, plan.family_priors[0])
         else:
@@ -291,8 +286,7 @@ class Watches:
     """The accounts of secrets under the models of several observers: one row a model, one column a secret.
 
     A promise that holds under one model may fail under another; a kernel that keeps all rows keeps it for every
-    observer who believes one of the models. The models share one alphabet; `longest` and `exact` are as in
-    `Watch.start`.
+    observer who believes one of the models. The models share one alphabet; `exact` is as in `Watch.start`.
 
     >>> from seqveil.core.secrets.declared import ever
     >>> models = [MarkovModel([0.5, 0.5], [[p, 1 - p], [1 - p, p]]) for p in (0.9, 0.6)]
@@ -307,7 +301,6 @@ class Watches:
         self,
         models: MarkovModel | Sequence[MarkovModel],
         secrets: Secret | Sequence[Secret],
-        longest: int = LONGEST,
         exact: bool = False,
     ) -> None:
         chains = [models] if isinstance(models, MarkovModel) else list(models)
@@ -316,7 +309,7 @@ class Watches:
             raise InputError("give at least one model and one secret, made for instance with secrets.ever; got others")
         if any(chain.alphabet != chains[0].alphabet for chain in chains):
             raise InputError("the models of several observers must share one alphabet; fit them with the same one")
-        self.rows = tuple(tuple(Watch.start(chain, one, longest, exact) for one in wanted) for chain in chains)
+        self.rows = tuple(tuple(Watch.start(chain, one, exact) for one in wanted) for chain in chains)
 
     def weights(self, epsilon: float | None = None, every: bool = False) -> list[tuple[Floats, list[Guarded]]]:
         """For every model its belief β (n,) and what the next kernel has to keep for each secret (`Watch.weights`)."""

@@ -94,12 +94,18 @@ def compare(
     check_together(order, context, attack, bool(secrets))
     if not secrets:
         kept.refuse_idle()
-    guards: dict[str, Any] = {"observers": kept.observers(), "longest": kept.longest}
     who = line_up_for_secrets if secrets else line_up
     bounds, contestants = parse_epsilons(epsilon), who(parse_names(mechanisms, bool(secrets)), parse_batches(batch))
     check_picture(plot)
     divided = Division(
-        order, smoothing, **asdict(split), seed=seed, context=context, secrets=secrets, attack=attack, **guards
+        order,
+        smoothing,
+        **asdict(split),
+        seed=seed,
+        context=context,
+        secrets=secrets,
+        attack=attack,
+        observers=kept.observers(),
     )
     arena, counts = _arena(data, sets, streams, divided, distortion, cuts, files)
     rows, resumed = run(rows_to_make(arena, bounds, contestants), out)

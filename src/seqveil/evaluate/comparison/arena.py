@@ -28,7 +28,6 @@ from seqveil.core.kernel import Ints
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches
-from seqveil.core.secrets.watch import LONGEST
 from seqveil.engine.accounting import Budget
 from seqveil.engine.stream import Setting
 from seqveil.evaluate.comparison.rows import check_attack
@@ -129,9 +128,8 @@ class Arena:
     `streams` are the codes of the users who are released, `fitted` of those the chain was fitted on; no user is in
     both. `batched_users` is how many of the streams, from the first, contestants that take batches get (None: all).
     `secrets` are accounted for in every row, and kept by those who keep secrets; with `attack` a guesser without a
-    model tries them on the releases. `guarded` keeps them from `observers` with models of their own as well, and
-    secrets about whole streams are for `most_events` at most; accounts are those of somebody who has the arena's model.
-    The repr shows no data.
+    model tries them on the releases. `guarded` keeps them from `observers` with models of their own as well;
+    accounts are those of somebody who has the arena's model. The repr shows no data.
     """
 
     model: MarkovModel
@@ -143,7 +141,6 @@ class Arena:
     secrets: tuple[Secret, ...] = ()
     attack: bool = False
     observers: tuple[MarkovModel, ...] = ()
-    most_events: int = LONGEST
 
     @classmethod
     def of(
@@ -157,7 +154,6 @@ class Arena:
         secrets: Secret | Sequence[Secret] = (),
         attack: bool = False,
         observers: Sequence[MarkovModel] = (),
-        most_events: int = LONGEST,
     ) -> Arena:
         """A checked arena; a secret that the model cannot have, and an attack on too few people, are refused here."""
         if not streams or not all(len(codes) for codes in streams):
@@ -165,12 +161,12 @@ class Arena:
         if batched_users is not None and batched_users < 1:
             raise InputError(f"expected at least 1 user for batches, got {batched_users}")
         costs, wanted = resolve(distortion, model.alphabet), (secrets,) if isinstance(secrets, Secret) else secrets
-        kept = (tuple(wanted), attack, tuple(observers), most_events)
-        made = cls(model, streams, costs, seed, batched_users, fitted, *kept)
-        if made.longest_stream > most_events and any(secret.length is None for secret in made.secrets):
+        made = cls(model, streams, costs, seed, batched_users, fitted, tuple(wanted), attack, tuple(observers))
+        limit = None if made.watches is None else made.watches.limit
+        if limit is not None and made.longest_stream > limit:
             raise InputError(
-                f"a secret about whole streams is for at most {most_events} events, got a stream of "
-                f"{made.longest_stream}; release the --first {most_events}, or give a --secret-window"
+                f"a secret is for streams of at most {limit} events here, got one of {made.longest_stream}; release "
+                f"the --first {limit}, or give a --secret-window"
             )
         if made.secrets and observers:  # refused here rather than in the row that needs it
             made.guarding()
@@ -182,24 +178,19 @@ class Arena:
 
     def guarding(self) -> Setting:
         """What `guarded` releases with."""
-        kept = {"secrets": self.secrets, "longest": self.longest, "observers": self.observers}
-        return Setting.of(self.model, "guarded", None, self.distortion, **kept)  # type: ignore[arg-type]
+        return Setting.of(
+            self.model, "guarded", distortion=self.distortion, secrets=self.secrets, observers=self.observers
+        )
 
     @cached_property
     def watches(self) -> Watches | None:
         """The exact accounts of the secrets before the first release; None where no secret is declared."""
-        return Watches(self.model, self.secrets, self.longest, exact=True) if self.secrets else None
+        return Watches(self.model, self.secrets, exact=True) if self.secrets else None
 
     @cached_property
     def longest_stream(self) -> int:
         """Events of the longest stream that is released."""
         return max(len(codes) for codes in self.streams)
-
-    @property
-    def longest(self) -> int:
-        """The most events that a promise about secrets is made for: whole windows, which hold every stream."""
-        sizes = [secret.length or 1 for secret in self.secrets]
-        return max([self.longest_stream, *(size * math.ceil(self.longest_stream / size) for size in sizes)])
 
     def setting(self, contestant: Contestant, epsilon: float) -> Setting:
         """What the contestant releases with when an event may cost ε on average."""
@@ -295,8 +286,7 @@ class Keeper(Contestant):
         if self.mechanism == "total":
             return self._total(arena)
         if self.mechanism == "halving":
-            kept = {"secrets": arena.secrets, "longest": arena.longest}
-            return Setting.of(model, "randomized_response", rivals.BEGINS, costs, **kept)  # type: ignore[arg-type]
+            return Setting.of(model, "randomized_response", rivals.BEGINS, costs, secrets=arena.secrets)
         make = rivals.utility_optimised if self.by_event else rivals.suppression
         return Setting.of(model, make(model.alphabet, arena.secrets), 1.0 if epsilon is None else epsilon, costs)
 

@@ -20,7 +20,6 @@ from seqveil.core.kernel import Ints
 from seqveil.core.mechanisms import check_epsilon
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.core.secrets import Secret
-from seqveil.core.secrets.watch import LONGEST
 from seqveil.evaluate.comparison.arena import Arena, Contestant
 from seqveil.evaluate.comparison.race import constant, converse, race
 from seqveil.evaluate.comparison.rows import Row, check_attack
@@ -58,8 +57,7 @@ class Division:
     context: str | None = None  # instead of an order: "types:16", "order:2" or "auto" (`receive.contexts`)
     secrets: tuple[Secret, ...] = ()
     attack: bool = False
-    observers: tuple[MarkovModel, ...] = ()  # this and the next as for `Arena`
-    longest: int = LONGEST
+    observers: tuple[MarkovModel, ...] = ()
 
     def order_of(self, names: Sequence[str]) -> list[int]:
         """The places of these in an order that depends on the seed and the names, not on the file."""
@@ -92,8 +90,7 @@ class Division:
             check_attack(self.secrets, begins)
         users = np.repeat(np.arange(len(kept)), [codes.size for codes in kept])
         model = self._model(alphabet, users, np.concatenate(kept))
-        declared: dict[str, Any] = {"secrets": self.secrets, "attack": self.attack}
-        declared |= {"observers": self.observers, "most_events": self.longest}
+        declared: dict[str, Any] = {"secrets": self.secrets, "attack": self.attack, "observers": self.observers}
         return Arena.of(model, begins, distortion, self.seed, self.batched_users, kept, **declared)
 
     def _model(self, alphabet: Symbols, users: Ints, codes: Ints) -> MarkovModel:

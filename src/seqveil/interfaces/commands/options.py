@@ -242,11 +242,8 @@ class SecretOptions:
 
 @dataclass(frozen=True)
 class KeptOptions:
-    """For whom and how long declared secrets are kept."""
+    """From whom declared secrets are kept."""
 
-    secret_longest: Annotated[
-        int | None, option("N", "Most events of a stream that a secret is about  [default: 1000]")
-    ] = None
     observer: Annotated[
         list[Path] | None, option("MODEL2", "Another model under which each --secret is kept as well; may be repeated.")
     ] = None
@@ -257,23 +254,13 @@ class KeptOptions:
 
         return tuple(MarkovModel.load(path) for path in self.observer or ())
 
-    @property
-    def longest(self) -> int:
-        """The most events of a stream, where a secret needs an end."""
-        from seqveil.core.secrets.watch import LONGEST
-
-        return LONGEST if self.secret_longest is None else self.secret_longest
-
     def refuse_idle(self) -> None:
         """Refuse what says how a secret is kept where there is none."""
         for name in (name for name, value in self._named().items() if value is not None and value != []):
             raise InputError(f"{name} says how a secret is kept, and there is none; add --secret ever:VALUE")
 
     def _named(self) -> dict[str, Any]:
-        return {
-            "--observer": self.observer,
-            "--secret-longest": self.secret_longest,
-        }
+        return {"--observer": self.observer}
 
 
 @dataclass(frozen=True)
@@ -286,17 +273,10 @@ class KeepingOptions(KeptOptions):
 
     def keeping(self) -> dict[str, Any]:
         """The same as `Setting.of` takes them."""
-        return {
-            "observers": self.observers(),
-            "longest": self.longest,
-            "withhold": bool(self.secret_withhold),
-        }
+        return {"observers": self.observers(), "withhold": bool(self.secret_withhold)}
 
     def _named(self) -> dict[str, Any]:
-        return {
-            **super()._named(),
-            "--secret-withhold": self.secret_withhold or None,
-        }
+        return {**super()._named(), "--secret-withhold": self.secret_withhold or None}
 
 
 @dataclass(frozen=True)

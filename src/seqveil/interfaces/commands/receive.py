@@ -70,9 +70,8 @@ def audit(
     secrets = chosen.declared() or None
     # only of a guarded release are the secrets a part of the setting; of any other they are what is asked about
     where = rows.made_with(chain, chosen if chosen.mechanism == "guarded" else chosen.without_secrets)
-    asked: dict[str, Any] = {"secrets": secrets, "longest": chosen.longest}
     with progress(released, "auditing") as advance:
-        report = audit_file(released, chain, delta=delta, progress=advance, **asked, **where)
+        report = audit_file(released, chain, delta=delta, progress=advance, secrets=secrets, **where)
     if html is not None:
         _write_page(html, released, report, chain, attack, rows.meta)
     if json:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Unpack
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
-from seqveil.core.secrets.watch import LONGEST
 from seqveil.engine.stream import Setting
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.reading import FilePath
@@ -33,7 +32,6 @@ def audit_file(
     progress: Progress | None = None,
     secrets: Sequence[Secret] | None = None,
     promised: bool = True,
-    longest: int = LONGEST,
     **where: Unpack[Where],
 ) -> Report:
     """What the releases of a file leaked, exactly, from the file and the model alone.
@@ -45,11 +43,10 @@ def audit_file(
     pass, whatever the figures: whoever knows the seed can undo it.
 
     `secrets` are accounted for exactly, whatever the mechanism; by default those that the release was to keep. Where
-    nothing was `promised` about them their ε is not checked; `longest` is the most events of a stream where a secret
-    needs an end.
+    nothing was `promised` about them their ε is not checked.
     """
     received = receive(released, model, setting, **where)
-    audit = Audit(received.setting, memory, Asked.of(received.setting, secrets, promised, longest))
+    audit = Audit(received.setting, memory, Asked.of(received.setting, secrets, promised))
     digest = (_audit_batches if received.setting.in_batches else _audit_symbols)(received, audit, progress)
     report = audit.report(delta, received.unchanged(digest), checked(received, progress))
     return replace(report, unseeded=side.unseeded(received.meta), read=received.source.taken.sentence)
