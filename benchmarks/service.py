@@ -104,7 +104,7 @@ def serving(scope: str = "release", *more: str) -> Iterator[tuple[int, str]]:
     with tempfile.TemporaryDirectory() as folder:
         chain().save(Path(folder, "model"))
         seqveil = [sys.executable, "-m", "seqveil"]
-        add = [*seqveil, "tokens", "add", f"{folder}/tokens", "--scope", scope]
+        add = [*seqveil, "serve", "token", "add", f"{folder}/tokens", "--scope", scope]
         token = subprocess.run(add, capture_output=True, text=True, check=True).stdout.strip()
         options = (
             f"--epsilon {EPSILON} --state {folder}/state.db --tokens {folder}/tokens --port 0 --model {folder}/model"

@@ -39,7 +39,7 @@ def yaml_of(name):
 def options_of(words):
     """The options that a command has, and the words that it was given after its name."""
     command, rest = typer.main.get_command(app), list(words)
-    while hasattr(command, "commands"):
+    while rest[0] in getattr(command, "commands", {}):
         command = command.commands[rest.pop(0)]
     return {name for param in command.params for name in (*param.opts, *param.secondary_opts)}, rest
 

@@ -205,28 +205,28 @@ def test_flags_win_over_the_environment_over_the_file(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_tokens_by_command(tmp_path, capfd):
     file = str(tmp_path / "tokens.json")
-    assert main(["tokens", "add", file, "--scope", "release", "--user", "ann", "--note", "her watch"]) == 0
+    assert main(["serve", "token", "add", file, "--scope", "release", "--user", "ann", "--note", "her watch"]) == 0
     secret = capfd.readouterr().out.strip()
     kept = (tmp_path / "tokens.json").read_text()
     assert len(secret.split("_", 2)[2]) >= 43  # 256 bits
     assert secret.split("_", 2)[2] not in kept
     assert os.stat(file).st_mode & 0o777 == 0o600
-    assert main(["tokens", "add", file, "--scope", "read", "--json"]) == 0
+    assert main(["serve", "token", "add", file, "--scope", "read", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["token"].startswith("sv_")
-    assert main(["tokens", "list", file, "--json"]) == 0
+    assert main(["serve", "token", "list", file, "--json"]) == 0
     listed = json.loads(capfd.readouterr().out)
     assert [(row["scopes"], row["user"]) for row in listed] == [("release", "ann"), ("read", None)]
     assert "sha256" not in listed[0]
-    assert main(["tokens", "list", file]) == 0
+    assert main(["serve", "token", "list", file]) == 0
     assert "her watch" in capfd.readouterr().out
-    assert main(["tokens", "revoke", file, secret.split("_")[1]]) == 0
+    assert main(["serve", "token", "revoke", file, secret.split("_")[1]]) == 0
     assert len(tokens.read(file)) == 1
     add = ["add", file, "--scope"]
     wrong = [["revoke", file, "none"], ["list", str(tmp_path / "none")]]
     wrong += [[*add, "all"], [*add, "admin", "--user", "x"], [*add, "read", "--rate", "0"]]
     for line in wrong:
         capfd.readouterr()
-        assert main(["tokens", *line]) == 2
+        assert main(["serve", "token", *line]) == 2
         assert capfd.readouterr().err.count("\n") == 1
     assert len(tokens.read(file)) == 1
 

@@ -1,5 +1,5 @@
 """The command line: `seqveil inspect | advise | fit | learn | plan | release | audit | decode |
-stats | attack | compare | serve | studio | tokens | state | bridge | spark | mechanisms`.
+stats | attack | compare | serve | studio | state | bridge | spark | mechanisms`.
 
 Exit codes: 0 done; 1 a check failed, the budget ran out under `--when-spent error`, or the run was interrupted; 2 the
 input cannot be used. An error is one line on standard error, and a file that could not be finished is not there.
@@ -27,7 +27,7 @@ from seqveil.interfaces.commands.models import fit, learn
 from seqveil.interfaces.commands.plan import mechanisms, plan
 from seqveil.interfaces.commands.receive import audit, decode, stats
 from seqveil.interfaces.commands.release import release
-from seqveil.interfaces.commands.serve import serve, studio, tokens
+from seqveil.interfaces.commands.serve import serve, studio
 from seqveil.interfaces.commands.spark import spark
 from seqveil.interfaces.commands.state import state
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, interruptible
@@ -74,12 +74,11 @@ for command in (
     decode,
     stats,
     *_further("compare", "attack"),
-    serve,
     studio,
     mechanisms,
 ):
     app.command()(command)  # type: ignore[type-var]
-app.add_typer(tokens)
+app.add_typer(serve)
 app.add_typer(state)
 app.add_typer(bridge, name="bridge")
 app.add_typer(spark, name="spark")

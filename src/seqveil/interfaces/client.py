@@ -111,7 +111,7 @@ class Client:
 
     Parameters:
         url: of the service.
-        token: as `seqveil tokens add` printed it.
+        token: as `seqveil serve token add` printed it.
         timeout: seconds for one attempt.
         attempts: before giving up.
         backoff: the first wait in seconds, doubled at each attempt and drawn at random below that.

@@ -1,4 +1,4 @@
-"""Commands that serve: `seqveil serve` over HTTP, `tokens` for who may use it, and `studio`, the page."""
+"""Commands that serve: `seqveil serve` over HTTP, `serve token` for who may use it, and `studio`, the page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ServiceOptions:
     ] = None
     host: Annotated[str | None, o.option("ADDRESS", "Address to bind  [default: 127.0.0.1]")] = None
     port: Annotated[int | None, o.option("N", "Port; 0 takes a free one  [default: 8713]")] = None
-    tokens: Annotated[Path | None, o.option("FILE", "Made by `seqveil tokens add`.")] = None
+    tokens: Annotated[Path | None, o.option("FILE", "Made by `seqveil serve token add`.")] = None
     no_auth: Annotated[bool | None, o.flag("--no-auth", "Ask for no tokens; on a loopback address only.")] = None
     tls_cert: Annotated[Path | None, o.option("FILE", "Certificate chain (PEM).")] = None
     tls_key: Annotated[Path | None, o.option("FILE", "Its private key (PEM).")] = None
@@ -47,8 +47,13 @@ class ServiceOptions:
     ] = None
 
 
+serve = typer.Typer(name="serve", rich_markup_mode=None)
+
+
+@serve.callback(invoke_without_command=True)
 @o.option_groups
-def serve(
+def _serve(
+    context: typer.Context,
     model: o.ModelOrNone = None,
     state: Annotated[Path | None, o.option("FILE", "Where releases and ledgers are kept; made if missing.")] = None,
     key: Annotated[
@@ -70,6 +75,8 @@ def serve(
 
     Example: seqveil serve --model clicks.model --epsilon 1 --state clicks.db --tokens tokens.json
     """
+    if context.invoked_subcommand is not None:
+        return
     kept = {"model": model, "state": state, "key": key, "must_exist": must_exist}
     given = {**kept, **asdict(chosen), **asdict(service)}
     try:
@@ -92,12 +99,13 @@ def _run(given: dict[str, Any], file: Path | None) -> None:
 
 TokenFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file of tokens.")]
 
-tokens = typer.Typer(
-    name="tokens", no_args_is_help=True, rich_markup_mode=None, help="Make, list and revoke tokens for the service."
+token = typer.Typer(
+    name="token", no_args_is_help=True, rich_markup_mode=None, help="Make, list and revoke tokens for the service."
 )
+serve.add_typer(token)
 
 
-@tokens.command()
+@token.command()
 def add(
     file: TokenFile,
     scope: Annotated[
@@ -115,26 +123,26 @@ def add(
 ) -> None:
     """Make a token and print it, this once: the file keeps its hash alone.
 
-    Example: seqveil tokens add tokens.json --scope release --scope read-account --user ann
+    Example: seqveil serve token add tokens.json --scope release --scope read-account --user ann
     """
     from seqveil.interfaces.service import tokens as kept
 
-    token, secret = kept.add(file, scope, user, rate, note, expires)
+    made, secret = kept.add(file, scope, user, rate, note, expires)
     if json:
-        emit_json(_token_facts(token) | {"token": secret})
+        emit_json(_token_facts(made) | {"token": secret})
     else:
         print(secret)
 
 
-@tokens.command("list")
+@token.command("list")
 def list_(file: TokenFile, json: o.Json = False) -> None:
     """Show the tokens' ids, scopes, users and when they expire; a token itself cannot be shown again.
 
-    Example: seqveil tokens list tokens.json
+    Example: seqveil serve token list tokens.json
     """
     from seqveil.interfaces.service import tokens as kept
 
-    found = [_token_facts(token) for token in kept.read(file)]
+    found = [_token_facts(each) for each in kept.read(file)]
     if json:
         emit_json(found)
     else:
@@ -144,7 +152,7 @@ def list_(file: TokenFile, json: o.Json = False) -> None:
         table(headings, [[str(row[name] or "") for name in headings] for row in found])
 
 
-@tokens.command()
+@token.command()
 def revoke(
     file: TokenFile,
     id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as list shows it.")],
@@ -152,7 +160,7 @@ def revoke(
 ) -> None:
     """Take a token away; a running service knows within a second.
 
-    Example: seqveil tokens revoke tokens.json 3f9a0c11d2e4
+    Example: seqveil serve token revoke tokens.json 3f9a0c11d2e4
     """
     from seqveil.interfaces.service import tokens as kept
 

@@ -84,8 +84,8 @@ class ServeConfig(_OfSetting):  # type: ignore[misc]
             raise InputError("pass --tokens or --no-auth, not both")
         if self.tokens is None and not self.no_auth:
             raise InputError(
-                "without tokens anyone could release for anyone; make some with `seqveil tokens add FILE` and pass "
-                "--tokens FILE, or --no-auth on a loopback address"
+                "without tokens anyone could release for anyone; make some with `seqveil serve token add FILE` and "
+                "pass --tokens FILE, or --no-auth on a loopback address"
             )
         if self.no_auth and not self.loopback:
             raise InputError("--no-auth is for a loopback address alone; pass --tokens FILE")

@@ -360,7 +360,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
     for name in ("HTTPValidationError", "ValidationError"):
         components.get("schemas", {}).pop(name, None)
     components["securitySchemes"] = {
-        "token": {"type": "http", "scheme": "bearer", "description": "Made by `seqveil tokens add`."}
+        "token": {"type": "http", "scheme": "bearer", "description": "Made by `seqveil serve token add`."}
     }
     app.openapi_schema = document
     return document

@@ -156,7 +156,7 @@ def read(path: FilePath) -> list[Token]:
     except OSError as error:
         raise InputError(f"{name}: the tokens cannot be read ({error.strerror}); check the path") from None
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise InputError(f"{name}: is no file of tokens; make one with `seqveil tokens add`") from None
+        raise InputError(f"{name}: is no file of tokens; make one with `seqveil serve token add`") from None
     if os.name == "posix" and shared:
         raise InputError(f"{name}: others may change the tokens; run chmod go-w on it")
     for token in tokens:
@@ -237,7 +237,7 @@ def revoke(path: FilePath, name: str) -> Token:
         known = read(path)
         found = [token for token in known if token.id == name]
         if not found:
-            raise InputError(f"{Path(path).name}: has no token with this id; `seqveil tokens list` shows them")
+            raise InputError(f"{Path(path).name}: has no token with this id; `seqveil serve token list` shows them")
         _write(path, [token for token in known if token.id != name])
     return found[0]
 
