@@ -123,7 +123,7 @@ def whole_sequence(model: MarkovModel, truth: np.ndarray, zone: np.ndarray) -> d
     """The same streams under a promise about everything: `tree`, with the total at once, spread, and ε = 1 an event."""
     cases = {
         "tree, total ε = 1, spent at once": (1.0, Budget(1.0)),
-        "tree, total ε = 1, spread": (None, Budget(1.0, horizon=EVENTS)),
+        "tree, total ε = 1, spread": (1.0 / EVENTS, Budget(1.0)),
         "tree, ε = 1 an event": (1.0, None),
     }
     found: dict[str, object] = {}

@@ -164,9 +164,6 @@ def test_a_period_is_a_whole_number(period):
         {"total": math.nan},
         {"total": math.inf},
         {"total": "1"},
-        {"horizon": 3},
-        {"total": 1.0, "horizon": 0},
-        {"total": 1.0, "horizon": 1.5},
         {"per_window": 1.0},
         {"releases": 3},
         {"per_window": 1.0, "releases": 3, "seconds": 2.0},
@@ -183,15 +180,10 @@ def test_a_budget_that_makes_no_sense_is_refused(wrong):
     total=st.floats(0.1, 5),
     spent=st.floats(0, 6),
     wanted=st.floats(0, 5),
-    step=st.integers(0, 12),
-    horizon=st.integers(1, 9),
 )
-def test_what_a_total_allows(total, spent, wanted, step, horizon):
-    arguments = np.array([wanted]), np.array([step]), np.array([spent]), np.zeros(1)
+def test_what_a_total_allows(total, spent, wanted):
+    arguments = np.array([wanted]), np.array([spent]), np.zeros(1)
     assert Budget(total=total).allow(*arguments)[0] == min(wanted, max(0.0, total - spent))
-    spread = Budget(total=total, horizon=horizon).allow(*arguments)[0]
-    left = max(0.0, total - spent) / (horizon - step) if step < horizon else 0.0
-    assert spread == pytest.approx(min(wanted, left))
     assert Budget().allow(*arguments)[0] == wanted
 
 
@@ -217,7 +209,7 @@ def exactly_within(time, now, span):
 def test_a_budget_describes_itself():
     assert Budget().describe() == "no limit on the total"
     assert "any 3 events" in Budget(per_window=1.0, releases=3).describe()
-    assert "over 5 releases" in Budget(total=2.0, horizon=5, when_spent="stop").describe()
+    assert Budget(total=2.0, when_spent="stop").describe() == "at most 2 in total, then stop"
 
 
 def test_a_window_sums_alike_whoever_else_is_there():

@@ -137,7 +137,6 @@ SETTINGS = {
     "pulsed": {"schedule": 2},
     "hold": {"budget": Budget(total=3.0)},
     "stop": {"budget": Budget(total=3.0, when_spent="stop")},
-    "horizon": {"epsilon": None, "budget": Budget(total=4.0, horizon=3)},
     "window": {"budget": Budget(per_window=2.0, releases=2, when_spent="stop")},
     "seconds": {"budget": Budget(per_window=3.0, seconds=55.0, when_spent="stop")},
     "unsound": {"mechanism": "batch_descent"},

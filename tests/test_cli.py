@@ -169,10 +169,6 @@ def test_budgets_reach_the_side_file_and_the_audit(seqveil, words, model, tmp_pa
     assert report["checks"]["window"] is True
     assert report["worst_window"] <= 1.5
     assert report["leakage"] == pytest.approx(account["leakage"], rel=1e-12)
-    spread = seqveil(
-        "release", words, "-m", model, "--budget", 3, "--horizon", 10, "-o", tmp_path / "s.csv", "--json"
-    ).json
-    assert spread["leakage"] <= 3
     spent = seqveil(
         "release", words, "-m", model, "-e", 1, "--budget", 2, "--when-spent", "error", "-o", tmp_path / "e.csv"
     )

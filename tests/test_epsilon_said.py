@@ -31,14 +31,6 @@ def test_whoever_says_no_epsilon_is_asked_for_it_in_one_line(ask, mechanism):
     assert "\n" not in str(caught.value)
 
 
-def test_a_total_over_a_horizon_says_it_too():
-    budget = sv.Budget(total=2.0, horizon=10)
-    session = sv.Session(PAIR, budget=budget, seed=1)
-    for _ in range(10):
-        session.release(1)
-    assert session.leakage <= 2.0
-
-
 def test_a_secret_without_a_total_is_accounted_for_and_not_kept():
     secret = sv.secrets.ever(1, window="first 4")
     assert not secret.has_total

@@ -54,7 +54,6 @@ SETTINGS = {
     "order two budgets": {"epsilon": 1.0, "budget": Budget(total=6.0, per_window=2.0, releases=4)},
     "total hold": {"epsilon": 1.0, "budget": Budget(total=3.0)},
     "total stop": {"epsilon": 1.0, "budget": Budget(total=3.0, when_spent="stop")},
-    "horizon": {"epsilon": None, "budget": Budget(total=4.0, horizon=6, when_spent="stop")},
     "pulsed stop": {"epsilon": 1.0, "schedule": 2, "budget": Budget(total=5.0, when_spent="stop")},
     "window stop": {"epsilon": 1.0, "budget": Budget(per_window=2.0, releases=5, when_spent="stop")},
     "seconds hold": {"epsilon": 1.0, "budget": Budget(per_window=2.0, seconds=60.0)},

@@ -108,15 +108,13 @@ def test_the_kernel_follows_from_releases_never_from_raw_data(name):
     zeros=st.booleans(),
     total=st.floats(0.05, 4),
     epsilon=st.floats(0.05, 2),
-    horizon=st.sampled_from([None, 4, 30]),
     period=st.integers(1, 3),
 )
-def test_a_total_is_never_passed(seed, name, order, zeros, total, epsilon, horizon, period):
+def test_a_total_is_never_passed(seed, name, order, zeros, total, epsilon, period):
     rng = np.random.default_rng(seed)
     prior, transitions = ref.random_chain(rng, 2, order, zeros)
     model = sv.MarkovModel(prior, transitions, order=order)
-    budget = Budget(total=total, horizon=horizon)
-    session = sv.Session(model, name, epsilon, budget=budget, schedule=period, seed=seed % 1000)
+    session = sv.Session(model, name, epsilon, budget=total, schedule=period, seed=seed % 1000)
     columns = []
     for symbol in rng.integers(0, 2, 7).tolist():
         columns.append(released_column(session, symbol))

@@ -46,7 +46,7 @@ PAIRS = MarkovModel.fit([[0, 1, 2, 1, 0, 0, 1], [2, 2, 1, 0, 1, 1]], order=2, n=
 SETTINGS = {
     "plain": Setting.of(FULL, "optimal", 1.0),
     "sparse": Setting.of(SPARSE, "balanced", 0.8, budget=Budget(total=3.0, when_spent="stop")),
-    "order 2": Setting.of(PAIRS, "optimal", 0.7, budget=Budget(total=2.0, horizon=6)),
+    "order 2": Setting.of(PAIRS, "optimal", 0.7, budget=Budget(total=2.0)),
     "window": Setting.of(FULL, "balanced", 1.0, budget=Budget(per_window=2.0, releases=3)),
     "seconds": Setting.of(FULL, "balanced", 1.0, budget=Budget(per_window=2.0, seconds=2.5)),
 }

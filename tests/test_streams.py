@@ -63,7 +63,6 @@ def test_a_row_evolves_as_a_session_with_its_own_coins(name, order, zeros):
 SPENDING = {
     "total": {"budget": Budget(total=1.5)},
     "stop": {"budget": Budget(total=1.0, when_spent="stop")},
-    "horizon": {"budget": Budget(total=2.0, horizon=6)},
     "window": {"budget": Budget(per_window=1.2, releases=3)},
     "pulsed": {"schedule": 3},
 }

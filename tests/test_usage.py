@@ -90,7 +90,6 @@ def test_a_misspelt_command_is_guessed(said):
 ALONE = {
     "--window 3 has no length; add --window-releases N": ("--epsilon", "1", "--window", "3"),
     "add --window EPS": ("--epsilon", "1", "--window-releases", "3"),
-    "--horizon 3 has no total to spread; add --budget TOTAL": ("--epsilon", "1", "--horizon", "3"),
     "expected --epsilon E": (),
 }
 

@@ -7,7 +7,7 @@ and what happens when it is gone. It looks at public things only (the step, the 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -100,7 +100,6 @@ class Budget:
     - `total`: the exact leakage of the whole stream never passes it. Before each release ε is cut to what no outcome
       can carry past the total; after it only what was realised is charged (docs/theory.md, section 7), so unspent ε
       comes back.
-    - `horizon`: with a total, spread it evenly over this many releases (refunds are spread over what is left).
     - `per_window` with `releases` or `seconds`: realised costs of the releases in any such window sum to at most it;
       `releases` counts the events of a stream in a row, whether they were released or not.
     - `ldp_total`: Σ of (LDP level · ε) of all releases never passes it. The others are promises about the model: they
@@ -110,12 +109,11 @@ class Budget:
       "error" refuses the event, which counts as if it had never come, and raises BudgetSpent once the rest of the call
       is released. Never a silent overspend.
 
-    >>> Budget(total=3.0).allow(np.array([1.0, 1.0]), np.zeros(2, int), np.array([0.0, 2.5]), np.zeros(2)).tolist()
+    >>> Budget(total=3.0).allow(np.array([1.0, 1.0]), np.array([0.0, 2.5]), np.zeros(2)).tolist()
     [1.0, 0.5]
     """
 
     total: float | None = None
-    horizon: int | None = None
     per_window: float | None = None
     releases: int | None = None
     seconds: float | None = None
@@ -126,13 +124,10 @@ class Budget:
         for name in ("total", "per_window", "seconds", "ldp_total"):
             if getattr(self, name) is not None:
                 _positive(name, getattr(self, name))
-        for name in ("horizon", "releases"):
-            if getattr(self, name) is not None:
-                whole_number(name, getattr(self, name))
+        if self.releases is not None:
+            whole_number("releases", self.releases)
         if self.when_spent not in ("hold", "stop", "error"):
             raise InputError(f'expected when_spent to be "hold", "stop" or "error", got {self.when_spent!r}')
-        if self.horizon is not None and self.total is None:
-            raise InputError("a horizon needs a total to spread over it; pass total=…")
         if (self.per_window is None) != (self.releases is None and self.seconds is None):
             raise InputError("a window budget needs per_window and one of releases or seconds")
         if self.releases is not None and self.seconds is not None:
@@ -148,15 +143,11 @@ class Budget:
         """Length of the window, in releases or seconds; none where there is no window."""
         return self.releases if self.releases is not None else self.seconds
 
-    def allow(self, wanted: Floats, steps: Ints, spent: Floats, in_window: Floats, period: int = 1) -> Floats:
-        """The ε each user may spend now: what is wanted, cut to what is left (shared out over the pulses to come)."""
+    def allow(self, wanted: Floats, spent: Floats, in_window: Floats) -> Floats:
+        """The ε each user may spend now: what is wanted, cut to what is left."""
         allowed = wanted
         if self.total is not None:
-            left = np.maximum(0.0, self.total - spent)
-            if self.horizon is not None:
-                pulses = -(-(self.horizon - steps) // period)
-                left = np.where(steps < self.horizon, left / np.maximum(1, pulses), 0.0)
-            allowed = np.minimum(allowed, left)
+            allowed = np.minimum(allowed, np.maximum(0.0, self.total - spent))
         if self.per_window is not None:
             allowed = np.minimum(allowed, np.maximum(0.0, self.per_window - in_window))
         return allowed
@@ -166,16 +157,11 @@ class Budget:
         most = spent * (1 + (steps + 4) * UNIT)
         return np.maximum(0.0, (math.inf if self.ldp_total is None else self.ldp_total) - most) * (1 - 4 * UNIT)
 
-    def to_json(self) -> dict[str, object]:
-        """The fields as plain values."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
     def describe(self) -> str:
         """The limits in words, as help and side files give them."""
         parts = []
         if self.total is not None:
-            spread = f" over {self.horizon} releases" if self.horizon else ""
-            parts.append(f"at most {self.total:g} in total{spread}")
+            parts.append(f"at most {self.total:g} in total")
         if self.per_window is not None:
             unit = f"{self.releases} events" if self.releases else f"{self.seconds:g} seconds"
             parts.append(f"at most {self.per_window:g} in any {unit}")

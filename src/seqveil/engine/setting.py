@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypedDict
 
@@ -102,7 +102,7 @@ class Setting:
             if withhold or others:
                 name = mechanisms.guarded.name
                 raise InputError(f'withhold and observers are for the mechanism "{name}"')
-            rate = _rate(epsilon, purse, schedule, chosen)
+            rate = _rate(epsilon, schedule, chosen)
         kept = (declared, others, bool(withhold))
         made = cls(model, chosen, rate, costs, int(schedule), purse, int(batch), *kept)
         made._check_secrets()
@@ -161,7 +161,7 @@ class Setting:
             "distortion": self.distortion.name,
             "batch": self.batch,
             "schedule": self.schedule,
-            "budget": self.budget.to_json(),
+            "budget": asdict(self.budget),
         }
         if self.secrets:
             told |= {
@@ -301,18 +301,13 @@ def _check_guarded(
         )
 
 
-def _rate(epsilon: float | None, budget: Budget, schedule: int, chosen: Mechanism | BatchMechanism) -> float:
+def _rate(epsilon: float | None, schedule: int, chosen: Mechanism | BatchMechanism) -> float:
     """The ε of a release, on average."""
-    if epsilon is None and budget.total is not None and budget.horizon is not None:
-        epsilon = min(budget.total, chosen.largest / schedule)  # the horizon spreads it
     if epsilon is None:
-        raise InputError(
-            "expected epsilon, the bound for one release or batch, or a budget with total and horizon; got neither, "
-            "try epsilon=1.0"
-        )
+        raise InputError("expected epsilon, the bound for one release or batch, got none; try epsilon=1.0")
     rate = mechanisms.check_epsilon(epsilon, largest=chosen.largest)
     mechanisms.check_epsilon(rate * schedule, "epsilon × period", chosen.largest)
-    _check_not_faint(rate, schedule, "spread a total over many releases with a budget and a horizon")
+    _check_not_faint(rate, schedule, "release less often")
     return rate
 
 

@@ -297,7 +297,7 @@ def allowance(setting: Setting, state: State, times: Floats | None = None) -> tu
     if not setting.budget.limited and setting.epsilon >= GONE:
         return wanted, np.zeros(len(state), bool)
     recent = state.window.within(moment(setting, state, times), setting.budget.span)
-    allowed = setting.budget.allow(wanted, state.steps, state.account.worst, recent, setting.schedule)
+    allowed = setting.budget.allow(wanted, state.account.worst, recent)
     if setting.budget.ldp_total is not None:
         allowed = np.minimum(allowed, setting.budget.ldp_left(state.ldp, state.steps) / setting.mechanism.ldp)
     gone = (wanted > 0) & (allowed < GONE)

@@ -86,7 +86,6 @@ class SettingWords(ColumnWords, total=False):
     distortion: str | Distortion | None
     every: int | None
     budget: float | None
-    horizon: int | None
     window: float | None
     window_releases: int | None
     window_seconds: float | None
@@ -160,7 +159,7 @@ class _Words(SettingOptions):
     def setting(self, model: MarkovModel) -> Setting:
         """The setting that the words spell out; without a bound, and without secrets, there is none."""
         secrets = bool(self.secret or self.secrets or self.secret_objects)
-        if self.epsilon is None and self.horizon is None and not secrets:
+        if self.epsilon is None and not secrets:
             raise InputError("expected epsilon=E, the bound for one release, or secrets= to keep; got neither")
         if self.secret_objects and self.mechanism is None:
             return _Words(**(vars(self) | {"mechanism": "guarded"})).setting(model)
@@ -308,7 +307,7 @@ def release(
         missing: what to do with rows without a value, where that is not what the model says.
         on_unknown: what to do with values outside the alphabet, where that is not what the model says.
         words: epsilon, mechanism, batch, budget, secrets and all others of `SettingWords`, and the columns. There is no
-            default for the bound: epsilon (or budget with horizon), or secrets, must be given.
+            default for the bound: epsilon or secrets must be given.
     """
     options, names = split_words(words)
     chain, table = chain_of(model), table_of(data)

@@ -28,7 +28,6 @@ from seqveil.core.kernel import Ints
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches
-from seqveil.engine.accounting import Budget
 from seqveil.engine.stream import Setting
 from seqveil.evaluate.comparison.rows import check_attack
 from seqveil.evaluate.rivals import declared as rivals
@@ -294,10 +293,8 @@ class Keeper(Contestant):
         total = least(arena)
         name = mechanisms.one_by_one(arena.model.n, arena.distortion, total)
         name = "balanced" if name == "tree" else name
-        if not self.spread:
-            return Setting.of(arena.model, name, total, arena.distortion, budget=total)
-        horizon = max(1, min(arena.longest_stream, round(arena.typical_length)))
-        return Setting.of(arena.model, name, None, arena.distortion, budget=Budget(total, horizon))
+        events = max(1, min(arena.longest_stream, round(arena.typical_length))) if self.spread else 1
+        return Setting.of(arena.model, name, total / events, arena.distortion, budget=total)
 
     def promises(self, arena: Arena, setting: Setting) -> list[float | None]:
         """A total L about the whole sequence moves the odds of any secret by at most e^2L (docs/secrets.md)."""

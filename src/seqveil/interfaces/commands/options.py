@@ -291,7 +291,6 @@ class SettingOptions(KeepingOptions, SecretOptions):
     distortion: DistortionName = None
     every: Every = None
     budget: TotalBudget = None
-    horizon: Annotated[int | None, option("N", "Spread the total evenly over N releases.")] = None
     window: Annotated[float | None, option("EPS", "Most that may leak in any window of the length given next.")] = None
     window_releases: Annotated[int | None, option("N", "Length of the window in events, released or not.")] = None
     window_seconds: Annotated[float | None, option("S", "Length of the window in seconds.")] = None
@@ -356,7 +355,7 @@ class SettingOptions(KeepingOptions, SecretOptions):
 
         window = (self.window, self.window_releases, self.window_seconds)
         spent: Any = self.when_spent or "hold"
-        return Budget(self.budget, self.horizon, *window, spent, self.ldp_budget)
+        return Budget(self.budget, *window, spent, self.ldp_budget)
 
     def _check_together(self) -> None:
         """Refuse options that need another one, in the words of the command line."""
@@ -365,10 +364,8 @@ class SettingOptions(KeepingOptions, SecretOptions):
             raise InputError(f"--window {self.window:g} has no length; add --window-releases N or --window-seconds S")
         if self.window is None and length:
             raise InputError("the length of a window came without its budget; add --window EPS, the most it may leak")
-        if self.horizon is not None and self.budget is None:
-            raise InputError(f"--horizon {self.horizon} has no total to spread; add --budget TOTAL")
         guarded = self.mechanism == "guarded" or self.secret or self.secrets is not None
-        if self.epsilon is None and self.horizon is None and not guarded:
+        if self.epsilon is None and not guarded:
             raise InputError("expected --epsilon E, the bound for one release, got none; try --epsilon 1")
 
 

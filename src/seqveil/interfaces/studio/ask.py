@@ -93,7 +93,7 @@ class Ask:
 
     def setting(self, model: MarkovModel) -> Setting:
         """The setting that a release with this configuration has."""
-        budget = Budget(self.budget, None, self.window, self.window_releases, None, self.when_spent)  # type: ignore[arg-type]
+        budget = Budget(self.budget, self.window, self.window_releases, None, self.when_spent)  # type: ignore[arg-type]
         kept = self.declared(model)
         if kept and self.mechanism not in mechanisms.for_secrets():
             raise InputError(UNKEPT)
