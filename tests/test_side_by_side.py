@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from seqveil import MarkovModel, Setting, decode_stream
-from seqveil.core import bulk, filtering
+from seqveil.core import bulk
 from seqveil.core.bulk import Layout
 from seqveil.interfaces.commands import terminal
 from seqveil.interfaces.files import estimates
@@ -60,22 +60,9 @@ def test_a_file_is_decoded_as_each_of_its_streams_alone(model, released, monkeyp
     assert np.allclose(found.histogram, expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("smooth", [True, False])
-def test_laws_of_columns_side_by_side_are_those_alone(model, smooth):
-    rng = np.random.default_rng(5)
-    lengths = sorted(LENGTHS, reverse=True)
-    columns = [rng.random((sum(length > t for length in lengths), 4)) for t in range(max(lengths))]
-    found = dict(filtering.ragged_laws(model, columns, smooth))
-    for user, length in enumerate(lengths):
-        own = np.array([columns[t][user : user + 1] for t in range(length)])
-        alone = filtering.laws(model, own, smooth)[0]
-        assert np.allclose([found[t][user] for t in range(length)], alone, atol=1e-12)
-
-
 def test_no_streams_and_no_events():
     setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
     assert list(decode_steps(setting, [])) == []
-    assert list(filtering.ragged_laws(setting.model, [])) == []
     assert list(Layout.of(np.zeros(0, np.int64)).parts()) == []
 
 

@@ -238,22 +238,6 @@ def smooth(
             later = np.concatenate([later, np.ones((len(filtered[t]) - len(own), model.size))])
 
 
-def ragged_laws(
-    model: MarkovModel,
-    columns: Sequence[Floats | Ints],
-    smoothed: bool = True,
-) -> Iterator[tuple[int, Floats]]:
-    """Laws (B, n) of the symbols at each step t, with t, for streams of several lengths side by side, longest first.
-
-    `columns` holds at step t the columns Q(y_t | ·) of the streams that have a t-th release.
-    """
-    found = [law for _, law, _ in walk(model, len(columns[0]) if columns else 0, columns)]
-    if smoothed:
-        smooth(model, found, columns)
-    for t, law in enumerate(found):
-        yield t, symbols(model, law)
-
-
 def laws(model: MarkovModel, columns: Floats | Ints, smoothed: bool = True) -> Floats:
     """Laws of the symbols (B, T, n) behind columns (T, B, n), given all releases of a stream or those up to each."""
     _, found = forward(model, columns)

@@ -22,9 +22,10 @@ from seqveil.engine.setting import OTHER_MODEL
 from seqveil.evaluate import attack as attacks
 from seqveil.evaluate.attack import Finding, Guess
 from seqveil.interfaces.files import Columns, read
+from seqveil.interfaces.files.columns import Holes
 from seqveil.interfaces.files.estimates import evidence_of
 from seqveil.interfaces.files.in_memory import goes_back, in_order
-from seqveil.interfaces.files.reading import FilePath, Holes
+from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.received import receive
 from seqveil.interfaces.files.rows import Progress, Source
 from seqveil.interfaces.files.writing import EPSILON, Meta, load_release_meta, stored_columns

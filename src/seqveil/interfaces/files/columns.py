@@ -125,11 +125,10 @@ class Taken:
     unit: str = ""  # what the order was read as
     sorted: bool = False
     rows: int = 0
-    ties: int = 0  # rows at the same place in the order as the row before of their stream
+    ties: int = 0  # rows at the same place in the order as the row before of their user
     missing: int = 0  # rows without a value
     dropped: int = 0  # of them, those left out
     held: int = 0  # of them, those that got the value before
-    policy: str | None = None  # what was done with them
     notes: list[str] = field(default_factory=list)
 
     def begin(self) -> None:

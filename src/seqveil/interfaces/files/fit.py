@@ -170,14 +170,6 @@ def _two_readings(
     return rows, source.chunks(kind, progress, again=True)
 
 
-def values_of(source: Source, progress: Progress | None = None) -> Symbols:
-    """The alphabet of the values that occur in a file. That they occur becomes public."""
-    scan = Distinct(source.name, missing=source.missing == "symbol")
-    for part in source.chunks("auto", progress, again=True):
-        scan.add(part)
-    return scan.alphabet()
-
-
 def _fit_private(source: Source, words: FitWords, progress: Progress | None) -> Fitted:
     """A chain of order 1 that is ε-differentially private for each user; see `learn.private.fit_private`."""
     assert words.private is not None

@@ -33,7 +33,7 @@ class Filled:
 
     def __init__(self, policy: Missing, record: Taken) -> None:
         self._policy, self._record = policy, record
-        self._last: dict[Hashable, Any] = {}  # of each stream, to be held
+        self._last: dict[Hashable, Any] = {}  # of each user, to be held
 
     def fill(self, part: Chunk) -> Chunk:
         """The rows that are left, each with a value."""
@@ -55,17 +55,14 @@ class Filled:
         return part.take(np.flatnonzero(~lost))
 
     def _hold(self, part: Chunk, lost: NDArray[np.bool_]) -> tuple[Chunk, NDArray[np.bool_]]:
-        """The rows with the last value of their stream where one is missing, and those that have none before them."""
-        latest, held = (
-            self._last,
-            part.values.tolist() if isinstance(part.values, np.ndarray) else part.values.to_list(),
-        )
+        """The rows with the last value of their user where one is missing, and those that have none before them."""
+        held = part.values.tolist() if isinstance(part.values, np.ndarray) else part.values.to_list()
         still = lost.copy()
-        for k, key in enumerate(part.users.to_list()):
+        for k, user in enumerate(part.users.to_list()):
             if not lost[k]:
-                latest[key] = held[k]
-            elif key in latest:
-                held[k], still[k] = latest[key], False
+                self._last[user] = held[k]
+            elif user in self._last:
+                held[k], still[k] = self._last[user], False
         self._record.held += int(lost.sum() - still.sum())
         return replace(part, values=_like(part.values, held)) if lost.any() else part, still
 
@@ -170,9 +167,9 @@ def _calendar(order: pl.Series) -> Floats:
 
 
 class OrderCheck:
-    """Refuses rows of one stream that go back in time, across all chunks shown to it, and counts ties.
+    """Refuses rows of a user that go back in time, across all chunks shown to it, and counts ties.
 
-    Rows at the same place in the order keep that of the file. Memory is one entry a stream. Without an order column
+    Rows at the same place in the order keep that of the file. Memory is one entry a user. Without an order column
     there is nothing to check.
 
     >>> import polars as pl
@@ -191,11 +188,22 @@ class OrderCheck:
         self._last: dict[Any, tuple[Any, ...]] = {}
 
     def check(self, chunk: Chunk) -> None:
-        """Refuse a chunk with a row that comes before one its stream had already, and name both."""
+        """Refuse a chunk with a row that comes before one its user had already, and name both."""
+        back = self.back(chunk)
+        if back is not None:
+            assert chunk.order is not None
+            by = ", ".join(map(repr, chunk.order.name.split(",")))
+            raise DataError(
+                f"{self._name}: row {back[0]} lies before row {back[1]} of its user by {by}; "
+                "sort the file by it, or pass --sort to fit, release or compare"
+            )
+
+    def back(self, chunk: Chunk) -> tuple[int, int] | None:
+        """The first row of a chunk that comes before one its user had already, and that one; None where none does."""
         import polars as pl
 
         if chunk.order is None:
-            return
+            return None
         rows = np.arange(chunk.first_row, chunk.first_row + chunk.n) if chunk.rows is None else chunk.rows
         keys = order_keys(chunk.order, chunk.row, self._name)
         names = [f"key{k}" for k in range(len(keys))]
@@ -210,14 +218,10 @@ class OrderCheck:
             back, same = back | (same & (now < earlier)), same & (now == earlier)
         wrong = both.filter(back)
         if wrong.height:
-            first = wrong.row(0, named=True)
-            by = ", ".join(map(repr, chunk.order.name.split(",")))
-            raise DataError(
-                f"{self._name}: row {first['row']} lies before row {first['previous_row']} of its user by {by}; "
-                "sort the file by it, or pass --sort to fit, release or compare"
-            )
+            return wrong["row"][0], wrong["previous_row"][0]
         self.taken.ties += both.filter(same).height
         self._last |= {user: tuple(rest) for user, *rest in frame.unique("user", keep="last").iter_rows()}
+        return None
 
 
 def sorted_chunks(
@@ -260,15 +264,11 @@ def _stacked(values: list[pl.Series]) -> pl.Series:
 def goes_back(data: FilePath | pl.DataFrame, columns: Columns, format: str | None = None) -> bool:
     """Whether rows go back in time, so that they need to be put in order."""
     check = OrderCheck(data)
-    try:
-        for part in read(data, columns, format=format, value_type=_plain(columns), holes="any"):
-            if part.order is None:
-                return False
-            check.check(part)
-    except DataError as error:
-        if "lies before" in str(error):
+    for part in read(data, columns, format=format, value_type=_plain(columns), holes="any"):
+        if part.order is None:
+            return False
+        if check.back(part) is not None:
             return True
-        raise
     return False
 
 

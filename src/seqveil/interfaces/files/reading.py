@@ -29,20 +29,19 @@ from numpy.typing import NDArray
 
 from seqveil.core.alphabet import OnMissing as Missing
 from seqveil.core.errors import FILES, DataError, InputError, needs_extra
-from seqveil.interfaces.files.columns import DECIMAL as DECIMAL
 from seqveil.interfaces.files.columns import (
     ROW,
     SEPARATORS,
     Columns,
+    Holes,
     Taken,
     Types,
+    ValueType,
     coordinates_in,
     joined,
     order_in,
     separator_of,
 )
-from seqveil.interfaces.files.columns import Holes as Holes
-from seqveil.interfaces.files.columns import ValueType as ValueType
 
 if TYPE_CHECKING:
     import polars as pl

@@ -144,7 +144,7 @@ class Source:
     def _in_order(self, rows: Iterator[Chunk], record: Taken, again: bool) -> Iterator[Chunk]:
         """The rows with what was chosen for missing values done; those that go back in time are refused at once."""
         record.begin()
-        record.sorted, record.policy = self.sort, self.missing
+        record.sorted = self.sort
         check = filled = None
         empty = True
         for part in rows:

@@ -20,10 +20,10 @@ import numpy as np
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.words import percent
 from seqveil.interfaces.files import Columns, read
+from seqveil.interfaces.files.columns import DECIMAL
 from seqveil.interfaces.files.guessing import Guess, guessed, person_in
 from seqveil.interfaces.files.inspection import Inspection, inspect
 from seqveil.interfaces.files.ordering import order_keys
-from seqveil.interfaces.files.reading import DECIMAL
 from seqveil.interfaces.files.rows import Source as Files
 
 if TYPE_CHECKING:
