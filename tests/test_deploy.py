@@ -61,7 +61,7 @@ def exported(tmp_path_factory):
     with Streams.open(folder / "state.db", words_setting()) as store:
         service = Metrics(store, 60.0, folder / "state.db")
         service.request("POST", "/v1/release", 200, 0.1, "busy")
-        service.released(1, 0, 0)
+        service.released(1, 0)
         counts = figures.CountFigures(Counts(refused={"order": 1}), lambda: 0)
         spark = SparkFigures(folder / "s.prom", str(folder))
         registries = [service.registry, figures.registry_of(figures.StateFigures(store, folder / "state.db"), counts)]

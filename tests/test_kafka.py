@@ -148,7 +148,7 @@ def test_what_cannot_be_released_is_reported_and_stops_nothing(place):
     assert not bridge.failures
     reasons = [reason for *_, reason in BAD if reason]
     assert bridge.counts.refused == {reason: reasons.count(reason) for reason in reasons}
-    assert (bridge.counts.released, bridge.counts.unknown, bridge.counts.states) == (2, 1, 1)
+    assert (bridge.counts.released, bridge.hidden, bridge.counts.states) == (2, 1, 1)
     assert sorted(once(place.received(2))) == [("ann", 0), ("ann", 1)]
     errors = place.received(len(reasons), "errors")
     assert sorted(json.loads(payload)["reason"] for _, payload in errors) == sorted(reasons)

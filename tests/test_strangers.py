@@ -1,7 +1,6 @@
 """What strangers send: odd values, odd times, odd files. Nothing of it changes what others get, or ends a service."""
 
 import json
-import logging
 import math
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -28,7 +27,6 @@ from seqveil.interfaces.files.ordering import order_key
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.mqtt import Payloads
 from seqveil.interfaces.service.messages import OneSymbol
-from served import running, words_setting
 
 LARGE = 2**53
 ALPHABETS = [
@@ -235,19 +233,6 @@ def test_the_client_sends_times_and_users_as_the_service_takes_them():
     for time in (True, math.nan, b"x", [1]):
         with pytest.raises(InputError, match="time"):
             _body([Event("u", 0, "a", time)], "value")
-
-
-def test_a_refused_request_counts_the_unknown_values_that_it_drew(tmp_path, caplog):
-    setting = words_setting(budget=Budget(total=1.4, when_spent="error"))
-    with running(tmp_path, setting, key=None) as service, caplog.at_level(logging.INFO, "seqveil"):
-        tried = range(20)
-        k = next(k for k in tried if service.release({"user": "spent", "seq": k, "value": "home"}).status == 409)
-        spent = service.release({"user": "new", "seq": 0, "value": "zq"}, {"user": "spent", "seq": k, "value": "zq"})
-        assert spent.status == 409
-        assert [row["user"] for row in spent.json["releases"]] == ["new"]
-        assert b"seqveil_unknown_values_total 1.0" in service.ask("GET", "/metrics").content
-    logged = [vars(record).get("facts", {}) for record in caplog.records]
-    assert [facts.get("unknown") for facts in logged if facts.get("reason") == "budget-spent"][-1:] == [1]
 
 
 @pytest.mark.slow

@@ -2,10 +2,12 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import polars as pl
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import DataError, InputError
@@ -165,6 +167,29 @@ def event(seq, value):
     return {"user": "ann", "seq": seq, "value": value}
 
 
+def figures_of(text):
+    """The samples of a text for Prometheus, but for times, sizes and what follows from the releases."""
+    families = text_string_to_metric_families(text)
+    samples = [(each.name, *each.labels.values(), each.value) for family in families for each in family.samples]
+    return [each for each in samples if not re.search("seconds|bytes|process|created|leakage", each[0])]
+
+
+@pytest.mark.slow
+def test_neither_log_nor_figures_of_the_service_depend_on_values(tmp_path, caplog):
+    from served import running
+
+    said = []
+    for name, values in (("known", ["home", "work", "gym"]), ("odd", [SECRET, None, 3])):
+        (tmp_path / name).mkdir()
+        caplog.clear()
+        with running(tmp_path / name, words_setting()) as service, caplog.at_level("INFO", logger="seqveil.service"):
+            for seq, value in enumerate(values):
+                assert service.release(event(seq, value)).status == 200
+            lines = [{k: v for k, v in each.facts.items() if k != "ms"} for each in caplog.records if each.facts]
+            said.append((lines, figures_of(service.ask("GET", "/metrics").content.decode())))
+    assert said[0] == said[1]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("gaps", ["refuse", "skip"])
 def test_over_http_nobody_can_tell(tmp_path, gaps, caplog):
@@ -179,16 +204,13 @@ def test_over_http_nobody_can_tell(tmp_path, gaps, caplog):
         rows = [answer.json["releases"][0] for answer in answers]
         assert {tuple(row) for row in rows} == {("user", "seq", "status", "value", "epsilon", "replayed")}
         assert {(row["status"], row["epsilon"], row["value"] in WORDS) for row in rows} == {("released", 1.0, True)}
-        service.release(event(1, SECRET))  # a repeat is not counted
+        service.release(event(1, SECRET))
         page = service.ask("GET", "/v1/users/ann/releases").json["releases"]
         assert [row["seq"] for row in page] == list(range(8))
         assert {row["epsilon"] for row in page} == {1.0}
         account = service.ask("GET", "/v1/users/ann/account").json
         assert (account["events"], account["releases"], account["by_composition"]) == (8, 8, 8.0)
         metrics = service.ask("GET", "/metrics").content.decode()
-        assert "seqveil_unknown_values_total 6.0" in metrics
-        lines = [record.facts for record in caplog.records if getattr(record, "facts", {}).get("events")]
-        assert [line.get("unknown") for line in lines] == [None, *[1] * 6, None, None]
         assert service.ask("POST", "/v1/release", {"user": "ann", "seq": 8}).status == 400
         told = metrics + repr([record.__dict__ for record in caplog.records]) + repr(page) + repr(account)
     assert SECRET not in told
@@ -198,21 +220,26 @@ def test_over_http_nobody_can_tell(tmp_path, gaps, caplog):
     assert made == rows
 
 
-def test_a_batch_over_http_and_users_are_never_logged_beside_a_count(tmp_path, caplog):
+def test_a_batch_over_http(tmp_path):
     from served import running
 
-    setting = words_setting("tree", 2.0, batch=3)
-    with (
-        running(tmp_path, setting, log_users=True) as service,
-        caplog.at_level("INFO", logger="seqveil.service"),
-    ):
+    with running(tmp_path, words_setting("tree", 2.0, batch=3)) as service:
         body = {"user": "ann", "seq": 0, "values": ["home", SECRET, None]}
         row = service.ask("POST", "/v1/release", body).json["releases"][0]
         assert (row["status"], len(row["values"]), row["epsilon"]) == ("released", 3, 2.0)
-        assert "seqveil_unknown_values_total 2.0" in service.ask("GET", "/metrics").content.decode()
-        lines = [record.facts for record in caplog.records if getattr(record, "facts", {}).get("events")]
-        assert ["users" in line for line in lines] == [True]
-        assert "unknown" not in lines[0]
+        assert service.app.state.service.hidden == 2
+
+
+def test_how_many_were_hidden_is_said_on_a_terminal_alone(capsys, monkeypatch):
+    from seqveil.interfaces.commands.terminal import tell_hidden
+
+    tell_hidden(3)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    tell_hidden(0)
+    assert capsys.readouterr() == ("", "")
+    tell_hidden(3)
+    assert "3 values outside the model's alphabet" in capsys.readouterr().err
 
 
 def test_numbers_and_points_over_http(tmp_path):
@@ -287,37 +314,37 @@ class Wire:
 
 @pytest.mark.parametrize("gaps", ["refuse", "skip"])
 @pytest.mark.parametrize("on_refused", ["report", "stop"])
-def test_the_bridge_publishes_it_like_any_other_and_counts_it(tmp_path, gaps, on_refused):
+def test_the_bridge_publishes_it_like_any_other_and_its_log_is_the_same(tmp_path, gaps, on_refused):
     pytest.importorskip("paho")
     from seqveil.interfaces.broker import Arrived, Stop
     from seqveil.interfaces.mqtt import Bridge, Broker, Topics
 
-    values = ["home", SECRET, None, "gym", 7, "work"]
-    topics, log = Topics("raw/{user}", "released/{user}", "errors/{user}"), []
-    messages = [
-        Arrived("raw/ann", json.dumps({"seq": seq, "value": value}).encode(), seq + 1, True, False, 0)
-        for seq, value in enumerate(values)
-    ]
+    topics = Topics("raw/{user}", "released/{user}", "errors/{user}")
 
-    def told(state):
-        wire = Wire([*messages, messages[1]], Broker("nowhere", 1, "bridge"))
-        with Streams.open(state, words_setting(), key=KEY, gaps=gaps) as store:
+    def told(name, values):
+        """What is published, and what is logged."""
+        payloads = [json.dumps({"seq": seq, "value": value}).encode() for seq, value in enumerate(values)]
+        messages = [Arrived("raw/ann", payload, mid, True, False, 0) for mid, payload in enumerate(payloads)]
+        wire, log = Wire([*messages, messages[1]], Broker("nowhere", 1, "bridge")), []
+        with Streams.open(tmp_path / name, words_setting(), key=KEY, gaps=gaps) as store:
             bridge = Bridge(store, wire, topics, on_refused=on_refused, log=lambda *line: log.append(line))
             wire.put(Stop())
-            assert bridge.run().unknown == 3
+            bridge.run()
             assert (bridge.counts.released, bridge.counts.repeated, bridge.counts.refused) == (6, 1, {})
         assert wire.acknowledged == 7
-        return wire.published
+        return wire.published, log, bridge.hidden
 
-    first = told(tmp_path / "s.db")
+    odd = ["home", SECRET, None, "gym", 7, "work"]
+    first, log, hidden = told("s.db", odd)
     assert [topic for topic, _ in first] == ["released/ann"] * 7
     assert [said["seq"] for _, said in first] == [*range(6), 1]
     assert {(*said, said["epsilon"], said["value"] in WORDS) for _, said in first} == {
         ("seq", "value", "epsilon", 1.0, True)
     }
     assert first[6] == first[1]
-    assert told(tmp_path / "again.db") == first
-    assert SECRET not in repr(log)
+    assert told("again.db", odd) == (first, log, hidden)
+    assert told("known.db", ["home"] * 6)[1:] == (log, 0)
+    assert hidden == 3
 
 
 @pytest.mark.slow
@@ -347,6 +374,4 @@ def test_a_bucket_of_spark_releases_what_the_store_does(tmp_path, caplog):
                 made = store.release(["ann"] * 5, codes, range(5)).codes
             assert store.standing("ann").by_composition == kept_by(tester)["ann"].spent / 2**32
         assert [row.value for row in rows] == [WORDS[code] for code in made]
-    assert "1 values outside the alphabet were hidden" in caplog.text
-    assert SECRET not in caplog.text
-    assert "ann" not in caplog.text
+    assert caplog.text == ""

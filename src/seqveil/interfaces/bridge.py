@@ -66,7 +66,6 @@ class Counts:
     cleared: int = 0  # retained raw messages taken off the broker
     states: int = 0  # messages that said what was the case, and were no event
     refused: dict[str, int] = field(default_factory=dict)  # by reason
-    unknown: int = 0  # values outside the alphabet in events drawn; in no release, and for the operator alone
     stalled: int = 0  # streams that wait now for events which did not come
 
 
@@ -109,6 +108,7 @@ class Core:
             raise InputError('expected on_refused to be "report" or "stop"')
         self.counts, self.payloads, self.log = Counts(), payloads, log or (lambda event, details: None)
         self._store, self._name, self._on_refused = store, name, on_refused
+        self.hidden = 0  # values outside the alphabet; follows from raw data, so it is in no log and no metric
         self.numbers: dict[str, int] = {}  # of events not confirmed yet
         self._parts = 0  # positions that they are kept in
         while (kept := store.position(self._place(self._parts))) is not None:
@@ -324,7 +324,7 @@ class Core:
             self.counts.repeated += 1
         else:
             self.counts.released += 1
-            self.counts.unknown += event.codes.count(UNKNOWN)
+            self.hidden += event.codes.count(UNKNOWN)
             if event.user in self._stalled:
                 self._stalled.discard(event.user)
                 self.counts.stalled -= 1

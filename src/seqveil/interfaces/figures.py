@@ -72,7 +72,6 @@ COUNTED = {
     "unreliable": "Messages that may get lost on the way, being sent at QoS 0.",
     "cleared": "Retained raw messages taken off the broker.",
     "states": "Messages that said what was the case and were no event.",
-    "unknown": "Values outside the alphabet, hidden in releases.",
 }
 
 

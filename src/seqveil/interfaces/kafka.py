@@ -275,6 +275,11 @@ class Bridge:
         self._next: dict[int, int] = {}  # the offset up to which each partition was released
         self._name = ""
 
+    @property
+    def hidden(self) -> int:
+        """Values outside the alphabet in what was released, for the operator alone."""
+        return self._core.hidden
+
     def run(self) -> Counts:
         """Work until `stop`, or until there is no point in going on."""
         self._link.open()

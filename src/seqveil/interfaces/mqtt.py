@@ -199,6 +199,11 @@ class Bridge:
         """Messages that came and are not released yet."""
         return len(self._waiting)
 
+    @property
+    def hidden(self) -> int:
+        """Values outside the alphabet in what was released, for the operator alone."""
+        return self._core.hidden
+
     def run(self) -> Counts:
         """Work until `stop`, or until there is no point in going on."""
         self._link.open()

@@ -20,7 +20,7 @@ import typer
 
 from seqveil.core.errors import InputError, needs_extra
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import Interrupted, emit_json
+from seqveil.interfaces.commands.terminal import Interrupted, emit_json, tell_hidden
 
 if TYPE_CHECKING:
     import ssl
@@ -364,6 +364,10 @@ class Working(Protocol):
     def waiting(self) -> int:
         """Messages that came and are not released yet."""
 
+    @property
+    def hidden(self) -> int:
+        """Values outside the alphabet in what was released, for the operator alone."""
+
     def run(self) -> Counts:
         """Work until `stop`."""
 
@@ -379,6 +383,7 @@ def _work(working: Working, store: Streams, state: Path, metrics: MetricsOptions
             _log("metrics", {"port": port})
         with _ended_by_signals(working):
             counts = working.run()
+    tell_hidden(working.hidden)
     if json:
         emit_json(asdict(counts))
 

@@ -107,6 +107,12 @@ def lines(pairs: Sequence[tuple[str, str]], to_stderr: bool = False) -> None:
         print(f"{name:<{width}}  {text}", file=sys.stderr if to_stderr else sys.stdout)
 
 
+def tell_hidden(values: int) -> None:
+    """Say how many values were outside the alphabet, on an interactive terminal alone: it follows from raw data."""
+    if values and sys.stderr.isatty():
+        print(f"{values} values outside the model's alphabet came and were hidden; check the senders", file=sys.stderr)
+
+
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table on standard output, cut to the terminal's width."""
     from rich import box

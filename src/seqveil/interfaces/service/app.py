@@ -23,6 +23,7 @@ from seqveil.core.errors import InputError
 from seqveil.engine.store.backup import key_for
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import Streams, taken
+from seqveil.interfaces.commands.terminal import tell_hidden
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.gate import Gate
 from seqveil.interfaces.service.hosting import UNTRACED, listen, quiet
@@ -92,6 +93,7 @@ def serve(setting: Setting, config: ServeConfig) -> None:
         how: Any = {"key": secret, "gaps": config.gaps, "must_exist": config.must_exist}
         store = opened.enter_context(Streams.open(config.state, setting, **how))
         app = create_app(store, setting, config)
+        opened.callback(lambda: tell_hidden(app.state.service.hidden))
         _warm(setting)
         sys.setswitchinterval(SWITCH)
         gc.freeze()  # what is loaded stays: looking through it for garbage would stop everything for tens of ms

@@ -46,7 +46,6 @@ class Metrics:
         shared: Any = {"registry": self.registry}
         self.releases = Counter("seqveil_releases", "Events released and on the disk.", **shared)
         self.replays = Counter("seqveil_replays", "Events answered with the release made before.", **shared)
-        self.unknown = Counter("seqveil_unknown_values", "Values outside the alphabet, hidden in releases.", **shared)
         self.refusals = Counter("seqveil_refusals", "Requests refused, by reason.", ["reason"], **shared)
         self.latency = Histogram(
             "seqveil_request_seconds",
@@ -76,12 +75,11 @@ class Metrics:
         if reason is not None:
             self.refusals.labels(reason).inc()
 
-    def released(self, events: int, replayed: int, unknown: int) -> None:
-        """Count the events of a request, those among them released before, and the values outside the alphabet."""
+    def released(self, events: int, replayed: int) -> None:
+        """Count the events of a request, and those among them released before."""
         self.group.observe(events)
         self.replays.inc(replayed)
         self.releases.inc(events - replayed)
-        self.unknown.inc(unknown)
 
     def text(self) -> bytes:
         """All metrics as Prometheus reads them."""
@@ -181,7 +179,6 @@ class Facts:
     reason: str | None = None
     events: int = 0
     replayed: int = 0
-    unknown: int = 0  # values outside the alphabet among those released
     users: list[str] = field(default_factory=list)
 
 
@@ -237,6 +234,4 @@ class Observed:
             told["reason"] = facts.reason
         if self._key is not None and facts.users:
             told["users"] = [_hashed(self._key, user) for user in list(dict.fromkeys(facts.users))[:MOST_LOGGED]]
-        elif facts.unknown:  # never beside users: that a value was outside says something about it
-            told["unknown"] = facts.unknown
         log.info("request", extra={"facts": told})

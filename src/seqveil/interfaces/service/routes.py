@@ -112,7 +112,8 @@ async def release_symbols(request: Request, body: messages.Symbols) -> Response:
     """
     service, events = _begin(request, body, body.events if isinstance(body, messages.ManySymbols) else [body])
     codes = service.wording.encode([event.value for event in events])
-    return await _finish(request, service, events, codes.tolist(), (codes == UNKNOWN).astype(int).tolist())
+    service.hidden += int((codes == UNKNOWN).sum())
+    return await _finish(request, service, events, codes.tolist())
 
 
 async def release_batches(request: Request, body: messages.Batches) -> Response:
@@ -128,7 +129,8 @@ async def release_batches(request: Request, body: messages.Batches) -> Response:
         if len(event.values) > size:
             raise Problem("malformed", f"event {place}: expected at most {size} values", position=place)
         coded.append(service.wording.encode(event.values))
-    return await _finish(request, service, events, coded, [int((codes == UNKNOWN).sum()) for codes in coded])
+    service.hidden += sum(int((codes == UNKNOWN).sum()) for codes in coded)
+    return await _finish(request, service, events, coded)
 
 
 def _begin(request: Request, body: Any, events: list[Any]) -> tuple[Service, list[Any]]:
@@ -168,9 +170,7 @@ def _check_times(events: list[Any], window: float | None) -> None:
         raise Problem("malformed", str(error), **({} if place is None else {"position": place})) from None
 
 
-async def _finish(
-    request: Request, service: Service, events: list[Any], coded: list[Any], unknown: list[int]
-) -> Response:
+async def _finish(request: Request, service: Service, events: list[Any], coded: list[Any]) -> Response:
     users, facts = [event.user for event in events], request.scope["seqveil"]
     facts.events = len(events)
     seqs = [event.seq for event in events]
@@ -189,10 +189,10 @@ async def _finish(
         made, refusal = spent.made, spent
     except Problem as problem:
         if problem.made is not None:
-            _count(service, facts, problem.made, unknown)
+            _count(service, facts, problem.made)
             problem.members["releases"] = json.loads(answers.rows_of(users, problem.made, service.wording))
         raise
-    _count(service, facts, made, unknown)
+    _count(service, facts, made)
     rows = answers.rows_of(users, made, service.wording)
     if refusal is not None:
         places = refusal.places
@@ -200,12 +200,10 @@ async def _finish(
     return Response(f'{{"releases": {rows}}}', media_type=JSON)
 
 
-def _count(service: Service, facts: Facts, made: Releases, unknown: list[int]) -> None:
+def _count(service: Service, facts: Facts, made: Releases) -> None:
     """Take what was drawn into the log line and the metrics."""
-    replayed, refused = made.replayed.tolist(), made.refused.tolist()
-    each = zip(unknown, replayed, refused, strict=True)
-    facts.replayed, facts.unknown = sum(replayed), sum(count for count, *no in each if not any(no))
-    service.metrics.released(len(refused) - sum(refused), facts.replayed, facts.unknown)
+    facts.replayed = int(made.replayed.sum())
+    service.metrics.released(int((~made.refused).sum()), facts.replayed)
 
 
 async def account(request: Request, user: UserPath) -> Response:

@@ -203,6 +203,7 @@ class Service:
         self.ring = None if config.tokens is None else Keyring(config.tokens, _tokens_told)
         self.guard = Guard(self.ring, config.rate, config.max_body, config.timeout)
         self.writer = Writer(store, config.group, config.linger)
+        self.hidden = 0  # values outside the alphabet; follows from raw data, so it is in no log and no metric
         self.state = Path(store.file) if config.state is None and store.file is not None else config.state
         self.metrics = Metrics(store, config.metrics_refresh, self.state)
         self.metrics.waiting.set_function(lambda: self.writer.waiting)

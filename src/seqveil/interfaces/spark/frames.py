@@ -84,7 +84,7 @@ def release(
     those up ("skip"; single symbols only). `on_unknown`, in place of the model's policy for values outside the
     alphabet: "hide" releases a draw from the public belief in their place, "nearest" moves numbers, "error" stops. A
     stream hides where the model says "error" and takes no other word for it: receivers would see where it stopped.
-    Workers log how many they hid. `buckets`: groups of users in a stream; a checkpoint keeps those of its first run.
+    `buckets`: groups of users in a stream; a checkpoint keeps those of its first run.
 
     In a stream with batches, a row whose value is null and whose number is the next one ends a batch early; a frame
     released at once ends with short batches.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +22,7 @@ from seqveil.core.times import seconds
 from seqveil.engine import batches
 from seqveil.engine.calls import Gaps
 from seqveil.engine.releases import Releases
-from seqveil.engine.stream import UNKNOWN, Setting
+from seqveil.engine.stream import Setting
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, SAME_PATH
 from seqveil.interfaces.spark.sessions import guarded
 from seqveil.interfaces.spark.store import END, NEW, Batch, KeptUsers, Seal, bucket, collect
@@ -37,7 +36,6 @@ _SHOWN = {USER: "user", SEQ: "order", TIME: "time", "v0": "value", "v1": "value"
 CHUNK_ROWS = 50_000  # rows of a frame released together
 VERSION = 1  # of what a checkpoint keeps
 LAST = 64  # jobs a worker remembers
-log = logging.getLogger("seqveil.spark")  # a worker's, in the executor's log: for whoever runs the cluster
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,8 +118,6 @@ class Job:
                 f"a value is not in the model's alphabet ({n} symbols); check the value column, refit the model, or "
                 'pass on_unknown="hide"'
             ) from None
-        if unknown := int((codes == UNKNOWN).sum()):
-            log.warning("%d values outside the alphabet were hidden", unknown)
         return codes
 
     def _in_batches(
