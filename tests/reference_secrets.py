@@ -10,18 +10,20 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.states import States, validate
 
 SECRETS = [
-    secrets.ever(1, window=3),
-    secrets.ever(0, window="event"),
-    secrets.each(0, window=2),
-    secrets.count(1, 2, window="first 4"),
-    secrets.visit(0, 1, window=3, sides="up"),
-    secrets.pattern("0 . 1 | 1 1", window="first 5"),
-    secrets.ever(1),
-    secrets.count(0, 2),
-    secrets.during(1, (6, 18), per_day=3, starts=6),
-    secrets.joint(secrets.ever(0, window=3), secrets.ever(1, window=3)),
-    secrets.joint(secrets.ever(0), secrets.visit(1, 0)),
-    secrets.joint(secrets.during(1, (0, 12), per_day=2), secrets.ever(0, window="day", per_day=2)),
+    secrets.ever(1, window=3, epsilon=1.0),
+    secrets.ever(0, window="event", epsilon=1.0),
+    secrets.each(0, window=2, epsilon=1.0),
+    secrets.count(1, 2, window="first 4", epsilon=1.0),
+    secrets.visit(0, 1, window=3, sides="up", epsilon=1.0),
+    secrets.pattern("0 . 1 | 1 1", window="first 5", epsilon=1.0),
+    secrets.ever(1, epsilon=1.0),
+    secrets.count(0, 2, epsilon=1.0),
+    secrets.during(1, (6, 18), per_day=3, starts=6, epsilon=1.0),
+    secrets.joint(secrets.ever(0, window=3, epsilon=1.0), secrets.ever(1, window=3, epsilon=1.0)),
+    secrets.joint(secrets.ever(0, epsilon=1.0), secrets.visit(1, 0, epsilon=1.0)),
+    secrets.joint(
+        secrets.during(1, (0, 12), per_day=2, epsilon=1.0), secrets.ever(0, window="day", per_day=2, epsilon=1.0)
+    ),
 ]
 LENGTH = 6
 

@@ -90,7 +90,7 @@ def test_waiting_helps():
 
 @pytest.mark.slow
 def test_a_secret_from_accuracy():
-    secret = sv.secrets.ever("health", window=4)
+    secret = sv.secrets.ever("health", window=4, epsilon=1.0)
     found = advise(MODEL, Wishes(length=8, suspicion=0.1, limit=0.3, wrong=0.1, secrets=(secret,)))
     assert found.error <= 0.1 * 1.05
     assert found.options["secret_window"] == "4"

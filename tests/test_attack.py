@@ -188,8 +188,8 @@ def test_bad_input_gets_one_line(tmp_path) -> None:  # type: ignore[no-untyped-d
     with pytest.raises(ValueError, match="same people; 10 are in one of them only"):
         attack_file(out, raw, secrets=[SECRET])
     with pytest.raises(InputError, match="at least 9 events"):
-        attack_file(raw, raw, secrets=[sv.secrets.ever("health", window=9)])
+        attack_file(raw, raw, secrets=[sv.secrets.ever("health", window=9, epsilon=1.0)])
     with pytest.raises(InputError, match="false-alarm rate"):
         attack_file(raw, raw, secrets=[SECRET], false_alarm=2.0)
     with pytest.raises(InputError, match="alphabet"):
-        attack_file(raw, raw, secrets=[sv.secrets.ever("weather", window=8)])
+        attack_file(raw, raw, secrets=[sv.secrets.ever("weather", window=8, epsilon=1.0)])

@@ -51,9 +51,9 @@ def test_a_posterior_is_that_of_all_sequences(kind: str) -> None:
     users = np.repeat(np.arange(4), lengths)
     evidence = Evidence(table, users, np.arange(12))
     for secret in (
-        sv.secrets.ever("c", window=3),
-        sv.secrets.visit("a", "c", window="first 3"),
-        sv.secrets.count("b", 2, window=4),
+        sv.secrets.ever("c", window=3, epsilon=1.0),
+        sv.secrets.visit("a", "c", window="first 3", epsilon=1.0),
+        sv.secrets.count("b", 2, window=4, epsilon=1.0),
     ):
         length = secret.length
         assert length is not None
@@ -61,7 +61,7 @@ def test_a_posterior_is_that_of_all_sequences(kind: str) -> None:
         for user in range(4):
             want = by_all_sequences(model, table[users == user], secret, 0, length)
             assert found[user, 1] == pytest.approx(want, abs=1e-12)
-    event = sv.secrets.ever("c", window="event")
+    event = sv.secrets.ever("c", window="event", epsilon=1.0)
     at = np.array([2, 1, 4, 0])
     found = posteriors(evidence, model, event.compile(model), at)
     for user in range(4):
@@ -102,7 +102,7 @@ def test_a_promise_that_holds_is_not_broken_by_who_knows_the_truth() -> None:
     truth = TYPES.sample(LENGTH, 1500, seed=6)
     streams = sv.Streams(setting, coins=SeededCoins(2))
     told = list(np.stack([streams.release(range(1500), step).codes for step in truth.T], axis=1))
-    secret = sv.secrets.ever("c", window=LENGTH).compile(TYPES)
+    secret = sv.secrets.ever("c", window=LENGTH, epsilon=1.0).compile(TYPES)
     more = {"models": {"types": TYPES, "turns": TURNS}, "evidence": Evidence.of(setting, told), "attackers": {}}
     found = attack.attack_secret(told, list(truth), secret, 2 * LENGTH * 0.05, **more)  # type: ignore[arg-type]
     assert found.verdict != "broken"

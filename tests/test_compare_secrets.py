@@ -195,7 +195,7 @@ def test_a_joint_secret_and_a_stream_that_is_too_long():
     assert 0 < told.log_odds_worst <= 0.5
     assert told.secret == "joint(ever:health, ever:sports)"
     with pytest.raises(InputError, match="at most 1000 events here, got one of 1001"):
-        Arena.of(MODEL, list(MODEL.sample(1001, 1, seed=3)), secrets=sv.secrets.ever("health"))
+        Arena.of(MODEL, list(MODEL.sample(1001, 1, seed=3)), secrets=sv.secrets.ever("health", epsilon=1.0))
 
 
 @pytest.mark.slow
@@ -213,7 +213,9 @@ def test_who_has_no_secret_or_no_epsilon_says_so():
         "skipped", 'does not fit: "suppression" is about declared secrets; pass secrets to the arena'
     )  # fmt: skip
     assert race(plain, Contestant("optimal"), None).reason.startswith("does not fit: expected epsilon")
-    named_all = Arena.of(MODEL, plain.streams, secrets=sv.secrets.visit("news", ["sports", "health"], window=3))
+    named_all = Arena.of(
+        MODEL, plain.streams, secrets=sv.secrets.visit("news", ["sports", "health"], window=3, epsilon=1.0)
+    )
     assert "name every symbol" in race(named_all, Keeper("suppression"), None).reason
 
 

@@ -8,7 +8,8 @@ import pytest
 
 import seqveil as sv
 from seqveil.core.errors import InputError
-from seqveil.core.secrets.declared import Unsaid
+from seqveil.interfaces.commands.options import SettingOptions
+from seqveil.interfaces.studio.ask import Ask
 
 PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 
@@ -31,22 +32,50 @@ def test_whoever_says_no_epsilon_is_asked_for_it_in_one_line(ask, mechanism):
     assert "\n" not in str(caught.value)
 
 
-def test_a_secret_without_a_total_is_accounted_for_and_not_kept():
-    secret = sv.secrets.ever(1, window="first 4")
-    assert not secret.has_total
-    assert "nothing is promised" in secret.sentence
-    with pytest.raises(InputError, match="no total"):
-        sv.Session(PAIR, "guarded", secrets=secret)
-    session = sv.Session(PAIR, epsilon=0.5, secrets=secret, seed=1)
-    session.release(1)
-    assert session.secrets[0].log_odds != 0
-    saved = session.setting.to_dict()
-    assert saved["secrets"][0]["epsilon"] is None
-    assert not sv.Setting.from_dict(saved, PAIR).secrets[0].has_total
+MAKERS = {
+    "ever": lambda **said: sv.secrets.ever(1, **said),
+    "each": lambda **said: sv.secrets.each(1, **said),
+    "count": lambda **said: sv.secrets.count(1, 2, **said),
+    "visit": lambda **said: sv.secrets.visit(0, then=1, **said),
+    "pattern": lambda **said: sv.secrets.pattern("0 1", **said),
+    "zone": lambda **said: sv.secrets.zone([1], **said),
+    "during": lambda **said: sv.secrets.during(1, (6, 18), per_day=4, **said),
+}
 
 
-def test_no_function_of_the_core_and_the_rooms_above_has_an_epsilon_of_its_own():
-    """Every parameter called epsilon has no default, None, or one that nothing is released with."""
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_secret_without_epsilon_is_refused_and_one_that_is_only_measured_releases_nothing(make):
+    with pytest.raises(InputError, match=r"expected epsilon, .* got none; say for instance epsilon=0\.5") as caught:
+        make()
+    assert "\n" not in str(caught.value)
+    measured = make(epsilon=None)
+    assert (measured.epsilon, sv.secrets.from_dict(measured.to_dict())) == (None, measured)
+    for release in (sv.Session, sv.Setting.of):
+        with pytest.raises(InputError, match="has no epsilon"):
+            release(PAIR, "guarded", secrets=measured)
+    watch = sv.secrets.Watch.start(PAIR, measured)
+    for _ in range(3):
+        watch = watch.observe([0.4, 0.6])
+    assert watch.log_odds != 0
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [({}, "epsilon"), ({"secret": 1}, "secret_epsilon"), ({"secret": 1, "epsilon": 1.0}, "secret_epsilon")],
+)
+def test_the_page_has_no_epsilon_of_its_own_either(given, field):
+    with pytest.raises(InputError, match=f"^{field}: expected a finite number"):
+        Ask.of({"source": "clicks", "mechanism": "guarded", **given})
+
+
+def test_nor_have_the_options_of_any_command():
+    for secret in ({"secret": ["ever:1"]}, {"secret": ["ever:1"], "epsilon": 1.0}):
+        with pytest.raises(InputError, match="add --secret-epsilon"):
+            SettingOptions(**secret).setting(PAIR)
+
+
+def test_no_function_of_the_core_and_the_layers_above_has_an_epsilon_of_its_own():
+    """Every parameter called epsilon has no default, or None."""
     found = []
     for info in pkgutil.walk_packages(sv.__path__, "seqveil."):
         if info.name.startswith(("seqveil.core", "seqveil.engine", "seqveil.receiver")):
@@ -62,6 +91,4 @@ def _takes_one(function) -> bool:
         given = inspect.signature(function).parameters.get("epsilon")
     except (TypeError, ValueError):
         return False
-    if given is None or given.default is inspect.Parameter.empty or given.default is None:
-        return False
-    return not isinstance(given.default, Unsaid)
+    return given is not None and given.default is not inspect.Parameter.empty and given.default is not None

@@ -80,7 +80,7 @@ def test_the_script_reads_codes_that_look_like_numbers_as_text(tmp_path, monkeyp
     text = CLEAN.replace("home", "01").replace("item", "02").replace("cart", "03")
     sandbox = Sandbox()
     name = sandbox.load({"csv": text, "columns": {"user": "user", "value": "value"}})["name"]
-    shown = finish(sandbox.show, source=name, events=10)
+    shown = finish(sandbox.show, source=name, events=10, epsilon=1.0)
     source = loaded(rows_of_text(text, Cut()), Cut(), "own")
     exports.unpack(shown["configuration"], source, tmp_path / "page")
     monkeypatch.chdir(tmp_path)

@@ -44,7 +44,7 @@ def test_a_law_over_its_own_faint_total_is_a_law():
 
 @pytest.mark.parametrize("codes", [[0, UNKNOWN], [-1], [3]])
 def test_no_secret_is_read_from_values_outside_the_alphabet(codes):
-    compiled = sv.secrets.ever("c", window=2).over(Alphabet(["a", "b", "c"]))
+    compiled = sv.secrets.ever("c", window=2, epsilon=1.0).over(Alphabet(["a", "b", "c"]))
     with pytest.raises(InputError, match="outside the alphabet"):
         compiled.read(codes)
 

@@ -110,7 +110,7 @@ CASES = {
     "tumbling and events": (2, 4, [count(1, 2, epsilon=0.5, window=2), ever(0, epsilon=0.8, window="event")]),
     "until it ends": (2, 5, [ever(1, epsilon=0.5)]),
     "joint": (3, 4, [joint(ever(0, epsilon=0.5, window="first 4"), ever(1, epsilon=0.5, window="first 4"))]),
-    "joint, tumbling": (2, 4, [joint(ever(0, window=2), ever(1, window=2), epsilon=0.3)]),
+    "joint, tumbling": (2, 4, [joint(ever(0, window=2, epsilon=1.0), ever(1, window=2, epsilon=1.0), epsilon=0.3)]),
 }
 
 
@@ -309,7 +309,7 @@ def test_what_cannot_be_kept_is_refused_in_one_line(options, words):
 
 def test_windows_need_what_they_are_counted_in():
     with pytest.raises(InputError, match="per_day"):
-        ever(1, window="day")
+        ever(1, window="day", epsilon=1.0)
 
 
 def test_nothing_is_released_where_a_symbol_is_refused_or_the_stream_is_too_long(longest):

@@ -31,7 +31,7 @@ SECRETS = {
     "first": [ever(2, epsilon=0.4, window="first 4")],
     "tumbling": [ever(2, epsilon=0.5, window=2), each([0, 1], epsilon=0.9, window="event", sides="up")],
     "until it ends": [ever(2, epsilon=0.5)],
-    "joint": [joint(ever(1, window=2), ever(2, window=2), epsilon=0.9)],
+    "joint": [joint(ever(1, window=2, epsilon=1.0), ever(2, window=2, epsilon=1.0), epsilon=0.9)],
 }
 
 
@@ -132,7 +132,10 @@ CHAINS = [random_model(np.random.default_rng(2), 3), typed_model(np.random.defau
 @pytest.mark.parametrize("more", [{}, {"withhold": True}, {"epsilon": 1.0}])
 def test_accounts_come_back_to_the_last_bit(model, more):
     """The tables that follow from a packed account are those of one that was never packed."""
-    secrets = [ever(1, epsilon=0.5, window=3), joint(ever(0, window=2), ever(1, window=2), epsilon=0.7)]
+    secrets = [
+        ever(1, epsilon=0.5, window=3),
+        joint(ever(0, window=2, epsilon=1.0), ever(1, window=2, epsilon=1.0), epsilon=0.7),
+    ]
     setting = Setting.of(model, "guarded", secrets=secrets, observers=[random_model(np.random.default_rng(7), model.n)],
                          **more)  # fmt: skip
     coins, state = SeededCoins(3), stream.State.start(setting)

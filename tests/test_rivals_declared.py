@@ -21,7 +21,7 @@ SECRET = sv.secrets.ever("health", epsilon=0.5, window="first 8")
 
 def test_utility_optimised_response_tells_sensitive_symbols_apart_from_nothing():
     alphabet = sv.Alphabet(list("abcdef"))
-    made = declared.utility_optimised(alphabet, sv.secrets.visit("a", then=["b", "c"]))
+    made = declared.utility_optimised(alphabet, sv.secrets.visit("a", then=["b", "c"], epsilon=1.0))
     for epsilon in (0.1, 1.0, 4.0):
         table = made.kernels(np.full((1, 6), 1 / 6), epsilon, hamming()).one(0).probabilities
         assert table.sum(1) == pytest.approx(1.0)
@@ -73,6 +73,6 @@ def test_halving_by_enumeration():
 
 def test_what_cannot_be_compared_is_refused():
     with pytest.raises(InputError, match="every symbol"):
-        declared.suppression(MODEL.alphabet, sv.secrets.ever(["news", "sports", "health"]))
+        declared.suppression(MODEL.alphabet, sv.secrets.ever(["news", "sports", "health"], epsilon=1.0))
     with pytest.raises(InputError, match="about declared secrets"):
         declared.release(sv.Setting.of(MODEL, "optimal", 1.0), MODEL.sample(2, 2, seed=1))

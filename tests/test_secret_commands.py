@@ -70,7 +70,7 @@ def test_the_account_of_an_audit_is_that_of_an_enumeration(seqveil, files, how, 
     asked = ("--secret", "ever:health", "--secret-window", window)
     found = seqveil("audit", files / "r.csv", "-m", files / "m.model", *asked, "--json").json
     told = found["secrets"][0]
-    secret = sv.secrets.ever("health", window=None if window == "stream" else int(window))
+    secret = sv.secrets.ever("health", window=None if window == "stream" else int(window), epsilon=1.0)
     saved = json.loads((files / "r.csv.meta.json").read_text())["setting"]
     setting = stream.Setting.from_dict(saved, MODEL)
     exact = worst(secret, setting, pl.read_csv(files / "r.csv"))
@@ -325,6 +325,8 @@ def test_an_unsound_mechanism_tells_all_and_the_audit_says_so(files):
     """A release that the belief rules out would tell everything; figures stay numbers."""
     setting = stream.Setting.of(MODEL, "crr", 1.0)
     release_file(files / "d.csv", setting, files / "r.csv", seed=1)
-    report = audit_file(files / "r.csv", MODEL, secrets=[sv.secrets.ever("health", window=5)], promised=False)
+    report = audit_file(
+        files / "r.csv", MODEL, secrets=[sv.secrets.ever("health", window=5, epsilon=1.0)], promised=False
+    )
     assert not math.isnan(report.secrets[0].log_odds_worst)
     assert report.secrets[0].log_odds_worst > 0

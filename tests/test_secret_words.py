@@ -52,7 +52,7 @@ def test_the_page_shows_every_kind_and_window():
     assert {secret.kind for secret in declared} == set(kinds)
     assert {type(secret.window) for secret in declared} == {int, str, type(None)}
     assert {"day", "event", "first 20"} <= {secret.window for secret in declared}
-    assert all(secret.has_total for secret in declared)
+    assert all(secret.epsilon is not None for secret in declared)
 
 
 @pytest.mark.parametrize("row", KINDS, ids=lambda row: row[0].strip("`").partition("(")[0])

@@ -96,7 +96,7 @@ def test_windows_far_ahead_are_kept_and_reported_as_they_are(stay, sides):
 @pytest.mark.parametrize(("stay", "window"), [(0.3, 1), (0.3, 4), (0.02, 1), (0.02, None), (1e-5, 3)])
 def test_the_promise_ends_where_odds_cannot_be_counted(stay, window):
     """The last window that is promised has a value likelier than 1e-280, the next one has not."""
-    plan = ahead(leaving(stay), sv.secrets.ever("b", epsilon=EPSILON, window=window), 1000)
+    plan = ahead(leaving(stay), sv.secrets.ever("b", epsilon=EPSILON, window=window))
     size = window or 1
     log_prior = {end: math.log(0.5) + (end - 1) * math.log(stay) for end in range(1, 1000)}
     begins = plan.limit - size + 1  # X = b at one of the window's events, or a up to its last one
@@ -109,10 +109,10 @@ def test_the_promise_ends_where_odds_cannot_be_counted(stay, window):
 
 def test_underflow_in_one_stride_is_not_taken_for_impossible():
     """From one window to the next the prior falls from 1e-201 to less than any float."""
-    assert ahead(leaving(1e-200), sv.secrets.ever("b", epsilon=EPSILON, window=1), 1000).limit == 2
-    assert ahead(leaving(1e-200), sv.secrets.ever("b", epsilon=EPSILON), 1000).limit == 2
+    assert ahead(leaving(1e-200), sv.secrets.ever("b", epsilon=EPSILON, window=1)).limit == 2
+    assert ahead(leaving(1e-200), sv.secrets.ever("b", epsilon=EPSILON)).limit == 2
     known = sv.MarkovModel([1.0, 0.0, 0.0], [[0, 1, 0], [0, 0.5, 0.5], [0, 0.5, 0.5]])
-    free = ahead(known, sv.secrets.ever(2, epsilon=EPSILON, window=1), 1000)  # impossible at the first event alone
+    free = ahead(known, sv.secrets.ever(2, epsilon=EPSILON, window=1))  # impossible at the first event alone
     assert free.limit is None
 
 
@@ -141,7 +141,7 @@ def test_one_event_more_is_refused_before_anything_is_drawn(window):
 
 def test_an_account_alone_goes_on_without_the_windows_that_cannot_be_counted():
     model = leaving(1e-60)
-    watch = Watch.start(model, sv.secrets.ever("b", window=1), exact=True)
+    watch = Watch.start(model, sv.secrets.ever("b", window=1, epsilon=1.0), exact=True)
     for _ in range(20):
         watch = watch.observe([0.4, 0.6])
     assert math.isfinite(watch.worst.worst())
@@ -150,6 +150,9 @@ def test_an_account_alone_goes_on_without_the_windows_that_cannot_be_counted():
 
 def test_a_combination_that_is_too_unlikely_from_the_start_is_refused():
     model = sv.MarkovModel([0.5, 0.5], [[1 - 1e-150, 1e-150], [1e-150, 1 - 1e-150]])
-    parts = (sv.secrets.pattern("0 1 0 1", window="first 6"), sv.secrets.ever(0, window="first 6"))
+    parts = (
+        sv.secrets.pattern("0 1 0 1", window="first 6", epsilon=1.0),
+        sv.secrets.ever(0, window="first 6", epsilon=1.0),
+    )
     with pytest.raises(sv.errors.InputError, match="less likely than 1e-280 from the first window on"):
         sv.Session(model, "guarded", secrets=[sv.secrets.joint(*parts, epsilon=1.0)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 
@@ -21,16 +22,18 @@ FLOOR = MarkovModel(np.full(9, 1 / 9), np.full((9, 9), 1 / 9), alphabet=ROOM)
 
 EVERY_KIND = [
     secrets.ever("clinic", epsilon=0.5, window=20),
-    secrets.ever(["clinic", "home"], window="event", sides="up"),
-    secrets.each("home", window="day", per_day=48),
-    secrets.count("clinic", at_least=3, window="first 9"),
-    secrets.visit("home", then=["clinic", "health news"]),
-    secrets.pattern("home .{1,3} 'health news'", window=7),
-    secrets.zone([(0.5, 0.5), (1.5, 0.5)], window=4),
+    secrets.ever(["clinic", "home"], window="event", sides="up", epsilon=1.0),
+    secrets.each("home", window="day", per_day=48, epsilon=1.0),
+    secrets.count("clinic", at_least=3, window="first 9", epsilon=1.0),
+    secrets.visit("home", then=["clinic", "health news"], epsilon=1.0),
+    secrets.pattern("home .{1,3} 'health news'", window=7, epsilon=1.0),
+    secrets.zone([(0.5, 0.5), (1.5, 0.5)], window=4, epsilon=1.0),
     secrets.zone(centre=(1.5, 1.5), radius=1.0, epsilon=2),
-    secrets.during("clinic", hours=(22, 6), per_day=48, starts=12),
-    secrets.joint(secrets.ever("home", window=5), secrets.ever("clinic", window=5), epsilon=0.7),
-    secrets.ever([(1, "a"), None, True, float("inf")]),
+    secrets.during("clinic", hours=(22, 6), per_day=48, starts=12, epsilon=1.0),
+    secrets.joint(
+        secrets.ever("home", window=5, epsilon=1.0), secrets.ever("clinic", window=5, epsilon=1.0), epsilon=0.7
+    ),
+    secrets.ever([(1, "a"), None, True, float("inf")], epsilon=1.0),
 ]
 
 
@@ -40,7 +43,6 @@ def test_a_secret_is_the_same_after_plain_json(secret):
     assert again == secret
     assert hash(again) == hash(secret)
     assert again.sentence == secret.sentence
-    assert again.has_total == secret.has_total
 
 
 def test_the_package_has_the_names():
@@ -61,23 +63,22 @@ def test_the_sentence_says_what_is_kept():
     assert "stays between" not in up
     for secret in EVERY_KIND:
         assert "\n" not in secret.sentence
-        said = "if the stream follows the model" if secret.has_total else "nothing is promised"
-        assert said in secret.sentence
+        assert "if the stream follows the model" in secret.sentence
 
 
 @pytest.mark.parametrize(
     ("text", "same"),
     [
-        ("ever:clinic", secrets.ever("clinic")),
-        ("ever:clinic, home", secrets.ever(["clinic", "home"])),
-        ("each:home", secrets.each("home")),
-        ("count:clinic:3", secrets.count("clinic", 3)),
-        ("count:clinic,home:2", secrets.count(["clinic", "home"], 2)),
-        ("visit:home>clinic", secrets.visit("home", "clinic")),
-        ("visit:home>clinic,home", secrets.visit("home", ["clinic", "home"])),
-        ("pattern:home (clinic | home)*", secrets.pattern("home (clinic | home)*")),
-        ("pattern:a : b", secrets.pattern("a : b")),
-        ("zone:1.5,2,0.7", secrets.zone(centre=(1.5, 2), radius=0.7)),
+        ("ever:clinic", secrets.ever("clinic", epsilon=None)),
+        ("ever:clinic, home", secrets.ever(["clinic", "home"], epsilon=None)),
+        ("each:home", secrets.each("home", epsilon=None)),
+        ("count:clinic:3", secrets.count("clinic", 3, epsilon=None)),
+        ("count:clinic,home:2", secrets.count(["clinic", "home"], 2, epsilon=None)),
+        ("visit:home>clinic", secrets.visit("home", "clinic", epsilon=None)),
+        ("visit:home>clinic,home", secrets.visit("home", ["clinic", "home"], epsilon=None)),
+        ("pattern:home (clinic | home)*", secrets.pattern("home (clinic | home)*", epsilon=None)),
+        ("pattern:a : b", secrets.pattern("a : b", epsilon=None)),
+        ("zone:1.5,2,0.7", secrets.zone(centre=(1.5, 2), radius=0.7, epsilon=None)),
     ],
 )
 def test_secrets_from_a_command_line(text, same):
@@ -87,7 +88,9 @@ def test_secrets_from_a_command_line(text, same):
 
 
 def test_hours_from_a_command_line():
-    assert secrets.parse("during:clinic:22-6", per_day=48) == secrets.during("clinic", (22, 6), per_day=48)
+    assert secrets.parse("during:clinic:22-6", per_day=48) == secrets.during(
+        "clinic", (22, 6), per_day=48, epsilon=None
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,11 +142,11 @@ def test_secrets_from_toml():
     )
     assert found == [
         secrets.ever("clinic", epsilon=0.5, window=20),
-        secrets.visit("home", "clinic"),
-        secrets.count(["clinic", 3], 2),
-        secrets.zone(centre=(1.5, 1.5), radius=1, window="day", per_day=24),
-        secrets.zone([(0.5, 0.5)]),
-        secrets.during("clinic", (22, 6), per_day=48),
+        secrets.visit("home", "clinic", epsilon=None),
+        secrets.count(["clinic", 3], 2, epsilon=None),
+        secrets.zone(centre=(1.5, 1.5), radius=1, window="day", per_day=24, epsilon=None),
+        secrets.zone([(0.5, 0.5)], epsilon=None),
+        secrets.during("clinic", (22, 6), per_day=48, epsilon=None),
         secrets.joint(
             secrets.ever("home", window=5, epsilon=0.7), secrets.pattern("home clinic", window=5, epsilon=0.7)
         ),
@@ -187,39 +190,39 @@ def test_saved_secrets_that_are_none_are_refused_in_one_line(saved):
         (lambda: secrets.ever("a", epsilon=float("inf")), "above 0"),
         (lambda: secrets.ever("a", epsilon=True), "above 0"),
         (lambda: secrets.ever("a", epsilon="1"), "above 0"),
-        (lambda: secrets.ever("a", window=0), "window must be"),
-        (lambda: secrets.ever("a", window=True), "window must be"),
-        (lambda: secrets.ever("a", window="week"), "window must be"),
-        (lambda: secrets.ever("a", window="first 0"), "window must be"),
-        (lambda: secrets.ever("a", window="first x"), "window must be"),
-        (lambda: secrets.ever("a", window=1.5), "window must be"),
-        (lambda: secrets.ever("a", window="day"), "pass per_day"),
-        (lambda: secrets.ever("a", window="day", per_day=0), "per_day must be"),
-        (lambda: secrets.ever("a", sides="down"), "sides must be"),
-        (lambda: secrets.ever([]), "at least one value"),
-        (lambda: secrets.ever(()), "at least one value"),
-        (lambda: secrets.ever([{}]), "hashable"),
-        (lambda: secrets.count("a", 0), "at_least must be"),
-        (lambda: secrets.count("a", 1.5), "at_least must be"),
-        (lambda: secrets.pattern(3), "pattern is a text"),
-        (lambda: secrets.pattern("a |( b"), "brackets"),
-        (lambda: secrets.zone(), "either cells"),
-        (lambda: secrets.zone([1], centre=2, radius=1), "either cells"),
-        (lambda: secrets.zone(centre=2), "either cells"),
-        (lambda: secrets.zone(centre="x", radius=1), "must be numbers"),
-        (lambda: secrets.during("a", (22, 6)), "pass per_day"),
-        (lambda: secrets.during("a", (22, 22), per_day=4), "two different numbers"),
-        (lambda: secrets.during("a", (22, 25), per_day=4), "two different numbers"),
-        (lambda: secrets.during("a", 3, per_day=4), "two numbers"),
-        (lambda: secrets.during("a", (22, 6), per_day=4, window=6), "multiple of per_day"),
-        (lambda: secrets.during("a", (22, 6), per_day=4, window=None), "multiple of per_day"),
+        (lambda: secrets.ever("a", window=0, epsilon=1.0), "window must be"),
+        (lambda: secrets.ever("a", window=True, epsilon=1.0), "window must be"),
+        (lambda: secrets.ever("a", window="week", epsilon=1.0), "window must be"),
+        (lambda: secrets.ever("a", window="first 0", epsilon=1.0), "window must be"),
+        (lambda: secrets.ever("a", window="first x", epsilon=1.0), "window must be"),
+        (lambda: secrets.ever("a", window=1.5, epsilon=1.0), "window must be"),
+        (lambda: secrets.ever("a", window="day", epsilon=1.0), "pass per_day"),
+        (lambda: secrets.ever("a", window="day", per_day=0, epsilon=1.0), "per_day must be"),
+        (lambda: secrets.ever("a", sides="down", epsilon=1.0), "sides must be"),
+        (lambda: secrets.ever([], epsilon=1.0), "at least one value"),
+        (lambda: secrets.ever((), epsilon=1.0), "at least one value"),
+        (lambda: secrets.ever([{}], epsilon=1.0), "hashable"),
+        (lambda: secrets.count("a", 0, epsilon=1.0), "at_least must be"),
+        (lambda: secrets.count("a", 1.5, epsilon=1.0), "at_least must be"),
+        (lambda: secrets.pattern(3, epsilon=1.0), "pattern is a text"),
+        (lambda: secrets.pattern("a |( b", epsilon=1.0), "brackets"),
+        (lambda: secrets.zone(epsilon=1.0), "either cells"),
+        (lambda: secrets.zone([1], centre=2, radius=1, epsilon=1.0), "either cells"),
+        (lambda: secrets.zone(centre=2, epsilon=1.0), "either cells"),
+        (lambda: secrets.zone(centre="x", radius=1, epsilon=1.0), "must be numbers"),
+        (lambda: secrets.during("a", (22, 6), epsilon=1.0), "pass per_day"),
+        (lambda: secrets.during("a", (22, 22), per_day=4, epsilon=1.0), "two different numbers"),
+        (lambda: secrets.during("a", (22, 25), per_day=4, epsilon=1.0), "two different numbers"),
+        (lambda: secrets.during("a", 3, per_day=4, epsilon=1.0), "two numbers"),
+        (lambda: secrets.during("a", (22, 6), per_day=4, window=6, epsilon=1.0), "multiple of per_day"),
+        (lambda: secrets.during("a", (22, 6), per_day=4, window=None, epsilon=1.0), "multiple of per_day"),
         (lambda: secrets.joint(), "one or more secrets"),
         (lambda: secrets.joint("a"), "one or more secrets"),
-        (lambda: secrets.joint(secrets.joint(secrets.ever("a"))), "not joint themselves"),
-        (lambda: secrets.joint(secrets.ever("a"), secrets.ever("b", window=2)), "same window"),
+        (lambda: secrets.joint(secrets.joint(secrets.ever("a", epsilon=1.0))), "not joint themselves"),
+        (lambda: secrets.joint(secrets.ever("a", epsilon=1), secrets.ever("b", window=2, epsilon=1)), "same window"),
         (lambda: secrets.joint(secrets.ever("a", epsilon=1), secrets.ever("b", epsilon=2)), "different ε"),
-        (lambda: secrets.joint(secrets.ever("a", sides="up")), "both sides"),
-        (lambda: secrets.joint(*[secrets.ever("a")] * 7), "at most 6"),
+        (lambda: secrets.joint(secrets.ever("a", sides="up", epsilon=1.0)), "both sides"),
+        (lambda: secrets.joint(*[secrets.ever("a", epsilon=1.0)] * 7), "at most 6"),
     ],
 )  # fmt: skip
 def test_declarations_that_cannot_be_kept_are_refused_in_one_line(make, match):
@@ -230,22 +233,22 @@ def test_declarations_that_cannot_be_kept_are_refused_in_one_line(make, match):
 
 @pytest.mark.parametrize("name", ["clinik", ("home", "clinik"), 7, None, float("nan"), {"a": 1}.keys()])
 def test_an_unknown_value_is_refused_without_naming_anything(name):
-    for make in (secrets.ever, secrets.each, lambda v: secrets.visit("home", v)):
+    for make in (secrets.ever, secrets.each, functools.partial(secrets.visit, "home")):
         try:
-            secret = make(name)
+            secret = make(name, epsilon=1.0)
         except InputError:
             continue
         with pytest.raises(InputError, match=r"not in the alphabet \(3 symbols\)") as caught:
             secret.compile(PAGES)
         assert "clini" not in str(caught.value)
     with pytest.raises(InputError, match=r"not in the alphabet \(3 symbols\)"):
-        secrets.pattern("home clinik").compile(PAGES)
+        secrets.pattern("home clinik", epsilon=1.0).compile(PAGES)
 
 
 def test_nearest_is_no_way_to_name_a_secret():
     model = MarkovModel([0.5, 0.5], np.eye(2), alphabet=Alphabet([0, 10], on_unknown="nearest"))
     with pytest.raises(InputError, match="not in the alphabet"):
-        secrets.ever(3).compile(model)
+        secrets.ever(3, epsilon=1.0).compile(model)
 
 
 def _marked(secret, model: MarkovModel) -> list[int]:
@@ -254,49 +257,51 @@ def _marked(secret, model: MarkovModel) -> list[int]:
 
 
 def test_values_are_the_alphabets_own():
-    assert _marked(secrets.ever(("home", "clinic")), PAGES) == [0, 1]
-    assert _marked(secrets.ever({"home", "health news"}), PAGES) == [0, 2]
+    assert _marked(secrets.ever(("home", "clinic"), epsilon=1.0), PAGES) == [0, 1]
+    assert _marked(secrets.ever({"home", "health news"}, epsilon=1.0), PAGES) == [0, 2]
     numbers = MarkovModel(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), alphabet=[10, 20.5, "x"])
     assert _marked(secrets.parse("ever:10,20.5"), numbers) == [0, 1]
-    assert _marked(secrets.pattern("10 | '20.5' | x"), numbers) == [0, 1, 2]
+    assert _marked(secrets.pattern("10 | '20.5' | x", epsilon=1.0), numbers) == [0, 1, 2]
     heart = MarkovModel(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), alphabet=Bins([40, 60, 80, 120]))
-    assert _marked(secrets.ever(115), heart) == [2]
-    assert _marked(secrets.zone(centre=75, radius=25), heart) == [0, 1, 2]
-    assert _marked(secrets.zone(centre=70, radius=1), heart) == [1]
+    assert _marked(secrets.ever(115, epsilon=1.0), heart) == [2]
+    assert _marked(secrets.zone(centre=75, radius=25, epsilon=1.0), heart) == [0, 1, 2]
+    assert _marked(secrets.zone(centre=70, radius=1, epsilon=1.0), heart) == [1]
     codes = MarkovModel([0.5, 0.5], np.eye(2))
-    assert _marked(secrets.ever(np.int64(1)), codes) == [1]
+    assert _marked(secrets.ever(np.int64(1), epsilon=1.0), codes) == [1]
 
 
 def test_zones_on_a_grid():
-    assert _marked(secrets.zone([(0.1, 0.1), (2.9, 2.9)]), FLOOR) == [0, 8]
-    assert _marked(secrets.zone((0.1, 0.1)), FLOOR) == [0]
-    assert _marked(secrets.zone(centre=(1.5, 1.5), radius=1.0), FLOOR) == list(range(9))  # the corners are .71 away
+    assert _marked(secrets.zone([(0.1, 0.1), (2.9, 2.9)], epsilon=1.0), FLOOR) == [0, 8]
+    assert _marked(secrets.zone((0.1, 0.1), epsilon=1.0), FLOOR) == [0]
+    assert _marked(secrets.zone(centre=(1.5, 1.5), radius=1.0, epsilon=1.0), FLOOR) == list(
+        range(9)
+    )  # the corners are .71 away
     assert _marked(secrets.parse("zone:0.5,0.5,0.2"), FLOOR) == [0]
-    assert _marked(secrets.pattern("'0.5,0.5'"), FLOOR) == [0]
+    assert _marked(secrets.pattern("'0.5,0.5'", epsilon=1.0), FLOOR) == [0]
     with pytest.raises(InputError, match="no symbol"):
-        secrets.zone(centre=(9, 9), radius=1).compile(FLOOR)
+        secrets.zone(centre=(9, 9), radius=1, epsilon=1.0).compile(FLOOR)
     with pytest.raises(InputError, match="has 1 numbers"):
-        secrets.zone(centre=3, radius=1).compile(FLOOR)
+        secrets.zone(centre=3, radius=1, epsilon=1.0).compile(FLOOR)
     with pytest.raises(InputError, match="numbers or points"):
-        secrets.zone(centre=(1, 1), radius=1).compile(PAGES)
+        secrets.zone(centre=(1, 1), radius=1, epsilon=1.0).compile(PAGES)
     with pytest.raises(InputError, match=r"not in the alphabet \(9 symbols\)"):
-        secrets.zone([(5, 5)]).compile(FLOOR)
+        secrets.zone([(5, 5)], epsilon=1.0).compile(FLOOR)
 
 
 def test_hours_count_only_the_events_in_them():
-    nights = secrets.during("clinic", (22, 6), per_day=8, starts=12).compile(PAGES)
+    nights = secrets.during("clinic", (22, 6), per_day=8, starts=12, epsilon=1.0).compile(PAGES)
     hours = [(12 + 3 * k) % 24 for k in range(8)]
     for place, hour in enumerate(hours):
         day = [0] * 8
         day[place] = 1
         assert nights.read(day) == int(hour >= 22 or hour < 6), hour
     with pytest.raises(InputError, match="no event falls"):
-        secrets.during("clinic", (1, 2), per_day=2).compile(PAGES)
+        secrets.during("clinic", (1, 2), per_day=2, epsilon=1.0).compile(PAGES)
 
 
 def test_joint_secrets_with_hours_of_their_own_count_apart():
-    day, night = (secrets.during("clinic", hours, per_day=4) for hours in ((6, 18), (18, 6)))
-    both = secrets.joint(day, night, secrets.ever("home", window="day", per_day=4)).compile(PAGES)
+    day, night = (secrets.during("clinic", hours, per_day=4, epsilon=1.0) for hours in ((6, 18), (18, 6)))
+    both = secrets.joint(day, night, secrets.ever("home", window="day", per_day=4, epsilon=1.0)).compile(PAGES)
     parts = [part.compile(PAGES) for part in both.secret.parts]
     for word in itertools.product(range(3), repeat=4):
         assert both.read(word) == sum(part.read(word) << place for place, part in enumerate(parts))

@@ -213,27 +213,33 @@ def test_a_window_left_out_of_the_weights_cannot_be_broken_by_telling_the_truth(
 @pytest.mark.slow
 def test_the_audit_of_an_unsound_release_is_infinite_and_goes_on():
     model = MarkovModel([1.0, 0.0], [[0.5, 0.5], [0.5, 0.5]])
-    for secret in (secrets.ever(1, window=2), secrets.ever(1)):
+    for secret in (secrets.ever(1, window=2, epsilon=1.0), secrets.ever(1, epsilon=1.0)):
         watch = Watch.start(model, secret).observe([0.0, 1.0])
         assert watch.worst.highest == np.inf
         watch = watch.observe([0.5, 0.2])
         assert watch.worst.highest == np.inf
         assert np.isfinite(watch.belief).all()
     for sides in ("both", "up"):
-        watch = Watch.start(MarkovModel([0.6, 0.4], [[0.6, 0.4], [0.3, 0.7]]), secrets.ever(1, window=1, sides=sides))
+        watch = Watch.start(
+            MarkovModel([0.6, 0.4], [[0.6, 0.4], [0.3, 0.7]]), secrets.ever(1, window=1, sides=sides, epsilon=1.0)
+        )
         for code in (0, 1, 1, 0, 0):
             watch = watch.observe(np.eye(2)[code])
             assert watch.log_odds == (np.inf if code else -np.inf)
         assert watch.worst.worst(sides) == np.inf
         assert len(watch.ended) == 0
-    told = Watch.start(model, secrets.ever(1, window="first 3")).observe([1.0, 1.0]).observe([0.0, 1.0])
+    told = Watch.start(model, secrets.ever(1, window="first 3", epsilon=1.0)).observe([1.0, 1.0]).observe([0.0, 1.0])
     assert told.log_odds == np.inf
     assert told.observe([0.5, 0.5]).log_odds == np.inf
 
 
 def test_tables_beyond_memory_are_swept_again_with_the_same_figures(monkeypatch):
     model = small_models(41)[2]
-    chosen = [secrets.ever(1, window="first 6"), secrets.ever(1), secrets.ever(1, window=3)]
+    chosen = [
+        secrets.ever(1, window="first 6", epsilon=1.0),
+        secrets.ever(1, epsilon=1.0),
+        secrets.ever(1, window=3, epsilon=1.0),
+    ]
     columns = random_columns(3, 2)
 
     def run() -> list[float]:
@@ -256,7 +262,7 @@ def test_tables_beyond_memory_are_swept_again_with_the_same_figures(monkeypatch)
 def test_a_stream_that_may_end_any_time_has_a_longest(longest):
     longest(3)
     model = small_models(1)[0]
-    watch = Watch.start(model, secrets.ever(1))
+    watch = Watch.start(model, secrets.ever(1, epsilon=1.0))
     for _ in range(3):
         watch = watch.observe([0.5, 0.6])
     assert len(watch.weights(every=True)) == 0
@@ -270,10 +276,10 @@ def test_a_stream_that_may_end_any_time_has_a_longest(longest):
 @pytest.mark.parametrize(
     "secret",
     [
-        secrets.ever([0, 1], window=2),
-        secrets.ever([0, 1]),
-        secrets.count(0, 4, window=3),
-        secrets.joint(secrets.ever([0, 1])),
+        secrets.ever([0, 1], window=2, epsilon=1.0),
+        secrets.ever([0, 1], epsilon=1.0),
+        secrets.count(0, 4, window=3, epsilon=1.0),
+        secrets.joint(secrets.ever([0, 1], epsilon=1.0)),
     ],
     ids=str,
 )
@@ -284,14 +290,14 @@ def test_certain_and_impossible_secrets_are_refused(secret):
 
 def test_windows_that_are_certain_are_passed_over():
     always_home_first = MarkovModel([1.0, 0.0], [[0.5, 0.5], [0.5, 0.5]])
-    watch = Watch.start(always_home_first, secrets.ever(1, window="event"))
+    watch = Watch.start(always_home_first, secrets.ever(1, window="event", epsilon=1.0))
     assert watch.prior == 0
     assert watch.observe([0.3, 0.9]).log_odds == 0
     assert watch.observe([0.3, 0.9]).observe([0.3, 0.9]).log_odds == pytest.approx(np.log(3))
 
 
 def test_columns_of_any_size_are_read():
-    watch = Watch.start(small_models(1)[0], secrets.ever(1, window=2))
+    watch = Watch.start(small_models(1)[0], secrets.ever(1, window=2, epsilon=1.0))
     for scale in (1e-320, 1e-200, 1e300):
         told = watch.observe(np.array([2.0, 3.0]) * scale).observe(np.array([3.0, 2.0]) * scale)
         same = watch.observe([2.0, 3.0]).observe([3.0, 2.0])
@@ -300,7 +306,7 @@ def test_columns_of_any_size_are_read():
 
 @pytest.mark.parametrize("column", [[1.0], [1.0, -1.0], [np.nan, 1.0], "ab", [[1.0, 1.0]], [None, 1]])
 def test_columns_that_are_none_are_refused_in_one_line(column):
-    watch = Watch.start(small_models(1)[0], secrets.ever(1, window=2))
+    watch = Watch.start(small_models(1)[0], secrets.ever(1, window=2, epsilon=1.0))
     with pytest.raises(InputError, match="column must hold 2 numbers"):
         watch.observe(column)
 
@@ -316,7 +322,7 @@ def test_random_chains_and_automata(seed, n, order, states, events, tumbling):
     picked = rng.choice(names, states), rng.choice(names, states), rng.choice(["*", "+", "?", ""], states)
     parts = [f"({one} | {other}){sign}" for one, other, sign in zip(*picked, strict=True)]
     text = rng.choice(["^ ", ""]) + " ".join(parts) + rng.choice([" $", ""])
-    secret = secrets.pattern(text, window=events if tumbling else f"first {events}")
+    secret = secrets.pattern(text, window=events if tumbling else f"first {events}", epsilon=1.0)
     try:
         watch = Watch.start(model, secret)
     except InputError:
@@ -348,7 +354,7 @@ def test_the_outward_bounds_hold_the_exact_figure():
     """Enumeration in fractions: the floats of chain and columns taken as they are, nothing rounded until the log."""
     rare = MarkovModel([1 - 1e-10, 1e-10], [[1 - 1e-10, 1e-10], [0.5, 0.5]])
     for seed, model in enumerate([*small_models(1)[:3], *small_models(2)[:3], rare]):
-        secret = secrets.ever(1, window="first 4")
+        secret = secrets.ever(1, window="first 4", epsilon=1.0)
         compiled, columns = secret.compile(model), random_columns(seed, model.n)
         watch = Watch.start(model, secret)
         chain = model.advance(np.eye(model.size))

@@ -30,7 +30,7 @@ SETTINGS = {
     ),
     "withheld": stream.Setting.of(CHAIN, "guarded", secrets=ever(1, epsilon=0.5, window=4), withhold=True),
     "accounted": stream.Setting.of(
-        CHAIN, "balanced", 0.8, budget=Budget(per_window=1.2, releases=3), secrets=ever(2, window=3)
+        CHAIN, "balanced", 0.8, budget=Budget(per_window=1.2, releases=3), secrets=ever(2, window=3, epsilon=1.0)
     ),
 }
 

@@ -26,24 +26,27 @@ from seqveil.receiver.decode import decode_codes, decode_paths
 from served import words_model
 from studios import finish
 
-POWER = {"source": "power", "distortion": "absolute"}
+POWER = {"source": "power", "distortion": "absolute", "epsilon": 1.0}
+BALANCED = {"source": "clicks", "mechanism": "balanced", "epsilon": 1.0}
+GAZE = {"source": "gaze", "distortion": "euclidean", "epsilon": 1.0}
 SETTINGS = {
-    "plain": {"source": "clicks", "events": 120},
+    "plain": {"source": "clicks", "events": 120, "epsilon": 1.0},
     "pulsed": {**POWER, "events": 60, "every": 4, "epsilon": 0.7, "stream": 3, "seed": 5},
-    "budget": {"source": "clicks", "events": 80, "budget": 9.5},
-    "stop": {"source": "clicks", "events": 60, "mechanism": "balanced", "budget": 6.0, "when_spent": "stop"},
+    "budget": {"source": "clicks", "events": 80, "epsilon": 1.0, "budget": 9.5},
+    "stop": {**BALANCED, "events": 60, "budget": 6.0, "when_spent": "stop"},
     "window": {
         "source": "clicks",
         "events": 90,
         "mechanism": "randomized_response",
+        "epsilon": 1.0,
         "window": 2.5,
         "window_releases": 8,
     },
     "batches": {**POWER, "events": 47, "mechanism": "tree", "batch": 5, "epsilon": 0.8},
     "batches with a budget": {**POWER, "events": 40, "mechanism": "tree", "batch": 4, "budget": 7.0, "every": 2},
-    "tree": {"source": "gaze", "distortion": "euclidean", "events": 40, "mechanism": "tree", "every": 2},
-    "unsound": {"source": "clicks", "events": 60, "mechanism": "crr"},
-    "without bound": {"source": "clicks", "events": 30, "mechanism": "mutual_information"},
+    "tree": {**GAZE, "events": 40, "mechanism": "tree", "every": 2},
+    "unsound": {"source": "clicks", "events": 60, "mechanism": "crr", "epsilon": 1.0},
+    "without bound": {"source": "clicks", "events": 30, "mechanism": "mutual_information", "epsilon": 1.0},
 }
 
 
@@ -156,7 +159,7 @@ def test_a_picture_is_of_the_setting_that_is_asked_for():
     loose, tight = (picture(builtin("clicks"), Ask("clicks", events=100, epsilon=e))["figures"] for e in (4.0, 0.25))
     assert loose["error"] < tight["error"] <= tight["silent_error"] + 0.2
     assert tight["leakage"] <= 25.0 + 1e-9 < loose["leakage"] <= 400.0 + 1e-6
-    spent = picture(builtin("clicks"), Ask("clicks", events=100, budget=5.0))
+    spent = picture(builtin("clicks"), Ask("clicks", events=100, budget=5.0, epsilon=1.0))
     assert spent["figures"]["leakage"] <= 5.0
     assert 0 < spent["figures"]["spent_at"] < 20
     assert spent["series"]["epsilons"][60] == 0
@@ -166,7 +169,7 @@ def test_a_picture_is_of_the_setting_that_is_asked_for():
 @pytest.mark.slow
 def test_the_sentence_is_true_and_names_what_is_not_sound():
     for name in mechanisms.instantaneous():
-        ask = Ask("clicks", events=40, mechanism=name)
+        ask = Ask("clicks", events=40, mechanism=name, epsilon=1.0)
         shown = picture(builtin("clicks"), ask)
         figures = {key: told(value) for key, value in shown["figures"].items()}
         sound = mechanisms.find(name).sound
@@ -178,14 +181,18 @@ def test_the_sentence_is_true_and_names_what_is_not_sound():
         else:
             assert "keep" in shown["sentence"]
             assert factor(figures["worst_release"]).removeprefix("without ") in shown["sentence"]
-    assert "does not keep" in picture(builtin("clicks"), Ask("clicks", events=40, mechanism="crr"))["sentence"]
+    assert (
+        "does not keep"
+        in picture(builtin("clicks"), Ask("clicks", events=40, mechanism="crr", epsilon=1.0))["sentence"]
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BUILTIN)
 def test_what_is_offered_runs_and_what_is_not_says_why(name):
     source = builtin(name)
-    for more in ({}, {"batch": 3}, {"budget": 3.0}, {"epsilon": 8.0, "every": 3}):
+    for changed in ({}, {"batch": 3}, {"budget": 3.0}, {"epsilon": 8.0, "every": 3}):
+        more = {"epsilon": 1.0, **changed}
         ask = Ask(name, events=4, distortion=source.distortion, **more)
         fit = [each for each in offers(source, ask) if not each.why_not]
         assert fit or more.get("every")
@@ -199,7 +206,7 @@ def test_what_is_offered_runs_and_what_is_not_says_why(name):
 @pytest.mark.slow
 def test_a_curve_falls_and_shows_who_breaks_its_bound():
     for name in ("balanced", "crr"):
-        curve = Curve(builtin("clicks"), Ask("clicks", mechanism=name))
+        curve = Curve(builtin("clicks"), Ask("clicks", mechanism=name, epsilon=1.0))
         curve.go(0.0)
         assert not curve.complete
         curve.go()
@@ -323,19 +330,19 @@ def test_loaded_data_goes_when_nobody_looks_at_it_any_more():
     sandbox = Sandbox(clock=lambda: now[0])
     first = sandbox.load({"csv": TEXT})["name"]
     now[0] = KEPT - 1
-    assert finish(sandbox.show, source=first, events=3)["complete"]
+    assert finish(sandbox.show, source=first, events=3, epsilon=1.0)["complete"]
     now[0] += KEPT - 1
     second = sandbox.load({"csv": TEXT})["name"]
     assert first != second
     now[0] += 2
     sandbox.load({"csv": TEXT})
     with pytest.raises(Gone):
-        sandbox.show({"source": first})
+        sandbox.show({"source": first, "epsilon": 1.0})
     assert not any(run.source.name == first for run in sandbox._runs.values())
     for _ in range(LOADED):
         sandbox.load({"csv": TEXT})
     with pytest.raises(Gone):
-        sandbox.show({"source": second})
+        sandbox.show({"source": second, "epsilon": 1.0})
     assert "array" not in repr(sandbox._loaded)
     assert "ann" not in repr(sandbox._loaded)
 
@@ -368,7 +375,7 @@ def test_data_of_ones_own_is_reprinted_from_its_file(tmp_path, monkeypatch, capf
 def test_a_model_can_be_looked_at_without_data(tmp_path, monkeypatch, capfd):
     words_model().save(tmp_path / "MODEL")
     source = sampled(words_model())
-    shown = picture(source, Ask("model", events=50))
+    shown = picture(source, Ask("model", events=50, epsilon=1.0))
     (tmp_path / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
     *_, (code, text) = run_lines(shown["snippets"]["cli"], tmp_path, monkeypatch, capfd)
     assert code == 0

@@ -27,7 +27,7 @@ def test_the_page_answers_to_its_key_and_this_machine_alone():
             assert page.ask("GET", f"/page/{name}", headers={"If-None-Match": answer.headers["ETag"]}).status == 304
         for path in ("/page/app.py", "/page/..%2Fapp.py", "/page/%2e%2e/app.py", "/page/", "/openapi.json", "/docs"):
             assert page.ask("GET", path).status == 404, path
-        assert parsed(page.show(source="clicks", events=5))["done"] >= 1
+        assert parsed(page.show(source="clicks", events=5, epsilon=1.0))["done"] >= 1
         for token in (None, "", "wrong", KEY + "x", KEY[:-1]):
             assert page.ask("GET", "/v1/page/begin", token=token).status == 401
             assert page.ask("POST", "/v1/page/show", {"source": "clicks"}, token=token).status == 401
@@ -37,7 +37,7 @@ def test_the_page_answers_to_its_key_and_this_machine_alone():
         assert page.ask("POST", "/v1/page/show", {"source": "clicks"}, headers=form).status == 415
         for body in (b"", b"{", b"[" * 60_000, b"\xff", b"[]", b"7"):
             assert page.ask("POST", "/v1/page/show", body).status == 400
-        assert page.show(source="own-nothing").status == 404
+        assert page.show(source="own-nothing", epsilon=1.0).status == 404
         assert page.ask("GET", "/v1/page/show").status == 405
 
 
@@ -88,7 +88,7 @@ def test_many_at_once_take_turns_and_get_the_same():
         def work(seed):
             barrier.wait()
             for _ in range(20):
-                answer = parsed(page.show(source="clicks", events=150, seed=seed))
+                answer = parsed(page.show(source="clicks", events=150, epsilon=1.0, seed=seed))
                 if answer["complete"]:
                     found.append((seed, answer["figures"]["leakage"]))
                     return
@@ -109,7 +109,9 @@ def test_the_command_prints_its_address_and_ends_on_a_signal(tmp_path):
         process = Process("d.csv", folder=tmp_path)
         found = parsed(ask(int(process.port), "GET", "/v1/page/begin", token=process.key))
         assert found["first"] == "data"
-        shown = ask(int(process.port), "POST", "/v1/page/show", {"source": "data", "events": 3}, process.key)
+        shown = ask(
+            int(process.port), "POST", "/v1/page/show", {"source": "data", "events": 3, "epsilon": 1.0}, process.key
+        )
         assert parsed(shown)["events"] == 3
         code, said = process.end(how)
         assert (code, said) == (0, "")

@@ -14,7 +14,7 @@ from seqveil.interfaces.studio.exports import python, unpack
 from seqveil.interfaces.studio.sandbox import Sandbox
 from studios import finish
 
-KEPT = {"source": "clicks", "events": 30, "mechanism": "guarded", "epsilon": None, "secret": 5}
+KEPT = {"source": "clicks", "events": 30, "mechanism": "guarded", "epsilon": None, "secret": 5, "secret_epsilon": 1.0}
 
 
 @pytest.mark.slow
@@ -48,7 +48,7 @@ def test_without_an_epsilon_it_says_that_nothing_is_promised_about_the_whole_seq
     assert "to any whole sequence by more than a factor 2.72" in both["sentence"]
     assert both["figures"]["leakage"] <= both["figures"]["composition"] == 8.0
     assert max(map(abs, both["secret"]["odds"])) <= 1.0
-    plain = picture(builtin("clicks"), Ask("clicks", events=4))
+    plain = picture(builtin("clicks"), Ask("clicks", events=4, epsilon=1.0))
     assert plain["secret"] is None
 
 

@@ -19,14 +19,14 @@ from seqveil.interfaces.studio.sandbox import Sandbox
 from seqveil.interfaces.studio.sources import loaded
 from seqveil.interfaces.studio.uploads import Cut, looked_at, rows_of_file, rows_of_text
 
-POWER = {"source": "power", "distortion": "absolute", "events": 8}
-KEPT = {**POWER, "mechanism": "guarded", "epsilon": None, "secret": 8}
+POWER = {"source": "power", "distortion": "absolute", "epsilon": 1.0, "events": 8}
+KEPT = {**POWER, "mechanism": "guarded", "epsilon": None, "secret": 8, "secret_epsilon": 1.0}
 SETTINGS = {
-    "plain": {"source": "clicks", "events": 8},
+    "plain": {"source": "clicks", "epsilon": 1.0, "events": 8},
     "pulsed with a budget": {**POWER, "every": 4, "budget": 7.5, "when_spent": "stop"},
     "window": {**POWER, "window": 2.0, "window_releases": 5},
     "batches": {**POWER, "mechanism": "tree", "batch": 4, "epsilon": 0.7},
-    "places": {"source": "gaze", "distortion": "euclidean", "mechanism": "tree", "events": 4},
+    "places": {"source": "gaze", "distortion": "euclidean", "mechanism": "tree", "epsilon": 1.0, "events": 4},
     "ever": KEPT,
     "each run": {**KEPT, "secret_window": 4},
     "count": {**KEPT, "secret_kind": "count", "secret_count": 3},
@@ -35,6 +35,7 @@ SETTINGS = {
     "during": {**KEPT, "secret_kind": "during", "secret_from": 22, "secret_to": 6, "secret_per_day": 4},
     "a zone on a grid": {
         "source": "gaze", "distortion": "euclidean", "events": 3, "mechanism": "guarded", "epsilon": None, "secret": 44,
+        "secret_epsilon": 1.0,
         "secret_kind": "zone", "secret_radius": 1.01,
     },
 }  # fmt: skip
@@ -104,10 +105,10 @@ def test_no_total_that_protects_nothing_is_green():
     plain, spread, unsound, kept = (
         picture(builtin("clicks"), Ask.of({"source": "clicks", "events": 50, **more}))["risk"]
         for more in (
-            {},
+            {"epsilon": 1.0},
             {"budget": 1.0, "epsilon": 0.02},
-            {"mechanism": "crr"},
-            {"mechanism": "guarded", "epsilon": None, "secret": 16},
+            {"mechanism": "crr", "epsilon": 1.0},
+            {"mechanism": "guarded", "secret": 16, "secret_epsilon": 1.0},
         )
     )
     assert (plain["colour"], spread["colour"], unsound["colour"], kept["colour"]) == ("red", "green", "red", "green")
@@ -171,7 +172,7 @@ def test_odd_files_are_looked_at_loaded_and_shown(text, file, value):
     found = sandbox.inspect({"csv": text, "file": file})
     assert (found["chosen"]["value"], found["problem"]) == (value, "")
     made = sandbox.load({"csv": text, "file": file, "columns": found["chosen"]})
-    shown = sandbox.show({"source": made["name"], "events": 2, "mechanism": "balanced"})
+    shown = sandbox.show({"source": made["name"], "events": 2, "mechanism": "balanced", "epsilon": 1.0})
     json.dumps(shown, allow_nan=False)
 
 
@@ -250,7 +251,7 @@ def test_one_stream_without_a_user_is_released_from_what_was_unpacked(tmp_path):
     (tmp_path / "own.csv").write_text("value\n" + "a\nb\nb\n" * 5)
     cut = Cut("")
     source = loaded(rows_of_file(str(tmp_path / "own.csv"), cut), cut, "data")
-    ask = Ask("data", events=5)
+    ask = Ask("data", events=5, epsilon=1.0)
     assert "release page/stream.csv --config" in steps(source)
     setting = ask.setting(source.model)
     assert "user_column" not in toml(setting, ask, source, picture_risk(source, ask))
@@ -275,6 +276,6 @@ def test_nothing_that_is_loaded_is_written_to_a_disk():
     opened = []
     chosen = sandbox.inspect({"csv": WEEKS, "file": "own.csv"})["chosen"]
     made = sandbox.load({"csv": WEEKS, "file": "own.csv", "columns": chosen})
-    sandbox.show({"source": made["name"], "events": 4})
+    sandbox.show({"source": made["name"], "events": 4, "epsilon": 1.0})
     written, opened = opened, None
     assert written == []

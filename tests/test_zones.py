@@ -40,13 +40,13 @@ def test_a_cell_counts_whose_centre_is_outside():
     model = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=grid)
     secret = sv.secrets.zone(centre=(9, 5), radius=2.0, epsilon=1.0)  # reaches one unit into the second cell
     assert secret.over(model.alphabet).read([1]) == 1
-    assert sv.secrets.zone(centre=(4, 5), radius=2.0).over(grid).read([1]) == 0
+    assert sv.secrets.zone(centre=(4, 5), radius=2.0, epsilon=1.0).over(grid).read([1]) == 0
 
 
 def test_numbers_that_are_symbols_themselves_count_by_where_they_are():
-    assert sv.secrets.zone(centre=3, radius=1).named(Alphabet([1, 2, 3, 4, 5])).tolist() == [1, 2, 3]
+    assert sv.secrets.zone(centre=3, radius=1, epsilon=1.0).named(Alphabet([1, 2, 3, 4, 5])).tolist() == [1, 2, 3]
     with pytest.raises(InputError, match="lies in the zone"):
-        sv.secrets.zone(centre=(40, 5), radius=2.0).over(
+        sv.secrets.zone(centre=(40, 5), radius=2.0, epsilon=1.0).over(
             Grid.regular(2, 1, bounds=(0, 20, 0, 10), on_unknown="nearest")
         )
 

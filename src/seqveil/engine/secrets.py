@@ -86,7 +86,7 @@ def totals(
                 worst[k] = max(worst[k], most.worst(watch.secret.sides))
                 last[k] = max(last[k], abs(watch.log_odds))
                 lowest[k], highest[k] = min(lowest[k], most.lowest), max(highest[k], most.highest)
-    epsilons = [secret.epsilon if secret.has_total else None for secret in secrets] if promised is None else promised
+    epsilons = [secret.epsilon for secret in secrets] if promised is None else promised
     columns = zip(secrets, epsilons, worst, last, lowest, highest, strict=True)
     return [
         SecretTotal(secret.name, _sentence(secret, epsilon), epsilon, users, *figures)

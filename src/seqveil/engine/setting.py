@@ -287,10 +287,10 @@ def _check_guarded(
     name = mechanisms.guarded.name
     if not secrets:
         raise InputError(f'"{name}" keeps declared secrets and got none; pass secrets=[sv.secrets.ever(…)]')
-    if not all(secret.has_total for secret in secrets):
+    if any(secret.epsilon is None for secret in secrets):
         raise InputError(
-            "a declared secret has no total, and nothing is released without one; give its epsilon, for instance the "
-            "line epsilon = 0.5 in its table in TOML"
+            "a declared secret has no epsilon, and nothing is released without one; say it, for instance epsilon=0.5 "
+            "(in TOML the line epsilon = 0.5)"
         )
     if budget.limited or schedule != 1:
         raise InputError(_ALONE)

@@ -169,7 +169,7 @@ def _events(people: People) -> list[Secret]:
     codes = np.concatenate(people.truth)
     counts = np.bincount(codes[codes >= 0], minlength=people.alphabet.n)  # others are outside the alphabet
     often = np.argsort(-counts, kind="stable")[: min(SYMBOLS, people.alphabet.n)]
-    return [ever([value], window="event") for value in people.alphabet.decode(often[counts[often] > 0])]
+    return [ever([value], epsilon=None, window="event") for value in people.alphabet.decode(often[counts[often] > 0])]
 
 
 def read_people(

@@ -150,7 +150,7 @@ def posteriors(evidence: Evidence, model: MarkovModel, secret: Compiled, at: Int
     >>> from seqveil.core.secrets.declared import ever
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> told = Evidence(np.array([[0.25, 0.75]]), np.array([0]), np.array([0]))
-    >>> posteriors(told, model, ever(1, window="first 3").compile(model)).round(4).tolist()
+    >>> posteriors(told, model, ever(1, epsilon=1.0, window="first 3").compile(model)).round(4).tolist()
     [[0.2025, 0.7975]]
     """
     if evidence.n != model.n:

@@ -94,11 +94,12 @@ class Asked(NamedTuple):
     @classmethod
     def of(cls, setting: Setting, secrets: Sequence[Secret] | None, promised: bool = True) -> Asked:
         """These secrets, or those that the release was to keep, with its ε where nobody gives another."""
-        kept = {replace(secret, epsilon=1.0): secret.epsilon for secret in setting.secrets if setting.guards}
+        kept = {replace(secret, epsilon=None): secret.epsilon for secret in setting.secrets if setting.guards}
         if secrets is None:
             return cls(setting.secrets, tuple(kept.values())) if kept else cls()
         given = (
-            each.epsilon if promised and each.has_total else kept.get(replace(each, epsilon=1.0)) for each in secrets
+            each.epsilon if promised and each.epsilon is not None else kept.get(replace(each, epsilon=None))
+            for each in secrets
         )
         return cls(tuple(secrets), tuple(given))
 

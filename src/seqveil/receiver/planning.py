@@ -339,7 +339,7 @@ def simulate_secrets(setting: Setting, length: int = 50, users: int = 20, seed: 
     assert step.after.watches is not None
     told = max(total.log_odds_worst for total in totals(setting.secrets, step.after.watches))
     epsilon = None if setting.unbounded else setting.epsilon
-    promised = tuple(secret.epsilon for secret in setting.secrets)
+    promised = tuple(secret.total for secret in setting.secrets)
     return SecretRow(promised, epsilon, error, decoded, truth, withheld, best_guess_error(setting, length), told)
 
 

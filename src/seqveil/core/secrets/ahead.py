@@ -95,7 +95,8 @@ class Ahead:
         self.family = secret.length is None
         self.length = LONGEST if secret.length is None else secret.length
         self.repeats = secret.repeats
-        self.aim = secret.epsilon * (1 - MARGIN)
+        self.scale = 1.0 if secret.epsilon is None else secret.epsilon  # of which MARGIN is next to nothing
+        self.aim = self.scale * (1 - MARGIN)
         self._clock = compiled.clock
         ticks = model.n * np.arange(int(compiled.clock.max()) + 1)
         self._targets: list[Ints] = [self.automaton.moves[:, model.newest + tick] for tick in ticks]  # (A, S) each
@@ -165,7 +166,7 @@ class Ahead:
             table = filtering.pull(self.model, table)
             told = self._told(table)
             full = count == self.longest or (count + 1) * table.nbytes > MEMORY
-            if told <= MARGIN * self.secret.epsilon or count == self.longest or (full and told <= self.aim):
+            if told <= MARGIN * self.scale or count == self.longest or (full and told <= self.aim):
                 return count, told
             count += 1
         return count, 0.0

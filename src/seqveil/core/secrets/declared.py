@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, ParamSpec
 
 import numpy as np
 
@@ -33,27 +33,27 @@ from seqveil.core.secrets.automaton import Automaton
 
 Sides = Literal["both", "up"]
 Window = int | str | None
+P = ParamSpec("P")
 _KINDS = ("ever", "each", "count", "visit", "pattern", "zone", "during", "joint")
 _LARGEST_EPSILON = 100.0
 _LARGEST_WINDOW = 1_000_000
 
 
-class Unsaid(float):
-    """The total of a secret that was written down without one: enough to ask what was told, not to release anything."""
-
-
-UNSAID = Unsaid(1.0)
+NO_EPSILON = (
+    "expected epsilon, the most that the log odds of the secret may move in total, got none; say for instance "
+    "epsilon=0.5 (epsilon=None for a secret that is only measured)"
+)
 
 
 @dataclass(frozen=True)
 class Secret:
     """One declared secret; make it with `ever`, `each`, `count`, `visit`, `pattern`, `zone`, `during` or `joint`.
 
-    Parameters that all of them share: `epsilon` is the total, for a whole window, however many events it has; without
-    one the secret can be accounted for, and not kept. `window` is a number of events (one secret for every run of so
-    many), "event" (every event is one), "day" (every `per_day` events), "first N" (only the first N events of the
-    stream), or None: the stream as the session ends it. `sides` is "both", or "up" where only growing suspicion
-    matters.
+    Parameters that all of them share: `epsilon` is the total, for a whole window, however many events it has. It has no
+    default; None says that the secret is only to be measured, and whatever releases refuses it. `window` is a number of
+    events (one secret for every run of so many), "event" (every event is one), "day" (every `per_day` events),
+    "first N" (only the first N events of the stream), or None: the stream as the session ends it. `sides` is "both", or
+    "up" where only growing suspicion matters.
 
     >>> print(ever("health", epsilon=0.5, window="first 20"))
     whether health occurs among the first 20 events; nobody's odds move by more than a factor 1.65 (ε = 0.5): a
@@ -61,7 +61,7 @@ class Secret:
     """
 
     kind: str
-    epsilon: float = UNSAID
+    epsilon: float | None
     window: Window = None
     sides: Sides = "both"
     per_day: int | None = None
@@ -75,16 +75,16 @@ class Secret:
     parts: tuple[Secret, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.epsilon is None:  # as one without a total is written down
-            object.__setattr__(self, "epsilon", UNSAID)
         for name in ("epsilon", "window", "per_day", "at_least", "starts"):
             object.__setattr__(self, name, _plain(getattr(self, name)))  # numpy's numbers as Python's
         _check(self)
 
     @property
-    def has_total(self) -> bool:
-        """Whether somebody said what its ε is; else nothing may be released for it."""
-        return not isinstance(self.epsilon, Unsaid)
+    def total(self) -> float:
+        """The ε that it is to be kept within; refused where nobody said one."""
+        if self.epsilon is None:
+            raise InputError(NO_EPSILON)
+        return self.epsilon
 
     @property
     def sentence(self) -> str:
@@ -119,7 +119,8 @@ class Secret:
     def compile(self, model: MarkovModel) -> Compiled:
         """The secret's automaton over the model's symbols.
 
-        >>> ever("run", window=3).compile(MarkovModel([0.5, 0.5], np.eye(2), alphabet=["rest", "run"])).automaton.size
+        >>> model = MarkovModel([0.5, 0.5], np.eye(2), alphabet=["rest", "run"])
+        >>> ever("run", epsilon=1.0, window=3).compile(model).automaton.size
         2
         """
         return self.over(model.alphabet)
@@ -133,7 +134,7 @@ class Secret:
         """Codes of the symbols that the secret names: the sensitive ones, where some are to be told apart.
 
         >>> from seqveil.core.alphabet import Alphabet
-        >>> visit("a", then=["b", "c"]).named(Alphabet(["c", "a", "b", "d"])).tolist()
+        >>> visit("a", then=["b", "c"], epsilon=1.0).named(Alphabet(["c", "a", "b", "d"])).tolist()
         [0, 1, 2]
         """
         if self.kind == "joint":
@@ -201,37 +202,55 @@ class Compiled:
         return self.automaton.read([x + self.n * int(self.clock[t % len(self.clock)]) for t, x in enumerate(window)])
 
 
-def ever(values: Any, *, epsilon: float = UNSAID, window: Window = None, sides: Sides = "both",
+def _says_epsilon(maker: Callable[P, Secret]) -> Callable[P, Secret]:
+    """The maker, which asks in one line for an ε that was left out."""
+
+    @functools.wraps(maker)
+    def asking(*given: P.args, **options: P.kwargs) -> Secret:
+        if "epsilon" not in options:
+            raise InputError(NO_EPSILON)
+        return maker(*given, **options)
+
+    return asking
+
+
+@_says_epsilon
+def ever(values: Any, *, epsilon: float | None, window: Window = None, sides: Sides = "both",
          per_day: int | None = None) -> Secret:  # fmt: skip
     """Whether one of the values occurs in the window."""
     return Secret("ever", epsilon, window, sides, per_day, several(values))
 
 
-def each(values: Any, *, epsilon: float = UNSAID, window: Window = None, sides: Sides = "both",
+@_says_epsilon
+def each(values: Any, *, epsilon: float | None, window: Window = None, sides: Sides = "both",
          per_day: int | None = None) -> Secret:  # fmt: skip
     """Whether every event of the window is among the values."""
     return Secret("each", epsilon, window, sides, per_day, several(values))
 
 
-def count(values: Any, at_least: int, *, epsilon: float = UNSAID, window: Window = None, sides: Sides = "both",
+@_says_epsilon
+def count(values: Any, at_least: int, *, epsilon: float | None, window: Window = None, sides: Sides = "both",
           per_day: int | None = None) -> Secret:  # fmt: skip
     """Whether at least so many events of the window are among the values."""
     return Secret("count", epsilon, window, sides, per_day, several(values), at_least=at_least)
 
 
-def visit(values: Any, then: Any, *, epsilon: float = UNSAID, window: Window = None, sides: Sides = "both",
+@_says_epsilon
+def visit(values: Any, then: Any, *, epsilon: float | None, window: Window = None, sides: Sides = "both",
           per_day: int | None = None) -> Secret:  # fmt: skip
     """Whether one of `values` occurs, and after it, at once or later, one of `then`."""
     return Secret("visit", epsilon, window, sides, per_day, several(values), several(then))
 
 
-def pattern(text: str, *, epsilon: float = UNSAID, window: Window = None, sides: Sides = "both",
+@_says_epsilon
+def pattern(text: str, *, epsilon: float | None, window: Window = None, sides: Sides = "both",
             per_day: int | None = None) -> Secret:  # fmt: skip
     """Whether a pattern occurs in the window; `seqveil.core.secrets.automaton` has its language."""
     return Secret("pattern", epsilon, window, sides, per_day, text=text)
 
 
-def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, epsilon: float = UNSAID,
+@_says_epsilon
+def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, epsilon: float | None,
          window: Window = None, sides: Sides = "both", per_day: int | None = None) -> Secret:  # fmt: skip
     """Whether a place is ever entered: the cells that hold the given points, or all that a circle touches.
 
@@ -250,8 +269,9 @@ def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, 
     return Secret("zone", epsilon, window, sides, per_day, circle=circle)
 
 
+@_says_epsilon
 def during(values: Any, hours: tuple[float, float], *, per_day: int | None = None, starts: float = 0.0,
-           epsilon: float = UNSAID, window: Window = "day", sides: Sides = "both") -> Secret:  # fmt: skip
+           epsilon: float | None, window: Window = "day", sides: Sides = "both") -> Secret:  # fmt: skip
     """Whether one of the values occurs in these hours, for streams with `per_day` events a day, evenly spread.
 
     Hours run from the first up to, not including, the second, over midnight where it is smaller. `starts` is the hour
@@ -271,21 +291,27 @@ def during(values: Any, hours: tuple[float, float], *, per_day: int | None = Non
 def joint(*secrets: Secret, epsilon: float | None = None) -> Secret:
     """Several secrets as one: no combination of their answers becomes likelier against another by more than e^ε.
 
+    `epsilon` is the one that holds for all; left out, that of its parts, which is then the same.
+
     Secrets bounded one by one do not bound "both" or "either"; a joint one does, and with the same ε, because the law
     of the releases given any Boolean combination is an average of those given the combinations of answers.
 
-    >>> joint(ever("home", window=9), ever("clinic", window=9)).kind
-    'joint'
+    >>> joint(ever("home", epsilon=0.5, window=9), ever("clinic", epsilon=0.5, window=9)).epsilon
+    0.5
     """
     if not secrets or not all(isinstance(part, Secret) and part.kind != "joint" for part in secrets):
         raise InputError("a joint secret is made of one or more secrets that are not joint themselves; got others")
-    totals = {part.epsilon for part in secrets if part.has_total}
-    if epsilon is None and len(totals) > 1:
-        raise InputError("the parts of a joint secret have different ε; pass the one ε that holds for all")
     first = secrets[0]
-    if epsilon is None:
-        epsilon = first.epsilon if all(part.has_total for part in secrets) else UNSAID
-    return Secret("joint", epsilon, first.window, first.sides, first.per_day, parts=tuple(secrets))
+    if epsilon is None and len({part.epsilon for part in secrets}) > 1:
+        raise InputError("the parts of a joint secret have different ε; pass the one ε that holds for all")
+    return Secret(
+        "joint",
+        first.epsilon if epsilon is None else epsilon,
+        first.window,
+        first.sides,
+        first.per_day,
+        parts=tuple(secrets),
+    )
 
 
 def several(values: Any) -> tuple[Any, ...]:
@@ -308,8 +334,7 @@ def _check(secret: Secret) -> None:
     """One line for every declaration that cannot be kept."""
     if secret.kind not in _KINDS:
         raise InputError(f"a secret is one of {', '.join(_KINDS)}; got another word")
-    epsilon = secret.epsilon
-    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 < epsilon <= _LARGEST_EPSILON:
+    if secret.epsilon is not None and not _in_range(secret.epsilon):
         raise InputError(
             f"the ε of a secret must be a number above 0, at most {_LARGEST_EPSILON:g}; got something else"
         )
@@ -331,6 +356,10 @@ def _check(secret: Secret) -> None:
         _check_hours(secret)
     if secret.kind == "joint":
         _check_parts(secret)
+
+
+def _in_range(epsilon: Any) -> bool:
+    return isinstance(epsilon, int | float) and not isinstance(epsilon, bool) and 0 < epsilon <= _LARGEST_EPSILON
 
 
 def _check_named(secret: Secret) -> None:

@@ -208,8 +208,8 @@ class Watch:
         found = self.records
         error, prior, odds = 2 * self.ahead.error(self.step), found.prior[:count], found.odds[:count]
         up, down = (np.maximum(reach(self.ended, prior, sides), 0.0) + error for sides in (self.secret.sides, "both"))
-        kept_for_good = (odds if self.secret.sides == "up" else np.abs(odds)) + up <= self.secret.epsilon
-        all_told = np.isinf(odds) | (down <= MARGIN * self.secret.epsilon)  # by a mechanism that does not keep it
+        kept_for_good = (odds if self.secret.sides == "up" else np.abs(odds)) + up <= self.ahead.scale
+        all_told = np.isinf(odds) | (down <= MARGIN * self.ahead.scale)  # by a mechanism that does not keep it
         over = all_told if self.exact else kept_for_good | all_told
         done = np.concatenate([over, np.zeros(len(found.index) - count, bool)])
         past = found.take(done).widened(down[over], up[over])
@@ -217,7 +217,7 @@ class Watch:
         return replace(self, ended=self.ended[~over], records=found.take(~done), gone=gone)
 
     def __repr__(self) -> str:
-        return f"Watch({self.secret.kind}, ε={self.epsilon:g}, {self.step} released, log odds {self.log_odds:.4g})"
+        return f"Watch({self.name}, {self.step} released, log odds {self.log_odds:.4g})"
 
     @property
     def accounts(self) -> tuple[WindowAccount, ...]:
@@ -232,8 +232,8 @@ class Watch:
         return worse(self.ahead, most, self.records, self.step) or most
 
     @property
-    def epsilon(self) -> float:
-        """The total that was promised."""
+    def epsilon(self) -> float | None:
+        """The ε of the secret; None where it is only measured."""
         return self.secret.epsilon
 
     @property

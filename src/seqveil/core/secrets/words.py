@@ -15,7 +15,7 @@ from typing import Any
 from seqveil.core.alphabet import _from_json_value, _to_json_value
 from seqveil.core.errors import InputError
 from seqveil.core.secrets import declared
-from seqveil.core.secrets.declared import UNSAID, Secret
+from seqveil.core.secrets.declared import Secret
 from seqveil.core.words import moved, percent, percent_down, percent_up
 
 _SHARED = ("epsilon", "window", "sides", "per_day")
@@ -31,14 +31,14 @@ _NAMED = 4  # values named in a sentence; the others are counted
 def parse(text: str, **options: Any) -> Secret:
     """A secret from one word of a command line; `options` are epsilon, window, sides and per_day, None for not given.
 
-    Without epsilon it can be asked about (`audit`, `attack`), and a setting that would have to keep it refuses it.
+    Without epsilon it is only measured (`audit`, `attack`); whatever releases refuses it.
 
     >>> parse("count:health,travel:3", epsilon=0.5, window=20).at_least
     3
     >>> parse("visit:home>clinic").then
     ('clinic',)
     """
-    options = {"epsilon": UNSAID} | {name: value for name, value in options.items() if value is not None}
+    options = {"epsilon": None} | {name: value for name, value in options.items() if value is not None}
     kind, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
     if not colon or not rest.strip() or kind not in _OWN or kind == "joint":
         raise InputError(f"a secret is written {_FORMS}; got something else")
@@ -71,7 +71,7 @@ def parse(text: str, **options: Any) -> Secret:
 def from_toml(text: str) -> list[Secret]:
     """Secrets from TOML: one table `[[secret]]` each, with the kind as the key of its values.
 
-    A table without epsilon can be asked about (`audit`, `attack`), and a setting that would have to keep it refuses it.
+    A secret without epsilon is only measured (`audit`, `attack`); whatever releases refuses it.
 
     >>> declared = from_toml('''
     ... [[secret]]
@@ -83,8 +83,8 @@ def from_toml(text: str) -> list[Secret]:
     ... visit = "home"
     ... then = "clinic"
     ... ''')
-    >>> declared[0].values, [each.has_total for each in declared]
-    (('health', 'travel'), [True, False])
+    >>> declared[0].values, [each.epsilon for each in declared]
+    (('health', 'travel'), [0.5, None])
     """
     import tomllib
 
@@ -100,7 +100,6 @@ def from_toml(text: str) -> list[Secret]:
 def to_dict(secret: Secret) -> dict[str, Any]:
     """Plain values that say what the secret is."""
     shared = {"kind": secret.kind, **{name: getattr(secret, name) for name in _SHARED}}
-    shared["epsilon"] = secret.epsilon if secret.has_total else None
     if secret.kind == "joint":
         return shared | {"parts": [to_dict(part) for part in secret.parts]}
     own: dict[str, Any] = {name: getattr(secret, name) for name in _OWN[secret.kind]}
@@ -150,7 +149,7 @@ def _from_table(table: dict[str, Any]) -> Secret:
         raise InputError(f"a secret '{kind}' in TOML has no line '{min(unknown)[:40]}'; take it out")
     if kind == "joint":
         return _joint(table[kind], rest)
-    rest = {"epsilon": UNSAID, **rest}
+    rest = {"epsilon": None, **rest}
     if kind == "zone" and isinstance(table[kind], dict):
         return _made(declared.zone, (), rest | table[kind])
     if kind == "zone":
@@ -214,8 +213,8 @@ def sentence(secret: Secret) -> str:
 
 def promise(secret: Secret) -> str:
     """How well a secret is kept, and on what condition: the second half of its sentence."""
-    if not secret.has_total:
-        return "nothing is promised about it, for it has no total (epsilon)"
+    if secret.epsilon is None:
+        return "nothing is promised about it, for it has no epsilon"
     factor = math.exp(secret.epsilon)
     bound = f"nobody's odds move by more than a factor {factor:.3g}"
     if secret.sides == "up":
@@ -226,7 +225,7 @@ def promise(secret: Secret) -> str:
 def example(secret: Secret) -> str:
     """What the promise means for somebody who suspects the secret a little."""
     told = f"a suspicion of {percent(SUSPICION)}"
-    low, high = percent_down(moved(SUSPICION, -secret.epsilon)), percent_up(moved(SUSPICION, secret.epsilon))
+    low, high = percent_down(moved(SUSPICION, -secret.total)), percent_up(moved(SUSPICION, secret.total))
     return f"{told} becomes at most {high}" if secret.sides == "up" else f"{told} stays between {low} and {high}"
 
 

@@ -165,7 +165,8 @@ def account_numbers(watches: Watches) -> Floats:
     """All that changes of the accounts of one user.
 
     >>> from seqveil import MarkovModel, secrets
-    >>> first = Watches(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), secrets.ever(1, window="first 3"))
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> first = Watches(model, secrets.ever(1, epsilon=1.0, window="first 3"))
     >>> told = first.observe([0.6, 0.4])
     >>> bool((account_numbers(restored_accounts(first, account_numbers(told))) == account_numbers(told)).all())
     True

@@ -305,7 +305,7 @@ class Keeper(Contestant):
 
 def least(arena: Arena) -> float:
     """The ε of the secret that is to be kept best."""
-    return min(secret.epsilon for secret in arena.secrets)
+    return min(secret.total for secret in arena.secrets)
 
 
 def line_up_for_secrets(names: Sequence[str] = ("all",), batches: Sequence[int] = (1, 5)) -> tuple[Contestant, ...]:

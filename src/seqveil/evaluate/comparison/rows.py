@@ -143,7 +143,7 @@ def _read(value: Any) -> Any:
 def declared(secrets: Sequence[Secret], promised: Iterable[float | None]) -> tuple[Told, ...]:
     """The secrets with what a mechanism promises about each, before anything is measured."""
     return tuple(
-        Told(secret.name, words.about(secret), secret.epsilon, secret.sides, promised=bound)
+        Told(secret.name, words.about(secret), secret.total, secret.sides, promised=bound)
         for secret, bound in zip(secrets, promised, strict=True)
     )
 

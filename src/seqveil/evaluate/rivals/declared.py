@@ -77,7 +77,7 @@ def utility_optimised(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> 
 
     >>> from seqveil.core.alphabet import Alphabet
     >>> from seqveil.core.secrets import ever
-    >>> made = utility_optimised(Alphabet(["news", "sport", "health"]), ever("health"))
+    >>> made = utility_optimised(Alphabet(["news", "sport", "health"]), ever("health", epsilon=1.0))
     >>> made.kernels(np.full((1, 3), 1 / 3), math.log(4.0)).one(0).probabilities.round(4).tolist()
     [[0.75, 0.0, 0.25], [0.0, 0.75, 0.25], [0.0, 0.0, 1.0]]
 
@@ -115,7 +115,7 @@ def suppression(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> Mechan
 
     >>> from seqveil.core.alphabet import Alphabet
     >>> from seqveil.core.secrets import ever
-    >>> made = suppression(Alphabet(["news", "sport", "health"]), ever("health"))
+    >>> made = suppression(Alphabet(["news", "sport", "health"]), ever("health", epsilon=1.0))
     >>> made.kernels(np.array([[0.2, 0.5, 0.3]]), 1.0).one(0).probabilities.tolist()
     [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
     """

@@ -51,7 +51,7 @@ class Ask:
     stream: int = 0
     events: int = 200
     mechanism: str = "optimal"
-    epsilon: float | None = 1.0
+    epsilon: float | None = None
     distortion: str = "hamming"
     batch: int = 1
     every: int = 1
@@ -61,7 +61,7 @@ class Ask:
     when_spent: str = "hold"
     seed: int = 1
     secret: int | None = None
-    secret_epsilon: float = 1.0
+    secret_epsilon: float | None = None
     secret_kind: str = "ever"
     secret_window: int | None = None
     secret_count: int = 2
@@ -84,6 +84,8 @@ class Ask:
         made = cls(**{name: _checked(name, value) for name, value in given.items() if name in known})
         if made.epsilon is None and made.secret is None:
             raise InputError("epsilon: expected a finite number; check the configuration")
+        if made.secret_epsilon is None and made.secret is not None:
+            raise InputError("secret_epsilon: expected a finite number; check the configuration")
         return made
 
     @property
@@ -157,7 +159,7 @@ _WHOLE = {
 }
 _SPANS = {"secret_from": (0.0, 24.0), "secret_to": (0.0, 24.0), "secret_radius": (0.0, 1e9)}
 _MAY_LACK = {"epsilon", "budget", "window", "window_releases"}
-_MAY_LACK |= {"secret", "secret_then", "secret_window", "secret_per_day"}
+_MAY_LACK |= {"secret", "secret_epsilon", "secret_then", "secret_window", "secret_per_day"}
 
 
 def _symbol(name: str, code: int, model: MarkovModel) -> Any:
@@ -213,7 +215,7 @@ def offers(source: Source, ask: Ask) -> list[Offer]:
     """Every mechanism, and why it does not fit where it does not.
 
     >>> from seqveil.interfaces.studio.sources import builtin
-    >>> [each.name for each in offers(builtin("clicks"), Ask("clicks", batch=3)) if not each.why_not]
+    >>> [each.name for each in offers(builtin("clicks"), Ask("clicks", epsilon=1.0, batch=3)) if not each.why_not]
     ['auto', 'tree', 'tree_ldp']
     """
     return [_offer(name, source, ask) for name in mechanisms.names()]
@@ -255,7 +257,7 @@ _LARGEST: dict[str, Callable[[int, Ask], bool]] = {
 
 def compared(source: Source, distortion: str) -> list[str]:
     """The mechanisms that stand beside the chosen one in a picture of error against ε: all that fit, event by event."""
-    plain = Ask(source.name, distortion=distortion)
+    plain = Ask(source.name, epsilon=1.0, distortion=distortion)
     fit = [each.name for each in offers(source, plain) if not each.why_not and each.name not in REPEATS]
     return sorted(fit, key=lambda name: slow(name, distortion))  # the quick ones first
 

@@ -67,7 +67,7 @@ class Comparison:
     """The chosen way and a few others that promise the same, worked out one after another.
 
     >>> from seqveil.interfaces.studio.sources import builtin
-    >>> found = Comparison(builtin("clicks"), Ask("clicks", events=30))
+    >>> found = Comparison(builtin("clicks"), Ask("clicks", events=30, epsilon=1.0))
     >>> found.go()
     >>> [way.label for way in found.ways]
     ['optimal', 'optimal, with all its ε in one release of 4', 'tree, in batches of 5', 'randomized_response']
@@ -134,7 +134,10 @@ def _fits(source: Source, ask: Ask) -> bool:
 def _ways(ask: Ask, shown: int) -> list[Way]:
     """The chosen way first, then the others; the same one is not named twice."""
     found = [Way(_label(ask), ask, chosen=True)]
-    found += _for_secret(ask, shown) if ask.secret is not None else _for_events(ask)
+    if ask.secret is None or ask.secret_epsilon is None:
+        found += _for_events(ask)
+    else:
+        found += _for_secret(ask, shown, ask.secret_epsilon / 2)
     return [way for k, way in enumerate(found) if way.ask not in [other.ask for other in found[:k]]]
 
 
@@ -157,10 +160,9 @@ def _for_events(ask: Ask) -> list[Way]:
     return [Way(_label(each), each) for each in others]
 
 
-def _for_secret(ask: Ask, shown: int) -> list[Way]:
+def _for_secret(ask: Ask, shown: int, total: float) -> list[Way]:
     """What keeps the same secret as well by protecting everything: half its ε in total, since odds move by e^2ε."""
     span = ask.secret_per_day if ask.secret_kind == "during" else ask.secret_window
-    total = ask.secret_epsilon / 2
     budget: dict[str, Any] = {"window": total, "window_releases": min(span, shown)} if span else {"budget": total}
     spread = total / (span or ask.events)
     plain = replace(Ask(ask.source, events=ask.events, distortion=ask.distortion, epsilon=spread), **budget)

@@ -55,7 +55,7 @@ class Run:
         streams: so many of the first streams in place of the one asked for, cut to the same length.
 
     >>> from seqveil.interfaces.studio.sources import builtin
-    >>> run = Run(builtin("clicks"), Ask("clicks", events=10))
+    >>> run = Run(builtin("clicks"), Ask("clicks", events=10, epsilon=1.0))
     >>> run.go()
     >>> run.complete, bool(run.series["leakage"][0, -1] <= run.series["spent"][0, -1])
     (True, True)
@@ -266,7 +266,7 @@ def kept_name(source: Source, ask: Ask) -> str:
     """What the page calls the symbol that is kept secret; nothing where none is.
 
     >>> from seqveil.interfaces.studio.sources import builtin
-    >>> kept_name(builtin("gaze"), Ask("gaze", secret=12))
+    >>> kept_name(builtin("gaze"), Ask("gaze", secret=12, secret_epsilon=1.0))
     'cell 2, 3'
     """
     if ask.secret is None:
@@ -286,7 +286,7 @@ def secret_of(run: Run) -> dict[str, Any] | None:
     if not run.watched:
         return None
     last = run.watched[-1]
-    bound, most = last.secret.epsilon, last.worst
+    bound, most = last.secret.total, last.worst
     said = words.example(last.secret)
     stands, low, high = (moved(words.SUSPICION, odds) for odds in (last.log_odds, most.lowest, most.highest))
     least, greatest = (moved(words.SUSPICION, odds) for odds in (-bound, bound))

@@ -154,7 +154,7 @@ class Sandbox:
     """Answers of one page; safe to call from several threads, which take turns.
 
     >>> sandbox = Sandbox()
-    >>> while not (shown := sandbox.show({"source": "clicks", "events": 10}))["complete"]:
+    >>> while not (shown := sandbox.show({"source": "clicks", "events": 10, "epsilon": 1.0}))["complete"]:
     ...     pass
     >>> shown["done"]
     10
@@ -223,7 +223,8 @@ class Sandbox:
 
     def curve(self, given: Any) -> dict[str, Any]:
         """Error against ε for the mechanism, batch and pulses that are asked for, as far as it has come."""
-        ask = Ask.of(given)
+        # it has points at ε of its own, whatever is asked for
+        ask = Ask.of({"epsilon": EPSILONS[0], **given} if isinstance(given, Mapping) else given)
         source = self._find(ask.source)
         key = (source.name, id(source), ask.mechanism, ask.distortion, ask.batch, ask.every)
         with self._lock:

@@ -94,7 +94,7 @@ class Source:
             "distortions": self.distortions,
             "event": self.event,
             "unit": self.unit,
-            "start": {"distortion": self.distortion, **self.start},
+            "start": {"distortion": self.distortion, "epsilon": 1.0, **self.start},
             "held_out_check": held_out_check(self.model),
             "rare": self._rare,
             "step": self._step,

@@ -23,7 +23,7 @@ export function adopt(found) {
   source = found;
   $("about").textContent = source.about;
   offerSecrets(source);
-  const start = { mechanism: "optimal", epsilon: 1, every: 1, batch: 1, budget: null, window: null, window_releases: null, when_spent: "hold", stream: 0, events: 200, ...source.start };
+  const start = { mechanism: "optimal", every: 1, batch: 1, budget: null, window: null, window_releases: null, when_spent: "hold", stream: 0, events: 200, ...source.start };
   options($("stream"), source.lengths.map((_, k) => [k, String(k + 1)]), start.stream);
   offerEvents(source, start.events);
   options($("distortion"), source.distortions.map((name) => [name, COSTS[name]]), start.distortion);

@@ -36,7 +36,7 @@ export function arrange() {
   return kept ? "secret" : chosen === "whole" ? "whole" : "event";
 }
 
-export const startOf = (dial, source) => (dial === "event" ? source.start.epsilon ?? 1 : TOTAL);
+export const startOf = (dial, source) => (dial === "event" ? source.start.epsilon : TOTAL);
 
 // the fields of a request that say what is secret
 export function secretAsked(source) {
