@@ -24,15 +24,15 @@ from seqveil.core.secrets import Secret
 from seqveil.engine.stream import Setting
 from seqveil.interfaces.commands.options import ColumnOptions, SettingOptions, fit_words
 from seqveil.interfaces.files.audit import audit_file
-from seqveil.interfaces.files.columns import Columns, lists_in
+from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.estimates import Counted, Decoded, decode_file, summarise_file
 from seqveil.interfaces.files.fit import fit_file
-from seqveil.interfaces.files.in_memory import HeldRelease, as_polars, kind_of, like, release_rows
+from seqveil.interfaces.files.in_memory import HeldRelease, as_kind, as_polars, release_rows
 from seqveil.interfaces.files.ordering import goes_back, in_order
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.release import Released
 from seqveil.interfaces.files.rows import columns_for, symbol_columns
-from seqveil.interfaces.files.writing import CONFIDENCE, Held, Meta, load_release_meta, stored_columns
+from seqveil.interfaces.files.writing import Held, Meta, load_release_meta, stored_columns
 from seqveil.receiver.audit import Report
 
 if TYPE_CHECKING:
@@ -189,15 +189,15 @@ class _Told:
 class Release(_Told):
     """Released rows, and all that is public about them.
 
-    `frame` has a row for each release, in the order of the rows that came; `rows` says which of them (from 0) each one
-    is, for where rows were left out. `account` is what was spent and leaked; `meta` is what stands in the side file of
+    `frame` has a row for each release: by time or number where there is one, then by user, else user by user. Its order
+    and its types come from public things, so nothing of the rows that came is in it but users and order. `account` is
+    what was spent and leaked; `meta` is what stands in the side file of
     a released file, and what a receiver needs beside the frame and the model.
     """
 
     frame: Any
     account: Released
     meta: Meta = field(default_factory=dict)
-    rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def lines(self) -> Lines:
         """The account, line by line."""
@@ -294,10 +294,8 @@ def release(
     """Release every row of a frame or a file, as `seqveil release` does, into a frame of the kind that came.
 
     *Guarantee*: that of `seqveil release`: each user's stream is released as by a `Session` of its own, with the same
-    draws from the same seed. Row k of the result belongs to row k of the data, whatever their order, unless rows were
-    left out (`missing="drop"`, or a budget that was spent): `Release.rows` then says which ones they are. Columns other
-    than user, order and value are dropped. Where an error comes after draws were made, what was drawn is in its
-    `made`.
+    draws from the same seed. Columns other than user, order and value are dropped. Where an error comes after draws
+    were made, what was drawn is in its `made`.
 
     Parameters:
         data: a polars, pandas or Arrow frame, or a path.
@@ -314,27 +312,12 @@ def release(
     setting = options.setting(chain)
     how: dict[str, Any] = {"seed": seed, "sort": sort, "missing": missing, "on_unknown": on_unknown, "format": format}
     try:
-        return _given_back(data, table, release_rows(table, setting, columns=names, **how))
+        held = release_rows(table, setting, columns=names, **how)
     except SeqveilError as error:
         if isinstance(error.made, HeldRelease):
-            error.made = _given_back(data, table, error.made)
+            error.made = Release(as_kind(data, error.made.frame), error.made.account, error.made.meta)
         raise
-
-
-def _given_back(data: Any, table: Any, held: HeldRelease) -> Release:
-    """What was released, in the kind that came; slots have users and times of their own, and nothing of the data's."""
-    saved = held.meta["columns"]
-    if held.frame.height and not held.rows.size:
-        return Release(like(data, table, held.frame, None, ()), held.account, held.meta, held.rows)
-    values = saved["value"].split(",")
-    listed = [] if isinstance(table, str | os.PathLike) else lists_in(table)  # of these, each entry is a row
-    kept = [name for name in held.frame.columns if name in _names_in(saved) and name not in (*values, *listed)]
-    return Release(like(data, table, held.frame, held.rows, kept), held.account, held.meta, held.rows)
-
-
-def _names_in(saved: Mapping[str, str | None]) -> set[str]:
-    """All columns that a side file names."""
-    return {name.strip() for text in saved.values() if text for name in text.split(",")}
+    return Release(as_kind(data, held.frame), held.account, held.meta)
 
 
 @dataclass(frozen=True)
@@ -427,11 +410,8 @@ def decode(
     held = Held()
     how: dict[str, Any] = {"online": online, "distortion": loss, "truth": raw}
     decoded = decode_file(read.table, chain, held, read.setting, **how, **read.where)
-    made, rows = held.frame, np.arange(held.frame.height)
-    if read.places is not None:
-        made = made[np.argsort(read.places, kind="stable")]
-    kept = [name for name in made.columns if name not in (*read.columns.value_columns, CONFIDENCE)]
-    return Estimates(like(read.data, read.whole, made, rows, kept), decoded)
+    made = held.frame if read.places is None else held.frame[np.argsort(read.places, kind="stable")]
+    return Estimates(as_kind(read.data, made), decoded)
 
 
 def stats(
@@ -465,17 +445,7 @@ def stats(
     columns |= {"mean_run": found.dwell.value}
     values = symbol_columns(chain.alphabet, read.columns.value_columns)
     table = pl.DataFrame([*values, *(pl.Series(name, numbers) for name, numbers in columns.items())])
-    return Statistics(_as_kind(read.data, table), counted, table)
-
-
-def _as_kind(data: Any, table: pl.DataFrame) -> Any:
-    """A table of its own in the kind of another frame."""
-    kind = kind_of(data)
-    if kind == "pandas":
-        import pandas as pd
-
-        return pd.DataFrame({name: table[name].to_list() for name in table.columns})
-    return table.to_arrow() if kind == "arrow" else table
+    return Statistics(as_kind(read.data, table), counted, table)
 
 
 def table_of(data: Any) -> FilePath | pl.DataFrame:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from seqveil.interfaces.files.release import Released
 
 
+ARRIVAL = "rows are written in the order in which events arrive, and whoever reads them sees it"
+
+
 @dataclass(frozen=True)
 class StateOptions:
     """What a release keeps so that it can go on later."""
@@ -170,6 +173,10 @@ def told(account: Released, yes: bool = False) -> list[tuple[str, str]]:
     ]
     if account.model_check:
         said.append(("model", account.model_check))
+    if account.watched:
+        said.append(("order", ARRIVAL))
+    if not account.warning:
+        said.append(("grade", f"{account.grade}: {account.grade_why}"))
     if account.times is not None:
         said.append(("times", f"read as {account.times}"))
     warnings = [*account.warnings, *([account.warning] if account.warning and not yes else [])]

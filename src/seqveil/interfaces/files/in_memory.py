@@ -1,4 +1,4 @@
-"""Rows in memory: frames of polars, pandas and Arrow are read as polars has them, released and given back as they came.
+"""Rows in memory: frames of polars, pandas and Arrow are read as polars has them, and frames of their kind come back.
 
 `release_rows` makes of them what `release` writes to a file and its side file, a frame and a dictionary; nothing is
 written to a disk, neither raw rows nor released ones. pandas and pyarrow are never imported by these functions before a
@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from seqveil.core.alphabet import OnMissing, OnUnknown
 from seqveil.core.errors import FILES, BudgetSpent, InputError, needs_extra
-from seqveil.core.kernel import Ints
 from seqveil.engine.stream import Setting
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.ordering import goes_back, in_order
@@ -33,8 +29,8 @@ from seqveil.interfaces.files.release import (
     source_for,
     streams_in_memory,
 )
-from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Rows
-from seqveil.interfaces.files.writing import BATCH, PATH, Digest, Held, Meta
+from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress
+from seqveil.interfaces.files.writing import Held, Meta
 
 if TYPE_CHECKING:
     import polars as pl
@@ -42,10 +38,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class HeldRelease:
-    """Released rows in the order of the rows they came from, with what the side file of a release would say."""
+    """Released rows in public order, with what the side file of a release would say."""
 
     frame: pl.DataFrame = field(repr=False)
-    rows: Ints = field(repr=False)  # the row of the data, from 0, that each one was released from; of slots none
     account: Released
     meta: Meta = field(repr=False)
 
@@ -75,74 +70,18 @@ def release_rows(
     source = source_for(data, setting, columns, format, sort, missing, chunk=size)
     choices: Choices = {}
     streams = streams_in_memory(setting, seed, memory, choices)
-    run = _InMemory(source, setting, raw_alphabet(setting, on_unknown), streams, seed, choices)
+    run, held = Whole(source, setting, raw_alphabet(setting, on_unknown), streams, seed, choices), Held()
+    run.writer = held
     run.go(progress)
+    run.close()
     account = run.account()
-    found = HeldRelease(run.made, run.places, account, run.facts(account))
+    found = HeldRelease(held.frame, account, run.facts(account))
     if run.failure is not None:
         run.failure.made = found
         raise run.failure
     if account.refused:
         raise BudgetSpent(left_out(setting, account), found)
     return found
-
-
-class _InMemory(Whole):
-    """Keeps the rows, each with its place in the data."""
-
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
-        self._held, self._rows = Held(), list[Rows]()
-
-    @property
-    def in_slots(self) -> bool:
-        """Whether a row is released for each slot of time, and not for each row of the data."""
-        return self.source.slots is not None
-
-    def keep(self, rows: Rows) -> None:
-        """Keep these rows."""
-        self._held.write(self.frame(rows))
-        self._rows.append(rows)
-
-    @property
-    def _arranged(self) -> Ints:
-        """Where the released rows stand in the order of the data; slots keep their own, which tells of no event."""
-        if self.in_slots:
-            return np.arange(self._read.size)
-        return np.argsort(self._read, kind="stable")
-
-    @property
-    def _read(self) -> Ints:
-        return np.concatenate([np.zeros(0, np.int64), *(part.rows for part in self._rows if part.rows is not None)])
-
-    @property
-    def places(self) -> Ints:
-        """The row of the data that each released one came from; of slots none."""
-        return np.zeros(0, np.int64) if self.in_slots else self._read[self._arranged]
-
-    @property
-    def made(self) -> pl.DataFrame:
-        """The released rows in the order of the data."""
-        return self._held.frame[self._arranged]
-
-    def digest(self) -> Digest:
-        """Of the rows as an audit of the frame reads them, which is not always the order of their release."""
-        import polars as pl
-
-        found, order = Digest(), self._arranged
-        if not order.size:
-            return found
-        frame = self._held.frame[order]
-        if goes_back(frame, self.source.columns):
-            order = order[in_order(frame, self.source.columns)]
-        users = pl.concat([part.users for part in self._rows])[order]
-        codes, spent = (np.concatenate([getattr(part, name) for part in self._rows]) for name in ("codes", "epsilons"))
-        paths = None
-        if PATH in self._rows[0].more:
-            more = [np.concatenate([part.more[name] for part in self._rows])[order].tolist() for name in (BATCH, PATH)]
-            paths = zip(*more, strict=True)
-        found.add(users, codes[order], spent[order], paths)
-        return found
 
 
 def kind_of(data: Any) -> str:
@@ -192,88 +131,30 @@ def _from_pandas(column: Any, name: str) -> pl.Series:
         return pl.Series(name, column.tolist(), dtype=pl.Object)
 
 
-def like(data: Any, table: Any, made: pl.DataFrame, rows: Ints | None, kept: Sequence[str]) -> Any:
-    """The rows `made` from the rows of `data` that are named, as a frame of the kind of `data`.
-
-    `table` is what `as_polars` made of `data`. `kept` are columns that are taken from `data` as they are there; pandas
-    keeps its index as well. Without `rows` nothing but the kind is the data's.
-    """
+def as_kind(data: Any, made: pl.DataFrame) -> Any:
+    """A table of its own in the kind of another frame, of which nothing else is taken: neither index nor types."""
     import polars as pl
 
     kind = kind_of(data)
-    if kind == "path":
-        return made
     if kind == "pandas":
-        return _like_pandas(data, made, rows, kept)
+        import pandas as pd
+
+        labels = {str(label): label for label in data.columns}
+        return pd.DataFrame({labels.get(name, name): _pandas_values(made[name]) for name in made.columns})
     if kind == "arrow":
-        return _like_arrow(data, made, rows, kept)
-    columns = [
-        table[name][rows] if rows is not None and name in kept else _typed(made[name], table) for name in made.columns
-    ]
-    frame = pl.DataFrame(columns)
-    return frame.lazy() if isinstance(data, pl.LazyFrame) else frame
+        import pyarrow as pa
+
+        table = made.to_arrow()
+        return table if isinstance(data, pa.Table) else _one_batch(table)
+    return made.lazy() if isinstance(data, pl.LazyFrame) else made
 
 
-def _typed(column: pl.Series, data: pl.DataFrame) -> pl.Series:
-    """A released column as categories, where that is what came."""
-    import polars as pl
-
-    own = data.schema.get(column.name)
-    if column.dtype != pl.String or own is None:
-        return column
-    if isinstance(own, pl.Enum) and not set(column.drop_nulls().unique()) <= set(own.categories):
-        return column
-    return column.cast(own) if isinstance(own, pl.Categorical | pl.Enum) else column
-
-
-def _like_pandas(data: Any, made: pl.DataFrame, rows: Ints | None, kept: Sequence[str]) -> Any:
+def _pandas_values(column: pl.Series) -> Any:
     import pandas as pd
 
-    labels = {str(label): label for label in data.columns}
-    part = pd.DataFrame(index=range(made.height)) if rows is None else data.iloc[rows]
-    columns = {}
-    for name in made.columns:
-        if name in kept:
-            columns[labels[name]] = part[labels[name]]
-        else:
-            own = data[labels[name]].dtype if name in labels else None
-            columns[labels.get(name, name)] = pd.Series(_pandas_values(made[name], own), index=part.index)
-    return pd.DataFrame(columns, index=part.index)
-
-
-def _pandas_values(column: pl.Series, own: Any) -> Any:
-    """The entries of a released column, in the type that it had where they fit into it."""
-    import pandas as pd
-    import polars as pl
-
-    listed, text = column.to_list(), column.dtype == pl.String
-    if isinstance(own, pd.CategoricalDtype):
-        if set(listed) - {None} <= set(own.categories):
-            return pd.Categorical(listed, dtype=own)
-    elif own is not None and pd.api.types.is_extension_array_dtype(own):
-        same = (text, column.dtype.is_integer(), column.dtype.is_float())
-        types = pd.api.types
-        if (types.is_string_dtype(own), types.is_integer_dtype(own), types.is_float_dtype(own)) == same:
-            return pd.array(listed, dtype=own)
-    if text or column.dtype == pl.Boolean:
-        return listed if listed else pd.array([], dtype=object if text else bool)
     if column.dtype.is_integer() and column.null_count():
-        return pd.array(listed, dtype="Int64")  # as floats they would be other values
-    return column.to_numpy()
-
-
-def _like_arrow(data: Any, made: pl.DataFrame, rows: Ints | None, kept: Sequence[str]) -> Any:
-    import pyarrow as pa
-
-    part, columns = data if rows is None else data.take(pa.array(rows)), []
-    for name in made.columns:
-        column = part.column(name) if name in kept else made[name].to_arrow()
-        own = data.schema.field(name).type if name in data.schema.names else None
-        if name not in kept and own is not None and pa.types.is_string(own):
-            column = column.cast(own)  # polars has long strings
-        columns.append(column)
-    table = pa.table(columns, names=made.columns)
-    return table if isinstance(data, pa.Table) else _one_batch(table)
+        return pd.array(column.to_list(), dtype="Int64")  # as floats they would be other values
+    return column.to_pandas()
 
 
 def _one_batch(table: Any) -> Any:
@@ -284,4 +165,4 @@ def _one_batch(table: Any) -> Any:
     return found[0] if found else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
-__all__ = ["HeldRelease", "as_polars", "goes_back", "in_order", "kind_of", "like", "release_rows"]
+__all__ = ["HeldRelease", "as_kind", "as_polars", "goes_back", "in_order", "kind_of", "release_rows"]

@@ -34,10 +34,12 @@ from seqveil.engine.store import Memory
 from seqveil.engine.stream import NOTHING, UNKNOWN, Setting, check_times
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.files import writing as side
+from seqveil.interfaces.files.audit import checked
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.ordering import goes_back
 from seqveil.interfaces.files.placing import located
 from seqveil.interfaces.files.reading import FilePath
+from seqveil.interfaces.files.received import receive
 from seqveil.interfaces.files.rows import (
     CHUNK_ROWS,
     Coded,
@@ -52,9 +54,10 @@ from seqveil.interfaces.files.rows import (
     times_read_as,
 )
 from seqveil.interfaces.files.slots import NO_STATE
-from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, Digest, Writer
+from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, Digest, Held, Writer
 from seqveil.receiver.audit import ROUNDING
 from seqveil.receiver.contexts import held_out_check, said_of_check
+from seqveil.receiver.drift import NOT_ASKED, ModelCheck
 
 if TYPE_CHECKING:
     import polars as pl
@@ -97,7 +100,10 @@ class Released:
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
     model_check: str = ""  # with declared secrets: whether the model was checked on people held out, in words
     words: tuple[str, ...] = ()  # what all that means for a person, a sentence each
-    grade: str = ""  # green, amber or red, by what a suspicion of 1 % may become (`seqveil.core.words`)
+    grade: str = ""  # by what a suspicion of 1 % may become (`seqveil.core.words`)
+    grade_why: str = ""
+    check: ModelCheck = NOT_ASKED  # whether the releases fit the model
+    watched: bool = False  # rows were written as they came, so that their order is the order of arrival
     warning: str = ""  # one line with the remedy, where the grade is not green
     reading: Mapping[str, Any] = field(
         default_factory=dict
@@ -130,8 +136,9 @@ def release_file(
 ) -> Released:
     """Release every row of a file and write user, order, released value and the ε it used.
 
-    One by one the rows keep their order. In batches (a setting with a batched mechanism) the rows of a batch are
-    written together when it is full, short last batches at the end; a batch's first row carries its ε and its path
+    Rows come out in an order that reveals nothing of the file's: by time or number where there is one, then by user;
+    else user by user. On standard output and with a state file they are written as they come. In batches (a setting
+    with a batched mechanism) the rows of a batch stay together; a batch's first row carries its ε and its path
     (columns `epsilon` and `path`), the others 0 and "-", and all its number in the user's stream (`batch`). With a
     budget whose policy is "stop" the rows left out are told by a column `event`, each user's count of events before the
     row, or by a gap in `batch`. A release that says nothing to keep a declared secret is a row with an empty value.
@@ -188,10 +195,11 @@ def release_file(
 
         opened = resumed(source, setting, on_unknown, target, state, key, seed, group)
     else:
-        alphabet = raw_alphabet(setting, on_unknown, watched=os.fspath(out) == "-")
+        watched = os.fspath(out) == "-"
+        alphabet = raw_alphabet(setting, on_unknown, watched)
         choices: Choices = {}
         streams = streams_in_memory(setting, seed, memory, choices)
-        opened = _whole(Whole(source, setting, alphabet, streams, seed, choices), target)
+        opened = _whole(Whole(source, setting, alphabet, streams, seed, choices, watched=watched), target)
     return _run_to_the_end(opened, target, progress)
 
 
@@ -236,6 +244,7 @@ def _run_to_the_end(opened: AbstractContextManager[Run], target: Target, progres
     """Release all rows and write the side file; then raise what ended the run early, or the rows that were left out."""
     with opened as run:
         run.go(progress)
+        run.close()
         account = run.account()
         side.save_meta(target.out, run.facts(account), target.meta)
     if run.failure is not None:
@@ -320,6 +329,7 @@ class Run(ABC):
         self.choices = {} if choices is None else choices
         self.seed, self.private = seed, seed is None
         self._table = Table(alphabet, source.columns)
+        self.check, self.watched = NOT_ASKED, True
         self._order: str | None = None  # the name of the order column
         self._times: str | None = None  # what they were read as
 
@@ -340,6 +350,10 @@ class Run(ABC):
     @abstractmethod
     def finish(self) -> None:
         """What is left to do at the end of the input."""
+
+    def close(self) -> None:
+        """Write what is not written yet; rows that were written as they came are left for an audit to check."""
+        self.check = ModelCheck.none("rows were written as they came; audit the file they are in")
 
     @abstractmethod
     def digest(self) -> Digest:
@@ -371,7 +385,8 @@ class Run(ABC):
         if not self.private:
             warnings.append(SEEDED)
         told = tuple(self.streams.secrets())
-        risk = Risk.of(setting, found, told, undone="" if self.private else SEEDED)
+        undone = self.check.rejection if self.private else SEEDED
+        risk = Risk.of(setting, found, told, doubts=self.check.doubts, undone=undone)
         return Released(
             events=self.events,
             users=len(found),
@@ -397,6 +412,9 @@ class Run(ABC):
             model_check=_model_check(setting),
             words=risk.sentences,
             grade=risk.grade.colour,
+            grade_why=risk.grade.why,
+            check=self.check,
+            watched=self.watched,
             warning=risk.warning,
             reading=self.source.taken.to_dict(),
             read=self.source.taken.sentence,
@@ -412,7 +430,8 @@ class Run(ABC):
         for name in ("choices", "refused", "withheld", "times", "whole_sequence"):
             facts |= {name: getattr(account, name)} if getattr(account, name) else {}
         facts |= {} if self.source.slots is None else {"slots": self.source.slots.to_json()}
-        facts |= {"words": list(account.words), "grade": account.grade, "guarantee": account.guarantee}
+        facts |= {"words": list(account.words), "guarantee": account.guarantee}
+        facts |= {"grade": account.grade, "grade_why": account.grade_why, "check": asdict(account.check)}
         facts |= {"unfinished": True} if self.failure is not None else {}
         if account.secrets:
             facts["secrets"] = [asdict(total) for total in account.secrets]
@@ -421,20 +440,20 @@ class Run(ABC):
 
 
 class Whole(Run):
-    """Into an output that appears whole; the rows of users whose budget is spent are left out."""
+    """Into an output that appears whole, in public order; the rows of users whose budget is spent are left out.
 
-    writer: Writer
+    On standard output, which is watched, rows are written as they come.
+    """
 
-    def __init__(self, *parts: Any) -> None:
+    def __init__(self, *parts: Any, watched: bool = False) -> None:
         super().__init__(*parts)
+        self.watched = watched
+        self.writer: Writer | Held = Held()
         self._clock = _Clock(self.setting)
         self._digest = Digest()
+        self._kept: list[Rows] = []
         self._spent: set[Hashable] = set()  # users whose rows are taken no more
         self._drawn = False
-
-    def rows(self, events: Events, made: Releases) -> Rows:
-        """The rows of what was released, in the order of the file."""
-        return Rows.of(events, made, self.setting)
 
     def digest(self) -> Digest:
         """The digest of all rows so far, which the side file holds."""
@@ -469,13 +488,28 @@ class Whole(Run):
         self.stopped += int(events.sizes[made.codes == NOTHING].sum())
         if self.failure is None:
             self.refused += int(events.sizes[made.refused].sum())
-        self.keep(self.rows(events, made))
+        rows = Rows.of(events, made, self.setting)
+        if self.watched:
+            self._write(rows)
+        elif rows.codes.size:
+            self._kept.append(rows)
 
-    def keep(self, rows: Rows) -> None:
-        """Write these rows."""
-        self.writer.write(self.frame(rows))
+    def _write(self, rows: Rows) -> pl.DataFrame:
+        frame = self.frame(rows)
+        self.writer.write(frame)
         paths = zip(rows.more[BATCH], rows.more[PATH], strict=True) if PATH in rows.more else None
         self._digest.add(rows.users, rows.codes, rows.epsilons, paths)
+        return frame
+
+    def close(self) -> None:
+        """Write all rows in public order, and ask them whether they fit the model."""
+        if self.watched:
+            super().close()
+        elif self._kept:
+            frame = self._write(Rows.joined(self._kept).in_public_order())
+            columns = replace(self.source.columns, time=self._order)
+            observers = self.setting.observers
+            self.check = checked(receive(frame, self.setting.model, self.setting, columns=columns, observers=observers))
 
     def _release(self, users: list[Any], events: Events) -> Releases:
         """What these events were released as; those refused are marked so."""

@@ -5,7 +5,7 @@ What waits of a batch, at most `batch` - 1 raw symbols a user, waits in memory a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from seqveil.engine.batches import encode_path
 from seqveil.engine.releases import Releases
 from seqveil.engine.stream import Setting
 from seqveil.interfaces.files.columns import Columns, Holes, Taken, ValueType, parted
-from seqveil.interfaces.files.ordering import Filled, OrderCheck, goes_back, seconds, sorted_chunks
+from seqveil.interfaces.files.ordering import Filled, OrderCheck, goes_back, order_keys, seconds, sorted_chunks
 from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, read
 from seqveil.interfaces.files.slots import resampled
 from seqveil.interfaces.files.writing import BATCH, EVENT, PATH, SAME_PATH
@@ -250,7 +250,6 @@ class Events:
     sizes: Ints  # rows of each event
     places: Ints  # of the row that made each event whole, among those read with it; -1: it was read before
     order: pl.Series | None = field(repr=False)  # of all rows, event by event
-    rows: Ints | None = field(default=None, repr=False)  # of the file, from 0: all rows, event by event
 
     def __len__(self) -> int:
         return len(self.users)
@@ -263,7 +262,7 @@ class OneByOne:
         """The events that these rows make whole."""
         sizes, places = np.ones(part.n, np.int64), np.arange(part.n)
         chunk = part.chunk
-        return Events(chunk.users, part.codes, part.times, sizes, places, chunk.order, chunk.places)
+        return Events(chunk.users, part.codes, part.times, sizes, places, chunk.order)
 
     def rest(self, at: int, most: int | None = None) -> Events | None:
         """Events that go out unfinished at the end, from the one at `at` on; None where there are no more."""
@@ -281,7 +280,6 @@ class _Waiting:
     user: Any
     codes: list[int] = field(default_factory=list, repr=False)
     order: list[Any] = field(default_factory=list, repr=False)
-    rows: list[int] = field(default_factory=list, repr=False)  # of the file, from 0
     time: float | None = None  # of the last one
     place: int = -1
 
@@ -298,11 +296,9 @@ class InBatches:
         """The batches that these rows fill, in this order."""
         self._like, full = part.chunk, []
         order = None if part.chunk.order is None else part.chunk.order.to_physical().to_list()
-        rows = part.chunk.places.tolist()
         for k, user in enumerate(part.chunk.users.to_list()):
             held = self._waiting.setdefault(user, _Waiting(user))
             held.codes.append(int(part.codes[k]))
-            held.rows.append(rows[k])
             if order is not None:
                 held.order.append(order[k])
             held.time = None if part.times is None else float(part.times[k])
@@ -337,7 +333,6 @@ class InBatches:
             sizes=np.array([len(held.codes) for held in full], np.int64),
             places=np.array([held.place for held in full], np.int64),
             order=order,
-            rows=np.array([row for held in full for row in held.rows], np.int64),
         )
 
 
@@ -350,7 +345,39 @@ class Rows:
     codes: Ints = field(repr=False)
     epsilons: Floats
     more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    rows: Ints | None = field(default=None, repr=False)  # of the file, from 0, that each one was released from
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """All of them, one behind another."""
+        import polars as pl
+
+        orders = [part.order for part in parts if part.order is not None]
+        return cls(
+            pl.concat([part.users for part in parts]),
+            pl.concat(orders) if orders else None,
+            np.concatenate([part.codes for part in parts]),
+            np.concatenate([part.epsilons for part in parts]),
+            {name: np.concatenate([part.more[name] for part in parts]) for name in parts[0].more},
+        )
+
+    def take(self, places: Ints) -> Rows:
+        """The rows at these places."""
+        order = None if self.order is None else self.order.gather(places)
+        more = {name: values[places] for name, values in self.more.items()}
+        return Rows(self.users.gather(places), order, self.codes[places], self.epsilons[places], more)
+
+    def in_public_order(self) -> Rows:
+        """The rows in an order that reveals nothing of the file they came from.
+
+        By time or number where there is one, then by user; else, and for batches, which stay together, user by user.
+        Each user's rows keep their sequence.
+        """
+        users = self.users.to_frame("user").with_row_index("place")
+        places = users.sort("user", maintain_order=True)["place"].to_numpy().astype(np.int64)
+        if self.order is not None and BATCH not in self.more:
+            keys = [key.gather(places).to_numpy() for key in order_keys(self.order, lambda k: k + 1, "released rows")]
+            places = places[np.lexsort(keys[::-1])]
+        return self.take(places)
 
     @classmethod
     def of(cls, events: Events, made: Releases, setting: Setting, upto: int | None = None) -> Rows:
@@ -362,8 +389,7 @@ class Rows:
             if told.size < len(events):
                 users, order = users.gather(told), None if order is None else order.gather(told)
             more = {EVENT: seqs} if gaps(setting) else {}
-            read = None if events.rows is None else events.rows[told]
-            return cls(users, order, made.codes[told], epsilons, more, read)
+            return cls(users, order, made.codes[told], epsilons, more)
         sizes, sent = events.sizes[told], [each for each in made.sent[:upto] if each is not None]
         starts, count = np.cumsum(sizes) - sizes, int(sizes.sum())
         spent, texts = np.zeros(count), np.full(count, SAME_PATH, object)
@@ -372,8 +398,7 @@ class Rows:
         rows = np.flatnonzero(np.repeat(made.codes[:upto] >= 0, events.sizes[:upto]))
         order = None if events.order is None else events.order.gather(rows)
         more = {BATCH: np.repeat(seqs, sizes), PATH: texts.astype(np.str_)}
-        read = None if events.rows is None else events.rows[rows]
-        return cls(events.users.gather(np.repeat(told, sizes)), order, codes, spent, more, read)
+        return cls(events.users.gather(np.repeat(told, sizes)), order, codes, spent, more)
 
 
 def gaps(setting: Setting) -> bool:

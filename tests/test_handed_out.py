@@ -1,0 +1,130 @@
+"""What is handed out betrays nothing but the releases: order of rows, index, types, in every kind of file and frame."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import seqveil as sv
+from seqveil.interfaces.cli import main
+
+NAMES = ["cold", "flu", "health", "hiv"]
+MODEL = sv.MarkovModel(np.full(4, 0.25), np.full((4, 4), 0.25), alphabet=NAMES)
+
+
+def raw(times):
+    """Two events of each of 60 people; the order of rows is the order of values."""
+    draw = np.random.default_rng(1)
+    frame = pl.DataFrame({"user": [f"u{k:02}" for k in range(60)] * 2, "time": [0] * 60 + [1] * 60})
+    frame = frame.with_columns(value=pl.Series(draw.choice(NAMES, 120)))
+    if times:
+        return frame.sort("value", "user")
+    ranked = frame.group_by("user", maintain_order=True).agg("value").explode("value")
+    first = ranked.with_columns(k=pl.int_range(pl.len()).over("user"))
+    return first.sort("k", "value", "user").select("user", "value")
+
+
+def mixed(frame):
+    """The same streams, with people in another order."""
+    keys = [column for column in ("time",) if column in frame.columns]
+    return frame.with_columns(u=pl.col("user").hash(7)).sort(*keys, "u", maintain_order=True).drop("u")
+
+
+def in_file(extension):
+    def through(frame, folder, name):
+        data, out = folder / f"{name}.{extension}", folder / f"{name}.out.{extension}"
+        {"csv": frame.write_csv, "jsonl": frame.write_ndjson, "parquet": frame.write_parquet}[extension](data)
+        MODEL.save(folder / "m.model")
+        sort = ["--sort"] if "time" in frame.columns else []
+        assert main(["release", str(data), "-m", str(folder / "m.model"), "-e", "0.2", "-o", str(out), *sort]) == 0
+        return {"csv": pl.read_csv, "jsonl": pl.read_ndjson, "parquet": pl.read_parquet}[extension](out)
+
+    return through
+
+
+def in_frame(turn, back):
+    return lambda frame, folder, name: back(sv.release(turn(frame), MODEL, epsilon=0.2).frame)
+
+
+KINDS = {
+    "csv": in_file("csv"),
+    "jsonl": in_file("jsonl"),
+    "parquet": in_file("parquet"),
+    "polars": in_frame(lambda f: f, lambda f: f),
+    "pandas": in_frame(pl.DataFrame.to_pandas, pl.from_pandas),
+    "arrow": in_frame(pl.DataFrame.to_arrow, pl.from_arrow),
+    "batch": in_frame(lambda f: pa.RecordBatch.from_pydict(f.to_dict(as_series=False)), pl.from_arrow),
+}
+
+
+@pytest.mark.parametrize("times", [False, True], ids=["no times", "times"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_order_of_rows_is_public(kind, times, tmp_path):
+    """However the people were ordered, the rows of a release name them in the same order."""
+    frame = raw(times)
+    public = [column for column in ("user", "time") if column in frame.columns]
+    found = [KINDS[kind](each, tmp_path, name).select(public) for name, each in (("a", frame), ("b", mixed(frame)))]
+    assert found[0].rows() == found[1].rows()
+    assert found[0].equals(found[0].sort(public[::-1], maintain_order=True))
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_each_user_s_rows_keep_their_sequence(batch):
+    frame = mixed(raw(times=False))
+    made = sv.release(frame, MODEL, epsilon=15.0 * batch, batch=batch, seed=1)  # so much that all goes out as it was
+    streams = {user: rows["value"].to_list() for (user,), rows in frame.group_by("user", maintain_order=True)}
+    assert {user: rows["value"].to_list() for (user,), rows in made.frame.group_by("user")} == streams
+    assert sv.audit(made, MODEL).report.unchanged
+
+
+def test_pandas_gets_a_new_index_and_types_of_its_own():
+    """Raw values in the index, categories that only some person had, users without rows: none of it comes back."""
+    data = raw(times=False).to_pandas()
+    users = [*sorted(set(data["user"])), "absent"]
+    for values in (NAMES, [name for name in NAMES if name in set(data["value"])], [*NAMES, "secret unknown"]):
+        data["value"] = pd.Categorical(data["value"].astype(str), categories=values)
+        data["user"] = pd.Categorical(data["user"].astype(str), categories=users)
+        data.index = pd.Index(data["value"].astype(str), name="raw")
+        made = sv.release(data, MODEL, epsilon=0.2)
+        assert isinstance(made.frame.index, pd.RangeIndex)
+        assert not any(isinstance(kind, pd.CategoricalDtype) for kind in made.frame.dtypes)
+        assert made.frame.attrs == {}
+
+
+def test_polars_and_arrow_get_no_categories_and_no_metadata_back():
+    frame = raw(times=False)
+    listed = frame.with_columns(pl.col("value").cast(pl.Enum([*NAMES, "secret unknown"])))
+    assert sv.release(listed, MODEL, epsilon=0.2).frame.schema["value"] == pl.String
+    table = frame.with_columns(pl.col("value").cast(pl.Categorical)).to_arrow()
+    table = table.replace_schema_metadata({"raw": "hiv"})
+    made = sv.release(table, MODEL, epsilon=0.2).frame
+    assert not any(pa.types.is_dictionary(column.type) for column in made.schema)
+    assert made.schema.metadata is None
+
+
+def test_the_type_of_the_released_column_does_not_depend_on_the_raw_rows():
+    """Where the alphabet holds numbers, a file without some of them has the same type."""
+    model = sv.MarkovModel(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), alphabet=[1, 2, 300])
+    kinds = {
+        str(sv.release(pl.DataFrame({"user": ["a", "b"], "value": values}), model, epsilon=0.1).frame.schema["value"])
+        for values in ([1, 1], [1, 300], pl.Series([2, 2], dtype=pl.UInt8))
+    }
+    assert len(kinds) == 1
+
+
+def test_what_is_watched_says_that_the_order_of_arrival_is_seen(tmp_path, capsys):
+    frame = raw(times=False)
+    frame.write_csv(tmp_path / "raw.csv")
+    MODEL.save(tmp_path / "m.model")
+    typed = ["release", str(tmp_path / "raw.csv"), "-m", str(tmp_path / "m.model"), "-e", "0.2", "-o"]
+    for out, more in (("-", []), (str(tmp_path / "s.csv"), ["--state", str(tmp_path / "s.db")])):
+        assert main([*typed, out, *more]) == 0
+        assert capsys.readouterr().err.count("in the order in which events arrive") == 1
+    assert main([*typed, str(tmp_path / "whole.csv")]) == 0
+    assert "in the order in which events arrive" not in capsys.readouterr().err
+    side = json.loads((tmp_path / "whole.csv.meta.json").read_text())
+    assert side["grade"] in ("green", "red")
+    assert side["check"]["fits"] is not None
