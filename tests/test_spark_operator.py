@@ -152,6 +152,16 @@ def test_which_of_two_rows_counts_does_not_depend_on_their_order(setting):
     assert outs[0]["seq"].tolist() == list(range(9))
 
 
+def test_rows_leave_in_the_order_of_names_whatever_order_they_came_in():
+    """A file sorted by value would else give the values away by the order of its users."""
+    rng = np.random.default_rng(0)
+    users, codes = [f"u{k}" for k in rng.permutation(300)], np.sort(rng.integers(0, 3, 300)).tolist()
+    for setting in (Setting.of(FULL, "optimal", 0.2), Setting.of(FULL, "tree", 0.2, batch=2)):
+        rows = [(user, seq, code) for user, code in zip(users, codes, strict=True) for seq in range(setting.batch)]
+        out = feed(operator_of(job_of(setting)), rows)
+        assert out["user"].tolist() == np.repeat(sorted(users), setting.batch).tolist()
+
+
 def test_gaps_are_refused_or_given_up():
     with pytest.raises(Refused, match="OutOfOrder: event 0 has sequence number 2, and 0 is next"):
         feed(operator_of(job_of(SETTINGS["plain"])), [("ann", 2, 1)])

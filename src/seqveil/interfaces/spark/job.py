@@ -194,10 +194,11 @@ def _remembered(digest: bytes, content: bytes) -> Job:
 
 
 def _order(rows: pd.DataFrame, codes: Ints) -> NDArray[np.intp]:
-    """By user and number, markers first. Rows of the same number are ordered by what is in them: the order in which a
-    shuffle brings them may differ when a task runs again, and the one that counts must not."""
+    """By the user's name and number: the order in which rows come may follow from their values, and rows leave in this
+    one. Rows of the same number are ordered by what is in them: a shuffle may bring them in another order when a task
+    runs again, and the one that counts must not change."""
     times = (rows[TIME].to_numpy(),) if TIME in rows else ()
-    return np.lexsort((codes, *times, codes != END, rows[SEQ].to_numpy(), rows[USER].factorize()[0]))
+    return np.lexsort((codes, *times, rows[SEQ].to_numpy(), rows[USER].factorize(sort=True)[0]))
 
 
 def _refuse_holes(rows: pd.DataFrame, names: Iterable[str]) -> None:
