@@ -115,15 +115,15 @@ def test_at_an_epsilon_that_is_nearly_the_truth_every_row_has_its_own(spark, sma
     assert got.select("user", "seq", "value").sort("user", "seq").equals(frame.sort("user", "seq"))
 
 
-def test_batches_in_a_stream_end_by_markers(spark, small, tmp_path):
+def test_batches_of_a_stream_are_those_of_a_frame_that_is_full(spark, small, tmp_path):
     folder, frame = small
     setting = SETTINGS["batches"]
-    ends = frame.group_by("user").len().select("user", seq=pl.col("len").cast(pl.Int64), value=pl.lit(None, pl.Int64))
-    sparks.write(pl.concat([frame, ends]), tmp_path / "in", 2)
+    sparks.write(frame, tmp_path / "in", 2)
     sparks.stream(spark, tmp_path / "in", tmp_path, setting).awaitTermination()
     got = sparks.released(spark, tmp_path)
-    whole = release(spark.read.parquet(str(folder / "in")), setting, KEY).toArrow()
-    assert got.equals(pl.from_arrow(whole).sort("user", "seq"))
+    whole = pl.from_arrow(release(spark.read.parquet(str(folder / "in")), setting, KEY).toArrow()).sort("user", "seq")
+    full = pl.len().over("user", "batch") == setting.batch
+    assert got.equals(whole.filter(full))
 
 
 def test_events_that_come_again_are_not_released_again(spark, small, tmp_path):
@@ -157,9 +157,9 @@ def test_what_is_wrong_is_told_in_one_line_without_data(spark, tmp_path):
 
 
 def test_a_stream_goes_on_where_a_value_is_unknown(spark, tmp_path):
-    """Text among numbers, NaN and numbers outside; in batches a missing value alone is a marker."""
+    """Text among numbers, NaN, numbers outside and nothing at all."""
     model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=Bins([0.0, 1.0, 2.0]))
-    codes = [0, UNKNOWN, 1, UNKNOWN, UNKNOWN]
+    codes = [0, UNKNOWN, 1, UNKNOWN, UNKNOWN, UNKNOWN]
     (tmp_path / "in").mkdir()
     values = ["0.5", SECRET, "1.5", "NaN", "77", ""]
     rows = "".join(f"ann,{seq},{value}\n" for seq, value in enumerate(values))
@@ -176,7 +176,7 @@ def test_a_stream_goes_on_where_a_value_is_unknown(spark, tmp_path):
             if setting.in_batches:
                 made = np.concatenate(store.release(["ann"] * 2, [codes[:3], codes[3:]], [0, 1]).symbols)
             else:
-                made = store.release(["ann"] * 6, [*codes, UNKNOWN], range(6)).codes
+                made = store.release(["ann"] * 6, codes, range(6)).codes
             assert total(spark, str(place / "c")).by_composition == store.standing("ann").by_composition
         assert got["seq"].to_list() == list(range(len(made)))
         assert got["value"].to_list() == model.alphabet.decode(made)

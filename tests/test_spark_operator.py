@@ -176,10 +176,6 @@ def test_gaps_are_refused_or_given_up():
         assert got["value"].tolist() == made.codes[1:].tolist()
 
 
-def batch_events(events, cuts, markers=()):
-    return [list(events[a:b]) for a, b in itertools.pairwise(cuts)] + [list(markers)]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", BATCHED)
 @settings(max_examples=12, deadline=None)
@@ -188,38 +184,26 @@ def test_batches_wait_sealed_and_come_out_as_those_of_the_store(kind, made):
     setting, (events, cuts) = BATCHED[kind], made
     tester = operator_of(job_of(setting))
     counts = {user: sum(event[0] == user for event in events) for user, _, _ in events}
-    ends = [(user, count, None) for user, count in counts.items()]
-    got = joined(feed(tester, part) for part in batch_events(events, cuts, ends))
+    got = joined(feed(tester, events[a:b]) for a, b in itertools.pairwise(cuts))
     timed = setting.budget.seconds is not None
     with tempfile.TemporaryDirectory() as folder, Streams.open(Path(folder, "s.db"), setting, key=KEY) as store:
         want = []
         for user in sorted(counts):
             codes = [code for name, _, code in events if name == user]
-            parts = [codes[at : at + setting.batch] for at in range(0, len(codes), setting.batch)]
-            times = [float(min((k + 1) * setting.batch, len(codes)) - 1) for k in range(len(parts))]
+            whole, size = len(codes) // setting.batch, setting.batch
+            parts = [codes[k * size : (k + 1) * size] for k in range(whole)]
+            times = [float((k + 1) * size - 1) for k in range(whole)]
             made = store.release([user] * len(parts), parts, range(len(parts)), times if timed else None)
             for k, (path, told) in enumerate(zip(made.paths, made.symbols, strict=True)):
                 want += (
                     [(user, k * setting.batch + j, code, k) for j, code in enumerate(told)] if path is not None else []
                 )
-            kept, account = kept_by(tester)[user], store.standing(user)
-            assert (kept.events, kept.releases, kept.symbols) == (account.events, account.releases, len(codes))
-            assert kept.waiting == b""
+            kept = kept_by(tester)[user]
+            account = (0, 0) if not whole else (store.standing(user).events, store.standing(user).releases)
+            assert (kept.events, kept.releases, kept.symbols) == (*account, len(codes))
+            assert (kept.waiting == b"") == (len(codes) % size == 0)
     shown = list(got[["user", "seq", "value", "batch"]].itertuples(index=False, name=None)) if len(got) else []
     assert shown == want
-
-
-def test_a_marker_again_and_events_after_it():
-    setting = BATCHED["tree"]
-    tester = operator_of(job_of(setting))
-    out = feed(tester, [("ann", 0, 1), ("ann", 1, None), ("ann", 1, 2)])
-    assert out["seq"].tolist() == [0]
-    assert len(feed(tester, [("ann", 1, None)])) == 0  # late: one symbol has come since
-    assert kept_by(tester)["ann"].waiting
-    assert feed(tester, [("ann", 2, None)])["seq"].tolist() == [1]
-    assert len(feed(tester, [("ann", 2, None)])) == 0
-    with pytest.raises(Refused, match="number 4, and 2 is next"):
-        feed(tester, [("ann", 4, 1)])
 
 
 def test_what_waits_is_sealed():

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import partial, reduce
-from operator import and_
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from seqveil.core.alphabet import Alphabet, OnUnknown, Symbols
@@ -16,7 +15,7 @@ from seqveil.engine.stream import Setting
 from seqveil.interfaces.files.rows import value_type_of
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH
 from seqveil.interfaces.spark.checkpoint import last_name
-from seqveil.interfaces.spark.job import MARKER, SEQ, TIME, USER, Job, Key, release_sorted
+from seqveil.interfaces.spark.job import SEQ, TIME, USER, Job, Key, release_sorted
 from seqveil.interfaces.spark.sessions import PARTITIONS, needs_spark, told
 from seqveil.interfaces.spark.store import refuse_error
 
@@ -86,8 +85,7 @@ def release(
     stream hides where the model says "error" and takes no other word for it: receivers would see where it stopped.
     `buckets`: groups of users in a stream; a checkpoint keeps those of its first run.
 
-    In a stream with batches, a row whose value is null and whose number is the next one ends a batch early; a frame
-    released at once ends with short batches.
+    In a stream a batch goes out when it is full; a frame released at once ends with short batches.
     """
     needs_spark()
     names = columns or Columns()
@@ -175,9 +173,6 @@ def _rows(frame: DataFrame, job: Job, names: Columns) -> DataFrame:
     # widening casts alone: one that can fail would quote the value in its message
     if timed:
         chosen.append(F.col(f"`{wanted[TIME]}`").cast("double").alias(TIME))
-    if frame.isStreaming and job.setting.in_batches:  # here, as workers cannot tell null from NaN
-        missing = [F.col(f"`{name}`").isNull() for name in names.values]
-        chosen.append(reduce(and_, missing).alias(MARKER))
     rows = frame.select(*chosen)
     if isinstance(kinds[USER], whole):
         rows = rows.withColumn(USER, F.col(USER).cast("bigint"))

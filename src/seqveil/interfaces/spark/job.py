@@ -25,13 +25,13 @@ from seqveil.engine.releases import Releases
 from seqveil.engine.stream import Setting
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, SAME_PATH
 from seqveil.interfaces.spark.sessions import guarded
-from seqveil.interfaces.spark.store import END, NEW, Batch, KeptUsers, Seal, bucket, collect
+from seqveil.interfaces.spark.store import NEW, Batch, KeptUsers, Seal, bucket, collect
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Key = bytes | str | os.PathLike[str]
-USER, SEQ, TIME, MARKER = "user", "seq", "time", "marker"  # columns inside a job; values are v0 and, for a grid, v1
+USER, SEQ, TIME = "user", "seq", "time"  # columns inside a job; values are v0 and, for a grid, v1
 _SHOWN = {USER: "user", SEQ: "order", TIME: "time", "v0": "value", "v1": "value"}
 CHUNK_ROWS = 50_000  # rows of a frame released together
 VERSION = 1  # of what a checkpoint keeps
@@ -87,7 +87,7 @@ class Job:
     def release(self, rows: pd.DataFrame, kept_users: KeptUsers, end: bool = False) -> pd.DataFrame:
         """The released rows of these; `end`: short batches go out too."""
         _refuse_holes(rows, (USER, SEQ, TIME))
-        codes = self._coded(rows, end)
+        codes = self._coded(rows)
         order = _order(rows, codes)
         rows, codes = rows.iloc[order], codes[order]
         users: list[User] = rows[USER].tolist()
@@ -102,23 +102,16 @@ class Job:
         shown = rows[USER].to_numpy()[at]
         return self._frame(shown, seqs[at], made.codes[at], {EPSILON: made.epsilons[at]})
 
-    def _coded(self, rows: pd.DataFrame, end: bool) -> Ints:
-        """A code for each row: a symbol's, UNKNOWN where that is hidden, END for a marker of a stream in batches."""
-        values = rows["v0"] if "v1" not in rows else rows[["v0", "v1"]].to_numpy(np.float64)
-        markers = np.zeros(len(rows), bool)
-        if self.setting.in_batches and not end:
-            markers = (rows[MARKER] if MARKER in rows else rows["v0"].isna()).to_numpy(bool)
-        codes = np.full(len(rows), END, np.int64)
-        events = np.flatnonzero(~markers)
+    def _coded(self, rows: pd.DataFrame) -> Ints:
+        """A code for each row: a symbol's, or UNKNOWN where that is hidden."""
         try:
-            codes[events] = self.alphabet.encode(values.iloc[events] if "v1" not in rows else values[events])
+            return self.alphabet.encode(rows["v0"] if "v1" not in rows else rows[["v0", "v1"]].to_numpy(np.float64))
         except UnknownSymbol:
             n = self.alphabet.n
             raise UnknownSymbol(
                 f"a value is not in the model's alphabet ({n} symbols); check the value column, refit the model, or "
                 'pass on_unknown="hide"'
             ) from None
-        return codes
 
     def _in_batches(
         self, users: list[User], seqs: Ints, codes: Ints, times: Floats | None, kept_users: KeptUsers, end: bool

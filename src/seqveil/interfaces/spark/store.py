@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 MEMORY = 1 << 28  # bytes that live states may take at once
-END = -3  # stands for the code of a marker: what waits of the user goes out as a short batch
 NONCE = 12
 
 
@@ -293,8 +292,8 @@ def collect(
 ) -> tuple[list[Batch], dict[User, tuple[int, bytes]]]:
     """Put the symbols of some users to those that wait: batches that fill, and what then waits (taken, seal).
 
-    Parameters: `events` are users, numbers of symbols, codes (END: a marker, with the number that comes next) and
-    times, in the order of their numbers, a marker before the symbol of the same number; `end` sends short batches too.
+    Parameters: `events` are users, numbers of symbols, codes and times, in the order of their numbers; `end` sends
+    short batches too.
     """
     streams: dict[User, _Waiting] = {}
     filled: list[Batch] = []
@@ -308,10 +307,9 @@ def collect(
         if seq > stream.symbols:
             expected = stream.symbols
             raise OutOfOrder(-1, f"an event has number {seq}, and {expected} is next; send the missing events first")
-        if code != END:
-            stream.codes.append(code)
-            stream.symbols, stream.time = stream.symbols + 1, time
-        if len(stream.codes) == size or (code == END and stream.codes):
+        stream.codes.append(code)
+        stream.symbols, stream.time = stream.symbols + 1, time
+        if len(stream.codes) == size:
             filled.append(stream.batch())
     if end:
         filled += [stream.batch() for stream in streams.values() if stream.codes]
