@@ -1,8 +1,8 @@
 """Everything that calls of several events show, exactly: all raw sequences, all ways to cut them into calls, all draws.
 
-A client sends a stream in calls and tries a call that was refused again. What it sees, releases and refusals, is a
-transcript t; its law Pr(t|x) for each raw sequence x follows from playing every outcome of every draw, weighed by the
-very integers of the kernels. Then max |log Pr(x|t)/Pr(x)| is what the calls leaked, whatever the ledger says.
+A client sends a stream in calls. What it sees is a transcript t; its law Pr(t|x) for each raw sequence x follows from
+playing every outcome of every draw, weighed by the very integers of the kernels. Then max |log Pr(x|t)/Pr(x)| is what
+the calls leaked, whatever the ledger says.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import numpy as np
 
 from seqveil.core import fast, single
 from seqveil.core.coins import Coins, SeededCoins
-from seqveil.core.errors import BudgetSpent
 from seqveil.core.kernel import DENOMINATOR, Kernels
 from seqveil.core.model import MarkovModel
 from seqveil.engine.accounting import Budget
@@ -26,16 +25,9 @@ from seqveil.engine.stream import Setting
 from seqveil.engine.streams import Streams
 
 MODEL = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-TRIES = 3  # of a call that is refused
 BUDGETS = {"total": {"total": 1.8}, "window": {"per_window": 1.8, "releases": 3}}
-POLICIES = ("hold", "stop", "error")
-
-
-class Seen(NamedTuple):
-    """What a client sees of one call."""
-
-    codes: tuple[int, ...]
-    refused: bool
+POLICIES = ("hold", "stop")
+Seen = tuple[int, ...]  # what a client sees of one call
 
 
 class World(Protocol):
@@ -115,16 +107,10 @@ def cuts(length: int) -> list[list[range]]:
 
 
 def play(world: World, script: Script, raw: list[int], cut: list[range]) -> tuple[Seen, ...]:
-    """What a client sees that sends these calls, those refused again."""
+    """What a client sees that sends these calls."""
     script.begin()
     world.begin()
-    transcript = []
-    for part in cut:
-        for _ in range(TRIES):
-            transcript.append(world.call(part, [raw[k] for k in part]))
-            if not transcript[-1].refused:
-                break
-    return tuple(transcript)
+    return tuple(world.call(part, [raw[k] for k in part]) for part in cut)
 
 
 def laws(
@@ -192,14 +178,7 @@ class InStore:
         return f"u{self._user}"
 
     def call(self, seqs: range, raw: list[int]) -> Seen:
-        from seqveil.engine.streams import OutOfOrder
-
-        try:
-            return Seen(tuple(self.store.release([self.user] * len(raw), raw, list(seqs)).codes.tolist()), False)
-        except BudgetSpent as spent:
-            return Seen(() if spent.made is None else tuple(spent.made.codes.tolist()), True)
-        except OutOfOrder:
-            return Seen((), True)
+        return tuple(self.store.release([self.user] * len(raw), raw, list(seqs)).codes.tolist())
 
     def ledger(self) -> float:
         account = self.store.standing(self.user)
@@ -207,7 +186,7 @@ class InStore:
 
 
 class InMemory:
-    """Streams in memory, new for each stream; where an event was refused, the client begins with it again."""
+    """Streams in memory, new for each stream."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -216,12 +195,7 @@ class InMemory:
         self._streams = Streams(self._setting, coins=SeededCoins(0))
 
     def call(self, seqs: range, raw: list[int]) -> Seen:
-        done = sum(self._streams.standings().events.tolist())
-        left = raw[max(0, done - seqs.start) :]
-        try:
-            return Seen(tuple(self._streams.release(["ann"] * len(left), left).codes.tolist()), False)
-        except BudgetSpent as spent:
-            return Seen(() if spent.made is None else tuple(spent.made.codes.tolist()), True)
+        return tuple(self._streams.release(["ann"] * len(raw), raw).codes.tolist())
 
     def ledger(self) -> float:
         leakage = self._streams.standings().leakage

@@ -21,7 +21,7 @@ def run(data: Path | None) -> dict[str, dict[str, float]]:
 
 
 def _calls() -> dict[str, dict[str, float]]:
-    print(f"\nall calls of up to {EVENTS} events, a sticky chain of two states, ε=1, refused calls tried again")
+    print(f"\nall calls of up to {EVENTS} events, a sticky chain of two states, ε=1")
     print(f"  {'budget':<34}{'policy':<9}{'leaked':>9}{'above budget or ledger':>25}")
     found, worst = {}, -np.inf
     with calls.scripted() as script, tempfile.TemporaryDirectory() as folder:

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from seqveil import Budget, MarkovModel, Setting, mechanisms
-from seqveil.core.errors import BudgetSpent, DataError
+from seqveil.core.errors import DataError
 from seqveil.engine import batches, stream
 from seqveil.engine.batches import decode_path
 from seqveil.interfaces.files.audit import audit_file
@@ -372,14 +372,3 @@ def test_an_interrupted_run_leaves_nothing(place, number):
         assert process.stderr.read().decode() == "interrupted; nothing was written\n"
         assert process.wait() == 1
     assert os.listdir(folder) == []
-
-
-def test_a_short_last_batch_that_is_refused_is_counted_once(tmp_path):
-    model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    setting = Setting.of(model, "tree", 1.0, budget=Budget(total=1.0, when_spent="error"), batch=2)
-    pl.DataFrame({"user": [*"abbbc"], "value": [0, 1, 1, 0, 1]}).write_csv(tmp_path / "data.csv")
-    with pytest.raises(BudgetSpent, match="1 of 5 rows") as spent:
-        release_file(tmp_path / "data.csv", setting, tmp_path / "out.csv", seed=1)
-    assert (spent.value.made.refused, spent.value.made.events) == (1, 5)
-    assert pl.read_csv(tmp_path / "out.csv")["user"].to_list() == [*"bbac"]
-    assert json.loads((tmp_path / "out.csv.meta.json").read_text())["refused"] == 1

@@ -5,14 +5,13 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from seqveil.core.errors import BudgetSpent, InputError
+from seqveil.core.errors import InputError
 from seqveil.engine.accounting import Budget
-from seqveil.engine.stream import Setting
 from seqveil.engine.streams import OutOfOrder, Releases, StoreError, Streams
 from seqveil.interfaces.commands.options import SettingOptions
 from seqveil.interfaces.events import Job, release_together
 from seqveil.interfaces.service.config import PREFIX, ServeConfig, load
-from served import words_model, words_setting
+from served import words_setting
 
 KEY = bytes(range(32))
 
@@ -54,18 +53,6 @@ def test_a_job_that_cannot_be_is_found_wherever_it_stands(tmp_path, wrong):
         assert 1 < release_together(store, jobs) < 5
         assert store.next_seqs([f"user {k}" for k in range(5)]).tolist() == [0 if k == wrong else 2 for k in range(5)]
     assert [isinstance(each.outcome, InputError) for each in jobs] == [k == wrong for k in range(5)]
-
-
-def test_a_spent_budget_refuses_its_own_events_alone(tmp_path):
-    setting = Setting.of(words_model(), "balanced", 1.0, budget=Budget(total=1.5, when_spent="error"))
-    jobs = [job("ann", *range(30)), job("bob", 0)]
-    with Streams.open(tmp_path / "state.db", setting, key=KEY) as store:
-        assert release_together(store, jobs) == 1
-        kept = int(store.next_seqs(["ann"])[0])
-    assert isinstance(jobs[0].outcome, BudgetSpent)
-    assert jobs[0].outcome.places == list(range(kept, 30))
-    assert (jobs[0].outcome.made.codes[:kept] >= 0).all()
-    assert isinstance(jobs[1].outcome, Releases)
 
 
 def test_the_disk_s_trouble_is_everyone_s(tmp_path):

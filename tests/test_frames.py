@@ -193,16 +193,6 @@ def test_secrets_in_words_and_as_they_are():
         sv.release(ROWS, MODEL, secrets=["ever:gym"])
 
 
-def test_a_spent_budget_hands_over_what_was_drawn():
-    with pytest.raises(sv.errors.BudgetSpent, match="rows are left out") as told:
-        sv.release(ROWS.to_pandas(), MODEL, epsilon=1.0, budget=3.0, when_spent="error")
-    made = told.value.made
-    assert isinstance(made.frame, pd.DataFrame)
-    assert len(made.frame) == made.account.releases > 0
-    assert made.account.refused == ROWS.height - len(made.frame)
-    assert sv.audit(made, MODEL).passed
-
-
 def test_no_raw_value_stands_in_an_error():
     strange = ROWS.to_pandas()
     strange["value"] = strange["value"].astype(object)

@@ -13,7 +13,7 @@ import pytest
 
 import reference_streams as ref
 from seqveil import Budget, MarkovModel, Session, mechanisms
-from seqveil.core.errors import BudgetSpent, InputError
+from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import trees
 from seqveil.engine import batches, stream
 from seqveil.engine.stream import Setting
@@ -118,13 +118,9 @@ def test_a_model_sure_of_the_wrong_symbol_buys_no_more_than_it():
     assert 0.9 < told["not"].ldp <= 1.0
 
 
-def test_an_error_or_a_stop_when_it_is_gone():
+def test_it_stops_when_it_is_gone():
     stop = Session(STICKY, "optimal", 0.5, budget=Budget(ldp_total=2.0, when_spent="stop"), seed=1)
     assert [stop.release(0) is None for _ in range(4)] == [False, False, True, True]
-    error = Session(STICKY, "optimal", 0.5, budget=Budget(ldp_total=2.0, when_spent="error"), seed=1)
-    error.release(0), error.release(0)
-    with pytest.raises(BudgetSpent, match="without any model"):
-        error.release(0)
 
 
 def test_mechanisms_without_a_level_are_refused_with_it():

@@ -16,7 +16,6 @@ from mosquitto import until
 from seqveil.core.alphabet import Grid
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
-from seqveil.engine.accounting import Budget
 from seqveil.engine.stream import UNKNOWN, Setting
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import Core, Made
@@ -210,15 +209,6 @@ def test_late_and_double_times_are_refused_also_after_a_restart(tmp_path):
             assert [one for one in told(outcomes) if isinstance(one, str)] == expected
     with Streams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
         assert store.standing("ann").events == 3
-
-
-def test_a_spent_budget_leaves_no_gap_in_the_numbers():
-    setting = setting_of(budget=Budget(total=2.0, when_spent="error"))
-    core = core_of(Streams(setting), Form.parse("value"))
-    outcomes = told(core.release([Event(user, None, (0,)) for user in "aabaaab"]))
-    assert "budget" in outcomes
-    assert {one for one in outcomes if isinstance(one, str)} == {"budget"}
-    assert core.counts.released == 7 - outcomes.count("budget")
 
 
 def test_what_home_assistant_is_told():

@@ -4,7 +4,7 @@ import pytest
 
 from seqveil import Budget, MarkovModel, Session, Setting
 from seqveil.core.coins import SeededCoins
-from seqveil.core.errors import BudgetSpent, InputError
+from seqveil.core.errors import InputError
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.files.release import guarantee, release_file
 
@@ -30,7 +30,7 @@ def file_of(folder, times, values):
 )
 def test_a_file_with_a_wrong_time_is_refused_whatever_is_drawn(tmp_path, monkeypatch, mechanism, times, window):
     """Sixty seeds: some spend the budget before the wrong row, some do not; all are refused, and nothing is drawn."""
-    budget = Budget(total=1.0, per_window=8.0, seconds=window, when_spent="error")
+    budget = Budget(total=1.0, per_window=8.0, seconds=window, when_spent="stop")
     batch = 1 if mechanism == "optimal" else 2
     setting = Setting.of(STICKY, mechanism, 4.0, budget=budget, batch=batch)
     times = [time + k for time in times for k in range(batch)]
@@ -56,20 +56,6 @@ def test_a_window_of_batches_counts_batches_whatever_times_come_with_them():
         found.append(spent)
     assert found[0][-1] < 20.0
     assert all(each == found[0] for each in found)
-
-
-def test_refused_tries_leave_no_trace_in_the_window():
-    session = Session(STICKY, "optimal", 1.0, budget=Budget(per_window=1.0, seconds=60.0, when_spent="error"), seed=1)
-    while True:
-        try:
-            session.release(0, 100.0)
-        except BudgetSpent:
-            break
-    width = session._state.window.costs.shape[1]
-    for _ in range(50):
-        with pytest.raises(BudgetSpent):
-            session.release(0, 101.0)
-    assert session._state.window.costs.shape[1] == width
 
 
 def test_a_store_refuses_wrong_times_before_it_draws_however_little_memory_it_has(tmp_path):

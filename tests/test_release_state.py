@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from seqveil.core.errors import BudgetSpent, DataError, InputError
+from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.engine.accounting import Budget
 from seqveil.engine.stream import Setting
@@ -326,24 +326,6 @@ def test_a_raw_value_outside_the_alphabet_is_hidden_and_not_named(made, tmp_path
     assert "301 of 301 events" in said
     assert "1 outside the alphabet hidden" in said
     assert SECRET not in said
-
-
-@pytest.mark.slow
-def test_a_run_that_ended_at_a_short_batch_draws_nothing_when_repeated(tmp_path):
-    model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    setting = Setting.of(model, "tree", 1.0, budget=Budget(total=1.0, when_spent="error"), batch=2)
-    pl.DataFrame({"user": [*"abbbcdefg"], "value": [0, 1, 1, 0, 1, 0, 1, 0, 1]}).write_csv(tmp_path / "data.csv")
-    drawn = []
-    for _ in range(3):
-        with pytest.raises(BudgetSpent, match="row"):
-            release_file(
-                tmp_path / "data.csv", setting, tmp_path / "out.csv", state=tmp_path / "s.db", key=KEY, group=4
-            )
-        with Streams.open(tmp_path / "s.db", setting, key=KEY) as streams:
-            standings = streams.standings()
-        drawn.append(dict(zip(standings.users, standings.events.tolist(), strict=True)))
-    assert drawn[0] == {"a": 1, "b": 1, "c": 1, "d": 1}
-    assert drawn[1:] == drawn[:1] * 2
 
 
 def test_what_goes_with_a_state_file_or_without_is_refused_elsewhere(made, tmp_path):

@@ -262,9 +262,6 @@ def test_budgets_stop_or_hold():
         want, _ = by_store(setting, [("ann", seq, seq % 3) for seq in range(6)])
         assert rows["seq"].tolist() == want["seq"].tolist()
         assert len(rows) >= count
-    setting = Setting.of(FULL, "balanced", 1.0, budget=Budget(total=0.5, when_spent="error"))
-    with pytest.raises(Refused, match=r'InputError: Spark cannot end .*use when_spent="stop"'):
-        feed(operator_of(job_of(setting)), [("ann", seq, 0) for seq in range(9)])
 
 
 SECRET = "zq-secret-77"

@@ -7,7 +7,7 @@ import pytest
 
 import reference_streams as ref
 from seqveil.core.coins import KeyedCoins
-from seqveil.core.errors import BudgetSpent, GuaranteeError, InputError
+from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import each, ever
 from seqveil.engine import stream
@@ -15,7 +15,7 @@ from seqveil.engine.accounting import Budget
 from seqveil.engine.store import GAP, Memory, StateStore, packing
 from seqveil.engine.store.database import Database
 from seqveil.engine.store.protocol import codec_of
-from seqveil.engine.streams import EARLIER, REFUSED, OutOfOrder, Streams, taken
+from seqveil.engine.streams import EARLIER, REFUSED, OutOfOrder, Streams
 from seqveil.interfaces.spark.store import KeptUsers, SparkStore
 
 KEY = bytes(range(32))
@@ -190,18 +190,6 @@ def test_what_was_drawn_before_a_failure_stands(kind, monkeypatch):
     assert (made[2:], streams.next_seqs(["ann"])[0]) == ([REFUSED] * 2, 2)
     monkeypatch.undo()
     assert streams.release(["ann"], [0]).seqs.tolist() == [2]
-    streams.close()
-
-
-def test_a_spent_budget_refuses_its_user_alone(kind):
-    setting = stream.Setting.of(CHAIN, "balanced", 1.0, budget=Budget(total=0.7, when_spent="error"))
-    streams = Streams(setting, kind(setting), coins())
-    made = taken(lambda: streams.release(["ann"] * 40 + ["bob"], [0] * 41))
-    assert made.refused[39]
-    assert not made.refused[[0, 40]].any()
-    assert streams.standing("ann").leakage <= 0.7 + 2**-32
-    with pytest.raises(BudgetSpent):
-        streams.release(["ann"], [1])
     streams.close()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import reference_streams as ref
 from seqveil.core.coins import KeyedCoins, SeededCoins
-from seqveil.core.errors import BudgetSpent, DataError, InputError, ModelError
+from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.model import MarkovModel
 from seqveil.engine import stream
 from seqveil.engine.accounting import Budget
@@ -99,27 +99,6 @@ def test_what_was_released_around_gaps_is_given_back_before_and_after_settling(t
         store = Streams.open(tmp_path / "s.db", plain(), key=KEY)
         assert [store.release(["ann"], [0], [seq]).codes[0] for seq in reversed(range(11))] == expected[::-1]
         store.close()
-
-
-def test_a_budget_that_runs_out_in_a_call_leaves_the_rest_of_it_released(tmp_path):
-    setting = plain(budget=Budget(total=2.0, when_spent="error"))
-    call = ["bob"] + ["ann"] * 40, [0] * 41, [0, *range(1, 41)]
-    with Streams.open(tmp_path / "s.db", setting) as store:
-        store.release(["ann"], [0], [0])
-        with pytest.raises(BudgetSpent, match="refused, the others are released") as first:
-            store.release(*call, positions={"source": 7})
-        made, events = first.value.made, store.standing("ann").events
-        assert made.codes[0] >= 0
-        assert first.value.places == np.flatnonzero(made.refused).tolist() == list(range(events, 41))
-        assert (made.epsilons[events:] == 0).all()
-        assert store.standing("ann").budget_left < 1e-6
-        assert store.position("source") is None
-    with Streams.open(tmp_path / "s.db", setting) as store:
-        with pytest.raises(BudgetSpent) as again:
-            store.release(*call)
-        assert again.value.made.codes.tolist() == made.codes.tolist()
-        assert again.value.made.replayed.tolist() == [True] * events + [False] * (41 - events)
-        assert store.standings().users == ["ann", "bob"]
 
 
 def test_positions_that_cannot_be_made_take_no_release_back(tmp_path):

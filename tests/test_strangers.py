@@ -235,30 +235,6 @@ def test_the_client_sends_times_and_users_as_the_service_takes_them():
             _body([Event("u", 0, "a", time)], "value")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("batch", [(), ("--batch", 2)])
-def test_a_spent_budget_leaves_a_side_file_with_a_state_too(dense, batch, capsys, monkeypatch):
-    monkeypatch.chdir(dense)
-    command = ("release", "both.csv", "-m", "m.model", "-e", 1, "--budget", 5, "--when-spent", "error", *batch)
-    command = (*command, "--state", "s.db", "--out", "out.csv")
-    for _ in range(2):  # a repeated run ends there again, and says the same
-        assert run(*command) == 1
-        assert "the output ends before it" in capsys.readouterr().err
-        side = json.loads((dense / "out.csv.meta.json").read_text())
-        assert 0 < side["releases"] < 60
-        assert run("audit", "out.csv", "-m", "m.model") == 0
-        assert "kept  " in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("batch", [(), ("--batch", 2)])
-def test_a_side_file_stands_where_the_first_row_was_refused(dense, batch, capsys, monkeypatch):
-    monkeypatch.chdir(dense)
-    command = ("-m", "m.model", "-e", 2, "--budget", 1, "--when-spent", "error", *batch)
-    assert run("release", "both.csv", *command, "--state", "s.db", "--out", "out.csv") == 1
-    assert "at row" in capsys.readouterr().err
-    assert (dense / "out.csv.meta.json").exists()
-
-
 FAR = ["1600-01-01", "2024-01-01", "2262-04-12", "2608-07-23", "4000-02-29"]
 
 

@@ -12,7 +12,7 @@ import reference_streams as ref
 from reference_streams import Rows
 from seqveil import mechanisms
 from seqveil.core.coins import SeededCoins
-from seqveil.core.errors import BudgetSpent, InputError
+from seqveil.core.errors import InputError
 from seqveil.core.leakage import Account
 from seqveil.core.model import MarkovModel
 from seqveil.engine import stream
@@ -203,32 +203,6 @@ def test_a_chunk_is_worth_its_events_one_by_one(monkeypatch):
             assert seen.codes.tolist() == released[at : at + size].tolist()
             assert seen.epsilons.tolist() == epsilons[at : at + size].tolist()
         assert figures(receiver) == figures(sender)
-
-
-def test_what_a_chunk_released_before_a_budget_was_spent_stands():
-    """A later event of ann finds the budget spent; those before it, and bob's, are told and charged."""
-    setting = stream.Setting.of(chain(18), "balanced", 1.0, budget=Budget(total=0.7, when_spent="error"))
-    streams = Streams(setting, coins=SeededCoins(1))
-    with pytest.raises(BudgetSpent) as spent:
-        streams.release(["ann"] * 40 + ["bob"], np.arange(41) % 4)
-    codes, epsilons = spent.value.made.codes, spent.value.made.epsilons
-    made = 40 - np.count_nonzero(codes == stream.REFUSED)
-    assert (codes[:made] >= 0).all()
-    assert codes[40] >= 0
-    assert spent.value.places == list(range(made, 40))
-    assert epsilons[0] == 0.7
-    accounts = streams.standings()
-    assert (accounts.users, accounts.events.tolist()) == (["ann", "bob"], [made, 1])
-    streams._coins = NoCoins()
-    with pytest.raises(BudgetSpent):
-        streams.release(["ann"], np.array([0]))
-
-
-class NoCoins:
-    private = True
-
-    def draw(self, count):
-        raise AssertionError("a coin was thrown")
 
 
 def test_an_empty_chunk_is_nothing():

@@ -60,7 +60,7 @@ def watched(tmp_path):
 def test_a_bridge_tells_its_counts_its_file_and_its_disk(watched):
     working, store, port = watched
     store.release(["zq-ann"], [0])
-    working.counts.received, working.counts.refused, working.waiting = 7, {"order": 2, "budget": 1}, 3
+    working.counts.received, working.counts.refused, working.waiting = 7, {"order": 2, "late": 1}, 3
     text = scraped(port)
     found = figures_of(text)
     assert found["seqveil_bridge_received_total",] == 7

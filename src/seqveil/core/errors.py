@@ -5,13 +5,12 @@ SeqveilError
 │   ├── UnknownSymbol            a value outside the alphabet
 │   ├── ModelError               a model that is not one, or does not fit the data
 │   └── DataError                a file or frame that cannot be read as a stream
-├── BudgetSpent                  the budget is gone and the policy says "error"; the rest is released
 └── GuaranteeError               a kernel failed its own check; nothing was released
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,19 +45,6 @@ class ModelError(InputError):
 
 class DataError(InputError):
     """A file or frame that cannot be read as streams of (user, value)."""
-
-
-class BudgetSpent(SeqveilError):
-    """The privacy budget is gone and the policy says to raise.
-
-    Which events are refused follows from what was released before them and nothing else. They count as if they had
-    never come; all others of the call are released for good. `made` is what the call gives back otherwise, with the
-    code REFUSED at the places refused, and `places` lists those.
-    """
-
-    def __init__(self, message: str, made: Any = None, places: Sequence[int] = ()) -> None:
-        super().__init__(message)
-        self.made, self.places = made, list(places)
 
 
 class GuaranteeError(SeqveilError):

@@ -17,7 +17,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import UNIT, Floats, Ints
 from seqveil.core.mechanisms import check_epsilon
 
-WhenSpent = Literal["hold", "stop", "error"]
+WhenSpent = Literal["hold", "stop"]
 GONE = 1e-6  # below this an ε buys nothing: what a release tells is lost in the rounding of its bounds
 
 
@@ -105,9 +105,7 @@ class Budget:
     - `ldp_total`: Σ of (LDP level · ε) of all releases never passes it. The others are promises about the model: they
       hold for an observer who believes in it. This one needs no model: whatever the truth is, any two sequences make
       the releases of a stream with probabilities within a factor e^ldp_total of each other.
-    - `when_spent`: "hold" repeats the best guess under the belief, which is free; "stop" releases nothing more;
-      "error" refuses the event, which counts as if it had never come, and raises BudgetSpent once the rest of the call
-      is released. Never a silent overspend.
+    - `when_spent`: "hold" repeats the best guess under the belief, which is free; "stop" releases nothing more.
 
     >>> Budget(total=3.0).allow(np.array([1.0, 1.0]), np.array([0.0, 2.5]), np.zeros(2)).tolist()
     [1.0, 0.5]
@@ -126,8 +124,8 @@ class Budget:
                 _positive(name, getattr(self, name))
         if self.releases is not None:
             whole_number("releases", self.releases)
-        if self.when_spent not in ("hold", "stop", "error"):
-            raise InputError(f'expected when_spent to be "hold", "stop" or "error", got {self.when_spent!r}')
+        if self.when_spent not in ("hold", "stop"):
+            raise InputError(f'expected when_spent to be "hold" or "stop", got {self.when_spent!r}')
         if (self.per_window is None) != (self.releases is None and self.seconds is None):
             raise InputError("a window budget needs per_window and one of releases or seconds")
         if self.releases is not None and self.seconds is not None:

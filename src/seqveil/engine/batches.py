@@ -19,7 +19,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
 from seqveil.core.mechanisms import Batch, BatchMechanism, Sent
 from seqveil.engine.accounting import GONE
-from seqveil.engine.stream import UNKNOWN, Setting, State, allowance, budget_spent, drawn, moment, raw_codes
+from seqveil.engine.stream import UNKNOWN, Setting, State, allowance, drawn, moment, raw_codes
 
 
 def step(
@@ -30,8 +30,7 @@ def step(
     A short batch is usually the last of its stream, and may stand anywhere: belief and account go on by the symbols
     that it has. It costs the ε of a whole one, and its length is public, so what decides the length must be public too.
 
-    Nothing is sent (None) where the budget is spent and its policy is to stop; where it is "error", BudgetSpent is
-    raised before a coin is thrown.
+    Nothing is sent (None) where the budget is spent and its policy is to stop.
 
     *Guarantee*: for a sound mechanism the lifts of all batches are within the ε used, in or out of the model's
     support, and a budget is never passed. The same holds of a batch with values outside the alphabet (UNKNOWN), as it
@@ -133,8 +132,6 @@ def _advance(
     stamp = None if time is None else np.array([time])
     now = moment(setting, state, stamp)
     epsilons, gone = allowance(setting, state, stamp)
-    if gone[0] and setting.budget.when_spent == "error":
-        raise budget_spent(setting, gone)
     if gone[0] and setting.budget.when_spent == "stop":
         states = state.states
         for _ in range(length):

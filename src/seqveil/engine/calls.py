@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core.coins import Coins, KeyedCoins, User, rows
-from seqveil.core.errors import BudgetSpent, InputError
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
 from seqveil.core.mechanisms import Sent
@@ -210,26 +210,19 @@ class Call:
         source = coins.of(self.names, self.made.seqs) if isinstance(coins, KeyedCoins) else coins
         failure: Exception | None = self._fails(plan, group, slots, live)
         turns = [plan.fresh[k : k + 1] for k in range(plan.fresh.size)] if self.setting.in_batches else plan.rounds
-        refused: set[int] = set()
         for places in turns if failure is None else ():
-            left = places if not refused else places[[slot not in refused for slot in slots[places].tolist()]]
-            if not left.size:
-                continue
             try:
-                self._turn(plan, left, group[left], slots[left], live, source)
+                self._turn(plan, places, group[places], slots[places], live, source)
             except Exception as error:
                 failure = error
                 break
-            turned_down = self.made.codes[group[left]] == REFUSED
-            if np.count_nonzero(turned_down):
-                refused.update(slots[left[turned_down]].tolist())
         done = plan.fresh
-        if refused or failure is not None:
+        if failure is not None:
             done = done[self.made.codes[group[done]] != REFUSED]
         return Played(self._entry(plan, done, group[done], slots[done], live) if done.size else None, failure)
 
     def _turn(self, plan: Plan, places: Places, at: Places, who: Slots, live: Live, source: Coins) -> None:
-        """Make one event of each of these users; the states of those who are refused stay as they are.
+        """Make one event of each of these users.
 
         The states move first: what is noted as released is then charged, whatever fails.
         """
@@ -252,22 +245,17 @@ class Call:
             return stream.observe(setting, state, self.raw[at], times)
         return stream.step(setting, state, self.raw[at], coins, times)
 
-    def _batch(self, state: State, k: int, coins: Coins) -> tuple[_Sent | None, State]:
-        """One batch of one user; None where it is refused."""
+    def _batch(self, state: State, k: int, coins: Coins) -> tuple[_Sent, State]:
+        """One batch of one user."""
         setting, time = self.setting, None if self.times is None else float(self.times[k])
         epsilon = float(allowance(setting, state, None if time is None else np.array([time]))[0][0])
         if self.paths is not None:
             sent, after = batches.observe(setting, state, self.paths[k], self.raw[k].size, time)
         else:
-            try:
-                sent, after = batches.step(setting, state, self.raw[k], coins, time)
-            except BudgetSpent:
-                return None, state
+            sent, after = batches.step(setting, state, self.raw[k], coins, time)
         return _Sent(state, sent, epsilon), after
 
-    def _note_batch(self, k: int, told: _Sent | None) -> None:
-        if told is None:
-            return
+    def _note_batch(self, k: int, told: _Sent) -> None:
         made, sent = self.made, told.sent
         made.codes[k], made.epsilons[k] = NOTHING if sent is None else 0, told.epsilon
         if sent is not None and made.sent is not None:

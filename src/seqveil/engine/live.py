@@ -169,10 +169,7 @@ class Live:
     # what calls do with them
 
     def move(self, slots: Slots, act: Callable[[State], tuple[Made, State]], skips: Ints | None = None) -> Made:
-        """Let these users, each once, take a step, and first give up so many events of each; what the step made.
-
-        A user whom the step leaves where it was gives up none.
-        """
+        """Let these users, each once, take a step, and first give up so many events of each; what the step made."""
         if skips is None:
             made, self.state = self.state.move(slots, act)
             return made
@@ -181,8 +178,7 @@ class Live:
             waiting = np.flatnonzero(skips == count)
             part.put(waiting, skipped(self._setting, part.take(waiting), count))
         made, after = act(part)
-        moved = np.flatnonzero(after.steps > part.steps)
-        self.state.put(slots[moved], after.take(moved))
+        self.state.put(slots, after)
         return made
 
     def known_seqs(self, names: Sequence[User]) -> dict[User, int]:

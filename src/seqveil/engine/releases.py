@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seqveil.core.coins import User
-from seqveil.core.errors import BudgetSpent
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
 from seqveil.core.words import Risk, ToldSecret
@@ -54,7 +53,7 @@ class Releases:
 
     @property
     def refused(self) -> Mask:
-        """Which events were not taken: the budget is spent and its policy is "error", or the call ended before."""
+        """Which events were not taken, because the call ended before."""
         return self.codes == REFUSED
 
     @property
@@ -148,12 +147,3 @@ class Standings:
 def left_of(total: float | None, leakage: float) -> float | None:
     """What is left of a total budget after this leakage; None where there is no total."""
     return None if total is None else max(0.0, total - leakage)
-
-
-def taken(release: Callable[[], Releases]) -> Releases:
-    """What a call released, the events refused for a spent budget marked so instead of raised."""
-    try:
-        return release()
-    except BudgetSpent as spent:
-        made: Releases = spent.made
-        return made

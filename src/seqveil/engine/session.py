@@ -131,10 +131,7 @@ class Session:
         return stack.one(0, self._setting.model.alphabet)
 
     def release(self, symbol: Any, time: Time | None = None) -> Any:
-        """The released symbol; None where the budget is spent and its policy is "stop", or where it is withheld.
-
-        Where it is "error", BudgetSpent is raised before a coin is thrown, and the symbol counts as if it had not come.
-        """
+        """The released symbol; None where the budget is spent and its policy is "stop", or where it is withheld."""
         if self._setting.in_batches:
             if self._setting.batch > 1:
                 raise InputError(f"this session releases batches of {self._setting.batch}; use release_batch or push")
@@ -147,8 +144,6 @@ class Session:
             raw = np.array([code], np.int64)
             released, self._state = stream.step(self._setting, self._state, raw, self._coins, _row(time))
             out = int(released.codes[0])
-            if out == stream.REFUSED:
-                raise stream.budget_spent(self._setting, released.codes == stream.REFUSED)
             self._released += out >= 0
         return None if out < 0 else self._setting.model.alphabet.decode_one(out)
 
@@ -170,7 +165,7 @@ class Session:
     def push(self, symbol: Any, time: Time | None = None) -> list[Any] | None:
         """Take one symbol in; the reproduction of the whole batch when it is full, an empty list until then.
 
-        Where that batch cannot be released (its budget is spent, say), the symbol counts as if it had not come: it may
+        Where that batch cannot be released (its time is missing, say), the symbol counts as if it had not come: it may
         be pushed again later.
         """
         code = self._setting.model.alphabet.encode_one(symbol)

@@ -214,19 +214,6 @@ class Setting:
         return np.where(spent, self.mechanism.ldp * np.where(spent, epsilons, 1.0), 0.0)
 
 
-def refuse_dead_end(setting: Setting, where: str) -> None:
-    """Refuse a budget that would shut a user out for good without saying so.
-
-    A window of releases moves on with each event, and an event that is refused counts as if it had never come: once the
-    window is full, every later event of its user is refused too.
-    """
-    if setting.budget.releases is not None and setting.budget.when_spent == "error":
-        raise InputError(
-            f"{where} would refuse a user for good once a window of releases is full, because refused events do not "
-            "move it on; use --when-spent stop or hold, or --window-seconds"
-        )
-
-
 def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, instead: str) -> None:
     """Refuse to go on with what was begun with another setting; both are as `Setting.to_dict` gives them, or more.
 

@@ -20,7 +20,7 @@ from seqveil.core.alphabet import UNKNOWN as UNKNOWN
 from seqveil.core.alphabet import WITHHELD as WITHHELD
 from seqveil.core.bulk import took_step
 from seqveil.core.coins import Coins, rows
-from seqveil.core.errors import BudgetSpent, DataError, InputError
+from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.core.leakage import Account, cost, weight_range
 from seqveil.core.model import MarkovModel
@@ -29,11 +29,11 @@ from seqveil.engine import accounting
 from seqveil.engine.accounting import GONE
 from seqveil.engine.secrets import guarded_table
 from seqveil.engine.setting import Setting as Setting
-from seqveil.engine.state import ARRAYS, Accounts
+from seqveil.engine.state import Accounts
 from seqveil.engine.state import State as State
 
 NOTHING = -1  # the code of a release that was not made, because the budget is spent and the policy says stop
-REFUSED = -3  # of an event that was not taken, because the budget is spent and the policy says error
+REFUSED = -3  # of an event that was not taken, because its call ended before
 
 Part = NDArray[np.intp]
 Mask = NDArray[np.bool_]
@@ -43,7 +43,7 @@ Mask = NDArray[np.bool_]
 class Released:
     """What one step made public, one row a user: the release, the ε used, and the law each symbol gives the release."""
 
-    codes: Ints  # (B,) NOTHING where nothing was released, WITHHELD where that says something, REFUSED where not taken
+    codes: Ints  # (B,) NOTHING where nothing was released, WITHHELD where that says something
     epsilons: Floats  # (B,)
     columns: Ints  # (B, n) Q(released | x) · 2**62; ones where nothing was released
     beliefs: Floats  # (B, n) before the release
@@ -82,15 +82,10 @@ def step(
 ) -> tuple[Released, State]:
     """Release one symbol for each user and charge it.
 
-    Where a user's budget is spent and the policy is "error", the code is REFUSED: no coin is thrown, and the user's
-    state stays as it is. Whoever keeps the state keeps it first, and raises `budget_spent` then: a release that was
-    drawn is never taken back.
-
     *Guarantee*: for a sound mechanism each user's lifts are within the ε used, on both sides, and the leakage of the
-    stream so far is what the next state's account says; a budget is never passed. Who is refused follows from each
-    user's own public state. A code UNKNOWN, a value outside the alphabet, is released by a draw from the kernel's
-    marginal, at the ε that any symbol would have had there: its lift is 1, and it is within the LDP level of every
-    symbol (`hidden`).
+    stream so far is what the next state's account says; a budget is never passed. A code UNKNOWN, a value outside the
+    alphabet, is released by a draw from the kernel's marginal, at the ε that any symbol would have had there: its lift
+    is 1, and it is within the LDP level of every symbol (`hidden`).
     """
     truths = _Truths(setting, state, raw_codes(codes, setting.model.n, len(state)), coins)
     return _advance(setting, state, truths, times)
@@ -140,15 +135,6 @@ def drawn(laws: Floats, thrown: Ints) -> Ints:
     """A symbol from each law (B, n), by one coin each; what has no probability is never drawn."""
     reached = np.cumsum(to_weights(laws), axis=1)
     return np.asarray((reached <= thrown[:, None]).sum(1), np.int64)
-
-
-def budget_spent(setting: Setting, refused: Mask, made: Any = None) -> BudgetSpent:
-    """What to raise once everything but the events refused is released and kept."""
-    places = np.flatnonzero(refused).tolist()
-    rest = "nothing was released" if len(places) == refused.size else (
-        f"{len(places)} of {refused.size} events were refused, the others are released for good"
-    )  # fmt: skip
-    return BudgetSpent(f"the budget is spent ({setting.budget.describe()}); {rest}", made, places)
 
 
 def observe(setting: Setting, state: State, codes: Ints, times: Floats | None = None) -> tuple[Released, State]:
@@ -320,32 +306,27 @@ def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Fl
         codes, columns = _keeping_secrets(setting, state, source)
     else:
         codes, columns = _within_budget(setting, beliefs, epsilons, gone, source)
-    refused = codes == REFUSED
     states, account, weights = charge(model, state.states, state.account, columns)
     released = Released(codes, epsilons, columns, beliefs, weights)
     window = state.window
     if setting.budget.span is not None:
-        # for a user refused an empty place at the time of its last release: an earlier one than this may yet come
-        now = np.where(refused, window.latest, moment(setting, state, times))
-        window = window if refused.all() else window.push(now, released.costs, setting.budget.span)
+        window = window.push(moment(setting, state, times), released.costs, setting.budget.span)
     spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
     watches = None if state.watches is None else observed(state.watches, columns)
-    after = State(states, state.steps + 1, spent, account, window, ldp, watches)
-    return released, unmoved(state, after, refused) if np.count_nonzero(refused) else after
+    return released, State(states, state.steps + 1, spent, account, window, ldp, watches)
 
 
 def _within_budget(
     setting: Setting, beliefs: Floats, epsilons: Floats, gone: Mask, source: _Truths | _Given
 ) -> tuple[Ints, Ints]:
     """The release of each user and its column, at these ε; where the budget is gone its policy decides."""
-    silent = gone & (setting.budget.when_spent != "hold")
+    silent = gone & (setting.budget.when_spent == "stop")
     source.fit(silent)
     users, n = beliefs.shape
     alike = users == 1 or (users > 0 and (epsilons == epsilons[0]).all())
     if alike and not np.count_nonzero(silent):  # nothing to put together
         return _choose(setting, beliefs, float(epsilons[0]), source.everyone())
-    unmade = REFUSED if setting.budget.when_spent == "error" else NOTHING
-    codes, columns = np.full(users, unmade, np.int64), np.ones((users, n), np.int64)
+    codes, columns = np.full(users, NOTHING, np.int64), np.ones((users, n), np.int64)
     for epsilon in np.unique(epsilons[~silent]).tolist():
         part = np.flatnonzero((epsilons == epsilon) & ~silent)
         codes[part], columns[part] = _choose(setting, beliefs[part], epsilon, source.of(part))
@@ -384,17 +365,6 @@ def _keeping_secrets(setting: Setting, state: State, source: _Truths | _Given) -
         place = chosen.pick_one(user, made)
         codes[user], columns[user] = made.outputs[place], made.column(place)
     return codes, columns
-
-
-def unmoved(before: State, after: State, rows: Mask) -> State:
-    """The state after a step with these users as they were before it; their windows have not moved."""
-    for name in ARRAYS:
-        getattr(after, name)[rows] = getattr(before, name)[rows]
-    for f in fields(Account):
-        getattr(after.account, f.name)[rows] = getattr(before.account, f.name)[rows]
-    if after.watches is not None and before.watches is not None:
-        after.watches[rows] = before.watches[rows]
-    return after
 
 
 def _choose(setting: Setting, beliefs: Floats, epsilon: float, source: _Thrown | _Given) -> tuple[Ints, Ints]:

@@ -20,13 +20,13 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.times import Time, seconds
 from seqveil.engine.calls import NEXT, Call, Gaps, OutOfOrder, Seen, Watch, first_gap, plan_of
 from seqveil.engine.live import Live
-from seqveil.engine.releases import EARLIER, Path, Releases, Standing, Standings, left_of, taken
+from seqveil.engine.releases import EARLIER, Path, Releases, Standing, Standings, left_of
 from seqveil.engine.secrets import SecretTotal, totals
 from seqveil.engine.setting import NO_BOUND, refuse_other
 from seqveil.engine.store import GAP, Memory, Position, StateStore, StoreBusy, Stored, StoreError
 from seqveil.engine.store.protocol import KEY_MARK, checked_positions
 from seqveil.engine.store.schema import SPENDS
-from seqveil.engine.stream import NOTHING, REFUSED, Setting, budget_spent, raw_codes, released_codes
+from seqveil.engine.stream import NOTHING, REFUSED, Setting, raw_codes, released_codes
 
 if TYPE_CHECKING:
     from seqveil.engine.store.backup import Verified
@@ -45,7 +45,6 @@ __all__ = [
     "StoreError",
     "Stored",
     "Streams",
-    "taken",
 ]
 
 MEMORY = 1 << 30
@@ -59,11 +58,9 @@ class Streams:
     events are cut into calls, and however often its state was put aside. Each event, a user and a sequence number that
     counts from 0, is drawn once: asked again, the same release is given back, whatever symbol comes with it, and
     nothing is charged. What was drawn is never taken back, and no refusal depends on a draw that was: a call that
-    cannot be (a code, an order or a time that is wrong) is refused before anything is drawn; where a user's budget is
-    spent and the policy is "error", that event and the user's later ones are refused and stay open, everything else is
-    kept, and then `BudgetSpent` is raised with it. With a state file (`open`) a release is committed and synced before
-    `release` returns it, and no raw symbol, nor anything computed from one but its release, is ever written. Threads
-    may share streams.
+    cannot be (a code, an order or a time that is wrong) is refused before anything is drawn. With a state file (`open`)
+    a release is committed and synced before `release` returns it, and no raw symbol, nor anything computed from one but
+    its release, is ever written. Threads may share streams.
 
     Parameters:
         setting: the model, the mechanism, ε, the budget: everything public about the releases.
@@ -241,8 +238,8 @@ class Streams:
                 of a stream, or follow from public things alone. Symbols that wait for their batch are the caller's.
             seqs: the sequence number of each event; without them each is the next one of its user.
             times: for a budget in seconds, numbers or ISO 8601 text, read as `seqveil.core.times` says.
-            positions: (how far some source was read, say) kept with the releases, where none was refused; a function
-                gets the releases first, those refused too.
+            positions: (how far some source was read, say) kept with the releases, where all were made; a function gets
+                the releases first.
         """
         return self._run(self._call(users, self._raw(symbols), seqs, times, watch=self._watch), positions)
 
@@ -255,8 +252,8 @@ class Streams:
     ) -> None:
         """Refuse what `release` would refuse before it draws anything (an order, a time, a length); nothing is drawn.
 
-        For whoever releases a call in parts: those after the first may still find a budget spent, or that somebody else
-        released in between.
+        For whoever releases a call in parts: those after the first may still find that somebody else released in
+        between.
 
         Parameters:
             users: as for `release`.
@@ -446,9 +443,6 @@ class Streams:
                 self._live.undo(call.names)
                 raise
             self.committed = time.time()
-        refused = made.refused
-        if failure is None and refused.any():
-            failure = budget_spent(self.setting, refused)
         if failure is None:
             return made
         raise _with(failure, made)
@@ -486,7 +480,7 @@ class Streams:
 
         It has seen what was drawn, so whatever it does, or gives back that cannot be kept, the draws are committed.
         """
-        if positions is None or (not callable(positions) and made.refused.any()):
+        if positions is None:
             return None
         try:
             found = checked_positions(positions(made)) if callable(positions) else positions

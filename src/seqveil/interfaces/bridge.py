@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from seqveil.core.errors import BudgetSpent, DataError, InputError, SeqveilError
+from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.engine.store import Position
 from seqveil.engine.store.protocol import LATEST, MOST_POSITION, NUMBERS, Damaged, Erased
 from seqveil.engine.stream import UNKNOWN
@@ -173,10 +173,10 @@ class Core:
         times = [event.time for event, _ in numbered]
         try:
             made = self._store.release(users, raw, seqs, times if timed else None, noted)
-        except (BudgetSpent, InputError, StoreError) as error:
+        except (InputError, StoreError) as error:
             if error.made is not None and not error.made.refused.all():  # what was drawn stands
-                if not isinstance(error, BudgetSpent):  # then the numbers were not kept, without which nothing goes out
-                    self._store.release([], [], [], None, noted(error.made))
+                # the numbers were not kept, without which nothing goes out
+                self._store.release([], [], [], None, noted(error.made))
                 refused = error.made.refused.tolist()
                 return [(error if out else error.made, k) for k, out in enumerate(refused)]
         else:
@@ -311,9 +311,9 @@ class Core:
         if isinstance(made, OutOfOrder):
             self._stall(event.user)
             return Refusal("order", seq, made.upcoming)
-        if isinstance(made, InputError | BudgetSpent):
+        if isinstance(made, InputError):
             timed = self._store.setting.budget.seconds is not None  # then times that go back are all it can be
-            return Refusal("budget" if isinstance(made, BudgetSpent) else "late" if timed else "event", seq)
+            return Refusal("late" if timed else "event", seq)
         if isinstance(made, Damaged) and event.user in made.users:  # all others go on
             self.confirmed([event.ident])
             return Refusal("erased" if isinstance(made, Erased) else "damaged", event.seq)

@@ -1,8 +1,8 @@
 """The command line: `seqveil inspect | advise | fit | learn | plan | release | audit | decode |
 stats | attack | compare | serve | studio | state | bridge | spark | mechanisms`.
 
-Exit codes: 0 done; 1 a check failed, the budget ran out under `--when-spent error`, or the run was interrupted; 2 the
-input cannot be used. An error is one line on standard error, and a file that could not be finished is not there.
+Exit codes: 0 done; 1 a check failed, or the run was interrupted; 2 the input cannot be used. An error is one line on
+standard error, and a file that could not be finished is not there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 from seqveil import __version__
-from seqveil.core.errors import BudgetSpent, GuaranteeError, SeqveilError
+from seqveil.core.errors import GuaranteeError, SeqveilError
 from seqveil.interfaces.commands.advise import advise, inspect
 from seqveil.interfaces.commands.bridge import bridge
 from seqveil.interfaces.commands.models import fit, learn
@@ -135,7 +135,7 @@ def _run(args: list[str]) -> int:
 
 def _report(error: Exception) -> int:
     """One line for whatever went wrong. Only our own messages are passed on: they hold no data."""
-    if isinstance(error, BudgetSpent | GuaranteeError):
+    if isinstance(error, GuaranteeError):
         return _fail(str(error), FAILED)
     if isinstance(error, SeqveilError):
         return _fail(str(error), BAD_INPUT)

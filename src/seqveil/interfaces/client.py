@@ -43,9 +43,8 @@ _HALF = re.compile("[\ud800-\udfff]")  # half a character, which no reader of JS
 class ServiceError(SeqveilError):
     """The service refused. `reason` is the short name of docs/http.md, `position` the event's place in the request.
 
-    Where a budget is spent, `refused` are the places of all events refused; the same request gets the same answer
-    again. `releases` is what was released for good of the events that were given. Places are among those events, in
-    however many requests the client sent them.
+    `releases` is what was released for good of the events that were given. The place is among those events, in however
+    many requests the client sent them.
     """
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
@@ -54,14 +53,12 @@ class ServiceError(SeqveilError):
         self.position: int | None = problem.get("position")
         self.next: int | None = problem.get("next")
         self.most: int | None = problem.get("most")  # events that it takes at once, where there were more
-        self.refused: list[int] = list(problem.get("refused", ()))
         self.releases = [_release(row) for row in problem.get("releases", ())]
         super().__init__(f"the service answered {status} {self.reason}: {problem.get('detail', 'no more is known')}")
 
     def come_after(self, made: Sequence[Release], events: int) -> None:
         """Count so many events that were sent before this request, and what was released of them."""
         self.releases = [*made, *self.releases]
-        self.refused = [place + events for place in self.refused]
         self.position = None if self.position is None else self.position + events
 
 

@@ -16,8 +16,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.times import Time
 from seqveil.engine.store import Position
 from seqveil.engine.store.protocol import Damaged
-from seqveil.engine.stream import budget_spent
-from seqveil.engine.streams import OutOfOrder, Releases, StoreError, Streams, taken
+from seqveil.engine.streams import OutOfOrder, Releases, StoreError, Streams
 
 
 class Wording:
@@ -73,8 +72,7 @@ def _as_json(value: Any) -> Any:
 class Job:
     """Events of one sender, to be released together. The raw codes are in no repr.
 
-    The outcome is what they were released as, or why they were not; where a budget is spent, `BudgetSpent` with what
-    was released of the others in its `made`.
+    The outcome is what they were released as, or why they were not.
     """
 
     users: list[str] = field(repr=False)
@@ -98,8 +96,8 @@ def release_together(store: Streams, jobs: Sequence[Job], noted: Noted | None = 
     Returns how many transactions it took.
 
     *Guarantee*: a job has its outcome only after the transaction with it was committed and synced. Jobs are released
-    in the order they came, each whole, or not at all, or but for the events that a spent budget refuses. What is wrong
-    with a job is found before any of it is drawn, and holds up no other.
+    in the order they came, each whole or not at all. What is wrong with a job is found before any of it is drawn, and
+    holds up no other.
     """
     left = _in_order(store, jobs)
     while left:
@@ -125,7 +123,7 @@ def release_together(store: Streams, jobs: Sequence[Job], noted: Noted | None = 
         except Exception as error:
             return _halves(store, left, noted, error)
         else:
-            _share(store, left, made)
+            _share(left, made)
             return 1
     return 0
 
@@ -162,7 +160,7 @@ def _released(store: Streams, jobs: Sequence[Job], noted: Noted | None) -> Relea
     raw = [codes for job in jobs for codes in job.raw]
     timed = store.setting.timed
     times = [stamp for job in jobs for stamp in job.times or ()] if timed else None
-    return taken(lambda: store.release(users, raw, seqs, times, noted))
+    return store.release(users, raw, seqs, times, noted)
 
 
 def _owner(jobs: Sequence[Job], place: int) -> tuple[Job, int]:
@@ -174,13 +172,12 @@ def _owner(jobs: Sequence[Job], place: int) -> tuple[Job, int]:
     return jobs[-1], place
 
 
-def _share(store: Streams, jobs: Sequence[Job], made: Releases) -> None:
+def _share(jobs: Sequence[Job], made: Releases) -> None:
     """Give each job what its own events were released as."""
     columns = [getattr(made, each.name) for each in fields(made)]
-    spent, at = bool(made.refused.any()), 0
+    at = 0
     for job in jobs:
         part = slice(at, at + job.size)
-        cut: list[Any] = [column if column is None else column[part] for column in columns]
-        own = Releases(*cut)
-        job.outcome = budget_spent(store.setting, own.refused, own) if spent and own.refused.any() else own
+        own: list[Any] = [column if column is None else column[part] for column in columns]
+        job.outcome = Releases(*own)
         at += job.size

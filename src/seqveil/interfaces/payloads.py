@@ -38,7 +38,6 @@ REASONS = {
     "time": "expected time, in seconds, in ms, µs or ns since 1970, or as ISO 8601 text, at most a day ahead of now",
     "late": "an event of this time or a later one came before; each event of a user needs a later time",
     "order": "events before this one are missing; send those first, from next on, or run the bridge with --gaps skip",
-    "budget": "the budget is spent",
     "damaged": "this user's records in the state file are damaged; the operator runs `seqveil state verify`",
     "erased": "this user was erased from the state file, and with this setting the account cannot go on",
     "event": "the event cannot be released as it is",

@@ -33,7 +33,6 @@ from seqveil.interfaces.payloads import Event, Refusal
 NO_MEAN = (
     "the bridge knows the cell of a value and not the value, so it has no mean; fit with --slot last or --slot most"
 )
-NO_END = "a stream in slots goes on for good, so a budget must not end it; pass --when-spent hold or stop"
 NO_SLOTS = "the state file was begun without slots of time; begin a new one, which spends anew"
 NUMBERED = "the state file was begun in slots of time, which bring no numbers; go on without --payload seqveil"
 
@@ -48,14 +47,6 @@ MANY_ENDED = (
 LEEWAY = 1.0  # seconds that a clock may be set back and nobody need know
 
 Item = TypeVar("Item")  # the source's own for a message
-
-
-def check(setting: Setting, slots: Slots) -> None:
-    """Refuse slots and settings that cannot be released as they happen."""
-    if slots.rule == "mean":
-        raise InputError(NO_MEAN)
-    if setting.budget.limited and setting.budget.when_spent == "error":
-        raise InputError(NO_END)
 
 
 @dataclass(eq=False)
@@ -100,7 +91,8 @@ class SlotStreams(Generic[Item]):
         clock: Callable[[], float],
         most: int = 1000,
     ) -> None:
-        check(store.setting, slots)
+        if slots.rule == "mean":
+            raise InputError(NO_MEAN)
         self._most = most
         self._core, self._slots, self._name, self._clock = core, slots, f"{name}:slots", clock
         self._nothing = _nothing(store.setting)

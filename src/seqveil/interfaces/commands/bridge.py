@@ -180,12 +180,10 @@ class StoreOptions:
         """The streams in the state file."""
         from seqveil.core import fast
         from seqveil.core.model import MarkovModel
-        from seqveil.engine.setting import refuse_dead_end
         from seqveil.engine.store.backup import key_for
         from seqveil.engine.streams import Streams
 
         setting = chosen.setting(MarkovModel.load(self.model))
-        refuse_dead_end(setting, "the bridge")
         fast.load(setting.in_batches)  # now rather than while somebody waits
         secret, policy = key_for(self.state, self.key), cast(Any, gaps)
         return Streams.open(self.state, setting, key=secret, gaps=policy, must_exist=self.must_exist)

@@ -296,7 +296,7 @@ class SettingOptions(KeepingOptions, SecretOptions):
     window_seconds: Annotated[float | None, option("S", "Length of the window in seconds.")] = None
     ldp_budget: LdpBudget = None
     when_spent: Annotated[
-        str | None, option("hold|stop|error", "What to do when the budget is gone  [default: hold, the best guess]")
+        str | None, option("hold|stop", "What to do when the budget is gone  [default: hold, the best guess]")
     ] = None
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from seqveil.core.alphabet import OnMissing, OnUnknown
-from seqveil.core.errors import FILES, BudgetSpent, InputError, needs_extra
+from seqveil.core.errors import FILES, InputError, needs_extra
 from seqveil.engine.stream import Setting
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.ordering import goes_back, in_order
@@ -24,7 +24,6 @@ from seqveil.interfaces.files.release import (
     Choices,
     Released,
     Whole,
-    left_out,
     raw_alphabet,
     source_for,
     streams_in_memory,
@@ -61,8 +60,7 @@ def release_rows(
     """Release every row of a file or a frame, as `release_file` does, into memory.
 
     *Guarantee*: each user's stream is released as by a `Session` of its own, with the same draws as `release_file` from
-    the same seed. Where a budget whose policy is "error" is spent, BudgetSpent is raised and what was drawn before is
-    in its `made`; so it is with any other error that ends the run early.
+    the same seed. Where an error ends the run early, what was drawn before is in its `made`.
 
     Parameters: as in `release_file`. With `sort` left out, rows that go back in time are put in order for the release.
     """
@@ -79,8 +77,6 @@ def release_rows(
     if run.failure is not None:
         run.failure.made = found
         raise run.failure
-    if account.refused:
-        raise BudgetSpent(left_out(setting, account), found)
     return found
 
 

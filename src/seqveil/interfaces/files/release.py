@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ import numpy as np
 from seqveil.core import filtering
 from seqveil.core.alphabet import WITHHELD, Alphabet, OnMissing, OnUnknown, Symbols
 from seqveil.core.coins import coins
-from seqveil.core.errors import BudgetSpent, InputError, SeqveilError
+from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Floats
 from seqveil.core.mechanisms import Batch, Sent, choose
 from seqveil.core.slots import Slots
@@ -94,7 +94,6 @@ class Released:
     unknown: int = 0  # values outside the alphabet that this run hid: for the operator alone, never in a side file
     earlier: int = 0  # rows that an earlier run with the same state file had released
     choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of mechanism auto: how often which, why
-    refused: int = 0  # events that the policy "error" left out
     times: str | None = None  # what the times were read as, where a budget counts in seconds
     secrets: tuple[SecretTotal, ...] = ()  # what was told about each declared secret, worst over users
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
@@ -145,16 +144,12 @@ def release_file(
 
     *Guarantee*: each user's stream is released as by a `Session` of its own;
     other columns of the file are dropped; the output and its side file (`OUT.meta.json`, or `meta`) appear whole or not
-    at all, except on standard output. All that was drawn is in them: with a budget whose policy is "error" the rows of
-    a user from the first one that finds it spent are left out, all others are written, and then BudgetSpent is raised
-    with the account.
+    at all, except on standard output. All that was drawn is in them.
 
     *Guarantee with a state file*: however often the run is killed and started again, the output ends up with each row
     once, as one uninterrupted run would have written it, and every release was on the disk before it was in the output.
     A finished run that is repeated changes nothing; rows added to the end of the input since are released after it (not
-    for batches, whose short last ones are out). Where a row finds its user's budget spent and the policy is "error",
-    BudgetSpent is raised: the output ends before that row and has its side file, all that was drawn stands, and a
-    repeated run ends there again without drawing anything.
+    for batches, whose short last ones are out).
 
     Parameters:
         data: the file, or ``-`` for standard input.
@@ -241,7 +236,7 @@ def _slots(alphabet: Symbols, asked: Slots | None) -> Slots | None:
 
 
 def _run_to_the_end(opened: AbstractContextManager[Run], target: Target, progress: Progress | None) -> Released:
-    """Release all rows and write the side file; then raise what ended the run early, or the rows that were left out."""
+    """Release all rows and write the side file; then raise what ended the run early."""
     with opened as run:
         run.go(progress)
         run.close()
@@ -249,17 +244,7 @@ def _run_to_the_end(opened: AbstractContextManager[Run], target: Target, progres
         side.save_meta(target.out, run.facts(account), target.meta)
     if run.failure is not None:
         raise run.failure
-    if account.refused:
-        raise BudgetSpent(left_out(run.setting, account), account)
     return account
-
-
-def left_out(setting: Setting, account: Released) -> str:
-    """Says that rows are left out, in words."""
-    return (
-        f"the budget is spent ({setting.budget.describe()}): {account.refused} of {account.events} rows are left out, "
-        "all others are released for good"
-    )
 
 
 def _refuse_empty_symbol(alphabet: Symbols) -> None:
@@ -325,7 +310,7 @@ class Run(ABC):
         self.source, self.setting, self.alphabet, self.streams = source, setting, alphabet, streams
         self.collector = InBatches(setting.batch) if setting.in_batches else OneByOne()
         self.failure: SeqveilError | None = None  # why no more can be released; what was stands
-        self.events = self.held = self.stopped = self.refused = self.unknown = self.withheld = self.earlier = 0
+        self.events = self.held = self.stopped = self.unknown = self.withheld = self.earlier = 0
         self.choices = {} if choices is None else choices
         self.seed, self.private = seed, seed is None
         self._table = Table(alphabet, source.columns)
@@ -364,11 +349,11 @@ class Run(ABC):
         used = {} if self.setting.unbounded else {EPSILON: rows.epsilons}  # of which there is none to tell
         return self._table.frame(rows.users, rows.order, rows.codes, {**used, **rows.more})
 
-    def quiet(self, made: Releases, upto: int | None = None) -> int:
-        """How many of the first releases tell nothing."""
+    def quiet(self, made: Releases) -> int:
+        """How many of the releases disclose nothing."""
         if self.setting.in_batches:
-            return int((made.leakages[:upto] <= ROUNDING).sum())
-        return int(((made.codes >= 0) & (made.epsilons == 0))[:upto].sum())
+            return int((made.leakages <= ROUNDING).sum())
+        return int(((made.codes >= 0) & (made.epsilons == 0)).sum())
 
     def account(self) -> Released:
         """What was released, and what that leaked."""
@@ -405,7 +390,6 @@ class Run(ABC):
             unknown=self.unknown,
             earlier=self.earlier,
             choices=self.choices,
-            refused=self.refused,
             times=self._times,
             secrets=told,
             whole_sequence=NO_BOUND if setting.unbounded else "",
@@ -427,7 +411,7 @@ class Run(ABC):
             facts[name] = getattr(account, name)
         for name in ("leakage", "composition"):
             facts[name] = getattr(account, name) if math.isfinite(getattr(account, name)) else "inf"
-        for name in ("choices", "refused", "withheld", "times", "whole_sequence"):
+        for name in ("choices", "withheld", "times", "whole_sequence"):
             facts |= {name: getattr(account, name)} if getattr(account, name) else {}
         facts |= {} if self.source.slots is None else {"slots": self.source.slots.to_json()}
         facts |= {"words": list(account.words), "guarantee": account.guarantee}
@@ -440,7 +424,7 @@ class Run(ABC):
 
 
 class Whole(Run):
-    """Into an output that appears whole, in public order; the rows of users whose budget is spent are left out.
+    """Into an output that appears whole, in public order.
 
     On standard output, which is watched, rows are written as they come.
     """
@@ -452,7 +436,6 @@ class Whole(Run):
         self._clock = _Clock(self.setting)
         self._digest = Digest()
         self._kept: list[Rows] = []
-        self._spent: set[Hashable] = set()  # users whose rows are taken no more
         self._drawn = False
 
     def digest(self) -> Digest:
@@ -460,18 +443,12 @@ class Whole(Run):
         return self._digest
 
     def take(self, part: Coded) -> None:
-        """Release a part of the file, but for users whose budget is spent."""
+        """Release a part of the file."""
         self.events += part.n
         self.unknown += int((part.codes == UNKNOWN).sum())
         if part.times is not None:
             self._clock.check(part.chunk.users.to_list(), part.times)
-        if self._spent:
-            left = [k for k, user in enumerate(part.chunk.users.to_list()) if user not in self._spent]
-            self.refused += part.n - len(left)
-            part = part.take(np.array(left, np.intp))
         self._send(self.collector.take(part))
-        if self.failure is None:
-            self.refused += self.collector.drop(self._spent)
 
     def finish(self) -> None:
         """Release the batches that are not full at the file's end."""
@@ -480,14 +457,10 @@ class Whole(Run):
             self._send(left)
 
     def _send(self, events: Events) -> None:
-        users = events.users.to_list()
-        made = self._release(users, events)
-        self._spent.update(users[k] for k in np.flatnonzero(made.refused))
+        made = self._release(events)
         self.held += self.quiet(made)
         self.withheld += int((made.codes == WITHHELD).sum())
         self.stopped += int(events.sizes[made.codes == NOTHING].sum())
-        if self.failure is None:
-            self.refused += int(events.sizes[made.refused].sum())
         rows = Rows.of(events, made, self.setting)
         if self.watched:
             self._write(rows)
@@ -511,18 +484,17 @@ class Whole(Run):
             observers = self.setting.observers
             self.check = checked(receive(frame, self.setting.model, self.setting, columns=columns, observers=observers))
 
-    def _release(self, users: list[Any], events: Events) -> Releases:
-        """What these events were released as; those refused are marked so."""
+    def _release(self, events: Events) -> Releases:
+        """What these events were released as; where that failed in the middle, those that were not taken say so."""
         try:
-            made = self.streams.release(users, events.raw, None, events.times)
+            made = self.streams.release(events.users.to_list(), events.raw, None, events.times)
         except SeqveilError as error:
             if not isinstance(error.made, Releases):
                 raise
             made = error.made
-            if not isinstance(error, BudgetSpent):
-                if not self._drawn and made.refused.all():
-                    raise  # nothing to keep
-                self.failure = error
+            if not self._drawn and made.refused.all():
+                raise  # nothing to keep
+            self.failure = error
         self._drawn = True
         return made
 

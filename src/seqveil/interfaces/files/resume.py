@@ -11,10 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from time import perf_counter
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
@@ -23,7 +22,7 @@ import numpy as np
 
 from seqveil.core.alphabet import WITHHELD, OnUnknown, Symbols
 from seqveil.core.coins import KeyedCoins, User
-from seqveil.core.errors import BudgetSpent, DataError, InputError
+from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.replacing import settle
 from seqveil.engine.releases import Releases
@@ -80,7 +79,6 @@ class Position:
     stopped: int = 0
     withheld: int = 0
     flushed: int = 0  # short last batches that are out
-    drawn: int = 0  # rows that were handed to the store: more than were taken where one of them was refused
     finished: bool = False
 
 
@@ -110,7 +108,7 @@ class Resumed(Run):
         self._begin = self.earlier = self._position.rows
 
     def go(self, progress: Progress | None) -> None:
-        """Read to the end, or to where a budget is spent; in both cases all that was drawn is written."""
+        """Read to the end; all that was drawn is written."""
         try:
             super().go(progress)
         except Erased as error:
@@ -119,8 +117,6 @@ class Resumed(Run):
                 "state file, and with declared secrets or states this large nothing more can be released of them; take "
                 "these new rows out (not the earlier ones), and the same command goes on with all others"
             ) from error
-        except BudgetSpent as error:  # all that was drawn stands, so its side file does too
-            self.failure = error
         now = self._position
         self.events, self.held, self.stopped, self.withheld = now.rows, now.held, now.stopped, now.withheld
 
@@ -134,8 +130,6 @@ class Resumed(Run):
         self.unknown += int((part.codes[done:] == UNKNOWN).sum())
         while done < part.n:
             end = min(done + self._pace, part.n)
-            if self._read < self._position.drawn:  # an earlier run was refused a row of these: no more than them
-                end = min(end, done + self._position.drawn - self._read)
             begin = perf_counter()
             self._take(part.take(slice(done, end)), passed=False)
             self._keep_pace(end - done, perf_counter() - begin)
@@ -155,40 +149,30 @@ class Resumed(Run):
                 f"{self.source.name}: has more rows than when its last, short batches went out; release them with a "
                 "new state file and output"
             )
-        before, earlier = self._read, self._seen.copy()
         self._read += part.n
         self._seen.add(*_public(part.chunk))
         events = self.collector.take(part)
         seqs = self._numbered(events)
-        if passed or not len(events):
-            return
-
-        def after(count: int) -> Position:
-            # an event that is refused is not taken, nor the row that made it whole
-            rows = int(events.places[count]) if count < len(events) else part.n
-            seen = self._seen if rows == part.n else earlier.add(*_public(part.take(slice(0, rows)).chunk))
-            return replace(self._position, rows=before + rows, drawn=self._read, seen=seen.hex())
-
-        self._send(events, seqs, after)
+        if not passed and len(events):
+            self._send(events, seqs, self._position.flushed)
 
     def finish(self) -> None:
         """Release the batches that are not full, and note that the file was read to its end."""
         if self._read < self._begin:
             self._refuse()
         at = self._position.flushed
-        # after a refusal no more than the batches that were handed over with the refused one
         while (some := self.collector.rest(at, self._group - at % self._group)) is not None:
-            self._send(some, self._numbered(some), partial(self._at_end, at))
             at += len(some)
+            self._send(some, self._numbered(some), at)
         if self._position.rows < self._read or not self._position.finished:
-            where = replace(self._at_end(at), finished=True)
+            where = replace(self._now(at), finished=True)
             self._streams.release([], [], [], [], {WHERE: json.dumps(asdict(where))})
             self._position = where
         self._output.sync()
 
-    def _at_end(self, at: int, count: int = 0) -> Position:
-        """Where the run is when all rows are taken, and `count` short batches after the first `at` are out."""
-        return replace(self._position, rows=self._read, drawn=self._read, seen=self._seen.hex(), flushed=at + count)
+    def _now(self, flushed: int) -> Position:
+        """Where the run is when all rows read so far are taken, and so many short batches are out."""
+        return replace(self._position, rows=self._read, seen=self._seen.hex(), flushed=flushed)
 
     def _numbered(self, events: Events) -> Ints:
         """The sequence number of each event."""
@@ -198,24 +182,19 @@ class Resumed(Run):
             self._following[user] = following + 1
         return seqs
 
-    def _send(self, events: Events, seqs: Ints, after: Callable[[int], Position]) -> None:
-        """Release events; `after` says where so many of them leave the run.
-
-        What comes before the first one that is refused, if one is, is published.
-        """
+    def _send(self, events: Events, seqs: Ints, flushed: int) -> None:
+        """Release events and publish them; then so many short batches are out."""
         text, position = b"", self._position
 
         def note(made: Releases) -> dict[str, str | bytes]:
             """What is committed beside the releases: the text that they add, and where that leaves the run."""
             nonlocal text, position
-            count = int(made.refused.argmax()) if made.refused.any() else len(events)
-            text = self._output.text(self.frame(Rows.of(events, made, self.setting, count)))
-            stopped = int(events.sizes[:count][made.codes[:count] == NOTHING].sum())
+            text = self._output.text(self.frame(Rows.of(events, made, self.setting)))
             position = replace(
-                after(count),
-                held=self._position.held + self.quiet(made, count),
-                stopped=self._position.stopped + stopped,
-                withheld=self._position.withheld + int((made.codes[:count] == WITHHELD).sum()),
+                self._now(flushed),
+                held=self._position.held + self.quiet(made),
+                stopped=self._position.stopped + int(events.sizes[made.codes == NOTHING].sum()),
+                withheld=self._position.withheld + int((made.codes == WITHHELD).sum()),
                 offset=self._output.size,
                 written=self._output.digest,
                 finished=False,
@@ -223,20 +202,10 @@ class Resumed(Run):
             return {WHERE: json.dumps(asdict(position)), TEXT: text}
 
         self._output.sync()  # the text before this one can then be forgotten
-        spent = False
-        try:
-            self._streams.release(names_of(events.users), events.raw, seqs, events.times, note)
-        except BudgetSpent:
-            spent = True
+        self._streams.release(names_of(events.users), events.raw, seqs, events.times, note)
         # the transaction stands: now, and not before, its rows may be seen
         self._position = position
         self._output.append(text)
-        if spent:
-            self._output.sync()
-            raise BudgetSpent(
-                f"{self.source.name}: the budget of a user is spent ({self.setting.budget.describe()}) at row "
-                f"{position.rows + 1}; the output ends before it, and all that was drawn stands"
-            )
 
     def _refuse(self) -> None:
         raise DataError(

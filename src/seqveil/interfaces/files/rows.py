@@ -5,7 +5,7 @@ What waits of a batch, at most `batch` - 1 raw symbols a user, waits in memory a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -248,7 +248,6 @@ class Events:
     raw: Ints | list[Ints] = field(repr=False)  # the code of each event, or the codes of each batch
     times: Floats | None
     sizes: Ints  # rows of each event
-    places: Ints  # of the row that made each event whole, among those read with it; -1: it was read before
     order: pl.Series | None = field(repr=False)  # of all rows, event by event
 
     def __len__(self) -> int:
@@ -260,17 +259,12 @@ class OneByOne:
 
     def take(self, part: Coded) -> Events:
         """The events that these rows make whole."""
-        sizes, places = np.ones(part.n, np.int64), np.arange(part.n)
-        chunk = part.chunk
-        return Events(chunk.users, part.codes, part.times, sizes, places, chunk.order)
+        chunk, sizes = part.chunk, np.ones(part.n, np.int64)
+        return Events(chunk.users, part.codes, part.times, sizes, chunk.order)
 
     def rest(self, at: int, most: int | None = None) -> Events | None:
         """Events that go out unfinished at the end, from the one at `at` on; None where there are no more."""
         return None
-
-    def drop(self, users: Iterable[Hashable]) -> int:
-        """Forget what waits of these users; how many rows that were."""
-        return 0
 
 
 @dataclass
@@ -281,7 +275,6 @@ class _Waiting:
     codes: list[int] = field(default_factory=list, repr=False)
     order: list[Any] = field(default_factory=list, repr=False)
     time: float | None = None  # of the last one
-    place: int = -1
 
 
 class InBatches:
@@ -303,7 +296,6 @@ class InBatches:
                 held.order.append(order[k])
             held.time = None if part.times is None else float(part.times[k])
             if len(held.codes) == self._batch:
-                held.place = k
                 full.append(self._waiting.pop(user))
         return self._events(full)
 
@@ -311,10 +303,6 @@ class InBatches:
         """Short last batches, from the one at `at` on; None where there are no more."""
         left = list(self._waiting.values())[at:][:most]
         return self._events(left) if left else None
-
-    def drop(self, users: Iterable[Hashable]) -> int:
-        """Forget what waits of these users; how many rows that were."""
-        return sum(len(self._waiting.pop(user).codes) for user in users if user in self._waiting)
 
     def _events(self, full: list[_Waiting]) -> Events:
         import polars as pl
@@ -331,7 +319,6 @@ class InBatches:
             raw=[np.array(held.codes, np.int64) for held in full],
             times=np.array([held.time for held in full], np.float64) if timed else None,
             sizes=np.array([len(held.codes) for held in full], np.int64),
-            places=np.array([held.place for held in full], np.int64),
             order=order,
         )
 
@@ -380,9 +367,9 @@ class Rows:
         return self.take(places)
 
     @classmethod
-    def of(cls, events: Events, made: Releases, setting: Setting, upto: int | None = None) -> Rows:
-        """What was released of the first `upto` events; the first row of a batch has its ε and path."""
-        told = np.flatnonzero((made.codes[:upto] >= 0) | (made.codes[:upto] == WITHHELD))
+    def of(cls, events: Events, made: Releases, setting: Setting) -> Rows:
+        """What was released of the events; the first row of a batch has its ε and path."""
+        told = np.flatnonzero((made.codes >= 0) | (made.codes == WITHHELD))
         epsilons, seqs = made.epsilons[told], made.seqs[told]
         if made.sent is None:
             users, order = events.users, events.order
@@ -390,12 +377,12 @@ class Rows:
                 users, order = users.gather(told), None if order is None else order.gather(told)
             more = {EVENT: seqs} if gaps(setting) else {}
             return cls(users, order, made.codes[told], epsilons, more)
-        sizes, sent = events.sizes[told], [each for each in made.sent[:upto] if each is not None]
+        sizes, sent = events.sizes[told], [each for each in made.sent if each is not None]
         starts, count = np.cumsum(sizes) - sizes, int(sizes.sum())
         spent, texts = np.zeros(count), np.full(count, SAME_PATH, object)
         spent[starts], texts[starts] = epsilons, [encode_path(path) for path, _ in sent]
         codes = np.concatenate([np.zeros(0, np.int64), *(codes for _, codes in sent)])
-        rows = np.flatnonzero(np.repeat(made.codes[:upto] >= 0, events.sizes[:upto]))
+        rows = np.flatnonzero(np.repeat(made.codes >= 0, events.sizes))
         order = None if events.order is None else events.order.gather(rows)
         more = {BATCH: np.repeat(seqs, sizes), PATH: texts.astype(np.str_)}
         return cls(events.users.gather(np.repeat(told, sizes)), order, codes, spent, more)

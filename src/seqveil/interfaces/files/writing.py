@@ -251,12 +251,6 @@ class ColumnDigest:
     def __init__(self, count: int = 4) -> None:
         self._parts = [hashlib.sha256() for _ in range(count)]
 
-    def copy(self) -> ColumnDigest:
-        """One that goes on from here by itself."""
-        same = ColumnDigest(0)
-        same._parts = [part.copy() for part in self._parts]
-        return same
-
     def add(self, *columns: bytes) -> ColumnDigest:
         """Take in what the next rows add to the first of the columns."""
         for part, data in zip(self._parts, columns, strict=False):

@@ -22,7 +22,7 @@ from seqveil.core import fast
 from seqveil.core.errors import InputError
 from seqveil.engine.store.backup import key_for
 from seqveil.engine.stream import Setting
-from seqveil.engine.streams import Streams, taken
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.commands.terminal import tell_hidden
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.gate import Gate
@@ -135,7 +135,7 @@ def _warm(setting: Setting) -> None:
     """Release something of nobody, in memory: what is loaded at the first release is loaded before a caller waits."""
     fast.load(setting.in_batches)
     raw: Any = [[0]] if setting.in_batches else [0]
-    taken(lambda: Streams(setting).release(["nobody"], raw, times=[0.0]))
+    Streams(setting).release(["nobody"], raw, times=[0.0])
 
 
 def _announce(config: ServeConfig, port: int) -> None:

@@ -79,14 +79,14 @@ class OneBatch(BatchEvent):
 
 
 class ManySymbols(_Strict):
-    """Events released together: all of them, or those that no spent budget refuses, or none."""
+    """Events released together: all of them, or none."""
 
     events: list[SymbolEvent] = Field(min_length=1, repr=False)
     model: Fingerprint = None
 
 
 class ManyBatches(_Strict):
-    """Batches released together: all of them, or those that no spent budget refuses, or none."""
+    """Batches released together: all of them, or none."""
 
     events: list[BatchEvent] = Field(min_length=1, repr=False)
     model: Fingerprint = None
@@ -272,7 +272,6 @@ REASONS: dict[str, tuple[int, str]] = {
     "not-found": (404, "There is no such thing"),
     "wrong-method": (405, "This address takes another method"),
     "too-slow": (408, "The request took too long to come"),
-    "budget-spent": (409, "The privacy budget is spent"),
     "out-of-order": (409, "Events are missing before this one"),
     "time-went-back": (409, "The times of a user's events went back"),
     "no-key": (409, "Erasing needs another key, or none"),

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
 
 from seqveil import __version__
-from seqveil.core.errors import BudgetSpent, InputError
+from seqveil.core.errors import InputError
 from seqveil.core.times import check, check_clock, seconds
 from seqveil.engine.calls import MOST_WATCHED
 from seqveil.engine.stream import UNKNOWN
@@ -34,7 +34,7 @@ JSON = "application/json"
 USER = "/v1/users/{user:path}"
 MOST_LEFT_OUT = 1_000_000  # numbers that the events of a request may leave out together
 ENTRY = ("unauthorised", "forbidden", "too-many", "tokens")
-WRITES = ("malformed", "too-slow", "out-of-order", "time-went-back", "budget-spent", "wrong-model", "too-large")
+WRITES = ("malformed", "too-slow", "out-of-order", "time-went-back", "wrong-model", "too-large")
 
 
 def routers(service: Service) -> list[APIRouter]:
@@ -107,8 +107,7 @@ def _endpoint(
 async def release_symbols(request: Request, body: messages.Symbols) -> Response:
     """Release one event or many; each is on the disk before it is answered.
 
-    A request that cannot be released as it is, is refused before anything is drawn. Where a budget is spent (and the
-    service refuses then), the other events are released all the same, and stand in the problem.
+    A request that cannot be released as it is, is refused before anything is drawn.
     """
     service, events = _begin(request, body, body.events if isinstance(body, messages.ManySymbols) else [body])
     codes = service.wording.encode([event.value for event in events])
@@ -119,8 +118,7 @@ async def release_symbols(request: Request, body: messages.Symbols) -> Response:
 async def release_batches(request: Request, body: messages.Batches) -> Response:
     """Release one batch or many; each is on the disk before it is answered.
 
-    A request that cannot be released as it is, is refused before anything is drawn. Where a budget is spent (and the
-    service refuses then), the other batches are released all the same, and stand in the problem.
+    A request that cannot be released as it is, is refused before anything is drawn.
     """
     service, events = _begin(request, body, body.events if isinstance(body, messages.ManyBatches) else [body])
     size = service.setting.batch
@@ -182,22 +180,15 @@ async def _finish(request: Request, service: Service, events: list[Any], coded: 
         raise Problem("too-large", detail)
     service.guard.charge(request.state.token, len(events), paid=1, left_out=left_out)
     job = Job(users, seqs, coded, [event.time for event in events])
-    refusal: BudgetSpent | None = None
     try:
         made = await service.write(job)
-    except BudgetSpent as spent:
-        made, refusal = spent.made, spent
     except Problem as problem:
         if problem.made is not None:
             _count(service, facts, problem.made)
             problem.members["releases"] = json.loads(answers.rows_of(users, problem.made, service.wording))
         raise
     _count(service, facts, made)
-    rows = answers.rows_of(users, made, service.wording)
-    if refusal is not None:
-        places = refusal.places
-        raise Problem("budget-spent", str(refusal), position=places[0], refused=places, releases=json.loads(rows))
-    return Response(f'{{"releases": {rows}}}', media_type=JSON)
+    return Response(f'{{"releases": {answers.rows_of(users, made, service.wording)}}}', media_type=JSON)
 
 
 def _count(service: Service, facts: Facts, made: Releases) -> None:

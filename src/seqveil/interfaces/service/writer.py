@@ -22,9 +22,8 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from seqveil.core.errors import BudgetSpent, InputError
+from seqveil.core.errors import InputError
 from seqveil.engine.calls import MOST_SKIPPED, BeyondSecrets
-from seqveil.engine.setting import refuse_dead_end
 from seqveil.engine.store.protocol import Damaged, Erased, NoLongerKept, NoSuchUser
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import OutOfOrder, Releases, StoreError, Streams
@@ -195,7 +194,6 @@ class Service:
     """Everything behind the endpoints."""
 
     def __init__(self, store: Streams, setting: Setting, config: ServeConfig) -> None:
-        refuse_dead_end(setting, "the service")
         if setting.signature != store.setting.signature:
             raise InputError("the store is of another setting than the service; open it with the service's own")
         self.store, self.setting, self.config = store, setting, config
@@ -219,7 +217,7 @@ class Service:
             return path.read_bytes()
 
     async def write(self, job: Job) -> Releases:
-        """Have a job released, or say why it was not; where a budget is spent, `BudgetSpent` has what was released.
+        """Have a job released, or say why it was not.
 
         A refusal in the middle of a large job has what stands of it in `made`.
         """
@@ -231,8 +229,6 @@ class Service:
         try:
             async with asyncio.timeout(self.config.timeout):
                 return await (self._in_parts(parts) if parts.several else self.writer.submit(job))
-        except BudgetSpent:
-            raise
         except (TimeoutError, InputError, StoreError, Damaged) as error:
             raise await self._refusal(parts, error) from None
 
@@ -241,15 +237,11 @@ class Service:
         job = parts.job
         times = job.times if self.setting.timed else None
         await run_in_threadpool(self.store.check, job.users, job.raw, job.seqs, times)
-        for places, part in parts:
+        for part in parts:
             if self.writer.stopping:
                 raise StoreError("the service is shutting down")
-            try:
-                made = await self.writer.submit(part)
-            except BudgetSpent as spent:
-                made = spent.made
-            parts.take(places, made)
-        return parts.result()
+            parts.take(await self.writer.submit(part))
+        return parts.made
 
     async def _refusal(self, parts: Parts, error: Exception) -> Problem:
         """What to answer instead of a release; where parts of a large job are out, that they are."""

@@ -17,7 +17,6 @@ from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH
 from seqveil.interfaces.spark.checkpoint import last_name
 from seqveil.interfaces.spark.job import SEQ, TIME, USER, Job, Key, release_sorted
 from seqveil.interfaces.spark.sessions import PARTITIONS, needs_spark, told
-from seqveil.interfaces.spark.store import refuse_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -130,7 +129,6 @@ def by_user(rows: DataFrame) -> DataFrame:
 
 def _check(job: Job, names: Columns) -> None:
     setting = job.setting
-    refuse_error(setting)
     if isinstance(job.key, bytes) and len(job.key) != KEY_BYTES:
         raise InputError(f"expected a key of {KEY_BYTES} random bytes; make one with seqveil.coins.key_file")
     if not isinstance(job.key, (bytes, str, os.PathLike)):

@@ -84,8 +84,6 @@ def bucket(
 ) -> Streams:
     """The streams of these users of a bucket, named as they are kept.
 
-    Refuses the policy "error": a micro-batch cannot keep what it has drawn and fail, and what is drawn must stand.
-
     >>> from seqveil.core.model import MarkovModel
     >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
     >>> streams = bucket(setting, KeyedCoins(bytes(32)), KeptUsers(), ["ann"])
@@ -93,14 +91,7 @@ def bucket(
     >>> streams.release(["ann"], [1], seqs=[1]).replayed.tolist()
     [True]
     """
-    refuse_error(setting)
     return Streams(setting, SparkStore(setting, kept_users, users), coins, gaps=gaps, memory=MEMORY)
-
-
-def refuse_error(setting: Setting) -> None:
-    """Refuse the policy "error"."""
-    if setting.budget.limited and setting.budget.when_spent == "error":
-        raise InputError('Spark cannot end in the middle of a batch of rows; use when_spent="stop" (--when-spent stop)')
 
 
 class SparkStore:
