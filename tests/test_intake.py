@@ -79,12 +79,11 @@ def test_separators_in_doubt(text, expected):
     assert separator_of(text.encode(), Columns(), ",") == expected
 
 
-def test_json_arrays_and_lines(tmp_path):
+def test_json_lines(tmp_path):
     rows = [{"user": "a", "value": 1, "x": None}, {"user": "b", "value": 2}]
     want = (["a", "b"], [1, 2])
-    assert taken(put(tmp_path, "a.json", json.dumps(rows, indent=1)))[:2] == want
-    assert taken(put(tmp_path, "b.json", "\n".join(map(json.dumps, rows))))[:2] == want
-    assert taken(put(tmp_path, "c.json.gz", gzip.compress(json.dumps(rows).encode())))[:2] == want
+    lines = "\n".join(map(json.dumps, rows)).encode()
+    assert taken(put(tmp_path, "c.jsonl.gz", gzip.compress(lines)))[:2] == want
     assert taken(pl.DataFrame({"user": ["a", "b"], "value": [1, 2]}))[:2] == want
 
 
@@ -100,10 +99,6 @@ BAD = {
     "cut gzip": ("d.csv.gz", gzip.compress(b"user,value\n" + os.urandom(999).hex().encode())[:40], "gzip"),
     "no gzip": ("d.csv.gz", "user,value\na,1\n", "gzip"),
     "packed parquet": ("d.parquet.gz", b"PAR1", "expected an extension"),
-    "array cut": ("d.json", '[{"user": "a", "value": 1}, {"us', "cannot be read as a JSON array"),
-    "array of lists": ("d.json", f'[{{"user": "a", "value": 1}}, ["{SECRET}"]]', "row 2 is not a JSON object"),
-    "empty array": ("d.json", "[]", "no rows"),
-    "empty json": ("d.json", "  ", "is empty"),
     "two ways": ("d.csv", "user;value,user\nvalue;a,b\n", "cut in two ways"),
     "missing": ("d.csv", "user,value\na,x\na,\n", "--missing drop, --missing hold or --missing symbol"),
     "missing user": ("d.csv", "user,value\n,x\n", "column 'user' is empty; fill it in or remove the row"),
@@ -251,8 +246,8 @@ def test_ties_keep_the_order_of_the_file(tmp_path, sort):
     assert run(*shared, "-o", plain) == 0
     assert run(*shared, "-o", kept, "--state", tmp_path / "s.db") == 0
     raw = pl.read_csv(path)
-    for out in (plain, kept):  # at ε = 16 what is released is what came
-        assert pl.read_csv(out).select("user", "time", "value").equals(raw)
+    for out, order in ((plain, raw.sort("time", "user", maintain_order=True)), (kept, raw)):
+        assert pl.read_csv(out).select("user", "time", "value").equals(order)  # at ε = 16 what came is released
         assert run("audit", out, "-m", model) == 1  # it is seeded
     again = kept.read_bytes()
     assert run(*shared, "-o", kept, "--state", tmp_path / "s.db") == 0
@@ -313,7 +308,8 @@ def test_the_model_remembers_what_to_do(tmp_path, missing, capsys):
     again = tmp_path / "s.csv"
     for _ in range(2):
         assert run("release", path, "-m", model, "-e", 16, "-o", again, "--state", tmp_path / "s.db") == 0
-    assert pl.read_csv(again).select("user", "value").equals(released.select("user", "value"))
+    kept = pl.read_csv(again).sort("seq", "user", maintain_order=True)
+    assert kept.select("user", "value").equals(released.select("user", "value"))
 
 
 @pytest.mark.slow

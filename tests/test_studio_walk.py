@@ -111,11 +111,15 @@ def test_no_total_that_protects_nothing_is_green():
             {"mechanism": "guarded", "secret": 16, "secret_epsilon": 1.0},
         )
     )
-    assert (plain["colour"], spread["colour"], unsound["colour"], kept["colour"]) == ("red", "green", "red", "green")
+    assert (plain["colour"], spread["colour"], unsound["colour"], kept["colour"]) == (
+        "red",
+        "unchecked",
+        "red",
+        "unchecked",
+    )
     assert "step 3" in plain["remedy"]
     assert spread["remedy"] == kept["remedy"] == ""
     assert "does not keep to its ε" in unsound["why"]
-    assert 0 < plain["truth"] < 1
     assert kept["sentences"][0].startswith("the secret, over its events: a suspicion of 1 % becomes at most 2.7 %")
 
 
@@ -162,7 +166,6 @@ ODD = {
     "a value that rises": ("user,value\na,1\na,2\na,3\na,4\n", "own.csv", "value"),
     "huge": ("user,value\n" + "a,1e308\na,-1e308\na,1\n" * 20, "own.csv", "value"),
     "one value": ("user,value\na,x\na,x\n", "own.csv", "value"),
-    "an array": ('[{"user": 1, "state": "on"}, {"user": 1, "state": "off"}]', "own.json", "state"),
 }
 
 

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-import numpy as np
-
 from seqveil.core import times as clock
 from seqveil.core.alphabet import OnMissing
 from seqveil.core.errors import DataError, InputError
@@ -32,7 +30,6 @@ _WHOLE, _PADDED = r"^[+-]?(0|[1-9]\d{0,17}|[1-8]\d{18})$", r"^[+-]?0\d"
 DECIMAL = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _EPOCH = 1e8  # seconds since 1970: a first time beyond it is one of a calendar, in whichever unit
 _ISO = ("%FT%T%.f%#z", "%FT%T%.f", "%FT%H:%M%#z", "%FT%H:%M", "%F")
-ROW = "\0row"  # the column that says of which row of the file an entry of a list is
 _FIELD = re.compile(r"((?:\\.|[^\\,])*)(?:,|$)", re.DOTALL)
 
 
@@ -184,9 +181,8 @@ class Types:
         self.order: tuple[str, ...] = ()
         self.separator: str | None = None
         self._columns, self._value_type, self._holes, self._missing = columns, value_type, holes, missing
-        self.lists: tuple[str, ...] = ()  # columns that hold a list of events in each row
         self._taken, self._kinds = taken, dict[str, str]()
-        self._places = np.zeros(0, np.int64)  # the row of the file of each entry, counted from 1
+        self._row = 1  # of the file, where these rows begin
         self._unused: str | None = None  # a column that was thought to give the order
         self._unit: int | None = None  # of times as numbers since 1970: thousandths of a second, by powers
 
@@ -194,8 +190,7 @@ class Types:
         """The rows from `row` on with every column of its type, and no field empty but for holes."""
         import polars as pl
 
-        self._places = row + np.arange(frame.height)
-        frame = self._unpacked(frame)
+        self._row = row
         if row == 1 and self.order:
             self._look_at_times(frame)
         if self._unused is not None and self._unused in frame.columns:
@@ -211,7 +206,7 @@ class Types:
                 series = series.fill_nan(None)
             empty = series.is_null() | (series == "" if series.dtype == pl.String else False)
             if holes == "none" and empty.any():
-                self._refuse_empty(series.name, value, self._places[int(empty.arg_max() or 0)])
+                self._refuse_empty(series.name, value, self._row + int(empty.arg_max() or 0))
             if series.name not in self._kinds and (~empty).any():
                 self._kinds[series.name] = self._kind(series.filter(~empty))
             elif series.name not in self._kinds and value:
@@ -224,39 +219,13 @@ class Types:
                 column, bad = pl.select(pl.when(~empty).then(column)).to_series().alias(series.name), bad & ~empty
             if holes != "any" and bad.any():
                 expected = "whole numbers like the first rows" if kind == "whole" else "finite numbers"
-                row = self._places[int(bad.arg_max() or 0)]
+                row = self._row + int(bad.arg_max() or 0)
                 remedy = "mend the row, or check that this is the value column and the model is this file's"
                 _refuse(f"row {row}: column {series.name!r} must hold {expected}; {remedy}")
             columns.append(column)
         if self.order:
             self._check_times(next(column for column in columns if column.name == self.order[0]))
-        return pl.DataFrame([*columns, *([pl.Series(ROW, self._places)] if self.lists else [])])
-
-    def _unpacked(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """A row for each entry, where the values, and perhaps their times, are lists; an empty one has no event."""
-        import polars as pl
-
-        needed = (*self._columns.value_columns, *self.order)
-        self.lists = tuple(name for name in lists_in(frame) if name in needed)
-        if not self.lists:
-            return frame
-        single = [name for name in self._columns.value_columns if name in frame.columns and name not in self.lists]
-        if single:
-            _refuse(
-                f"column {self.lists[0]!r} holds lists, and {single[0]!r} one value a row; write a list of values "
-                "beside it, or one time for each row"
-            )
-        lengths = [frame[name].cast(pl.List(frame.schema[name].inner)).list.len().fill_null(0) for name in self.lists]  # type: ignore[attr-defined]
-        uneven = pl.Series([False] * frame.height)
-        for length in lengths[1:]:
-            uneven |= length != lengths[0]
-        if uneven.any():
-            row = self._places[int(uneven.arg_max() or 0)]
-            _refuse(f"row {row}: its lists have different lengths; write one time for each value, or name no times")
-        self._taken.note(f"one event for each entry of the lists in {_quoted(','.join(self.lists))}")
-        some = lengths[0] > 0
-        self._places = np.repeat(self._places, lengths[0].to_numpy())
-        return frame.filter(some).explode(self.lists)
+        return pl.DataFrame(columns)
 
     def _refuse_empty(self, name: str, value: bool, row: int) -> NoReturn:
         names = len(self._columns.value_columns) == 1 and self._value_type != "number"
@@ -296,7 +265,7 @@ class Types:
         if self._unit is not None and self._unit >= 0:
             wrong |= (powers != self._unit) | (numbers < 0)
         if wrong.any():
-            row = self._places[int(wrong.argmax())]
+            row = self._row + int(wrong.argmax())
             known = self._unit is not None and 0 <= self._unit < len(clock.UNITS)
             any_unit = "seconds, or in milli-, micro- or nanoseconds since 1970,"
             unit = f"{self._named_unit} like that of row 1" if known else any_unit

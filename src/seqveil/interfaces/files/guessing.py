@@ -41,7 +41,6 @@ OTHERS = 3  # columns that are named beside one that was guessed
 
 
 BY_VALUES = "its values repeat among people"
-BY_LISTS = "each entry of its lists is an event"
 
 
 @dataclass(frozen=True)
@@ -65,41 +64,11 @@ class Guess:
 def guessed(head: pl.DataFrame, given: Columns | None, file: str) -> Guess:
     """What each column is taken for: what was named, else by names, else by what it holds."""
     columns, listed = given or Columns(), lists_in(head)
-    if not listed:
-        return _Guesser(head, columns, file).all()
-    named = {*columns.user_columns, *columns.value_columns, *columns.time_columns}
-    events = [name for name in listed if name in named]
-    try:
-        found = None if events else _Guesser(head.drop(listed), columns, file).all()
-    except DataError:
-        found, events = None, listed
-    if found is not None:
-        return _beside_lists(found, listed)
-    if not {*events} <= {*columns.value_columns, *columns.time_columns} and len(events) > 1:
-        raise DataError(
-            f"{file}: columns {', '.join(map(repr, listed))} hold lists; name the one that holds the events with "
-            "--value-column"
-        )
-    rest = head.drop([name for name in listed if name not in events]).explode(events)
-    if len(events) == 1 and events[0] not in named:  # whatever it is called: where the rest holds no value, lists do
-        beside, why = [name for name in rest.columns if name != events[0]], {events[0]: BY_LISTS}
-        columns = replace(columns, value=events[0])
-        if len(beside) == 1 and columns.user == Columns().user and person_in(beside) is None:
-            columns, why[beside[0]] = replace(columns, user=beside[0]), "it is beside the lists"
-        found = _Guesser(rest, columns, file).all()
-        return replace(found, roles=[replace(role, why=why.get(role.column, role.why)) for role in found.roles])
-    return _Guesser(rest, columns, file).all()
-
-
-def _beside_lists(found: Guess, listed: list[str]) -> Guess:
-    """What was found in the other columns; where the value is a guess, whether it stands in the lists is asked."""
-    asks = any(role.role == "value" and role.why == BY_VALUES for role in found.roles)
-    roles = [*found.roles, *(Role(name, "not used", "it holds lists") for name in listed)]
-    question = (
-        f"column {listed[0]!r} holds lists and is left out; if events stand in it, name it with --value-column "
-        f"{listed[0]}, and each entry is an event"
-    )
-    return Guess(roles, found.columns, [*found.questions, question] if asks else found.questions)
+    named = {*columns.user_columns, *columns.value_columns, *columns.time_columns} if given else set()
+    if named & {*listed}:
+        raise DataError(f"{file}: column {min(named & {*listed})!r} holds lists; write a row for each event")
+    found = _Guesser(head.drop(listed), columns, file).all()
+    return replace(found, roles=[*found.roles, *(Role(name, "not used", "it holds lists") for name in listed)])
 
 
 class _Guesser:

@@ -1,7 +1,7 @@
-"""Reading data files: delimited text, JSON lines, JSON arrays and Parquet, plain or compressed, in chunks.
+"""Reading data files: delimited text, JSON lines and Parquet, plain or compressed, in chunks.
 
 A text file is cut into blocks of whole records, so memory stays bounded whatever the file's size, and standard input
-works like a file; a JSON array is read whole. What separates the fields of a CSV is told from its first lines. Only the
+works like a file. What separates the fields of a CSV is told from its first lines. Only the
 columns asked for are kept; the others are dropped before anything else happens. `ordering` puts the rows in order.
 
 *Guarantee.* No message holds a field of the file: a problem is named by its row (the first row of data is row 1), and
@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from seqveil.core.alphabet import OnMissing as Missing
 from seqveil.core.errors import FILES, DataError, InputError, needs_extra
 from seqveil.interfaces.files.columns import (
-    ROW,
     SEPARATORS,
     Columns,
     Holes,
@@ -49,13 +48,11 @@ if TYPE_CHECKING:
 FilePath = str | os.PathLike[str]
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-READABLE = {**FORMATS, ".json": "json"}  # and all but Parquet with .gz behind
-FORMS = {"csv": "CSV", "tsv": "CSV", "jsonl": "JSON lines", "json": "JSON", "parquet": "Parquet", "frame": "a frame"}
+FORMS = {"csv": "CSV", "tsv": "CSV", "jsonl": "JSON lines", "parquet": "Parquet", "frame": "a frame"}
 FRAME = "the frame"  # what a message calls a frame
 BLOCK_BYTES = 4 << 20
 RECORD_BYTES = 16 << 20  # a longer record is a quote that was never closed
 SLICE_ROWS = 1_000_000
-ARRAY_ROWS = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +102,7 @@ def read(
 
     Parameters
     ----------
-    path: a .csv, .tsv, .jsonl, .ndjson, .json or .parquet file, ``.gz`` behind it where it is compressed, or ``-`` (CSV
+    path: a .csv, .tsv, .jsonl, .ndjson or .parquet file, ``.gz`` behind it where it is compressed, or ``-`` (CSV
         unless ``format`` says otherwise).
     value_type: "text", "number" (decimal), or "auto": the file's own type; in a CSV what the first 4 MB look like,
         where a leading zero makes text. Users in a CSV are always text.
@@ -163,19 +160,19 @@ def is_data(path: FilePath) -> bool:
 
 def _known(path: FilePath) -> str | None:
     plain = Path(path).with_suffix("") if compressed(path) else Path(path)
-    found = READABLE.get(plain.suffix.lower())
+    found = FORMATS.get(plain.suffix.lower())
     return None if compressed(path) and found == "parquet" else found
 
 
 def format_of(path: FilePath, format: str | None) -> str:
     """The format of a file to read, by its name unless it is given."""
     guess = "csv" if os.fspath(path) == "-" else _known(path)
-    chosen = guess if format is None else READABLE.get(f".{format}")
+    chosen = guess if format is None else FORMATS.get(f".{format}")
     if chosen is None and format is not None:
-        raise InputError(f"expected a format csv, tsv, jsonl, json or parquet; got {format!r}")
+        raise InputError(f"expected a format csv, tsv, jsonl or parquet; got {format!r}")
     if chosen is None:
         raise DataError(
-            f"{file_name(path)}: expected an extension {', '.join(READABLE)} (text also with .gz behind); convert the "
+            f"{file_name(path)}: expected an extension {', '.join(FORMATS)} (text also with .gz behind); convert the "
             "file or pass a format"
         )
     if chosen == "parquet" and os.fspath(path) == "-":
@@ -186,7 +183,7 @@ def format_of(path: FilePath, format: str | None) -> str:
 def output_format(path: FilePath, format: str | None) -> str:
     """The format of a file to write: those that can be written row by row."""
     chosen = format_of(path, format)
-    if chosen == "json" or (os.fspath(path) != "-" and compressed(path)):
+    if os.fspath(path) != "-" and compressed(path):
         raise DataError(f"{file_name(path)}: is written as {', '.join(FORMATS)}; name one, and convert it then")
     return chosen
 
@@ -260,8 +257,7 @@ class _Reader:
         if len(given) > 1:
             order = held.select(given).to_struct(",".join(given))
         counts = order is not None and names.time is None and order.name == "seq"
-        rows = held[ROW].to_numpy() if ROW in held.columns else None
-        return Chunk(users, values, order, first_row, rows, counts)
+        return Chunk(users, values, order, first_row, counts=counts)
 
     def frames(self) -> Iterator[pl.DataFrame]:
         """Frames with the columns user, value(s) and perhaps order, as the file has them."""
@@ -285,30 +281,9 @@ class _Reader:
 
     def text(self, stream: io.BufferedReader) -> Iterator[pl.DataFrame]:
         try:
-            if self.format == "json":
-                yield from map(self.json, self.array(stream))
-            else:
-                yield from map(self.json if self.format == "jsonl" else self.csv, self.blocks(stream))
+            yield from map(self.json if self.format == "jsonl" else self.csv, self.blocks(stream))
         except (gzip.BadGzipFile, zlib.error, EOFError):
             self.refuse("cannot be read as gzip; check that it is whole, or name it for the format it has")
-
-    def array(self, stream: io.BufferedReader) -> Iterator[bytes]:
-        """The objects of a JSON array as lines, some at a time; a file of lines as it is."""
-        whole = stream.read().removeprefix(b"\xef\xbb\xbf").strip()
-        if not whole:
-            self.refuse("is empty; pass a file with at least one row")
-        if not whole.startswith(b"["):
-            yield whole
-            return
-        try:
-            found = json.loads(whole)
-        except (ValueError, RecursionError):
-            self.refuse("cannot be read as a JSON array; check that it is whole, or write one object a line")
-        wrong = next((k for k, each in enumerate(found) if not isinstance(each, dict)), None)
-        if wrong is not None:
-            self.refuse(f"row {wrong + 1} is not a JSON object; write an array of objects, one a row")
-        for start in range(0, len(found), ARRAY_ROWS):
-            yield b"\n".join(json.dumps(each).encode() for each in found[start : start + ARRAY_ROWS])
 
     def slices(self) -> Iterator[pl.DataFrame]:
         """The rows of a frame, which is in memory already."""
@@ -461,7 +436,7 @@ class _Reader:
         if not self.keep:
             self.keep = {name: self.json_type(name, frame.schema[name]) for name in self.select(frame.columns)}
             return self.json(block)
-        unsettled = [name for name, kind in self.keep.items() if kind in (pl.Null, pl.List(pl.Null))]
+        unsettled = [name for name, kind in self.keep.items() if kind == pl.Null]
         if unsettled and self.row > 1:  # the rows before held nothing that tells the type
             found = pl.read_ndjson(block, infer_schema_length=None).schema
             kinds = {name: self.json_type(name, found[name]) for name in unsettled if name in found}
@@ -472,35 +447,26 @@ class _Reader:
         return frame
 
     def json_type(self, name: str, found: pl.DataType) -> pl.DataType:
-        """The type to read a column with: what stands in it, or for values what was asked for, in lists too."""
+        """The type to read a column with: what stands in it, or for values what was asked for."""
         import polars as pl
 
-        if name not in self.columns.value_columns or self.value_type == "auto":
+        if name not in self.columns.value_columns or self.value_type == "auto" or found.is_nested():
             return found
-        kind = pl.String() if self.value_type == "text" else pl.Float64()
-        listed = isinstance(found, pl.List) and not found.inner.is_nested()
-        return pl.List(kind) if listed else found if found.is_nested() else kind
+        return pl.String() if self.value_type == "text" else pl.Float64()
 
     def refuse_nested(self, frame: pl.DataFrame, block: bytes) -> None:
         """Refuse a list or an object where other rows have text: the parser writes it out as text, brackets and all."""
         import polars as pl
 
-        opens, lines = r"^[\[{]", list[bytes]()
+        lines = list[bytes]()
         needed = (*self.columns.user_columns, *self.columns.value_columns)
-        for name in (name for name in needed if name in frame.columns):
-            listed = frame.schema[name] == pl.List(pl.String)
-            if not listed and frame.schema[name] != pl.String:
-                continue
-            looks = (
-                frame[name].list.join("\n").str.contains(f"(?m){opens}") if listed else frame[name].str.contains(opens)
-            )
-            for row in looks.fill_null(False).arg_true():
+        for name in (name for name in needed if frame.schema.get(name) == pl.String):
+            for row in frame[name].str.contains(r"^[\[{]").fill_null(False).arg_true():
                 lines = lines or [line for line in block.splitlines() if line.strip()]
-                held = json.loads(lines[row]).get(name)
-                if any(isinstance(entry, list | dict) for entry in (held if listed else [held])):
+                if isinstance(json.loads(lines[row]).get(name), list | dict):
                     self.refuse(
                         f"row {self.row + row}: column {name!r} holds a list or an object where text is expected; "
-                        "write one value, or in every row a list of plain values"
+                        "write a row for each event"
                     )
 
     def parquet(self) -> Iterator[pl.DataFrame]:
@@ -528,7 +494,7 @@ def count_rows(path: FilePath, format: str | None = None) -> int | None:
     if not os.path.isfile(path):
         return None
     kind = format_of(path, format)
-    if kind == "json" or compressed(path):
+    if compressed(path):
         return None
     if kind == "parquet":
         try:

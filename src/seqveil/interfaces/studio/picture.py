@@ -219,7 +219,7 @@ def picture_of(run: Run, whole: bool = True) -> dict[str, Any]:
 
 def risk_of(risk: Risk) -> dict[str, Any]:
     """What releases mean for a person, as the page shows it: sentences, a grade, and what to do about a bad one."""
-    remedy = "" if risk.grade.colour == "green" or risk.undone else REMEDY_HERE[bool(risk.secrets)]
+    remedy = "" if risk.grade.colour in ("green", "unchecked") or risk.undone else REMEDY_HERE[bool(risk.secrets)]
     said = list(risk.sentences)
     for each in risk.secrets:  # the page has one secret, and says elsewhere what it is about
         said = [sentence.replace(f"secret {each.name},", "the secret,", 1) for sentence in said]

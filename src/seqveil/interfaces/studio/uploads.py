@@ -136,7 +136,7 @@ def _delimited(text: str) -> Table:
 
 
 def _objects(text: str) -> Table:
-    """The fields of JSON objects, one a line or in one array."""
+    """The fields of JSON objects, one a line."""
     found = list(_parsed(text))
     if not found:
         raise DataError("expected at least one row of data; load another file")
@@ -146,15 +146,8 @@ def _objects(text: str) -> Table:
 
 
 def _parsed(text: str) -> Iterator[Mapping[str, Any]]:
-    if text.lstrip().startswith("["):
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError):
-            raise DataError("cannot be read as a JSON array; write one object a line") from None
-    else:
-        found = (line for line in text.splitlines() if line.strip())
-    for k, each in enumerate(found, 1):
-        row = _loaded(each) if isinstance(each, str) else each
+    for k, line in enumerate((line for line in text.splitlines() if line.strip()), 1):
+        row = _loaded(line)
         if not isinstance(row, dict):
             raise DataError(f"row {k} is not a JSON object; write one object a line, such as {{'user': …, 'value': …}}")
         yield row
