@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments import markov_quilt as quilt
 from seqveil import MarkovModel, Setting, distortion, mechanisms
 from seqveil.core import filtering
 from seqveil.core.coins import SeededCoins
@@ -24,7 +25,6 @@ from seqveil.core.kernel import Kernels
 from seqveil.core.mechanisms import Batch, boxes, trees
 from seqveil.engine import batches
 from seqveil.engine.stream import State
-from seqveil.evaluate.rivals import markov_quilt as quilt
 
 EPSILON = 1.0
 TRIES = 3  # of which the quickest is taken

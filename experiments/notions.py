@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from experiments import markov_quilt
 from seqveil import MarkovModel, Setting, Streams, mechanisms
 from seqveil.core import filtering
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import hamming
 from seqveil.core.mechanisms import Mechanism
-from seqveil.evaluate.rivals import markov_quilt
 from seqveil.evaluate.rivals.mutual_information import information
 from seqveil.evaluate.rivals.temporal import leakage
 

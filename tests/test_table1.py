@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from experiments import claims, growth, notions, table1
+from experiments import claims, growth, markov_quilt, notions, table1
 from experiments.context import Context, dumps
 from seqveil import MarkovModel, mechanisms
-from seqveil.evaluate.rivals import markov_quilt
 
 pytestmark = pytest.mark.slow
 
