@@ -13,8 +13,7 @@ def frame_of(path, columns=None, **options):
     """All chunks of a file as one frame, with the chunks' own numbering checked on the way."""
     parts, row = [], 1
     for chunk in read(path, columns, **options):
-        assert chunk.first_row == row
-        assert chunk.row(chunk.n - 1) == row + chunk.n - 1
+        assert chunk.rows.tolist() == list(range(row, row + chunk.n))
         row += chunk.n
         held = {"user": chunk.users, "value": chunk.values}
         parts.append(pl.DataFrame(held if chunk.order is None else held | {chunk.order.name: chunk.order}))

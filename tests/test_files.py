@@ -177,7 +177,7 @@ def test_standard_input_as_a_whole_and_by_format(monkeypatch):
 def test_live_input_is_given_as_it_arrives():
     program = (
         "from seqveil.interfaces.files import read\n"
-        "for chunk in read('-', live=True): print(chunk.first_row, *chunk.values.to_list(), flush=True)"
+        "for chunk in read('-', live=True): print(chunk.row(0), *chunk.values.to_list(), flush=True)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None
@@ -316,7 +316,7 @@ def test_the_order_check_agrees_with_a_walk_through_the_rows(rows, climb, chunk,
     try:
         for start in range(0, len(rows), chunk):
             part = pl.Series(users[start : start + chunk])
-            check.check(Chunk(part, part, times[start : start + chunk], start + 1))
+            check.check(Chunk(part, part, times[start : start + chunk], start + 1 + np.arange(len(part))))
     except DataError as error:
         got = str(error)
     if expected is None:
@@ -333,11 +333,11 @@ def test_the_order_check_agrees_with_a_walk_through_the_rows(rows, climb, chunk,
 def test_times_as_text_are_compared_as_times():
     text = ["2024-05-01", "2024-05-01T02:30+02:00", "2024-05-01T01:40:00+01:00", "2024-05-01 00:40:00.25Z"]
     users = pl.Series(["a"] * 3)
-    OrderCheck().check(Chunk(users, users, pl.Series("time", text[1:]), 1))
+    OrderCheck().check(Chunk(users, users, pl.Series("time", text[1:]), np.arange(1, 4)))
     with pytest.raises(DataError, match="row 2 lies before row 1"):
-        OrderCheck().check(Chunk(users, users, pl.Series("time", [text[2], text[0], text[1]]), 1))
+        OrderCheck().check(Chunk(users, users, pl.Series("time", [text[2], text[0], text[1]]), np.arange(1, 4)))
     with pytest.raises(DataError, match="row 3: column 'time' must hold numbers or ISO 8601") as caught:
-        OrderCheck().check(Chunk(users, users, pl.Series("time", [*text[:2], SECRET]), 1))
+        OrderCheck().check(Chunk(users, users, pl.Series("time", [*text[:2], SECRET]), np.arange(1, 4)))
     assert SECRET not in str(caught.value)
 
 

@@ -239,7 +239,7 @@ FAR = ["1600-01-01", "2024-01-01", "2262-04-12", "2608-07-23", "4000-02-29"]
 
 
 def column_of(order):
-    return Chunk(pl.Series(["u"] * order.len()), pl.Series([0] * order.len()), order, 1)
+    return Chunk(pl.Series(["u"] * order.len()), pl.Series([0] * order.len()), order, np.arange(1, order.len() + 1))
 
 
 def test_no_date_in_a_file_is_taken_for_another():

@@ -174,11 +174,11 @@ class OrderCheck:
 
     >>> import polars as pl
     >>> check = OrderCheck("walk.csv")
-    >>> check.check(Chunk(pl.Series(["a", "b"]), pl.Series([0, 0]), pl.Series("seq", [5, 1]), first_row=1))
-    >>> check.check(Chunk(pl.Series(["b", "a"]), pl.Series([0, 0]), pl.Series("seq", [2, 5]), first_row=3))
+    >>> check.check(Chunk(pl.Series(["a", "b"]), pl.Series([0, 0]), pl.Series("seq", [5, 1]), np.array([1, 2])))
+    >>> check.check(Chunk(pl.Series(["b", "a"]), pl.Series([0, 0]), pl.Series("seq", [2, 5]), np.array([3, 4])))
     >>> check.taken.ties
     1
-    >>> check.check(Chunk(pl.Series(["a"]), pl.Series([0]), pl.Series("seq", [4]), 5))  # doctest: +ELLIPSIS
+    >>> check.check(Chunk(pl.Series(["a"]), pl.Series([0]), pl.Series("seq", [4]), np.array([5])))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     seqveil.core.errors.DataError: walk.csv: row 5 lies before row 4 of its user by 'seq'; sort the file by it, or ...
     """
@@ -204,10 +204,9 @@ class OrderCheck:
 
         if chunk.order is None:
             return None
-        rows = np.arange(chunk.first_row, chunk.first_row + chunk.n) if chunk.rows is None else chunk.rows
         keys = order_keys(chunk.order, chunk.row, self._name)
         names = [f"key{k}" for k in range(len(keys))]
-        frame = pl.DataFrame({"user": chunk.users, **dict(zip(names, keys, strict=True)), "row": rows})
+        frame = pl.DataFrame({"user": chunk.users, **dict(zip(names, keys, strict=True)), "row": chunk.rows})
         seen = [(user, *self._last[user]) for user in frame["user"].unique() if user in self._last]
         before = pl.DataFrame(seen, schema=frame.schema, orient="row")
         previous = pl.col(*names, "row").shift(1).over("user").name.prefix("previous_")
@@ -246,12 +245,12 @@ def sorted_chunks(
     order, users = pl.concat(orders), pl.concat([part.users for part in parts])
     arrays = [part.values for part in parts if isinstance(part.values, np.ndarray)]
     values = np.concatenate(arrays) if arrays else _stacked([cast("pl.Series", part.values) for part in parts])
-    rows = np.concatenate([part.places for part in parts]) + 1
+    rows = np.concatenate([part.rows for part in parts])
     keys = order_keys(order, lambda i: int(rows[i]), file_name(path))
     places = np.lexsort([key.to_numpy() for key in keys[::-1]])
     for start in range(0, len(places), chunk):
         take = places[start : start + chunk]
-        yield Chunk(users[take], values[take], order[take], start + 1, rows[take], parts[0].counts)
+        yield Chunk(users[take], values[take], order[take], rows[take], parts[0].counts)
 
 
 def _stacked(values: list[pl.Series]) -> pl.Series:
@@ -275,7 +274,7 @@ def goes_back(data: FilePath | pl.DataFrame, columns: Columns, format: str | Non
 def in_order(data: pl.DataFrame, columns: Columns) -> Ints:
     """The rows of a frame, counted from 0, in the order in which they happened; ties as they stand."""
     parts = sorted_chunks(data, columns, value_type=_plain(columns), holes="any")
-    return np.concatenate([part.places for part in parts])
+    return np.concatenate([part.rows for part in parts]) - 1
 
 
 def _plain(columns: Columns) -> ValueType:

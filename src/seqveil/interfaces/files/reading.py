@@ -62,8 +62,7 @@ class Chunk:
     users: pl.Series = field(repr=False)
     values: pl.Series | NDArray[np.float64] = field(repr=False)
     order: pl.Series | None = field(repr=False)
-    first_row: int
-    rows: NDArray[np.int64] | None = field(default=None, repr=False)  # set where rows no longer follow the file
+    rows: NDArray[np.int64] = field(repr=False)  # of the file, counted from 1, that each entry came from
     counts: bool = False  # whether the order counts events: a column seq that nobody named as times
 
     @property
@@ -73,18 +72,12 @@ class Chunk:
 
     def row(self, i: int) -> int:
         """The row of the file, counted from 1, that entry ``i`` came from."""
-        return self.first_row + i if self.rows is None else int(self.rows[i])
-
-    @property
-    def places(self) -> NDArray[np.int64]:
-        """The row of the file, counted from 0, that each entry came from."""
-        return np.arange(self.first_row - 1, self.first_row - 1 + self.n) if self.rows is None else self.rows - 1
+        return int(self.rows[i])
 
     def take(self, at: slice | NDArray[np.intp]) -> Chunk:
         """Some of the rows."""
-        rows = np.arange(self.first_row, self.first_row + self.n) if self.rows is None else self.rows
         order = None if self.order is None else self.order[at]
-        return Chunk(self.users[at], self.values[at], order, self.first_row, rows[at], self.counts)
+        return Chunk(self.users[at], self.values[at], order, self.rows[at], self.counts)
 
 
 def read(
@@ -116,7 +109,7 @@ def read(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "walk.csv")
     ...     _ = path.write_text("user;value;note\\n007;3;a\\n007;4;b\\n008;3;c\\n")
-    ...     [(c.first_row, c.users.to_list(), c.values.to_list()) for c in read(path, chunk=2)]
+    ...     [(c.row(0), c.users.to_list(), c.values.to_list()) for c in read(path, chunk=2)]
     [(1, ['007', '007'], [3, 4]), (3, ['008'], [3])]
     """
     if chunk < 1 or value_type not in ("auto", "text", "number"):
@@ -257,7 +250,8 @@ class _Reader:
         if len(given) > 1:
             order = held.select(given).to_struct(",".join(given))
         counts = order is not None and names.time is None and order.name == "seq"
-        return Chunk(users, values, order, first_row, counts=counts)
+        rows = np.arange(first_row, first_row + held.height)
+        return Chunk(users, values, order, rows, counts)
 
     def frames(self) -> Iterator[pl.DataFrame]:
         """Frames with the columns user, value(s) and perhaps order, as the file has them."""

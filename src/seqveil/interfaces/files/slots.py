@@ -66,7 +66,6 @@ def resampled(parts: Iterable[tuple[Chunk, Floats]], slots: Slots, name: str, ch
             some["user"].rename(like.users.name),
             some.select(values).to_numpy() if len(values) == 2 else some[values[0]].rename("value"),
             order[at : at + chunk],
-            1,
             some["row"].to_numpy(),
         )
 
@@ -82,8 +81,7 @@ def _table(held: list[tuple[Chunk, Floats]], slots: Slots) -> pl.DataFrame:
         own: dict[str, Any] = {"value": part.values}
         if pairs:
             own = {f"value{axis}": np.asarray(part.values)[:, axis] for axis in (0, 1)}
-        rows = np.arange(part.first_row, part.first_row + part.n) if part.rows is None else part.rows
-        frames.append(pl.DataFrame({"user": part.users, "slot": micros // slots.step, **own, "row": rows}))
+        frames.append(pl.DataFrame({"user": part.users, "slot": micros // slots.step, **own, "row": part.rows}))
     return pl.concat(frames, how="vertical_relaxed")
 
 
