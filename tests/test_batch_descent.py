@@ -11,7 +11,7 @@ from reference_batches import check_kernel, check_release, every_batch, random_m
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import absolute, hamming
 from seqveil.core.errors import InputError
-from seqveil.core.mechanisms import Batch, batch_lp, batch_programs
+from seqveil.core.mechanisms import Batch, batch_lp, published
 from seqveil.core.mechanisms import batch_descent as MECHANISM
 from seqveil.core.model import MarkovModel
 
@@ -60,7 +60,7 @@ def test_rows_at_once_are_moves_one_by_one(seed, count, epsilon, step):
     generator = np.random.default_rng(seed)
     belief = generator.dirichlet(np.ones(count))
     costs = generator.random((count, count)) * (1.0 - np.eye(count))
-    ours = batch_programs.descend(belief, costs, epsilon, step)
+    ours = published.descend(belief, costs, epsilon, step)
     np.testing.assert_allclose(ours, plain_descent(belief, costs, epsilon, step), atol=1e-9)
 
 
@@ -98,7 +98,7 @@ def test_sequences_leak_what_they_may():
 def test_it_helps_and_a_finer_step_changes_little():
     model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     batch = Batch(model, model.initial, 4, 3.0, hamming())
-    coarse, fine = (batch_programs.descended(batch, step).expected for step in (0.02, 0.01))
+    coarse, fine = (published.descended(batch, step).expected for step in (0.02, 0.01))
     assert fine < 1.8 < 2.0  # 2.0 is what saying nothing costs
     assert coarse == pytest.approx(fine, rel=0.05)
     assert fine > 1.2 * batch_lp.expected(batch)
@@ -115,4 +115,4 @@ def test_refusals():
         MECHANISM.expected(Batch(model, model.initial, 6, 1.0, hamming()))
     for step in (0.0, 1.5, math.nan):
         with pytest.raises(InputError, match="expected a step"):
-            batch_programs.descended(Batch(model, model.initial, 2, 1.0, hamming()), step)
+            published.descended(Batch(model, model.initial, 2, 1.0, hamming()), step)

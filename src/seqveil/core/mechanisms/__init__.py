@@ -14,7 +14,7 @@ import numpy as np
 
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
-from seqveil.core.mechanisms import batch_programs, optimum, responses, trees
+from seqveil.core.mechanisms import batch_programs, optimum, published, responses, trees
 from seqveil.core.mechanisms.base import LARGEST, Batch, BatchMechanism, Mechanism, Rule, Sent, check_epsilon, constant
 
 _TRUSTS = "model for ε-SIP; nothing for 2ε-LDP"
@@ -55,14 +55,14 @@ randomized_response = Mechanism(
 )
 crr = Mechanism(
     name="crr",
-    summary="the paper's closed form, as published",
-    guarantee="lifts ≥ e^-ε only; upper side fails where β(y) < 1/(1+e^ε)",
+    summary="the paper's Algorithm 1, as published; to compare with",
+    guarantee="none: y leaks log(e^-ε + (1-e^-ε)/β(y)), more than ε where β(y) < 1/(1+e^ε)",
     trusts="model",
     cost="O(n)",
     reference="paper, Algorithm 1",
     sound=False,
     ldp=math.inf,
-    build=responses.crr,
+    build=published.crr,
 )
 guarded = Mechanism(
     name="guarded",
@@ -118,14 +118,14 @@ batch_lp = _sound_batches(
 )
 batch_descent = BatchMechanism(
     name="batch_descent",
-    summary="the paper's Algorithm 2 in our reading: small moves of probability until each breaks the bound",
-    guarantee="none beforehand; true leakage reported",
+    summary="the paper's Algorithm 2 in our reading: small moves until each breaks the bound; to compare with",
+    guarantee="none: leaks ε a batch up to rounding in our reading; as printed it is not defined",
     trusts="model",
-    cost=f"O(N³/step) for N ≤ {batch_programs.LARGEST_DESCENT} possible batches",
+    cost=f"O(N³/step) for N ≤ {published.LARGEST} possible batches",
     reference="the paper's Algorithm 2; docs/theory.md, section 17",
     sound=False,
     ldp=math.inf,
-    rule=batch_programs.batch_descent,
+    rule=published.batch_descent,
 )
 
 _ONE_BY_ONE = {m.name: m for m in (optimal, balanced, crr_repaired, randomized_response, crr)}

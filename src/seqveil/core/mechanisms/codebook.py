@@ -58,6 +58,10 @@ class Support:
             return int(same[0])
         return int(self.batch.distortion.between(codes, self.batches).sum(1).argmin())
 
+    def kernels(self, table: Floats) -> Kernels:
+        """A stack of one from a table (N, K) over the batches; an output is known by its column."""
+        return Kernels.from_tables(np.arange(table.shape[1])[None], table[None], None, self.mass[None])
+
     def costs(self, labels: Ints) -> Floats:
         """(batches, labels) the distortion of releasing each label for each batch."""
         total = np.zeros((len(self.batches), len(labels)))
