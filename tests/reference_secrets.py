@@ -18,12 +18,8 @@ SECRETS = [
     secrets.pattern("0 . 1 | 1 1", window="first 5", epsilon=1.0),
     secrets.ever(1, epsilon=1.0),
     secrets.count(0, 2, epsilon=1.0),
-    secrets.during(1, (6, 18), per_day=3, starts=6, epsilon=1.0),
     secrets.joint(secrets.ever(0, window=3, epsilon=1.0), secrets.ever(1, window=3, epsilon=1.0)),
     secrets.joint(secrets.ever(0, epsilon=1.0), secrets.visit(1, 0, epsilon=1.0)),
-    secrets.joint(
-        secrets.during(1, (0, 12), per_day=2, epsilon=1.0), secrets.ever(0, window="day", per_day=2, epsilon=1.0)
-    ),
 ]
 LENGTH = 6
 
@@ -46,9 +42,9 @@ class Enumerated:
         self.array = np.array(self.words)
         self.law = np.array([law.sum() for law in total.values()])
 
-    def values(self, compiled, first: int, events: int) -> np.ndarray:
-        """Value of the window in every sequence."""
-        return np.array([compiled.read(word[first : first + events]) for word in self.words])
+    def values(self, compiled, first: int, events: int, place: int = 0) -> np.ndarray:
+        """Value of the window in every sequence; its first event stands at this place of it."""
+        return np.array([compiled.read(word[first : first + events], place) for word in self.words])
 
     def prior(self, values: np.ndarray, count: int) -> np.ndarray:
         return np.bincount(values, self.law, minlength=count)

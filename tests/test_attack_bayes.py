@@ -55,7 +55,7 @@ def test_a_posterior_is_that_of_all_sequences(kind: str) -> None:
         sv.secrets.visit("a", "c", window="first 3", epsilon=1.0),
         sv.secrets.count("b", 2, window=4, epsilon=1.0),
     ):
-        length = secret.length
+        length = secret.length()
         assert length is not None
         found = posteriors(evidence, model, secret.compile(model))
         for user in range(4):

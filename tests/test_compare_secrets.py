@@ -66,7 +66,7 @@ def public_columns(setting, codes):
 def worst_by_enumeration(model, secret, columns):
     """The largest move of the log odds of any window at any time, from all sequences there are."""
     everything, compiled = Enumerated(model, LENGTH), secret.compile(model)
-    size = secret.length
+    size = secret.length()
     windows = range(0, LENGTH, size) if secret.repeats else (0,)
     found = [0.0]
     for first in windows:
@@ -362,7 +362,7 @@ def test_bad_input_is_one_line(seqveil, data, tmp_path):
         "a secret is written": ("--secret", "zq-secret-77", "--secret-epsilon", "0.5"),
         "certain": ("--secret", "ever:news,sports,health", "--secret-epsilon", "0.5"),
         "above 0": (*asked, "--secret-epsilon", "0"),
-        "needs the number of events a day": (*asked, "--secret-epsilon", "1", "--secret-window", "day"),
+        "need slots of time": (*asked, "--secret-epsilon", "1", "--secret-window", "day"),
         "at least 80 released people": (*ASKED, "--attack", "--test-users", "79"),
         "got 0; release more": (*asked, "--secret-epsilon", "1", "--secret-window", "7", "--attack"),
         "--attack is on a declared secret": ("--attack",),

@@ -8,10 +8,12 @@ import pytest
 
 import seqveil as sv
 from seqveil.core.errors import InputError
+from seqveil.core.slots import Slots
 from seqveil.interfaces.commands.options import SettingOptions
 from seqveil.interfaces.studio.ask import Ask
 
-PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+CODES = sv.Alphabet.codes(2).with_slots(Slots(21_600, empty="hold"))
+PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=CODES)
 
 
 @pytest.mark.parametrize("mechanism", ["optimal", "auto", "tree"])
@@ -39,7 +41,7 @@ MAKERS = {
     "visit": lambda **said: sv.secrets.visit(0, then=1, **said),
     "pattern": lambda **said: sv.secrets.pattern("0 1", **said),
     "zone": lambda **said: sv.secrets.zone([1], **said),
-    "during": lambda **said: sv.secrets.during(1, (6, 18), per_day=4, **said),
+    "during": lambda **said: sv.secrets.during(1, (6, 18), **said),
 }
 
 

@@ -41,15 +41,15 @@ def setting_of(secrets, **more) -> Setting:
 
 def spans(secret) -> list[tuple[int, int]]:
     """First event and number of events of the windows that end within the streams."""
-    if secret.length is None:
+    if secret.length() is None:
         return [(0, events) for events in range(1, LENGTH + 1)]
-    starts = range(0, LENGTH - secret.length + 1, secret.length) if secret.repeats else [0]
-    return [(first, secret.length) for first in starts]
+    starts = range(0, LENGTH - secret.length() + 1, secret.length()) if secret.repeats else [0]
+    return [(first, secret.length()) for first in starts]
 
 
 def excess(every: Enumerated, secret, span, columns) -> float:
     """How far the odds of a window moved beyond what was promised, read off all sequences."""
-    if secret.length is None and len(columns) > span[1]:
+    if secret.length() is None and len(columns) > span[1]:
         return -math.inf  # the stream went on: the secret was about another one
     compiled = secret.compile(MODEL)
     values, count = every.values(compiled, *span), compiled.automaton.values

@@ -48,7 +48,9 @@ def worst(secret, setting, released, model=MODEL) -> float:
     for _, own in released.group_by("user", maintain_order=True):
         columns = columns_of(setting, own["value"].to_list())
         for time in range(1, LENGTH + 1):
-            spans = [(0, time)] if secret.length is None else [(k, secret.length) for k in range(0, 6, secret.length)]
+            spans = (
+                [(0, time)] if secret.length() is None else [(k, secret.length()) for k in range(0, 6, secret.length())]
+            )
             for span in spans:
                 values = every.values(compiled, *span)
                 most = max(most, abs(every.log_odds(values, 2, columns[:time])))
@@ -179,7 +181,7 @@ def test_secrets_from_a_file_and_several_at_once(seqveil, files):
         (("--mechanism", "guarded"), "add --secret"),
         (("--mechanism", "guarded", "--epsilon", 1), "add --secret"),
         (("--secret-epsilon", 1, "--epsilon", 1), "without a secret"),
-        (("--secret", "ever:health", "--secret-epsilon", 1, "--secret-window", "day"), "--secret-per-day"),
+        (("--secret", "ever:health", "--secret-epsilon", 1, "--secret-window", "day"), "need slots of time"),
         (("--secret", "ever:health", "--secret-epsilon", 1, "--secret-window", "week"), "window must be"),
         (("--secret", "ever:health", "--secret-epsilon", -1), "above 0"),
         (
@@ -208,7 +210,7 @@ def test_an_audit_refuses_in_one_line(seqveil, files):
     assert seqveil(*args).code == 0
     for asked, words in (
         (("--secret", "ever:helth"), "not in the alphabet"),
-        (("--secret", "ever:health", "--secret-window", "day"), "--secret-per-day"),
+        (("--secret", "ever:health", "--secret-window", "day"), "need slots of time"),
     ):
         found = seqveil("audit", files / "r.csv", "-m", files / "m.model", *asked)
         assert found.code == 2

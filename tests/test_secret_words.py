@@ -12,13 +12,14 @@ import pytest
 
 import seqveil as sv
 from seqveil.core.alphabet import Grid
+from seqveil.core.slots import Slots
 from seqveil.interfaces.commands.options import SecretOptions
 from seqveil.receiver.contexts import Context
 
 PAGE = (Path(__file__).parent.parent / "docs" / "secrets.md").read_text(encoding="utf-8")
 NAMES = ["home", "clinic", "health", "travel"]
 ROWS = np.array([[0.5, 0.2, 0.2, 0.1], [0.3, 0.4, 0.1, 0.2], [0.4, 0.1, 0.3, 0.2], [0.4, 0.2, 0.2, 0.2]])
-MODEL = sv.MarkovModel([0.25] * 4, ROWS, alphabet=NAMES)
+MODEL = sv.MarkovModel([0.25] * 4, ROWS, alphabet=sv.Alphabet(NAMES).with_slots(Slots(7200, empty="hold")))
 GRID = sv.MarkovModel([0.25] * 4, ROWS, alphabet=Grid.regular(4, 1, bounds=(0, 4, 0, 2)))
 
 
@@ -39,9 +40,8 @@ def quoted(cell):
 
 
 def typed(cell):
-    """What a cell says to type: the word, and --secret-per-day where it stands beside it."""
-    word, *more = quoted(cell)
-    return word.strip('"'), int(more[0].removeprefix("--secret-per-day ")) if more and "per-day" in more[0] else None
+    """What a cell says to type."""
+    return quoted(cell)[0].strip('"')
 
 
 def test_the_page_shows_every_kind_and_window():
@@ -63,23 +63,16 @@ def test_a_kind_is_the_same_in_python_and_on_the_command_line(row):
         with pytest.raises(sv.errors.InputError, match="is written ever:A"):
             sv.secrets.parse("joint:home,clinic")
         return
-    word, per_day = typed(row[1])
-    (told,) = SecretOptions(secret=[word], secret_epsilon=0.5, secret_per_day=per_day).declared()
-    if made.kind == "during":
-        told = replace(told, window="day")
+    (told,) = SecretOptions(secret=[typed(row[1])], secret_epsilon=0.5).declared()
     assert told == replace(made, epsilon=0.5)
-    assert sv.secrets.parse(told.name, per_day=per_day).values == told.values
+    assert sv.secrets.parse(told.name).values == told.values
 
 
 @pytest.mark.parametrize("row", WINDOWS, ids=lambda row: row[0].strip('`"'))
 def test_a_window_is_the_same_in_python_toml_and_on_the_command_line(row):
-    word, per_day = typed(row[1])
     own = "nothing" if not quoted(row[0]) else quoted(row[0])[0]
-    (told,) = SecretOptions(
-        secret=["ever:health"], secret_epsilon=0.5, secret_window=word, secret_per_day=per_day
-    ).declared()
+    (told,) = SecretOptions(secret=["ever:health"], secret_epsilon=0.5, secret_window=typed(row[1])).declared()
     lines = [] if own == "nothing" else [f"window = {own}"]
-    lines += [] if per_day is None else [f"per_day = {per_day}"]
     (written,) = sv.secrets.from_toml("\n".join(["[[secret]]", 'ever = "health"', "epsilon = 0.5", *lines]))
     assert told == written
     assert told.window == (None if own == "nothing" else eval(own))
@@ -92,7 +85,8 @@ def files(tmp_path):
     codes = MODEL.sample(12, 4, seed=2)
     users = np.repeat([f"u{user}" for user in range(4)], 12)
     points = GRID.alphabet.points[codes.ravel()]
-    pl.DataFrame({"user": users, "value": [NAMES[code] for code in codes.ravel()]}).write_csv(tmp_path / "d.csv")
+    rows = {"user": users, "value": [NAMES[code] for code in codes.ravel()], "time": np.tile(np.arange(12) * 7200, 4)}
+    pl.DataFrame(rows).write_csv(tmp_path / "d.csv")
     pl.DataFrame({"user": users, "x": points[:, 0], "y": points[:, 1]}).write_csv(tmp_path / "g.csv")
     return tmp_path
 
@@ -117,10 +111,10 @@ def test_the_files_of_the_page_are_released_and_audited(seqveil, files, text):
 @pytest.mark.slow
 @pytest.mark.parametrize("row", KINDS[:-1], ids=lambda row: row[0].strip("`").partition("(")[0])
 def test_the_words_of_the_page_are_released(seqveil, files, row):
-    word, per_day = typed(row[1])
+    word = typed(row[1])
     places = word.startswith("zone")
     args = ("--secret", word, "--secret-epsilon", 1)
-    args += ("--secret-window", 12) if per_day is None else ("--secret-window", "day", "--secret-per-day", 6)
+    args += ("--secret-window", "day" if word.startswith("during") else 12)
     data, model = (files / "g.csv", files / "g.model") if places else (files / "d.csv", files / "m.model")
     columns = ("--value-column", "x,y") if places else ()
     made = seqveil("release", data, "-m", model, *columns, *args, "--out", files / "r.csv", "--json")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import seqveil as sv
 from seqveil import Alphabet, Bins, Grid, MarkovModel, secrets
 from seqveil.core.errors import InputError
+from seqveil.core.slots import Slots
 from seqveil.engine.streams import Streams
 
 PAGES = MarkovModel(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), alphabet=["home", "clinic", "health news"])
@@ -23,13 +24,13 @@ FLOOR = MarkovModel(np.full(9, 1 / 9), np.full((9, 9), 1 / 9), alphabet=ROOM)
 EVERY_KIND = [
     secrets.ever("clinic", epsilon=0.5, window=20),
     secrets.ever(["clinic", "home"], window="event", sides="up", epsilon=1.0),
-    secrets.each("home", window="day", per_day=48, epsilon=1.0),
+    secrets.each("home", window="day", epsilon=1.0),
     secrets.count("clinic", at_least=3, window="first 9", epsilon=1.0),
     secrets.visit("home", then=["clinic", "health news"], epsilon=1.0),
     secrets.pattern("home .{1,3} 'health news'", window=7, epsilon=1.0),
     secrets.zone([(0.5, 0.5), (1.5, 0.5)], window=4, epsilon=1.0),
     secrets.zone(centre=(1.5, 1.5), radius=1.0, epsilon=2),
-    secrets.during("clinic", hours=(22, 6), per_day=48, starts=12, epsilon=1.0),
+    secrets.during("clinic", hours=(22, 6), epsilon=1.0),
     secrets.joint(
         secrets.ever("home", window=5, epsilon=1.0), secrets.ever("clinic", window=5, epsilon=1.0), epsilon=0.7
     ),
@@ -88,16 +89,14 @@ def test_secrets_from_a_command_line(text, same):
 
 
 def test_hours_from_a_command_line():
-    assert secrets.parse("during:clinic:22-6", per_day=48) == secrets.during(
-        "clinic", (22, 6), per_day=48, epsilon=None
-    )
+    assert secrets.parse("during:clinic:22-6") == secrets.during("clinic", (22, 6), epsilon=None)
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "ever", "ever:", "ever: ", "ever:a,,b", "never:a", "count:a", "count:a:b", "count:a:0", "count:a:-1",
      "visit:a", "visit:a>", "pattern:(", "zone:1", "zone:a,b,c", "zone:1,2,-3", "zone:1,2,nan", "during:a:22",
-     "during:a:22-6", "joint:a", "zone:", None, 3],
+     "during:a:22-25", "joint:a", "zone:", None, 3],
 )  # fmt: skip
 def test_command_lines_that_cannot_be_read_say_so_in_one_line(text):
     with pytest.raises(InputError) as caught:
@@ -124,7 +123,6 @@ def test_secrets_from_toml():
         [[secret]]
         zone = { centre = [1.5, 1.5], radius = 1 }
         window = "day"
-        per_day = 24
 
         [[secret]]
         zone = [[0.5, 0.5]]
@@ -132,7 +130,6 @@ def test_secrets_from_toml():
         [[secret]]
         during = "clinic"
         hours = [22, 6]
-        per_day = 48
 
         [[secret]]
         joint = [{ ever = "home" }, { pattern = "home clinic" }]
@@ -144,9 +141,9 @@ def test_secrets_from_toml():
         secrets.ever("clinic", epsilon=0.5, window=20),
         secrets.visit("home", "clinic", epsilon=None),
         secrets.count(["clinic", 3], 2, epsilon=None),
-        secrets.zone(centre=(1.5, 1.5), radius=1, window="day", per_day=24, epsilon=None),
+        secrets.zone(centre=(1.5, 1.5), radius=1, window="day", epsilon=None),
         secrets.zone([(0.5, 0.5)], epsilon=None),
-        secrets.during("clinic", (22, 6), per_day=48, epsilon=None),
+        secrets.during("clinic", (22, 6), epsilon=None),
         secrets.joint(
             secrets.ever("home", window=5, epsilon=0.7), secrets.pattern("home clinic", window=5, epsilon=0.7)
         ),
@@ -159,7 +156,7 @@ def test_secrets_from_toml():
      "[[secret]]\ncount='a'", "[[secret]]\never='a'\nhours=[1,2]", "[[secret]]\never={a=1}", "secret = 3",
      "[[secret]]\nvisit='a'", "[[secret]]\njoint='a'", "[[secret]]\njoint=[]", "[[secret]]\never=[]",
      "[[secret]]\nzone={centre=[1,2]}", "[[secret]]\nzone={circle=3}", "[[secret]]\npattern=3",
-     "[[secret]]\never='a'\nwindow=2.5", "[[secret]]\nduring='a'\nhours=[1]\nper_day=4"],
+     "[[secret]]\never='a'\nwindow=2.5", "[[secret]]\nduring='a'\nhours=[1]"],
 )  # fmt: skip
 def test_toml_that_cannot_be_used_says_so_in_one_line(text):
     with pytest.raises(InputError) as caught:
@@ -196,8 +193,6 @@ def test_saved_secrets_that_are_none_are_refused_in_one_line(saved):
         (lambda: secrets.ever("a", window="first 0", epsilon=1.0), "window must be"),
         (lambda: secrets.ever("a", window="first x", epsilon=1.0), "window must be"),
         (lambda: secrets.ever("a", window=1.5, epsilon=1.0), "window must be"),
-        (lambda: secrets.ever("a", window="day", epsilon=1.0), "pass per_day"),
-        (lambda: secrets.ever("a", window="day", per_day=0, epsilon=1.0), "per_day must be"),
         (lambda: secrets.ever("a", sides="down", epsilon=1.0), "sides must be"),
         (lambda: secrets.ever([], epsilon=1.0), "at least one value"),
         (lambda: secrets.ever((), epsilon=1.0), "at least one value"),
@@ -210,12 +205,11 @@ def test_saved_secrets_that_are_none_are_refused_in_one_line(saved):
         (lambda: secrets.zone([1], centre=2, radius=1, epsilon=1.0), "either cells"),
         (lambda: secrets.zone(centre=2, epsilon=1.0), "either cells"),
         (lambda: secrets.zone(centre="x", radius=1, epsilon=1.0), "must be numbers"),
-        (lambda: secrets.during("a", (22, 6), epsilon=1.0), "pass per_day"),
-        (lambda: secrets.during("a", (22, 22), per_day=4, epsilon=1.0), "two different numbers"),
-        (lambda: secrets.during("a", (22, 25), per_day=4, epsilon=1.0), "two different numbers"),
-        (lambda: secrets.during("a", 3, per_day=4, epsilon=1.0), "two numbers"),
-        (lambda: secrets.during("a", (22, 6), per_day=4, window=6, epsilon=1.0), "multiple of per_day"),
-        (lambda: secrets.during("a", (22, 6), per_day=4, window=None, epsilon=1.0), "multiple of per_day"),
+        (lambda: secrets.during("a", (22, 22), epsilon=1.0), "two different numbers"),
+        (lambda: secrets.during("a", (22, 25), epsilon=1.0), "two different numbers"),
+        (lambda: secrets.during("a", 3, epsilon=1.0), "two numbers"),
+        (lambda: secrets.during("a", (22, 6), window=6, epsilon=1.0), "about each day"),
+        (lambda: secrets.during("a", (22, 6), window=None, epsilon=1.0), "about each day"),
         (lambda: secrets.joint(), "one or more secrets"),
         (lambda: secrets.joint("a"), "one or more secrets"),
         (lambda: secrets.joint(secrets.joint(secrets.ever("a", epsilon=1.0))), "not joint themselves"),
@@ -288,21 +282,24 @@ def test_zones_on_a_grid():
         secrets.zone([(5, 5)], epsilon=1.0).compile(FLOOR)
 
 
-def test_hours_count_only_the_events_in_them():
-    nights = secrets.during("clinic", (22, 6), per_day=8, starts=12, epsilon=1.0).compile(PAGES)
-    hours = [(12 + 3 * k) % 24 for k in range(8)]
-    for place, hour in enumerate(hours):
+def in_slots(seconds):
+    return PAGES.alphabet.with_slots(Slots(seconds, empty="hold"))
+
+
+def test_hours_count_only_the_slots_in_them():
+    nights = secrets.during("clinic", (21, 6), epsilon=1.0).over(in_slots(10_800))
+    for place in range(8):
         day = [0] * 8
         day[place] = 1
-        assert nights.read(day) == int(hour >= 22 or hour < 6), hour
-    with pytest.raises(InputError, match="no event falls"):
-        secrets.during("clinic", (1, 2), per_day=2, epsilon=1.0).compile(PAGES)
+        hour = 3 * place
+        assert nights.read(day) == int(hour >= 21 or hour < 6), hour
+        assert nights.read([1], place) == nights.read(day)
 
 
 def test_joint_secrets_with_hours_of_their_own_count_apart():
-    day, night = (secrets.during("clinic", hours, per_day=4, epsilon=1.0) for hours in ((6, 18), (18, 6)))
-    both = secrets.joint(day, night, secrets.ever("home", window="day", per_day=4, epsilon=1.0)).compile(PAGES)
-    parts = [part.compile(PAGES) for part in both.secret.parts]
+    day, night = (secrets.during("clinic", hours, epsilon=1.0) for hours in ((6, 18), (18, 6)))
+    both = secrets.joint(day, night, secrets.ever("home", window="day", epsilon=1.0)).over(in_slots(21_600))
+    parts = [part.over(in_slots(21_600)) for part in both.secret.parts]
     for word in itertools.product(range(3), repeat=4):
         assert both.read(word) == sum(part.read(word) << place for place, part in enumerate(parts))
 

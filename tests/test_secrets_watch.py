@@ -48,8 +48,8 @@ def test_the_account_of_any_kernel_equals_enumeration(secret, longest):
             compared += assert_accounts_are_exact(watch, every, compiled, columns[: k + 1])
             window = (0, ended) if secret.window is None else None
             if secret.repeats:
-                window = (k // secret.length * secret.length, secret.length)
-            first, events = window or (0, secret.length)
+                window = (k // secret.length() * secret.length(), secret.length())
+            first, events = window or (0, secret.length())
             if first + events > LENGTH:
                 continue
             values = every.values(compiled, first, events)
@@ -105,7 +105,7 @@ def test_no_outcome_breaks_any_window_live_or_not(kind, secret, longest):
     if secret.window is None:
         windows = [(0, t) for t in range(1, length + 1)]
     else:
-        windows = [(first, secret.length) for first in range(0, length - secret.length + 1, secret.length)]
+        windows = [(first, secret.length()) for first in range(0, length - secret.length() + 1, secret.length())]
     count = compiled.automaton.values
     values = {window: every.values(compiled, *window) for window in windows}
     excess = _excess(model, secret, values, count, length)

@@ -55,6 +55,7 @@ REMEDY = (
     "`seqveil advise` finds a setting"
 )
 UNCHECKED = "nobody checked that these people follow the model"  # a doubt, until their releases were asked
+NIGHT_AND_DAY = "the chain does not know night from day: `seqveil attack` says whether it holds"  # a doubt about hours
 IDENTITY = "who it is"  # the attack that is about no secret
 _ROUNDING = 1e-9  # by which a suspicion may pass the border of a grade
 
@@ -191,12 +192,14 @@ class ToldSecret:
     name: str
     log_odds: float
     window: str = "over the whole stream"
+    by_hour: bool = False  # whether it is about hours of the day, which no chain knows
 
     @classmethod
     def of(cls, secret: Any, log_odds: float) -> ToldSecret:
         """A declared secret of which so much was told, or promised to be told at most."""
         each = "in each window" if secret.repeats else "over the whole stream"
-        return cls(secret.name, log_odds, "over its events" if str(secret.window).startswith("first") else each)
+        over = "over its events" if str(secret.window).startswith("first") else each
+        return cls(secret.name, log_odds, over, any(part.kind == "during" for part in (secret, *secret.parts)))
 
 
 @dataclass(frozen=True)
@@ -294,9 +297,11 @@ class Risk:
             becomes, what = max(moved(ASKED, each.log_odds) for each in self.secrets), "about a declared secret"
         else:
             becomes, what = moved(ASKED, self.log_odds), "about anything in the stream"
-        why = _why(becomes, what)
-        if colour(becomes) == "green" and self.doubts:
-            return Grade("unchecked", f"{why}, but {', and '.join(self.doubts)}")
+        why, doubts = _why(becomes, what), self.doubts
+        if any(each.by_hour for each in self.secrets):
+            doubts = (*doubts, NIGHT_AND_DAY)
+        if colour(becomes) == "green" and doubts:
+            return Grade("unchecked", f"{why}, but {', and '.join(doubts)}")
         return Grade(colour(becomes), why)
 
     @property

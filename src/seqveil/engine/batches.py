@@ -154,4 +154,4 @@ def _advance(
     account = state.account.charge_batch(most, least)
     account = account.blur(filtering.lost(setting.model, state.states, length, states))
     spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
-    return sent, State(states, state.steps + 1, spent, account, window, ldp)
+    return sent, State(states, state.steps + 1, spent, account, window, ldp, state.first)

@@ -186,7 +186,9 @@ class Call:
     def check(self, group: Places, live: Live, gaps: Gaps) -> None:
         """Refuse wrong times of a group, or more events than were promised for, before any group is drawn."""
         slots = live.enter([self.names[k] for k in group.tolist()])
-        plan = plan_of(slots, self.made.seqs[group], live.next_seqs(slots), gaps)
+        numbers = self.made.seqs[group]
+        plan = plan_of(slots, numbers, live.next_seqs(slots), gaps)
+        self.made.seqs[group] = numbers
         failure = self._fails(plan, group, slots, live)
         if failure is not None:
             raise failure
@@ -276,13 +278,29 @@ class Call:
                 f"an event leaves {plan.skips.max()} others out, and with declared secrets at most {MOST_WATCHED} can "
                 "be given up at once; send the missing events, or check the numbers"
             )
-        if watches is None or watches.limit is None or not plan.fresh.size:
+        if watches is None or not plan.fresh.size:
+            return None
+        limit = watches.limit if not self.setting.clocked else self._least_limit(plan, group, slots, live)
+        if limit is None:
             return None
         more = np.ones(plan.fresh.size, np.int64) + (0 if plan.skips is None else plan.skips[plan.fresh])
         who, place = np.unique(slots[plan.fresh], return_inverse=True)
-        if (live.next_seqs(who) + np.bincount(place, more) <= watches.limit).all():
+        if (live.next_seqs(who) + np.bincount(place, more) <= limit).all():
             return None
-        return BeyondSecrets(TOO_MANY.format(limit=watches.limit, beyond=watches.beyond))
+        return BeyondSecrets(TOO_MANY.format(limit=limit, beyond=watches.beyond))
+
+    def _least_limit(self, plan: Plan, group: Places, slots: Slots, live: Live) -> int | None:
+        """The least that is promised for any of these users: whole days, of which the first one has begun."""
+        begun = np.unique(self._first_slots(plan.fresh, group, slots, live)).tolist()
+        limits = [self.setting.watches_from(slot).limit for slot in begun]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def _first_slots(self, events: Places, group: Places, slots: Slots, live: Live) -> Ints:
+        """The slot of time in which the stream of each of these new events began, or begins with it."""
+        assert self.times is not None
+        who, at = slots[events], group[events]
+        here = self.setting.slots.numbers(self.times[at]) - self.made.seqs[at]
+        return np.where(live.next_seqs(who) > 0, live.state.first[who], here)
 
     def _times_fail(self, plan: Plan, group: Places, slots: Slots, live: Live) -> InputError | None:
         """What is wrong with the times of the new events, before any of them is drawn."""
@@ -293,11 +311,22 @@ class Call:
             times = None if self.times is None else self.times[at]
             latest = live.state.window.take(who).latest
             stream.check_times(self.setting, who, times, latest)
+            if self.setting.clocked and times is not None:
+                self._check_slots(plan, group, slots, live, times)
         except InputError as error:
             if error.position is not None:
                 error.position = int(at[error.position])
             return error
         return None
+
+    def _check_slots(self, plan: Plan, group: Places, slots: Slots, live: Live, times: Floats) -> None:
+        """Refuse new events that do not lie in their slots, the first one of a stream and those after it."""
+        who, seqs = slots[plan.fresh], self.made.seqs[group[plan.fresh]]
+        if plan.skips is not None and ((plan.skips[plan.fresh] == seqs) & (seqs > 0)).any():
+            raise InputError("secrets that follow the clock need the first event of each stream; send it first")
+        _, first, whose = np.unique(who, return_index=True, return_inverse=True)
+        began = self._first_slots(plan.fresh[first], group, slots, live)
+        stream.check_slots(began[whose], seqs, self.setting.slots.numbers(times))
 
     def _entry(self, plan: Plan, done: Places, at: Places, who: Slots, live: Live) -> Entry:
         released = who[self.made.codes[at] >= 0]

@@ -122,8 +122,9 @@ class Session:
     def kernel(self, time: Time | None = None) -> Kernel:
         """The kernel of the next release: it depends on the model and the releases so far, never on raw data."""
         with self._lock:
-            if self._setting.guards and self.watches is not None:
-                stack = guarded_table(self._setting, self.watches).kernels()
+            state = stream.located(self._setting, self._state, _row(time))
+            if self._setting.guards and state.watches is not None:
+                stack = guarded_table(self._setting, state.watches[0]).kernels()
                 return stack.one(0, self._setting.model.alphabet)
             epsilons, _ = stream.allowance(self._setting, self._state, _row(time))
             beliefs = filtering.symbols(self._setting.model, self._state.states)

@@ -25,6 +25,8 @@ from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches, from_dict
 from seqveil.core.secrets.ahead import ahead
+from seqveil.core.secrets.declared import CLOCKLESS
+from seqveil.core.slots import Slots
 from seqveil.engine.accounting import GONE, Budget, whole_number
 
 NO_BOUND = "no bound: nothing is promised about the whole sequence, only about the declared secrets"
@@ -128,8 +130,21 @@ class Setting:
 
     @property
     def timed(self) -> bool:
-        """Whether every event needs its time, for a budget per seconds."""
-        return self.budget.seconds is not None
+        """Whether every event needs its time: for a budget per seconds, or secrets that follow the clock."""
+        return self.budget.seconds is not None or self.clocked
+
+    @cached_property
+    def clocked(self) -> bool:
+        """Whether a secret follows the clock, so that each event must come in the slot after that of the one before."""
+        return any(secret.follows_clock for secret in self.secrets)
+
+    @property
+    def slots(self) -> Slots:
+        """The slots of time of the model; only where the setting is `clocked`."""
+        slots = self.model.alphabet.slots
+        if slots is None:
+            raise InputError(CLOCKLESS)
+        return slots
 
     @property
     def unbounded(self) -> bool:
@@ -138,10 +153,25 @@ class Setting:
 
     @cached_property
     def watches(self) -> Watches | None:
-        """The accounts of the declared secrets before the first release; None where no secret is declared."""
-        if not self.secrets:
-            return None
-        return Watches([self.model, *self.observers], self.secrets, exact=not self.guards)
+        """The accounts of the declared secrets before the first release; None where no secret is declared.
+
+        Where secrets follow the clock these are the accounts of streams that begin at midnight (`watches_from`).
+        """
+        return self._watches_at(0) if self.secrets else None
+
+    def watches_from(self, slot: int) -> Watches:
+        """The accounts of the declared secrets for a stream that begins in this slot, before its first release."""
+        place = int(self.slots.place(slot))
+        if place not in self._beginnings:
+            self._beginnings[place] = self._watches_at(place)
+        return self._beginnings[place]
+
+    @cached_property
+    def _beginnings(self) -> dict[int, Watches]:
+        return {}
+
+    def _watches_at(self, place: int) -> Watches:
+        return Watches([self.model, *self.observers], self.secrets, exact=not self.guards, place=place)
 
     @property
     def in_batches(self) -> bool:
@@ -169,6 +199,8 @@ class Setting:
                 "observers": [observer.fingerprint for observer in self.observers],
                 "withhold": self.withhold,
             }
+        if self.clocked:
+            told["slots"] = self.slots.to_json()
         return told | {"costs": _digest(self.distortion)} if costs else told
 
     @classmethod
@@ -183,7 +215,9 @@ class Setting:
         True
         """
         try:
-            if saved["model"] != model.fingerprint:
+            slots = model.alphabet.slots
+            clock = None if slots is None else slots.to_json()
+            if saved["model"] != model.fingerprint or saved.get("slots", clock) != clock:
                 raise ModelError(OTHER_MODEL)
             plain = {name: saved[name] for name in ("mechanism", "epsilon", "distortion", "schedule", "batch")}
             return cls.of(model, budget=Budget(**saved["budget"]), **plain, **_declared(saved, observers))

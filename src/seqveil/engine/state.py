@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Rows = NDArray[np.intp]
 Made = TypeVar("Made")
 Accounts = NDArray[np.object_]  # of declared secrets: `Watches`, one a user
-ARRAYS = ("states", "steps", "spent", "ldp")
+ARRAYS = ("states", "steps", "spent", "ldp", "first")
 FEW = 64  # events of a call that are looked at one by one before they are sorted
 
 
@@ -45,6 +45,7 @@ class State:
     account: Account
     window: Window
     ldp: Floats  # (B,) Σ of (LDP level · ε) of the mechanisms used: what holds without any model
+    first: Ints  # (B,) the slot of time of a stream's first event, where secrets follow the clock; else 0
     watches: Accounts | None = None  # (B,) of declared secrets; None where none is declared
 
     @classmethod
@@ -55,7 +56,7 @@ class State:
         steps, spent = np.zeros(users, np.int64), np.zeros(users)
         account, window = Account.start(model, users, setting.in_batches), Window.start(users)
         watches = None if setting.watches is None else np.full(users, setting.watches, object)
-        return cls(states, steps, spent, account, window, np.zeros(users), watches)
+        return cls(states, steps, spent, account, window, np.zeros(users), np.zeros(users, np.int64), watches)
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -63,13 +64,13 @@ class State:
     def take(self, rows: Rows | slice) -> State:
         """The rows of some users."""
         arrays = (self.states[rows], self.steps[rows], self.spent[rows])
-        watches = None if self.watches is None else self.watches[rows]
-        return State(*arrays, self.account.take(rows), self.window.take(rows), self.ldp[rows], watches)
+        watches, more = None if self.watches is None else self.watches[rows], (self.ldp[rows], self.first[rows])
+        return State(*arrays, self.account.take(rows), self.window.take(rows), *more, watches)
 
     def put(self, rows: Rows, part: State) -> None:
         """Write the rows of some users back in place."""
         self.states[rows], self.steps[rows], self.spent[rows] = part.states, part.steps, part.spent
-        self.ldp[rows] = part.ldp
+        self.ldp[rows], self.first[rows] = part.ldp, part.first
         ours, theirs = self.account, part.account
         ours.most[rows], ours.least[rows] = theirs.most, theirs.least
         ours.ahead_most[rows], ours.ahead_least[rows] = theirs.ahead_most, theirs.ahead_least

@@ -7,7 +7,7 @@ as an argument and leave no trace but the draw.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -87,11 +87,13 @@ def step(
     alphabet, is released by a draw from the kernel's marginal, at the ε that any symbol would have had there: its lift
     is 1, and it is within the LDP level of every symbol (`hidden`).
     """
-    truths = _Truths(setting, state, raw_codes(codes, setting.model.n, len(state)), coins)
-    return _advance(setting, state, truths, times)
+    known = located(setting, state, times)
+    truths = _Truths(setting, known, raw_codes(codes, setting.model.n, len(state)), coins)
+    return _advance(setting, known, truths, times)
 
 
-_TIMELESS = "a budget per seconds needs the time of each release; pass time=…"
+TIMELESS_SECRETS = "secrets that follow the clock (during, windows of a day) need the time of each event; pass time=…"
+TIMELESS = "a budget per seconds needs the time of each release; pass time=…"
 
 
 def check_times(setting: Setting, users: Part, times: Floats | None, latest: Floats) -> None:
@@ -102,7 +104,7 @@ def check_times(setting: Setting, users: Part, times: Floats | None, latest: Flo
     if setting.budget.seconds is None or not users.size:
         return
     if times is None:
-        raise InputError(_TIMELESS)
+        raise InputError(TIMELESS)
     clock.check(times, setting.budget.seconds)
     accounting.check_times(users, times, latest)
 
@@ -142,7 +144,41 @@ def observe(setting: Setting, state: State, codes: Ints, times: Floats | None = 
 
     Where declared secrets are kept no budget ends, so NOTHING is what was WITHHELD.
     """
-    return _advance(setting, state, _Given(released_codes(setting, codes, len(state))), times)
+    known = located(setting, state, times)
+    return _advance(setting, known, _Given(released_codes(setting, codes, len(state))), times)
+
+
+def located(setting: Setting, state: State, times: Floats | None) -> State:
+    """The state where it is known when the coming events come: nothing changes, but for secrets that follow the clock.
+
+    Then a stream begins in the slot of its first event, and each later event must lie in the next slot: with an event
+    left out, or two in one slot, the secrets would be about other hours than the clock's.
+    """
+    if not setting.clocked:
+        return state
+    if times is None or len(times) != len(state):
+        raise InputError(TIMELESS_SECRETS)
+    slots, new = setting.slots.numbers(clock.seconds(times)), state.steps == 0
+    check_slots(np.where(new, slots, state.first), state.steps, slots)
+    if not new.any():
+        return state
+    assert state.watches is not None
+    watches = state.watches.copy()
+    for row in np.flatnonzero(new).tolist():
+        watches[row] = setting.watches_from(int(slots[row]))
+    return replace(state, first=np.where(new, slots, state.first), watches=watches)
+
+
+def check_slots(first: Ints, seqs: Ints, slots: Ints) -> None:
+    """Refuse an event that does not lie in its slot: that of its stream's first event, and its number on from there."""
+    amiss = slots != first + seqs
+    if amiss.any():
+        place = int(amiss.argmax())
+        raise InputError(
+            f"event {place}: secrets that follow the clock need one event in each slot, and this one lies in another "
+            "than the next; send each slot's event, with a time in it",
+            place,
+        )
 
 
 def released_codes(setting: Setting, codes: Any, count: int | None = None) -> Ints:
@@ -276,7 +312,7 @@ def kernels(setting: Setting, beliefs: Floats, epsilon: float) -> Kernels:
 def allowance(setting: Setting, state: State, times: Floats | None = None) -> tuple[Floats, NDArray[np.bool_]]:
     """ε of each user's next release, and whether the budget is gone for it."""
     if setting.budget.seconds is not None and times is None:
-        raise InputError(_TIMELESS)
+        raise InputError(TIMELESS)
     if setting.budget.seconds is not None and times is not None:
         clock.check(times, setting.budget.seconds)
     wanted = setting.wanted(state.steps)
@@ -313,7 +349,7 @@ def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Fl
         window = window.push(moment(setting, state, times), released.costs, setting.budget.span)
     spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
     watches = None if state.watches is None else observed(state.watches, columns)
-    return released, State(states, state.steps + 1, spent, account, window, ldp, watches)
+    return released, State(states, state.steps + 1, spent, account, window, ldp, state.first, watches)
 
 
 def _within_budget(

@@ -26,7 +26,7 @@ from seqveil.engine.setting import NO_BOUND, refuse_other
 from seqveil.engine.store import GAP, Memory, Position, StateStore, StoreBusy, Stored, StoreError
 from seqveil.engine.store.protocol import KEY_MARK, checked_positions
 from seqveil.engine.store.schema import SPENDS
-from seqveil.engine.stream import NOTHING, REFUSED, Setting, raw_codes, released_codes
+from seqveil.engine.stream import NOTHING, REFUSED, TIMELESS, TIMELESS_SECRETS, Setting, raw_codes, released_codes
 
 if TYPE_CHECKING:
     from seqveil.engine.store.backup import Verified
@@ -524,7 +524,7 @@ class Streams:
         if self.setting.timed and count:
             stamps = None if times is None else seconds(times)
             if stamps is None or stamps.shape != (count,):
-                raise InputError("a budget per seconds needs the time of each event; pass times=…")
+                raise InputError(TIMELESS_SECRETS if self.setting.clocked else TIMELESS)
         made = Releases.none(numbers.astype(np.int64), self.setting.in_batches)
         return Call(self.setting, names, stamps, made, raw, seen=self._seen, **how)
 

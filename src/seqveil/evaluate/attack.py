@@ -159,7 +159,7 @@ def _coins(seed: int) -> np.random.Generator:
 
 def _targets(secret: Compiled, truth: Sequence[Ints], seed: int) -> tuple[dict[str, Flags], list[int], Ints | None]:
     """For every value of the secret who has it; the people whose stream is long enough; the events of each, if any."""
-    length = secret.secret.length
+    length = secret.length
     kept = [k for k, codes in enumerate(truth) if len(codes) >= (length or 1) and min(codes) >= 0]
     if not kept:
         raise InputError(f"an attack on this secret needs streams of at least {length or 1} events; got none")

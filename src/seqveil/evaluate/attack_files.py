@@ -25,6 +25,7 @@ from seqveil.interfaces.files import Columns, read
 from seqveil.interfaces.files.columns import Holes
 from seqveil.interfaces.files.estimates import evidence_of
 from seqveil.interfaces.files.in_memory import goes_back, in_order
+from seqveil.interfaces.files.ordering import seconds
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.received import receive
 from seqveil.interfaces.files.rows import Progress, Source
@@ -48,6 +49,15 @@ class People:
     truth: list[Ints]
     total: float | None  # the largest sum of ε over a stream; None where the file has no ε
     meta: Meta | None
+
+    def from_midnight(self, first: Floats) -> People:
+        """The same from the first midnight of each stream on; `first` is when each begins, in seconds."""
+        slots = self.alphabet.slots
+        if slots is None:
+            raise InputError("an attack on during, or on a window of a day, needs --model, one in slots of time")
+        left_out = -slots.place(slots.numbers(first)) % slots.per_day
+        cut = [[codes[k:] for codes, k in zip(some, left_out, strict=True)] for some in (self.releases, self.truth)]
+        return replace(self, releases=cut[0], truth=cut[1])
 
     @property
     def secrets(self) -> list[Secret]:
@@ -100,7 +110,12 @@ def attack_file(
         heard.begin()
         promised = _promised(secret, people, claimed)
         attacked, bayes["heard"] = secret.over(people.alphabet), heard.learning
-        findings.append(attacks.attack_secret(people.releases, people.truth, attacked, promised, **shared, **bayes))
+        if secret.follows_clock and with_models:
+            raise InputError("a Bayes attacker has no clock; leave --with-model out for during and windows of a day")
+        shown = people
+        if secret.follows_clock:
+            shown = people.from_midnight(_first_times(released, people, columns or stored_columns(people.meta), format))
+        findings.append(attacks.attack_secret(shown.releases, shown.truth, attacked, promised, **shared, **bayes))
     if who:
         heard.begin()
         findings.append(
@@ -242,6 +257,17 @@ def _streams(file: Source, alphabet: Symbols, progress: Progress | None) -> dict
         for user, own in zip(numbers, np.split(part.codes[order], cuts), strict=True):
             parts.setdefault(user, []).append(own)
     return {user: np.concatenate(own) for user, own in parts.items()}
+
+
+def _first_times(
+    released: FilePath | pl.DataFrame, people: People, columns: Columns | None, format: str | None
+) -> Floats:
+    """When the stream of each person begins, in seconds, in the order of `People`."""
+    first: dict[Hashable, float] = {}
+    for chunk in Source(released, replace(columns or Columns(), clock=True), format).chunks("auto", again=True):
+        for user, time in zip(chunk.users.to_list(), seconds(chunk, "the release").tolist(), strict=True):
+            first.setdefault(user, time)
+    return np.array(list(first.values()))
 
 
 def _total(file: Source) -> float | None:

@@ -174,8 +174,7 @@ def posteriors(evidence: Evidence, model: MarkovModel, secret: Compiled, at: Int
 def _filtered(table: Floats, index: Ints, lengths: Ints, begins: Ints, model: MarkovModel, secret: Compiled) -> Floats:
     """The joint law of the automaton's and the model's state after the last event that matters: (U, A, S)."""
     automaton, people = secret.automaton, lengths.size
-    window = secret.secret.length
-    window = index.shape[1] if window is None else window
+    window = index.shape[1] if secret.length is None else secret.length
     law = np.zeros((people, automaton.size, model.size))
     law[:, automaton.start] = model.initial
     for t in range(max(index.shape[1], int(begins.max()) + window)):
@@ -183,7 +182,7 @@ def _filtered(table: Floats, index: Ints, lengths: Ints, begins: Ints, model: Ma
             flat = model.advance(law.reshape(-1, model.size))
             law = flat.reshape(law.shape)
         place = t - begins
-        reading = (place >= 0) & (place < window) if secret.secret.length is not None else lengths > t
+        reading = (place >= 0) & (place < window) if secret.length is not None else lengths > t
         for clock in np.unique(secret.clock[place[reading] % len(secret.clock)]):
             now = reading & (secret.clock[place % len(secret.clock)] == clock)
             law[now] = _read(law[now], automaton.moves[:, model.newest + model.n * int(clock)])

@@ -74,6 +74,7 @@ class FitKeywords(ColumnWords, total=False):
     slot: str | None
     pad: bool
     empty: str | None
+    utc_offset: float | None  # hours by which the clock of `during` and of days is ahead of UTC
     format: str | None
 
 
@@ -95,7 +96,6 @@ class SettingWords(ColumnWords, total=False):
     secret_epsilon: float | None
     secret_window: str | int | None
     secret_sides: str | None
-    secret_per_day: int | None
     secrets: Secret | Sequence[Secret] | FilePath | None  # as they are, or a TOML file of them
     secret_withhold: bool | None
     observer: Any  # a model, the path of one, or several of either

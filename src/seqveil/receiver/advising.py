@@ -127,7 +127,6 @@ def _for_secrets(model: MarkovModel, wishes: Wishes, accuracy: bool, seed: int) 
     first = wishes.secrets[0]
     options: dict[str, Any] = {"secret": [secret.name for secret in wishes.secrets], "secret_epsilon": epsilon}
     options |= {} if first.window is None else {"secret_window": str(first.window)}
-    options |= {} if first.per_day is None else {"secret_per_day": first.per_day}
     told = tuple(ToldSecret.of(secret, epsilon) for secret in wishes.secrets)
     costs, guess = error(epsilon), _guess(model, wishes)
     return _told(options, costs, guess, Risk(math.inf, secrets=told), accuracy, wishes, epsilon / allowed)

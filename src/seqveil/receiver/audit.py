@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seqveil.core.coins import known_as
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.secrets import Secret, Watches
@@ -19,7 +20,7 @@ from seqveil.engine.releases import Releases, Standings
 from seqveil.engine.secrets import SecretTotal, totals
 from seqveil.engine.setting import NO_BOUND
 from seqveil.engine.store import Memory
-from seqveil.engine.stream import NOTHING, Released, Setting, check_room, observed
+from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, Released, Setting, check_room, check_slots, observed
 from seqveil.engine.streams import Streams
 from seqveil.receiver.drift import NOT_ASKED, ModelCheck
 
@@ -104,6 +105,38 @@ class Asked(NamedTuple):
         return cls(tuple(secrets), tuple(given))
 
 
+class _Clock:
+    """Where streams stand by the clock, for secrets that follow it: a release in each slot, from the first one on."""
+
+    def __init__(self, setting: Setting, asked: Asked) -> None:
+        self._models, self._asked = [setting.model, *setting.observers], asked
+        self._started: dict[int, Watches] = {}
+        self._first: dict[Hashable, int] = {}
+        self._events: dict[Hashable, int] = {}
+
+    def begun(self, users: Sequence[Hashable], times: Floats | None) -> dict[Hashable, Watches]:
+        """The accounts of those who begin with these events; one that does not lie in its slot is refused."""
+        slots = self._models[0].alphabet.slots
+        if times is None or slots is None:
+            raise InputError(TIMELESS_SECRETS)
+        here, found, seqs = slots.numbers(times), dict[Hashable, Watches](), list[int]()
+        names = list(map(known_as, users))
+        for user, slot in zip(names, here.tolist(), strict=True):
+            if user not in self._first:
+                self._first[user], self._events[user] = slot, 0
+                found[user] = self._at(int(slots.place(slot)))
+            seqs.append(self._events[user])
+            self._events[user] += 1
+        check_slots(np.array([self._first[user] for user in names]), np.array(seqs), here)
+        return found
+
+    def _at(self, place: int) -> Watches:
+        """The accounts of streams that begin in this slot of a day: those who stand alike share them."""
+        if place not in self._started:
+            self._started[place] = Watches(self._models, self._asked.secrets, exact=True, place=place)
+        return self._started[place]
+
+
 def within(found: Floats, bound: Floats) -> bool:
     """Whether each figure keeps to its bound, up to the rounding of sums."""
     return bool((found <= bound + ROUNDING * (1 + bound)).all())
@@ -154,6 +187,7 @@ class Audit:
         models, secrets = [setting.model, *setting.observers], self._asked.secrets
         self._first = Watches(models, secrets, exact=True) if secrets else None
         self._accounts: dict[Hashable, Watches] = {}
+        self._clock = _Clock(setting, self._asked) if any(one.follows_clock for one in self._asked.secrets) else None
         seen = None if self._first is None else self._account
         self._streams = Streams(setting, Memory(setting, releases=False), memory=memory, seen=seen)
         self._releases = self._held = 0
@@ -182,6 +216,8 @@ class Audit:
 
         `epsilons` are those the file claims, NaN where it claims none.
         """
+        if self._clock is not None:
+            self._accounts |= self._clock.begun(users, times)
         # in memory any name will do
         seen = self._streams.observe(users, codes, times)  # type: ignore[arg-type]
         made = codes != NOTHING

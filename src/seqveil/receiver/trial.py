@@ -36,7 +36,7 @@ class Step:
 
 
 def one_by_one(setting: Setting, streams: Sequence[Ints] | Ints, coins: Coins) -> Iterator[Step]:
-    """Release streams side by side, symbol by symbol.
+    """Release streams side by side, symbol by symbol. By the clock of secrets that follow one, all begin at midnight.
 
     Parameters:
         setting: what they are released with.
@@ -56,7 +56,8 @@ def one_by_one(setting: Setting, streams: Sequence[Ints] | Ints, coins: Coins) -
         now = int((lengths > t).sum())
         truth = np.array([codes[t] for codes in streams[:now]])
         before = state.take(slice(0, now))
-        made, state = stream.step(setting, before, truth, coins)
+        stamps = np.full(now, setting.slots.since_midnight(t)) if setting.clocked else None
+        made, state = stream.step(setting, before, truth, coins, stamps)
         yield Step(truth, before, made, state)
 
 

@@ -16,6 +16,7 @@ that of adding and multiplying, however rare a secret is; nothing is ever got by
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
 from typing import Any
@@ -84,16 +85,19 @@ class Ahead:
     """The backward tables of one secret under one model, and what follows from them for any stream; never changes.
 
     `length` events make a window; for the stream as the session ends it, the windows are the first T events for all
-    T up to LONGEST, and `family` is true.
+    T up to LONGEST, and `family` is true. `offset` is the place in its window of a stream's first event: a stream that
+    begins in the middle of a day has a first window that is the rest of it.
     """
+
+    offset = 0
 
     def __init__(self, model: MarkovModel, secret: Secret) -> None:
         compiled = secret.compile(model)
         self.model, self.secret, self.longest = model, secret, LONGEST
         self.automaton = compiled.automaton
         self.values = self.automaton.values
-        self.family = secret.length is None
-        self.length = LONGEST if secret.length is None else secret.length
+        self.family = compiled.length is None
+        self.length = LONGEST if compiled.length is None else compiled.length
         self.repeats = secret.repeats
         self.scale = 1.0 if secret.epsilon is None else secret.epsilon  # of which MARGIN is next to nothing
         self.aim = self.scale * (1 - MARGIN)
@@ -104,7 +108,19 @@ class Ahead:
         self._labelled = (self.automaton.labels[None, :] == np.arange(self.values)[:, None]).astype(np.float64)
         first = np.repeat(self._labelled[:, :, None], model.size, axis=2)
         self.inside = Sweep(first, self._back, self.length)
+        self._beginnings: dict[int, Ahead] = {0: self}
         self._check_uncertain()
+
+    def beginning(self, offset: int) -> Ahead:
+        """The same for streams whose first event stands at this place of its window; all tables are shared."""
+        if offset not in self._beginnings:
+            _ = self.before, self.told_later, self._possible  # made once, for all beginnings
+            made = copy.copy(self)
+            for name in ("countable", "at_first"):
+                made.__dict__.pop(name, None)
+            made.offset = offset
+            self._beginnings[offset] = made
+        return self._beginnings[offset]
 
     def target(self, position: int) -> Ints:
         """State of the automaton after reading each state's symbol at this event of a window: (A, S)."""
@@ -115,11 +131,11 @@ class Ahead:
         flat = self.target(position) * self.model.size + self._places
         return filtering.gathered(flat.ravel(), law.ravel(), law.size).reshape(law.shape)
 
-    def opened(self, states: Floats) -> Floats:
-        """Law (A, S) at the first event of a window from the law of that event's state."""
+    def opened(self, states: Floats, place: int = 0) -> Floats:
+        """Law (A, S) at the first event of a window from the law of that event's state, which stands at this place."""
         law = np.zeros((self.automaton.size, self.model.size))
         law[self.automaton.start] = states
-        return self.read(law, 0)
+        return self.read(law, place)
 
     def shown(self, laws: Floats) -> Floats:
         """Laws of states as laws of the symbols they show: (..., S) → (..., n)."""
@@ -150,7 +166,16 @@ class Ahead:
     @cached_property
     def at_start(self) -> Floats:
         """g_v(s; 0): (V, S)."""
-        return self.inside.at(self.length - 1)[:, self.target(0)[self.automaton.start], self._places]
+        return self._from_place(0)
+
+    @cached_property
+    def at_first(self) -> Floats:
+        """The same for the first window of a stream, which may begin in the middle of one: (V, S)."""
+        return self._from_place(self.offset)
+
+    def _from_place(self, place: int) -> Floats:
+        left = self.length - 1 - place
+        return self.inside.at(left)[:, self.target(place)[self.automaton.start], self._places]
 
     @cached_property
     def _lead(self) -> tuple[int, float]:
@@ -209,7 +234,7 @@ class Ahead:
         if self.family:
             return self.longest
         if self.repeats and self.unwatched > self.aim:
-            return max(self.length, self.longest // self.length * self.length)
+            return max(self.length, self.longest // self.length * self.length) - self.offset
         return None
 
     @property
@@ -236,9 +261,9 @@ class Ahead:
             least = self.family_priors
         else:
             law, found = self.model.initial, []
-            for _ in range(self._windows):
-                found.append((self.at_start * law).sum(1))
-                for _ in range(self.length if self.repeats else 0):
+            for window in range(self._windows):
+                found.append(((self.at_start if window else self.at_first) * law).sum(1))
+                for _ in range(self.span(window)[1] if self.repeats else 0):
                     law = self.model.advance(law)
             least = np.array(found)
         if (least >= FAINTEST).all():
@@ -255,17 +280,22 @@ class Ahead:
         """How many windows, from the first on, tell of all."""
         if not self.repeats:
             return 1
-        reach = self.lead + self.length if self.foreseen is None else self.foreseen
+        reach = self.lead + self.length if self.foreseen is None else self.foreseen + self.offset
         return max(1, reach // self.length)
+
+    def span(self, window: int) -> tuple[int, int]:
+        """The number of a window's first event, and how many it has: the first one what is left of it."""
+        return (window * self.length - self.offset, self.length) if window else (0, self.length - self.offset)
 
     def _log_priors(self) -> Iterator[tuple[int, Floats]]:
         """The event that each window ends with, and log Pr(v) of it (V,), however small: a law carried forward."""
         told_nothing, start = np.ones(self.model.n), filtering.start(self.model, 1)
-        law, events = self.opened(start[0]), 0
-        for _ in range(self.length if self.family else self._windows):
-            for position in range(1, 1 if self.family else self.length):
+        law, events = self.opened(start[0], self.offset), 0
+        for window in range(self.length if self.family else self._windows):
+            here = 0 if window else self.offset
+            for position in range(here + 1, 1 if self.family else self.length):
                 law = self.read(filtering.carry(self.model, law, told_nothing), position)
-            events += 1 if self.family else self.length
+            events += 1 if self.family else self.span(window)[1]
             yield events, np.logaddexp.reduce(filtering.as_logs(self.by_value(law)), axis=1)
             law = filtering.carry(self.model, law, told_nothing)
             if self.family:

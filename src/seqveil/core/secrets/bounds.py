@@ -45,7 +45,7 @@ def schedule(watch: Watch) -> Floats | float | None:
         return None
     if not plan.repeats:
         return float(plan.aim * _shares(plan.length)[min(watch.step, plan.length - 1)])
-    events = watch.step - watch.records.index * plan.length
+    events = plan.offset + watch.step - watch.records.index * plan.length
     kept = min((1.0 - START) / plan.length**2, plan.told_later / plan.aim)
     return np.asarray(plan.aim * _shares_after(plan.length, events, kept))
 

@@ -30,6 +30,7 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.places import Cells
 from seqveil.core.secrets import automaton
 from seqveil.core.secrets.automaton import Automaton
+from seqveil.core.slots import Slots
 
 Sides = Literal["both", "up"]
 Window = int | str | None
@@ -37,6 +38,10 @@ P = ParamSpec("P")
 _KINDS = ("ever", "each", "count", "visit", "pattern", "zone", "during", "joint")
 _LARGEST_EPSILON = 100.0
 _LARGEST_WINDOW = 1_000_000
+CLOCKLESS = (
+    'during and window="day" need slots of time, whose beginnings are known; fit the model with every_seconds, for '
+    "instance every_seconds=1800"
+)
 
 
 NO_EPSILON = (
@@ -51,9 +56,9 @@ class Secret:
 
     Parameters that all of them share: `epsilon` is the total, for a whole window, however many events it has. It has no
     default; None says that the secret is only to be measured, and whatever releases refuses it. `window` is a number of
-    events (one secret for every run of so many), "event" (every event is one), "day" (every `per_day` events),
-    "first N" (only the first N events of the stream), or None: the stream as the session ends it. `sides` is "both", or
-    "up" where only growing suspicion matters.
+    events (one secret for every run of so many), "event" (every event is one), "day" (each day of the calendar, for
+    models in slots of time), "first N" (only the first N events of the stream), or None: the stream as the session ends
+    it. `sides` is "both", or "up" where only growing suspicion matters.
 
     >>> print(ever("health", epsilon=0.5, window="first 20"))
     whether health occurs among the first 20 events; nobody's odds move by more than a factor 1.65 (ε = 0.5): a
@@ -64,18 +69,16 @@ class Secret:
     epsilon: float | None
     window: Window = None
     sides: Sides = "both"
-    per_day: int | None = None
     values: tuple[Any, ...] = ()
     then: tuple[Any, ...] = ()
     at_least: int = 1
     text: str = ""
     circle: tuple[float, ...] = ()  # centre, then radius
     hours: tuple[float, float] | None = None
-    starts: float = 0.0
     parts: tuple[Secret, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "window", "per_day", "at_least", "starts"):
+        for name in ("epsilon", "window", "at_least"):
             object.__setattr__(self, name, _plain(getattr(self, name)))  # numpy's numbers as Python's
         _check(self)
 
@@ -103,13 +106,20 @@ class Secret:
     def __str__(self) -> str:
         return self.sentence
 
-    @property
-    def length(self) -> int | None:
-        """Events of a window; None for the stream as the session ends it."""
+    def length(self, slots: Slots | None = None) -> int | None:
+        """Events of a window; None for the stream as the session ends it. `slots` say how many a day has."""
+        if self.window == "day":
+            if slots is None:
+                raise InputError(CLOCKLESS)
+            return slots.per_day
         if isinstance(self.window, str):
-            fixed = {"event": 1, "day": self.per_day}
-            return fixed[self.window] if self.window in fixed else _first(self.window)
+            return 1 if self.window == "event" else _first(self.window)
         return self.window
+
+    @property
+    def follows_clock(self) -> bool:
+        """Whether its windows are days of the calendar, so that it matters when a stream begins."""
+        return self.window == "day"
 
     @property
     def repeats(self) -> bool:
@@ -127,8 +137,9 @@ class Secret:
 
     def over(self, alphabet: Symbols) -> Compiled:
         """The secret's automaton over the codes of an alphabet."""
+        length = self.length(alphabet.slots)
         machine, clock = self._machine(alphabet)
-        return Compiled(self, machine, clock, alphabet.n)
+        return Compiled(self, machine, clock, alphabet.n, length)
 
     def named(self, alphabet: Symbols) -> Codes:
         """Codes of the symbols that the secret names: the sensitive ones, where some are to be told apart.
@@ -155,7 +166,7 @@ class Secret:
             return automaton.of_pattern(self.text, lambda name: code_of_text(name, alphabet), n), np.zeros(1, np.int64)
         codes = codes_within(self.circle, alphabet) if self.circle else codes_of(self.values, alphabet)
         if self.kind == "during":
-            clock = self._closed_hours()
+            clock = self._closed_hours(alphabet.slots)
             letters = np.concatenate([np.arange(n), np.full(n, -1)])
             return automaton.ever(codes, n).on_letters(letters), clock
         made = {
@@ -165,15 +176,17 @@ class Secret:
         }
         return made.get(self.kind, lambda: automaton.ever(codes, n))(), np.zeros(1, np.int64)
 
-    def _closed_hours(self) -> Codes:
-        """For every event of a day, 0 where it lies in the hours and 1 where it is passed over."""
-        assert self.hours is not None
-        assert self.per_day is not None
-        begin, end = self.hours
-        hour = (self.starts + 24.0 * np.arange(self.per_day) / self.per_day) % 24.0
-        inside = (hour >= begin) & (hour < end) if begin < end else (hour >= begin) | (hour < end)
-        if not inside.any():
-            raise InputError(f"no event falls in these hours with per_day={self.per_day}; widen hours")
+    def _closed_hours(self, slots: Slots | None) -> Codes:
+        """For every slot of a day, 0 where it lies in the hours and 1 where it is passed over."""
+        if slots is None or self.hours is None:
+            raise InputError(CLOCKLESS)
+        begin, end = (hour * slots.per_day / 24.0 for hour in self.hours)
+        if begin % 1 or end % 1:
+            raise InputError(
+                f"hours must begin and end where slots of {slots.seconds:g} s do; take other hours, or shorter slots"
+            )
+        place = np.arange(slots.per_day)
+        inside = (place >= begin) & (place < end) if begin < end else (place >= begin) | (place < end)
         return (~inside).astype(np.int64)
 
     def to_dict(self) -> dict[str, Any]:
@@ -185,21 +198,23 @@ class Secret:
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """A secret over codes: symbol x at event t of a window is letter x + n·clock[t mod len(clock)]."""
+    """A secret over codes: symbol x at place t of a window is letter x + n·clock[t mod len(clock)]."""
 
     secret: Secret
     automaton: Automaton
     clock: Codes
     n: int
+    length: int | None  # of a window; None for the stream as the session ends it
 
-    def read(self, codes: Iterable[int]) -> int:
-        """The value of one window, by reading it (the slow, obvious way)."""
+    def read(self, codes: Iterable[int], begin: int = 0) -> int:
+        """The value of one window, by reading it (the slow, obvious way); its first event stands at place `begin`."""
         window = list(codes)
         if not all(0 <= x < self.n for x in window):
             raise InputError(
                 f"expected codes from 0 to {self.n - 1}; got a value outside the alphabet, whose secret nobody can read"
             )
-        return self.automaton.read([x + self.n * int(self.clock[t % len(self.clock)]) for t, x in enumerate(window)])
+        places = enumerate(window, begin)
+        return self.automaton.read([x + self.n * int(self.clock[t % len(self.clock)]) for t, x in places])
 
 
 def _says_epsilon(maker: Callable[P, Secret]) -> Callable[P, Secret]:
@@ -215,43 +230,38 @@ def _says_epsilon(maker: Callable[P, Secret]) -> Callable[P, Secret]:
 
 
 @_says_epsilon
-def ever(values: Any, *, epsilon: float | None, window: Window = None, sides: Sides = "both",
-         per_day: int | None = None) -> Secret:  # fmt: skip
+def ever(values: Any, *, epsilon: float | None, window: Window = None, sides: Sides = "both") -> Secret:
     """Whether one of the values occurs in the window."""
-    return Secret("ever", epsilon, window, sides, per_day, several(values))
+    return Secret("ever", epsilon, window, sides, several(values))
 
 
 @_says_epsilon
-def each(values: Any, *, epsilon: float | None, window: Window = None, sides: Sides = "both",
-         per_day: int | None = None) -> Secret:  # fmt: skip
+def each(values: Any, *, epsilon: float | None, window: Window = None, sides: Sides = "both") -> Secret:
     """Whether every event of the window is among the values."""
-    return Secret("each", epsilon, window, sides, per_day, several(values))
+    return Secret("each", epsilon, window, sides, several(values))
 
 
 @_says_epsilon
-def count(values: Any, at_least: int, *, epsilon: float | None, window: Window = None, sides: Sides = "both",
-          per_day: int | None = None) -> Secret:  # fmt: skip
+def count(values: Any, at_least: int, *, epsilon: float | None, window: Window = None, sides: Sides = "both") -> Secret:
     """Whether at least so many events of the window are among the values."""
-    return Secret("count", epsilon, window, sides, per_day, several(values), at_least=at_least)
+    return Secret("count", epsilon, window, sides, several(values), at_least=at_least)
 
 
 @_says_epsilon
-def visit(values: Any, then: Any, *, epsilon: float | None, window: Window = None, sides: Sides = "both",
-          per_day: int | None = None) -> Secret:  # fmt: skip
+def visit(values: Any, then: Any, *, epsilon: float | None, window: Window = None, sides: Sides = "both") -> Secret:
     """Whether one of `values` occurs, and after it, at once or later, one of `then`."""
-    return Secret("visit", epsilon, window, sides, per_day, several(values), several(then))
+    return Secret("visit", epsilon, window, sides, several(values), several(then))
 
 
 @_says_epsilon
-def pattern(text: str, *, epsilon: float | None, window: Window = None, sides: Sides = "both",
-            per_day: int | None = None) -> Secret:  # fmt: skip
+def pattern(text: str, *, epsilon: float | None, window: Window = None, sides: Sides = "both") -> Secret:
     """Whether a pattern occurs in the window; `seqveil.core.secrets.automaton` has its language."""
-    return Secret("pattern", epsilon, window, sides, per_day, text=text)
+    return Secret("pattern", epsilon, window, sides, text=text)
 
 
 @_says_epsilon
 def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, epsilon: float | None,
-         window: Window = None, sides: Sides = "both", per_day: int | None = None) -> Secret:  # fmt: skip
+         window: Window = None, sides: Sides = "both") -> Secret:  # fmt: skip
     """Whether a place is ever entered: the cells that hold the given points, or all that a circle touches.
 
     `centre` and `radius` are in the units of the alphabet's points (those of the edges of a `Grid` or of `Bins`). On
@@ -261,31 +271,28 @@ def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, 
         raise InputError("a zone is either cells, or a centre with a radius; give one of the two")
     if cells is not None:
         points = [cells] if isinstance(cells, tuple) and all(isinstance(part, int | float) for part in cells) else cells
-        return Secret("zone", epsilon, window, sides, per_day, several(list(points)))
+        return Secret("zone", epsilon, window, sides, several(list(points)))
     try:
         circle = tuple(float(part) for part in (*np.atleast_1d(np.asarray(centre, dtype=np.float64)), radius))
     except (TypeError, ValueError):
         raise InputError("the centre and radius of a zone must be numbers; got something else") from None
-    return Secret("zone", epsilon, window, sides, per_day, circle=circle)
+    return Secret("zone", epsilon, window, sides, circle=circle)
 
 
 @_says_epsilon
-def during(values: Any, hours: tuple[float, float], *, per_day: int | None = None, starts: float = 0.0,
-           epsilon: float | None, window: Window = "day", sides: Sides = "both") -> Secret:  # fmt: skip
-    """Whether one of the values occurs in these hours, for streams with `per_day` events a day, evenly spread.
+def during(
+    values: Any, hours: tuple[float, float], *, epsilon: float | None, window: Window = "day", sides: Sides = "both"
+) -> Secret:
+    """Whether one of the values occurs in these hours of a day, for models in slots of time (`core.slots`).
 
-    Hours run from the first up to, not including, the second, over midnight where it is smaller. `starts` is the hour
-    of the stream's first event; a day is `per_day` events, counted from there.
+    Hours are those of the clock that the slots go by (`Slots.utc_offset`), from the first up to, not including, the
+    second, over midnight where it is smaller: 22-6 is before six and from ten on, of one day of the calendar.
     """
-    if per_day is None:
-        raise InputError(
-            "hours need streams with a fixed number of events a day; pass per_day, for instance per_day=48"
-        )
     try:
         begin, end = (float(hour) for hour in hours)
     except (TypeError, ValueError):
         raise InputError("hours must be two numbers, from and to, for instance hours=(22, 6)") from None
-    return Secret("during", epsilon, window, sides, per_day, several(values), hours=(begin, end), starts=starts)
+    return Secret("during", epsilon, window, sides, several(values), hours=(begin, end))
 
 
 def joint(*secrets: Secret, epsilon: float | None = None) -> Secret:
@@ -304,14 +311,8 @@ def joint(*secrets: Secret, epsilon: float | None = None) -> Secret:
     first = secrets[0]
     if epsilon is None and len({part.epsilon for part in secrets}) > 1:
         raise InputError("the parts of a joint secret have different ε; pass the one ε that holds for all")
-    return Secret(
-        "joint",
-        first.epsilon if epsilon is None else epsilon,
-        first.window,
-        first.sides,
-        first.per_day,
-        parts=tuple(secrets),
-    )
+    total = first.epsilon if epsilon is None else epsilon
+    return Secret("joint", total, first.window, first.sides, parts=tuple(secrets))
 
 
 def several(values: Any) -> tuple[Any, ...]:
@@ -340,8 +341,6 @@ def _check(secret: Secret) -> None:
         )
     if secret.sides not in ("both", "up"):
         raise InputError('sides must be "both" or "up"; got something else')
-    if secret.per_day is not None and not _whole(secret.per_day):
-        raise InputError("per_day must be a whole number of events, at least 1; got something else")
     _check_window(secret)
     _check_named(secret)
     if secret.kind == "count" and not _whole(secret.at_least):
@@ -374,8 +373,6 @@ def _check_named(secret: Secret) -> None:
 
 def _check_window(secret: Secret) -> None:
     window = secret.window
-    if window == "day" and secret.per_day is None:
-        raise InputError('window="day" needs the number of events a day; pass per_day, for instance per_day=48')
     named = isinstance(window, str) and (window in ("day", "event") or _first(window) is not None)
     if not (window is None or named or (_whole(window) and int(window) <= _LARGEST_WINDOW)):
         raise InputError(
@@ -386,17 +383,15 @@ def _check_window(secret: Secret) -> None:
 
 def _check_hours(secret: Secret) -> None:
     hours = secret.hours
-    if hours is None or secret.per_day is None:
-        raise InputError("hours need streams with a fixed number of events a day; pass hours and per_day")
-    if not all(0 <= hour <= 24 for hour in hours) or hours[0] == hours[1] or not 0 <= secret.starts < 24:
-        raise InputError("hours must be two different numbers from 0 to 24, and starts an hour below 24; got others")
-    if secret.length is None or secret.length % secret.per_day:
-        raise InputError('a secret about hours needs window="day" or a multiple of per_day events; got another window')
+    if hours is None or len(hours) != 2 or not all(0 <= hour <= 24 for hour in hours) or hours[0] == hours[1]:
+        raise InputError("hours must be two different numbers from 0 to 24, as in hours=(22, 6); got others")
+    if secret.window != "day":
+        raise InputError('a secret about hours is about each day (window="day"); got another window')
 
 
 def _check_parts(secret: Secret) -> None:
-    if len({(part.window, part.per_day) for part in secret.parts}) > 1:
-        raise InputError("the parts of a joint secret must have the same window and per_day; declare them alike")
+    if len({part.window for part in secret.parts}) > 1:
+        raise InputError("the parts of a joint secret must have the same window; declare them alike")
     if secret.sides != "both" or any(part.sides != "both" for part in secret.parts):
         raise InputError('a joint secret is about both sides; declare its parts with sides="both"')
     if len(secret.parts) > 6:

@@ -65,19 +65,26 @@ class Watch:
     exact: bool = False  # for an account alone: windows stay live until later releases can tell nothing more
 
     @classmethod
-    def start(cls, model: MarkovModel, secret: Secret, exact: bool = False) -> Watch:
+    def start(cls, model: MarkovModel, secret: Secret, exact: bool = False, place: int = 0) -> Watch:
         """Before the first release. Where a window is over and can no longer be broken its account is closed with a
-        bound from above; `exact` keeps it open instead."""
+        bound from above; `exact` keeps it open instead. `place` is the slot of its day that the first event is in, for
+        a secret that follows the clock."""
         plan, law = ahead(model, secret), model.initial
+        plan = plan.beginning(place) if secret.follows_clock else plan
         states = filtering.start(model, 1)[0]
         if plan.family:
             last = plan.longest if plan.limit is None else plan.limit
             found = Records.fresh(np.arange(1, last + 1), plan.family_priors[:last])
             first = known(plan, 1, plan.family_priors[0])
         else:
-            found, first = coming(plan, law, law, 0, 0), known(plan, 0, (plan.at_start * law).sum(1))
+            found, first = coming(plan, law, law, 0, 0), known(plan, 0, (plan.at_first * law).sum(1))
         ended = np.zeros((0, plan.values, model.size))
-        return cls(plan, 0, states, law, plan.opened(states), ended, found, first, None, exact=exact)
+        return cls(plan, 0, states, law, plan.opened(states, plan.offset), ended, found, first, None, exact=exact)
+
+    @property
+    def _place(self) -> int:
+        """Where the coming event stands, counted from the beginning of the stream's first window."""
+        return self.ahead.offset + self.step
 
     @property
     def secret(self) -> Secret:
@@ -105,15 +112,15 @@ class Watch:
             laws = [np.einsum("lvas,as->lvs", block, now) for block in blocks]
             law = np.concatenate(laws)[left] if laws else np.zeros((0, plan.values, self.model.size))
         else:
-            current = self.step // plan.length
+            current, place = divmod(self._place, plan.length)
             if not plan.repeats and len(now) and len(index):  # one window, and it is in progress
                 table = plan.inside.at(plan.length - 1 - self.step)
                 return plan.shown((table * now).sum(1)[None])
             parts = [filtering.clear(self.ended)]
             if current in index:
-                table = plan.inside.at(plan.length - 1 - self.step % plan.length)
+                table = plan.inside.at(plan.length - 1 - place)
                 parts.append((table * now).sum(1)[None])
-            states, waits = filtering.clear(self.states), (index[index > current] * plan.length - self.step).tolist()
+            states, waits = filtering.clear(self.states), (index[index > current] * plan.length - self._place).tolist()
             parts.extend((plan.before.at(wait) * states)[None] for wait in waits)
             law = np.concatenate(parts)
         return plan.shown(law)
@@ -162,13 +169,13 @@ class Watch:
     def _latest(self, found: Records) -> WindowAccount:
         """The account of the window that holds the event just released; of the only one where windows do not repeat."""
         plan, step = self.ahead, self.step + 1
-        window = step if plan.family else self.step // plan.length if plan.repeats else 0
+        window = step if plan.family else self._place // plan.length if plan.repeats else 0
         held = np.flatnonzero(found.index == window)
         if held.size:
             return account(plan, found, int(held[0]), step)
         if plan.family:
             return known(plan, step, plan.family_priors[self.step])
-        begins = self.step % plan.length == 0 and plan.repeats
+        begins = self._place % plan.length == 0 and plan.repeats
         return known(plan, window, (plan.at_start * self.unseen).sum(1)) if begins else self.latest
 
     def _moved(self, column: Floats, ruled_out: bool) -> Watch:
@@ -187,10 +194,10 @@ class Watch:
         if plan.family:
             over = found.index == step
             now, gone, found = plan.read(now, step), worse(plan, gone, found.take(over), step), found.take(~over)
-        elif open_rows and step % plan.length:
-            now = plan.read(now, step % plan.length)
+        elif open_rows and (self._place + 1) % plan.length:
+            now = plan.read(now, (self._place + 1) % plan.length)
         elif open_rows:
-            if self.step // plan.length in found.index:
+            if self._place // plan.length in found.index:
                 ended = np.concatenate([ended, plan.by_value(now)[None]])
             now = plan.opened(states) if plan.repeats else np.zeros((0, model.size))
         if plan.repeats:
@@ -286,7 +293,8 @@ class Watches:
     """The accounts of secrets under the models of several observers: one row a model, one column a secret.
 
     A promise that holds under one model may fail under another; a kernel that keeps all rows keeps it for every
-    observer who believes one of the models. The models share one alphabet; `exact` is as in `Watch.start`.
+    observer who believes one of the models. The models share one alphabet; `exact` and `place` are as in
+    `Watch.start`.
 
     >>> from seqveil.core.secrets.declared import ever
     >>> models = [MarkovModel([0.5, 0.5], [[p, 1 - p], [1 - p, p]]) for p in (0.9, 0.6)]
@@ -302,6 +310,7 @@ class Watches:
         models: MarkovModel | Sequence[MarkovModel],
         secrets: Secret | Sequence[Secret],
         exact: bool = False,
+        place: int = 0,
     ) -> None:
         chains = [models] if isinstance(models, MarkovModel) else list(models)
         wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
@@ -309,7 +318,7 @@ class Watches:
             raise InputError("give at least one model and one secret, made for instance with secrets.ever; got others")
         if any(chain.alphabet != chains[0].alphabet for chain in chains):
             raise InputError("the models of several observers must share one alphabet; fit them with the same one")
-        self.rows = tuple(tuple(Watch.start(chain, one, exact) for one in wanted) for chain in chains)
+        self.rows = tuple(tuple(Watch.start(chain, one, exact, place) for one in wanted) for chain in chains)
 
     def weights(self, epsilon: float | None = None, every: bool = False) -> list[tuple[Floats, list[Guarded]]]:
         """For every model its belief β (n,) and what the next kernel has to keep for each secret (`Watch.weights`)."""

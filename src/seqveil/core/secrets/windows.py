@@ -98,7 +98,8 @@ def coming(plan: Ahead, unseen: Floats, states: Floats, step: int, begin: int) -
     `states` is the law of the event's state after the releases, `unseen` the same without them.
     """
     index = np.arange(begin, furthest(plan, step) + 1)
-    laws = [plan.before.at(int(window) * plan.length - step) for window in index]
+    waits = index * plan.length - plan.offset - step
+    laws = [plan.at_first if wait < 0 else plan.before.at(wait) for wait in waits.tolist()]  # it is in progress
     prior, posterior = (np.array([(law * over).sum(1) for law in laws]).reshape(-1, plan.values)
                         for over in (unseen, states))  # fmt: skip
     made = Records.fresh(index, prior, plan.unwatched if step else 0.0)
@@ -114,8 +115,8 @@ def furthest(plan: Ahead, step: int) -> int:
     """Number of the last window that is watched at an event."""
     if not plan.repeats:
         return 0
-    reached = (step + plan.lead - 1) // plan.length
-    return reached if plan.limit is None else min(reached, plan.limit // plan.length - 1)
+    reached = (plan.offset + step + plan.lead - 1) // plan.length
+    return reached if plan.limit is None else min(reached, (plan.offset + plan.limit) // plan.length - 1)
 
 
 def account(plan: Ahead, records: Records, place: int, step: int) -> WindowAccount:
@@ -123,7 +124,7 @@ def account(plan: Ahead, records: Records, place: int, step: int) -> WindowAccou
     index, prior, posterior = int(records.index[place]), records.prior[place], records.posterior[place]
     odds = float(records.odds[place])
     room = float(rounding(records.odds[place], plan.error(step))) if step else 0.0
-    first, events = (0, index) if plan.family else (index * plan.length, plan.length)
+    first, events = (0, index) if plan.family else plan.span(index)
     alone = plan.values == 2
     return WindowAccount(
         first,

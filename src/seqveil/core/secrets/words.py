@@ -18,10 +18,10 @@ from seqveil.core.secrets import declared
 from seqveil.core.secrets.declared import Secret
 from seqveil.core.words import moved, percent, percent_down, percent_up
 
-_SHARED = ("epsilon", "window", "sides", "per_day")
+_SHARED = ("epsilon", "window", "sides")
 _OWN = {
     "ever": (), "each": (), "count": ("at_least",), "visit": ("then",), "pattern": (), "zone": (),
-    "during": ("hours", "starts"), "joint": (),
+    "during": ("hours",), "joint": (),
 }  # fmt: skip
 _FORMS = "ever:A, each:A, count:A:3, visit:A>B, pattern:A B, zone:x,y,radius or during:A:22-6"
 SUSPICION = 0.25  # that sentences take as their example
@@ -29,7 +29,7 @@ _NAMED = 4  # values named in a sentence; the others are counted
 
 
 def parse(text: str, **options: Any) -> Secret:
-    """A secret from one word of a command line; `options` are epsilon, window, sides and per_day, None for not given.
+    """A secret from one word of a command line; `options` are epsilon, window and sides, None for not given.
 
     Without epsilon it is only measured (`audit`, `attack`); whatever releases refuses it.
 
@@ -287,9 +287,9 @@ def _window(secret: Secret) -> str:
     if window is None:
         return "in the stream, whenever it ends"
     if window == "day":
-        return f"on a day ({secret.per_day} events), each day for itself"
+        return "on a day, each day for itself"
     if window == "event" or window == 1:
         return "at an event, each for itself"
     if isinstance(window, str):
-        return f"among the first {secret.length} events"
+        return f"among the first {secret.length()} events"
     return f"in a run of {window} events (the first {window}, the next {window} and so on)"

@@ -63,7 +63,7 @@ def pack(state: State) -> bytes:
     wide: tuple[Floats, ...] = (*numbers, state.states, *ahead, state.ldp[:, None], window.costs, window.stamps)
     if state.watches is not None:
         looks = np.full((len(state), 1), 2.0 * window.costs.shape[1])
-        wide = (looks, *wide, packed_accounts(state.watches.tolist()))
+        wide = (looks, state.first[:, None].astype(np.float64), *wide, packed_accounts(state.watches.tolist()))
     return np.concatenate(wide, axis=1).astype("<f8", copy=False).tobytes()
 
 
@@ -72,13 +72,14 @@ def unpack(setting: Setting, rows: Sequence[Row]) -> State:
     table = np.frombuffer(b"".join(row.state for row in rows), "<f8").reshape(len(rows), -1)
     sides = _sides(setting)
     fixed = [1, 1, 1, setting.model.size, sides, sides, 1]
-    watches = None
+    watches, first = None, np.zeros(len(rows), np.int64)
     if setting.watches is not None:
-        plain = 1 + sum(fixed) + int(table[0, 0])
-        watches = np.empty(len(rows), object)
+        plain = 2 + sum(fixed) + int(table[0, 0])
+        watches, first = np.empty(len(rows), object), table[:, 1].astype(np.int64)
         for k, numbers in enumerate(table[:, plain:]):
-            watches[k] = restored_accounts(setting.watches, numbers)
-        table = table[:, 1:plain]
+            begun = setting.watches_from(int(first[k])) if setting.clocked else setting.watches
+            watches[k] = restored_accounts(begun, numbers)
+        table = table[:, 2:plain]
     looks = table.shape[1] - sum(fixed)
     if looks < 0 or looks % 2:  # a window has two numbers a release
         raise DataError("a user's state does not fit this setting; restore the state file from a backup")
@@ -86,7 +87,7 @@ def unpack(setting: Setting, rows: Sequence[Row]) -> State:
     spent, most, least, states, up, down, ldp, costs, stamps = np.split(table, places, axis=1)
     account = Account(most[:, 0], least[:, 0], up, down)
     steps = np.array([row.events for row in rows], np.int64)
-    return State(states, steps, spent[:, 0], account, Window(costs, stamps), ldp[:, 0], watches)
+    return State(states, steps, spent[:, 0], account, Window(costs, stamps), ldp[:, 0], first, watches)
 
 
 def carried(state: bytes, numbers: int) -> bytes:

@@ -161,6 +161,11 @@ class Arena:
             raise InputError(f"expected at least 1 user for batches, got {batched_users}")
         costs, wanted = resolve(distortion, model.alphabet), (secrets,) if isinstance(secrets, Secret) else secrets
         made = cls(model, streams, costs, seed, batched_users, fitted, tuple(wanted), attack, tuple(observers))
+        if any(secret.follows_clock for secret in made.secrets):
+            raise InputError(
+                "a comparison has no clock, so it takes no secret that follows one (during, a window of a day); give a "
+                "window of events"
+            )
         limit = None if made.watches is None else made.watches.limit
         if limit is not None and made.longest_stream > limit:
             raise InputError(

@@ -167,7 +167,7 @@ def attacked(found: Sequence[Told], arena: Arena, releases: Sequence[Ints], trut
     shared: dict[str, Any] = {"seed": arena.seed, "false_alarm": attack.FALSE_ALARM / len(found)}
     after = []
     for one, secret in zip(found, arena.secrets, strict=True):
-        if max(len(codes) for codes in truth) < (secret.length or 1):  # none of the few whom batches were tried on
+        if max(len(codes) for codes in truth) < (secret.length() or 1):  # none of the few whom batches were tried on
             after.append(replace(one, epsilon_at_least=0.0, verdict="not decided"))
             continue
         over = secret.over(arena.model.alphabet)
@@ -185,7 +185,7 @@ def check_attack(secrets: Sequence[Secret], streams: Sequence[Ints]) -> None:
     attack.classifiers(0)  # says which extra is missing
     lengths = np.array([len(codes) for codes in streams])
     for secret in secrets:
-        whole = int((lengths >= (secret.length or 1)).sum())
+        whole = int((lengths >= (secret.length() or 1)).sum())
         if whole < FEWEST_PEOPLE:
             raise InputError(
                 f"an attack needs at least {FEWEST_PEOPLE} released people with a whole window of each secret, got "

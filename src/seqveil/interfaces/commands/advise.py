@@ -70,7 +70,6 @@ def advise(
     secret_window: Annotated[
         str | None, o.option("N|day|event|stream", "Events that a --secret is about  [default: the whole stream]")
     ] = None,
-    secret_per_day: Annotated[int | None, o.option("N", "Events a day, for --secret-window day and for hours.")] = None,
     wait: Annotated[int | None, o.option("N", "Later events that a release may wait for  [default: none]")] = None,
     wrong: Annotated[
         str | None, o.option("0.2|20%", "Expected error that is tolerated  [default: what the protection costs]")
@@ -108,7 +107,7 @@ def advise(
 
     named = _answer("file", file)
     seen = _seen_by(_answer("seen_by", seen_by))
-    secrets = _secrets(_asked_secrets(secret), secret_window, secret_per_day)
+    secrets = _secrets(_asked_secrets(secret), secret_window)
     waiting = _waiting(wait)
     tolerated = _share(wrong if wrong is not None else _answer("wrong", None, ""))
     before, after = SEEN_BY[seen] if odds is None else _odds(odds)
@@ -162,10 +161,10 @@ def _asked_secrets(given: list[str] | None) -> list[str]:
     return [part for part in _answer("secret", None, "").split(";") if part.strip()]
 
 
-def _secrets(named: list[str], window: str | None, per_day: int | None) -> tuple[Secret, ...]:
-    if not named and (window is not None or per_day is not None):
-        raise InputError("--secret-window and --secret-per-day came without a secret; add --secret ever:VALUE")
-    chosen = o.SecretOptions(secret=named, secret_window=window, secret_per_day=per_day)
+def _secrets(named: list[str], window: str | None) -> tuple[Secret, ...]:
+    if not named and window is not None:
+        raise InputError("--secret-window came without a secret; add --secret ever:VALUE")
+    chosen = o.SecretOptions(secret=named, secret_window=window)
     return tuple(chosen.declared())
 
 

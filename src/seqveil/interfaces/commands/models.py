@@ -70,7 +70,7 @@ def fit(
     ] = None,
     privacy: PrivateFitOptions,
     files: o.FileOptions,
-    timing: o.SlotOptions,
+    timing: o.FitSlotOptions,
     json: o.Json = False,
 ) -> None:
     """Fit a model of how the streams are correlated.

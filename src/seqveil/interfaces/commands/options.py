@@ -205,7 +205,6 @@ class SecretOptions:
     secret_sides: Annotated[str | None, option("both|up", "up: only growing suspicion is bounded  [default: both]")] = (
         None
     )
-    secret_per_day: Annotated[int | None, option("N", "Events a day, for --secret-window day and for hours.")] = None
     secrets: Annotated[Path | None, option("FILE", "TOML with a table [[secret]] for each declared secret.")] = None
 
     def __post_init__(self) -> None:
@@ -216,9 +215,7 @@ class SecretOptions:
         from seqveil.core.secrets import from_toml, parse
 
         window = _window(self.secret_window)
-        if window == "day" and self.secret_per_day is None:
-            raise InputError("--secret-window day needs the number of events a day; add --secret-per-day N")
-        shared = {"epsilon": self.secret_epsilon, "sides": self.secret_sides, "per_day": self.secret_per_day}
+        shared = {"epsilon": self.secret_epsilon, "sides": self.secret_sides}
         found = [parse(text, window=window, **shared) for text in self.secret or ()]
         if self.secrets is None:
             return found
@@ -235,7 +232,7 @@ class SecretOptions:
     def _check_totals(self) -> None:
         if self.secret and self.secret_epsilon is None:
             raise InputError("--secret has no total; add --secret-epsilon E, for instance --secret-epsilon 0.5")
-        options = (self.secret_epsilon, self.secret_window, self.secret_sides, self.secret_per_day)
+        options = (self.secret_epsilon, self.secret_window, self.secret_sides)
         if not self.secret and any(option is not None for option in options):
             raise InputError("--secret-epsilon and the like came without a secret; add --secret ever:VALUE")
 
@@ -493,17 +490,34 @@ class SlotOptions:
         return Slots(self.every_seconds, self.slot or "last", self.pad, self.empty)  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True)
+class FitSlotOptions(SlotOptions):
+    """The same for a fit, whose model also keeps the clock that secrets go by."""
+
+    utc_offset: Annotated[
+        float | None, option("H", "Hours by which the clock of `during` and of days is ahead of UTC  [default: 0]")
+    ] = None
+
+    @property
+    def slots(self) -> Slots | None:
+        """The slots that were asked for."""
+        found = super().slots
+        if found is None and self.utc_offset is not None:
+            raise InputError("--utc-offset is about slots of time; pass --every-seconds S with it")
+        return found if found is None else replace(found, utc_offset=self.utc_offset or 0.0)
+
+
 def fit_words(*groups: Any, **words: Any) -> FitWords:
     """What a fit is told, from groups of options or from words spelled as the options are, with underscores.
 
     >>> fit_words(ColumnOptions(user_column="who"), bins="5", every_seconds=60.0).slots
-    Slots(seconds=60.0, rule='last', pad=False, empty=None)
+    Slots(seconds=60.0, rule='last', pad=False, empty=None, utc_offset=0.0)
     """
     from seqveil.interfaces.files.words import FitWords
 
     given = {name: value for group in groups for name, value in vars(group).items()} | words
     names = ColumnOptions(**{each.name: given.pop(each.name, None) for each in fields(ColumnOptions)})
-    timing = SlotOptions(**{each.name: given.pop(each.name, each.default) for each in fields(SlotOptions)})
+    timing = FitSlotOptions(**{each.name: given.pop(each.name, each.default) for each in fields(FitSlotOptions)})
     known = {each.name for each in fields(FitWords)} - {"columns", "slots", "chunk"}
     strange = next((name for name in given if name not in known), None)
     if strange is not None:

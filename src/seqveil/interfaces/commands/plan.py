@@ -73,7 +73,7 @@ class PlannedSecrets(o.KeepingOptions, o.SecretOptions):
     def each(self) -> Iterator[list[Secret]]:
         """The secrets with each of the totals; none where there are none."""
         bounds = [None] if self.secret_epsilon is None else parse_epsilons(self.secret_epsilon, "secret-epsilon")
-        own = {name: getattr(self, name) for name in ("secret", "secret_window", "secret_sides", "secret_per_day")}
+        own = {name: getattr(self, name) for name in ("secret", "secret_window", "secret_sides")}
         if not self.secret and any(value is not None for value in (*own.values(), self.secret_epsilon)):
             raise InputError("--secret-epsilon and the like came without a secret; add --secret ever:VALUE")
         if self.secret and self.secret_epsilon is None:

@@ -46,6 +46,8 @@ def audit_file(
     nothing was `promised` about them their ε is not checked.
     """
     received = receive(released, model, setting, **where)
+    if any(secret.follows_clock for secret in secrets or ()):
+        received = received.with_times
     audit = Audit(received.setting, memory, Asked.of(received.setting, secrets, promised))
     digest = (_audit_batches if received.setting.in_batches else _audit_symbols)(received, audit, progress)
     report = audit.report(delta, received.unchanged(digest), checked(received, progress))

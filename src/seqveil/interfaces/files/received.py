@@ -111,6 +111,11 @@ class Received:
     setting: Setting
     meta: side.Meta | None
 
+    @property
+    def with_times(self) -> Received:
+        """The same, read with the times of releases, whether the setting needs them or not."""
+        return replace(self, source=replace(self.source, columns=replace(self.source.columns, clock=True)))
+
     @contextmanager
     def naming(self, where: str | None = None) -> Iterator[None]:
         """Say in a refusal which file it is about, and where in it."""

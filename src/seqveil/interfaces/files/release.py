@@ -227,8 +227,8 @@ def source_for(
 def _slots(alphabet: Symbols, asked: Slots | None) -> Slots | None:
     """The slots of the model; others than these are refused."""
     kept = alphabet.slots
-    if asked is not None and asked.empty is None and kept is not None:
-        asked = replace(asked, empty=kept.empty)
+    if asked is not None and kept is not None:
+        asked = replace(asked, empty=asked.empty or kept.empty, utc_offset=kept.utc_offset)
     if asked is not None and asked != kept:
         of = "without slots" if kept is None else f"for {kept.describe()}"
         raise InputError(f"the model was fitted {of}, not for {asked.describe()}; fit one for these, or follow it")

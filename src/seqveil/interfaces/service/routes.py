@@ -153,7 +153,7 @@ def _begin(request: Request, body: Any, events: list[Any]) -> tuple[Service, lis
 def _why(service: Service) -> str:
     """Why every event needs its time."""
     per_seconds = service.setting.budget.seconds is not None
-    return "the budget being per seconds" if per_seconds else "the model going by the hour of the day"
+    return "the budget being per seconds" if per_seconds else "secrets following the clock"
 
 
 def _check_times(events: list[Any], window: float | None) -> None:

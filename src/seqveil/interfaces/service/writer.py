@@ -271,7 +271,8 @@ class Service:
             place = parts.place(error.position)
             detail = f"event {place} is of an earlier time than one of its user before; times may not go back; {stands}"
             return Problem("time-went-back", detail, position=place)
-        return Problem("malformed", "the events cannot be released as they are")
+        # of what is told here, only that an event lies in another slot than is its turn can be news to a sender
+        return Problem("malformed", str(error) if self.setting.clocked else "the events cannot be released as they are")
 
     async def read(self, look: Callable[[], Response]) -> Response:
         """Have something looked up off the event loop, one after another.

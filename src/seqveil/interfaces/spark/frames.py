@@ -142,9 +142,8 @@ def _check(job: Job, names: Columns) -> None:
     if len(names.values) != job.alphabet.width:
         raise InputError("two value columns and a model of places or of a grid go together; name the right columns")
     if setting.timed and names.time is None:
-        raise InputError(
-            "a budget per seconds needs the time of each event; name its column in columns=Columns(time=…)"
-        )
+        wanted = "secrets that follow the clock need" if setting.clocked else "a budget per seconds needs"
+        raise InputError(f"{wanted} the time of each event; name its column in columns=Columns(time=…)")
     added = {EPSILON, *((BATCH, PATH) if setting.in_batches else ())}
     if taken := added & set(job.names):
         raise InputError(f"a column is named {min(taken)!r}, which is what the output adds; rename it")

@@ -14,7 +14,7 @@ from seqveil.core.distortion import NAMES
 from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import BatchMechanism
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets import Secret, count, during, ever, visit, zone
+from seqveil.core.secrets import Secret, count, ever, visit, zone
 from seqveil.engine.accounting import Budget
 from seqveil.engine.stream import Setting
 from seqveil.interfaces.studio.sources import MOST_EVENTS, Source
@@ -34,10 +34,9 @@ class Ask:
 
     `secret` is the code of a symbol that is kept secret, by the mechanism "guarded", within `secret_epsilon` in total;
     `epsilon` may then be None: nothing is promised about anything else. `secret_kind` says what about it: whether it
-    occurs ("ever"), at least `secret_count` times ("count"), followed by the symbol `secret_then` ("visit"), whether
-    somebody comes within `secret_radius` of it ("zone", for numbers and places), or whether it occurs from
-    `secret_from` to `secret_to` o'clock, with `secret_per_day` events a day ("during"). It is about the events shown,
-    about each run of `secret_window` events, or, for hours, about each day.
+    occurs ("ever"), at least `secret_count` times ("count"), followed by the symbol `secret_then` ("visit"), or
+    whether somebody comes within `secret_radius` of it ("zone", for numbers and places). It is about the events shown,
+    or about each run of `secret_window` events.
 
     >>> Ask.of({"source": "clicks", "epsilon": 2}).epsilon
     2.0
@@ -67,9 +66,6 @@ class Ask:
     secret_count: int = 2
     secret_then: int | None = None
     secret_radius: float = 1.0
-    secret_from: float = 22.0
-    secret_to: float = 6.0
-    secret_per_day: int | None = None
 
     @classmethod
     def of(cls, given: Any) -> Ask:
@@ -121,9 +117,6 @@ class Ask:
             return [visit(value, [_symbol("secret_then", self.secret_then, model)], **shared)]
         if self.secret_kind == "zone":
             return [self._zone(model, shared)]
-        if self.secret_kind == "during":
-            hours = (self.secret_from, self.secret_to)
-            return [during(value, hours, per_day=self.secret_per_day, epsilon=self.secret_epsilon)]
         return [ever(value, **shared)]
 
     def _zone(self, model: MarkovModel, shared: Any) -> Secret:
@@ -142,7 +135,7 @@ _TEXT = {
     "mechanism": tuple(mechanisms.names()),
     "distortion": NAMES,
     "when_spent": ("hold", "stop"),
-    "secret_kind": ("ever", "count", "visit", "zone", "during"),
+    "secret_kind": ("ever", "count", "visit", "zone"),
 }
 _WHOLE = {
     "stream": (0, 10_000),
@@ -155,11 +148,10 @@ _WHOLE = {
     "secret_then": (0, 2**31 - 1),
     "secret_window": (1, MOST_EVENTS),
     "secret_count": (1, MOST_EVENTS),
-    "secret_per_day": (1, 100_000),
 }
-_SPANS = {"secret_from": (0.0, 24.0), "secret_to": (0.0, 24.0), "secret_radius": (0.0, 1e9)}
+_SPANS = {"secret_radius": (0.0, 1e9)}
 _MAY_LACK = {"epsilon", "budget", "window", "window_releases"}
-_MAY_LACK |= {"secret", "secret_epsilon", "secret_then", "secret_window", "secret_per_day"}
+_MAY_LACK |= {"secret", "secret_epsilon", "secret_then", "secret_window"}
 
 
 def _symbol(name: str, code: int, model: MarkovModel) -> Any:

@@ -162,7 +162,7 @@ def _for_events(ask: Ask) -> list[Way]:
 
 def _for_secret(ask: Ask, shown: int, total: float) -> list[Way]:
     """What keeps the same secret as well by protecting everything: half its ε in total, since odds move by e^2ε."""
-    span = ask.secret_per_day if ask.secret_kind == "during" else ask.secret_window
+    span = ask.secret_window
     budget: dict[str, Any] = {"window": total, "window_releases": min(span, shown)} if span else {"budget": total}
     spread = total / (span or ask.events)
     plain = replace(Ask(ask.source, events=ask.events, distortion=ask.distortion, epsilon=spread), **budget)

@@ -96,8 +96,6 @@ def _table(secret: Secret) -> str:
         said = {}
     said |= {"then": list(secret.then)} if secret.then else {}
     said |= {"at_least": secret.at_least} if secret.kind == "count" else {}
-    if secret.hours is not None:
-        said |= {"hours": list(secret.hours), "per_day": secret.per_day}
     said |= {"epsilon": secret.epsilon, "window": secret.window}
     circle = f"zone = {{ centre = {centre}, radius = {radius} }}\n" if secret.circle else ""
     return f"[[secret]]\n{circle}{lines_of(said)}"
@@ -110,8 +108,6 @@ def _call(secret: Secret) -> str:
         given = [f"centre={secret.circle[:-1]!r}, radius={secret.circle[-1]!r}"]
     given += [repr(list(secret.then))] if secret.then else []
     given += [repr(secret.at_least)] if secret.kind == "count" else []
-    if secret.hours is not None:
-        given += [repr(secret.hours), f"per_day={secret.per_day!r}"]
     given += [f"epsilon={secret.epsilon!r}, window={secret.window!r}"]
     return f"sv.secrets.{secret.kind}({', '.join(given)})"
 

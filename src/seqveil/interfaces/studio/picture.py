@@ -277,7 +277,7 @@ def kept_name(source: Source, ask: Ask) -> str:
 def about_secret(source: Source, ask: Ask, secret: Secret) -> str:
     """What is kept secret, as the first half of a sentence: with the page's name for a value where it has one."""
     if ask.secret_kind == "ever" and ask.secret_window is None:
-        return f"whether {kept_name(source, ask)} occurs among the first {secret.length} events"
+        return f"whether {kept_name(source, ask)} occurs among the first {secret.length()} events"
     return words.about(secret)
 
 

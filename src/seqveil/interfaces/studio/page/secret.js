@@ -23,7 +23,7 @@ export function offerSecrets(source) {
 // shows the fields of the chosen kind, and what does not go with it is put away
 export function arrange() {
   const [chosen, kept] = [kind(), keepsSecret()];
-  const runs = kept && chosen !== "during" && $("secret-span").value === "runs";
+  const runs = kept && $("secret-span").value === "runs";
   $("secret-part").hidden = !kept;
   for (const field of document.querySelectorAll("#secret-part [data-kind]")) {
     const wanted = field.dataset.kind.split(" ");
@@ -45,8 +45,7 @@ export function secretAsked(source) {
   if (kind() === "count") asked.secret_count = number("secret-count");
   if (kind() === "visit") asked.secret_then = number("secret-then");
   if (kind() === "zone") asked.secret_radius = (number("secret-radius") + 0.01) * source.step; // the last step is within
-  if (kind() === "during") Object.assign(asked, { secret_from: number("secret-from"), secret_to: number("secret-to"), secret_per_day: number("secret-per-day") });
-  else if ($("secret-span").value === "runs") asked.secret_window = number("secret-window");
+  if ($("secret-span").value === "runs") asked.secret_window = number("secret-window");
   return asked;
 }
 
@@ -54,7 +53,7 @@ export function secretAsked(source) {
 export function about(picture, source, events) {
   if (picture.secret) {
     const said = picture.secret.about;
-    const longer = picture.configuration.secret_window === null && picture.configuration.secret_kind !== "during" && Math.max(...source.lengths) > events;
+    const longer = picture.configuration.secret_window === null && Math.max(...source.lengths) > events;
     const rest = longer ? ` Streams go on after ${events} events: choose “each run of events” to cover all of them.` : "";
     return `Kept secret: ${said}.${rest}`;
   }
@@ -65,7 +64,7 @@ export function about(picture, source, events) {
 export function listenToSecret(changed, kindChanged) {
   $("secret-kind").addEventListener("change", kindChanged);
   for (const id of ["secret-value", "secret-then", "secret-span"]) $(id).addEventListener("change", changed);
-  for (const id of ["secret-count", "secret-radius", "secret-from", "secret-to", "secret-per-day", "secret-window", "secret-each"]) $(id).addEventListener("input", changed);
+  for (const id of ["secret-count", "secret-radius", "secret-window", "secret-each"]) $(id).addEventListener("input", changed);
 }
 
 // what the suspicion is about, in the middle of a sentence
@@ -76,7 +75,7 @@ export function suspected(dial) {
   const then = $("secret-then").selectedOptions[0]?.textContent ?? "";
   return {
     ever: `that ${name} occurs`, count: `that ${name} occurs so often`, visit: `that ${name} is followed by ${then}`,
-    zone: `that it comes near ${name}`, during: `that ${name} occurs at these hours`,
+    zone: `that it comes near ${name}`,
   }[kind()];
 }
 
