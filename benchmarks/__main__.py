@@ -34,6 +34,7 @@ NAMES = (
     "page",
     "learn",
     "private_fit",
+    "smoothing",
     "intervals",
     "coverage",
     "jobs",

@@ -190,7 +190,7 @@ def fitting(data: Path | None) -> Row:
     begun = time.process_time()
     counts = TypeCounts(SYMBOLS)
     counts.add(np.repeat(np.arange(len(clicks)), CLICKS), clicks.ravel())
-    model = counts.model(48, smoothing=1.0)
+    model = counts.model(48)
     spent = time.process_time() - begun
     print(f"\n{len(clicks):,} streams, 48 types: {spent:.1f} s on one core; {model}")
     return {"streams": len(clicks), "seconds": spent}

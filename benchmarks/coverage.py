@@ -76,7 +76,7 @@ def on_msnbc(data: Path | None) -> list[dict[str, object]]:
     fitted, others = codes[:FITTED], codes[FITTED : FITTED + GROUP * GROUPS]
     health, rows = 9, []
     for types in (None, TYPES):
-        model = MarkovModel.fit(list(fitted), alphabet=range(17), smoothing=1.0, types=types)
+        model = MarkovModel.fit(list(fitted), alphabet=range(17), types=types)
         setting = Setting.of(model, "guarded", secrets=secrets.ever(health, epsilon=TOTAL, window=f"first {CLICKS}"))
         people = iter(np.split(others, len(others) // GROUP))
         rows.append(measured(f"MSNBC, {'order 1' if types is None else f'{types} types'}", setting, people))

@@ -23,7 +23,7 @@ def fit(path: str) -> None:
 
     clicks = pl.read_parquet(path).rename({"session": "user", "seq": "value"}).explode("value")
     start = time.perf_counter()
-    model = MarkovModel.fit(clicks, smoothing=1.0)
+    model = MarkovModel.fit(clicks)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"{model}: fitted in {time.perf_counter() - start:.1f} s, peak memory {peak:.2f} GiB")
     items = model.sample(30, seed=1)[0]
@@ -50,7 +50,7 @@ def errors(path: str, sessions: int = 60, clicks: int = 5) -> None:
     rest = everyone.join(held_out.select("user"), on="user", how="anti").explode("seq").rename({"seq": "value"})
     # the alphabet must hold items that only the held-out sessions saw
     items = everyone["seq"].explode().unique().sort().to_list()
-    model = MarkovModel.fit(rest, alphabet=items, smoothing=1.0)
+    model = MarkovModel.fit(rest, alphabet=items)
     truth = held_out["seq"].list.head(clicks).to_list()
     print(f"  share of wrong items, first {clicks} clicks of {sessions} held-out sessions")
     for epsilon, (name, size) in itertools.product(

@@ -40,7 +40,7 @@ def journey(folder: Path) -> None:
     checkins(data)
     columns = "--user-column person --value-column category"
     seqveil(f"inspect {data}")
-    seqveil(f"fit {data} -o {model} {columns} --missing symbol --other 10 --smoothing 1")
+    seqveil(f"fit {data} -o {model} {columns} --missing symbol --other 10")
     seqveil(f"release {data} --model {model} --epsilon 1 --budget 12 {columns} --out {out}")
     seqveil(f"audit {out} --model {model}")
     seqveil(f"decode {out} --model {model} --out {decoded}")

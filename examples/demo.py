@@ -32,7 +32,7 @@ def main() -> None:
     clicks.write(OUT / "today.csv", 180, seed=2)
     model, released = OUT / "past.model", OUT / "released.csv"
     command(f"inspect {OUT}/past.csv")
-    command(f"fit {OUT}/past.csv -o {model} --smoothing 1")
+    command(f"fit {OUT}/past.csv -o {model}")
     command(f"advise --file {model} --seen-by partner --secret ever:health --out {OUT}/seqveil.toml")
     command(f"release {OUT}/today.csv --config {OUT}/seqveil.toml --out {released}")
     command(f"audit {released} --model {model}")

@@ -41,7 +41,7 @@ def journey(folder: Path) -> None:
     gaze(others, range(20, 24))
     columns = "--user-column participant --value-column x,y"
     seqveil(f"inspect {known}")
-    seqveil(f"fit {known} -o {model} {columns} --missing hold --grid auto --every-seconds 0.1 --smoothing 1")
+    seqveil(f"fit {known} -o {model} {columns} --missing hold --grid auto --every-seconds 0.1")
     seqveil(f"release {others} --model {model} {columns} --epsilon 0.5 --every 8 --budget 60 --out {out}")
     seqveil(f"audit {out} --model {model}")
     seqveil(f"decode {out} --model {model} --truth {others} --out {decoded}")

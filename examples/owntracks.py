@@ -53,7 +53,7 @@ def setting_of(epsilon: float) -> Setting:
     """What is released: places on a grid, home kept secret; the model is that of many other people's days."""
     grid = Grid.regular(8, 6, bounds=(WEST, EAST, SOUTH, NORTH), on_unknown="nearest")
     rng = np.random.default_rng(1)
-    model = MarkovModel.fit([a_day(rng) for _ in range(200)], alphabet=grid, smoothing=1.0)
+    model = MarkovModel.fit([a_day(rng) for _ in range(200)], alphabet=grid)
     home = sv.secrets.zone(centre=HOME, radius=RADIUS, epsilon=epsilon, window=4)
     return Setting.of(model, "guarded", None, "euclidean", secrets=home)
 

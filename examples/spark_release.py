@@ -21,7 +21,7 @@ def main(spark: Any, folder: Path) -> on_spark.Total:
     rows = [(f"user-{u}", k, words[code]) for u, codes in enumerate(streams.tolist()) for k, code in enumerate(codes)]
     raw = spark.createDataFrame(rows, "user STRING, seq BIGINT, value STRING")
 
-    model = on_spark.fit(raw, smoothing=1.0)  # counted in SQL; the same model as MarkovModel.fit makes
+    model = on_spark.fit(raw)  # counted in SQL; the same model as MarkovModel.fit makes
     setting = sv.Setting.of(model, "optimal", epsilon=1.0, budget=12.0)
     key = key_file(folder / "release.key", create=True)  # one key for one set of streams
 

@@ -62,7 +62,7 @@ def lines(context: Context, name: str) -> Lines:
         if not kept:
             data = load(context, name)
             truth, rest = streams.hold_out(data, SETS[name], many, context.seed)
-            kept["all"] = data.model(smoothing=1.0, people=rest), truth, data.distortion
+            kept["all"] = data.model(people=rest), truth, data.distortion
         return kept["all"]
 
     chosen: dict[str, Callable[[float], dict[str, Any] | None]] = {}

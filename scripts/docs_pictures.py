@@ -46,7 +46,7 @@ def one_stream(folder: Path) -> None:
 def a_path(folder: Path) -> None:
     """Two hours of a person's places on 20 × 20 cells at ε = 0.5 a minute, in batches of five."""
     made = datasets.synthetic("places", users=400, length=240, seed=SEED, side=20)
-    model, raw = made.model(smoothing=1.0), most_moved(made.arrays(), 120)
+    model, raw = made.model(), most_moved(made.arrays(), 120)
     options = {"mechanism": "tree", "epsilon": 2.5, "distortion": made.distortion, "batch": 5}
     session = sv.Session(model, **options, seed=SEED)
     released: list[tuple[float, float]] = []
@@ -58,7 +58,7 @@ def a_path(folder: Path) -> None:
 
 def what_a_budget_buys(folder: Path) -> None:
     """The plan for the synthetic clicks, with pulses and with batches of five."""
-    model = datasets.synthetic("clicks", users=2000, length=60, seed=SEED).model(smoothing=1.0)
+    model = datasets.synthetic("clicks", users=2000, length=60, seed=SEED).model()
     bounds = [0.25, 0.5, 1.0, 2.0]
     made = planning.plan(model, bounds, length=40, users=100, seed=SEED, period=None, batch_sizes=[5], batch_users=6)
     plots.tradeoff(made, folder / "tradeoff.png")
@@ -69,7 +69,7 @@ def a_secret(folder: Path) -> None:
     from matplotlib.figure import Figure
 
     draw = random.Random(1)
-    model = sv.MarkovModel.fit([clicks.reader(draw, 20) for _ in range(2000)], smoothing=1.0)
+    model = sv.MarkovModel.fit([clicks.reader(draw, 20) for _ in range(2000)])
     read = next(each for each in iter(lambda: clicks.reader(draw, 20), None) if 2 <= each.count("health") <= 4)
     released, suspected = watched(model, read, epsilon=1.0)
     _, as_it_is = watched(model, read, epsilon=60.0)  # so large that every click is told as it is

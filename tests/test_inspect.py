@@ -42,7 +42,7 @@ def test_what_is_found(tmp_path, capsys):
     found = sv.inspect(path)
     assert (found.users, found.events, found.values) == (30, 360, 3)
     assert [(role.column, role.role) for role in found.roles] == [("user", "user"), ("value", "value")]
-    assert found.command == f"seqveil fit {path} -o clicks.model --smoothing 1"
+    assert found.command == f"seqveil fit {path} -o clicks.model"
     assert found.log_likelihood["order 1"] > found.log_likelihood["order 0"] + 0.2
     assert found.held_out_people == 6
     assert pasted(found, path, tmp_path).n == 3

@@ -150,7 +150,7 @@ def test_a_week_is_never_the_value():
     assert (one["chosen"]["user"], one["chosen"]["value"], one["chosen"]["time"]) == ("", "page", "week")
     assert inspect(
         pl.DataFrame({"who": list("aabb") * 5, "day": [1, 2] * 10, "state": list("xyyx") * 5})
-    ).command.endswith("--value-column state --time-column day --sort --smoothing 1")
+    ).command.endswith("--value-column state --time-column day --sort")
 
 
 ODD = {

@@ -19,6 +19,9 @@ from seqveil.core.states import States, checked_law, checked_order, from_context
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
 
+# Pseudo-events of a context, spread as all events are: without any, what nobody did would count as impossible, and an
+# account would take nobody to ever do it. More foretells rare events better and makes releases err more.
+SMOOTHING = 1.0
 _DENSE = 2**22  # below this many possible runs a table is quicker than a sort
 
 
@@ -141,7 +144,7 @@ class RunCounts:
             same = (ends >= back) & (rows[place] == users)
             self._tails[users, self.order - 1 - back] = np.where(same, codes[place], -1)
 
-    def states(self, smoothing: float = 0.0, prior: str | ArrayLike = "data") -> States:
+    def states(self, smoothing: float = SMOOTHING, prior: str | ArrayLike = "data") -> States:
         """The fitted law; see `MarkovModel.fit`."""
         if not np.isfinite(smoothing) or smoothing < 0:
             raise ModelError("smoothing must be a finite number >= 0, the pseudo-count given to each context")
@@ -201,7 +204,7 @@ class Counts(RunCounts):
     def model(
         self,
         alphabet: Symbols | Sequence[Any] | None = None,
-        smoothing: float = 0.0,
+        smoothing: float = SMOOTHING,
         prior: str | ArrayLike = "data",
     ) -> MarkovModel:
         """The model of what was counted so far; see `MarkovModel.fit` for smoothing and prior."""

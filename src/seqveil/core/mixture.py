@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 
 from seqveil.core.alphabet import Codes, Floats, Symbols, symbols_of
 from seqveil.core.errors import DataError, ModelError
-from seqveil.core.fitting import RunCounts
+from seqveil.core.fitting import SMOOTHING, RunCounts
 from seqveil.core.states import States, from_contexts, mixture
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class TypeCounts(RunCounts):
         self,
         types: int,
         alphabet: Symbols | Sequence[Any] | None = None,
-        smoothing: float = 0.0,
+        smoothing: float = SMOOTHING,
         prior: str | ArrayLike = "data",
         seed: int = 0,
         least_people: int = LEAST_PEOPLE,
@@ -182,7 +182,7 @@ def fit_types(
     counts: TypeCounts,
     types: int,
     *,
-    smoothing: float = 0.0,
+    smoothing: float = SMOOTHING,
     prior: str | ArrayLike = "data",
     switch: float = SWITCH,
     least_people: int = LEAST_PEOPLE,

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from seqveil.core import html
 from seqveil.core.alphabet import Codes, Floats, Symbols, from_json, symbols_of
 from seqveil.core.errors import InputError, ModelError
-from seqveil.core.fitting import Counts, read_streams
+from seqveil.core.fitting import SMOOTHING, Counts, read_streams
 from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, Progress, TypeCounts, fit_mixture
 from seqveil.core.replacing import replacing
 from seqveil.core.states import States, checked_law, from_arrays, mixture, validate
@@ -103,7 +103,7 @@ class MarkovModel:
         order: int = 1,
         alphabet: Symbols | Sequence[Any] | None = None,
         n: int | None = None,
-        smoothing: float = 0.0,
+        smoothing: float = SMOOTHING,
         prior: str | ArrayLike = "data",
         user: str = "user",
         value: str | tuple[str, str] = "value",
@@ -118,8 +118,9 @@ class MarkovModel:
         """Count transitions in raw streams.
 
         With N events in context s, c(x) of them followed by x, α = `smoothing` and `base` the overall frequencies
-        (f(x) + α/n) / (Σf + α), the law is P(x|s) = (c(x) + α·base(x)) / (N + α): every symbol has positive probability
-        where α > 0. Contexts that never continue restart from `base`. The fit itself is **not** private.
+        (f(x) + α/n) / (Σf + α), the law is P(x|s) = (c(x) + α·base(x)) / (N + α). With α = 0 what nobody did is called
+        impossible, and accounts take nobody to ever do it (`rules_out`). Contexts that never continue restart from
+        `base`. The fit itself is **not** private.
 
         Parameters: `streams` is a list of sequences, or a polars, pandas or pyarrow frame with columns `user` and
         `value` (two value columns for a `Grid`), ordered by the column `time` (or one named "time" or "seq") where
@@ -133,8 +134,10 @@ class MarkovModel:
         likeliest of fewer than `least_people` people is merged into its nearest. `seed` makes the fit repeatable;
         `progress` is told the share that is done.
 
-        >>> MarkovModel.fit([["a", "b", "a"], ["b", "a"]]).advance(np.array([0.0, 1.0]))
-        array([1., 0.])
+        >>> MarkovModel.fit([["a", "b", "a"], ["b", "a"]]).advance(np.array([0.0, 1.0])).round(3).tolist()
+        [0.861, 0.139]
+        >>> MarkovModel.fit([["a", "b", "a"], ["b", "a"]], smoothing=0).advance(np.array([0.0, 1.0])).tolist()
+        [1.0, 0.0]
         >>> MarkovModel.fit([[0, 0, 0, 1, 0]] * 60 + [[1, 1, 0, 1, 1]] * 60, types=2)
         MarkovModel(2 types, order=1, 2 symbols, 8 transitions)
         """
@@ -320,6 +323,25 @@ class MarkovModel:
         direct = np.diff(self.chain.indptr)
         patched = np.asarray(self.chain.astype(bool).astype(np.int64) @ lacking.astype(np.int64)) == lacking.sum()
         return bool(((direct == self.size) | ((self.backoff > 0) & patched)).all())
+
+    @cached_property
+    def rules_out(self) -> bool:
+        """Whether some symbol is called impossible somewhere: at the start of a stream, or after some context.
+
+        Then an account holds for people who never do what the model calls impossible; LDP levels hold for everyone.
+
+        >>> MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.0, 1.0]]).rules_out
+        True
+        """
+        from scipy import sparse
+
+        named = sparse.csr_array((np.ones(self.size), (np.arange(self.size), self.newest)), (self.size, self.n))
+        leads = sparse.csr_array(self.chain.astype(bool).astype(np.float64) @ named)
+        leads.eliminate_zeros()
+        lacking = np.bincount(self.newest[self.base_state], self.base, self.n) == 0
+        patched = np.bincount(np.repeat(np.arange(self.size), np.diff(leads.indptr)), lacking[leads.indices], self.size)
+        open_to_all = (np.diff(leads.indptr) == self.n) | ((self.backoff > 0) & (patched == lacking.sum()))
+        return not (open_to_all.all() and (np.bincount(self.newest, self.initial, self.n) > 0).all())
 
     @cached_property
     def stacked(self) -> bool:

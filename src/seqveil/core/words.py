@@ -9,7 +9,9 @@ may become of that suspicion p; L and ε are in nats.
   thought it before. Where the account knows both sides, up and down, that is e^(up + down).
 - *Without trust in any model*, at an LDP level ℓ: the odds of every statement move by at most e^ℓ.
 
-The first two hold against an observer who believes the model. A figure called "at most" is rounded up.
+The first two hold against an observer who believes the model. Where the model calls something impossible, the second
+says nothing about people who do it, however small it is: words and grade then follow the third. A figure called "at
+most" is rounded up.
 
 A grade asks what becomes of a suspicion of 1 %. Up to 10 % it is green: whoever acts on it is wrong nine times in ten.
 Up to 50 % it is amber. Beyond, it is red: what was hardly suspected may now be more likely than not. Green says more
@@ -54,6 +56,7 @@ REMEDY = (
     "declare what must stay secret (--secret), set a total (--budget) or release in batches (--batch); "
     "`seqveil advise` finds a setting"
 )
+IMPOSSIBLE = "the model calls impossible what they may do"  # a doubt about a secret
 UNCHECKED = "nobody checked that these people follow the model"  # a doubt, until their releases were asked
 NIGHT_AND_DAY = "the chain does not know night from day: `seqveil attack` says whether it holds"  # a doubt about hours
 IDENTITY = "who it is"  # the attack that is about no secret
@@ -215,6 +218,8 @@ class Risk:
         period: every how many releases one carries ε.
         size: the events of a batch.
         doubts: what keeps a small bound from being called green.
+        ldp: the level that holds whatever people do, worst over users, where the model calls something impossible; it
+            takes the place of `up` and `down`. None where the model allows everything.
         undone: why none of it holds (a seed, a broken promise, people who do not follow the model); empty where nothing
             is wrong.
 
@@ -237,6 +242,7 @@ class Risk:
     period: int = 1
     size: int = 1
     doubts: tuple[str, ...] = (UNCHECKED,)
+    ldp: float | None = None
     undone: str = ""
 
     @classmethod
@@ -255,18 +261,23 @@ class Risk:
             for secret, total in zip(setting.secrets if setting.guards else (), told, strict=False)
         ]
         up, down = float(np.max(accounts.most, initial=0.0)), -float(np.min(accounts.least, initial=0.0))
-        return cls(up, down, _one_release(setting), tuple(secrets), **_shape(setting), **more)
+        ldp = float(np.max(accounts.ldp, initial=0.0)) if setting.model.rules_out else None
+        return cls(up, down, _one_release(setting), tuple(secrets), **_shape(setting), ldp=ldp, **more)
 
     @classmethod
     def promised(cls, setting: Any, **more: Any) -> Risk:
         """The risk that a setting allows, before anything is released: without a total a stream may tell all."""
         secrets = tuple(ToldSecret.of(secret, secret.epsilon) for secret in setting.secrets if setting.guards)
-        total = math.inf if setting.budget.total is None else setting.budget.total
-        return cls(total, None, _one_release(setting), secrets, **_shape(setting), **more)
+        budget = setting.budget
+        total, ldp = (math.inf if most is None else most for most in (budget.total, budget.ldp_total))
+        shape = _shape(setting) | {"ldp": ldp if setting.model.rules_out else None}
+        return cls(total, None, _one_release(setting), secrets, **shape, **more)
 
     @property
     def log_odds(self) -> float:
         """The most that the log odds of anything about the stream move by all releases together."""
+        if self.ldp is not None:
+            return self.ldp
         return self.up + (self.up if self.down is None else self.down)
 
     @property
@@ -277,10 +288,19 @@ class Risk:
             what = "release" if self.size == 1 else f"batch of {self.size}"
             said.append(f"any one {what}, about anything: {by_leakage(self.one_release)}")
         beside = " else" if self.secrets else ""
-        said.append(f"all releases of a stream together, about anything{beside}: {by_leakage(self.up, self.down)}")
+        said.append(f"all releases of a stream together, about anything{beside}: {by_odds(self.log_odds)}")
+        if self.ldp is not None:
+            said.append(self._assumed(self.ldp))
         if self.truth is not None:
             said.append(self._truth(self.truth))
         return tuple(said)
+
+    def _assumed(self, ldp: float) -> str:
+        """What the account takes for granted, and what holds without that."""
+        most = max(self.up, self.down or 0.0)
+        figure = f" ({most:.2g})" if math.isfinite(most) else ""
+        holds = f"{ldp:.4g}-LDP holds" if math.isfinite(ldp) else "nothing is promised"
+        return f"the account{figure} assumes that what the model calls impossible never happens; without that, {holds}"
 
     def _truth(self, truth: float) -> str:
         if self.size > 1:
@@ -300,6 +320,8 @@ class Risk:
         why, doubts = _why(becomes, what), self.doubts
         if any(each.by_hour for each in self.secrets):
             doubts = (*doubts, NIGHT_AND_DAY)
+        if self.secrets and self.ldp is not None:
+            doubts = (*doubts, IMPOSSIBLE)
         if colour(becomes) == "green" and doubts:
             return Grade("unchecked", f"{why}, but {', and '.join(doubts)}")
         return Grade(colour(becomes), why)

@@ -116,11 +116,18 @@ class Standing:
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
     secrets: tuple[Watch, ...] | tuple[SecretStanding, ...] = ()  # the accounts of declared secrets
 
+    rules_out: bool = False  # whether the model calls something impossible, which leakage and budget then assume
+
+    @property
+    def risk(self) -> Risk:
+        """What the figures mean for the person."""
+        told = tuple(ToldSecret(each.name, max(0.0, each.highest), "so far") for each in self.secrets)
+        return Risk(max(0.0, self.most), -self.least, secrets=told, ldp=self.ldp if self.rules_out else None)
+
     @property
     def words(self) -> list[str]:
-        """What the figures mean for the person, a sentence each: of every declared secret, and of the whole stream."""
-        told = tuple(ToldSecret(each.name, max(0.0, each.highest), "so far") for each in self.secrets)
-        return list(Risk(max(0.0, self.most), -self.least, secrets=told).sentences)
+        """The same, a sentence each: of every declared secret, and of the whole stream."""
+        return list(self.risk.sentences)
 
 
 @dataclass(frozen=True, eq=False)

@@ -214,7 +214,7 @@ class Session:
         spent, ldp, left = float(state.spent[0]), float(state.ldp[0]), left_of(self._setting.budget.total, leaked)
         figures = released, leaked, most, least, spent, ldp, left, self.private
         no_bound = NO_BOUND if self._setting.unbounded else ""
-        return Standing(None, int(state.steps[0]), *figures, no_bound, secrets)
+        return Standing(None, int(state.steps[0]), *figures, no_bound, secrets, self._setting.model.rules_out)
 
     def compose(self, releases: int, delta: float = 1e-6) -> Composition:
         """What `releases` releases add up to in advance, by the paper's theorems and by tighter ones."""
@@ -228,7 +228,7 @@ class Session:
         bound = NO_BOUND if self._setting.unbounded else f"ε={setting.epsilon:g}"
         secrets = "" if not kept else f"{kept} secret{'s' if kept > 1 else ''}, "
         account = self.standing()
-        becomes = percent_up(moved(ASKED, account.most - account.least))
+        becomes = percent_up(moved(ASKED, account.risk.log_odds))
         return (
             f"Session({setting.mechanism.name}, {secrets}{bound}, {setting.model.n} symbols, "
             f"a suspicion of {percent(ASKED)} becomes at most {becomes}, {account.releases} released, "

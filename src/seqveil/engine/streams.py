@@ -335,7 +335,8 @@ class Streams:
         left = left_of(self.setting.budget.total, leakage)
         figures = (row.events, row.releases, leakage, row.most, row.least, row.spent, row.ldp, left, self.private)
         no_bound = NO_BOUND if self.setting.unbounded else ""
-        return Standing(name, *figures, no_bound, () if watches is None else tuple(watches.worst()))
+        secrets = () if watches is None else tuple(watches.worst())
+        return Standing(name, *figures, no_bound, secrets, self.setting.model.rules_out)
 
     def standings(self) -> Standings:
         """Where every user stands, in the order they came."""

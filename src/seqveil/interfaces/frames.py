@@ -270,7 +270,7 @@ def fit(data: Any, *, sort: bool | None = None, **words: Unpack[FitKeywords]) ->
         words: the options of `seqveil fit`, all of them in `FitKeywords`, and the columns.
 
     >>> import polars as pl
-    >>> fit(pl.DataFrame({"user": ["ann"] * 4, "value": ["home", "home", "work", "home"]}), smoothing=1.0).n
+    >>> fit(pl.DataFrame({"user": ["ann"] * 4, "value": ["home", "home", "work", "home"]})).n
     2
     """
     table, told = table_of(data), fit_words(**words)

@@ -175,7 +175,8 @@ def _for_stream(model: MarkovModel, wishes: Wishes, accuracy: bool, seed: int) -
     options |= {"every": way.period} if way.period > 1 else {}
     options |= {"batch": way.batch} if way.batch > 1 else {}
     one = min(rate * way.period, total)
-    risk = Risk(total, one_release=one, truth=row.paid_truth, period=way.period, size=way.batch)
+    ldp = 2 * rate * wishes.length if model.rules_out else None  # of any sound mechanism
+    risk = Risk(total, one_release=one, truth=row.paid_truth, period=way.period, size=way.batch, ldp=ldp)
     return _told(options, row.error, row.constant_error, risk, accuracy, wishes, total / allowed)
 
 

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from seqveil.core.alphabet import Symbols
 from seqveil.core.bulk import places_within
-from seqveil.core.errors import DataError
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.fitting import SMOOTHING
 from seqveil.core.kernel import Ints
 from seqveil.core.mixture import LEAST_PEOPLE
 from seqveil.core.model import MarkovModel
-from seqveil.receiver.contexts import LONGEST, SMOOTHING, Check, Context, Progress, check
+from seqveil.receiver.contexts import LONGEST, Check, Context, Progress, check
 
 AUTO = ("order:1", "order:2", "types:4", "types:16", "types:48")
 HELD_OUT, MOST_HELD_OUT = 0.2, 5_000  # share of the people, and how many at most
@@ -86,7 +87,8 @@ def choose(
       codes: their symbols.
       alphabet: the alphabet of the codes.
       text: "auto", or a context (`Context.parse`).
-      smoothing: pseudo-count of the common chain, as in `MarkovModel.fit`.
+      smoothing: pseudo-count of the common chain, as in `MarkovModel.fit`; above 0, as people held out do what nobody
+        else did.
       prior: as in `MarkovModel.fit`.
       seed: of the split and the fits; the table is repeatable.
       least_people: people that each type must have.
@@ -141,6 +143,8 @@ def choose_among(people: People, alphabet: Symbols, text: str, progress: Progres
     """The choice of `choose` for people wherever their events are; `law` is what a fit takes, all of it."""
     if people.count < FEWEST_PEOPLE:
         raise DataError(f"a context is checked on people held out, of {FEWEST_PEOPLE} and more; got {people.count}")
+    if not law["smoothing"] > 0:
+        raise InputError("a context is checked on people held out, who do what nobody else did; expected smoothing > 0")
     held = people_held_out(people.count, law["seed"])
     found = candidates(text, alphabet.n, people.count - held.size, law["least_people"])
     streams = people.streams(held)

@@ -22,6 +22,7 @@ from seqveil.core.alphabet import Symbols
 from seqveil.core.bulk import Layout
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
+from seqveil.core.fitting import SMOOTHING
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mixture import LEAST_PEOPLE, SWITCH
 from seqveil.core.model import Counts, MarkovModel, fit_mixture
@@ -31,7 +32,6 @@ from seqveil.receiver import trial
 LONGEST = 500  # events of a person that are foretold
 RELEASED_PEOPLE, RELEASED_EVENTS, WIDEST = 500, 50, 200  # for the error; alphabets wider than that are left out
 EPSILON = 1.0
-SMOOTHING = 1.0  # what nobody did in the fit, others may do
 BINS = 10  # of calibration
 TOLD = ("context", "people", "symbols", "log_likelihood", "standard_error", "predicted_error", "realised_error")
 _NUMBERS = 1 << 21

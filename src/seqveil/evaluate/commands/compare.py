@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seqveil.core.fitting import SMOOTHING
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.plan import check_picture, parse_batches, parse_epsilons
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, progress, steps
@@ -45,7 +46,7 @@ def compare(
     context: Annotated[
         str | None, o.option("auto|order:2|types:16", "What the next symbol depends on, as in `seqveil fit`.")
     ] = None,
-    smoothing: o.Smoothing = 1.0,
+    smoothing: o.Smoothing = SMOOTHING,
     asked: o.SecretOptions,
     kept: o.KeptOptions,
     attack: Annotated[

@@ -16,6 +16,7 @@ import numpy as np
 from seqveil.core.alphabet import Symbols
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import DataError, InputError
+from seqveil.core.fitting import SMOOTHING
 from seqveil.core.kernel import Ints
 from seqveil.core.mechanisms import check_epsilon
 from seqveil.core.model import Counts, MarkovModel
@@ -48,7 +49,7 @@ class Division:
     """How users are divided into those that the chain is fitted on and those that are released, and what is used."""
 
     order: int = 1
-    smoothing: float = 1.0
+    smoothing: float = SMOOTHING
     first: int | None = None  # events of a stream that are released; None for all
     test_share: float = 0.5  # of the users, who are released
     test_users: int | None = None  # instead of a share

@@ -223,7 +223,7 @@ def _model(
         raise InputError(f"{place.name}: is there already; pass it as --file, or name another one by --model-out")
     o.check_model_out(place)
     with progress(source, "fitting", passes=4) as advance:
-        words = o.fit_words(columns, cuts, smoothing=1.0)
+        words = o.fit_words(columns, cuts)
         fitted = fit_file(source, words, progress=advance)
         if fitted.users >= FEWEST_PEOPLE:  # then it can be checked on people held out, and carries what was found
             fitted = fit_file(source, words, context="order:1", progress=advance)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from seqveil.core.errors import DataError
+from seqveil.core.fitting import SMOOTHING
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, lines, progress, stages
 
@@ -48,7 +49,7 @@ def fit(
     out: o.ModelOut,
     *,
     order: o.Order = 1,
-    smoothing: o.Smoothing = 0.0,
+    smoothing: o.Smoothing = SMOOTHING,
     prior: o.Prior = "data",
     context: Annotated[
         str | None,
@@ -87,7 +88,7 @@ def fit(
     The line `read` says what each column was taken for and how the rows were ordered; `seqveil inspect DATA` says more
     and proposes options.
 
-    Example: seqveil fit clicks.csv -o clicks.model --smoothing 1
+    Example: seqveil fit clicks.csv -o clicks.model
 
     Example: seqveil fit clicks.csv -o clicks.model --context auto
 
@@ -114,7 +115,13 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
     origin = model.origin
     if as_json:
         size: dict[str, Any] = {"order": model.order, "symbols": model.n, "transitions": edges, "types": model.types}
-        counts = {"events": fitted.events, "users": fitted.users, "pooled": fitted.pooled, "clamped": fitted.clamped}
+        counts: dict[str, Any] = {
+            "events": fitted.events,
+            "users": fitted.users,
+            "pooled": fitted.pooled,
+            "clamped": fitted.clamped,
+        }
+        counts |= {"smoothing": fitted.smoothing, "rules_out": model.rules_out}
         private = {"private": bool(origin and origin["private"]), "origin": origin}
         told = {"model": str(out), "fingerprint": model.fingerprint, **size, **counts, **private}
         emit_json(told | {"reading": fitted.reading.to_dict(), "read": fitted.reading.sentence})
@@ -127,6 +134,8 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
         ("model", f"{out}: {types}order {model.order}, {model.n} symbols, {edges} transitions"),
         ("from", f"{noisy}{fitted.events} events of {noisy}{fitted.users} users{unsure}"),
     ]
+    if fitted.smoothing is not None:
+        said.append(("smoothing", _smoothed(fitted.smoothing)))
     if fitted.pooled:
         said.append(("other", f"{fitted.pooled} values that too few people have are one symbol, other"))
     if fitted.clamped:
@@ -140,6 +149,14 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
             print(line)
         said.append(("context", f"{called(model, choice.taken)}, checked on {choice.taken.people:,} held-out people"))
     lines([*said, ("note", plain if origin is None or choice is not None else origin_in_words(origin))])
+
+
+def _smoothed(events: float) -> str:
+    """How much a fit was smoothed, and what follows."""
+    if not events:
+        return "none: what nobody did is called impossible, and every account assumes that nobody ever does it"
+    many = "1 event is" if events == 1 else f"{events:g} events are"
+    return f"{many} added to each context, spread as all events are, so that nothing is called impossible"
 
 
 def _said_of_values(fitted: Fitted) -> list[tuple[str, str]]:

@@ -130,7 +130,7 @@ MissingValues = Annotated[
 ]
 
 Order = Annotated[int, option("M", "How many past symbols the next one depends on.")]
-Smoothing = Annotated[float, option("A", "Pseudo-count given to each context; 0 keeps zeros.")]
+Smoothing = Annotated[float, option("A", "Pseudo-events of each context; with 0 what nobody did counts as impossible.")]
 Prior = Annotated[str, option("data|uniform", "Law of a stream's first symbol.")]
 
 Epsilon = Annotated[

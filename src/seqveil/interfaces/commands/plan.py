@@ -13,6 +13,7 @@ import typer
 
 from seqveil.core.distortion import error_name
 from seqveil.core.errors import InputError
+from seqveil.core.fitting import SMOOTHING
 from seqveil.core.words import Risk
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, progress, table
@@ -113,7 +114,7 @@ def plan(
     seed: Annotated[int, o.option("N", "Seed of the simulation.")] = 0,
     kept: PlannedSecrets,
     order: o.Order = 1,
-    smoothing: o.Smoothing = 0.0,
+    smoothing: o.Smoothing = SMOOTHING,
     cuts: o.CutOptions,
     columns: o.ColumnOptions,
     sort: o.Sort = False,
@@ -355,7 +356,6 @@ def _realised(
     """
     from seqveil.core.model import Counts
     from seqveil.receiver.choosing import FEWEST_PEOPLE, held_out
-    from seqveil.receiver.contexts import SMOOTHING
     from seqveil.receiver.planning import realised
 
     users, codes = people
@@ -367,7 +367,7 @@ def _realised(
         held = held_out(users, seed)
         counts = Counts(model.n, law[0])
         counts.add(users[~held], codes[~held])
-        model = counts.model(model.alphabet, law[1] or SMOOTHING)
+        model = counts.model(model.alphabet, law[1])
         users, codes = users[held], codes[held]
         whom = "held out of the data, released with a model of the others"
     found = realised(made, model, users, codes, distortion, most, seed)
@@ -383,7 +383,7 @@ def _sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float) ->
         key=lambda row: row.period,
     )
     setting = Setting.of(model, mechanism, epsilon, made.distortion, row.period)
-    return _meaning(f"at ε = {epsilon:g}", setting, row)
+    return _meaning(f"at ε = {epsilon:g}", setting, row, made.length)
 
 
 def _batch_sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float, size: int) -> str:
@@ -391,15 +391,16 @@ def _batch_sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: flo
 
     setting = Setting.of(model, mechanism, epsilon * size, made.distortion, batch=size)
     row = next(row for row in made.rows if (row.epsilon, row.batch) == (epsilon, size))
-    return _meaning(f"at ε = {epsilon:g} in batches of {size}", setting, row)
+    return _meaning(f"at ε = {epsilon:g} in batches of {size}", setting, row, made.length)
 
 
-def _meaning(where: str, setting: Setting, row: Row) -> str:
-    """What a row of the plan means for a person, and then what is promised."""
+def _meaning(where: str, setting: Setting, row: Row, length: int) -> str:
+    """What a row of the plan means for a person with so many events, and then what is promised."""
     from seqveil.interfaces.files.release import guarantee
 
     one = setting.epsilon * row.period if setting.mechanism.sound else None
-    risk = Risk(row.leakage, one_release=one, truth=row.paid_truth, period=row.period, size=row.batch)
+    ldp = setting.mechanism.ldp * row.epsilon * length if setting.model.rules_out else None
+    risk = Risk(row.leakage, one_release=one, truth=row.paid_truth, period=row.period, size=row.batch, ldp=ldp)
     return f"{where} ({risk.grade.colour}): {'; '.join(risk.sentences)}; {guarantee(setting)}"
 
 

@@ -7,14 +7,15 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seqveil.core.errors import DataError, InputError, needs_extra
-from seqveil.core.words import by_leakage
+from seqveil.core.fitting import SMOOTHING
+from seqveil.core.words import Risk
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.models import say_fitted
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, lines, table
@@ -86,7 +87,7 @@ def fit(
     out: o.ModelOut,
     *,
     order: o.Order = 1,
-    smoothing: o.Smoothing = 0.0,
+    smoothing: o.Smoothing = SMOOTHING,
     prior: o.Prior = "data",
     context: Annotated[
         str | None,
@@ -102,7 +103,7 @@ def fit(
     With --context some people are held out, and a mixture of chains may be fitted, as `seqveil fit` does it. Each
     person's runs of symbols are counted on Spark; the driver holds these counts and finds the types.
 
-    Example: seqveil spark fit clicks/ -o clicks.model --smoothing 1
+    Example: seqveil spark fit clicks/ -o clicks.model
 
     Example: seqveil spark fit clicks/ -o clicks.model --context types:16
     """
@@ -123,7 +124,7 @@ def fit(
             choice, people = chosen(frame, context, None, smoothing, prior, names)
             fitted = Fitted(choice.model, people.events, people.count, choice)
     fitted.model.save(out)
-    say_fitted(out, fitted, json)
+    say_fitted(out, replace(fitted, smoothing=smoothing), json)
 
 
 @spark.command()
@@ -194,7 +195,7 @@ def release(
                     error.args = (f"{error} (files are taken by the time of their last change: see docs/spark.md)",)
                 raise with_remedy(session, checkpoint, out, error) from None
             facts = asdict(sv.total(session, checkpoint))
-    _say(facts | {"out": out, "setting": setting.to_dict()}, json)
+    _say(facts | {"out": out, "setting": setting.to_dict()}, json, setting.model.rules_out)
 
 
 @spark.command()
@@ -328,7 +329,8 @@ def _headed(format: str) -> dict[str, str]:
     return {"header": "true"} if format == "csv" else {}
 
 
-def _say(facts: dict[str, Any], as_json: bool) -> None:
+def _say(facts: dict[str, Any], as_json: bool, rules_out: bool) -> None:
+    """What was released; `rules_out`: whether the model calls something impossible."""
     if as_json:
         emit_json(facts)
         return
@@ -340,5 +342,5 @@ def _say(facts: dict[str, Any], as_json: bool) -> None:
     worst = (
         f"worst total over a stream {facts['leakage']:.4g} (composition charges {facts['by_composition']:.4g}){left}"
     )
-    means = f"all releases of a stream together, about anything: {by_leakage(facts['leakage'])}"
-    lines([("released", said), ("means", means), ("realised", worst)], to_stderr=True)
+    means = Risk(facts["leakage"], ldp=facts["ldp"] if rules_out else None).sentences
+    lines([("released", said), *(("means", each) for each in means), ("realised", worst)], to_stderr=True)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from seqveil.core.alphabet import Codes, Symbols
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import FILES, DataError, needs_extra
+from seqveil.core.fitting import SMOOTHING
 from seqveil.core.model import Counts, MarkovModel
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Dataset:
     def model(
         self,
         order: int = 1,
-        smoothing: float = 0.0,
+        smoothing: float = SMOOTHING,
         prior: str | ArrayLike = "data",
         people: Collection[Any] | None = None,
     ) -> MarkovModel:

@@ -42,6 +42,7 @@ class Fitted:
     users: int
     choice: Choice | None = None  # where contexts were compared
     pooled: int = 0  # values that were taken together as "other"
+    smoothing: float | None = None  # pseudo-events of each context; None for a private fit, which has noise
     clamped: int = 0  # events outside the range that "auto" found, counted to the cells at its edge
     reading: Taken = field(default_factory=Taken)  # how the rows were read and ordered
 
@@ -74,7 +75,7 @@ def fit_file(
     alphabet, pooled, rows = read_values(source, told, progress)
     code = _Coder(alphabet, source.name, told.clamps)
     found = _count(rows, code, told) if told.context is None else _with_context(rows, code, source, told, working)
-    return replace(found, pooled=pooled, clamped=code.clamped, reading=source.taken)
+    return replace(found, pooled=pooled, smoothing=told.smoothing, clamped=code.clamped, reading=source.taken)
 
 
 def read_values(
@@ -135,11 +136,9 @@ def _with_context(
 ) -> Fitted:
     """The context chosen for the streams of a file, fitted to everyone.
 
-    The codes of all events are held in memory, since some people are held out and foretold one event after another. A
-    `smoothing` of 0 stands for 1: others may do what nobody did in the fit.
+    The codes of all events are held in memory, since some people are held out and foretold one event after another.
     """
     from seqveil.receiver.choosing import choose
-    from seqveil.receiver.contexts import SMOOTHING
     from seqveil.receiver.follow import numbered
 
     ids, codes, people = [], [], dict[Hashable, int]()
@@ -147,7 +146,7 @@ def _with_context(
         ids.append(numbered(people, part.users.to_list()))
         codes.append(np.asarray(code(part), np.int64))
     events = np.concatenate(codes)
-    more: dict[str, Any] = {"smoothing": words.smoothing or SMOOTHING, "prior": words.prior, "progress": working}
+    more: dict[str, Any] = {"smoothing": words.smoothing, "prior": words.prior, "progress": working}
     users = _by_name(people)[np.concatenate(ids)]
     choice = choose(users, events, code.alphabet, words.context or "auto", **more)
     return Fitted(choice.model, events.size, len(people), choice)

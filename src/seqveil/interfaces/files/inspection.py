@@ -148,7 +148,7 @@ def inspect(
     >>> rows = {"person": [k // 4 for k in range(80)], "page": ["news", "news", "sport", "news"] * 20}
     >>> found = inspect(pl.DataFrame(rows))
     >>> found.users, found.events, found.command
-    (20, 80, 'seqveil fit DATA -o DATA.model --user-column person --value-column page --smoothing 1')
+    (20, 80, 'seqveil fit DATA -o DATA.model --user-column person --value-column page')
     """
     if words:
         from seqveil.interfaces.frames import columns_of
@@ -329,7 +329,7 @@ def _foretold(
     zero = float(np.log(counts / counts.sum())[codes[held]].mean())
     fitted = Counts(alphabet.n, 1)
     fitted.add(who[~held], codes[~held])
-    total = log_likelihoods(fitted.model(alphabet, 1.0, "data"), who[held], codes[held]).sum()
+    total = log_likelihoods(fitted.model(alphabet), who[held], codes[held]).sum()
     return zero, float(total / held.sum()), int(np.unique(who[held]).size)
 
 
@@ -391,7 +391,7 @@ def _command(
     elif values.asks:
         words += ["--bins", f"{_width(values.series):g}"]
     words += ["--other", str(SHARED)] if values.pools(people) and not cut else []
-    return " ".join([*words, "--smoothing 1"])
+    return " ".join(words)
 
 
 def _cell(points: NDArray[np.float64]) -> float:

@@ -551,8 +551,9 @@ def guarantee(setting: Setting) -> str:
             "beside the nominal one"
         )
     kept = "; ".join(secret.sentence for secret in setting.secrets) if setting.guards else ""
+    assumed = "; totals are for people who never do what the model calls impossible" * setting.model.rules_out
     if setting.unbounded:
-        return f"in total over a user's stream: {kept}; {NO_BOUND}"
+        return f"in total over a user's stream: {kept}; {NO_BOUND}{assumed}"
     most, budget = setting.epsilon * setting.schedule, setting.budget
     what, many = ("batch", "batches") if setting.in_batches else ("release", "releases")
     size = f" of {setting.batch} events" if setting.in_batches else ""
@@ -571,4 +572,5 @@ def guarantee(setting: Setting) -> str:
         text += f"; those in any {unit} by at most a factor e^{budget.per_window:g}"
     if budget.ldp_total is not None:
         text += f"; without trust in any model, all {many} of a stream together are {budget.ldp_total:g}-LDP"
+    text += assumed if kept or budget.total is not None or budget.per_window is not None else ""
     return f"in total over a user's stream: {kept}; and {text}" if kept else text

@@ -17,6 +17,7 @@ import numpy as np
 
 from seqveil.core.alphabet import Alphabet, Bins, Grid, OnMissing, OnUnknown, Symbols
 from seqveil.core.errors import DataError, InputError
+from seqveil.core.fitting import SMOOTHING
 from seqveil.core.model import MarkovModel
 from seqveil.core.slots import NOTHING, Slots
 from seqveil.interfaces.files.columns import Columns
@@ -79,7 +80,7 @@ class FitWords:
     alphabet: Any = None
     range: str | None = None
     order: int = 1
-    smoothing: float = 0.0
+    smoothing: float = SMOOTHING
     prior: str = "data"
     context: str | None = None
     private: float | None = None
@@ -104,7 +105,7 @@ class FitWords:
                 "a private fit is of one chain: noise for n² counts hides a person, noise for each type's would hide "
                 "the types; leave --context out, or fit it to data that may be published"
             )
-        if self.order != 1 or self.smoothing != 0.0 or self.prior != "data":
+        if self.order != 1 or self.smoothing != SMOOTHING or self.prior != "data":
             raise InputError(
                 "a private fit is of order 1 and smooths by its noise; leave --order, --smoothing and --prior out"
             )

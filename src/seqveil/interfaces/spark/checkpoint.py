@@ -41,6 +41,7 @@ class Total:
     releases: int
     leakage: float  # of the user of whom most is known
     by_composition: float  # largest Σε
+    ldp: float  # largest level without any model
     budget_left: float | None  # least
 
 
@@ -66,12 +67,12 @@ def total(spark: SparkSession, checkpoint: str) -> Total:
     rows = account(spark, checkpoint)
     with told():
         sums = [F.coalesce(F.sum(name), F.lit(0)) for name in ("events", "releases")]
-        tops = [F.coalesce(F.max(name), F.lit(0)) for name in ("leakage", "spent")]
-        users, events, releases, leaked, spent = rows.select(F.count("user"), *sums, *tops).first()  # type: ignore[misc]
+        tops = [F.coalesce(F.max(name), F.lit(0)) for name in ("leakage", "spent", "ldp")]
+        users, events, releases, leaked, spent, ldp = rows.select(F.count("user"), *sums, *tops).first()  # type: ignore[misc]
         setting = _facts(spark, checkpoint)["setting"]
     worst = nats(int(leaked))
     left = left_of(setting["budget"]["total"], worst)
-    return Total(setting, users, events, releases, worst, nats(int(spent)), left)
+    return Total(setting, users, events, releases, worst, nats(int(spent)), nats(int(ldp)), left)
 
 
 def standings(spark: SparkSession, checkpoint: str, user: User | None = None, limit: int = 20) -> list[Standing]:

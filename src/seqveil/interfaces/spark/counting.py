@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from seqveil.core.alphabet import Alphabet, Codes, Symbols
 from seqveil.core.errors import DataError, InputError, ModelError, UnknownSymbol
 from seqveil.core.filtering import log_likelihoods
-from seqveil.core.fitting import RunCounts
+from seqveil.core.fitting import SMOOTHING, RunCounts
 from seqveil.core.mixture import COMPARED, LEAST_PEOPLE, SWITCH, SWITCHES
 from seqveil.core.model import Counts, MarkovModel, TypeCounts
 from seqveil.core.states import checked_order
@@ -20,7 +20,7 @@ from seqveil.interfaces.files.scanning import MOST_SYMBOLS
 from seqveil.interfaces.spark.frames import Columns
 from seqveil.interfaces.spark.sessions import guarded, needs_spark, told
 from seqveil.receiver.choosing import Choice, choose_among
-from seqveil.receiver.contexts import LONGEST, SMOOTHING, Context
+from seqveil.receiver.contexts import LONGEST, Context
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,7 +32,7 @@ def fit(
     frame: DataFrame,
     order: int = 1,
     alphabet: Symbols | Sequence[Any] | None = None,
-    smoothing: float = 0.0,
+    smoothing: float = SMOOTHING,
     prior: str | ArrayLike = "data",
     columns: Columns | None = None,
     *,
@@ -80,7 +80,7 @@ def chosen(
     frame: DataFrame,
     context: str,
     alphabet: Symbols | Sequence[Any] | None = None,
-    smoothing: float = 0.0,
+    smoothing: float = SMOOTHING,
     prior: str | ArrayLike = "data",
     columns: Columns | None = None,
 ) -> tuple[Choice, CountedPeople]:
@@ -91,7 +91,7 @@ def chosen(
     with told():
         symbols = _alphabet(frame, alphabet, names)
     people = CountedPeople(frame, symbols, names)
-    law: dict[str, Any] = {"smoothing": smoothing or SMOOTHING, "prior": prior}
+    law: dict[str, Any] = {"smoothing": smoothing, "prior": prior}
     return choose_among(people, symbols, context, None, seed=0, least_people=LEAST_PEOPLE, **law), people
 
 

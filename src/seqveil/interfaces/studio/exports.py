@@ -18,7 +18,7 @@ from seqveil.engine.stream import Setting
 from seqveil.interfaces import files
 from seqveil.interfaces.files.rows import symbol_columns
 from seqveil.interfaces.studio.ask import FORMAT, VERSION, Ask
-from seqveil.interfaces.studio.sources import PEOPLE, SHOWN, SMOOTHING, Source, builtin, loaded, sampled
+from seqveil.interfaces.studio.sources import PEOPLE, SHOWN, Source, builtin, loaded, sampled
 from seqveil.interfaces.studio.uploads import Cut, rows_of_file
 from seqveil.receiver.advising import lines_of
 
@@ -144,7 +144,7 @@ def python(ask: Ask, source: Source) -> str:
         head = (
             "import seqveil as sv\nfrom seqveil.datasets import synthetic\n\n"
             f'data = synthetic("{ask.source}", users={PEOPLE}, length=1000, seed=0{side})\n'
-            f"model = data.model(smoothing={SMOOTHING}, people=range({SHOWN}, {PEOPLE}))\n"
+            f"model = data.model(people=range({SHOWN}, {PEOPLE}))\n"
             f"raw = model.alphabet.decode(data.arrays()[{ask.stream}][:{ask.events}])\n"
         )
     else:

@@ -25,6 +25,7 @@ from seqveil.core.secrets import Secret, Watch, words
 from seqveil.core.words import Risk, moved, percent, percent_down, percent_up
 from seqveil.engine import batches, stream
 from seqveil.engine.accounting import compose
+from seqveil.engine.releases import Standings
 from seqveil.engine.secrets import totals
 from seqveil.engine.setting import NO_BOUND
 from seqveil.engine.stream import NOTHING, Setting, State, Weights
@@ -125,7 +126,8 @@ class Run:
         state, setting = self._states[0], self.setting
         told = totals(setting.secrets, state.watches or ()) if setting.guards else ()
         undone = "" if setting.mechanism.sound else f"“{setting.mechanism.name}” does not keep to its ε"
-        return Risk.of(setting, state.account, told, undone=undone)
+        figures = (state.spent, state.account.most, state.account.least, state.ldp)
+        return Risk.of(setting, Standings([0], state.steps, state.steps, *figures), told, undone=undone)
 
     @property
     def released(self) -> Ints:

@@ -29,7 +29,6 @@ MOST_EVENTS = 1000  # of a stream that is shown
 MOST_SYMBOLS = MOST_CELLS  # that a heat map has room for, and a picture takes some seconds for
 PEOPLE, SHOWN = 64, 8  # of a built-in source: streams in all, and those to look at; the chain is fitted on the others
 SAMPLES = 8  # streams of a source that is sampled from a model
-SMOOTHING = 0.5
 MOST_STREAMS = 50  # of them that can be chosen; all are fitted on
 CELLS, LEVELS = 10, 20  # how numbers are cut where nobody says how
 
@@ -194,7 +193,7 @@ def builtin(name: str) -> Source:
         raise InputError(f"expected a built-in stream among {', '.join(BUILTIN)}; check the configuration")
     title, about, distortion, event, unit, options, start = BUILTIN[name]
     data = datasets.synthetic(name, PEOPLE, MOST_EVENTS, seed=0, **options)
-    model = data.model(smoothing=SMOOTHING, people=range(SHOWN, PEOPLE))
+    model = data.model(people=range(SHOWN, PEOPLE))
     streams = data.arrays()[:SHOWN]
     origin = {"kind": "synthetic", "name": name}
     return Source(name, title, about, model, streams, distortion, event, unit, origin, start)
@@ -326,4 +325,4 @@ def _encoded(alphabet: Symbols, values: Sequence[Sequence[str]], numbers: Any) -
 def _fitted(users: Ints, codes: Ints, alphabet: Symbols) -> MarkovModel:
     counts = Counts(alphabet.n, 1)
     counts.add(users, codes)
-    return counts.model(alphabet, SMOOTHING, "data")
+    return counts.model(alphabet)

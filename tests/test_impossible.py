@@ -1,0 +1,118 @@
+"""What a model calls impossible: a fit rules nothing out unless asked to, and words and grades do not rest on it."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+
+from seqveil import MarkovModel, Session, Setting
+from seqveil.core.words import IMPOSSIBLE, Risk, ToldSecret
+from seqveil.engine.streams import Streams
+from seqveil.interfaces.files.release import guarantee
+
+TURNS = [[0, 1] * 10] * 50  # nobody ever does 2, or the same twice
+PEOPLE = np.random.default_rng(1).integers(0, 3, 200)  # who does all of that
+ASSUMES = "assumes that what the model calls impossible never happens; without that, 400-LDP holds"
+
+
+def after_two_hundred(model):
+    session = Session(model, "randomized_response", 2.0, seed=1)
+    for symbol in PEOPLE.tolist():
+        session.release(symbol)
+    return session
+
+
+def test_an_unsmoothed_fit_hides_what_was_released_and_says_so():
+    """An account of 8e-13 nats stands beside 400-LDP: true under the model, and worth nothing to these people."""
+    session = after_two_hundred(MarkovModel.fit(TURNS, n=3, smoothing=0))
+    account = session.standing()
+    assert account.leakage < 1e-11
+    assert account.ldp == pytest.approx(400.0)
+    assert account.words[0].endswith("even a suspicion of 1 % may become certainty")
+    assert ASSUMES in account.words[1]
+    assert account.risk.grade.colour == "red"
+    assert "a suspicion of 1 % becomes at most 100 %" in repr(session)
+    assert ASSUMES in session._repr_html_()
+
+
+def test_a_fit_smooths_by_default_and_its_account_counts_what_was_released():
+    model = MarkovModel.fit(TURNS, n=3)
+    account = after_two_hundred(model).standing()
+    assert not model.rules_out
+    assert 200.0 < account.leakage <= account.ldp
+    assert len(account.words) == 1
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_what_a_model_rules_out_is_what_has_no_probability(order):
+    rng, found = np.random.default_rng(order), set()
+    for _ in range(60):
+        table = rng.dirichlet(np.ones(3), 3**order) * (rng.random((3**order, 3)) > 0.03)
+        table = np.where(table.sum(1, keepdims=True) > 0, table, 1.0)
+        model = MarkovModel(np.full((3,) * order, 3.0**-order), table / table.sum(1, keepdims=True), order)
+        every = itertools.product(range(3), repeat=order + 1)
+        impossible = any(model.log_likelihood(list(x)) == -math.inf for x in every)
+        assert model.rules_out == impossible
+        found.add(impossible)
+    assert found == {False, True}
+    assert MarkovModel([1.0, 0.0], [[0.5, 0.5]] * 2).rules_out  # at the start alone
+
+
+@pytest.mark.parametrize("how", [{"order": 2}, {"types": 2, "least_people": 1}, {"prior": "uniform"}])
+@pytest.mark.filterwarnings("ignore:a type may now be made up of")
+def test_no_fit_rules_anything_out_unless_asked_to(how):
+    streams = [[0, 1, 0, 1], [1, 1, 1, 1]] * 20
+    assert not MarkovModel.fit(streams, n=5, **how).rules_out
+    assert MarkovModel.fit(streams, n=5, smoothing=0, **how).rules_out
+
+
+def test_a_secret_under_such_a_model_is_not_called_green():
+    sure, open_to_all = (Risk(0.0, 0.0, doubts=(), ldp=ldp) for ldp in (math.inf, None))
+    assert (sure.grade.colour, open_to_all.grade.colour) == ("red", "green")
+
+    kept = Risk(math.inf, secrets=(ToldSecret("ever:1", 0.5),), doubts=(), ldp=math.inf)
+    assert kept.grade.colour == "unchecked"
+    assert kept.grade.why.endswith(IMPOSSIBLE)
+    assert "nothing is promised" in kept.sentences[-1]
+
+
+def test_totals_say_whom_they_are_for():
+    said = "; totals are for people who never do what the model calls impossible"
+    ruling, smoothed = MarkovModel.fit(TURNS, n=3, smoothing=0), MarkovModel.fit(TURNS, n=3)
+    assert guarantee(Setting.of(ruling, epsilon=1.0, budget=3.0)).endswith(said)
+    assert said not in guarantee(Setting.of(ruling, epsilon=1.0)) + guarantee(Setting.of(smoothed, epsilon=1.0))
+    assert Risk.promised(Setting.of(ruling, epsilon=0.1, budget=0.1)).grade.colour == "red"
+    assert Risk.promised(Setting.of(smoothed, epsilon=0.1, budget=0.1)).grade.colour == "unchecked"
+
+
+def test_many_streams_say_it_too():
+    streams = Streams(Setting.of(MarkovModel.fit(TURNS, n=3, smoothing=0), "randomized_response", 2.0))
+    streams.release(["ann"] * 200, PEOPLE)
+    assert ASSUMES in streams.standing("ann").words[1]
+
+
+def test_the_commands_say_how_much_was_smoothed_and_what_holds_without(seqveil, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"u{user},{'abc'[x]}\n" for user, own in enumerate(TURNS) for x in own)
+    (tmp_path / "turns.csv").write_text("user,value\n" + rows)
+    (tmp_path / "raw.csv").write_text("user,value\n" + "".join(f"ann,{'abc'[x]}\n" for x in PEOPLE))
+    (tmp_path / "names").write_text("a\nb\nc\n")
+    usual = seqveil("fit", "turns.csv", "-o", "m", "--alphabet", "names")
+    assert "1 event is added to each context, spread as all events are" in usual.out
+    asked = seqveil("fit", "turns.csv", "-o", "zeros", "--alphabet", "names", "--smoothing", 0)
+    assert "what nobody did is called impossible, and every account assumes" in asked.out
+    facts = json.loads(
+        seqveil("fit", "turns.csv", "-o", "zeros", "--smoothing", 0, "--alphabet", "names", "--json").out
+    )
+    assert (facts["smoothing"], facts["rules_out"]) == (0.0, True)
+    for model, says in (("m", False), ("zeros", True)):
+        out = f"{model}.csv"
+        how = ("--mechanism", "randomized_response", "-e", 2, "--out", out)
+        said = seqveil("release", "raw.csv", "-m", model, *how)
+        assert (ASSUMES in said.err) == says
+        side = json.loads((tmp_path / f"{out}.meta.json").read_text())
+        assert any(ASSUMES in sentence for sentence in side["words"]) == says
+        assert side["grade"] == "red"
+        assert (ASSUMES in seqveil("audit", out, "-m", model).out) == says
