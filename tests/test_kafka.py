@@ -321,7 +321,6 @@ def test_the_command_killed_five_times_draws_nothing_twice(place):
         (("--partitions", "3-1"), "partitions"),
         (("--client", "missing"), "missing: cannot be read"),
         (("--payload", "json"), "payload"),
-        (("--payload", "json:a", "--repeats", "maybe"), "repeats"),
         (("--mapping", "missing"), "missing: cannot be read"),
         (("--payload", "json:a", "--batch", "3"), "batches"),
         (("--payload", "owntracks"), "Grid"),

@@ -84,8 +84,8 @@ class Core:
     """Releases the events of one source.
 
     *Guarantee*: each event is drawn once and charged once. What `release` returns is on the disk; asked again before
-    it was confirmed, also after a crash, the same event gives the same payload. What is known of raw values, for
-    telling repeats, is in memory only.
+    it was confirmed, also after a crash, the same event gives the same payload. Whether something is published of an
+    event does not depend on its value.
 
     Parameters:
         store: where events are released; its setting says how.
@@ -117,7 +117,6 @@ class Core:
         self._kept = dict(self.numbers)
         owners = {ident.partition("/")[2] for ident in self.numbers}
         self._erased = {owner for owner in owners if owner.startswith("$")}  # pseudonyms of users who were erased
-        self._before: dict[str, tuple[int, ...]] = {}  # the raw codes that each user's message before had
         self._latest: dict[str, float] = {}
         self._upcoming: dict[str, int] = {}  # the next number of users, as the store has it
         self._stalled: set[str] = set()  # users whose later events are refused until the missing ones come
@@ -185,11 +184,6 @@ class Core:
         release_together(self._store, jobs, noted)
         return [(job.outcome, 0) for job in jobs]
 
-    def state(self, event: Event) -> None:
-        """Take a message for what is the case, which is no event."""
-        self.counts.states += 1
-        self._before.setdefault(event.user, event.codes)
-
     def welcome(self, user: str) -> set[str]:
         """Name the events of a user who was erased, and is back, by the user's name again; what they are called now."""
         pseudonym = self._store.pseudonym(user) if self._erased else None
@@ -227,27 +221,21 @@ class Core:
             self._store.release([], [], [], None, self._positions())
 
     def _taken(self, events: Sequence[Event], outcomes: dict[int, Outcome], moved: dict[str, Position]) -> list[int]:
-        """The places of what is to be released: no repeats where those are ignored, nothing that comes late."""
-        left, ignored = [], self.payloads.form.repeats == "ignore"
+        """The places of what is to be released: nothing that comes late."""
+        left = []
         if len(self._latest) > KNOWN:
             self._latest.clear()  # the store has them
         for k, event in enumerate(events):
             self.welcome(event.user)
             if event.ident is not None and not event.again:
                 self.numbers.pop(event.ident, None)  # the source has taken an old name for a new event
-            if event.ident is None or event.ident not in self.numbers:
-                if ignored and self._before.get(event.user) == event.codes:
-                    outcomes[k] = None
-                    self.counts.states += 1
-                    continue
-                if event.stamp is not None and event.stamp <= self._latest_of(event.user):
+            if event.stamp is not None:
+                if event.stamp > self._latest_of(event.user):
+                    self._latest[event.user] = event.stamp
+                    moved[f"{self._name}{LATEST}{event.user}"] = repr(event.stamp)
+                elif event.ident is None or event.ident not in self.numbers:
                     outcomes[k] = Refusal("late")
                     continue
-            if ignored:
-                self._before[event.user] = event.codes
-            if event.stamp is not None and event.stamp > self._latest_of(event.user):
-                self._latest[event.user] = event.stamp
-                moved[f"{self._name}{LATEST}{event.user}"] = repr(event.stamp)
             left.append(k)
         return left
 

@@ -20,7 +20,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -173,8 +173,6 @@ class Bridge:
         if discovery is not None and any(_may_meet(topics.raw, topic) for topic in discovery.topics):
             raise InputError("the raw topics could be those of discovery; tell them apart")
         slots, form = store.setting.model.alphabet.slots, form or Form()
-        if slots is not None and not form.numbered:
-            form = replace(form, repeats="event")  # a slot has one release, the same or another
         payloads = Payloads(store.setting, on_unknown, form)
         self._core = Core(store, payloads, "mqtt", on_refused, log)
         self.counts: Counts = self._core.counts
@@ -376,7 +374,9 @@ class Bridge:
             self.counts.states += 1
             return None
         if kept and form.retained == "state":
-            (self._core if self._slots is None else self._slots).state(event)
+            self.counts.states += 1
+            if self._slots is not None:
+                self._slots.state(event)
             return None
         if form.numbered or not message.reliable:
             return event

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from seqveil.core.alphabet import Grid, OnUnknown
 from seqveil.core.errors import InputError
@@ -65,9 +65,8 @@ class NoEvent(Exception):
 
 Kind = Literal["seqveil", "value", "json", "owntracks"]
 Retained = Literal["refuse", "state", "event"]
-Repeats = Literal["event", "ignore"]
 
-FORMS = "seqveil, value, json:PATH, owntracks, zigbee2mqtt:PATH or homeassistant"
+FORMS = "seqveil, value, json:PATH, owntracks or homeassistant"
 
 
 @dataclass(frozen=True)
@@ -81,24 +80,18 @@ class Form:
         time: the same for the time of the event; without it the time is that of its arrival.
         retained: what a message is that the broker had kept. "refuse" takes it off the broker, "state" takes it for
             what is the case and not for an event, "event" for an event.
-        repeats: whether the value that the user's message before had is an event again, or "ignore".
     """
 
     kind: Kind = "seqveil"
     path: tuple[str, ...] = ()
     time: tuple[str, ...] | None = None
     retained: Retained = "refuse"
-    repeats: Repeats = "event"
 
     def __post_init__(self) -> None:
-        for name, value, choices in (
-            ("retained", self.retained, get_args(Retained)),
-            ("repeats", self.repeats, get_args(Repeats)),
-        ):
-            if value not in choices:
-                raise InputError(f"expected {name} to be {' or '.join(choices)}")
-        if self.kind == "seqveil" and (self.time is not None or self.repeats != "event" or self.retained == "state"):
-            raise InputError("seqveil's own payloads bring their time and number; leave time, retained and repeats out")
+        if self.retained not in get_args(Retained):
+            raise InputError(f"expected retained to be {' or '.join(get_args(Retained))}")
+        if self.kind == "seqveil" and (self.time is not None or self.retained == "state"):
+            raise InputError("seqveil's own payloads bring their time and number; leave time and retained out")
         if self.kind == "value" and self.time is not None:
             raise InputError("a plain value brings no time; leave time out, or read a JSON object by json:PATH")
 
@@ -108,17 +101,16 @@ class Form:
         return self.kind == "seqveil"
 
     @classmethod
-    def parse(cls, text: str, time: str | None = None, retained: str | None = None, repeats: str | None = None) -> Form:
+    def parse(cls, text: str, time: str | None = None, retained: str | None = None) -> Form:
         """The form that a few words name.
 
         Parameters:
-            text: one of seqveil, value, json:PATH, owntracks, zigbee2mqtt:PATH and homeassistant.
+            text: one of seqveil, value, json:PATH, owntracks and homeassistant.
             time: the path of the time, or "arrival".
             retained: instead of what is usual for the form.
-            repeats: instead of what is usual for the form.
 
-        >>> Form.parse("zigbee2mqtt:state.occupancy")
-        Form(kind='json', path=('state', 'occupancy'), time=None, retained='state', repeats='ignore')
+        >>> Form.parse("json:state.occupancy")
+        Form(kind='json', path=('state', 'occupancy'), time=None, retained='state')
         """
         name, _, path = text.partition(":")
         usual = {
@@ -126,13 +118,13 @@ class Form:
             "value": cls("value", retained="state"),
             "json": cls("json", retained="state"),
             "owntracks": cls("owntracks", ("lat",), ("tst",), "state"),
-            "zigbee2mqtt": cls("json", retained="state", repeats="ignore"),
             "homeassistant": cls("value", retained="state"),
         }
         if name not in usual or (usual[name].kind == "json") != bool(path):
             raise InputError(f"expected the payload to be {FORMS}")
-        given: dict[str, Any] = {"retained": retained, "repeats": repeats}
-        chosen = replace(usual[name], **{key: value for key, value in given.items() if value is not None})
+        chosen = usual[name]
+        if retained is not None:
+            chosen = replace(chosen, retained=cast(Retained, retained))
         if path:
             chosen = replace(chosen, path=_members(path))
         if time is not None:

@@ -157,7 +157,6 @@ class SlotStreams(Generic[Item]):
 
     def state(self, event: Event) -> None:
         """Take a message that the broker had kept for what is the case; it begins no stream."""
-        self._core.counts.states += 1
         self._values.setdefault(event.user, event.codes[0])
 
     def unpublished(self) -> list[tuple[str, Outcome]]:

@@ -34,7 +34,7 @@ PASSWORD = "SEQVEIL_MQTT_PASSWORD"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 VERSIONS = {"5": 5, "3.1.1": 4}
 MOST_PORT = 65_535
-MAPPED = ("payload", "time", "repeats", "retained", "discovery")
+MAPPED = ("payload", "time", "retained", "discovery")
 
 bridge = typer.Typer(help="Release what arrives on a message broker.", rich_markup_mode=None)
 
@@ -124,25 +124,18 @@ class PayloadOptions:
 
     payload: Annotated[
         str | None,
-        o.option(
-            "FORM",
-            "seqveil, value, json:PATH, owntracks, zigbee2mqtt:PATH or homeassistant: see docs/home.md  "
-            "[default: seqveil]",
-        ),
+        o.option("FORM", "seqveil, value, json:PATH, owntracks or homeassistant: see docs/home.md  [default: seqveil]"),
     ] = None
     time_member: Annotated[
         str | None, o.option("PATH|arrival", "Where the time of an event is, for json:PATH  [default: arrival]")
     ] = None
-    repeats: Annotated[
-        str | None, o.option("event|ignore", "The same value again: an event or none  [default: the form's]")
-    ] = None
     mapping: Annotated[
-        Path | None, o.option("FILE", "TOML with payload, time, repeats, retained, discovery; options go before it.")
+        Path | None, o.option("FILE", "TOML with payload, time, retained, discovery; options go before it.")
     ] = None
 
     def words(self, **more: str | None) -> dict[str, str]:
         """What was asked for, by options or else in the file."""
-        given = {"payload": self.payload, "time": self.time_member, "repeats": self.repeats, **more}
+        given = {"payload": self.payload, "time": self.time_member, **more}
         return self._in_file() | {name: text for name, text in given.items() if text is not None}
 
     def _in_file(self) -> dict[str, str]:
@@ -162,7 +155,7 @@ def form_of(words: dict[str, str]) -> Form:
     """The form of payloads that these words name."""
     from seqveil.interfaces.payloads import Form
 
-    return Form.parse(words.get("payload", "seqveil"), *(words.get(name) for name in ("time", "retained", "repeats")))
+    return Form.parse(words.get("payload", "seqveil"), words.get("time"), words.get("retained"))
 
 
 @dataclass(frozen=True)
