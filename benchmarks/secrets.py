@@ -1,7 +1,7 @@
 """Declared secrets: what they cost on MSNBC and GeoLife, how long a kernel takes, and whether any promise is broken.
 
-On MSNBC the secret is "ever read health" in the first 20 clicks, beside ε = 1 a click about everything and rivals, for
-an order-1 chain and for a mixture of 48 chains.
+On MSNBC the secret is "ever read health" in the first 20 clicks, beside ε = 1 a click about everything and baselines,
+for an order-1 chain and for a mixture of 48 chains.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from seqveil.core.secrets.solving import guarded
 from seqveil.engine.secrets import guarded_table
 from seqveil.engine.store import Memory
 from seqveil.engine.streams import Streams
-from seqveil.evaluate.rivals import declared
+from seqveil.evaluate.baselines import declared
 
 USERS, CLICKS, TYPES = 300, 20, 48
 HEALTH = "health"
@@ -48,7 +48,7 @@ def run(data: Path | None) -> dict[str, object]:
         found["kernel_17_us"] = time_of_first(model, health)
         found["guarded"] = [race(model, truth, health, *case) for case in CASES]
         found["optimal"] = whole_sequence(model, truth, health)
-        found["rivals"] = rivals(model, truth, health)
+        found["baselines"] = baselines(model, truth, health)
         mixture = of_types(streams)
         if mixture is not None:
             print(f"{mixture}")
@@ -110,7 +110,7 @@ def whole_sequence(model: MarkovModel, truth: np.ndarray, health: int) -> dict[s
     return found
 
 
-def rivals(model: MarkovModel, truth: np.ndarray, health: int) -> dict[str, object]:
+def baselines(model: MarkovModel, truth: np.ndarray, health: int) -> dict[str, object]:
     """Other ways to keep the same secret."""
     secret, found = health_of(health, 1.0), {}
     for epsilon in (1.0, 0.05):

@@ -16,7 +16,7 @@ from experiments.claims import judge
 from experiments.context import Context
 from seqveil import Setting
 from seqveil.datasets import Dataset
-from seqveil.evaluate.rivals.topl import MOST
+from seqveil.evaluate.baselines.topl import MOST
 
 TITLE = "Click streams: wrong symbols against ε"
 NEEDS = ("msnbc", "diginetica", "kosarak")

@@ -24,7 +24,7 @@ from experiments.observed import Seen
 from experiments.people import Crowd, Sizes
 from experiments.reidentify import Network
 from seqveil import MarkovModel, Setting
-from seqveil.evaluate.rivals.temporal import Quantifier, stationary
+from seqveil.evaluate.baselines.temporal import Quantifier, stationary
 
 TITLE = "Re-identification from released gaze, ε = 10 a second"
 NEEDS = ("gaze_vr",)

@@ -15,8 +15,8 @@ from seqveil.core import filtering
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import hamming
 from seqveil.core.mechanisms import Mechanism
-from seqveil.evaluate.rivals.mutual_information import information
-from seqveil.evaluate.rivals.temporal import leakage
+from seqveil.evaluate.baselines.mutual_information import information
+from seqveil.evaluate.baselines.temporal import leakage
 
 Figures = dict[str, Any]
 EPSILON, LENGTH = 0.5, 4

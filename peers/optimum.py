@@ -12,7 +12,7 @@ from peers.judge import AGREES, FAILS, PEER, Row, verdict
 from peers.response import EPSILONS as RESPONSE_EPSILONS
 from peers.response import SIZES, kernel
 from seqveil import distortion
-from seqveil.evaluate.rivals import optimal_ldp
+from seqveil.evaluate.baselines import optimal_ldp
 
 SYMBOLS = (2, 3, 5, 8, 12)
 EPSILONS = (0.2, 0.7, 1.5, 3.0)

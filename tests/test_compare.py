@@ -13,12 +13,12 @@ import seqveil as sv
 from seqveil import distortion, mechanisms, plots
 from seqveil.core.errors import InputError
 from seqveil.engine import batches, stream
+from seqveil.evaluate.baselines.mutual_information import _blahut, single_release
 from seqveil.evaluate.comparison import Arena, Contestant, constant, converse, line_up, race, rate_distortion
 from seqveil.evaluate.comparison.files import jobs
 from seqveil.evaluate.comparison.race import _Batched, _OneByOne
 from seqveil.evaluate.comparison.rows import clustered
 from seqveil.evaluate.comparison.tables import winners
-from seqveil.evaluate.rivals.mutual_information import _blahut, single_release
 from seqveil.receiver.decode import decode_codes
 
 

@@ -17,6 +17,7 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.engine import stream
+from seqveil.evaluate.baselines.declared import Halving
 from seqveil.evaluate.comparison import (
     KEEPERS,
     Arena,
@@ -31,7 +32,6 @@ from seqveil.evaluate.comparison import (
 )
 from seqveil.evaluate.comparison.files import RowBook, jobs
 from seqveil.evaluate.comparison.race import _measure
-from seqveil.evaluate.rivals.declared import Halving
 
 NAMES = ["news", "sports", "health"]
 MODEL = sv.MarkovModel([0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], alphabet=NAMES)
@@ -49,10 +49,10 @@ EVENT = 0.7  # ε of an event
 def public_columns(setting, codes):
     """Columns Q(y|·) of one released stream, from what is public alone."""
     if setting.secrets and not setting.guards:  # randomised response, its ε halved
-        rival, found = Halving(setting.model, setting.secrets), []
-        watches = rival.start
+        halving, found = Halving(setting.model, setting.secrets), []
+        watches = halving.start
         for code in codes:
-            column = rival.choose(watches)[1][:, code]
+            column = halving.choose(watches)[1][:, code]
             watches = watches.observe(column)
             found.append(column / DENOMINATOR)
         return found

@@ -13,7 +13,7 @@ from experiments.people import Sizes
 from experiments.reidentify import Network
 from seqveil import MarkovModel, Setting
 from seqveil.core.alphabet import Grid
-from seqveil.evaluate.rivals.temporal import leakage
+from seqveil.evaluate.baselines.temporal import leakage
 from seqveil.receiver.decode import decode_codes
 
 pytestmark = pytest.mark.slow

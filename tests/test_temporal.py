@@ -14,7 +14,7 @@ from seqveil import mechanisms
 from seqveil.core.distortion import hamming
 from seqveil.core.errors import InputError
 from seqveil.engine.stream import Setting
-from seqveil.evaluate.rivals.temporal import Quantifier, allocate, leakage, middle, quantifiers, stationary
+from seqveil.evaluate.baselines.temporal import Quantifier, allocate, leakage, middle, quantifiers, stationary
 
 seeds = st.integers(0, 2**32 - 1)
 STICKY = sv.MarkovModel([0.5, 0.5], [[0.8, 0.2], [0.2, 0.8]])

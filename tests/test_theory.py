@@ -228,7 +228,7 @@ def test_facts_6_and_7_belief_and_account_equal_bayes_over_all_sequences(order, 
         most, least = ref.sequence_leakage(law, columns)
         assert most <= state.account.most[0] < most + 1e-9
         assert least >= state.account.least[0]
-        assert state.account.least[0] > least - 1e-9 or least == -math.inf  # some rivals rule symbols out
+        assert state.account.least[0] > least - 1e-9 or least == -math.inf  # some baselines rule symbols out
         assert not setting.mechanism.sound or max(most, -least) <= length * 0.7
 
 

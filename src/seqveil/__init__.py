@@ -15,7 +15,7 @@ The package has five layers; a lower one never imports a higher one:
 - `engine`: settings, budgets, sessions and streams, and where their state is kept;
 - `receiver`: decoding, statistics, audits, learning from releases;
 - `interfaces`: files, the command line, HTTP, MQTT, Spark, the page;
-- `evaluate`: rivals, comparisons, adversaries; nothing else imports it.
+- `evaluate`: baselines, comparisons, adversaries; nothing else imports it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Rivals, comparisons and adversaries. Nothing else in the package imports this room."""
+"""Baselines, comparisons and adversaries. Nothing else in the package imports this layer."""

@@ -138,7 +138,7 @@ PLUGINS = "seqveil.mechanisms"  # the group of entry points under which other pa
 
 @cache
 def plugged() -> dict[str, Mechanism]:
-    """Mechanisms that an installed package offers by an entry point, by name: the rivals of `seqveil.evaluate`, say."""
+    """Mechanisms that an installed package offers by an entry point, by name, such as the baselines of `evaluate`."""
     offered = [mechanism for point in entry_points(group=PLUGINS) for mechanism in point.load()]
     return {mechanism.name: mechanism for mechanism in offered}
 

@@ -4,10 +4,10 @@ It is an evaluation of data that one holds: it looks at the truth, its coins are
 private release.
 """
 
+from seqveil.evaluate.baselines.mutual_information import rate_distortion
 from seqveil.evaluate.comparison.arena import KEEPERS, Arena, Contestant, Keeper, line_up, line_up_for_secrets
 from seqveil.evaluate.comparison.race import constant, converse, race
 from seqveil.evaluate.comparison.rows import Row, Told
-from seqveil.evaluate.rivals.mutual_information import rate_distortion
 
 __all__ = [
     "KEEPERS",

@@ -29,10 +29,10 @@ from seqveil.core.mechanisms import Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches
 from seqveil.engine.stream import Setting
+from seqveil.evaluate.baselines import declared
+from seqveil.evaluate.baselines.topl import MECHANISM as TOPL
+from seqveil.evaluate.baselines.topl import threshold, with_threshold
 from seqveil.evaluate.comparison.rows import check_attack
-from seqveil.evaluate.rivals import declared as rivals
-from seqveil.evaluate.rivals.topl import MECHANISM as TOPL
-from seqveil.evaluate.rivals.topl import threshold, with_threshold
 from seqveil.receiver import planning
 
 PART = 1_000_000  # numbers of one array over the users that are released at once
@@ -290,8 +290,8 @@ class Keeper(Contestant):
         if self.mechanism == "total":
             return self._total(arena)
         if self.mechanism == "halving":
-            return Setting.of(model, "randomized_response", rivals.BEGINS, costs, secrets=arena.secrets)
-        make = rivals.utility_optimised if self.by_event else rivals.suppression
+            return Setting.of(model, "randomized_response", declared.BEGINS, costs, secrets=arena.secrets)
+        make = declared.utility_optimised if self.by_event else declared.suppression
         return Setting.of(model, make(model.alphabet, arena.secrets), 1.0 if epsilon is None else epsilon, costs)
 
     def _total(self, arena: Arena) -> Setting:

@@ -23,11 +23,11 @@ from seqveil.core.mechanisms import Mechanism
 from seqveil.core.secrets import Watches
 from seqveil.engine import batches, stream
 from seqveil.evaluate import adversary
+from seqveil.evaluate.baselines.declared import Halving
+from seqveil.evaluate.baselines.mutual_information import single_release
 from seqveil.evaluate.comparison import rows as told
 from seqveil.evaluate.comparison.arena import Arena, Contestant, Keeper, promised, together
 from seqveil.evaluate.comparison.rows import Row, Status, Tally, clustered
-from seqveil.evaluate.rivals.declared import Halving
-from seqveil.evaluate.rivals.mutual_information import single_release
 from seqveil.receiver import trial
 
 TOLERANCE = 1e-9  # a lift may pass what is claimed by this much and still count as kept
@@ -283,11 +283,11 @@ class _Halving(_Guarding):
     """For randomised response whose ε is halved until the secrets are kept, which is no mechanism of a setting."""
 
     def run(self, streams: Sequence[Ints]) -> None:
-        self.rival = Halving(self.setting.model, self.setting.secrets, self.setting.epsilon)
+        self.halving = Halving(self.setting.model, self.setting.secrets, self.setting.epsilon)
         super().run(streams)
 
     def _step(self, state: stream.State, codes: Ints) -> tuple[stream.Released, stream.State]:
-        out, after = self.rival.step(state, codes, self.coins)
+        out, after = self.halving.step(state, codes, self.coins)
         self._look(out)
         return out, after
 

@@ -6,7 +6,7 @@
 
 The first two are mechanisms, made for the secrets at hand; a `Setting` takes them like any other, and accounts for the
 secrets it is given. The third looks at that account. `release` and `Halving.release` give the same record. The fourth
-rival needs nothing new: a sound mechanism with `Budget(total=…)`, which bounds the whole sequence.
+baseline needs nothing new: a sound mechanism with `Budget(total=…)`, which bounds the whole sequence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rivals of `guarded`: what each keeps, and what it does not."""
+"""Baselines for `guarded`: what each keeps, and what it does not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import seqveil as sv
 from reference_secrets import random_model
 from seqveil.core.distortion import hamming
 from seqveil.core.errors import InputError
-from seqveil.evaluate.rivals import declared
+from seqveil.evaluate.baselines import declared
 
 MODEL = sv.MarkovModel(
     [0.5, 0.4, 0.1], [[0.6, 0.35, 0.05], [0.4, 0.55, 0.05], [0.3, 0.2, 0.5]], alphabet=["news", "sports", "health"]
@@ -59,16 +59,16 @@ def test_halving_by_enumeration():
     rng = np.random.default_rng(5)
     for _ in range(3):
         model = random_model(rng, 3)
-        rival = declared.Halving(model, sv.secrets.ever(2, epsilon=0.3, window="first 3"))
+        halving = declared.Halving(model, sv.secrets.ever(2, epsilon=0.3, window="first 3"))
 
-        def walk(watches, left, rival=rival):
+        def walk(watches, left, halving=halving):
             assert watches.rows[0][0].worst.worst() <= 0.3
             if left:
-                _, weights, _ = rival.choose(watches)
+                _, weights, _ = halving.choose(watches)
                 for y in np.flatnonzero(weights.any(0)):
                     walk(watches.observe(weights[:, y]), left - 1)
 
-        walk(rival.start, 3)
+        walk(halving.start, 3)
 
 
 def test_what_cannot_be_compared_is_refused():

@@ -16,12 +16,12 @@ from seqveil.core.distortion import absolute, euclidean, hamming, matrix, square
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.engine import stream
-from seqveil.evaluate.rivals import mutual_information as mutual_information_mechanism
-from seqveil.evaluate.rivals import optimal_ldp as optimal_ldp_mechanism
-from seqveil.evaluate.rivals import topl as topl_mechanism
-from seqveil.evaluate.rivals.mutual_information import arimoto, information
-from seqveil.evaluate.rivals.optimal_ldp import likeliest, program
-from seqveil.evaluate.rivals.topl import (
+from seqveil.evaluate.baselines import mutual_information as mutual_information_mechanism
+from seqveil.evaluate.baselines import optimal_ldp as optimal_ldp_mechanism
+from seqveil.evaluate.baselines import topl as topl_mechanism
+from seqveil.evaluate.baselines.mutual_information import arimoto, information
+from seqveil.evaluate.baselines.optimal_ldp import likeliest, program
+from seqveil.evaluate.baselines.topl import (
     axis_table,
     estimate,
     hybrid_variance,
@@ -309,7 +309,7 @@ def test_the_threshold_moves_with_the_budget_and_the_data():
 
 
 @pytest.mark.parametrize("name", ["optimal_ldp", "topl", "temporal"])
-def test_ldp_rivals_are_sound_for_every_belief(name):
+def test_ldp_baselines_are_sound_for_every_belief(name):
     beliefs = checks.random_beliefs(40, 9, np.random.default_rng(6))
     for epsilon in (0.2, 1.0, 3.0):
         kernels = mechanisms.get(name).kernels(beliefs, epsilon)

@@ -25,7 +25,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, usable
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.mechanisms.base import full_tables
-from seqveil.evaluate.rivals.optimal_ldp import ldp_weights
+from seqveil.evaluate.baselines.optimal_ldp import ldp_weights
 
 MOST = 2048  # symbols; a table has a row and a column for each
 CELLS = MOST * MOST  # symbols × rounding cells

@@ -1,4 +1,4 @@
-"""The least expected distortion that ε-LDP allows to someone who knows the belief: the limit of all LDP rivals."""
+"""The least expected distortion that ε-LDP allows to someone who knows the belief: the limit of all LDP baselines."""
 
 from __future__ import annotations
 
