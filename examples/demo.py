@@ -1,6 +1,6 @@
 """The tour of `make demo`: clicks of generated people, a model of some of them, and a release of the others.
 
-It goes the way of the README: inspect, fit, advise, release with a declared secret, audit, attack, decode. What it made
+It goes the way of the README: inspect, fit, plan, release with a declared secret, audit, attack, decode. What it made
 is left in out/demo, with two pictures.
 """
 
@@ -33,7 +33,7 @@ def main() -> None:
     model, released = OUT / "past.model", OUT / "released.csv"
     command(f"inspect {OUT}/past.csv")
     command(f"fit {OUT}/past.csv -o {model}")
-    command(f"advise --file {model} --seen-by partner --secret ever:health --out {OUT}/seqveil.toml")
+    command(f"plan {model} --seen-by partner --secret ever:health --out {OUT}/seqveil.toml")
     command(f"release {OUT}/today.csv --config {OUT}/seqveil.toml --out {released}")
     command(f"audit {released} --model {model}")
     command(f"attack {released} --truth {OUT}/today.csv --plot {OUT}/attack.png")

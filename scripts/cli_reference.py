@@ -9,7 +9,6 @@ from pathlib import Path
 
 COMMANDS = (
     "inspect",
-    "advise",
     "fit",
     "learn",
     "plan",

@@ -18,7 +18,7 @@ TOP = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [*TOP, *DOCS]
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
-CONSOLES = [TOP[0], *(ROOT / "docs" / name for name in ("quickstart.md", "choosing.md", "files.md", "advise.md"))]
+CONSOLES = [TOP[0], *(ROOT / "docs" / name for name in ("quickstart.md", "choosing.md", "files.md", "plan.md"))]
 sys.path.insert(0, str(ROOT / "scripts"))
 import cli_reference  # noqa: E402
 
@@ -120,7 +120,7 @@ def test_readme_and_docs_show_every_command_benchmark_and_mechanism():
         assert f"python -m benchmarks {name}" in figures
     for name in mechanisms.names():
         assert f"`{name}`" in table
-    for name in ("inspect", "fit", "advise", "release", "audit", "attack", "decode", "mechanisms"):
+    for name in ("inspect", "fit", "plan", "release", "audit", "attack", "decode", "mechanisms"):
         assert f"seqveil {name}" in readme
 
 

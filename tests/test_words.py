@@ -92,16 +92,18 @@ def test_a_sentence_by_hand():
 
 def test_grades_change_where_one_per_cent_becomes_ten_and_fifty():
     for colour, lower, edge in (("green", 0.0, math.log(11) / 2), ("amber", math.log(11) / 2, math.log(99) / 2)):
-        assert Risk(edge).grade.colour == colour
-        assert Risk(edge * (1 - 1e-6)).grade.colour == colour
-        assert Risk(edge * (1 + 1e-6)).grade.colour != colour
-        assert Risk(lower * (1 + 1e-6)).grade.colour == colour
+        assert Risk(edge, doubts=()).grade.colour == colour
+        assert Risk(edge * (1 - 1e-6), doubts=()).grade.colour == colour
+        assert Risk(edge * (1 + 1e-6), doubts=()).grade.colour != colour
+        assert Risk(lower * (1 + 1e-6), doubts=()).grade.colour == colour
     for colour, edge in (("green", math.log(11)), ("amber", math.log(99))):  # odds of 1:99 become 1:9, and 1:1
         secret = [ToldSecret("ever:x", edge * (1 + move)) for move in (-1e-6, 0, 1e-6)]
-        found = [Risk(math.inf, secrets=(each,)).grade.colour for each in secret]
+        found = [Risk(math.inf, secrets=(each,), doubts=()).grade.colour for each in secret]
         assert found[:2] == [colour, colour]
         assert found[2] != colour
-    assert Risk(0.0).grade.colour == "green"
+    assert Risk(0.0).grade.colour == "unchecked"
+    assert words.UNCHECKED in Risk(0.0).grade.why
+    assert Risk(0.0, doubts=()).grade.colour == "green"
     assert Risk(math.inf).grade.colour == "red"
     assert Risk(0.0, undone="seeded").grade.colour == "red"
     assert words.worst(["green", "red", "amber"]) == "red"
@@ -110,7 +112,7 @@ def test_grades_change_where_one_per_cent_becomes_ten_and_fifty():
 def test_a_warning_names_the_remedy_in_one_line():
     warning = Risk(42.0).warning
     assert "\n" not in warning
-    for remedy in ("--secret", "--budget", "--batch", "--yes", "seqveil advise"):
+    for remedy in ("--secret", "--budget", "--batch", "--yes", "seqveil plan"):
         assert remedy in warning
     assert Risk(1.0).warning == ""
     assert "--secret-epsilon" in Risk(math.inf, secrets=(ToldSecret("ever:x", 9.0),)).warning

@@ -54,7 +54,7 @@ CHECKS = {  # what an audit checks, by the names of its report
 }
 REMEDY = (
     "declare what must stay secret (--secret), set a total (--budget) or release in batches (--batch); "
-    "`seqveil advise` finds a setting"
+    "`seqveil plan` finds a setting"
 )
 IMPOSSIBLE = "the model calls impossible what they may do"  # a doubt about a secret
 UNCHECKED = "nobody checked that these people follow the model"  # a doubt, until their releases were asked
@@ -332,7 +332,7 @@ class Risk:
         grade = self.grade
         if grade.colour in ("green", "unchecked") or self.undone:
             return ""
-        remedy = "lower --secret-epsilon; `seqveil advise` finds a setting" if self.secrets else REMEDY
+        remedy = "lower --secret-epsilon; `seqveil plan` finds a setting" if self.secrets else REMEDY
         return f"{grade.text}; {remedy}; --yes leaves this line out"
 
 

@@ -1,4 +1,4 @@
-"""The command line: `seqveil inspect | advise | fit | learn | plan | release | audit | decode |
+"""The command line: `seqveil inspect | fit | learn | plan | release | audit | decode |
 stats | attack | compare | serve | studio | state | bridge | spark | mechanisms`.
 
 Exit codes: 0 done; 1 a check failed, or the run was interrupted; 2 the input cannot be used. An error is one line on
@@ -21,8 +21,8 @@ from typer.core import TyperGroup
 
 from seqveil import __version__
 from seqveil.core.errors import GuaranteeError, SeqveilError
-from seqveil.interfaces.commands.advise import advise, inspect
 from seqveil.interfaces.commands.bridge import bridge
+from seqveil.interfaces.commands.inspect import inspect
 from seqveil.interfaces.commands.models import fit, learn
 from seqveil.interfaces.commands.plan import mechanisms, plan
 from seqveil.interfaces.commands.receive import audit, decode, stats
@@ -65,7 +65,6 @@ def _further(*names: str) -> list[Callable[..., Any]]:
 
 for command in (
     inspect,
-    advise,
     fit,
     learn,
     plan,

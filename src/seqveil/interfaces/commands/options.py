@@ -163,7 +163,7 @@ ConfigFile = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="Options as lines of TOML, such as epsilon = 1.0; the command line wins. `seqveil advise` writes one.",
+        help="Options as lines of TOML, such as epsilon = 1.0; the command line wins. `seqveil plan` writes one.",
         is_eager=True,
         callback=_from_file,
     ),

@@ -16,6 +16,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.fitting import SMOOTHING
 from seqveil.core.words import Risk
 from seqveil.interfaces.commands import options as o
+from seqveil.interfaces.commands.recommend import WishOptions, recommend
 from seqveil.interfaces.commands.terminal import emit_json, progress, table
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ HOLDS = "under the model: all errors and shares are those of people who follow i
 PICTURES = (".png", ".svg", ".pdf")
 EPSILONS = "0.25,0.5,1,2"
 SECRET_USERS = 20
+LENGTH = 50
 
 
 def mechanisms(json: o.Json = False) -> None:
@@ -71,6 +73,13 @@ class PlannedSecrets(o.KeepingOptions, o.SecretOptions):
         str | None, o.option("E,E,…", "Totals to compare for each --secret, one row for each.")
     ] = None  # type: ignore[assignment]
 
+    def without_totals(self) -> o.SecretOptions:
+        """The secrets whose totals are to be found."""
+        if self.secret_epsilon is not None:
+            raise InputError("--secret-epsilon is what a recommendation finds; leave it out, or plan without --seen-by")
+        names = ("secret", "secret_window", "secret_sides", "secrets")
+        return o.SecretOptions(**{name: getattr(self, name) for name in names})
+
     def each(self) -> Iterator[list[Secret]]:
         """The secrets with each of the totals; none where there are none."""
         bounds = [None] if self.secret_epsilon is None else parse_epsilons(self.secret_epsilon, "secret-epsilon")
@@ -98,7 +107,9 @@ def plan(
         str | None, o.option("W,W,…", "Compare batches of these sizes, each with W·ε: equal ε an event.")
     ] = None,
     distortion: o.DistortionName = None,
-    length: Annotated[int, o.option("T", "Releases in a simulated stream.")] = 50,
+    length: Annotated[
+        int | None, o.option("T", "Releases in a simulated stream  [default: 50; the mean of data to recommend for]")
+    ] = None,
     users: Annotated[
         int | None,
         o.option(
@@ -113,6 +124,7 @@ def plan(
     ] = None,
     seed: Annotated[int, o.option("N", "Seed of the simulation.")] = 0,
     kept: PlannedSecrets,
+    wishes: WishOptions,
     order: o.Order = 1,
     smoothing: o.Smoothing = SMOOTHING,
     cuts: o.CutOptions,
@@ -120,7 +132,7 @@ def plan(
     sort: o.Sort = False,
     json: o.Json = False,
 ) -> None:
-    """Show the error to expect at each ε.
+    """Show the error to expect at each ε, or recommend a setting.
 
     It simulates streams from the model, so its figures hold under the model: people who follow another one fare worse.
     No private data is released.
@@ -132,15 +144,25 @@ def plan(
     place of a model, a fifth of the people, who are held out and released with a model of the others. Data from a pipe
     (-, as CSV) are read once, so that nobody is held out of them.
 
-    Example: seqveil plan clicks.model --epsilon 0.5,1,2 --find-period --plot plan.png
+    With --seen-by, --odds, --wrong or --wait it recommends: what to promise, what that costs, what it means for a
+    person. With --wrong it finds the largest protection whose expected error stays below; else the setting that keeps
+    a suspicion under its limit. At a terminal it asks for what the options leave out. It writes seqveil.toml, which
+    release, serve, bridge and spark take by --config.
 
-    Example: seqveil plan clicks.model --epsilon 1 --data others.csv
+    Example: seqveil plan clicks.csv --seen-by partner --secret ever:health --wrong 20%
+
+    Example: seqveil plan clicks.model --epsilon 0.5,1,2 --find-period --plot plan.png
 
     Example: seqveil plan clicks.model --secret ever:health --secret-epsilon 0.5,1 --secret-window 20
     """
     from seqveil.engine.stream import Setting
 
+    if wishes.given:
+        recommend(source, wishes, kept.without_totals(), length, distortion, columns, cuts, json)
+        return
+    wishes.refuse_idle()
     check_picture(plot)
+    length = LENGTH if length is None else length
     words = o.fit_words(cuts, columns, order=order, smoothing=smoothing, sort=sort)
     shown = _Shown(distortion or "hamming", plot, json)
     declared = list(kept.each())

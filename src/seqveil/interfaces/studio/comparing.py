@@ -1,6 +1,6 @@
 """A few mechanisms side by side at the same promise: what each is expected to err over several streams of a source.
 
-And the other way round: the promise that a tolerated error leaves, as `seqveil advise --wrong` finds it.
+And the other way round: the promise that a tolerated error leaves, as `seqveil plan --wrong` finds it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def from_accuracy(source: Source, ask: Ask, wrong: float) -> dict[str, Any]:
     """
     secrets = tuple(ask.declared(source.model))
     if slow("optimal", ask.distortion):
-        raise InputError("with this cost of an error it takes too long to watch; `seqveil advise --wrong` finds it")
+        raise InputError("with this cost of an error it takes too long to watch; `seqveil plan --wrong` finds it")
     suspicion, limit = SEEN_BY["partner"]
     wishes = Wishes(ask.events, suspicion, limit, wrong, 0, secrets, ask.distortion)
     found = advise(source.model, wishes, from_accuracy=True)

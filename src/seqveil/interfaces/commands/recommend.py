@@ -1,12 +1,12 @@
-"""Commands to begin with: `seqveil inspect` looks at a file, and `seqveil advise` asks five questions and recommends a
-setting, with its expected error and what it means, as `seqveil.toml`.
+"""What `seqveil plan` recommends: a setting solved from who will see it, what must stay secret and how wrong it may be,
+with its expected error and what it means, as `seqveil.toml`.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,108 +21,89 @@ from seqveil.interfaces.commands.terminal import emit_json, lines, progress
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
-    from seqveil.core.secrets import Secret
-    from seqveil.interfaces.files.inspection import Inspection
     from seqveil.receiver.advising import Advice
 
 STREAM = 50  # events of a stream, where only a model is there to ask
 QUESTIONS = {
-    "file": "1. What is it? A data file, or a model",
-    "seen_by": "2. Who sees it? public, partner or team",
-    "secret": "3. What must stay secret? Such as ever:health; empty for nothing in particular",
-    "wait": "4. For how many later events may a release wait? 0: none",
-    "wrong": "5. How wrong may it be? Such as 20 %; empty for whatever the protection costs",
+    "seen_by": "1. Who sees it? public, partner or team",
+    "secret": "2. What must stay secret? Such as ever:health; empty for nothing in particular",
+    "wait": "3. For how many later events may a release wait? 0: none",
+    "wrong": "4. How wrong may it be? Such as 20 %; empty for whatever the protection costs",
 }
 
 
-@o.option_groups
-def inspect(
-    data: o.Data,
-    *,
-    columns: o.ColumnOptions,
-    format: o.Format = None,
-    json: o.Json = False,
-) -> None:
-    """Say what a file holds, and what to type next.
+@dataclass(frozen=True)
+class WishOptions:
+    """What somebody can say who does not think in ε; any of the first four asks `plan` for a recommendation."""
 
-    What each column is taken for and why, how many people, streams and events there are, how the rows are ordered,
-    gaps in time, missing, outlying and rare values, how well a symbol is foretold by the one before, and a `fit`
-    command that works when it is pasted. Of the values it shows those alone that at least 10 people share.
-
-    It looks at the raw file: what it prints is for whoever holds that.
-
-    Example: seqveil inspect clicks.csv
-    """
-    from seqveil.interfaces.files.inspection import inspect as look
-
-    with progress(data, "reading") as advance:
-        on_map = columns.latitude is not None
-        found: Inspection = look(data, columns.columns, format=format, on_map=on_map, progress=advance)
-    emit_json(found.to_dict()) if json else lines(found.lines())
-
-
-@o.option_groups
-def advise(
-    file: Annotated[str | None, o.option("DATA_OR_MODEL", "What it is: data to fit a model to, or a model.")] = None,
-    seen_by: Annotated[str | None, o.option("public|partner|team", "Who sees what is released.")] = None,
-    *,
-    secret: o.SecretOption = None,
-    secret_window: Annotated[
-        str | None, o.option("N|day|event|stream", "Events that a --secret is about  [default: the whole stream]")
-    ] = None,
-    wait: Annotated[int | None, o.option("N", "Later events that a release may wait for  [default: none]")] = None,
+    seen_by: Annotated[str | None, o.option("public|partner|team", "Recommend a setting for who will see it.")] = None
     wrong: Annotated[
-        str | None, o.option("0.2|20%", "Expected error that is tolerated  [default: what the protection costs]")
-    ] = None,
+        str | None, o.option("0.2|20%", "Recommend: expected error that is tolerated  [default: what protection costs]")
+    ] = None
     odds: Annotated[
-        str | None, o.option("10:30", "A suspicion of 10 % must stay under 30 %  [default: by --seen-by]")
-    ] = None,
-    length: Annotated[
-        int | None, o.option("T", "Events of a stream  [default: the mean of the data; 50 for a model]")
-    ] = None,
-    distortion: o.DistortionName = None,
-    cuts: o.CutOptions,
-    columns: o.ColumnOptions,
-    out: Annotated[Path, o.option("FILE", "Where to write the setting.", "--out", "-o")] = Path(NAME),
+        str | None, o.option("10:30", "Recommend: a suspicion of 10 % must stay under 30 %  [default: by --seen-by]")
+    ] = None
+    wait: Annotated[
+        int | None, o.option("N", "Recommend: later events that a release may wait for  [default: none]")
+    ] = None
+    out: Annotated[
+        Path | None, o.option("FILE", f"Where to write the recommendation  [default: {NAME}]", "--out", "-o")
+    ] = None
     model_out: Annotated[
         Path | None, o.option("MODEL", "Where to write the model fitted to data  [default: DATA.model]")
-    ] = None,
-    force: Annotated[bool, o.flag("--force", "Replace a setting or a model that is there already.")] = False,
-    json: o.Json = False,
-) -> None:
-    """Ask five questions and recommend a setting: what it costs, and what it means for a person.
+    ] = None
+    force: Annotated[bool, o.flag("--force", "Replace a setting or a model that is there already.")] = False
 
-    What is it, who sees it, what must stay secret, may it wait, how wrong may it be? At a terminal it asks for what the
-    options leave out; a script answers by options.
+    @property
+    def given(self) -> bool:
+        """Whether a recommendation is asked for."""
+        return any(wish is not None for wish in (self.seen_by, self.wrong, self.odds, self.wait))
+
+    def refuse_idle(self) -> None:
+        """Refuse what says where a recommendation goes where none is asked for."""
+        if self.out is not None or self.model_out is not None or self.force:
+            raise InputError("--out, --model-out and --force are for a recommended setting; add --seen-by")
+
+
+def recommend(
+    source: str,
+    wishes: WishOptions,
+    secrets: o.SecretOptions,
+    length: int | None,
+    distortion: str | None,
+    columns: o.ColumnOptions,
+    cuts: o.CutOptions,
+    json: bool,
+) -> None:
+    """Solve for a setting, say what it costs and means for a person, and write it.
 
     With --wrong it finds the largest protection whose expected error stays below; else, or with --odds, the setting
-    that keeps a suspicion under its limit. It writes seqveil.toml, which release, serve, bridge and spark take by
-    --config. Expected errors are of streams that follow the model; a fit to raw data is not private.
-
-    Example: seqveil advise --file clicks.csv --seen-by partner --secret ever:health --wrong 20%
+    that keeps a suspicion under its limit. At a terminal it asks for what the options leave out.
     """
     from seqveil.interfaces.files.writing import taken, write_text
     from seqveil.receiver.advising import SEEN_BY, Wishes, lines_of
     from seqveil.receiver.advising import advise as solve
 
-    named = _answer("file", file)
-    seen = _seen_by(_answer("seen_by", seen_by))
-    secrets = _secrets(_asked_secrets(secret), secret_window)
-    waiting = _waiting(wait)
-    tolerated = _share(wrong if wrong is not None else _answer("wrong", None, ""))
-    before, after = SEEN_BY[seen] if odds is None else _odds(odds)
-    if not force and taken(out):
+    seen = _seen_by(_answer("seen_by", wishes.seen_by, None if wishes.odds is None else "public"))
+    chosen = replace(secrets, secret=_asked_secrets(secrets.secret))
+    if chosen != o.SecretOptions(secret=chosen.secret) and not (chosen.secret or chosen.secrets):
+        raise InputError("--secret-window and the like came without a secret; add --secret ever:VALUE")
+    declared = tuple(chosen.declared())
+    waiting = _waiting(wishes.wait)
+    tolerated = _share(wishes.wrong if wishes.wrong is not None else _answer("wrong", None, ""))
+    before, after = SEEN_BY[seen] if wishes.odds is None else _odds(wishes.odds)
+    out = Path(NAME) if wishes.out is None else wishes.out
+    if not wishes.force and taken(out):
         raise InputError(f"{out.name}: is there already; name another file by --out, or pass --force to replace it")
-    chain, where, events = _model(named, columns, cuts, model_out, force)
-    fitted = str(where) != named
+    chain, where, events = _model(source, columns, cuts, wishes.model_out, wishes.force)
     many = length if length is not None else events
-    wishes = Wishes(many, before, after, tolerated, waiting, secrets, distortion or "hamming")
-    found = solve(chain, wishes, from_accuracy=tolerated is not None and odds is None)
+    asked = Wishes(many, before, after, tolerated, waiting, declared, distortion or "hamming")
+    found = solve(chain, asked, from_accuracy=tolerated is not None and wishes.odds is None)
     given = {name: value for name, value in asdict(columns).items() if value is not None}
     written = {"model": str(where), **given, **found.options}
     o.SettingOptions(**found.options).setting(chain)  # what is recommended must be a setting
-    comments = ["Written by `seqveil advise`; release, serve, bridge and spark take it by --config.", *_said(found)]
-    if fitted:
+    comments = ["Written by `seqveil plan`; release, serve, bridge and spark take it by --config.", *_said(found)]
+    if str(where) != source:
         chain.save(where)
     write_text(out, lines_of(written, comments))
     if json:
@@ -130,7 +111,7 @@ def advise(
         facts |= {"words": list(found.risk.sentences), "grade": found.risk.grade.colour, "notes": list(found.notes)}
         emit_json(facts | {"solved_from": found.solved_from, "length": many, "limit": [before, after]})
         return
-    _say(found, written, out, seen if odds is None else None, (before, after))
+    _say(found, written, out, seen if wishes.odds is None else None, (before, after))
 
 
 def _answer(name: str, given: str | None, default: str | None = None) -> str:
@@ -159,13 +140,6 @@ def _asked_secrets(given: list[str] | None) -> list[str]:
     if given:
         return given
     return [part for part in _answer("secret", None, "").split(";") if part.strip()]
-
-
-def _secrets(named: list[str], window: str | None) -> tuple[Secret, ...]:
-    if not named and window is not None:
-        raise InputError("--secret-window came without a secret; add --secret ever:VALUE")
-    chosen = o.SecretOptions(secret=named, secret_window=window)
-    return tuple(chosen.declared())
 
 
 def _waiting(given: int | None) -> int:
@@ -220,7 +194,7 @@ def _model(
     plain = source.removesuffix(".gz")
     place = Path(plain).with_suffix(".model") if out is None else out
     if not force and taken(place):
-        raise InputError(f"{place.name}: is there already; pass it as --file, or name another one by --model-out")
+        raise InputError(f"{place.name}: is there already; plan with it, or name another one by --model-out")
     o.check_model_out(place)
     with progress(source, "fitting", passes=4) as advance:
         words = o.fit_words(columns, cuts)
