@@ -34,7 +34,7 @@ class Columns:
     """The names of the columns: the user, the value (two for points and places), the order of events, and the time.
 
     `seq` numbers each user's events 0, 1, 2, … in a stream; in a frame that is released at once it may be anything that
-    orders them. `time` is needed for a budget in seconds and for a model by the hour of the day: a number of seconds,
+    orders them. `time` is needed for a budget in seconds and for secrets that follow the clock: a number of seconds,
     or a timestamp.
     """
 
