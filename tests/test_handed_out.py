@@ -128,3 +128,24 @@ def test_what_is_watched_says_that_the_order_of_arrival_is_seen(tmp_path, capsys
     side = json.loads((tmp_path / "whole.csv.meta.json").read_text())
     assert side["grade"] in ("green", "red")
     assert side["check"]["fits"] is not None
+
+
+def test_what_was_changed_is_shown_on_a_terminal_and_nowhere_else(tmp_path, capsys, monkeypatch):
+    """By raw value, and for people with the secret and without it: 14 of 20 people were ill once."""
+    rows = [f"u{k:02},{t},{'hiv' if t == 1 and k < 14 else 'flu'}" for k in range(20) for t in range(3)]
+    (tmp_path / "raw.csv").write_text("user,seq,value\n" + "\n".join(rows) + "\n")
+    MODEL.save(tmp_path / "m.model")
+    typed = ["release", str(tmp_path / "raw.csv"), "-m", str(tmp_path / "m.model"), "--secret", "ever:hiv"]
+    typed += ["--secret-epsilon", "0.5", "--seed", "1"]
+    assert main([*typed, "-o", str(tmp_path / "log.csv")]) == 0
+    logged = capsys.readouterr().err
+    assert "14 of 20 people" not in logged
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert main([*typed, "-o", str(tmp_path / "shown.csv")]) == 0
+    shown = capsys.readouterr().err
+    assert "ever:hiv holds for 14 of 20 people" in shown
+    assert "% of 46" in shown
+    for name in ("log.csv", "log.csv.meta.json"):  # the terminal changes nothing in what is handed out
+        assert (tmp_path / name).read_bytes() == (tmp_path / name.replace("log", "shown")).read_bytes()
+    assert main([*typed, "-o", str(tmp_path / "json.csv"), "--json"]) == 0
+    assert "14 of 20" not in "".join(capsys.readouterr())

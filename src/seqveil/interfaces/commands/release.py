@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
@@ -84,6 +85,7 @@ def release(
     Example: seqveil release clicks.csv -m clicks.model --secret ever:health --secret-epsilon 0.5 --out released.csv
     """
     from seqveil.core.model import MarkovModel
+    from seqveil.interfaces.files.changes import Changes
     from seqveil.interfaces.files.release import release_file
     from seqveil.interfaces.files.rows import columns_for
 
@@ -100,6 +102,8 @@ def release(
         "meta": meta,
         "inputs": (model, *(chosen.observer or ())),
     }
+    changes = Changes(setting) if sys.stderr.isatty() and not json else None  # raw data: no log and no file sees it
+    shared["changes"] = changes
     if kept.state is None:
         shared |= {"out_format": files.format if out == "-" else None, "force": force}
     with progress(data, "releasing") as advance:
@@ -111,7 +115,8 @@ def release(
     if json:
         emit_json(asdict(account) | {"setting": setting.to_dict(), "out": out}, to_stderr=out == "-")
     else:
-        lines(told(account, yes), to_stderr=True)
+        said = told(account, yes)
+        lines(said if changes is None else [*said, *changes.lines()], to_stderr=True)
 
 
 def _refuse_without_state(kept: StateOptions, force: bool) -> None:

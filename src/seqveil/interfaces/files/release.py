@@ -35,6 +35,7 @@ from seqveil.engine.stream import NOTHING, UNKNOWN, Setting, check_times
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.audit import checked
+from seqveil.interfaces.files.changes import Changes
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.ordering import goes_back
 from seqveil.interfaces.files.placing import located
@@ -131,6 +132,7 @@ def release_file(
     chunk: int = CHUNK_ROWS,
     group: int = GROUP,
     memory: int = MEMORY,
+    changes: Changes | None = None,
     progress: Progress | None = None,
 ) -> Released:
     """Release every row of a file and write user, order, released value and the ε it used.
@@ -174,6 +176,7 @@ def release_file(
         chunk: rows read at a time.
         group: with a state file, the events of a transaction.
         memory: bounds what the states of users may take, in bytes.
+        changes: is shown raw events beside what came of them, for the operator's terminal.
         progress: called with the number of rows done.
     """
     if state is None and key is not None:
@@ -195,7 +198,7 @@ def release_file(
         choices: Choices = {}
         streams = streams_in_memory(setting, seed, memory, choices)
         opened = _whole(Whole(source, setting, alphabet, streams, seed, choices, watched=watched), target)
-    return _run_to_the_end(opened, target, progress)
+    return _run_to_the_end(opened, target, changes, progress)
 
 
 def source_for(
@@ -235,9 +238,12 @@ def _slots(alphabet: Symbols, asked: Slots | None) -> Slots | None:
     return kept
 
 
-def _run_to_the_end(opened: AbstractContextManager[Run], target: Target, progress: Progress | None) -> Released:
+def _run_to_the_end(
+    opened: AbstractContextManager[Run], target: Target, changes: Changes | None, progress: Progress | None
+) -> Released:
     """Release all rows and write the side file; then raise what ended the run early."""
     with opened as run:
+        run.changes = changes
         run.go(progress)
         run.close()
         account = run.account()
@@ -315,6 +321,7 @@ class Run(ABC):
         self.seed, self.private = seed, seed is None
         self._table = Table(alphabet, source.columns)
         self.check, self.watched = NOT_ASKED, True
+        self.changes: Changes | None = None
         self._order: str | None = None  # the name of the order column
         self._times: str | None = None  # what they were read as
 
@@ -348,6 +355,18 @@ class Run(ABC):
         """The rows as they are written, with the ε of each where there is one."""
         used = {} if self.setting.unbounded else {EPSILON: rows.epsilons}  # of which there is none to tell
         return self._table.frame(rows.users, rows.order, rows.codes, {**used, **rows.more})
+
+    def show(self, events: Events, made: Releases) -> None:
+        """Show the operator's terminal, where there is one, what came of these events."""
+        if self.changes is None:
+            return
+        users = events.users.to_list()
+        if made.sent is None:
+            self.changes.take(users, np.asarray(events.raw, np.int64), made.codes)
+            return
+        for user, raw, sent in zip(users, events.raw, made.sent, strict=True):
+            if sent is not None:
+                self.changes.take([user] * len(sent[1]), np.asarray(raw, np.int64), np.asarray(sent[1], np.int64))
 
     def quiet(self, made: Releases) -> int:
         """How many of the releases disclose nothing."""
@@ -458,6 +477,7 @@ class Whole(Run):
 
     def _send(self, events: Events) -> None:
         made = self._release(events)
+        self.show(events, made)
         self.held += self.quiet(made)
         self.withheld += int((made.codes == WITHHELD).sum())
         self.stopped += int(events.sizes[made.codes == NOTHING].sum())

@@ -202,7 +202,8 @@ class Resumed(Run):
             return {WHERE: json.dumps(asdict(position)), TEXT: text}
 
         self._output.sync()  # the text before this one can then be forgotten
-        self._streams.release(names_of(events.users), events.raw, seqs, events.times, note)
+        made = self._streams.release(names_of(events.users), events.raw, seqs, events.times, note)
+        self.show(events, made)
         # the transaction stands: now, and not before, its rows may be seen
         self._position = position
         self._output.append(text)
