@@ -206,12 +206,6 @@ def exactly_within(time, now, span):
     return Fraction(now) - Fraction(time) < Fraction(span)
 
 
-def test_a_budget_describes_itself():
-    assert Budget().describe() == "no limit on the total"
-    assert "any 3 events" in Budget(per_window=1.0, releases=3).describe()
-    assert Budget(total=2.0, when_spent="stop").describe() == "at most 2 in total, then stop"
-
-
 def test_a_window_sums_alike_whoever_else_is_there():
     """Empty places in front come from users with longer windows; they must not change the last bit of a sum."""
     generator = np.random.default_rng(3)

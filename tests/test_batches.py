@@ -110,7 +110,7 @@ def test_too_little_for_one_split_is_a_constant_release():
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.5, "3", True, None])
 def test_a_batch_size_that_is_none_is_refused(wrong):
-    with pytest.raises(InputError, match="batch of a whole number"):
+    with pytest.raises(InputError, match="batch to be a whole number"):
         sv.Session(STICKY, "tree", 1.0, batch=wrong)
 
 

@@ -155,18 +155,6 @@ class Budget:
         most = spent * (1 + (steps + 4) * UNIT)
         return np.maximum(0.0, (math.inf if self.ldp_total is None else self.ldp_total) - most) * (1 - 4 * UNIT)
 
-    def describe(self) -> str:
-        """The limits in words, as help and side files give them."""
-        parts = []
-        if self.total is not None:
-            parts.append(f"at most {self.total:g} in total")
-        if self.per_window is not None:
-            unit = f"{self.releases} events" if self.releases else f"{self.seconds:g} seconds"
-            parts.append(f"at most {self.per_window:g} in any {unit}")
-        if self.ldp_total is not None:
-            parts.append(f"at most {self.ldp_total:g} in total without any model")
-        return (" and ".join(parts) + f", then {self.when_spent}") if parts else "no limit on the total"
-
 
 def whole_number(name: str, value: object, least: int = 1) -> None:
     """Refuse what is not a whole number of at least `least`."""

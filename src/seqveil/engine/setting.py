@@ -87,17 +87,16 @@ class Setting:
         withhold: bool = False,
     ) -> Setting:
         """A checked setting from what a person types: names, a period, a total, a batch size, secrets."""
-        if isinstance(batch, bool) or not isinstance(batch, (int, np.integer)) or batch < 1:
-            raise InputError(f"expected a batch of a whole number of symbols ≥ 1, got {batch}")
+        whole_number("batch", batch)
+        whole_number("schedule", schedule)
         costs = resolve(distortion, model.alphabet)
         chosen = _chosen(mechanism, model, costs, epsilon, batch)
-        purse = budget if isinstance(budget, Budget) else Budget(total=budget)
-        _check_budget(purse, chosen)
-        whole_number("schedule", schedule)
+        limits = budget if isinstance(budget, Budget) else Budget(total=budget)
+        _check_budget(limits, chosen)
         declared = (secrets,) if isinstance(secrets, Secret) else tuple(secrets)
         others = (observers,) if isinstance(observers, MarkovModel) else tuple(observers)
         if chosen is mechanisms.guarded:
-            _check_guarded(declared, purse, schedule, epsilon, withhold)
+            _check_guarded(declared, limits, schedule, epsilon, withhold)
             rate = math.inf if epsilon is None else mechanisms.check_epsilon(epsilon)
             _check_not_faint(rate, schedule, "leave it out where the declared secrets are enough")
         else:
@@ -106,7 +105,7 @@ class Setting:
                 raise InputError(f'withhold and observers are for the mechanism "{name}"')
             rate = _rate(epsilon, schedule, chosen)
         kept = (declared, others, bool(withhold))
-        made = cls(model, chosen, rate, costs, int(schedule), purse, int(batch), *kept)
+        made = cls(model, chosen, rate, costs, int(schedule), limits, int(batch), *kept)
         made._check_secrets()
         return made
 

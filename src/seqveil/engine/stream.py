@@ -316,14 +316,14 @@ def allowance(setting: Setting, state: State, times: Floats | None = None) -> tu
     if setting.budget.seconds is not None and times is not None:
         clock.check(times, setting.budget.seconds)
     wanted = setting.wanted(state.steps)
-    if not setting.budget.limited and setting.epsilon >= GONE:
+    if not setting.budget.limited:  # what is wanted is nothing, or enough to disclose something
         return wanted, np.zeros(len(state), bool)
     recent = state.window.within(moment(setting, state, times), setting.budget.span)
     allowed = setting.budget.allow(wanted, state.account.worst, recent)
     if setting.budget.ldp_total is not None:
         allowed = np.minimum(allowed, setting.budget.ldp_left(state.ldp, state.steps) / setting.mechanism.ldp)
-    gone = (wanted > 0) & (allowed < GONE)
-    return np.where(gone | (allowed < GONE), 0.0, allowed), gone
+    faint = allowed < GONE
+    return np.where(faint, 0.0, allowed), faint & (wanted > 0)
 
 
 def moment(setting: Setting, state: State, times: Floats | None) -> Floats:

@@ -171,39 +171,22 @@ def _passed_on(spent: Floats, quantifier: Quantifier, order: int) -> Floats:
     return leaked
 
 
-def allocate(model: MarkovModel, alpha: float, length: int) -> Floats:
-    """ε_1..ε_T with TPL_t = α at every time: more for the ends, the same for all between.
-
-    Find a_B with a_F = α - L_B(a_B) and a_B + L_F(a_F) = α; then ε_1 = a_B, ε_T = a_F, and a_B + a_F - α between. For a
-    chain of order m > 1 all get what the middle may have, and TPL_t ≤ α.
+def middle(model: MarkovModel, alpha: float) -> float:
+    """The ε that every release of a stream may have so that TPL ≤ α however long it gets.
 
     >>> from seqveil.core.model import MarkovModel
-    >>> allocate(MarkovModel([0.5, 0.5], [[0.8, 0.2], [0.2, 0.8]]), 1.0, 4).round(2).tolist()
-    [0.63, 0.26, 0.26, 0.63]
+    >>> round(middle(MarkovModel([0.5, 0.5], [[0.8, 0.2], [0.2, 0.8]]), 1.0), 2)
+    0.26
     """
-    if length < 1:
-        raise InputError(f"expected a length of at least 1, got {length}")
-    first, last, middle = _shares(model, alpha)
-    if length == 1:
-        return np.array([alpha])
-    return np.array([first, *([middle] * (length - 2)), last])
-
-
-def middle(model: MarkovModel, alpha: float) -> float:
-    """The ε that every release of a stream may have so that TPL ≤ α however long it gets."""
-    return _shares(model, alpha)[2]
-
-
-def _shares(model: MarkovModel, alpha: float) -> tuple[float, float, float]:
     if not alpha > 0:
         raise InputError(f"expected a temporal leakage α above 0, got {alpha}")
     quantifiers(model)  # refuses a model that is too large
-    return _allocation(_Named(model), float(alpha))
+    return _middle(_Named(model), float(alpha))
 
 
 @lru_cache(maxsize=1024)
-def _allocation(named: _Named, alpha: float) -> tuple[float, float, float]:
-    """a_B, a_F and the ε between, each rounded down.
+def _middle(named: _Named, alpha: float) -> float:
+    """The ε between the ends, rounded down.
 
     What stays as it is under releases at ε satisfies a_B - L_B(a_B) = m·ε, the same with F, and a_B + a_F - ε = α. No L
     grows faster than its argument, so m·ε grows with a_B, what a_F then may take falls, and halving finds the best a_B.
@@ -219,16 +202,13 @@ def _allocation(named: _Named, alpha: float) -> tuple[float, float, float]:
         first = 0.5 * (low + high)
         last, epsilon = others(first)
         low, high = (first, high) if last - ahead(last) >= order * epsilon else (low, first)
-    last, epsilon = others(low)
-    shares = (low, last, epsilon) if order == 1 else (epsilon, epsilon, epsilon)
-    rounded = [max(0.0, math.floor(share / STEP - 0.5) * STEP) for share in shares]
-    return rounded[0], rounded[1], rounded[2]
+    return max(0.0, math.floor(others(low)[1] / STEP - 0.5) * STEP)
 
 
 def build(beliefs: Floats, epsilon: float, distortion: Distortion, model: MarkovModel | None = None) -> Kernels:
     """k-ary randomised response at the ε that keeps temporal leakage at most α (given as `epsilon`), however long.
 
-    The ε is the middle one of `allocate`, found from the model; without a model (this function alone) events are taken
+    The ε is the `middle` one, found from the model; without a model (this function alone) events are taken
     to be independent, and it is α itself. Where the correlation is so strong that nothing is left, the best guess is
     released.
 
