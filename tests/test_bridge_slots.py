@@ -284,6 +284,7 @@ def test_the_command_killed_within_its_slots_draws_none_twice(bridged):
             device.send_all([(bridged.raw(user), b'{"v": "zq-home"}') for user in ("ann", "bob")])
             until(lambda: len(told()) > before + 3)  # noqa: B023
             running.send_signal(signal.SIGKILL)
+    assert "in the order in which events arrive" not in (bridged.folder / "log").read_text()
     for user in ("ann", "bob"):
         said = [json.loads(payload)["seqveil"] for topic, payload in told() if topic.endswith(user)]
         seqs = sorted(one["seq"] for one in said)

@@ -94,6 +94,7 @@ def test_five_kills_lose_nothing_and_change_nothing(bridged):
     files = b"".join(path.read_bytes() for path in bridged.folder.glob("state.db*"))
     assert b"zq-" not in files + (bridged.folder / "log").read_bytes()
     assert "user 1" not in (bridged.folder / "log").read_text()
+    assert [line["event"] for line in log_lines(bridged)].count("order") == 6  # once in each run
 
 
 def make_certificates(folder):

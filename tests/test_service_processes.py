@@ -103,4 +103,5 @@ def test_a_second_server_on_one_state_is_refused(tmp_path):
     sql.close()
     assert issubclass(InputError, SeqveilError)
     assert json.loads((tmp_path / "log").read_text().splitlines()[0])["event"] == "listening"
+    assert (tmp_path / "log").read_text().count("in the order in which events arrive") == 1
     assert os.stat(tmp_path / "state.db").st_mode & 0o077 == 0

@@ -20,7 +20,7 @@ import typer
 
 from seqveil.core.errors import InputError, needs_extra
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import Interrupted, emit_json, tell_hidden
+from seqveil.interfaces.commands.terminal import ARRIVAL, Interrupted, emit_json, tell_hidden
 
 if TYPE_CHECKING:
     import ssl
@@ -282,6 +282,8 @@ def mqtt(
         link = Link(reached, named.subscription, form.retained)
         working = Bridge(store, link, named, form=form, discovery=told, **policies.refusing)
         _log("started", {"protocol": reached.version, "tls": reached.tls is not None, "private": store.private})
+        if form.numbered or store.setting.model.alphabet.slots is None:
+            _log("order", {"reason": ARRIVAL})
         if reached.tls is None and reached.host not in LOOPBACK:
             _log("warning", {"reason": "raw data crosses the network unencrypted; use --tls"})
         _work(working, store, kept.state, metrics, json)
@@ -331,6 +333,7 @@ def kafka(
     with kept.opened(chosen, policies.gaps) as store:
         working = Bridge(store, Link(cluster), form=form, **policies.refusing)
         _log("started", {"group": group, "private": store.private})
+        _log("order", {"reason": ARRIVAL})
         _work(working, store, kept.state, metrics, json)
 
 

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from seqveil.core.errors import InputError
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, figure, lines, progress
+from seqveil.interfaces.commands.terminal import (
+    ARRIVAL,
+    INTERRUPTIONS,
+    Interrupted,
+    emit_json,
+    figure,
+    lines,
+    progress,
+)
 
 if TYPE_CHECKING:
     from seqveil.engine.stream import Setting
     from seqveil.interfaces.files.release import Released
-
-
-ARRIVAL = "rows are written in the order in which events arrive, and whoever reads them sees it"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from seqveil.core.fitting import SMOOTHING
 from seqveil.core.words import Risk
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.models import say_fitted
-from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, lines, table
+from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interrupted, emit_json, lines, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -291,6 +291,7 @@ def _stream(
         writer = writer.option("checkpointLocation", checkpoint)
         figures = None if metrics is None else _figures(metrics, checkpoint)
         query = (writer if follow else writer.trigger(availableNow=True)).start()
+        lines([("order", ARRIVAL)], to_stderr=True)
         try:
             while _undisturbed(lambda: query.isActive):
                 if figures is not None and figures.due:

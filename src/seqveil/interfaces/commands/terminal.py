@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 WIDE = 160  # columns of a table that goes to a file or a pipe
 REFRESH = 0.1  # seconds between two states of a bar
+ARRIVAL = "releases are written in the order in which events arrive, and whoever reads them sees it"
 AGAIN = 1.0  # seconds until an interruption that Python dropped is raised again
 
 

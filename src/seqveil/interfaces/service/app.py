@@ -23,7 +23,7 @@ from seqveil.core.errors import InputError
 from seqveil.engine.store.backup import key_for
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import Streams
-from seqveil.interfaces.commands.terminal import tell_hidden
+from seqveil.interfaces.commands.terminal import ARRIVAL, tell_hidden
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.gate import Gate
 from seqveil.interfaces.service.hosting import UNTRACED, listen, quiet
@@ -142,6 +142,7 @@ def _announce(config: ServeConfig, port: int) -> None:
     scheme = "https" if config.tls else "http"
     host = f"[{config.host}]" if ":" in config.host else config.host
     log.info("listening", extra={"facts": {"url": f"{scheme}://{host}:{port}"}})
+    log.info(ARRIVAL)
     if config.no_auth:
         log.warning("no tokens are asked for: whoever can reach this machine's loopback can release for any user")
     if not config.tls and not config.loopback:
