@@ -101,8 +101,7 @@ def whole_sequence(model: MarkovModel, truth: np.ndarray, health: int) -> dict[s
     found: dict[str, object] = {}
     cases = (
         ("optimal, ε = 1 a click about everything", 1.0, None),
-        ("optimal, a total of 1 about everything, spread", 1.0 / CLICKS, Budget(1.0)),
-        ("optimal, a total of 1 about everything, at once", 1.0, Budget(1.0)),
+        ("optimal, a total of 1 about everything", 1.0, Budget(1.0)),
     )
     for title, epsilon, budget in cases:
         setting = Setting.of(model, "optimal", epsilon, budget=budget, secrets=health_of(health))

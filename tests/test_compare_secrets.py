@@ -88,7 +88,7 @@ RACERS = [
     (Keeper("halving"), None),
     (Keeper("suppression"), None),
     (Keeper("utility_optimised"), EVENT),
-    (Keeper("total", spread=True), None),
+    (Keeper("total"), None),
     (Contestant("optimal"), EVENT),
     (Contestant("crr"), EVENT),
 ]
@@ -131,7 +131,7 @@ def test_the_whole_line_up_promises_and_keeps_what_it_says():
             assert one.log_odds_worst <= one.promised, label
     assert told["optimal"].promised == 2 * 6 * 1.0
     assert told["randomized_response"].promised == 6 * 1.0
-    assert told["optimal, total ε, at once"].promised == told["optimal, total ε, spread"].promised == 1.0
+    assert told["optimal, total ε"].promised == 1.0
     for label in ("crr", "mutual_information", "suppression of the named symbols", "utility_optimised"):
         assert told[label].promised is None, label
     assert told["tree, 2 at a time"].log_odds_worst is None  # batches have no account
@@ -286,7 +286,7 @@ def test_the_command_says_what_every_row_promises_and_told(seqveil, data, tmp_pa
     assert "whether health occurs among the first 6 events: ε = 0.5 in total" in out
     head = next(line for line in out.splitlines() if "promises" in line)
     assert head.split() == ["mechanism", "ε", "an", "event", "error", "filtered", "promises", "told", "at", "most"]
-    for label in ("★ guarded", "randomized_response, halved", "optimal, total ε, spread", "utility_optimised"):
+    for label in ("★ guarded", "randomized_response, halved", "optimal, total ε", "utility_optimised"):
         assert label in out
     assert (tmp_path / "race.png").read_bytes().startswith(b"\x89PNG")
     told = json.loads(seqveil("compare", data, *QUICK, *ASKED, "--json")[1])

@@ -32,7 +32,7 @@ GUARDED = ("`guarded`", moved(0.1, 0.5))
 TABLE = {  # a row of the README: the row of docs/secrets.md, what is promised, and with which of its two models
     "**seqveil, a secret declared": (*GUARDED, 1),
     "the same, with a model": (*GUARDED, 0),
-    "ε = 0.5 about the whole": ("`optimal`, total ε, at once", moved(0.1, 2 * 0.5), 1),
+    "ε = 0.5 about the whole": ("`optimal`, total ε", moved(0.1, 2 * 0.5), 1),
     "randomised response": ("`randomized_response`, halved", moved(0.1, 0.5), 1),
     "ε = 1 for each click": ("`optimal`", moved(0.1, 2 * 20.0), 1),
     "health clicks replaced": ("suppression of the named symbols", None, 1),

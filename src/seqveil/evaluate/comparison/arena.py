@@ -3,7 +3,7 @@
 Where secrets are declared, those take part too who keep one: `guarded`, and the other ways that people take.
 
 - `guarded`: the least error under the totals of the secrets;
-- `total`: a promise about the whole sequence, `optimal` with the secrets' ε as its budget, spent at once or spread;
+- `total`: a promise about the whole sequence, `optimal` with the secrets' ε as its budget, spent at once;
 - `halving`: randomised response whose ε is halved until the secret is kept;
 - `utility_optimised`: randomised response that protects the sensitive symbols alone, at the ε of an event;
 - `suppression`: the sensitive symbols are never released.
@@ -42,7 +42,11 @@ LIMITS = ("optimal_ldp",)  # at ε and 2ε it marks the field that every mechani
 PULSED = ("optimal",)
 IN_BATCHES = ("auto", "tree", "tree_ldp")
 KEEPERS = ("guarded", "total", "halving", "utility_optimised", "suppression")
-_LABELS = {"halving": "randomized_response, halved", "suppression": "suppression of the named symbols"}
+_LABELS = {
+    "total": "optimal, total ε",
+    "halving": "randomized_response, halved",
+    "suppression": "suppression of the named symbols",
+}
 
 
 @dataclass(frozen=True)
@@ -255,13 +259,9 @@ class Arena:
 class Keeper(Contestant):
     """One of `KEEPERS`. But for `utility_optimised` it has no ε an event: a race gives it None.
 
-    `spread`: the budget of `total` is spread over the events of a typical stream, else spent at once.
-
-    >>> Keeper("guarded").label, Keeper("total", spread=True).label
-    ('guarded', 'optimal, total ε, spread')
+    >>> Keeper("guarded").label, Keeper("total").label
+    ('guarded', 'optimal, total ε')
     """
-
-    spread: bool = False
 
     @property
     def in_batches(self) -> bool:
@@ -276,8 +276,6 @@ class Keeper(Contestant):
     @property
     def label(self) -> str:
         """What the row is called."""
-        if self.mechanism == "total":
-            return f"optimal, total ε, {'spread' if self.spread else 'at once'}"
         return _LABELS.get(self.mechanism, self.mechanism)
 
     def setting(self, arena: Arena, epsilon: float | None) -> Setting:
@@ -298,8 +296,7 @@ class Keeper(Contestant):
         total = least(arena)
         name = mechanisms.one_by_one(arena.model.n, arena.distortion, total)
         name = "balanced" if name == "tree" else name
-        events = max(1, min(arena.longest_stream, round(arena.typical_length))) if self.spread else 1
-        return Setting.of(arena.model, name, total / events, arena.distortion, budget=total)
+        return Setting.of(arena.model, name, total, arena.distortion, budget=total)
 
     def promises(self, arena: Arena, setting: Setting) -> list[float | None]:
         """A total L about the whole sequence moves the odds of any secret by at most e^2L (docs/secrets.md)."""
@@ -320,10 +317,8 @@ def line_up_for_secrets(names: Sequence[str] = ("all",), batches: Sequence[int] 
     ['crr', 'guarded']
     """
     others, chosen = [name for name in names if name not in KEEPERS], [name for name in names if name in KEEPERS]
-    forms: list[Contestant] = []
-    for name in dict.fromkeys(chosen or KEEPERS):
-        forms += [Keeper(name, spread=spread) for spread in ((False, True) if name == "total" else (False,))]
-    return (*(line_up(others, batches) if others or not chosen else ()), *forms)
+    keepers = [Keeper(name) for name in dict.fromkeys(chosen or KEEPERS)]
+    return (*(line_up(others, batches) if others or not chosen else ()), *keepers)
 
 
 def promised(arena: Arena, contestant: Contestant, setting: Setting) -> list[float | None]:
