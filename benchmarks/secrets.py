@@ -91,9 +91,10 @@ def health_of(health: int, epsilon: float = 0.5, sides: str = "both") -> secrets
 def race(
     model: MarkovModel, truth: np.ndarray, health: int, epsilon: float, sides: str, withhold: bool
 ) -> dict[str, float]:
-    setting = Setting.of(model, "guarded", secrets=health_of(health, epsilon, sides), withhold=withhold)
+    secret = health_of(health, epsilon, sides)
+    setting = Setting.of(model, secrets=secret, withhold=withhold)
     title = f"guarded, total ε = {epsilon:g}, {sides}{', the truth or nothing' if withhold else ''}"
-    return show(title, declared.release(setting, truth, 7), truth)
+    return show(title, declared.release(setting, truth, secret, 7), truth)
 
 
 def whole_sequence(model: MarkovModel, truth: np.ndarray, health: int) -> dict[str, object]:
@@ -104,8 +105,8 @@ def whole_sequence(model: MarkovModel, truth: np.ndarray, health: int) -> dict[s
         ("optimal, a total of 1 about everything", 1.0, Budget(1.0)),
     )
     for title, epsilon, budget in cases:
-        setting = Setting.of(model, "optimal", epsilon, budget=budget, secrets=health_of(health))
-        found[title] = show(title, declared.release(setting, truth, 7), truth)
+        setting = Setting.of(model, "optimal", epsilon, budget=budget)
+        found[title] = show(title, declared.release(setting, truth, health_of(health), 7), truth)
     return found
 
 
@@ -113,11 +114,11 @@ def baselines(model: MarkovModel, truth: np.ndarray, health: int) -> dict[str, o
     """Other ways to keep the same secret."""
     secret, found = health_of(health, 1.0), {}
     for epsilon in (1.0, 0.05):
-        setting = Setting.of(model, declared.utility_optimised(model.alphabet, secret), epsilon, secrets=secret)
+        setting = Setting.of(model, declared.utility_optimised(model.alphabet, secret), epsilon)
         title = f"utility-optimised response, ε = {epsilon:g} a click"
-        found[title] = show(title, declared.release(setting, truth, 7), truth)
-    setting = Setting.of(model, declared.suppression(model.alphabet, secret), 1.0, secrets=secret)
-    found["suppression"] = show("suppression", declared.release(setting, truth, 7), truth)
+        found[title] = show(title, declared.release(setting, truth, secret, 7), truth)
+    setting = Setting.of(model, declared.suppression(model.alphabet, secret), 1.0)
+    found["suppression"] = show("suppression", declared.release(setting, truth, secret, 7), truth)
     title = "randomised response, halved to a total of 1"
     found[title] = show(title, declared.Halving(model, secret).release(truth[:100], 7), truth[:100])
     return found

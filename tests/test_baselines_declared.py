@@ -38,19 +38,18 @@ def test_halving_keeps_the_secret_and_the_others_do_not():
     assert kept.told().max() <= SECRET.epsilon
     assert kept.codes.shape == truth.shape
     for mechanism in (declared.utility_optimised, declared.suppression):
-        setting = sv.Setting.of(MODEL, mechanism(MODEL.alphabet, SECRET), 1.0, secrets=SECRET)
-        made = declared.release(setting, truth, seed=1)
+        made = declared.release(sv.Setting.of(MODEL, mechanism(MODEL.alphabet, SECRET), 1.0), truth, SECRET, seed=1)
         assert made.told().max() > SECRET.epsilon
         assert made.codes.shape == truth.shape
-    guarded = declared.release(sv.Setting.of(MODEL, "guarded", secrets=SECRET), truth, seed=1)
+    guarded = declared.release(sv.Setting.of(MODEL, secrets=SECRET), truth, SECRET, seed=1)
     assert guarded.told().max() <= SECRET.epsilon
     assert (guarded.codes != truth).mean() < (kept.codes != truth).mean()
 
 
 def test_suppression_never_releases_what_is_secret():
     truth = MODEL.sample(8, 20, seed=4)
-    setting = sv.Setting.of(MODEL, declared.suppression(MODEL.alphabet, SECRET), 1.0, secrets=SECRET)
-    made = declared.release(setting, truth, seed=1)
+    setting = sv.Setting.of(MODEL, declared.suppression(MODEL.alphabet, SECRET), 1.0)
+    made = declared.release(setting, truth, SECRET, seed=1)
     assert not (made.codes == 2).any()
     assert (made.codes == truth)[truth != 2].all()
 
@@ -74,5 +73,3 @@ def test_halving_by_enumeration():
 def test_what_cannot_be_compared_is_refused():
     with pytest.raises(InputError, match="every symbol"):
         declared.suppression(MODEL.alphabet, sv.secrets.ever(["news", "sports", "health"], epsilon=1.0))
-    with pytest.raises(InputError, match="about declared secrets"):
-        declared.release(sv.Setting.of(MODEL, "optimal", 1.0), MODEL.sample(2, 2, seed=1))

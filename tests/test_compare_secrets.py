@@ -46,9 +46,9 @@ LENGTH = 4
 EVENT = 0.7  # ε of an event
 
 
-def public_columns(setting, codes):
+def public_columns(setting, racer, codes):
     """Columns Q(y|·) of one released stream, from what is public alone."""
-    if setting.secrets and not setting.guards:  # randomised response, its ε halved
+    if racer.mechanism == "halving":
         halving, found = Halving(setting.model, setting.secrets), []
         watches = halving.start
         for code in codes:
@@ -107,10 +107,10 @@ def test_what_was_told_equals_enumeration(model, secret, racer, epsilon, longest
     row = race(arena, racer, epsilon)
     told = row.secrets[0]
     setting = racer.setting(arena, epsilon)
-    meter = _measure(setting)(setting, SeededCoins(2), lambda events: None, arena.watches)
+    meter = _measure(setting, racer)(setting, SeededCoins(2), lambda events: None, arena.watches)
     meter.run(streams)
     found = [
-        worst_by_enumeration(model, secret, public_columns(setting, meter.released[user].tolist()))
+        worst_by_enumeration(model, secret, public_columns(setting, racer, meter.released[user].tolist()))
         for user in range(len(streams))
     ]
     assert told.log_odds_worst == pytest.approx(max(found), abs=1e-9)

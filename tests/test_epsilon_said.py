@@ -21,7 +21,7 @@ PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=CODES)
     "ask",
     [
         lambda mechanism: sv.Session(PAIR, mechanism),
-        lambda mechanism: sv.Session(PAIR, mechanism, batch=3),
+        lambda mechanism: sv.Session(PAIR, None if mechanism == "optimal" else mechanism, batch=3),
         lambda mechanism: sv.Session(PAIR, mechanism, budget=2.0),
         lambda mechanism: sv.Setting.of(PAIR, mechanism),
         lambda mechanism: sv.decode_stream(PAIR, [0, 1], mechanism),

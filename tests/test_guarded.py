@@ -269,21 +269,6 @@ def test_values_outside_the_alphabet_are_hidden_as_elsewhere():
     assert session.release("hospital") in ("home", "clinic")
 
 
-def test_other_mechanisms_account_for_secrets_and_release_the_same_bits():
-    secret = ever(1, epsilon=0.5, window="first 5")
-    with_it, without = (sv.Session(PAIR, "optimal", 1.0, seed=4, secrets=s) for s in ([secret], ()))
-    columns, every = [], Enumerated(PAIR, 5)
-    for symbol in (0, 1, 1, 0, 0):
-        kernel = with_it.kernel()
-        out = with_it.release(symbol)
-        assert out == without.release(symbol)
-        columns.append(kernel.column(kernel.codes.tolist().index(out)) / DENOMINATOR)
-    exact = every.log_odds(every.values(secret.compile(PAIR), 0, 5), 2, columns)
-    assert with_it.secrets[0].log_odds == pytest.approx(exact, abs=1e-9)
-    assert without.secrets == ()
-    assert "whole sequence" not in repr(with_it)
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -296,9 +281,7 @@ def test_other_mechanisms_account_for_secrets_and_release_the_same_bits():
         ({"secrets": [ever(7, epsilon=1.0, window=3)]}, "alphabet"),
         ({"secrets": [sv.secrets.count(1, 100, epsilon=1.0, window=200)]}, "states"),
         ({"secrets": [ever(1, epsilon=1.0)], "observers": [CLINIC]}, "share one alphabet"),
-        ({"mechanism": "optimal", "secrets": [ever(1, epsilon=1.0)], "withhold": True}, "guarded"),
-        ({"mechanism": "tree", "epsilon": 1.0, "secrets": [ever(1, epsilon=1.0)]}, "one by one"),
-        ({"mechanism": "optimal", "epsilon": 1.0, "batch": 3, "secrets": [ever(1, epsilon=1.0)]}, "one by one"),
+        ({"mechanism": None, "epsilon": 1.0, "withhold": True}, "pass secrets with them"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_in_one_line(options, words):
@@ -316,14 +299,12 @@ def test_nothing_is_released_where_a_symbol_is_refused_or_the_stream_is_too_long
     session.release("home")
     session.release("home")
     before = session.secrets[0].log_odds
-    for mechanism, epsilon in (("guarded", None), ("optimal", 0.5)):
-        with pytest.raises(InputError, match="at most 2 events"):
-            session.release("home")
-        assert session.secrets[0].log_odds == before
-        session = sv.Session(CLINIC, mechanism, epsilon, secrets=ever("clinic", epsilon=0.5))
+    with pytest.raises(InputError, match="promised for streams of at most 2 events"):
         session.release("home")
-        session.release("home")
-        before = session.secrets[0].log_odds
+    assert session.secrets[0].log_odds == before
+    measured = sv.secrets.Watch.start(CLINIC, ever("clinic", epsilon=0.5)).observe([1.0, 1.0]).observe([1.0, 1.0])
+    with pytest.raises(InputError, match="can be measured in streams of at most 2 events"):
+        measured.observe([1.0, 1.0])
 
 
 @pytest.mark.slow

@@ -305,8 +305,8 @@ def test_a_setting_with_secrets_as_plain_values(tmp_path):
         ({"secrets": ever(1, epsilon=1.0), "batch": 2}, "takes no batch"),
         ({"secrets": ever([0, 1, 2], epsilon=1.0, window=3)}, "certain or impossible"),
         ({"secrets": ever(7, epsilon=1.0, window=3)}, "alphabet"),
-        ({"secrets": ever(1, epsilon=1.0), "mechanism": "optimal", "withhold": True}, "guarded"),
-        ({"secrets": ever(1, epsilon=1.0), "mechanism": "tree", "epsilon": 1.0, "batch": 2}, "one by one"),
+        ({"secrets": ever(1, epsilon=1.0), "mechanism": "optimal", "withhold": True}, "keeps no declared secrets"),
+        ({"secrets": ever(1, epsilon=1.0), "mechanism": "tree", "epsilon": 1.0, "batch": 2}, "keeps no declared"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_in_one_line(how, words):

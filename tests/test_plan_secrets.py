@@ -106,7 +106,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(planned, args, words):
 def test_a_file_without_totals_is_refused(planned, tmp_path):
     code, _, err = planned("--secrets", tmp_path / "without.toml")
     assert code == 2
-    assert "has no total" in err
+    assert "has no epsilon" in err
 
 
 @pytest.mark.slow

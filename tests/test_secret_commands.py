@@ -71,7 +71,7 @@ def test_the_account_of_an_audit_is_that_of_an_enumeration(seqveil, files, how, 
     assert made.code == 0, made.err
     asked = ("--secret", "ever:health", "--secret-window", window)
     found = seqveil("audit", files / "r.csv", "-m", files / "m.model", *asked, "--json").json
-    told = found["secrets"][0]
+    told = found["secrets"][-1]
     secret = sv.secrets.ever("health", window=None if window == "stream" else int(window), epsilon=1.0)
     saved = json.loads((files / "r.csv.meta.json").read_text())["setting"]
     setting = stream.Setting.from_dict(saved, MODEL)
@@ -143,15 +143,6 @@ def test_a_side_file_that_is_lost_is_replaced_by_the_options(seqveil, files):
     assert found.json["secrets"][0]["epsilon"] == 0.5
     assert found.json["secrets"][0]["log_odds_worst"] <= 0.5
     assert seqveil("decode", files / "r.csv", "-m", files / "m.model", *args, "--out", files / "x.csv").code == 0
-
-
-@pytest.mark.slow
-def test_an_epsilon_that_was_not_kept_fails_the_audit(seqveil, files):
-    assert seqveil("release", files / "d.csv", "-m", files / "m.model", "-e", 4, "--out", files / "r.csv").code == 0
-    asked = ("--secret", "ever:health", "--secret-window", 5, "--secret-epsilon", "0.1")
-    found = seqveil("audit", files / "r.csv", "-m", files / "m.model", *asked)
-    assert found.code == 1
-    assert "BROKEN" in found.out
 
 
 @pytest.mark.slow
@@ -310,7 +301,7 @@ def test_what_is_withheld_is_a_row_with_an_empty_value(files):
         MODEL, "guarded", secrets=sv.secrets.ever("health", epsilon=1.0, window=5), withhold=True
     )
     account = release_file(files / "d.csv", setting, files / "r.csv")
-    rows, truth = pl.read_csv(files / "r.csv"), pl.read_csv(files / "d.csv")
+    rows, truth = (pl.read_csv(files / name).sort("user", "seq") for name in ("r.csv", "d.csv"))
     assert rows.height == truth.height
     assert account.withheld == rows["value"].null_count() > 0
     assert (rows["value"] == truth["value"]).drop_nulls().all()
@@ -327,8 +318,6 @@ def test_an_unsound_mechanism_tells_all_and_the_audit_says_so(files):
     """A release that the belief rules out would tell everything; figures stay numbers."""
     setting = stream.Setting.of(MODEL, "crr", 1.0)
     release_file(files / "d.csv", setting, files / "r.csv", seed=1)
-    report = audit_file(
-        files / "r.csv", MODEL, secrets=[sv.secrets.ever("health", window=5, epsilon=1.0)], promised=False
-    )
+    report = audit_file(files / "r.csv", MODEL, secrets=[sv.secrets.ever("health", window=5, epsilon=None)])
     assert not math.isnan(report.secrets[0].log_odds_worst)
     assert report.secrets[0].log_odds_worst > 0

@@ -76,7 +76,6 @@ def test_an_audit_asks_about_secrets_without_a_total(seqveil, files):
         assert found["secrets"][0]["epsilon"] is None
         assert found["secrets"][0]["log_odds_worst"] > 0.5
         assert "ε" not in found["secrets"][0]["sentence"]
-    assert seqveil("audit", files / "p.csv", "-m", model, "--secrets", files / "with.toml")[0] == 1
 
 
 @pytest.mark.slow

@@ -67,7 +67,7 @@ def test_the_account_from_any_hour_equals_enumeration(secret, place):
     for seed, plain in enumerate(small_models(3)):
         model, columns = in_slots(plain), random_columns(seed, plain.n, LENGTH)
         every, count = Enumerated(model, LENGTH), secret.compile(model).automaton.values
-        watch = Watch.start(model, secret, exact=True, place=place)
+        watch = Watch.start(model, secret, place=place)
         windows = days(place)
         values = {
             window: np.array([by_hand(secret, word[window[0] : sum(window)], begin) for word in every.words])

@@ -42,7 +42,7 @@ def test_fact_2_only_proportions_of_a_column_matter_and_an_even_one_tells_nothin
 def test_fact_3_the_constant_kernel_keeps_every_live_window(secret, longest):
     longest(LENGTH)
     for seed, model in enumerate(small_models(11)):
-        watches = Watches(model, secret)
+        watches = Watches(model, secret, kept=True)
         rng = np.random.default_rng(seed)
         for _ in range(LENGTH):
             belief, (guarded,) = watches.weights(every=True)[0]
@@ -62,7 +62,7 @@ def test_fact_4_secrets_apart_do_not_bound_both_but_a_joint_one_does():
         a, b = (every.array == 0).any(1).astype(int), (every.array == 1).any(1).astype(int)
         one, two = (secrets.ever(v, epsilon=0.3, window="first 2") for v in (0, 1))
         for parts in ([one, two], [secrets.joint(one, two)]):
-            watches, columns = Watches(model, parts), []
+            watches, columns = Watches(model, parts, kept=True), []
             for _ in range(2):
                 kernel = kept_kernel(watches, rng.dirichlet(np.full(3, 0.2), 3))
                 columns.append(kernel[:, rng.integers(3)])
@@ -87,7 +87,7 @@ def test_fact_5_a_promise_fails_under_another_model_unless_that_observer_is_watc
         every = Enumerated(models[1], 3)
         values = every.values(secret.compile(models[1]), 0, 3)
         for several in (models[:1], models):
-            watches, columns = Watches(several, secret), []
+            watches, columns = Watches(several, secret, kept=True), []
             for _ in range(3):
                 kernel = kept_kernel(watches, rng.dirichlet(np.full(2, 0.3), 2))
                 columns.append(kernel[:, rng.integers(2)])

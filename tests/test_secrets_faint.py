@@ -34,7 +34,7 @@ def test_a_kind_of_person_that_was_ruled_out_comes_back():
     model = typed_model(np.random.default_rng(5), 2, 2)
     secret = sv.secrets.ever(1, epsilon=1.0, window="first 2")
     columns = [np.array([1.0, 1.0])] * 2 + [np.array([1.0, 2.0**-12])] * STEPS + [np.array([2.0**-12, 1.0])] * STEPS
-    watch, least, before = Watch.start(model, secret), 1.0, None
+    watch, least, before = Watch.start(model, secret, kept=True), 1.0, None
     for t, (column, (yes, no)) in enumerate(zip(columns, in_logs(model, columns), strict=True)):
         watch = watch.observe(column)
         least = min(least, float(watch.states.min()))

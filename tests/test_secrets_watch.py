@@ -117,7 +117,7 @@ def _excess(model, secret, values, count, length):
     every = Enumerated(model, length)
     live = [w for w in values if (every.prior(values[w], count) > 0).sum() > 1]
     excess = -np.inf
-    todo: list[tuple[Watches, list[np.ndarray]]] = [(Watches(model, secret), [])]
+    todo: list[tuple[Watches, list[np.ndarray]]] = [(Watches(model, secret, kept=True), [])]
     rng = np.random.default_rng(0)
     raw = [rng.dirichlet(np.full(2, 0.25), model.n) for _ in range(length)]
     while todo:
@@ -141,7 +141,7 @@ def test_windows_watched_late_are_kept_too(longest):
     every, compiled = Enumerated(model, length), secret.compile(model)
     values = {(k, 1): every.values(compiled, k, 1) for k in range(length)}
     longest(3)
-    watch = Watch.start(model, secret)
+    watch = Watch.start(model, secret, kept=True)
     assert watch.ahead.limit is None
     assert 0.01 < watch.ahead.unwatched < 0.3
     assert -0.1 < _excess(model, secret, values, 2, length) <= 1e-12
@@ -175,7 +175,7 @@ def test_what_a_state_hides_keeps_a_window_live(longest):
     every, compiled = Enumerated(model, length), secret.compile(model)
     values = {(k, 1): every.values(compiled, k, 1) for k in range(length)}
     longest(length)
-    watch = Watch.start(model, secret).observe([0.5, 0.55])
+    watch = Watch.start(model, secret, kept=True).observe([0.5, 0.55])
     assert watch.accounts[0].first == 0
     assert -0.1 < _excess(model, secret, values, 2, length) <= 1e-12
     first_only = {(0, 1): values[0, 1]}
@@ -184,7 +184,7 @@ def test_what_a_state_hides_keeps_a_window_live(longest):
 
 def test_windows_retire_and_begin_on_a_chain_that_mixes():
     model = MarkovModel([0.5, 0.5], [[0.6, 0.4], [0.3, 0.7]])
-    watch = Watch.start(model, secrets.ever(1, epsilon=0.5, window=2))
+    watch = Watch.start(model, secrets.ever(1, epsilon=0.5, window=2), kept=True)
     rng = np.random.default_rng(1)
     assert 2 < len(watch.accounts) < 20
     for _ in range(60):

@@ -29,9 +29,6 @@ SETTINGS = {
         CHAIN, "guarded", secrets=[ever(2, epsilon=0.4, window=3), each([0, 1], epsilon=0.6, window="first 9")]
     ),
     "withheld": stream.Setting.of(CHAIN, "guarded", secrets=ever(1, epsilon=0.5, window=4), withhold=True),
-    "accounted": stream.Setting.of(
-        CHAIN, "balanced", 0.8, budget=Budget(per_window=1.2, releases=3), secrets=ever(2, window=3, epsilon=1.0)
-    ),
 }
 
 

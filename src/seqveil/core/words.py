@@ -131,24 +131,27 @@ def _rounded(share: float, to_whole: Callable[[float], int]) -> str:
     return f"{to_whole(round(points * scale, 6)) / scale:g} %"
 
 
-def suspicions(becomes: Sequence[float], before: Sequence[float] = SUSPICIONS) -> str:
-    """What becomes of suspicions, as the end of a sentence.
+def suspicions(becomes: Sequence[float], measured: bool = False) -> str:
+    """What becomes of suspicions, or what became of them where that was measured, as the end of a sentence.
 
     >>> suspicions([moved(p, 0.5) for p in SUSPICIONS])
     'a suspicion of 1 % becomes at most 1.7 %, one of 10 % at most 16 %, one of 50 % at most 63 %'
+    >>> suspicions([moved(p, 0.5) for p in SUSPICIONS], measured=True)
+    'a suspicion of 1 % became 1.7 %, one of 10 % 16 %, one of 50 % 63 %'
     """
     if min(becomes) > 0.9995:
-        return f"even a suspicion of {percent(min(before))} may become certainty"
-    first, *others = (f"{percent(p)}{{}} at most {percent_up(q)}" for p, q in zip(before, becomes, strict=True))
-    return ", one of ".join([f"a suspicion of {first.format(' becomes')}", *(each.format("") for each in others)])
+        return f"even a suspicion of {percent(min(SUSPICIONS))} may {'have ' * measured}become certainty"
+    verb, most = ("became", "") if measured else ("becomes", "at most ")
+    first, *others = (f"{percent(p)}{{}} {most}{percent_up(q)}" for p, q in zip(SUSPICIONS, becomes, strict=True))
+    return ", one of ".join([f"a suspicion of {first.format(f' {verb}')}", *(each.format("") for each in others)])
 
 
-def by_odds(log_odds: float) -> str:
-    """What becomes of suspicions whose odds move by at most e^log_odds."""
-    return suspicions([moved(p, log_odds) for p in SUSPICIONS])
+def by_odds(log_odds: float, measured: bool = False) -> str:
+    """What becomes of suspicions whose odds move by at most e^log_odds, or moved by that where it was measured."""
+    return suspicions([moved(p, log_odds) for p in SUSPICIONS], measured)
 
 
-def by_leakage(up: float, down: float | None = None) -> str:
+def by_leakage(up: float, down: float | None = None, measured: bool = False) -> str:
     """What becomes of suspicions about anything in a stream by releases of this total leakage, or of these two sides.
 
     >>> by_leakage(1.0)
@@ -156,7 +159,7 @@ def by_leakage(up: float, down: float | None = None) -> str:
     >>> by_leakage(42.0)
     'even a suspicion of 1 % may become certainty'
     """
-    return by_odds(up + (up if down is None else down))
+    return by_odds(up + (up if down is None else down), measured)
 
 
 @dataclass(frozen=True)
@@ -217,6 +220,7 @@ class Risk:
         truth: the expected share of the releases that carry ε that are the truth; None where it is not known.
         period: every how many releases one carries ε.
         size: the events of a batch.
+        measured: nothing is promised about the whole stream: what is said about it was measured.
         doubts: what keeps a small bound from being called green.
         ldp: the level that holds whatever people do, worst over users, where the model calls something impossible; it
             takes the place of `up` and `down`. None where the model allows everything.
@@ -241,6 +245,7 @@ class Risk:
     truth: float | None = None
     period: int = 1
     size: int = 1
+    measured: bool = False
     doubts: tuple[str, ...] = (UNCHECKED,)
     ldp: float | None = None
     undone: str = ""
@@ -257,17 +262,19 @@ class Risk:
             more: what else is known, by the names above.
         """
         secrets = [
-            ToldSecret.of(secret, max(secret.epsilon, total.log_odds_worst))
-            for secret, total in zip(setting.secrets if setting.guards else (), told, strict=False)
+            ToldSecret.of(secret, max(secret.total, total.log_odds_worst))
+            for secret, total in zip(setting.secrets, told, strict=False)
         ]
         up, down = float(np.max(accounts.most, initial=0.0)), -float(np.min(accounts.least, initial=0.0))
         ldp = float(np.max(accounts.ldp, initial=0.0)) if setting.model.rules_out else None
-        return cls(up, down, _one_release(setting), tuple(secrets), **_shape(setting), ldp=ldp, **more)
+        shape = _shape(setting) | {"measured": bool(setting.whole_sequence), "ldp": ldp}
+        undone = more.pop("undone", "") or ("" if setting.mechanism.sound else setting.whole_sequence)
+        return cls(up, down, _one_release(setting), tuple(secrets), **shape, undone=undone, **more)
 
     @classmethod
     def promised(cls, setting: Any, **more: Any) -> Risk:
         """The risk that a setting allows, before anything is released: without a total a stream may tell all."""
-        secrets = tuple(ToldSecret.of(secret, secret.epsilon) for secret in setting.secrets if setting.guards)
+        secrets = tuple(ToldSecret.of(secret, secret.total) for secret in setting.secrets)
         budget = setting.budget
         total, ldp = (math.inf if most is None else most for most in (budget.total, budget.ldp_total))
         shape = _shape(setting) | {"ldp": ldp if setting.model.rules_out else None}
@@ -288,7 +295,8 @@ class Risk:
             what = "release" if self.size == 1 else f"batch of {self.size}"
             said.append(f"any one {what}, about anything: {by_leakage(self.one_release)}")
         beside = " else" if self.secrets else ""
-        said.append(f"all releases of a stream together, about anything{beside}: {by_odds(self.log_odds)}")
+        about = f"all releases of a stream together, about anything{beside}{', measured, not promised' * self.measured}"
+        said.append(f"{about}: {by_odds(self.log_odds, self.measured)}")
         if self.ldp is not None:
             said.append(self._assumed(self.ldp))
         if self.truth is not None:

@@ -122,7 +122,8 @@ class Standing:
     def risk(self) -> Risk:
         """What the figures mean for the person."""
         told = tuple(ToldSecret(each.name, max(0.0, each.highest), "so far") for each in self.secrets)
-        return Risk(max(0.0, self.most), -self.least, secrets=told, ldp=self.ldp if self.rules_out else None)
+        ldp = self.ldp if self.rules_out else None
+        return Risk(max(0.0, self.most), -self.least, secrets=told, measured=bool(self.whole_sequence), ldp=ldp)
 
     @property
     def words(self) -> list[str]:

@@ -53,7 +53,7 @@ class SecretTotal:
     """
 
     name: str  # as the command line spells it
-    sentence: str
+    sentence: str  # what was promised, or that it was measured and not promised
     epsilon: float | None  # what was promised; None where nothing was
     users: int
     log_odds_worst: float  # the largest |log B| (on one side the largest log B) of any user, in any window, at any time
@@ -68,11 +68,11 @@ class SecretTotal:
 
 
 def totals(
-    secrets: Sequence[Secret], accounts: Iterable[Watches | None], promised: Sequence[float | None] | None = None
+    secrets: Sequence[Secret], accounts: Iterable[Watches | None], promised: Sequence[float | None]
 ) -> list[SecretTotal]:
     """The totals of these secrets over the accounts of all users.
 
-    `promised` are what to compare with, where that is not the ε of each secret; None where there was no promise.
+    `promised` is the ε that the mechanism keeps each secret within; None where it keeps none, so that it is measured.
     """
     users = 0
     worst, last, lowest, highest = ([0.0] * len(secrets) for _ in range(4))
@@ -86,13 +86,13 @@ def totals(
                 worst[k] = max(worst[k], most.worst(watch.secret.sides))
                 last[k] = max(last[k], abs(watch.log_odds))
                 lowest[k], highest[k] = min(lowest[k], most.lowest), max(highest[k], most.highest)
-    epsilons = [secret.epsilon for secret in secrets] if promised is None else promised
-    columns = zip(secrets, epsilons, worst, last, lowest, highest, strict=True)
     return [
-        SecretTotal(secret.name, _sentence(secret, epsilon), epsilon, users, *figures)
-        for secret, epsilon, *figures in columns
+        SecretTotal(secret.name, _sentence(secret, epsilon, most), epsilon, users, most, *others)
+        for secret, epsilon, most, *others in zip(secrets, promised, worst, last, lowest, highest, strict=True)
     ]
 
 
-def _sentence(secret: Secret, epsilon: float | None) -> str:
-    return words.about(secret) if epsilon is None else replace(secret, epsilon=epsilon).sentence
+def _sentence(secret: Secret, promised: float | None, most: float) -> str:
+    if promised is not None:
+        return replace(secret, epsilon=promised).sentence
+    return words.measured(secret, None if secret.epsilon is None else most <= secret.epsilon)

@@ -22,7 +22,7 @@ from seqveil.engine import batches, stream
 from seqveil.engine.accounting import Budget, Composition, compose
 from seqveil.engine.releases import Standing, left_of
 from seqveil.engine.secrets import guarded_table
-from seqveil.engine.setting import NO_BOUND, SecretTerms, usual_mechanism
+from seqveil.engine.setting import NO_BOUND, SecretTerms
 
 
 class Session:
@@ -38,10 +38,9 @@ class Session:
     default mechanism is then `auto`); `budget`, a total or a `Budget`; `schedule`, the period of pulses; `seed` for
     research only: a seeded session is marked not private.
 
-    *Declared secrets* (docs/secrets.md): `secrets` are accounted for exactly, whatever the mechanism; the mechanism
-    "guarded" keeps them, each within its own total. It has no ε unless one is given, and then no bound on the whole
-    sequence. `withhold=True`: the truth or nothing (None is released); `observers`, other models under which every
-    promise holds as well.
+    *Declared secrets* (docs/secrets.md): `secrets` are kept, each within its own total, by the mechanism "guarded",
+    which they choose; without an ε for every release there is no bound on the whole sequence. `withhold=True`: the
+    truth or nothing (None is released); `observers`, other models under which every promise holds as well.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> session = Session(model, epsilon=1.0, seed=1)
@@ -57,7 +56,7 @@ class Session:
     def __init__(
         self,
         model: MarkovModel,
-        mechanism: str | Mechanism | BatchMechanism = "optimal",
+        mechanism: str | Mechanism | BatchMechanism | None = None,
         epsilon: float | None = None,
         distortion: str | Distortion = "hamming",
         batch: int = 1,
@@ -67,7 +66,7 @@ class Session:
         schedule: int = 1,
         **secret_terms: Unpack[SecretTerms],
     ) -> None:
-        named = (usual_mechanism(mechanism, batch), epsilon, distortion, schedule, budget, batch)
+        named = (mechanism, epsilon, distortion, schedule, budget, batch)
         self._setting = stream.Setting.of(model, *named, **secret_terms)
         self._state = stream.State.start(self._setting)
         self._coins = coins(seed)
@@ -213,8 +212,8 @@ class Session:
         leaked, most, least = float(account.worst[0]), float(account.most[0]), float(account.least[0])
         spent, ldp, left = float(state.spent[0]), float(state.ldp[0]), left_of(self._setting.budget.total, leaked)
         figures = released, leaked, most, least, spent, ldp, left, self.private
-        no_bound = NO_BOUND if self._setting.unbounded else ""
-        return Standing(None, int(state.steps[0]), *figures, no_bound, secrets, self._setting.model.rules_out)
+        rules_out = self._setting.model.rules_out
+        return Standing(None, int(state.steps[0]), *figures, self._setting.whole_sequence, secrets, rules_out)
 
     def compose(self, releases: int, delta: float = 1e-6) -> Composition:
         """What `releases` releases add up to in advance, by the paper's theorems and by tighter ones."""
@@ -225,13 +224,14 @@ class Session:
 
     def __repr__(self) -> str:
         setting, kept = self._setting, len(self.secrets)
-        bound = NO_BOUND if self._setting.unbounded else f"ε={setting.epsilon:g}"
+        bound = setting.whole_sequence or f"ε={setting.epsilon:g}"
         secrets = "" if not kept else f"{kept} secret{'s' if kept > 1 else ''}, "
         account = self.standing()
-        becomes = percent_up(moved(ASKED, account.risk.log_odds))
+        becomes = "became" if setting.whole_sequence else "becomes at most"
+        after = percent_up(moved(ASKED, account.risk.log_odds))
         return (
             f"Session({setting.mechanism.name}, {secrets}{bound}, {setting.model.n} symbols, "
-            f"a suspicion of {percent(ASKED)} becomes at most {becomes}, {account.releases} released, "
+            f"a suspicion of {percent(ASKED)} {becomes} {after}, {account.releases} released, "
             f"leakage {account.leakage:.4g})"
         )
 

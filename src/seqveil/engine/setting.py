@@ -42,11 +42,6 @@ class SecretTerms(TypedDict, total=False):
     withhold: bool
 
 
-def usual_mechanism(mechanism: str | Mechanism | BatchMechanism, batch: int) -> str | Mechanism | BatchMechanism:
-    """`auto` in place of "optimal", which is the default for single symbols, where symbols go in batches."""
-    return "auto" if batch != 1 and mechanism == "optimal" else mechanism
-
-
 @dataclass(frozen=True, eq=False)
 class Setting:
     """Everything public about a stream's release but the releases themselves.
@@ -54,8 +49,8 @@ class Setting:
     `schedule` m spends m·ε at every m-th release and nothing in between (docs/theory.md, section 11): the total and the
     delay stay the same, and on a correlated stream the error falls.
 
-    `secrets` are kept by the mechanism "guarded", each within its own total; any other mechanism only accounts for
-    them, exactly. What else is for "guarded": `observers`, further models under which every promise holds as well;
+    `secrets` are kept, each within its own total, by the mechanism "guarded", which they choose; another one is refused
+    beside them. What else is for "guarded": `observers`, further models under which every promise holds as well;
     `withhold`, the truth or nothing, never a wrong symbol. The ε of every release is infinite where "guarded" was given
     none: nothing is then promised about the whole sequence.
     """
@@ -75,7 +70,7 @@ class Setting:
     def of(
         cls,
         model: MarkovModel,
-        mechanism: str | Mechanism | BatchMechanism = "optimal",
+        mechanism: str | Mechanism | BatchMechanism | None = None,
         epsilon: float | None = None,
         distortion: str | Distortion = "hamming",
         schedule: int = 1,
@@ -86,14 +81,24 @@ class Setting:
         observers: MarkovModel | Sequence[MarkovModel] = (),
         withhold: bool = False,
     ) -> Setting:
-        """A checked setting from what a person types: names, a period, a total, a batch size, secrets."""
+        """A checked setting from what a person types: names, a period, a total, a batch size, secrets.
+
+        Where nobody names a mechanism it is "guarded" for declared secrets, "auto" for batches, and else "optimal".
+        """
         whole_number("batch", batch)
         whole_number("schedule", schedule)
+        declared = (secrets,) if isinstance(secrets, Secret) else tuple(secrets)
+        if mechanism is None:
+            mechanism = mechanisms.guarded if declared else "optimal" if batch == 1 else "auto"
+        if declared and mechanism not in (mechanisms.guarded, mechanisms.guarded.name):
+            raise InputError(
+                f'mechanism "{mechanisms.find(mechanism).name}" keeps no declared secrets; leave one of the two out '
+                "(`audit` measures secrets that nothing keeps)"
+            )
         costs = resolve(distortion, model.alphabet)
         chosen = _chosen(mechanism, model, costs, epsilon, batch)
         limits = budget if isinstance(budget, Budget) else Budget(total=budget)
         _check_budget(limits, chosen)
-        declared = (secrets,) if isinstance(secrets, Secret) else tuple(secrets)
         others = (observers,) if isinstance(observers, MarkovModel) else tuple(observers)
         if chosen is mechanisms.guarded:
             _check_guarded(declared, limits, schedule, epsilon, withhold)
@@ -101,8 +106,7 @@ class Setting:
             _check_not_faint(rate, schedule, "leave it out where the declared secrets are enough")
         else:
             if withhold or others:
-                name = mechanisms.guarded.name
-                raise InputError(f'withhold and observers are for the mechanism "{name}"')
+                raise InputError("withhold and observers say how declared secrets are kept; pass secrets with them")
             rate = _rate(epsilon, schedule, chosen)
         kept = (declared, others, bool(withhold))
         made = cls(model, chosen, rate, costs, int(schedule), limits, int(batch), *kept)
@@ -110,21 +114,16 @@ class Setting:
         return made
 
     def _check_secrets(self) -> None:
-        """Refuse secrets that cannot be kept, or accounted for, before anything is drawn."""
-        if self.secrets and self.in_batches:
-            raise InputError(
-                "declared secrets are accounted for where symbols are released one by one; leave out batch, or secrets"
-            )
-        watches = self.watches  # refuses models of observers that do not go together
-        if self.guards:
-            for model, secret in itertools.product((self.model, *self.observers), self.secrets):
-                ahead(model, secret).check_countable()
-        if watches is not None:
-            watches.check_room()
+        """Refuse secrets that cannot be kept, before anything is drawn."""
+        if self.watches is None:  # made here, it refuses models of observers that do not go together
+            return
+        for model, secret in itertools.product((self.model, *self.observers), self.secrets):
+            ahead(model, secret).check_countable()
+        self.watches.check_room()
 
     @property
     def guards(self) -> bool:
-        """Whether the declared secrets are kept; else they are only accounted for."""
+        """Whether secrets are declared, and so kept."""
         return self.mechanism is mechanisms.guarded
 
     @property
@@ -147,8 +146,15 @@ class Setting:
 
     @property
     def unbounded(self) -> bool:
-        """Whether nothing is promised about the whole sequence (`NO_BOUND` says so in words)."""
+        """Whether no release has an ε: nothing is promised about the whole sequence."""
         return math.isinf(self.epsilon)
+
+    @property
+    def whole_sequence(self) -> str:
+        """Says in words where nothing is promised about the whole sequence; empty where something is."""
+        if not self.mechanism.sound:
+            return f'no bound: mechanism "{self.mechanism.name}" does not keep to its ε, so nothing is promised'
+        return NO_BOUND if self.unbounded else ""
 
     @cached_property
     def watches(self) -> Watches | None:
@@ -170,7 +176,7 @@ class Setting:
         return {}
 
     def _watches_at(self, place: int) -> Watches:
-        return Watches([self.model, *self.observers], self.secrets, exact=not self.guards, place=place)
+        return Watches([self.model, *self.observers], self.secrets, kept=True, place=place)
 
     @property
     def in_batches(self) -> bool:

@@ -22,7 +22,7 @@ from seqveil.engine.calls import NEXT, Call, Gaps, OutOfOrder, Seen, Watch, firs
 from seqveil.engine.live import Live
 from seqveil.engine.releases import EARLIER, Path, Releases, Standing, Standings, left_of
 from seqveil.engine.secrets import SecretTotal, totals
-from seqveil.engine.setting import NO_BOUND, refuse_other
+from seqveil.engine.setting import refuse_other
 from seqveil.engine.store import GAP, Memory, Position, StateStore, StoreBusy, Stored, StoreError
 from seqveil.engine.store.protocol import KEY_MARK, checked_positions
 from seqveil.engine.store.schema import SPENDS
@@ -334,9 +334,8 @@ class Streams:
         leakage = max(row.most, -row.least, 0.0)
         left = left_of(self.setting.budget.total, leakage)
         figures = (row.events, row.releases, leakage, row.most, row.least, row.spent, row.ldp, left, self.private)
-        no_bound = NO_BOUND if self.setting.unbounded else ""
         secrets = () if watches is None else tuple(watches.worst())
-        return Standing(name, *figures, no_bound, secrets, self.setting.model.rules_out)
+        return Standing(name, *figures, self.setting.whole_sequence, secrets, self.setting.model.rules_out)
 
     def standings(self) -> Standings:
         """Where every user stands, in the order they came."""
@@ -357,7 +356,8 @@ class Streams:
             return []
         with self._lock, self._store.transaction():
             names = self._store.everyone()[0]
-            return totals(self.setting.secrets, (self._live.watches(name) for name in names))
+            watches = (self._live.watches(name) for name in names)
+            return totals(self.setting.secrets, watches, [secret.total for secret in self.setting.secrets])
 
     def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Stored]:
         """What was released of a user, from sequence number `since` on, at most `limit` of them.

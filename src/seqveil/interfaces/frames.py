@@ -374,7 +374,7 @@ def audit(
     chain = chain_of(model)
     read = _Received.of(released, chain, words, meta, asks=True)
     options, _ = split_words(words)
-    secrets = options.declared() or None
+    secrets = options.declared()
     report = audit_file(read.table, chain, read.setting, delta=delta, secrets=secrets, **read.where)
     return Audited(report, chain)
 

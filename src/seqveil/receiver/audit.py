@@ -6,7 +6,6 @@ import math
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from seqveil.core.words import UNCHECKED, Colour, Grade, Risk
 from seqveil.engine.accounting import Budget, Composition, compose
 from seqveil.engine.releases import Releases, Standings
 from seqveil.engine.secrets import SecretTotal, totals
-from seqveil.engine.setting import NO_BOUND
 from seqveil.engine.store import Memory
 from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, Released, Setting, check_room, check_slots, observed
 from seqveil.engine.streams import Streams
@@ -60,7 +58,7 @@ class Report:
     exact: bool = True  # False for batches: their extremes are added up, so the totals are from above
     ldp_total: bool | None = None  # every stream within the budget that needs no model
     unseeded: bool | None = None  # no seed is known to have made the coins; with one, all of it can be undone
-    secrets: tuple[SecretTotal, ...] = ()  # what was told about each declared secret
+    secrets: tuple[SecretTotal, ...] = ()  # what was told about the secrets that were kept, then those only measured
     declared: bool | None = None  # every declared secret within its ε
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
     words: tuple[str, ...] = ()  # what all that means for a person, a sentence each
@@ -86,30 +84,11 @@ class Report:
         return all(check is not False for check in (*promises, *found))
 
 
-class Asked(NamedTuple):
-    """Secrets that an audit accounts for."""
-
-    secrets: tuple[Secret, ...] = ()
-    promised: tuple[float | None, ...] = ()  # the ε of each; None where nothing was promised
-
-    @classmethod
-    def of(cls, setting: Setting, secrets: Sequence[Secret] | None, promised: bool = True) -> Asked:
-        """These secrets, or those that the release was to keep, with its ε where nobody gives another."""
-        kept = {replace(secret, epsilon=None): secret.epsilon for secret in setting.secrets if setting.guards}
-        if secrets is None:
-            return cls(setting.secrets, tuple(kept.values())) if kept else cls()
-        given = (
-            each.epsilon if promised and each.epsilon is not None else kept.get(replace(each, epsilon=None))
-            for each in secrets
-        )
-        return cls(tuple(secrets), tuple(given))
-
-
 class _Clock:
     """Where streams stand by the clock, for secrets that follow it: a release in each slot, from the first one on."""
 
-    def __init__(self, setting: Setting, asked: Asked) -> None:
-        self._models, self._asked = [setting.model, *setting.observers], asked
+    def __init__(self, setting: Setting, secrets: tuple[Secret, ...]) -> None:
+        self._models, self._secrets = [setting.model, *setting.observers], secrets
         self._started: dict[int, Watches] = {}
         self._first: dict[Hashable, int] = {}
         self._events: dict[Hashable, int] = {}
@@ -133,7 +112,7 @@ class _Clock:
     def _at(self, place: int) -> Watches:
         """The accounts of streams that begin in this slot of a day: those who stand alike share them."""
         if place not in self._started:
-            self._started[place] = Watches(self._models, self._asked.secrets, exact=True, place=place)
+            self._started[place] = Watches(self._models, self._secrets, place=place)
         return self._started[place]
 
 
@@ -156,6 +135,8 @@ class Audit:
     min_x V_k(x): the largest factor by which the releases moved the belief in any sequence. Of a batch, lifts,
     reproduction and ε all follow from its path. The most and the least lift of each batch are exact up to rounding;
     added up over a stream they bound its leakage from above.
+
+    `secrets` that the setting does not keep are measured, exactly, beside those that it keeps.
 
     *Guarantee*: nothing private is used, and nothing that the release claims is believed: ε, leakage and budget are all
     recomputed. A release that the setting cannot have made is refused.
@@ -180,14 +161,16 @@ class Audit:
     Reference: docs/theory.md, sections 7 and 8.
     """
 
-    def __init__(self, setting: Setting, memory: int = 1 << 30, asked: Asked | None = None) -> None:
-        self.setting, self._asked = setting, asked or Asked()
-        if self._asked.secrets and setting.in_batches:
-            raise InputError("declared secrets are accounted for where symbols are released one by one; leave them out")
-        models, secrets = [setting.model, *setting.observers], self._asked.secrets
-        self._first = Watches(models, secrets, exact=True) if secrets else None
+    def __init__(self, setting: Setting, memory: int = 1 << 30, secrets: Sequence[Secret] = ()) -> None:
+        self.setting = setting
+        kept = {replace(secret, epsilon=None) for secret in setting.secrets}
+        asked = [each for each in secrets if each not in kept and each not in setting.secrets]
+        if asked and setting.in_batches:
+            raise InputError("secrets are measured where symbols are released one by one; leave them out")
+        self._secrets = (*setting.secrets, *asked)
+        self._first = Watches([setting.model, *setting.observers], self._secrets) if self._secrets else None
         self._accounts: dict[Hashable, Watches] = {}
-        self._clock = _Clock(setting, self._asked) if any(one.follows_clock for one in self._asked.secrets) else None
+        self._clock = _Clock(setting, self._secrets) if any(one.follows_clock for one in self._secrets) else None
         seen = None if self._first is None else self._account
         self._streams = Streams(setting, Memory(setting, releases=False), memory=memory, seen=seen)
         self._releases = self._held = 0
@@ -286,10 +269,11 @@ class Audit:
         worst = int(leaked.argmax())
         spent = float(accounts.by_composition.max())
         window = None if budget.per_window is None else self._worst_window
-        told = tuple(totals(self._asked.secrets, self._accounts.values(), self._asked.promised))
+        promised = [secret.total for secret in setting.secrets]
+        asked = [None] * (len(self._secrets) - len(promised))
+        told = tuple(totals(self._secrets, self._accounts.values(), [*promised, *asked]))
         checks = [total.kept for total in told if total.kept is not None]
-        ours = told if self._asked.secrets == setting.secrets else totals(setting.secrets, ())
-        risk = Risk.of(setting, accounts, ours, doubts=check.doubts, undone=check.rejection)
+        risk = Risk.of(setting, accounts, told, doubts=check.doubts, undone=check.rejection)
         return Report(
             users=len(accounts.users),
             releases=self._releases,
@@ -302,8 +286,8 @@ class Audit:
             worst_release=self._worst_release,
             worst_window=window,
             ldp=float(accounts.ldp.max()),
-            each_release=None if setting.unbounded else self._each_release,
-            each_stream=None if setting.unbounded else within(leaked, accounts.by_composition),
+            each_release=self._promised(self._each_release),
+            each_stream=self._promised(within(leaked, accounts.by_composition)),
             total=None if budget.total is None else bool(leaked[worst] <= budget.total * (1 + ROUNDING)),
             window=None
             if window is None or budget.per_window is None
@@ -317,11 +301,15 @@ class Audit:
             ldp_total=within_ldp(budget, accounts),
             secrets=told,
             declared=all(checks) if checks else None,
-            whole_sequence=NO_BOUND if setting.unbounded else "",
+            whole_sequence=setting.whole_sequence,
             words=risk.sentences,
             bound_grade=risk.grade,
             check=check,
         )
+
+    def _promised(self, within: bool) -> bool | None:
+        """Whether a promise about the whole sequence was kept; None where there was none, unless its ε was passed."""
+        return None if self.setting.unbounded or (within and self.setting.whole_sequence) else within
 
     def _composed(self, accounts: Standings, delta: float) -> Composition | None:
         setting = self.setting

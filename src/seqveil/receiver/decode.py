@@ -21,13 +21,13 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.times import Time, seconds
 from seqveil.engine import batches, stream
 from seqveil.engine.accounting import Budget
-from seqveil.engine.setting import SecretTerms, usual_mechanism
+from seqveil.engine.setting import SecretTerms
 
 
 def decode_stream(
     model: MarkovModel,
     released: Sequence[Any],
-    mechanism: str | Mechanism | BatchMechanism = "optimal",
+    mechanism: str | Mechanism | BatchMechanism | None = None,
     epsilon: float | None = None,
     distortion: str | Distortion = "hamming",
     batch: int = 1,
@@ -52,7 +52,7 @@ def decode_stream(
 
     Reference: docs/theory.md, section 9.
     """
-    named = (usual_mechanism(mechanism, batch), epsilon, distortion, schedule, budget, batch)
+    named = (mechanism, epsilon, distortion, schedule, budget, batch)
     setting = stream.Setting.of(model, *named, **secret_terms)
     if not len(released):
         return np.zeros((0, model.n))

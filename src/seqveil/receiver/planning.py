@@ -337,9 +337,9 @@ def simulate_secrets(setting: Setting, length: int = 50, users: int = 20, seed: 
         sums += [error.mean(), costs.min(1).mean(), truth.mean(), withheld.mean()]
     error, decoded, truth, withheld = (sums / length).tolist()
     assert step.after.watches is not None
-    told = max(total.log_odds_worst for total in totals(setting.secrets, step.after.watches))
-    epsilon = None if setting.unbounded else setting.epsilon
     promised = tuple(secret.total for secret in setting.secrets)
+    told = max(total.log_odds_worst for total in totals(setting.secrets, step.after.watches, promised))
+    epsilon = None if setting.unbounded else setting.epsilon
     return SecretRow(promised, epsilon, error, decoded, truth, withheld, best_guess_error(setting, length), told)
 
 

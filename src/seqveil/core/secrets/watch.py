@@ -33,6 +33,7 @@ from seqveil.core import filtering
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import words
 from seqveil.core.secrets.ahead import MARGIN, Ahead, ahead
 from seqveil.core.secrets.declared import Secret
 from seqveil.core.secrets.windows import Guarded, Records, WindowAccount, account, coming, furthest, known, reach, worse
@@ -62,13 +63,14 @@ class Watch:
     latest: WindowAccount  # of the window that holds the latest event
     gone: WindowAccount | None  # the worst of the windows that are live no more
     told_all: bool = False  # a release the model ruled out: an unsound mechanism's
-    exact: bool = False  # for an account alone: windows stay live until later releases can tell nothing more
+    kept: bool = False  # by a mechanism, within the secret's ε; else what is released is measured, and no promise made
 
     @classmethod
-    def start(cls, model: MarkovModel, secret: Secret, exact: bool = False, place: int = 0) -> Watch:
-        """Before the first release. Where a window is over and can no longer be broken its account is closed with a
-        bound from above; `exact` keeps it open instead. `place` is the slot of its day that the first event is in, for
-        a secret that follows the clock."""
+    def start(cls, model: MarkovModel, secret: Secret, kept: bool = False, place: int = 0) -> Watch:
+        """Before the first release. `kept`: a mechanism keeps the secret; the account of a window that is over is then
+        closed, with a bound from above, as soon as it can no longer be broken. Else it stays open until later releases
+        can reveal nothing more. `place` is the slot of its day that the first event is in, for a secret that follows
+        the clock."""
         plan, law = ahead(model, secret), model.initial
         plan = plan.beginning(place) if secret.follows_clock else plan
         states = filtering.start(model, 1)[0]
@@ -79,7 +81,7 @@ class Watch:
         else:
             found, first = coming(plan, law, law, 0, 0), known(plan, 0, (plan.at_first * law).sum(1))
         ended = np.zeros((0, plan.values, model.size))
-        return cls(plan, 0, states, law, plan.opened(states, plan.offset), ended, found, first, None, exact=exact)
+        return cls(plan, 0, states, law, plan.opened(states, plan.offset), ended, found, first, None, kept=kept)
 
     @property
     def _place(self) -> int:
@@ -156,15 +158,14 @@ class Watch:
 
     @property
     def limit(self) -> int | None:
-        """The number of events it goes on for; an account alone goes on without the windows that cannot be counted."""
-        return self.ahead.foreseen if self.exact else self.ahead.limit
+        """The number of events it goes on for; what is only measured goes on without windows that cannot be counted."""
+        return self.ahead.limit if self.kept else self.ahead.foreseen
 
     def check_room(self) -> None:
         """Refuse one event more than the promise was made for; whoever releases asks before a coin is thrown."""
         if self.limit is not None and self.step >= self.limit:
-            raise InputError(
-                f"this secret was promised for streams of at most {self.limit} events; {self.ahead.beyond}"
-            )
+            what = "was promised for" if self.kept else "can be measured in"
+            raise InputError(f"this secret {what} streams of at most {self.limit} events; {self.ahead.beyond}")
 
     def _latest(self, found: Records) -> WindowAccount:
         """The account of the window that holds the event just released; of the only one where windows do not repeat."""
@@ -217,7 +218,7 @@ class Watch:
         up, down = (np.maximum(reach(self.ended, prior, sides), 0.0) + error for sides in (self.secret.sides, "both"))
         kept_for_good = (odds if self.secret.sides == "up" else np.abs(odds)) + up <= self.ahead.scale
         all_told = np.isinf(odds) | (down <= MARGIN * self.ahead.scale)  # by a mechanism that does not keep it
-        over = all_told if self.exact else kept_for_good | all_told
+        over = kept_for_good | all_told if self.kept else all_told
         done = np.concatenate([over, np.zeros(len(found.index) - count, bool)])
         past = found.take(done).widened(down[over], up[over])
         gone = worse(self.ahead, self.gone, past, self.step)
@@ -240,8 +241,8 @@ class Watch:
 
     @property
     def epsilon(self) -> float | None:
-        """The ε of the secret; None where it is only measured."""
-        return self.secret.epsilon
+        """The ε that the secret is kept within; None where it is only measured."""
+        return self.secret.epsilon if self.kept else None
 
     @property
     def name(self) -> str:
@@ -250,8 +251,8 @@ class Watch:
 
     @property
     def sentence(self) -> str:
-        """The promise as a person can read it."""
-        return self.secret.sentence
+        """What is promised, or that nothing is, as a person can read it."""
+        return self.secret.sentence if self.kept else words.measured(self.secret)
 
     @property
     def prior(self) -> Any:
@@ -293,8 +294,7 @@ class Watches:
     """The accounts of secrets under the models of several observers: one row a model, one column a secret.
 
     A promise that holds under one model may fail under another; a kernel that keeps all rows keeps it for every
-    observer who believes one of the models. The models share one alphabet; `exact` and `place` are as in
-    `Watch.start`.
+    observer who believes one of the models. The models share one alphabet; `kept` and `place` are as in `Watch.start`.
 
     >>> from seqveil.core.secrets.declared import ever
     >>> models = [MarkovModel([0.5, 0.5], [[p, 1 - p], [1 - p, p]]) for p in (0.9, 0.6)]
@@ -309,7 +309,7 @@ class Watches:
         self,
         models: MarkovModel | Sequence[MarkovModel],
         secrets: Secret | Sequence[Secret],
-        exact: bool = False,
+        kept: bool = False,
         place: int = 0,
     ) -> None:
         chains = [models] if isinstance(models, MarkovModel) else list(models)
@@ -318,7 +318,7 @@ class Watches:
             raise InputError("give at least one model and one secret, made for instance with secrets.ever; got others")
         if any(chain.alphabet != chains[0].alphabet for chain in chains):
             raise InputError("the models of several observers must share one alphabet; fit them with the same one")
-        self.rows = tuple(tuple(Watch.start(chain, one, exact, place) for one in wanted) for chain in chains)
+        self.rows = tuple(tuple(Watch.start(chain, one, kept, place) for one in wanted) for chain in chains)
 
     def weights(self, epsilon: float | None = None, every: bool = False) -> list[tuple[Floats, list[Guarded]]]:
         """For every model its belief β (n,) and what the next kernel has to keep for each secret (`Watch.weights`)."""

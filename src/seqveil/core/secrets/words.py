@@ -24,6 +24,7 @@ _OWN = {
     "during": ("hours",), "joint": (),
 }  # fmt: skip
 _FORMS = "ever:A, each:A, count:A:3, visit:A>B, pattern:A B, zone:x,y,radius or during:A:22-6"
+MEASURED = "measured, not promised"
 SUSPICION = 0.25  # that sentences take as their example
 _NAMED = 4  # values named in a sentence; the others are counted
 
@@ -211,10 +212,18 @@ def sentence(secret: Secret) -> str:
     return f"{about(secret)}; {promise(secret)}"
 
 
+def measured(secret: Secret, within: bool | None = None) -> str:
+    """What is said about a secret that no mechanism keeps; `within` says whether the releases stayed within its ε."""
+    said = f"{about(secret)}; {MEASURED}"
+    if within is None or secret.epsilon is None:
+        return said
+    return f"{said}; these releases {'stayed' if within else 'did not stay'} within ε = {secret.epsilon:g}"
+
+
 def promise(secret: Secret) -> str:
     """How well a secret is kept, and on what condition: the second half of its sentence."""
     if secret.epsilon is None:
-        return "nothing is promised about it, for it has no epsilon"
+        return MEASURED
     factor = math.exp(secret.epsilon)
     bound = f"nobody's odds move by more than a factor {factor:.3g}"
     if secret.sides == "up":

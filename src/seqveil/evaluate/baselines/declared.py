@@ -49,12 +49,13 @@ class Outcome:
         return np.array([watch.worst.worst(watch.secret.sides) for watch in rows])
 
 
-def release(setting: Setting, truth: Ints, seed: int = 0) -> Outcome:
-    """Streams (B, T) as a mechanism releases them; the setting's secrets are accounted for."""
-    steps = list(one_by_one(setting, truth, SeededCoins(seed)))
-    if steps[-1].after.watches is None:
-        raise InputError("this comparison is about declared secrets; pass secrets to the setting")
-    return Outcome(np.stack([step.made.codes for step in steps], axis=1), list(steps[-1].after.watches))
+def release(setting: Setting, truth: Ints, secrets: Secret | Sequence[Secret], seed: int = 0) -> Outcome:
+    """Streams (B, T) as a mechanism releases them, and what that reveals about the secrets, kept by it or not."""
+    codes, watches = [], np.full(len(truth), Watches(setting.model, secrets), object)
+    for step in one_by_one(setting, truth, SeededCoins(seed)):
+        codes.append(step.made.codes)
+        watches = observed(watches, step.made.columns)
+    return Outcome(np.stack(codes, axis=1), list(watches))
 
 
 def sensitive(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> Ints:
@@ -161,7 +162,7 @@ class Halving:
 
     def __init__(self, model: MarkovModel, secrets: Secret | Sequence[Secret], epsilon: float = BEGINS) -> None:
         self.model, self.epsilon = model, epsilon
-        self.start = Watches(model, secrets)
+        self.start = Watches(model, secrets, kept=True)
         self._made: dict[float, tuple[Ints, Ints]] = {}
 
     def _response(self, epsilon: float) -> tuple[Ints, Ints]:

@@ -186,14 +186,12 @@ class Arena:
 
     def guarding(self) -> Setting:
         """What `guarded` releases with."""
-        return Setting.of(
-            self.model, "guarded", distortion=self.distortion, secrets=self.secrets, observers=self.observers
-        )
+        return Setting.of(self.model, distortion=self.distortion, secrets=self.secrets, observers=self.observers)
 
     @cached_property
     def watches(self) -> Watches | None:
         """The exact accounts of the secrets before the first release; None where no secret is declared."""
-        return Watches(self.model, self.secrets, exact=True) if self.secrets else None
+        return Watches(self.model, self.secrets) if self.secrets else None
 
     @cached_property
     def longest_stream(self) -> int:
@@ -279,7 +277,7 @@ class Keeper(Contestant):
         return _LABELS.get(self.mechanism, self.mechanism)
 
     def setting(self, arena: Arena, epsilon: float | None) -> Setting:
-        """What it releases with. Only where it looks at the account of the secrets are they in the setting."""
+        """What it releases with. Only where it keeps the secrets are they in the setting."""
         model, costs = arena.model, arena.distortion
         if not arena.secrets:
             raise InputError(f'"{self.mechanism}" is about declared secrets; pass secrets to the arena')
@@ -288,7 +286,7 @@ class Keeper(Contestant):
         if self.mechanism == "total":
             return self._total(arena)
         if self.mechanism == "halving":
-            return Setting.of(model, "randomized_response", declared.BEGINS, costs, secrets=arena.secrets)
+            return Setting.of(model, distortion=costs, secrets=arena.secrets)  # for the accounts that it looks at
         make = declared.utility_optimised if self.by_event else declared.suppression
         return Setting.of(model, make(model.alphabet, arena.secrets), 1.0 if epsilon is None else epsilon, costs)
 

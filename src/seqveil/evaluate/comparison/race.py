@@ -65,7 +65,7 @@ def race(arena: Arena, contestant: Contestant, epsilon: float | None, progress: 
         setting = contestant.setting(arena, epsilon)
         if contestant.period is None and setting.schedule == 1:
             return _skipped(contestant, epsilon, "planning finds that pulses do not pay here")
-        measure = _measure(setting)
+        measure = _measure(setting, contestant)
         meter = measure(setting, SeededCoins(arena.seed), progress or (lambda events: None), arena.watches)
         meter.run(arena.of_contestant(contestant))
     except InputError as refusal:
@@ -74,12 +74,12 @@ def race(arena: Arena, contestant: Contestant, epsilon: float | None, progress: 
     return _with_secrets(row, arena, contestant, meter) if arena.secrets else row
 
 
-def _measure(setting: stream.Setting) -> type[_Meter]:
+def _measure(setting: stream.Setting, contestant: Contestant) -> type[_Meter]:
     if setting.in_batches:
         return _Batched
-    if setting.guards:
-        return _Guarding
-    return _Halving if setting.secrets else _OneByOne
+    if contestant.mechanism == Halving.name:
+        return _Halving
+    return _Guarding if setting.guards else _OneByOne
 
 
 def _with_secrets(row: Row, arena: Arena, contestant: Contestant, meter: _Meter) -> Row:
@@ -283,7 +283,7 @@ class _Halving(_Guarding):
     """For randomised response whose ε is halved until the secrets are kept, which is no mechanism of a setting."""
 
     def run(self, streams: Sequence[Ints]) -> None:
-        self.halving = Halving(self.setting.model, self.setting.secrets, self.setting.epsilon)
+        self.halving = Halving(self.setting.model, self.setting.secrets)
         super().run(streams)
 
     def _step(self, state: stream.State, codes: Ints) -> tuple[stream.Released, stream.State]:

@@ -155,7 +155,7 @@ def silent(secrets: Sequence[Secret]) -> tuple[Told, ...]:
 
 def accounted(found: Sequence[Told], secrets: Sequence[Secret], accounts: Iterable[Watches]) -> tuple[Told, ...]:
     """With the exact account of all people."""
-    worst = [total.log_odds_worst for total in totals(secrets, accounts)]
+    worst = [total.log_odds_worst for total in totals(secrets, accounts, [one.promised for one in found])]
     return tuple(replace(one, log_odds_worst=most) for one, most in zip(found, worst, strict=True))
 
 

@@ -11,7 +11,7 @@ import typer
 
 from seqveil.core.distortion import error_size
 from seqveil.core.errors import InputError
-from seqveil.core.words import CHECKS, by_odds
+from seqveil.core.words import CHECKS, moved, percent
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, figure, lines, progress, table
 
@@ -67,7 +67,7 @@ def audit(
     if attack is not None and html is None:
         raise InputError("--attack goes with --html, whose page says what an attacker got")
     chain = MarkovModel.load(model)
-    secrets = chosen.declared() or None
+    secrets = chosen.declared()
     # only of a guarded release are the secrets a part of the setting; of any other they are what is asked about
     where = rows.made_with(chain, chosen if chosen.mechanism == "guarded" else chosen.without_secrets)
     with progress(released, "auditing") as advance:
@@ -155,12 +155,12 @@ def audit_told(report: Report, model: MarkovModel) -> list[tuple[str, str]]:
 
 def _told(total: SecretTotal) -> str:
     """What the releases told about a secret."""
-    means = "" if total.epsilon is not None else f" By what was told, {by_odds(max(0.0, total.highest))}."
-    promise = "" if total.epsilon is None else f" of at most {total.epsilon:g}"
-    return (
-        f"{total.sentence}.{means} The log odds moved by {total.log_odds_worst:.4g}{promise}, "
-        f"worst over {total.users} users (between {total.lowest:.4g} and {total.highest:.4g})"
-    )
+    figures = f"worst over {total.users} users (between {total.lowest:.4g} and {total.highest:.4g})"
+    if total.epsilon is None:
+        became = percent(moved(0.10, max(0.0, total.highest)))
+        means = f"the log odds moved by {total.log_odds_worst:.4g}, so that a suspicion of 10 % became {became}"
+        return f"{total.sentence}: {means}, {figures}"
+    return f"{total.sentence}. The log odds moved by {total.log_odds_worst:.4g} of at most {total.epsilon:g}, {figures}"
 
 
 def _verdicts(report: Report) -> list[tuple[str, str]]:

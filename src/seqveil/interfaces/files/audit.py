@@ -15,7 +15,7 @@ from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.received import Received, Where, receive
 from seqveil.interfaces.files.rows import Progress
 from seqveil.interfaces.files.writing import Digest
-from seqveil.receiver.audit import Asked, Audit, Report
+from seqveil.receiver.audit import Audit, Report
 from seqveil.receiver.drift import ALPHA, Drift, ModelCheck, Seen
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ def audit_file(
     delta: float = 1e-6,
     memory: int = 1 << 30,
     progress: Progress | None = None,
-    secrets: Sequence[Secret] | None = None,
-    promised: bool = True,
+    secrets: Sequence[Secret] = (),
     **where: Unpack[Where],
 ) -> Report:
     """What the releases of a file leaked, exactly, from the file and the model alone.
@@ -42,13 +41,13 @@ def audit_file(
     batches everything is recomputed from the paths, the values too. A release that its side file calls seeded does not
     pass, whatever the figures: whoever knows the seed can undo it.
 
-    `secrets` are accounted for exactly, whatever the mechanism; by default those that the release was to keep. Where
-    nothing was `promised` about them their ε is not checked.
+    The secrets that the release was to keep are held against their ε; `secrets` beside them are measured, exactly and
+    whatever the mechanism, and nothing is promised about them.
     """
     received = receive(released, model, setting, **where)
-    if any(secret.follows_clock for secret in secrets or ()):
+    if any(secret.follows_clock for secret in secrets):
         received = received.with_times
-    audit = Audit(received.setting, memory, Asked.of(received.setting, secrets, promised))
+    audit = Audit(received.setting, memory, secrets)
     digest = (_audit_batches if received.setting.in_batches else _audit_symbols)(received, audit, progress)
     report = audit.report(delta, received.unchanged(digest), checked(received, progress))
     return replace(report, unseeded=side.unseeded(received.meta), read=received.source.taken.sentence)

@@ -411,7 +411,7 @@ class Run(ABC):
             choices=self.choices,
             times=self._times,
             secrets=told,
-            whole_sequence=NO_BOUND if setting.unbounded else "",
+            whole_sequence=setting.whole_sequence,
             model_check=_model_check(setting),
             words=risk.sentences,
             grade=risk.grade.colour,
@@ -570,7 +570,7 @@ def guarantee(setting: Setting) -> str:
             f'none: "{setting.mechanism.name}" is not sound ({setting.mechanism.guarantee}); its true leakage stands '
             "beside the nominal one"
         )
-    kept = "; ".join(secret.sentence for secret in setting.secrets) if setting.guards else ""
+    kept = "; ".join(secret.sentence for secret in setting.secrets)
     assumed = "; totals are for people who never do what the model calls impossible" * setting.model.rules_out
     if setting.unbounded:
         return f"in total over a user's stream: {kept}; {NO_BOUND}{assumed}"

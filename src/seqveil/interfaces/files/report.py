@@ -21,6 +21,7 @@ from typing import Any
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.words import CHECKS, attacked
+from seqveil.engine.secrets import SecretTotal
 from seqveil.interfaces.files.fit import origin_in_words
 from seqveil.interfaces.files.reading import FilePath, file_name
 from seqveil.interfaces.files.writing import Meta, load_release_meta
@@ -144,15 +145,15 @@ def _in_short(made_of: Material) -> str:
     return f"<h2>In short</h2>{shown}<ul>{listed}</ul>"
 
 
-def _secrets(meta: Meta) -> list[dict[str, Any]]:
-    found = meta.get("secrets")
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+def _kept(made_of: Material) -> list[tuple[SecretTotal, float]]:
+    """The secrets that the release keeps, each with its ε."""
+    return [(total, total.epsilon) for total in made_of.audit.secrets if total.epsilon is not None]
 
 
 def _promises(made_of: Material) -> list[tuple[str, str]]:
     meta = made_of.meta
     rows = [("guarantee", _text(meta.get("guarantee")))]
-    rows += [(f"secret {_text(told.get('name'))}", _text(told.get("sentence"))) for told in _secrets(meta)]
+    rows += [(f"secret {told.name}", told.sentence) for told, _ in _kept(made_of)]
     setting = meta["setting"]
     many = len(setting.get("observers") or ())
     against = "anyone who knows the model and sees every release, with unlimited computing power"
@@ -192,9 +193,9 @@ def _account(made_of: Material) -> list[tuple[str, str]]:
     rows = [(name, _text(meta.get(name))) for name in ("events", "users", "releases", "held", "stopped")]
     rows.append(("leakage of the worst stream, nats", _text(meta.get("leakage"))))
     rows.append(("by composition, Σε", _text(meta.get("composition"))))
-    for told in _secrets(meta):
-        moved = f"{_text(told.get('log_odds_worst'))} of at most {_text(told.get('epsilon'))}"
-        rows.append((f"log odds of {_text(told.get('name'))} moved by", moved))
+    for told in audit.secrets:
+        bound = f"of at most {told.epsilon:g}" if told.epsilon is not None else "(measured, not promised)"
+        rows.append((f"log odds of {told.name} moved by", f"{told.log_odds_worst:.4g} {bound}"))
     verdicts = {None: "nothing of the kind was promised", True: "kept", False: "BROKEN"}
     rows.append(("recomputed leakage, nats", _text(audit.leakage)))
     rows.append(("without any model, LDP over a stream", _text(audit.ldp)))
@@ -215,7 +216,7 @@ def _fingerprints(made_of: Material) -> list[tuple[str, str]]:
 def _claims(made_of: Material) -> list[tuple[str, str]]:
     """The questions that SP 800-226 asks of a claim, and what this release answers."""
     setting, meta = made_of.meta["setting"], made_of.meta
-    secrets = [_text(told.get("name")) for told in _secrets(meta)]
+    secrets = [told.name for told, _ in _kept(made_of)]
     unit = "everything that one user's stream says, for as long as it is"
     if secrets:
         unit = f"for one user's stream, whether these hold: {', '.join(secrets)}"
@@ -285,7 +286,7 @@ def _without_model(setting: Mapping[str, Any]) -> str:
 
 def _strength(made_of: Material) -> str:
     setting, meta = made_of.meta["setting"], made_of.meta
-    parts = [f"ε = {_text(told.get('epsilon'))} for {_text(told.get('name'))}" for told in _secrets(meta)]
+    parts = [f"ε = {epsilon:g} for {told.name}" for told, epsilon in _kept(made_of)]
     period = setting.get("schedule")
     if setting.get("epsilon") is not None:
         every = f", spent at one release in {period}" if isinstance(period, int) and period > 1 else ""

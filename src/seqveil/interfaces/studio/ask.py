@@ -19,7 +19,6 @@ from seqveil.engine.accounting import Budget
 from seqveil.engine.stream import Setting
 from seqveil.interfaces.studio.sources import MOST_EVENTS, Source
 
-UNKEPT = "it does not keep a declared secret; choose guarded, or no secret"
 MOST_BATCH = 25
 FORMAT, VERSION = "seqveil-page", 1
 REPEATS = ("batch_lp", "batch_descent")  # for single events the first is `optimal`, the second strives to be
@@ -92,12 +91,9 @@ class Ask:
     def setting(self, model: MarkovModel) -> Setting:
         """The setting that a release with this configuration has."""
         budget = Budget(self.budget, self.window, self.window_releases, None, self.when_spent)  # type: ignore[arg-type]
-        kept = self.declared(model)
-        if kept and self.mechanism not in mechanisms.for_secrets():
-            raise InputError(UNKEPT)
         rate = None if self.epsilon is None else self.epsilon * self.batch
         plain = (self.mechanism, rate, self.distortion, self.every, budget, self.batch)
-        made = Setting.of(model, *plain, secrets=kept)
+        made = Setting.of(model, *plain, secrets=self.declared(model))
         if made.in_batches and budget.limited and self.when_spent == "stop":
             raise InputError("the page shows what is released as batches with the policy hold alone; choose hold")
         return made

@@ -124,10 +124,9 @@ class Run:
     def risk(self) -> Risk:
         """What the releases of the first stream so far mean for the person in it, and what its promise allows."""
         state, setting = self._states[0], self.setting
-        told = totals(setting.secrets, state.watches or ()) if setting.guards else ()
-        undone = "" if setting.mechanism.sound else f"“{setting.mechanism.name}” does not keep to its ε"
+        told = totals(setting.secrets, state.watches or (), [secret.total for secret in setting.secrets])
         figures = (state.spent, state.account.most, state.account.least, state.ldp)
-        return Risk.of(setting, Standings([0], state.steps, state.steps, *figures), told, undone=undone)
+        return Risk.of(setting, Standings([0], state.steps, state.steps, *figures), told)
 
     @property
     def released(self) -> Ints:
