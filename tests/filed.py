@@ -20,6 +20,12 @@ def frame_of(path, columns=None, **options):
     return pl.concat(parts)
 
 
+def in_public_order(frame):
+    """Rows as a release orders them: by time or number where there is one, then by user; else user by user."""
+    order = [name for name in ("time", "seq") if name in frame.columns]
+    return frame.sort(*order, "user", maintain_order=True)
+
+
 def write(folder: Path, name: str, content: str | bytes) -> Path:
     path = folder / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -338,7 +338,7 @@ def test_a_receiver_refuses_another_model(place, released):
     (place / "r.csv.meta.json").unlink()
     other = sticky(0.5)
     setting = Setting.of(other, "tree", 2.0, batch=4)
-    with pytest.raises(DataError, match=r"r\.csv: rows 1 to 4"):
+    with pytest.raises(DataError, match=r"r\.csv: rows 2 to 5"):
         audit_file(released, other, setting)
 
 

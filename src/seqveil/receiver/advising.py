@@ -103,7 +103,7 @@ def advise(model: MarkovModel, wishes: Wishes, *, from_accuracy: bool | None = N
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> found = advise(model, Wishes(length=10, suspicion=0.1, limit=0.3))
     >>> found.options["budget"], found.risk.grade.colour
-    (1.09, 'green')
+    (0.674, 'unchecked')
     """
     accuracy = wishes.wrong is not None if from_accuracy is None else from_accuracy
     if accuracy and wishes.wrong is None:

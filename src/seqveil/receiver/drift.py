@@ -117,7 +117,8 @@ class ModelCheck:
         if self.fits:
             return "model", f"the releases do not speak against it ({self._odds}), which is no proof that it is right"
         alone = f"{self.users_alarmed} of {self.users} users depart by their own releases"
-        return "warning", f"{self.rejection}; {alone}"
+        odds = f"the releases do not fit the model ({self._odds})"
+        return "warning", f"{odds}: these people do not follow it, and what is said under it need not hold; {alone}"
 
 
 NOT_ASKED = ModelCheck.none("the releases were not asked")

@@ -34,6 +34,7 @@ def turns(rows: Rows, codes: Ints, times: Floats | None = None) -> Iterator[tupl
 class Followed:
     """Streams of users under one setting, by name or by row.
 
+    >>> from seqveil.core.model import MarkovModel
     >>> followed = Followed(Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0))
     >>> for turn, rows, codes, times in turns(followed.rows(["ann", "bob", "ann"]), np.array([0, 1, 0])):
     ...     _ = followed.observe(rows, codes, times)
