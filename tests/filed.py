@@ -23,7 +23,7 @@ def frame_of(path, columns=None, **options):
 def in_public_order(frame):
     """Rows as a release orders them: by time or number where there is one, then by user; else user by user."""
     order = [name for name in ("time", "seq") if name in frame.columns]
-    return frame.sort(*order, "user", maintain_order=True)
+    return frame.sort(*order, pl.col("user").cast(pl.String), maintain_order=True)  # names are text in a file
 
 
 def write(folder: Path, name: str, content: str | bytes) -> Path:
