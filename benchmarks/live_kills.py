@@ -23,7 +23,8 @@ import numpy as np
 from benchmarks.spark import write
 from benchmarks.store import EPSILON, SYMBOLS, chain
 from seqveil import Setting
-from seqveil.core.coins import key_file
+from seqveil.core.coins import KeyedCoins, key_file
+from seqveil.engine.store import Memory
 from seqveil.engine.streams import Streams
 
 MECHANISM, USERS, AT_ONCE = "balanced", 50, 20
@@ -155,7 +156,7 @@ def moment(folder: Path, running: subprocess.Popen[bytes], chance: random.Random
 
 
 def rows_of(folder: Path) -> dict[str, float]:
-    """What the sink lists, beside what the embedded store releases with the same key."""
+    """What the sink lists, beside what streams in memory release with the same key and salt."""
     import polars as pl
 
     logs = sorted((folder / "out" / "_spark_metadata").glob("[0-9]*"))
@@ -164,8 +165,10 @@ def rows_of(folder: Path) -> dict[str, float]:
     got = pl.concat(pl.read_parquet(folder / "out" / part) for part in sorted(listed))
     raw = pl.concat(pl.read_parquet(path) for path in sorted((folder / "in").glob("*.parquet")))
     setting = Setting.of(chain(), MECHANISM, EPSILON)
-    with Streams.open(folder / "store.db", setting, key=key_file(folder / "key")) as store:
-        made = store.release(raw["user"].to_list(), raw["value"].to_numpy(), raw["seq"].to_numpy())
+    store = Memory(setting)
+    store.salt = json.loads((folder / "state" / "metadata").read_text())["id"].encode()
+    streams = Streams(setting, store, KeyedCoins(key_file(folder / "key")))
+    made = streams.release(raw["user"].to_list(), raw["value"].to_numpy(), raw["seq"].to_numpy())
     right = dict(zip(zip(raw["user"], raw["seq"], strict=True), made.codes.tolist(), strict=True))
     seen = Counter(zip(got["user"], got["seq"], strict=True))
     return {

@@ -23,7 +23,7 @@ def main(spark: Any, folder: Path) -> on_spark.Total:
 
     model = on_spark.fit(raw)  # counted in SQL; the same model as MarkovModel.fit makes
     setting = sv.Setting.of(model, "optimal", epsilon=1.0, budget=12.0)
-    key = key_file(folder / "release.key", create=True)  # one key for one set of streams
+    key = key_file(folder / "release.key", create=True)  # who has it can undo the release
 
     raw.write.parquet(str(folder / "arriving"))
     arriving = spark.readStream.schema(raw.schema).parquet(str(folder / "arriving"))  # or Kafka, or any other source

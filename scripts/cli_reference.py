@@ -28,6 +28,7 @@ COMMANDS = (
     "state account",
     "state export",
     "state rotate-key",
+    "state adopt",
     "state erase",
     "bridge mqtt",
     "bridge kafka",

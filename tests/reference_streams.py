@@ -7,7 +7,10 @@ from fractions import Fraction
 import numpy as np
 
 from seqveil import MarkovModel
+from seqveil.core.coins import KeyedCoins
 from seqveil.engine import stream
+from seqveil.engine.store import Memory
+from seqveil.engine.streams import Streams
 
 
 class GivenCoins:
@@ -188,3 +191,10 @@ class Rows:
     def observe(self, rows, codes, times=None):
         made, self.state = self.state.move(rows, lambda part: stream.observe(self.setting, part, codes, times))
         return made
+
+
+def twin(setting, salt, key=bytes(range(32)), **more):
+    """Streams in memory that draw as the state with this salt does."""
+    store = Memory(setting)
+    store.salt = salt
+    return Streams(setting, store, KeyedCoins(key), **more)

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import json
 import os
 import sys
 import tempfile
@@ -94,6 +95,11 @@ def stream(session, source, place, setting, **more):
 def released(session, place):
     """What the sink says was released, in order."""
     return pl.from_arrow(session.read.parquet(str(place / "out")).toArrow()).sort("user", "seq")
+
+
+def query_id(checkpoint):
+    """The id of the query of a checkpoint, which is the salt of its randomness."""
+    return json.loads((checkpoint / "metadata").read_text())["id"].encode()
 
 
 def killed_setting():

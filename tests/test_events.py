@@ -5,6 +5,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
+import reference_streams as ref
 from seqveil.core.errors import InputError
 from seqveil.engine.accounting import Budget
 from seqveil.engine.streams import OutOfOrder, Releases, StoreError, Streams
@@ -26,7 +27,8 @@ def opened(path, **options):
 
 def test_each_job_gets_its_own_part_of_one_transaction(tmp_path):
     jobs = [job("ann", 0, 1), job("bob", 0), Job([], [], [], None), job("ann", 2, 1)]
-    with opened(tmp_path) as together, Streams.open(tmp_path / "alone.db", words_setting(), key=KEY) as alone:
+    with opened(tmp_path) as together:
+        alone = ref.twin(words_setting(), together._store.salt)
         assert release_together(together, jobs) == 1
         expected = [alone.release(each.users, each.raw, each.seqs) for each in jobs]
     for each, made in zip(jobs, expected, strict=True):

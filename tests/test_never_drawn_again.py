@@ -54,7 +54,7 @@ class InBucket:
         self._setting = setting
 
     def begin(self):
-        self._shelf = KeptUsers()
+        self._shelf = KeptUsers(b"salt")
 
     def call(self, seqs, raw):
         streams = bucket(self._setting, SeededCoins(0), self._shelf, ["ann"])

@@ -123,5 +123,5 @@ def test_codes_that_are_not_whole_are_refused_everywhere(tmp_path, codes):
     with pytest.raises(InputError, match="whole numbers"):
         Rows(plain, users=1).release(np.array([0]), codes, coins)
     with pytest.raises(InputError, match="whole numbers"):
-        bucket(plain, coins, KeptUsers(), ["ann"]).release(["ann"], codes, [0])
+        bucket(plain, coins, KeptUsers(b"salt"), ["ann"]).release(["ann"], codes, [0])
     assert coins.thrown == 0

@@ -99,7 +99,7 @@ class Crash(BaseException):
 def test_a_crash_at_any_write_is_gone_on_from(made, tmp_path, kind, monkeypatch):
     """Before, within and after every write to the output: the state file is then ahead of it."""
     setting, whole = setting_of(made, kind), tmp_path / "whole.csv"
-    release_file(made / "data.csv", setting, whole, state=tmp_path / "whole.db", key=KEY, group=40)
+    release_file(made / "data.csv", setting, whole, state=tmp_path / "whole.db", seed=1, group=40)
     append = Appended.append
     out, state, chance = tmp_path / "out.csv", tmp_path / "s.db", random.Random(1)
     for _ in range(30):
@@ -115,12 +115,12 @@ def test_a_crash_at_any_write_is_gone_on_from(made, tmp_path, kind, monkeypatch)
         dying.count = 0
         monkeypatch.setattr(Appended, "append", dying)
         try:
-            release_file(made / "data.csv", setting, out, state=state, key=KEY, group=40)
+            release_file(made / "data.csv", setting, out, state=state, seed=1, group=40)
             break
         except Crash:
             continue
     monkeypatch.setattr(Appended, "append", append)
-    release_file(made / "data.csv", setting, out, state=state, key=KEY, group=40)
+    release_file(made / "data.csv", setting, out, state=state, seed=1, group=40)
     assert out.read_bytes() == whole.read_bytes()
     assert (tmp_path / "out.csv.meta.json").read_bytes() == (tmp_path / "whole.csv.meta.json").read_bytes()
 
@@ -146,22 +146,22 @@ def test_a_crash_within_a_transaction_draws_nothing_again(made, tmp_path, kind, 
         dying.count = 0
         monkeypatch.setattr(Streams, "release", dying)
         with pytest.raises(Crash):
-            release_file(made / "data.csv", setting, out, state=state, key=KEY, group=30)
+            release_file(made / "data.csv", setting, out, state=state, seed=1, group=30)
     monkeypatch.setattr(Streams, "release", real)
-    release_file(made / "data.csv", setting, out, state=state, key=KEY, group=30)
-    release_file(made / "data.csv", setting, tmp_path / "whole.csv", state=tmp_path / "w.db", key=KEY, group=30)
+    release_file(made / "data.csv", setting, out, state=state, seed=1, group=30)
+    release_file(made / "data.csv", setting, tmp_path / "whole.csv", state=tmp_path / "w.db", seed=1, group=30)
     assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
 @pytest.mark.slow
 def test_the_real_command_killed_again_and_again(made, tmp_path):
-    """Kills of `seqveil release` itself as its output grows; in the end it is that of one run with the same key."""
+    """Kills of `seqveil release` itself as its output grows; in the end it is that of one run with the same seed."""
     rng = np.random.default_rng(6)
     big = pl.DataFrame({"user": rng.integers(0, 3000, 40_000), "value": rng.random(40_000) * 4})
     big.write_parquet(tmp_path / "big.parquet")
-    out, key = tmp_path / "out.csv", tmp_path / "key"
+    out = tmp_path / "out.csv"
     command = [sys.executable, "-m", "seqveil", "release", str(tmp_path / "big.parquet"), "-m", str(made / "m")]
-    command += ["-e", "1", "--mechanism", "randomized_response", "--key", str(key)]
+    command += ["-e", "1", "--mechanism", "randomized_response", "--seed", "1"]
     chance = random.Random(7)
     for _ in range(4):
         enough = (out.stat().st_size if out.exists() else 0) + chance.randrange(100_000)
@@ -182,10 +182,10 @@ def test_rows_added_to_the_input_are_released_after(made, tmp_path):
     text = (made / "data.csv").read_text().splitlines(keepends=True)
     data, setting = tmp_path / "data.csv", setting_of(made, "plain")
     whole = tmp_path / "whole.csv"
-    release_file(made / "data.csv", setting, whole, state=tmp_path / "w.db", key=KEY)
+    release_file(made / "data.csv", setting, whole, state=tmp_path / "w.db", seed=1)
     for rows in (1, 100, 100, ROWS):
         data.write_text("".join(text[: rows + 1]))
-        done = release_file(data, setting, tmp_path / "out.csv", state=tmp_path / "s.db", key=KEY, group=7)
+        done = release_file(data, setting, tmp_path / "out.csv", state=tmp_path / "s.db", seed=1, group=7)
         assert done.events == rows
     assert (tmp_path / "out.csv").read_bytes() == whole.read_bytes()
     assert (tmp_path / "out.csv.meta.json").read_bytes() == (tmp_path / "whole.csv.meta.json").read_bytes()
@@ -299,9 +299,9 @@ def test_no_raw_value_is_anywhere(made, tmp_path, kind, monkeypatch):
 
     monkeypatch.setattr(Appended, "append", note)
     with pytest.raises(Crash):
-        release_file(made / "data.csv", setting, tmp_path / "out.csv", state=tmp_path / "s.db", key=KEY, group=200)
+        release_file(made / "data.csv", setting, tmp_path / "out.csv", state=tmp_path / "s.db", seed=1, group=200)
     monkeypatch.undo()
-    release_file(made / "data.csv", setting, tmp_path / "out.csv", state=tmp_path / "s.db", key=KEY, group=50)
+    release_file(made / "data.csv", setting, tmp_path / "out.csv", state=tmp_path / "s.db", seed=1, group=50)
     with Streams.open(tmp_path / "s.db", setting, key=KEY) as store:
         store.standing("u1")
         crashed += [path.read_bytes() for path in tmp_path.iterdir()]

@@ -104,7 +104,7 @@ def test_a_message_says_null_where_there_is_no_epsilon():
 
 def test_a_job_of_spark_keeps_secrets_from_one_micro_batch_to_the_next():
     setting = guarded(words_model(), "gym")
-    kept, users, codes = KeptUsers(), ["ann", "bob"], []
+    kept, users, codes = KeptUsers(b"salt"), ["ann", "bob"], []
     job = Job(setting, setting.model.alphabet, KEY, ("user", "seq", "value"))
     for seq in range(6):
         rows = pd.DataFrame({"user": users, "seq": [seq] * 2, "v0": [WORDS[seq % 4], "gym"]})

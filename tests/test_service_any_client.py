@@ -128,13 +128,6 @@ def test_a_word_that_is_neither_yes_nor_no_is_told_so(service):
 # what an operator reads
 
 
-def test_who_may_not_forget_a_ledger_is_told_the_command_as_it_is_typed(service):
-    service.release(event("may", 0))
-    answer = service.ask("DELETE", "/v1/users/may?forget_ledger=true")
-    assert answer.reason == "no-key"
-    assert "`seqveil state erase --forget-ledger`" in answer.json["detail"]
-
-
 def test_room_is_told_in_units_that_show_it(monkeypatch):
     monkeypatch.setattr("seqveil.interfaces.service.writer.free_bytes", lambda path: 300_000)
     assert "300,000 bytes free, of at least 1,000,000" in (disk_trouble("x", 1_000_000) or "")

@@ -64,11 +64,12 @@ def test_only_an_admin_erases(service):
     assert service.ask("GET", "/v1/users/dora/account").json["events"] == 1
 
 
-def test_with_a_key_the_ledger_is_not_forgotten_for_the_coins_would_come_again(service):
+def test_with_a_key_too_the_ledger_may_be_forgotten_for_the_randomness_is_another_then(service):
     service.release(event("emil", 0))
-    answer = erased(service, "emil", "?forget_ledger=true")
-    assert (answer.status, answer.reason) == (409, "no-key")
-    assert "rotate-key" in answer.json["detail"]
+    before = service.store._store.salt
+    assert erased(service, "emil", "?forget_ledger=true").json["ledger"] == "forgotten"
+    assert service.store._store.salt != before
+    service.release(event("emil", 0))
     assert service.ask("GET", "/v1/users/emil/account").json["events"] == 1
 
 

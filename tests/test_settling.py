@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import seqveil as sv
+from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import SeqveilError
 from seqveil.engine.store import database
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import Streams
 
-KEY = bytes(range(32))
 WIDE, ROWS, PART = 15, 12, 20
 
 
@@ -28,7 +28,7 @@ def setting(monkeypatch):
 
 def filled(path, setting):
     """A store whose log has many users in a few rows, and a stream that is in several of them."""
-    store = Streams.open(path, setting, key=KEY)
+    store = Streams.open(path, setting, coins=KeyedCoins.seeded(1))
     for row in range(ROWS):
         users = [f"user {row * WIDE + k}" for k in range(WIDE - 1)] + ["often"]
         store.release(users, [0] * WIDE, [0] * (WIDE - 1) + [row])
@@ -65,7 +65,7 @@ def test_what_is_folded_in_parts_reads_and_goes_on_as_what_is_not(tmp_path, sett
     monkeypatch.setattr(database, "FEW_ROWS", 10**9)
     other = filled(whole, setting)
     other.release(["waiting"] * 3, [1] * 3, [0, 1, 2])
-    with Streams.open(path, setting, key=KEY) as parts, other:
+    with Streams.open(path, setting, coins=KeyedCoins.seeded(1)) as parts, other:
         again = parts.release(["often", "user 0"], [0, 0], [ROWS - 1, 0])
         assert again.replayed.all()
         for user in ("often", "waiting", "user 0", f"user {ROWS * WIDE - 2}"):
@@ -102,7 +102,7 @@ def test_what_fails_after_a_part_was_folded_leaves_the_log_as_it_was(tmp_path, s
         assert settled(path) == before
         assert store.standing("often") == standing
         assert not store.release(["waiting"], [1], [0]).replayed.any()
-    with Streams.open(path, setting, key=KEY) as store:
+    with Streams.open(path, setting, coins=KeyedCoins.seeded(1)) as store:
         assert store.standing("often") == standing
 
 
@@ -114,7 +114,7 @@ def test_a_user_of_a_damaged_row_stays_set_aside_when_later_rows_are_folded(tmp_
         store._store._seen = store._store._data_version()  # as if the disk had changed it
         for seq in range(ROWS):
             store.release(["waiting"], [1], [seq])
-    with Streams.open(path, setting, key=KEY) as store:
+    with Streams.open(path, setting, coins=KeyedCoins.seeded(1)) as store:
         with pytest.raises(SeqveilError, match="damaged"):
             store.release(["often"], [0], [ROWS])
         assert store.release([f"user {WIDE}"], [0], [1]).codes.size == 1

@@ -1,5 +1,6 @@
 """Seqveil on a real Spark, two threads of one machine: the releases, accounts and models of the embedded run."""
 
+import itertools
 import json
 import os
 import runpy
@@ -7,24 +8,31 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
 
 pytest.importorskip("pyspark")
+import reference_streams as ref
 import sparks
 from seqveil import MarkovModel, Setting
 from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.coins import key_file
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.engine.accounting import Budget
+from seqveil.engine.store.backup import facts_of
+from seqveil.engine.store.packing import ledger, nats, units
 from seqveil.engine.stream import UNKNOWN
-from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
+from seqveil.interfaces.spark import frames
 from seqveil.interfaces.spark.checkpoint import standings
 from seqveil.interfaces.spark.frames import read
+from seqveil.interfaces.spark.job import Job
 from seqveil.interfaces.spark.sessions import told
 from seqveil.spark import Columns, account, fit, release, session_conf, total
 
@@ -39,13 +47,24 @@ def spark():
         yield made
 
 
-def by_store(frame, setting, folder, ask=()):
-    """The releases of the embedded store, and the accounts of some users."""
-    with Streams.open(folder / "store.db", setting, key=KEY) as store:
-        made = store.release(frame["user"].to_list(), frame["value"].to_numpy(), frame["seq"].to_numpy())
-        ledger = [store.standing(user) for user in ask]
+def embedded(frame, setting, salt):
+    """The releases of streams in memory with this salt, and the streams."""
+    store = ref.twin(setting, salt)
+    made = store.release(frame["user"].to_list(), frame["value"].to_numpy(), frame["seq"].to_numpy())
     columns = [pl.Series("value", made.codes), pl.Series("epsilon", made.epsilons)]
-    return frame.with_columns(*columns).filter(pl.col("value") >= 0).sort("user", "seq"), ledger
+    return frame.with_columns(*columns).filter(pl.col("value") >= 0).sort("user", "seq"), store
+
+
+@pytest.fixture
+def salted(monkeypatch):
+    """Have frames that are released at once draw with a salt that is given, not with one of their own."""
+    return lambda salt: monkeypatch.setattr(frames, "Job", partial(Job, salt=salt))
+
+
+def file_salt(path):
+    """The salt of a state file."""
+    facts = facts_of(path)
+    return f"{facts['salt']} {facts['epoch']}".encode()
 
 
 def test_200_000_events_come_out_as_embedded_and_so_does_every_account(spark, tmp_path):
@@ -55,28 +74,18 @@ def test_200_000_events_come_out_as_embedded_and_so_does_every_account(spark, tm
     query.awaitTermination()
     assert [each["numInputRows"] for each in query.recentProgress] == [50_000] * 4
     got = sparks.released(spark, tmp_path)
-    want, _ = by_store(frame, setting, tmp_path)
+    want, store = embedded(frame, setting, sparks.query_id(tmp_path / "checkpoint"))
     assert got.equals(want.select(got.columns))
-    checkpoint = str(tmp_path / "checkpoint")
-    with Streams.open(tmp_path / "store.db", setting, key=KEY) as store:
-        accounts = store.standings()
+    checkpoint, accounts = str(tmp_path / "checkpoint"), store.standings()
     rows = {row.user: row for row in account(spark, checkpoint).collect()}
     assert len(rows) == len(accounts.users) == 10_000
-    for user, *figures in zip(
-        accounts.users,
-        accounts.events,
-        accounts.releases,
-        accounts.by_composition,
-        accounts.most,
-        accounts.least,
-        strict=True,
-    ):
-        row = rows[user]
-        scaled = [row.events, row.releases, row.spent / 2**32, row.most / 2**32, row.least / 2**32]
-        assert scaled == figures
+    figures = (accounts.by_composition, accounts.most, accounts.least, accounts.ldp)
+    kept = [row[1:7] for row in (rows[user] for user in accounts.users)]
+    assert [row[:2] for row in kept] == list(zip(accounts.events, accounts.releases, strict=True))
+    assert [row[2:] for row in kept] == [tuple(row) for row in ledger(np.stack(figures, axis=1)).tolist()]
     whole = total(spark, checkpoint)
     assert (whole.users, whole.events) == (10_000, 200_000)
-    assert whole.leakage == accounts.leakage.max()
+    assert whole.leakage == nats(units(accounts.leakage).max())
     assert whole.budget_left == pytest.approx(14.0 - whole.leakage)
 
 
@@ -98,10 +107,11 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
-def test_a_frame_at_once_is_what_release_with_state_and_key_writes(spark, small, tmp_path, kind):
+def test_a_frame_at_once_is_what_release_with_state_and_key_writes(spark, small, tmp_path, salted, kind):
     folder, _ = small
     release_file(folder / "data.csv", SETTINGS[kind], tmp_path / "out.csv", state=tmp_path / "s.db", key=KEY)
     want = pl.read_csv(tmp_path / "out.csv", schema_overrides={"path": pl.String}).sort("user", "seq")
+    salted(file_salt(tmp_path / "s.db"))
     out = release(spark.read.parquet(str(folder / "in")), SETTINGS[kind], KEY)
     got = pl.from_arrow(out.toArrow()).sort("user", "seq")
     assert got.equals(want.select(got.columns))
@@ -115,15 +125,36 @@ def test_at_an_epsilon_that_is_nearly_the_truth_every_row_has_its_own(spark, sma
     assert got.select("user", "seq", "value").sort("user", "seq").equals(frame.sort("user", "seq"))
 
 
-def test_batches_of_a_stream_are_those_of_a_frame_that_is_full(spark, small, tmp_path):
+def test_batches_of_a_stream_are_those_of_a_frame_that_is_full(spark, small, tmp_path, salted):
     folder, frame = small
     setting = SETTINGS["batches"]
     sparks.write(frame, tmp_path / "in", 2)
     sparks.stream(spark, tmp_path / "in", tmp_path, setting).awaitTermination()
     got = sparks.released(spark, tmp_path)
+    salted(sparks.query_id(tmp_path / "checkpoint"))
     whole = pl.from_arrow(release(spark.read.parquet(str(folder / "in")), setting, KEY).toArrow()).sort("user", "seq")
     full = pl.len().over("user", "batch") == setting.batch
     assert got.equals(whole.filter(full))
+
+
+def test_one_key_for_two_checkpoints_and_two_frames_gives_four_salts(spark, small, tmp_path):
+    """Equal events get equal releases as often as by chance, and a frame looked at twice is the same twice."""
+    folder, frame = small
+    setting, found = Setting.of(sparks.model(), "randomized_response", 1.0), []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        sparks.stream(spark, folder / "in", tmp_path / name, setting).awaitTermination()
+        got = sparks.released(spark, tmp_path / name)
+        assert got.equals(embedded(frame, setting, sparks.query_id(tmp_path / name / "checkpoint"))[0][got.columns])
+        made = release(spark.read.parquet(str(folder / "in")), setting, KEY)
+        once, again = (pl.from_arrow(made.toArrow()).sort("user", "seq") for _ in range(2))
+        assert once.equals(again)
+        found += [got, once]
+    kept = np.exp(1.0) / (np.exp(1.0) + 16)
+    chance = kept**2 + (1 - kept) ** 2 / 16
+    low, high = stats.binom.ppf([1e-9, 1 - 1e-9], 2000, chance)  # of six pairs: false alarms 12 in 10⁹
+    for one, two in itertools.combinations(found, 2):
+        assert low <= (one["value"] == two["value"]).sum() <= high
 
 
 def test_events_that_come_again_are_not_released_again(spark, small, tmp_path):
@@ -135,7 +166,7 @@ def test_events_that_come_again_are_not_released_again(spark, small, tmp_path):
     sparks.write(pl.concat([frame[:0], again, frame[1000:]]), tmp_path / "in2", 1)
     os.rename(tmp_path / "in2" / "000.parquet", tmp_path / "in" / "001.parquet")
     sparks.stream(spark, tmp_path / "in", tmp_path, setting).awaitTermination()
-    want, _ = by_store(frame, setting, tmp_path)
+    want, _ = embedded(frame, setting, sparks.query_id(tmp_path / "checkpoint"))
     got = sparks.released(spark, tmp_path)
     assert got.equals(want.select(got.columns))
 
@@ -169,12 +200,12 @@ def test_a_stream_goes_on_where_a_value_is_unknown(spark, tmp_path):
             query = writer.option("checkpointLocation", str(place / "c")).trigger(availableNow=True).start()
             query.awaitTermination()
         got = pl.from_arrow(spark.read.parquet(str(place / "out")).toArrow()).sort("seq")
-        with Streams.open(place / "s.db", setting, key=KEY) as store:
-            if setting.in_batches:
-                made = np.concatenate(store.release(["ann"] * 2, [codes[:3], codes[3:]], [0, 1]).symbols)
-            else:
-                made = store.release(["ann"] * 6, codes, range(6)).codes
-            assert total(spark, str(place / "c")).by_composition == store.standing("ann").by_composition
+        store = ref.twin(setting, sparks.query_id(place / "c"))
+        if setting.in_batches:
+            made = np.concatenate(store.release(["ann"] * 2, [codes[:3], codes[3:]], [0, 1]).symbols)
+        else:
+            made = store.release(["ann"] * 6, codes, range(6)).codes
+        assert total(spark, str(place / "c")).by_composition == store.standing("ann").by_composition
         assert got["seq"].to_list() == list(range(len(made)))
         assert got["value"].to_list() == model.alphabet.decode(made)
         files = [path for path in place.rglob("*") if path.is_file()]
@@ -300,18 +331,20 @@ def test_the_commands(spark, run, small, tmp_path):
     assert code == 0
     assert "2000 of 2000 events, 60 users" in told_in
     setting = Setting.of(model, "optimal", 1.0, budget=9.0)
-    want, (ann,) = by_store(frame, setting, tmp_path, ask=["u7"])
+    want, store = embedded(frame, setting, sparks.query_id(tmp_path / "checkpoint"))
+    ann = store.standing("u7")
     got = sparks.released(spark, tmp_path)
     assert got.equals(want.select(got.columns))
     shown = json.loads(run("account", tmp_path / "checkpoint", "--user", "u7", "--json")[1])
     assert shown["users"] == 60
-    assert [each["leakage"] for each in shown["shown"]] == [ann.leakage]
-    assert shown["shown"][0]["budget_left"] == ann.budget_left
+    assert [each["leakage"] for each in shown["shown"]] == [nats(units(np.array([ann.leakage]))[0])]
+    assert shown["shown"][0]["budget_left"] == pytest.approx(ann.budget_left, abs=2**-31)
     [one] = standings(spark, str(tmp_path / "checkpoint"), user="u7")
-    assert (one.events, one.releases, one.by_composition) == (ann.events, ann.releases, ann.by_composition)
+    assert (one.events, one.releases) == (ann.events, ann.releases)
+    assert one.by_composition == nats(units(np.array([ann.by_composition]))[0])
 
 
-def test_files_at_once_by_the_command(spark, run, small, tmp_path):
+def test_files_at_once_by_the_command(spark, run, small, tmp_path, salted):
     """CSV in and out; a folder that is there is not written over."""
     folder, _ = small
     sparks.model().save(tmp_path / "m")
@@ -328,12 +361,13 @@ def test_files_at_once_by_the_command(spark, run, small, tmp_path):
         "csv",
     )
     args = ("release", folder / "data.csv", *options, "--out", tmp_path / "out")
+    setting, key = Setting.of(sparks.model(), "balanced", 0.8), key_file(tmp_path / "key", create=True)
+    release_file(folder / "data.csv", setting, tmp_path / "one.csv", state=tmp_path / "s.db", key=key)
+    salted(file_salt(tmp_path / "s.db"))
     code, said, _ = run(*args, "--json")
     assert code == 0
     assert json.loads(said)["rows"] == 2000
     got = pl.concat(map(pl.read_csv, (tmp_path / "out").glob("*.csv"))).sort("user", "seq")
-    setting, key = Setting.of(sparks.model(), "balanced", 0.8), (tmp_path / "key").read_bytes()
-    release_file(folder / "data.csv", setting, tmp_path / "one.csv", state=tmp_path / "s.db", key=key)
     assert got.equals(pl.read_csv(tmp_path / "one.csv").sort("user", "seq").select(got.columns))
     assert run(*args)[0] == 2
 
@@ -382,8 +416,8 @@ def test_an_interrupted_release_goes_on(spark, run, small, tmp_path):
     frame[1200:].write_parquet(tmp_path / "in" / "more.parquet")
     assert run(*args)[0] == 0
     setting, key = Setting.of(sparks.model(), "balanced", 1.0), (tmp_path / "key").read_bytes()
-    with Streams.open(tmp_path / "store.db", setting, key=key) as store:
-        made = store.release(frame["user"].to_list(), frame["value"].to_numpy(), frame["seq"].to_numpy())
+    streams = ref.twin(setting, sparks.query_id(tmp_path / "checkpoint"), key)
+    made = streams.release(frame["user"].to_list(), frame["value"].to_numpy(), frame["seq"].to_numpy())
     want = frame.with_columns(value=pl.Series(made.codes)).sort("user", "seq")
     got = sparks.released(spark, tmp_path)
     assert got.select("user", "seq", "value").equals(want)

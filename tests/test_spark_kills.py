@@ -12,8 +12,9 @@ import polars as pl
 import pytest
 
 pytest.importorskip("pyspark")
+import reference_streams as ref
 import sparks
-from seqveil.engine.streams import Streams
+from seqveil.engine.store.packing import units
 from seqveil.spark import account
 
 pytestmark = [pytest.mark.java, sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
@@ -28,15 +29,11 @@ def spark():
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Events in files, and what the embedded store makes of them."""
+    """Events, and in files."""
     folder = tmp_path_factory.mktemp("kills")
     frame = sparks.events(24_000, 1500, seed=8)
     sparks.write(frame, folder / "in", FILES)
-    with Streams.open(folder / "store.db", sparks.killed_setting(), key=sparks.KEY) as store:
-        done = store.release(frame["user"].to_list(), frame["value"].to_numpy(), frame["seq"].to_numpy())
-        accounts = store.standings()
-    columns = [pl.Series("value", done.codes), pl.Series("epsilon", done.epsilons)]
-    return folder / "in", frame.with_columns(*columns).sort("user", "seq"), accounts
+    return folder / "in", frame
 
 
 def start(master, source, place):
@@ -100,17 +97,20 @@ def end(process):
 
 
 def check(spark, place, made):
-    """Nothing lost, nothing doubled, every account that of the embedded run."""
-    _, want, accounts = made
+    """Nothing lost, nothing doubled, all drawn as without kills, every account that of the embedded run."""
+    _, frame = made
+    store = ref.twin(sparks.killed_setting(), sparks.query_id(place / "checkpoint"))
+    done = store.release(frame["user"].to_list(), frame["value"].to_numpy(), frame["seq"].to_numpy())
+    columns, accounts = [pl.Series("value", done.codes), pl.Series("epsilon", done.epsilons)], store.standings()
+    want = frame.with_columns(*columns).sort("user", "seq")
     got = sparks.released(spark, place)
     assert got.height == want.height
     assert got.equals(want.select(got.columns))
     rows = {row.user: row for row in account(spark, str(place / "checkpoint")).collect()}
     assert len(rows) == len(accounts.users)
-    for user, events, spent, leakage in zip(
-        accounts.users, accounts.events, accounts.by_composition, accounts.leakage, strict=True
-    ):
-        assert (rows[user].events, rows[user].spent / 2**32, rows[user].leakage / 2**32) == (events, spent, leakage)
+    figures = (accounts.events, units(accounts.by_composition), units(accounts.leakage))
+    for user, *known in zip(accounts.users, *figures, strict=True):
+        assert [rows[user].events, rows[user].spent, rows[user].leakage] == known
 
 
 def test_a_driver_that_is_killed(spark, made, tmp_path):

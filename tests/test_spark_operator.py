@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +14,7 @@ from pyspark import cloudpickle  # noqa: E402
 from pyspark.sql.streaming.tws_tester import TwsTester  # noqa: E402
 from pyspark.sql.types import StringType  # noqa: E402
 
+import reference_streams as ref  # noqa: E402
 from seqveil.core.alphabet import Alphabet, Bins, Grid  # noqa: E402
 from seqveil.core.coins import KeyedCoins  # noqa: E402
 from seqveil.core.errors import DataError, InputError  # noqa: E402
@@ -23,7 +22,7 @@ from seqveil.core.model import MarkovModel  # noqa: E402
 from seqveil.engine.accounting import Budget  # noqa: E402
 from seqveil.engine.store.packing import units  # noqa: E402
 from seqveil.engine.stream import Setting  # noqa: E402
-from seqveil.engine.streams import OutOfOrder, Streams  # noqa: E402
+from seqveil.engine.streams import OutOfOrder  # noqa: E402
 from seqveil.interfaces.spark.job import Job, release_sorted  # noqa: E402
 from seqveil.interfaces.spark.operator import Release  # noqa: E402
 from seqveil.interfaces.spark.sessions import (  # noqa: E402
@@ -39,7 +38,7 @@ from seqveil.interfaces.spark.store import (  # noqa: E402
     bucket,
 )
 
-KEY = bytes(range(32))
+KEY, SALT = bytes(range(32)), b"that of a query"
 FULL = MarkovModel([0.5, 0.3, 0.2], [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]])
 SPARSE = MarkovModel([0.5, 0.3, 0.2], [[0.7, 0.3, 0.0], [0.0, 0.6, 0.4], [0.5, 0.0, 0.5]])
 PAIRS = MarkovModel.fit([[0, 1, 2, 1, 0, 0, 1], [2, 2, 1, 0, 1, 1]], order=2, n=3, smoothing=0.5)
@@ -62,7 +61,7 @@ def job_of(setting, **more):
 
 
 def operator_of(job):
-    return TwsTester(Release(job, StringType()))
+    return TwsTester(Release(job, StringType(), salt=SALT))
 
 
 def rows_of(events):
@@ -104,9 +103,9 @@ def by_store(setting, events):
     """The released rows and accounts by the store."""
     users, seqs, codes = ([event[k] for event in events] for k in range(3))
     timed = setting.budget.seconds is not None
-    with tempfile.TemporaryDirectory() as folder, Streams.open(Path(folder, "s.db"), setting, key=KEY) as store:
-        made = store.release(users, codes, seqs, [float(seq) for seq in seqs] if timed else None)
-        ledger = {user: store.standing(user) for user in users}
+    store = ref.twin(setting, SALT)
+    made = store.release(users, codes, seqs, [float(seq) for seq in seqs] if timed else None)
+    ledger = {user: store.standing(user) for user in users}
     rows = pd.DataFrame({"user": users, "seq": seqs, "value": made.codes, "epsilon": made.epsilons})
     return rows[rows["value"] >= 0].sort_values(["user", "seq"]).reset_index(drop=True), ledger
 
@@ -169,11 +168,8 @@ def test_gaps_are_refused_or_given_up():
     assert feed(tester, [("ann", 2, 1)])["seq"].tolist() == [2]
     assert len(feed(tester, [("ann", 1, 1)])) == 0  # too late
     assert kept_by(tester)["ann"].events == 3
-    with tempfile.TemporaryDirectory() as folder:
-        with Streams.open(Path(folder, "s"), SETTINGS["plain"], key=KEY, gaps="skip") as store:
-            made = store.release(["ann", "ann"], [1, 0], [2, 3])
-        got = feed(tester, [("ann", 3, 0)])
-        assert got["value"].tolist() == made.codes[1:].tolist()
+    made = ref.twin(SETTINGS["plain"], SALT, gaps="skip").release(["ann", "ann"], [1, 0], [2, 3])
+    assert feed(tester, [("ann", 3, 0)])["value"].tolist() == made.codes[1:].tolist()
 
 
 @pytest.mark.slow
@@ -186,22 +182,20 @@ def test_batches_wait_sealed_and_come_out_as_those_of_the_store(kind, made):
     counts = {user: sum(event[0] == user for event in events) for user, _, _ in events}
     got = joined(feed(tester, events[a:b]) for a, b in itertools.pairwise(cuts))
     timed = setting.budget.seconds is not None
-    with tempfile.TemporaryDirectory() as folder, Streams.open(Path(folder, "s.db"), setting, key=KEY) as store:
-        want = []
-        for user in sorted(counts):
-            codes = [code for name, _, code in events if name == user]
-            whole, size = len(codes) // setting.batch, setting.batch
-            parts = [codes[k * size : (k + 1) * size] for k in range(whole)]
-            times = [float((k + 1) * size - 1) for k in range(whole)]
-            made = store.release([user] * len(parts), parts, range(len(parts)), times if timed else None)
-            for k, (path, told) in enumerate(zip(made.paths, made.symbols, strict=True)):
-                want += (
-                    [(user, k * setting.batch + j, code, k) for j, code in enumerate(told)] if path is not None else []
-                )
-            kept = kept_by(tester)[user]
-            account = (0, 0) if not whole else (store.standing(user).events, store.standing(user).releases)
-            assert (kept.events, kept.releases, kept.symbols) == (*account, len(codes))
-            assert (kept.waiting == b"") == (len(codes) % size == 0)
+    store = ref.twin(setting, SALT)
+    want = []
+    for user in sorted(counts):
+        codes = [code for name, _, code in events if name == user]
+        whole, size = len(codes) // setting.batch, setting.batch
+        parts = [codes[k * size : (k + 1) * size] for k in range(whole)]
+        times = [float((k + 1) * size - 1) for k in range(whole)]
+        made = store.release([user] * len(parts), parts, range(len(parts)), times if timed else None)
+        for k, (path, told) in enumerate(zip(made.paths, made.symbols, strict=True)):
+            want += [(user, k * setting.batch + j, code, k) for j, code in enumerate(told)] if path is not None else []
+        kept = kept_by(tester)[user]
+        account = (0, 0) if not whole else (store.standing(user).events, store.standing(user).releases)
+        assert (kept.events, kept.releases, kept.symbols) == (*account, len(codes))
+        assert (kept.waiting == b"") == (len(codes) % size == 0)
     shown = list(got[["user", "seq", "value", "batch"]].itertuples(index=False, name=None)) if len(got) else []
     assert shown == want
 
@@ -350,7 +344,7 @@ def test_a_sorted_partition_is_cut_between_users(setting, monkeypatch):
     frames = [rows.iloc[at : at + 4] for at in range(0, len(rows), 4)]
     got = joined(release_sorted(job, iter(frames)))
     assert got["seq"].tolist() == rows["seq"].tolist()  # the order column comes back as it was
-    whole = joined([job.release(rows.assign(seq=rows["seq"] // 10), KeptUsers(), end=True)])
+    whole = joined([job.release(rows.assign(seq=rows["seq"] // 10), KeptUsers(job.salt), end=True)])
     assert got["value"].tolist() == whole["value"].tolist()
     with pytest.raises(Refused, match=r"DataError: .*the same order"):
         list(release_sorted(job, iter([rows.iloc[[0, 0]]])))
@@ -360,10 +354,10 @@ def test_more_users_than_fit_are_released_in_groups(monkeypatch):
     setting = SETTINGS["plain"]
     events = [(f"u{k % 11}", k // 11, k % 3) for k in range(60)]
     users, seqs, codes = [e[0] for e in events], np.array([e[1] for e in events]), np.array([e[2] for e in events])
-    streams = bucket(setting, KeyedCoins(KEY), KeptUsers(), users)
+    streams = bucket(setting, KeyedCoins(KEY), KeptUsers(SALT), users)
     streams._live.room = 3
     made = streams.release(users, codes, seqs)
-    alone = bucket(setting, KeyedCoins(KEY), KeptUsers(), users).release(users, codes, seqs)
+    alone = bucket(setting, KeyedCoins(KEY), KeptUsers(SALT), users).release(users, codes, seqs)
     assert not made.replayed.any()
     assert made.codes.tolist() == alone.codes.tolist()
 
@@ -384,7 +378,7 @@ def test_values_come_out_in_their_own_kind():
     setting = Setting.of(model, "optimal", 1.0)
     job = Job(setting, grid, KEY, ("who", "when", "x", "y"))
     rows = pd.DataFrame({"user": ["a", "b"], "seq": [0, 0], "v0": [0.2, 2.9], "v1": [0.5, 0.1]})
-    out = job.release(rows, KeptUsers())
+    out = job.release(rows, KeptUsers(SALT))
     assert list(out.columns) == ["who", "when", "x", "y", "epsilon"]
     assert set(out["y"]) == {0.5}
     mixed = Alphabet([1, 2.5, 4])
@@ -394,4 +388,4 @@ def test_values_come_out_in_their_own_kind():
         KEY,
         ("u", "s", "v"),
     )
-    assert set(job.release(rows.assign(v0=[1.0, 2.5])[["user", "seq", "v0"]], KeptUsers())["v"]) <= {1, 2.5, 4}
+    assert set(job.release(rows.assign(v0=[1.0, 2.5])[["user", "seq", "v0"]], KeptUsers(SALT))["v"]) <= {1, 2.5, 4}

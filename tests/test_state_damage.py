@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import reference_streams as ref
+from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import SeqveilError
 from seqveil.core.model import MarkovModel
 from seqveil.engine.store.backup import verify
@@ -17,7 +18,6 @@ from seqveil.engine.stream import Setting
 from seqveil.engine.streams import StoreError, Streams
 from seqveil.interfaces.events import Job, release_together
 
-KEY = bytes(range(32))
 USERS = [f"user {k}" for k in range(8)]
 
 
@@ -29,7 +29,7 @@ def setting(**options):
 def make(path, log=False):
     """A file with users of 21 to 70 releases, positions, and, if wanted, a log that nobody settled."""
     rng = np.random.default_rng(7)
-    streams = Streams.open(path, setting(), key=KEY)
+    streams = Streams.open(path, setting(), coins=KeyedCoins.seeded(1))
     for k in range(7):
         users = [user for at, user in enumerate(USERS) for _ in range(3 if at % 2 else 10)]
         streams.release(users, rng.integers(0, 4, len(users)).tolist(), positions={"queue": k, "text": b"x" * 50})
@@ -54,7 +54,7 @@ def told(streams, user):
 def look(path, more):
     """What a file says, and how it goes on: part by part; "found" where damage is seen."""
     try:
-        with Streams.open(path, setting(), key=KEY) as streams:
+        with Streams.open(path, setting(), coins=KeyedCoins.seeded(1)) as streams:
             seen = {user: told(streams, user) for user in USERS}
             seen["positions"] = streams.position("queue"), streams.position("text")
             jobs = [Job([u, u], [0, len(seen[u][1])], [1, 2], None) for u in USERS if more and seen[u] != "found"]
@@ -138,7 +138,7 @@ def test_a_damaged_user_is_set_apart_and_the_others_go_on(tmp_path):
     path = tmp_path / "s.db"
     make(path)
     damage(path, "user 3")
-    with Streams.open(path, setting(), key=KEY) as streams:
+    with Streams.open(path, setting(), coins=KeyedCoins.seeded(1)) as streams:
         with pytest.raises(Damaged, match=r"user number 4 are damaged.*seqveil state verify.*backup") as refused:
             streams.standing("user 3")
         assert "\n" not in str(refused.value)
@@ -158,14 +158,14 @@ def test_damaged_releases_are_never_given_back_nor_replayed(tmp_path):
     path = tmp_path / "s.db"
     make(path)
     damage(path, "user 3", "recent")
-    with Streams.open(path, setting(), key=KEY) as streams:
+    with Streams.open(path, setting(), coins=KeyedCoins.seeded(1)) as streams:
         assert streams.standing("user 3").events == 21
         with pytest.raises(Damaged):
             streams.releases("user 3")
         with pytest.raises(Damaged):
             streams.release(["user 3"], [0], seqs=[5])
         streams.release(["user 3"] * 60, [0] * 60)  # over the end of a chunk
-    with Streams.open(path, setting(), key=KEY) as streams, pytest.raises(Damaged):
+    with Streams.open(path, setting(), coins=KeyedCoins.seeded(1)) as streams, pytest.raises(Damaged):
         streams.releases("user 3")
 
 
@@ -182,7 +182,7 @@ def test_a_user_who_vanished_from_an_index_does_not_begin_anew(tmp_path):
     at = content.index(b"user 7", (page - 1) * size)
     content[at + 5] ^= 64  # 7 becomes w
     path.write_bytes(content)
-    with Streams.open(path, setting(), key=KEY) as streams:
+    with Streams.open(path, setting(), coins=KeyedCoins.seeded(1)) as streams:
         assert streams.release(["user 7"], [0], seqs=[0]).replayed.tolist() == [True]
         assert streams.standing("user 6").events > 0
     assert not verify(path).sound

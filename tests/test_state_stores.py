@@ -36,13 +36,16 @@ class Kinds:
     """A store of each kind, and the same one again as another process would find it."""
 
     def __init__(self, folder: Path):
-        self.folder, self.kept = folder, KeptUsers()
+        self.folder, self.kept = folder, KeptUsers(b"salt")
 
     def memory(self, setting) -> StateStore:
         return Memory(setting)
 
     def file(self, setting) -> StateStore:
-        return Database(self.folder / "s.db", codec_of(setting))
+        database = Database(self.folder / "s.db", codec_of(setting))
+        with database.transaction():
+            database.settle_epoch()
+        return database
 
     def spark(self, setting) -> StateStore:
         return SparkStore(setting, self.kept, USERS)
@@ -67,7 +70,7 @@ def size(request, monkeypatch):
 
 
 def coins():
-    return KeyedCoins(KEY)
+    return KeyedCoins.seeded(1)
 
 
 def events(setting, count=40, seed=0):

@@ -26,10 +26,10 @@ KEY = bytes(range(32))
 
 
 class Twin:
-    """What a store with this key does, kept in dictionaries and computed one event at a time."""
+    """What a store with this key and salt does, kept in dictionaries and computed one event at a time."""
 
     def __init__(self, setting, gaps="refuse"):
-        self.setting, self.gaps, self.coins = setting, gaps, KeyedCoins(KEY, setting.signature.encode())
+        self.setting, self.gaps, self.coins = setting, gaps, None
         self.states, self.told = {}, {}
 
     def copy(self):
@@ -123,6 +123,7 @@ class Machine(RuleBasedStateMachine):
         )
         self.twin, self.gaps, self.commits = Twin(self.setting, gaps), gaps, 0
         self.reopen()
+        self.salts = [self.store._store.salt]
 
     @property
     def path(self):
@@ -146,6 +147,7 @@ class Machine(RuleBasedStateMachine):
         assert got == expected
 
     def draw_events(self, data, twin):
+        twin.coins = KeyedCoins(KEY).of_state(self.setting.signature, self.store._store.salt)
         events, expected = [], []
         for _ in range(data.draw(st.integers(0, 6))):
             user = data.draw(st.sampled_from(USERS))
@@ -184,10 +186,11 @@ class Machine(RuleBasedStateMachine):
     def close(self):
         self.store.close()
         self.reopen()
+        assert self.store._store.salt == self.salts[-1]
 
     @rule()
     def crash(self):
-        """What a killed process leaves: both files as they are."""
+        """What a killed process leaves, both files as they are, copied elsewhere: it draws from a salt of its own."""
         self.leave(None)
         assert self.store.position("commits") == (self.commits or None)
 
@@ -214,6 +217,8 @@ class Machine(RuleBasedStateMachine):
             )
         old.close()
         self.reopen()
+        assert self.store._store.salt not in self.salts
+        self.salts.append(self.store._store.salt)
 
     @invariant()
     def accounts_are_the_twins(self):

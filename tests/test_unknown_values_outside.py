@@ -9,7 +9,9 @@ import polars as pl
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import reference_streams as ref
 from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.engine import stream
@@ -101,7 +103,7 @@ class Crash(BaseException):
 @pytest.mark.parametrize("kind", ["single", "batched"])
 def test_a_durable_release_goes_on_and_after_a_crash_it_is_the_same(made, tmp_path, kind, monkeypatch):
     setting = settings_of(made)[kind]
-    more = {"key": KEY, "group": 7}
+    more = {"seed": 1, "group": 7}
     account = release_file(made / "holes.csv", setting, tmp_path / "whole.csv", state=tmp_path / "whole.db", **more)
     assert account.unknown == 4
     append = Appended.append
@@ -147,10 +149,11 @@ def test_the_ledger_charges_it_as_a_receiver_does(tmp_path):
     with Streams.open(tmp_path / "s.db", setting, key=KEY) as store:
         made = store.release(["ann"] * 6, codes, range(6))
         account = store.standing("ann")
-    with Streams.open(tmp_path / "again.db", setting, key=KEY) as store:  # one by one, with a repeat
-        again = [int(store.release(["ann"], [code], [k]).codes[0]) for k, code in enumerate(codes)]
-        repeated = store.release(["ann"], [2], [1])
-        assert (int(repeated.codes[0]), bool(repeated.replayed[0])) == (again[1], True)
+        salt = store._store.salt
+    store = ref.twin(setting, salt)  # one by one, with a repeat
+    again = [int(store.release(["ann"], [code], [k]).codes[0]) for k, code in enumerate(codes)]
+    repeated = store.release(["ann"], [2], [1])
+    assert (int(repeated.codes[0]), bool(repeated.replayed[0])) == (again[1], True)
     assert again == made.codes.tolist()
     state = State.start(setting)
     for code in made.codes.tolist():
@@ -197,7 +200,6 @@ def test_over_http_nobody_can_tell(tmp_path, gaps, caplog):
 
     odd = [SECRET, None, 3, True, {"a": 1}, [["x"]]]
     values = ["home", *odd, "gym"]
-    (tmp_path / "again").mkdir()
     with running(tmp_path, words_setting(), gaps=gaps) as service, caplog.at_level("INFO", logger="seqveil.service"):
         answers = [service.release(event(seq, value)) for seq, value in enumerate(values)]
         assert {answer.status for answer in answers} == {200}
@@ -215,9 +217,8 @@ def test_over_http_nobody_can_tell(tmp_path, gaps, caplog):
         told = metrics + repr([record.__dict__ for record in caplog.records]) + repr(page) + repr(account)
     assert SECRET not in told
     assert "unknown" not in repr(page) + repr(account) + repr(rows)
-    with running(tmp_path / "again", words_setting(), gaps=gaps) as service:  # drawn again with the same key
-        made = service.release(*(event(seq, value) for seq, value in enumerate(values))).json["releases"]
-    assert made == rows
+    made = ref.twin(words_setting(), service.store._store.salt).release(["ann"] * 8, [0, *[UNKNOWN] * 6, 2])
+    assert [WORDS[code] for code in made.codes] == [row["value"] for row in rows]
 
 
 def test_a_batch_over_http(tmp_path):
@@ -326,7 +327,7 @@ def test_the_bridge_publishes_it_like_any_other_and_its_log_is_the_same(tmp_path
         payloads = [json.dumps({"seq": seq, "value": value}).encode() for seq, value in enumerate(values)]
         messages = [Arrived("raw/ann", payload, mid, True, False, 0) for mid, payload in enumerate(payloads)]
         wire, log = Wire([*messages, messages[1]], Broker("nowhere", 1, "bridge")), []
-        with Streams.open(tmp_path / name, words_setting(), key=KEY, gaps=gaps) as store:
+        with Streams.open(tmp_path / name, words_setting(), coins=KeyedCoins.seeded(1), gaps=gaps) as store:
             bridge = Bridge(store, wire, topics, on_refused=on_refused, log=lambda *line: log.append(line))
             wire.put(Stop())
             bridge.run()
@@ -348,11 +349,11 @@ def test_the_bridge_publishes_it_like_any_other_and_its_log_is_the_same(tmp_path
 
 
 @pytest.mark.slow
-def test_a_bucket_of_spark_releases_what_the_store_does(tmp_path, caplog):
+def test_a_bucket_of_spark_releases_what_the_store_does(caplog):
     pytest.importorskip("pandas")
     pytest.importorskip("pyspark")
     from seqveil.interfaces.spark.job import Job
-    from test_spark_operator import feed, kept_by, operator_of
+    from test_spark_operator import SALT, feed, kept_by, operator_of
 
     values = ["home", SECRET, "gym", None, "work"]
     for setting in (words_setting("optimal", 1.0), words_setting("tree", 2.0, batch=5)):
@@ -365,11 +366,11 @@ def test_a_bucket_of_spark_releases_what_the_store_does(tmp_path, caplog):
         assert {row.value for row in rows} <= set(WORDS)
         assert [row.epsilon for row in rows] == ([2.0, 0, 0, 0, 0] if setting.in_batches else [1.0] * 5)
         codes = [0, UNKNOWN, 2, UNKNOWN, 1]
-        with Streams.open(tmp_path / f"{setting.batch}.db", setting, key=KEY) as store:
-            if setting.in_batches:
-                made = store.release(["ann"], [codes], [0]).symbols[0]
-            else:
-                made = store.release(["ann"] * 5, codes, range(5)).codes
-            assert store.standing("ann").by_composition == kept_by(tester)["ann"].spent / 2**32
+        store = ref.twin(setting, SALT)
+        if setting.in_batches:
+            made = store.release(["ann"], [codes], [0]).symbols[0]
+        else:
+            made = store.release(["ann"] * 5, codes, range(5)).codes
+        assert store.standing("ann").by_composition == kept_by(tester)["ann"].spent / 2**32
         assert [row.value for row in rows] == [WORDS[code] for code in made]
     assert caplog.text == ""

@@ -81,7 +81,7 @@ def test_coins_and_spark_know_the_same_user_by_both():
     coins, setting = KeyedCoins(KEY), Setting.of(MODEL, "optimal", 1.0)
     assert coins.of([7], [3]).draw(1) == coins.of(["7"], [3]).draw(1)
     raw = np.array([0, 1, 2, 0])
-    told = [bucket(setting, coins, KeptUsers(), [name]).release([name] * 4, raw).codes for name in (7, "7")]
+    told = [bucket(setting, coins, KeptUsers(b"salt"), [name]).release([name] * 4, raw).codes for name in (7, "7")]
     assert told[0].tolist() == told[1].tolist()
     assert user_name("007") != user_name(7)
 

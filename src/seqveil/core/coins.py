@@ -84,15 +84,15 @@ def coins(seed: int | None = None) -> Coins:
 class KeyedCoins:
     """Coins that belong to an event: a keyed hash (BLAKE2b) of who, which event and which draw of it.
 
-    coin(user, seq, j) = PRF_key(j, seq, user) mod 2**62, so the same event has the same coins whenever, wherever and
-    beside whichever others it is released. An engine that repeats work after a crash then repeats its releases, instead
-    of drawing, and leaking, a second time.
+    coin(user, seq, j) = PRF_key(setting, salt, j, seq, user) mod 2**62, so the same event of the same state has the
+    same coins whenever, wherever and beside whichever others it is released. An engine that repeats work after a crash
+    then repeats its releases, instead of drawing, and leaking, a second time.
 
     *Guarantee*: to anyone without the key the coins of different events are independent and uniform, as far as BLAKE2b
     is a pseudo-random function. **Whoever has the key can undo the release**, and the coins of one event must serve one
-    symbol only: a key is for one set of streams, released once. `context` separates uses that share a key; a store
-    passes its setting, so that two settings never share coins. A user who is a whole number has the coins of
-    its digits.
+    symbol only. So `Streams` mixes in its setting and the random salt of its store (`of_state`): two states never share
+    coins, though they share the key, the users and the numbers. A user who is a whole number has the coins of its
+    digits.
 
     >>> coins = KeyedCoins(bytes(32))
     >>> together = coins.of(["ann", "bob"], [0, 7]).draw(2)
@@ -104,17 +104,22 @@ class KeyedCoins:
     Reference: RFC 7693 (keyed BLAKE2b).
     """
 
-    def __init__(self, key: bytes, context: bytes = b"", private: bool = True) -> None:
+    def __init__(self, key: bytes, private: bool = True) -> None:
         if not isinstance(key, bytes) or len(key) != KEY_BYTES:
             raise InputError(f"expected a key of {KEY_BYTES} random bytes; make one with seqveil.coins.key_file")
-        self.private = private
-        self._key = blake2b(context, key=key, digest_size=KEY_BYTES, person=b"seqveil-context").digest()
+        self._key, self.private = key, private
 
     @classmethod
-    def seeded(cls, seed: int, context: bytes = b"") -> KeyedCoins:
+    def seeded(cls, seed: int) -> KeyedCoins:
         """Event coins that anyone who knows the seed can replay: for research, never for a private release."""
         SeededCoins(seed)  # the same demands on a seed
-        return cls(blake2b(str(seed).encode(), digest_size=KEY_BYTES).digest(), context, private=False)
+        return cls(blake2b(str(seed).encode(), digest_size=KEY_BYTES).digest(), private=False)
+
+    def of_state(self, setting: str, salt: bytes) -> KeyedCoins:
+        """The coins of one state of this setting. Seeded ones have no salt: they are to be replayed elsewhere."""
+        content = b"%d " % len(setting.encode()) + setting.encode() + (salt if self.private else b"")
+        mixed = blake2b(content, key=self._key, digest_size=KEY_BYTES, person=b"seqveil-state").digest()
+        return KeyedCoins(mixed, self.private)
 
     def of(self, users: Sequence[User], seqs: Sequence[int] | NDArray[np.int64]) -> EventCoins:
         """The coins of these events, one after another."""

@@ -231,7 +231,7 @@ class Setting:
         except (KeyError, TypeError, AttributeError, ValueError):
             raise DataError("a part of the setting is missing or damaged; release the data again") from None
 
-    @property
+    @cached_property
     def signature(self) -> str:
         """The setting as one line of text, which differs wherever two settings release differently."""
         return json.dumps(self.to_dict(costs=True), sort_keys=True)

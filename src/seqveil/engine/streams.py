@@ -102,9 +102,10 @@ class Streams:
     ) -> None:
         if gaps not in ("refuse", "skip"):
             raise InputError(f'expected gaps to be "refuse" or "skip", got {gaps!r}')
-        self.setting, self._coins, self._gaps = setting, coins or SystemCoins(), gaps
+        self.setting, self._gaps, self._source = setting, gaps, coins or SystemCoins()
         self._watch, self._seen = watch, seen
         self._store: StateStore = Memory(setting) if store is None else store
+        self._coins = self._coins_of_store()
         private = self._store.fact("private")
         self.private = self._coins.private if private is None else private == "yes"
         # whether the ledger began with these streams, and when it did, in seconds since 1970 where that is known
@@ -147,7 +148,7 @@ class Streams:
         if key is not None and coins is not None:
             raise InputError("pass a key or coins, not both")
         described = setting.signature
-        chosen = KeyedCoins(key, described.encode()) if key is not None else coins or SystemCoins()
+        chosen = KeyedCoins(key) if key is not None else coins or SystemCoins()
         database = Database(path, codec_of(setting), must_exist)
         database.watched = setting.watches is not None
         try:
@@ -156,6 +157,7 @@ class Streams:
                 layout = json.dumps(Layout.of(setting)._replace(numbers=carries(setting))._asdict(), sort_keys=True)
                 if database.fact(LAYOUT) != layout:
                     database.set_fact(LAYOUT, layout)
+                database.settle_epoch()
                 sealed = database.fact(SEALED_KEY)
             if sealed is not None and key is not None:
                 database.know_erased(Pseudonyms.opened(sealed, key))
@@ -206,12 +208,6 @@ class Streams:
             raise InputError("only from a state file can a user be erased; begin with Streams.open")
         from seqveil.engine.store.upkeep import erase_from
 
-        if forget_ledger and isinstance(self._coins, KeyedCoins):
-            raise InputError(
-                f"{self._store.name}: who comes back after the ledger was forgotten would get the coins of the first "
-                "time again, as they are drawn with a key; stop, use `seqveil state erase --forget-ledger`, and change "
-                "the key with `seqveil state rotate-key`"
-            )
         names, database = [self._named(user) for user in users], self._store
         with self._lock:
             if not self._open:
@@ -219,6 +215,7 @@ class Streams:
             try:
                 return erase_from(database, names, self._key, forget_ledger)  # type: ignore[arg-type]
             finally:
+                self._coins = self._coins_of_store()  # the file is in another epoch
                 self._live.undo(names)
 
     def release(
@@ -428,6 +425,12 @@ class Streams:
         """Under what a user was erased, or would be; None where nobody was, or the key is not known."""
         known = getattr(self._store, "pseudonyms", None)
         return None if known is None else str(known.text(str(user)))
+
+    def _coins_of_store(self) -> Coins | KeyedCoins:
+        """The coins that are drawn from: keyed ones belong to this setting and this store alone."""
+        if not isinstance(self._source, KeyedCoins):
+            return self._source
+        return self._source.of_state(self.setting.signature, self._store.salt)
 
     def _run(self, call: Call, positions: Positions | Callable[[Releases], Positions] | None) -> Releases:
         made = call.made

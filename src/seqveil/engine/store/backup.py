@@ -16,7 +16,7 @@ from seqveil.core.leakage import larger_side
 from seqveil.engine.store import schema
 from seqveil.engine.store.book import Book, Log
 from seqveil.engine.store.connections import connect, damaged_file, is_damage, make_private, told, translated
-from seqveil.engine.store.protocol import Row, Stored, StoreError, codec_of
+from seqveil.engine.store.protocol import EPOCH, Row, Stored, StoreError, codec_of
 from seqveil.engine.store.records import OWN, Records, load_log, table_of
 from seqveil.engine.store.schema import (
     LEDGER,
@@ -238,11 +238,24 @@ def _copy(sql: sqlite3.Connection, name: str, part: str) -> None:
     with closing(connect(part, PATIENCE)) as copy:
         try:
             sql.backup(copy)  # one step: a snapshot that writers need not wait for
+            _without_epoch(copy)
             copy.execute("PRAGMA journal_mode=DELETE").fetchall()
         except sqlite3.Error as error:
             if is_damage(error):
                 raise damaged_file(name) from None
             raise _unwritable(part, "the disk is full or cannot be written") from None
+
+
+def _without_epoch(copy: sqlite3.Connection) -> None:
+    """Take the epoch out of a copy: each time it is put back it begins one of its own."""
+    row, sums = copy.execute("SELECT mark FROM facts WHERE name = ?", (EPOCH,)).fetchone(), read_sums(copy)
+    if row is None or sums is None:
+        return
+    left = dict(zip(schema.SUMS, sums, strict=True))
+    copy.execute("BEGIN")
+    copy.execute("DELETE FROM facts WHERE name = ?", (EPOCH,))
+    schema.write_sums(copy, tuple((left | {"facts": left["facts"] ^ row[0]}).values()))
+    copy.execute("COMMIT")
 
 
 def _name(part: str, target: str) -> None:

@@ -200,7 +200,7 @@ class HighWater:
             raise StoreError(
                 f"{self._name}: {self.before - commits} committed transactions are missing, for the file or its -wal "
                 "was damaged or an older copy put in its place; what they told is not in this ledger. Put the newest "
-                f"file back, or remove {self._name}-commits to go on without them"
+                "file back, or go on without them: `seqveil state adopt`"
             )
 
     def note(self, commits: int) -> None:

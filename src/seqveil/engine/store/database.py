@@ -37,7 +37,7 @@ from seqveil.engine.store.connections import (
     told,
 )
 from seqveil.engine.store.packing import nats
-from seqveil.engine.store.protocol import Codec, Entry, Row, Stored, StoreError
+from seqveil.engine.store.protocol import EPOCH, SALT, SALT_BYTES, Codec, Entry, Row, Stored, StoreError
 from seqveil.engine.store.records import Pseudonyms, Records, load_log, table_of
 from seqveil.engine.store.schema import (
     NamedValues,
@@ -305,6 +305,32 @@ class Database(NamedValues):
 
         nan = float("nan")
         return self.leakages.fill(page), len(broken)
+
+    # keyed randomness
+
+    @property
+    def salt(self) -> bytes:
+        """Of this file and its present epoch alone."""
+        salt, epoch = self.fact(SALT), self.fact(EPOCH)
+        if salt is None or epoch is None:
+            raise damaged_file(self.name)
+        return f"{salt} {epoch}".encode()
+
+    def settle_epoch(self) -> None:
+        """Go on with the epoch of the file, unless there is none or it was begun in another place: then this is a copy,
+        and the file that it was taken from may have drawn since."""
+        if self.fact(SALT) is None:
+            self.set_fact(SALT, os.urandom(SALT_BYTES).hex())
+        if not (self.fact(EPOCH) or "").endswith(self._where):
+            self.begin_epoch()
+
+    def begin_epoch(self) -> None:
+        """Never again draw from the randomness that this file, or one it was copied from, has drawn from so far."""
+        self.set_fact(EPOCH, os.urandom(SALT_BYTES).hex() + self._where)
+
+    @property
+    def _where(self) -> str:
+        return " at {} {}".format(*self._place or (0, 0))
 
     # those who were erased
 

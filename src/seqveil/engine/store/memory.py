@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from seqveil.core.coins import User
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.engine.store.protocol import Entry, Position, Row, Stored, codec_of
+from seqveil.engine.store.protocol import SALT_BYTES, Entry, Position, Row, Stored, codec_of
 from seqveil.engine.stream import Setting
 
 
@@ -32,7 +33,7 @@ class Memory:
     name, largest, durable = "memory", float("inf"), False
 
     def __init__(self, setting: Setting, releases: bool = True) -> None:
-        self._setting, self.keeps_releases = setting, releases
+        self._setting, self.keeps_releases, self.salt = setting, releases, os.urandom(SALT_BYTES)
         self._index: dict[User, int] = {}
         self._added: list[User] = []  # users of the present call
         self._counts, self._figures = np.zeros((0, 2), np.int64), np.zeros((0, 4))

@@ -31,6 +31,9 @@ Places = NDArray[np.intp]
 Position = str | bytes | int
 KEY_MARK = "key"  # the fact of a state file that tells its key from others
 TRACES = "traces"  # the fact of a state file that says whether it is yet to be written anew after an erasure
+SALT = "salt"  # the fact of a state file that is drawn when it is made, and stays
+EPOCH = "epoch"  # the fact of a state file that is drawn anew when it turns out to be a copy, and when anyone is erased
+SALT_BYTES = 32
 LAYOUT = "layout"  # the fact of a state file that says how its records are written
 LATEST = ":latest:"  # between a bridge and a user, in the name of the position that has the time of the latest event
 NUMBERS = ":numbers"  # after a bridge, in the name of the position that has the numbers of events by WHAT/USER
@@ -270,6 +273,10 @@ class StateStore(Protocol):
     name: str  # for error messages
     keeps_releases: bool  # whether `append` gets the releases; else what came before can be told apart, and no more
     durable: bool  # whether `append` gets the states; else `put_aside` does, when there is no room for them
+
+    @property
+    def salt(self) -> bytes:
+        """Random bytes of this state alone, which keyed randomness is mixed with; the same for as long as it lives."""
 
     @property
     def largest(self) -> float:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
 from seqveil.core.coins import key_mark
 from seqveil.core.errors import DataError, InputError
 from seqveil.engine.store.backup import FilePath
+from seqveil.engine.store.connections import WriterLock
 from seqveil.engine.store.database import Database
 from seqveil.engine.store.packing import carried
 from seqveil.engine.store.protocol import (
@@ -31,14 +32,20 @@ from seqveil.engine.store.records import OWN, SEALED_KEY, Pseudonyms
 from seqveil.engine.store.schema import LEDGER, name_mark, place_mark, user_mark
 
 
-@contextmanager
-def _alone(path: FilePath) -> Iterator[tuple[Database, Layout]]:
-    """A state file that nobody else has open."""
+def _present(path: FilePath) -> str:
+    """The name of a state file that is there."""
     name = os.path.basename(path)
     if not os.path.isfile(path):
         raise StoreError(f"{name}: cannot be opened (No such file or directory); check the path")
     if not os.path.getsize(path):
         raise StoreError(f"{name}: is empty, and so no state file; check the path, or restore it from a backup")
+    return name
+
+
+@contextmanager
+def _alone(path: FilePath) -> Iterator[tuple[Database, Layout]]:
+    """A state file that nobody else has open."""
+    name = _present(path)
     try:
         database = Database(path, None, must_exist=True)
     except StoreBusy:
@@ -102,6 +109,7 @@ def erase_from(
         kept = database.sql.execute("SELECT * FROM positions").fetchall()
         left = [source for source, value, _ in kept if source not in tidied and _names(value, names)]
         database.set_fact(TRACES, "yes")
+        database.begin_epoch()  # who comes back draws from other randomness, whatever is left of the ledger
     if known is not None:
         database.know_erased(known)
     database.shrink()
@@ -190,6 +198,21 @@ def _erase(database: Database, user: int, pseudonym: bytes | None, layout: Layou
     sql.execute("DELETE FROM chunks WHERE user = ?", (user,))
     database.leakages.restore(np.array([user]))  # to be read again
     return int(events - kept)
+
+
+def adopt(path: FilePath) -> None:
+    """Go on with a state file that is not the latest one: a copy put in its place, or one that lost transactions.
+
+    From now on it draws from randomness of its own, and what `FILE-commits` says of missing transactions is dropped.
+    """
+    lock = WriterLock(os.fspath(path), _present(path))
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(f"{os.fspath(path)}-commits")
+    finally:
+        lock.close()
+    with _alone(path) as (database, _), database.transaction():
+        database.begin_epoch()
 
 
 def rotate_key(path: FilePath, key: bytes, old: bytes | None) -> None:

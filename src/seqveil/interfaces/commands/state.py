@@ -179,6 +179,22 @@ def rotate_key(
 
 
 @state.command()
+def adopt(file: StateFile) -> None:
+    """Go on with a state file that is not the latest one: a copy that was put in its place, or one that lost its end.
+
+    Run it once before the first release. With a key the events to come then get randomness that the file has not drawn
+    from, nor the one it was copied from. What was released since the copy is not in its ledger: see docs/operations.md
+    first. Nobody may have the file open.
+
+    Example: seqveil state adopt clicks.db
+    """
+    from seqveil.engine.store.upkeep import adopt as take_on
+
+    take_on(file)
+    print(f"adopted  {file}: it goes on from what it holds, with randomness of its own")
+
+
+@state.command()
 def erase(
     file: StateFile,
     user: Annotated[list[str], typer.Argument(metavar="USER", help="Whom to erase; name several at once.")],

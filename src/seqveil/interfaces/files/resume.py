@@ -61,7 +61,7 @@ def resumed(
     alphabet = setting.model.alphabet.watched(on_unknown)
     target.refuse_overwriting(state)
     read(source.path, source.columns, format=source.format)  # refuses what is no file before anything is made
-    coins = None if seed is None else KeyedCoins.seeded(seed, setting.signature.encode())
+    coins = None if seed is None else KeyedCoins.seeded(seed)
     output = Appended(target.out, (*target.inputs, state), (place(target.out, target.meta),))
     with Streams.open(state, setting, key=key, coins=coins) as streams, output:
         yield Resumed(source, alphabet, seed, streams, output, group)

@@ -156,7 +156,7 @@ def _refuse_other_run(
             f"folder {name} and run this again"
         )
     if known is not None:
-        refuse_other(parts(known), parts(facts), name, "new folders and a new key, which spends again")
+        refuse_other(parts(known), parts(facts), name, "new folders, which spends again")
     raise InputError(
         f"{name}: its first micro-batch may have been seen in {last_name(out)}, and does not say what it was made "
         "with; go on with the query that began it"

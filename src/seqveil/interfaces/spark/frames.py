@@ -73,15 +73,16 @@ def release(
 ) -> DataFrame:
     """Release the rows of a frame, streaming or not: user, order, released value(s), ε; batches add batch and path.
 
-    *Guarantee*: the releases are those of `seqveil.Streams.open` (and of `seqveil release --state --key`) for the same
-    setting, key, user and sequence number, to the last bit. Tasks may be run again, on other machines: an event has the
-    same coins wherever it is drawn, and in a stream an event that was released is never drawn again.
+    *Guarantee*: each user's stream is released exactly as by `seqveil.Streams`. Tasks may be run again, on other
+    machines: an event has the same coins wherever it is drawn for this frame, or for the checkpoint of a stream, and in
+    a stream an event that was released is never drawn again. Frames and checkpoints never share coins.
 
-    Parameters: `key` is 32 secret bytes, which travel to the workers, or a path that every worker can read. **A key is
-    for one set of streams, released once.** `gaps`: a number that leaves others out stops the query ("refuse") or gives
-    those up ("skip"; single symbols only). `on_unknown`, in place of the model's policy for values outside the
-    alphabet: "hide" releases a draw from the public belief in their place, "nearest" moves numbers, "error" stops. A
-    stream hides where the model says "error" and takes no other word for it: receivers would see where it stopped.
+    Parameters: `key` is 32 secret bytes, which travel to the workers, or a path that every worker can read. **A
+    frame is to be released once**: passed here again it is drawn anew, and both releases together disclose more.
+    `gaps`: a number that leaves others out stops the query ("refuse") or gives those up ("skip"; single symbols
+    only). `on_unknown`, in place of the model's policy for values outside the alphabet: "hide" releases a draw from
+    the public belief in their place, "nearest" moves numbers, "error" stops. A stream hides where the model says
+    "error" and takes no other word for it: receivers would see where it stopped.
     `buckets`: groups of users in a stream; a checkpoint keeps those of its first run.
 
     In a stream a batch goes out when it is full; a frame released at once ends with short batches.

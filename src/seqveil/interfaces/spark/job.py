@@ -22,6 +22,7 @@ from seqveil.core.times import seconds
 from seqveil.engine import batches
 from seqveil.engine.calls import Gaps
 from seqveil.engine.releases import Releases
+from seqveil.engine.store.protocol import SALT_BYTES
 from seqveil.engine.stream import Setting
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, SAME_PATH
 from seqveil.interfaces.spark.sessions import guarded
@@ -48,6 +49,8 @@ class Job:
     names: tuple[str, ...]  # of the columns that come out: user, order, value(s)
     gaps: Gaps = "refuse"
     buckets: int = 32
+    # of a frame that is released at once; it travels along, so that a task that Spark repeats draws the same
+    salt: bytes = field(default_factory=lambda: os.urandom(SALT_BYTES), repr=False)
 
     def __post_init__(self) -> None:
         if self.setting.withhold:  # rows that are not there would look like no event
@@ -71,8 +74,8 @@ class Job:
 
     @cached_property
     def coins(self) -> KeyedCoins:
-        """The coins of the job, which follow from its key: a task that Spark repeats draws the same."""
-        return KeyedCoins(self._secret, self.setting.signature.encode())
+        """The coins of the job, which follow from its key and a salt: a task that Spark repeats draws the same."""
+        return KeyedCoins(self._secret)
 
     @cached_property
     def seal(self) -> Seal:
@@ -239,7 +242,7 @@ def _release_whole(job: Job, rows: pd.DataFrame) -> pd.DataFrame:
         raise DataError("two events of a user have the same order, so which comes first is not known; number them")
     starts = np.flatnonzero(new)
     seqs = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
-    released = job.release(rows.assign(**{SEQ: seqs}), KeptUsers(), end=True)
+    released = job.release(rows.assign(**{SEQ: seqs}), KeptUsers(job.salt), end=True)
     user, name = job.names[:2]
     first = dict(zip(users[starts].tolist(), starts.tolist(), strict=True))
     at = np.array([first[u] for u in released[user].tolist()], np.intp) + released[name].to_numpy().astype(np.intp)

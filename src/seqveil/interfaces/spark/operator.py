@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType
 
@@ -14,7 +15,7 @@ from seqveil.engine.setting import refuse_other
 from seqveil.engine.store.packing import small
 from seqveil.interfaces.spark.checkpoint import FACTS, TOLD, USERS, parts
 from seqveil.interfaces.spark.job import Job
-from seqveil.interfaces.spark.sessions import guarded
+from seqveil.interfaces.spark.sessions import SparkFailed, guarded
 from seqveil.interfaces.spark.store import Kept, KeptUsers
 
 if TYPE_CHECKING:
@@ -28,12 +29,19 @@ KEPT = StructType(
 class Release(StatefulProcessor):
     """Releases the rows of each bucket as they come.
 
-    *Guarantee*: the state and the rows of a micro-batch follow from the state before it, its input and the key alone,
-    so that Spark may run it as often as it must. The state holds no raw symbol but the sealed ones of open batches.
+    *Guarantee*: the state and the rows of a micro-batch follow from the state before it, its input, the key and the id
+    of the query alone, so that Spark may run it as often as it must. Spark draws the id when a checkpoint is made and
+    keeps it there: no two checkpoints share randomness, though they share the key. The state holds no raw symbol but
+    the sealed ones of open batches.
+
+    Parameters:
+        job: the release.
+        user: the type of the users' column.
+        salt: in place of the id of the query, where no query runs.
     """
 
-    def __init__(self, job: Job, user: DataType) -> None:
-        self._job, self._user = job, user
+    def __init__(self, job: Job, user: DataType, salt: bytes | None = None) -> None:
+        self._job, self._user, self._salt = job, user, salt
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the states of a bucket; Spark calls it once a partition and micro-batch."""
@@ -51,7 +59,7 @@ class Release(StatefulProcessor):
 
         with guarded():
             self._agree()
-            users = _InStateStore(self._users, self._told)
+            users = _InStateStore(self._users, self._told, self._salt or _query_id())
             released = self._job.release(pd.concat(list(rows), ignore_index=True), users)
             users.save()
         yield released
@@ -68,11 +76,20 @@ class Release(StatefulProcessor):
             refuse_other(parts(json.loads(known[0])), parts(json.loads(facts)), "the checkpoint", "a new checkpoint")
 
 
+def _query_id() -> bytes:
+    """The id of the query that this worker works for, which its checkpoint keeps: random, and of no other query."""
+    context = TaskContext.get()
+    found = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+    if not found:
+        raise SparkFailed("a worker does not know the id of its query, which randomness is drawn with; report it")
+    return found.encode()
+
+
 class _InStateStore(KeptUsers):
     """Users kept in Spark's state store: each is asked for once, and written once by `save`."""
 
-    def __init__(self, users: Any, told: Any) -> None:
-        super().__init__()
+    def __init__(self, users: Any, told: Any, salt: bytes) -> None:
+        super().__init__(salt)
         self._users, self._records = users, told
         self._changed: dict[User, Kept] = {}
 

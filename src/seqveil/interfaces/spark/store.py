@@ -56,9 +56,13 @@ class KeptUsers:
     """What is kept of the users of a bucket, in memory: for a frame that is released in one go.
 
     The operator's reads from Spark's state store what is not here, and writes what changed back.
+
+    Parameters:
+        salt: that of the frame or of the checkpoint, the same for every task that works for it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, salt: bytes) -> None:
+        self.salt = salt
         self._kept: dict[User, Kept | None] = {}
         self._told: dict[tuple[User, int], bytes] = {}
 
@@ -86,7 +90,7 @@ def bucket(
 
     >>> from seqveil.core.model import MarkovModel
     >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
-    >>> streams = bucket(setting, KeyedCoins(bytes(32)), KeptUsers(), ["ann"])
+    >>> streams = bucket(setting, KeyedCoins(bytes(32)), KeptUsers(b"salt"), ["ann"])
     >>> made = streams.release(["ann", "ann"], [0, 0], seqs=[0, 1])
     >>> streams.release(["ann"], [1], seqs=[1]).replayed.tolist()
     [True]
@@ -104,6 +108,7 @@ class SparkStore:
 
     def __init__(self, setting: Setting, kept_users: KeptUsers, users: Sequence[User]) -> None:
         self._codec, self._kept, self.keeps_releases = codec_of(setting), kept_users, not packing.small(setting)
+        self.salt = kept_users.salt
         # a number is kept as one, and is text in a release
         self._shown = {user_name(user): user for user in dict.fromkeys(users) if type(user) is not str}
         self._names: list[User] = []
