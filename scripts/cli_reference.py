@@ -27,7 +27,6 @@ COMMANDS = (
     "state backup",
     "state account",
     "state export",
-    "state rotate-key",
     "state adopt",
     "state erase",
     "bridge mqtt",

@@ -73,10 +73,11 @@ def test_with_a_key_too_the_ledger_may_be_forgotten_for_the_randomness_is_anothe
     assert service.ask("GET", "/v1/users/emil/account").json["events"] == 1
 
 
-def test_without_a_key_only_the_whole_is_forgotten(tmp_path):
+def test_without_a_key_as_with_one(tmp_path):
     with running(tmp_path, words_setting(), key=None) as service:
         service.release(event("ann", 0), event("ann", 1))
-        assert erased(service, "ann").reason == "no-key"
+        assert erased(service, "ann").json == {"releases": 2, "ledger": "kept", "sources": []}
+        assert service.ask("GET", "/v1/users/ann/account").json["events"] == 2
         assert erased(service, "ann", "?forget_ledger=true").json["ledger"] == "forgotten"
         assert erased(service, "ann").reason == "not-found"
         assert service.release(event("ann", 0)).json["releases"][0]["replayed"] is False

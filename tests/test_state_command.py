@@ -9,8 +9,6 @@ import threading
 
 import pytest
 
-from seqveil.core.coins import key_mark
-from seqveil.core.errors import InputError
 from seqveil.engine.store.backup import verify
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import StoreError, Streams
@@ -95,24 +93,6 @@ def test_a_failed_copy_leaves_the_earlier_one(tmp_path):
     with Streams.open(tmp_path / "s.db", words_setting(), key=KEY) as store, pytest.raises(StoreError):
         store.backup(tmp_path / "copy.db")
     assert (tmp_path / "copy.db").read_text() == "earlier"
-
-
-def test_a_key_is_rotated(tmp_path, capsys):
-    filled(tmp_path / "s.db").close()
-    code, out, _ = run(capsys, "rotate-key", tmp_path / "s.db", "--key", tmp_path / "key")
-    new = (tmp_path / "key").read_bytes()
-    assert (code, key_mark(KEY) in out, key_mark(new) in out) == (0, True, True)
-    with pytest.raises(InputError, match="another one"):
-        Streams.open(tmp_path / "s.db", words_setting(), key=KEY)
-    Streams.open(tmp_path / "s.db", words_setting(), key=new).close()
-
-
-def test_no_key_is_made_for_what_is_no_state_file(tmp_path, capsys):
-    (tmp_path / "empty.db").touch()
-    for name in ("empty.db", "lost.db"):
-        code, _, err = run(capsys, "rotate-key", tmp_path / name, "--key", tmp_path / "key")
-        assert (code, err.count("\n")) == (2, 1)
-        assert not (tmp_path / "key").exists()
 
 
 def test_an_export_is_whole_or_not_there(tmp_path, capsys):

@@ -15,7 +15,7 @@ from seqveil.engine.accounting import Budget
 from seqveil.engine.store import database, schema
 from seqveil.engine.store.backup import verify
 from seqveil.engine.store.protocol import Damaged, Erased, NoLongerKept, StoreBusy, StoreError
-from seqveil.engine.store.upkeep import erase, rotate_key
+from seqveil.engine.store.upkeep import erase
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import EARLIER, Streams
 from seqveil.interfaces.cli import main
@@ -169,26 +169,39 @@ def test_without_the_key_nobody_is_erased(tmp_path):
     path = tmp_path / "s.db"
     filled(path, events=2)
     for key, said in ((None, "none is given"), (OTHER, "this is another one")):
-        with pytest.raises(InputError, match=f"its key, which has the mark {key_mark(KEY)}, and {said}; name it with"):
+        with pytest.raises(InputError, match=f"its key, which has the mark {key_mark(KEY)}, and {said}; pass it"):
             erase(path, ["bob"], key)
-    plain = tmp_path / "plain.db"
-    filled(plain, key=None, events=2)
-    with pytest.raises(InputError, match=r"has no key.*rotate-key.*--forget-ledger"):
-        erase(plain, ["bob"], KEY)
     with opened(path) as streams:
         assert streams.standing("bob").events == 2
 
 
-def test_another_key_still_tells_who_comes_back(tmp_path):
+def test_a_file_without_a_key_keeps_the_ledger_too(tmp_path):
     path = tmp_path / "s.db"
-    before, _ = filled(path, events=3)
-    erase(path, ["zq-ann"], KEY)
-    with pytest.raises(InputError, match="name that key with --old-key"):
-        rotate_key(path, OTHER, None)
-    rotate_key(path, OTHER, KEY)
-    with opened(path, key=OTHER) as streams:
+    before, _ = filled(path, key=None, events=3)
+    with pytest.raises(InputError, match="has no key; leave it out"):
+        erase(path, ["zq-ann"], KEY)
+    erase(path, ["zq-ann"], None)
+    assert b"zq-ann" not in bytes_of(path)
+    with opened(path, key=None) as streams:
         assert streams.standing("zq-ann").leakage == before.leakage
         assert streams.standing("someone else") is None
+        assert streams.release(["zq-ann"], [0]).seqs.tolist() == [3]
+    with pytest.raises(InputError, match="was begun without a key; leave it out"):
+        opened(path)
+
+
+def test_whose_ledger_it_is_follows_from_file_and_key_together(tmp_path):
+    """What stands in place of a name differs from file to file, and with the key."""
+    hashes = set()
+    for k, key in enumerate((KEY, KEY, OTHER, None)):
+        path = tmp_path / f"{k}.db"
+        filled(path, key=key, events=1)
+        erase(path, ["zq-ann"], key)
+        with opened(path, key=key) as streams:
+            hashes |= {
+                row[0] for row in streams._store.sql.execute("SELECT name FROM users WHERE typeof(name) = 'blob'")
+            }
+    assert len(hashes) == 4
 
 
 def test_a_forgotten_ledger_begins_at_zero(tmp_path, capsys, monkeypatch):
@@ -238,7 +251,7 @@ def test_the_command(tmp_path, capsys):
         erase(path, ["bob"], KEY)
 
 
-def test_a_name_that_looks_like_a_pseudonym_is_a_name(tmp_path):
+def test_a_name_that_looks_like_a_hash_is_a_name(tmp_path):
     path = tmp_path / "s.db"
     filled(path, events=2)
     erase(path, ["zq-ann"], KEY)

@@ -98,15 +98,15 @@ class Live:
 
     def _return(self, slot: int, row: Row) -> None:
         """Someone who was erased comes back: a new stream, whose budget goes on."""
-        state = packing.returned(self._setting, row)
+        state, name = packing.returned(self._setting, row), self._names[slot]
         if state is None:
-            name = self._names[slot]
             self._forget([name])
             raise Erased(
                 f"{self._store.name}: a user was erased, and with declared secrets or states this large nothing more "
                 "can be released of this user; all others go on",
                 [name],
             )
+        self._store.name_again(row.id, name)
         self.state.put(np.array([slot], np.intp), state)
 
     def _claim(self, names: list[User]) -> Slots:

@@ -24,7 +24,7 @@ from seqveil.engine.releases import EARLIER, Path, Releases, Standing, Standings
 from seqveil.engine.secrets import SecretTotal, totals
 from seqveil.engine.setting import refuse_other
 from seqveil.engine.store import GAP, Memory, Position, StateStore, StoreBusy, Stored, StoreError
-from seqveil.engine.store.protocol import KEY_MARK, checked_positions
+from seqveil.engine.store.protocol import KEY_MARK, TRACES, checked_positions
 from seqveil.engine.store.schema import SPENDS
 from seqveil.engine.stream import NOTHING, REFUSED, TIMELESS, TIMELESS_SECRETS, Setting, raw_codes, released_codes
 
@@ -143,7 +143,6 @@ class Streams:
         from seqveil.engine.store.database import Database
         from seqveil.engine.store.packing import carries
         from seqveil.engine.store.protocol import LAYOUT, Layout, codec_of
-        from seqveil.engine.store.records import SEALED_KEY, Pseudonyms
 
         if key is not None and coins is not None:
             raise InputError("pass a key or coins, not both")
@@ -158,9 +157,8 @@ class Streams:
                 if database.fact(LAYOUT) != layout:
                     database.set_fact(LAYOUT, layout)
                 database.settle_epoch()
-                sealed = database.fact(SEALED_KEY)
-            if sealed is not None and key is not None:
-                database.know_erased(Pseudonyms.opened(sealed, key))
+                if database.fact(TRACES) is not None:
+                    database.know_erased(key)
             found = cls(setting, database, chosen, gaps=gaps, memory=memory)
             found._key = key
             return found
@@ -202,7 +200,7 @@ class Streams:
 
         Parameters:
             users: all are erased, or none.
-            forget_ledger: drop the ledgers too. Else their totals stay under pseudonyms, which needs the file's key.
+            forget_ledger: drop the ledgers too. Else their totals stay, each under a keyed hash of the name.
         """
         if self.file is None:
             raise InputError("only from a state file can a user be erased; begin with Streams.open")
@@ -421,11 +419,6 @@ class Streams:
         with self._lock:
             return self._store.position(source)
 
-    def pseudonym(self, user: User) -> str | None:
-        """Under what a user was erased, or would be; None where nobody was, or the key is not known."""
-        known = getattr(self._store, "pseudonyms", None)
-        return None if known is None else str(known.text(str(user)))
-
     def _coins_of_store(self) -> Coins | KeyedCoins:
         """The coins that are drawn from: keyed ones belong to this setting and this store alone."""
         if not isinstance(self._source, KeyedCoins):
@@ -563,11 +556,12 @@ def _agree(database: Any, described: str, private: bool, key: str | None) -> Non
         refuse_other(json.loads(known), json.loads(described), f"{database.name}:", SPENDS)
         if was_private == "yes" and not private:
             raise InputError(f"{database.name}: holds private releases, so a seed cannot go on with it; leave it out")
-    if marked is not None and private and marked != key:
+    if known is not None and private and marked != key:
+        if marked is None:
+            raise InputError(f"{database.name}: was begun without a key; leave it out")
         given = "no key is given" if key is None else "this is another one"
         raise InputError(
-            f"{database.name}: was drawn with the key that has the mark {marked}, and {given}; pass that key, or "
-            "change it for good with `seqveil state rotate-key`"
+            f"{database.name}: was drawn with the key that has the mark {marked}, and {given}; pass that key"
         )
     if marked is None and key is not None:
         database.set_fact(KEY_MARK, key)

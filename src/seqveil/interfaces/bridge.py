@@ -115,8 +115,6 @@ class Core:
             self.numbers |= json.loads(str(kept))
             self._parts += 1
         self._kept = dict(self.numbers)
-        owners = {ident.partition("/")[2] for ident in self.numbers}
-        self._erased = {owner for owner in owners if owner.startswith("$")}  # pseudonyms of users who were erased
         self._latest: dict[str, float] = {}
         self._upcoming: dict[str, int] = {}  # the next number of users, as the store has it
         self._stalled: set[str] = set()  # users whose later events are refused until the missing ones come
@@ -184,16 +182,6 @@ class Core:
         release_together(self._store, jobs, noted)
         return [(job.outcome, 0) for job in jobs]
 
-    def welcome(self, user: str) -> set[str]:
-        """Name the events of a user who was erased, and is back, by the user's name again; what they are called now."""
-        pseudonym = self._store.pseudonym(user) if self._erased else None
-        if pseudonym not in self._erased:
-            return set()
-        self._erased.discard(pseudonym)
-        before = [ident for ident in self.numbers if ident.partition("/")[2] == pseudonym]
-        names = {ident: f"{ident.partition('/')[0]}/{user}" for ident in before}
-        self.numbers.update({name: self.numbers.pop(ident) for ident, name in names.items()})
-        return set(names.values())
 
     def confirmed(self, idents: Iterable[str | None]) -> None:
         """The sink has these events for good: they do not come again."""
@@ -226,7 +214,6 @@ class Core:
         if len(self._latest) > KNOWN:
             self._latest.clear()  # the store has them
         for k, event in enumerate(events):
-            self.welcome(event.user)
             if event.ident is not None and not event.again:
                 self.numbers.pop(event.ident, None)  # the source has taken an old name for a new event
             if event.stamp is not None:

@@ -294,8 +294,6 @@ class Bridge:
         The broker sends what was not acknowledged again before anything new of the same topic. So with a user's first
         new message, whatever of theirs has not come again was acknowledged, and its name is free.
         """
-        if back := self._core.welcome(event.user):
-            self._expected[event.user] = back
         ident = f"{message.mid}/{event.user}"
         if message.again:
             self._expected.get(event.user, set()).discard(ident)

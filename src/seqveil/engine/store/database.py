@@ -38,7 +38,7 @@ from seqveil.engine.store.connections import (
 )
 from seqveil.engine.store.packing import nats
 from seqveil.engine.store.protocol import EPOCH, SALT, SALT_BYTES, Codec, Entry, Row, Stored, StoreError
-from seqveil.engine.store.records import Pseudonyms, Records, load_log, table_of
+from seqveil.engine.store.records import Hasher, Records, load_log, name_hasher, table_of
 from seqveil.engine.store.schema import (
     NamedValues,
     grown_mark,
@@ -92,9 +92,7 @@ class Database(NamedValues):
         if os.path.isfile(path) and os.path.getsize(path) == 1:
             raise damaged_file(self.name)  # SQLite takes one byte for an empty file, and would begin anew
         self.chunk = schema.CHUNK  # releases of a user in one row of `chunks`
-        self.pseudonyms: Pseudonyms | None = None  # of those who were erased, where anybody was and the key is known
-        self._erased: set[int] = set()  # their numbers
-        self._returning: dict[int, User] = {}  # those of them who were asked for by name
+        self._hasher: Hasher | None = None  # of the names of those who were erased, where anybody was
         self._beside = HighWater(self.path, self.name)
         self._beside.check_there()
         self._make()
@@ -127,7 +125,7 @@ class Database(NamedValues):
         )
 
     def _records_of(self, sql: sqlite3.Connection) -> Records:
-        return Records(sql, self.name, self._codec, self.chunk, lambda: self._book.log, lambda: self.pseudonyms)
+        return Records(sql, self.name, self._codec, self.chunk, lambda: self._book.log, lambda: self._hasher)
 
     def _make(self) -> None:
         try:
@@ -334,10 +332,18 @@ class Database(NamedValues):
 
     # those who were erased
 
-    def know_erased(self, pseudonyms: Pseudonyms) -> None:
-        """Find those who were erased again when they come back."""
-        self.pseudonyms, self._returning = pseudonyms, {}
-        self._erased = {row[0] for row in self.sql.execute("SELECT id FROM users WHERE typeof(name) = 'blob'")}
+    def know_erased(self, key: bytes | None) -> None:
+        """Find those who were erased again when they come back; `key` is that of the file."""
+        self._hasher = name_hasher(self.fact(SALT) or "", key)
+
+    def hashed(self, name: str) -> bytes:
+        """Under what someone is kept who is erased."""
+        assert self._hasher is not None
+        return self._hasher(name)
+
+    def name_again(self, user: int, name: User) -> None:
+        """Someone who was erased has come back: the record gets its name again."""
+        self.sql.execute("UPDATE users SET name = ?, named = ? WHERE id = ?", (name, name_mark(name), user))
 
     # the log
 
@@ -350,15 +356,7 @@ class Database(NamedValues):
             self.settle(PART)
         elif self.full:
             self.settle()
-        for user in self._erased.intersection(entry.ids.tolist()) if self._erased else ():
-            self._name_again(user)
         self._write(entry)
-
-    def _name_again(self, user: int) -> None:
-        """Someone who was erased has come back: the row gets its name again."""
-        name = self._returning[user]
-        known = "UPDATE users SET name = ?, named = ? WHERE id = ? AND typeof(name) = 'blob'"
-        self.sql.execute(known, (name, name_mark(name), user))
 
     def _write(self, entry: Entry) -> None:
         book, names = self._book, packed_names([str(name) for name in self._added[self._written :]])
@@ -411,11 +409,7 @@ class Database(NamedValues):
 
     def find(self, names: Sequence[User]) -> list[Row | None]:
         """Where these users stand, the log included; None for a new one."""
-        found = self._records.find_all(names)
-        if self._erased:
-            back = zip(names, found, strict=True)
-            self._returning |= {row.id: name for name, row in back if row is not None and row.id in self._erased}
-        return found
+        return self._records.find_all(names)
 
     def add(self, names: Sequence[User]) -> list[int]:
         """Ids for new users, one after another; they get rows of their own when the log is settled."""

@@ -30,7 +30,7 @@ from seqveil.engine.stream import NOTHING, Setting
 Places = NDArray[np.intp]
 Position = str | bytes | int
 KEY_MARK = "key"  # the fact of a state file that tells its key from others
-TRACES = "traces"  # the fact of a state file that says whether it is yet to be written anew after an erasure
+TRACES = "traces"  # the fact of a state file, once anybody was erased, that says whether it is yet to be written anew
 SALT = "salt"  # the fact of a state file that is drawn when it is made, and stays
 EPOCH = "epoch"  # the fact of a state file that is drawn anew when it turns out to be a copy, and when anyone is erased
 SALT_BYTES = 32
@@ -290,6 +290,9 @@ class StateStore(Protocol):
 
     def add(self, names: Sequence[User]) -> list[int]:
         """Ids for new users."""
+
+    def name_again(self, user: int, name: User) -> None:
+        """Someone who was erased has come back: keep the record by this name again."""
 
     def append(self, entry: Entry) -> None:
         """Keep what a call left."""

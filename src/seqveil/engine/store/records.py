@@ -1,14 +1,11 @@
 """What stands in a state file, read over one connection and checked against its marks.
 
-The writer reads so inside its transaction; readers do it on connections of their own (`connections`). Those who were
-erased stand under a pseudonym, a keyed hash of the name, so that only whoever has the key can tell them again. Its key
-is made when the first user is erased and lies in the state file, sealed with the key of the coins: changing that one
-seals it anew, and pseudonyms stay what they are.
+The writer reads so inside its transaction; readers do it on connections of their own (`connections`). The ledgers of
+those who were erased stand under a keyed hash of the name.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -34,46 +31,20 @@ from seqveil.engine.store.schema import (
     user_mark,
 )
 
-PSEUDONYM = 16  # bytes of one; the name of a user is text, so none can be one
-SEALED_KEY = "pseudonyms"  # the fact of a state file that has the sealed key of its pseudonyms
+HASH = 16  # bytes of a hashed name; the name of a user is text, so none can be one
+Hasher = Callable[[str], bytes]
 
 
-class Pseudonyms:
-    """Pseudonyms under one key.
+def name_hasher(salt: str, key: bytes | None) -> Hasher:
+    """Under what the ledger of someone who was erased stands: a hash of the name, keyed with the file's salt and key.
 
-    Parameters:
-        secret: 32 bytes; new ones unless given.
+    Of a file without a key whoever has the file can test whether a name was erased.
 
-    >>> first = Pseudonyms()
-    >>> again = Pseudonyms.opened(first.sealed(bytes(32)), bytes(32))
-    >>> first.of("ann") == again.of("ann"), first.of("ann") == first.of("bob")
-    (True, False)
+    >>> name_hasher("salt", None)("ann") == name_hasher("salt", bytes(32))("ann")
+    False
     """
-
-    def __init__(self, secret: bytes | None = None) -> None:
-        self._secret = os.urandom(32) if secret is None else secret
-
-    @classmethod
-    def opened(cls, sealed: str, key: bytes) -> Pseudonyms:
-        """Those whose key was sealed with this one."""
-        return cls(_mixed(bytes.fromhex(sealed), key))
-
-    def sealed(self, key: bytes) -> str:
-        """The key of the pseudonyms, to be read with this key alone."""
-        return _mixed(self._secret, key).hex()
-
-    def of(self, name: str) -> bytes:
-        """The pseudonym of a user."""
-        return blake2b(name.encode(), key=self._secret, digest_size=PSEUDONYM, person=b"seqveil-erased").digest()
-
-    def text(self, name: str) -> str:
-        """The pseudonym as text, for a bridge: none takes it for a name, as those of a topic begin with no $."""
-        return f"${self.of(name).hex()}"
-
-
-def _mixed(secret: bytes, key: bytes) -> bytes:
-    mask = blake2b(b"key of the pseudonyms", key=key, digest_size=32, person=b"seqveil-sealed").digest()
-    return bytes(a ^ b for a, b in zip(secret, mask, strict=True))
+    secret = blake2b(salt.encode(), key=key or b"", digest_size=32, person=b"seqveil-names").digest()
+    return lambda name: blake2b(name.encode(), key=secret, digest_size=HASH, person=b"seqveil-erased").digest()
 
 
 PAGE = 16  # chunks that are read at a time
@@ -118,7 +89,7 @@ class Records:
         chunk: how many releases of a user there are in a row of `chunks`.
         log: what the log holds, as the writer knows it. It is asked for before the tables are: what is settled in
             between is then found there.
-        pseudonyms: of those who were erased, if anybody was and the key is known.
+        hasher: of the names of those who were erased, if anybody was.
     """
 
     def __init__(
@@ -128,9 +99,9 @@ class Records:
         codec: Codec | None,
         chunk: int,
         log: Callable[[], Log],
-        pseudonyms: Callable[[], Pseudonyms | None] = lambda: None,
+        hasher: Callable[[], Hasher | None] = lambda: None,
     ) -> None:
-        self._sql, self._name, self._chunk, self._log, self._pseudonyms = sql, name, chunk, log, pseudonyms
+        self._sql, self._name, self._chunk, self._log, self._hasher = sql, name, chunk, log, hasher
         self._given = codec
 
     @property
@@ -184,13 +155,13 @@ class Records:
 
     def _otherwise(self, log: Log, name: User) -> Row | None:
         """A user of whom nothing was released yet, or who was erased; None for a new one."""
-        user, pseudonyms = log.new.get(name), self._pseudonyms()
+        user, hasher = log.new.get(name), self._hasher()
         if user is not None:
             return Row(user, 0, 0, 0.0, 0.0, 0.0, 0.0, b"")
-        if pseudonyms is None:
+        if hasher is None:
             return None
-        pseudonym = pseudonyms.of(str(name))
-        found = self._asked("name", pseudonym) or self._asked("named", pseudonym)
+        hashed = hasher(str(name))
+        found = self._asked("name", hashed) or self._asked("named", hashed)
         return None if found is None else self._standing(log, name, found, self.log_row)
 
     def _asked_together(self, names: Sequence[User]) -> dict[int, tuple[Any, ...]]:

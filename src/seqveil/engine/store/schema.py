@@ -56,7 +56,7 @@ def user_mark(user: int, ledger: Sequence[int], state: Blob) -> int:
 
 
 def name_mark(name: User | bytes) -> int:
-    """Of a user's name, or of the pseudonym of one who was erased; what a second index finds the user by.
+    """Of a user's name, or of the hashed name of one who was erased; what a second index finds the user by.
 
     >>> 0 <= name_mark("ann") < 2**63, name_mark("ann") == name_mark(b"ann")
     (True, False)
@@ -92,7 +92,7 @@ TABLES = {
     "facts": "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, mark INTEGER NOT NULL) WITHOUT ROWID",
     "positions": "CREATE TABLE positions (source TEXT PRIMARY KEY, position NOT NULL, mark INTEGER NOT NULL)"
     " WITHOUT ROWID",
-    # the name is text, or the pseudonym of someone who was erased
+    # the name is text, or the hashed name of someone who was erased
     "users": "CREATE TABLE users (id INTEGER PRIMARY KEY, name NOT NULL UNIQUE, named INTEGER NOT NULL,"
     " events INTEGER NOT NULL, releases INTEGER NOT NULL, spent INTEGER NOT NULL, most INTEGER NOT NULL,"
     " least INTEGER NOT NULL, ldp INTEGER NOT NULL, mark INTEGER NOT NULL,"

@@ -1,10 +1,10 @@
-"""What an operator does to a state file that nobody has open: erase a person, change the key."""
+"""What an operator does to a state file that nobody has open: erase a person, go on with a copy."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import numpy as np
@@ -28,7 +28,7 @@ from seqveil.engine.store.protocol import (
     StoreError,
     codec_from,
 )
-from seqveil.engine.store.records import OWN, SEALED_KEY, Pseudonyms
+from seqveil.engine.store.records import OWN
 from seqveil.engine.store.schema import LEDGER, name_mark, place_mark, user_mark
 
 
@@ -67,13 +67,14 @@ def erase(path: FilePath, names: Sequence[str], key: bytes | None, forget: bool 
     Returns how many releases that were, and the sources whose positions still have one of the names in them: what a
     source wrote down to know how far it was read is its own.
 
-    The total of each ledger stays under a pseudonym, so that who comes back is charged what was spent before.
+    The total of each ledger stays under a keyed hash of the name, so that who comes back is charged what was spent
+    before.
 
     Parameters:
         path: the file.
         names: of the users; all are erased, or none.
-        key: that of the file, without which nobody could tell who comes back.
-        forget: drop the ledgers too. Who comes back then begins at zero, though what was told stays told.
+        key: that of the file, where it has one; to forget ledgers it is not needed.
+        forget: drop the ledgers too. Who comes back then begins at zero, though what was disclosed stays disclosed.
     """
     with _alone(path) as (database, _):
         return erase_from(database, names, key, forget)
@@ -92,7 +93,9 @@ def erase_from(
     """
     with database.transaction():
         database.settle()
-        known = None if forget else _pseudonyms(database, key)
+        if key is not None or not forget:
+            _check_key(database, key)
+        database.know_erased(key)
         layout = Layout(**json.loads(database.fact(LAYOUT) or "{}"))
         count = 0
         for name in dict.fromkeys(names):
@@ -104,51 +107,41 @@ def erase_from(
                     f"{database.name}: nothing was released of such a user, so nobody was erased; "
                     "`seqveil state account` lists all"
                 )
-            count += _erase(database, row.id, None if known is None else known.of(name), layout)
-        tidied = _tidy_bridges(database, names, known)
+            count += _erase(database, row.id, None if forget else database.hashed(name), layout)
+        tidied = _tidy_bridges(database, names)
         kept = database.sql.execute("SELECT * FROM positions").fetchall()
         left = [source for source, value, _ in kept if source not in tidied and _names(value, names)]
         database.set_fact(TRACES, "yes")
         database.begin_epoch()  # who comes back draws from other randomness, whatever is left of the ledger
-    if known is not None:
-        database.know_erased(known)
     database.shrink()
     with database.transaction():
         database.set_fact(TRACES, "no")
     return count, left
 
 
-def _tidy_bridges(database: Database, names: Sequence[str], known: Pseudonyms | None) -> set[str]:
-    """Take names out of what bridges keep; the sources that have none of them any more.
-
-    The time of a user's latest event is dropped. The numbers of events that may come again stay, under the pseudonym,
-    as such an event must not be drawn a second time; without one they are dropped too.
-    """
-    erased, tidied = {name: None if known is None else known.text(name) for name in names if name}, set()
+def _tidy_bridges(database: Database, names: Sequence[str]) -> set[str]:
+    """Take names out of what bridges keep, the time of the latest event and the numbers of events that may come again;
+    the sources that have none of them any more."""
+    tidied = set()
     for source, value, _ in database.sql.execute("SELECT * FROM positions").fetchall():
         bridge, _, user = source.partition(LATEST)
-        if user in erased and ":" not in bridge:
+        if user and user in names and ":" not in bridge:
             database.drop_position(source)
-        elif source.endswith(NUMBERS) and (kept := _under_pseudonyms(value, erased)) is not None:
+        elif source.endswith(NUMBERS) and (kept := _without(value, names)) is not None:
             database.set_positions({source: kept})
             tidied.add(source)
     return tidied
 
 
-def _under_pseudonyms(value: Position, erased: Mapping[str, str | None]) -> str | None:
-    """Numbers of events, as a bridge keeps them, without the names of these users; None for what is no bridge's."""
+def _without(value: Position, names: Sequence[str]) -> str | None:
+    """Numbers of events, as a bridge keeps them, without those of these users; None for what is no bridge's."""
     try:
         numbers = json.loads(str(value))
     except ValueError:
         return None
     if not isinstance(numbers, dict):
         return None
-    owners = {ident: ident.partition("/") for ident in numbers}
-    kept = {
-        what + slash + (erased.get(user, user) or ""): numbers[ident]
-        for ident, (what, slash, user) in owners.items()
-        if erased.get(user, user) is not None
-    }
+    kept = {ident: number for ident, number in numbers.items() if ident.partition("/")[2] not in names}
     return json.dumps(kept, separators=(",", ":"))
 
 
@@ -158,37 +151,28 @@ def _names(value: str | bytes | int, names: Sequence[str]) -> bool:
     return any(name.encode() in content or json.dumps(name)[1:-1].encode() in content for name in names)
 
 
-def _pseudonyms(database: Database, key: bytes | None) -> Pseudonyms:
-    """The pseudonyms of a file, made with its first one."""
-    marked, sealed = database.fact(KEY_MARK), database.fact(SEALED_KEY)
-    if marked is None:
-        raise InputError(
-            f"{database.name}: has no key, so that nobody could tell who comes back; give it one with `seqveil state "
-            "rotate-key` and use that from now on, or drop the ledger too with --forget-ledger"
-        )
-    if key is None or key_mark(key) != marked:
+def _check_key(database: Database, key: bytes | None) -> None:
+    """Refuse another key than the file's: its hash of a name would be nobody's."""
+    marked, mark = database.fact(KEY_MARK), None if key is None else key_mark(key)
+    if marked is None and mark is not None:
+        raise InputError(f"{database.name}: has no key; leave it out")
+    if marked != mark:
         given = "none is given" if key is None else "this is another one"
-        raise InputError(
-            f"{database.name}: erasing needs its key, which has the mark {marked}, and {given}; name it with --key"
-        )
-    known = Pseudonyms() if sealed is None else Pseudonyms.opened(sealed, key)
-    if sealed is None:
-        database.set_fact(SEALED_KEY, known.sealed(key))
-    return known
+        raise InputError(f"{database.name}: erasing needs its key, which has the mark {marked}, and {given}; pass it")
 
 
-def _erase(database: Database, user: int, pseudonym: bytes | None, layout: Layout) -> int:
-    """Erase one user, whose ledger is forgotten where there is no pseudonym; how many releases were there."""
+def _erase(database: Database, user: int, hashed: bytes | None, layout: Layout) -> int:
+    """Erase one user, whose ledger is forgotten where there is no hash of the name; how many releases were there."""
     sql = database.sql
     ask = f"{OWN}, kept, typeof(name) FROM users WHERE id = ?"
     *ledger, state, _, kept, kind = sql.execute(ask, (user,)).fetchone()
-    if kind == "blob" and pseudonym is not None:
+    if kind == "blob" and hashed is not None:
         return 0  # erased before, and not come back
     events = ledger[1]
-    if pseudonym is None:
+    if hashed is None:
         figures, after, first, name = [0] * (len(LEDGER) - 1), b"", 0, user.to_bytes(8, "little")
     else:
-        figures, after, first, name = ledger[1:], carried(state, layout.numbers), events, pseudonym
+        figures, after, first, name = ledger[1:], carried(state, layout.numbers), events, hashed
     columns = "name = ?, named = ?, events = ?, releases = ?, spent = ?, most = ?, least = ?, ldp = ?, mark = ?"
     marks = user_mark(user, figures, after), place_mark(user, first)
     sql.execute(
@@ -213,17 +197,3 @@ def adopt(path: FilePath) -> None:
         lock.close()
     with _alone(path) as (database, _), database.transaction():
         database.begin_epoch()
-
-
-def rotate_key(path: FilePath, key: bytes, old: bytes | None) -> None:
-    """Have a state file go on with another key; `old` is needed where someone was erased."""
-    with _alone(path) as (database, _), database.transaction():
-        sealed = database.fact(SEALED_KEY)
-        if sealed is not None:
-            if old is None or key_mark(old) != database.fact(KEY_MARK):
-                raise InputError(
-                    f"{database.name}: users were erased from it, and only its present key tells who comes back; name "
-                    "that key with --old-key"
-                )
-            database.set_fact(SEALED_KEY, Pseudonyms.opened(sealed, old).sealed(key))
-        database.set_fact(KEY_MARK, key_mark(key))

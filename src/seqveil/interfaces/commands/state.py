@@ -143,41 +143,6 @@ def export(
         print(f"note: the releases of {dropped} users {note}", file=sys.stderr)
 
 
-@state.command("rotate-key")
-def rotate_key(
-    file: StateFile,
-    key: Annotated[Path, o.option("FILE", "The key to go on with; made if missing.")],
-    old_key: Annotated[
-        Path | None, o.option("FILE", "The present key; needed where a person was erased from the file.")
-    ] = None,
-) -> None:
-    """Go on with another key: the events to come get coins of their own, and stored releases stay as they are.
-
-    Nobody may have the state file open. Events that were drawn with the old key and lost in a crash could come out
-    differently now; nobody has seen those.
-
-    Example: seqveil state rotate-key clicks.db --key new.key
-    """
-    from seqveil.core.coins import key_file, key_mark
-    from seqveil.engine.store.backup import facts_of
-    from seqveil.engine.store.protocol import KEY_MARK
-    from seqveil.engine.store.records import SEALED_KEY
-    from seqveil.engine.store.upkeep import rotate_key as rotate
-
-    facts = facts_of(file)
-    if not facts:  # before a key is made for it
-        raise DataError(f"{file.name}: is no state file of this version; check the path, or run `seqveil state verify`")
-    old = None if old_key is None else key_file(old_key)
-    if SEALED_KEY in facts and (old is None or key_mark(old) != facts.get(KEY_MARK)):
-        raise InputError(
-            f"{file.name}: a person was erased from it, and only its present key tells who comes back; name that key "
-            "with --old-key"
-        )
-    new = key_file(key, create=True)
-    rotate(file, new, old)
-    print(f"rotated  {file} from the key {facts.get(KEY_MARK) or 'none'} to {key_mark(new)}")
-
-
 @state.command()
 def adopt(file: StateFile) -> None:
     """Go on with a state file that is not the latest one: a copy that was put in its place, or one that lost its end.
@@ -198,7 +163,7 @@ def adopt(file: StateFile) -> None:
 def erase(
     file: StateFile,
     user: Annotated[list[str], typer.Argument(metavar="USER", help="Whom to erase; name several at once.")],
-    key: Annotated[Path | None, o.option("FILE", "The key of the state file.")] = None,
+    key: Annotated[Path | None, o.option("FILE", "The key of the state file, where it has one.")] = None,
     forget_ledger: Annotated[
         bool, typer.Option("--forget-ledger", help="Drop the ledger too: who comes back begins at zero.")
     ] = False,
@@ -206,8 +171,8 @@ def erase(
 ) -> None:
     """Erase a person: the releases, the state and the name, from the whole file.
 
-    The total of the ledger is kept under a pseudonym, which only the key can tell again, so that coming back does not
-    begin the budget anew. Nobody may have the file open. Copies of the file are not touched; see docs/operations.md.
+    The total of the ledger is kept under a keyed hash of the name, so that coming back does not begin the budget anew.
+    Nobody may have the file open. Copies of the file are not touched; see docs/operations.md.
 
     Example: seqveil state erase clicks.db ann --key clicks.key
     """
@@ -222,10 +187,10 @@ def erase(
         )
         if not _confirmed("Drop the ledger?"):
             raise InputError(
-                "nothing was erased; leave --forget-ledger out to keep the total under a pseudonym, or answer y (--yes)"
+                "nothing was erased; leave --forget-ledger out to keep the total of the ledger, or answer y (--yes)"
             )
     count, left = take_out(file, user, None if key is None else key_file(key), forget_ledger)
-    ledger = "dropped too" if forget_ledger else "kept under a pseudonym"
+    ledger = "dropped too" if forget_ledger else "kept under a keyed hash of the name"
     print(f"erased  {len(set(user))} users and {count} releases from {file}; the total of the ledger is {ledger}")
     for source in left:
         print(

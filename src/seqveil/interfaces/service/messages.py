@@ -240,7 +240,8 @@ class ErasedUser(BaseModel):
 
     releases: int = Field(description="How many were taken out; 0 where the user had been erased before.")
     ledger: Literal["kept", "forgotten"] = Field(
-        description='"kept": the total stays under a pseudonym, so that coming back does not begin the budget anew.'
+        description='"kept": the total stays under a keyed hash of the name, so that coming back does not begin the '
+        "budget anew."
     )
     sources: list[str] = Field(description="What still has the name in its own account of how far it was read.")
 
@@ -274,7 +275,6 @@ REASONS: dict[str, tuple[int, str]] = {
     "too-slow": (408, "The request took too long to come"),
     "out-of-order": (409, "Events are missing before this one"),
     "time-went-back": (409, "The times of a user's events went back"),
-    "no-key": (409, "Erasing needs another key, or none"),
     "wrong-model": (409, "The service releases with another model"),
     "too-large": (413, "The request is too large"),
     "wrong-type": (415, "The body must be JSON"),

@@ -70,7 +70,7 @@ def routers(service: Service) -> list[APIRouter]:
             erase,
             methods=["DELETE"],
             response_model=messages.ErasedUser,
-            responses=reading | refusals("no-key"),
+            responses=reading,
         ),
         _endpoint(None, "/v1/model", model, response_model=messages.ModelFacts, responses=public),
         _endpoint(None, "/v1/model/file", model_file, response_class=Response, responses=public | binary),
@@ -227,7 +227,7 @@ def _page(service: Service, user: str, since: int, limit: int) -> Response:
 def erase(request: Request, user: UserPath, forget_ledger: Forget = False) -> Any:
     """Take a user out of the state file: the releases, the state and the name. Events wait while it is written anew.
 
-    The total of the ledger stays under a pseudonym, so that coming back does not begin the budget anew.
+    The total of the ledger stays under a keyed hash of the name, so that coming back does not begin the budget anew.
     """
     service: Service = request.app.state.service
     return service.erase(user, forget_ledger)

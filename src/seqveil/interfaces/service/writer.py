@@ -320,8 +320,6 @@ class Service:
             releases, sources = self.store.erase([user], forget_ledger)
         except NoSuchUser:
             raise unknown from None
-        except InputError as error:
-            raise Problem("no-key", str(error).replace("with --forget-ledger", "with forget_ledger=true")) from None
         except StoreError as error:
             log.error("a user was not erased", extra={"facts": {"detail": str(error)}})
             raise Problem("store", f"{error}", wait=5) from None
