@@ -182,7 +182,6 @@ class Core:
         release_together(self._store, jobs, noted)
         return [(job.outcome, 0) for job in jobs]
 
-
     def confirmed(self, idents: Iterable[str | None]) -> None:
         """The sink has these events for good: they do not come again."""
         for ident in idents:

@@ -164,7 +164,6 @@ def told(account: Released, yes: bool = False) -> list[tuple[str, str]]:
     batches, bound = account.batch > 1, "" if account.exact else "at most "
     extra = [f"{account.held} held at the best guess"] if account.held else []
     extra += [f"{account.withheld} with an empty value, to keep a secret"] if account.withheld else []
-    extra += [f"{account.unknown} outside the alphabet hidden"] if account.unknown else []
     extra += [f"{account.stopped}{' events' * batches} left out, the budget being spent"] if account.stopped else []
     what = f"{account.releases} batches of at most {account.batch} from" if batches else f"{account.releases} of"
     who = f"{account.events} events, {account.users} users"

@@ -13,7 +13,7 @@ import numpy as np
 from seqveil.core.kernel import Ints
 from seqveil.core.secrets import Secret
 from seqveil.core.words import percent
-from seqveil.engine.stream import NOTHING, Setting
+from seqveil.engine.stream import NOTHING, UNKNOWN, Setting
 
 SHOWN = 6  # values, those changed most often first
 
@@ -37,9 +37,12 @@ class Changes:
         self._raw: dict[Hashable, list[int]] = {}
         self._wrong: dict[Hashable, int] = {}
         self._events, self._changed = (np.zeros(setting.model.n, np.int64) for _ in range(2))
+        self._hidden = 0
+        self.holes = ""  # how many rows had no value, in words
 
     def take(self, users: Sequence[Hashable], raw: Ints, released: Ints) -> None:
-        """Events with the codes that came and those that went out; others than symbols of the model are passed over."""
+        """Events with the codes that came and those that went out; values outside the alphabet are only counted."""
+        self._hidden += int((raw == UNKNOWN).sum())
         for user, came, went in zip(users, raw.tolist(), released.tolist(), strict=True):
             if came < 0 or went == NOTHING:
                 continue
@@ -49,10 +52,12 @@ class Changes:
             self._changed[came] += came != went
 
     def lines(self) -> list[tuple[str, str]]:
-        """What there is to say: by value, then for each secret."""
+        """What there is to say: what had no value or none of the alphabet, then by value, then for each secret."""
+        said = [("missing", self.holes)] if self.holes else []
+        said += [("hidden", f"{self._hidden:,} values outside the alphabet")] if self._hidden else []
         total = int(self._events.sum())
         if not total:
-            return []
+            return said
         shares = self._changed / np.maximum(self._events, 1)
         order = sorted(np.flatnonzero(self._events).tolist(), key=lambda code: (-shares[code], -self._events[code]))
         alphabet = self._setting.model.alphabet
@@ -61,7 +66,7 @@ class Changes:
             f"{name} {percent(shares[code])} of {self._events[code]:,}"
             for name, code in zip(named, order[:SHOWN], strict=True)
         )
-        said = [("changed", f"{percent(self._changed.sum() / total)} of the events: {each}")]
+        said += [("changed", f"{percent(self._changed.sum() / total)} of the events: {each}")]
         plain = (secret for secret in self._setting.secrets if self._setting.guards and not secret.follows_clock)
         return said + [("changed", self._about(secret)) for secret in plain]
 

@@ -148,16 +148,23 @@ class Taken:
         return f"{where} {_quoted(self.order)} ({self.why}{unit}){tied}"
 
     @property
+    def public(self) -> str:
+        """In one line, without what follows from values."""
+        roles = f"user {_quoted(self.user)}, value {_quoted(self.value)}"
+        return "; ".join([f"{self.form}: {roles}", self.by, *self.notes])
+
+    @property
+    def holes(self) -> str:
+        """How many rows had no value, and what was done with them; empty where all had one."""
+        kept = self.missing - self.dropped - self.held
+        parts = [f"{self.dropped:,} dropped"] * bool(self.dropped) + [f"{self.held:,} held"] * bool(self.held)
+        parts += [f"{kept:,} kept as such"] * bool(kept)
+        return f"{self.missing:,} rows without a value: {', '.join(parts)}" if self.missing else ""
+
+    @property
     def sentence(self) -> str:
         """All of it in one line."""
-        roles = f"user {_quoted(self.user)}, value {_quoted(self.value)}"
-        said = [f"{self.form}: {roles}", self.by]
-        if self.missing:
-            kept = self.missing - self.dropped - self.held
-            parts = [f"{self.dropped:,} dropped"] * bool(self.dropped) + [f"{self.held:,} held"] * bool(self.held)
-            parts += [f"{kept:,} kept as such"] * bool(kept)
-            said.append(f"{self.missing:,} rows without a value: {', '.join(parts)}")
-        return "; ".join([*said, *self.notes])
+        return "; ".join(filter(None, (self.public, self.holes)))
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain values."""

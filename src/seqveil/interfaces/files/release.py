@@ -31,7 +31,7 @@ from seqveil.engine.secrets import SecretTotal
 from seqveil.engine.setting import NO_BOUND
 from seqveil.engine.state import State
 from seqveil.engine.store import Memory
-from seqveil.engine.stream import NOTHING, UNKNOWN, Setting, check_times
+from seqveil.engine.stream import NOTHING, Setting, check_times
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.audit import checked
@@ -92,7 +92,6 @@ class Released:
     batch: int = 1
     exact: bool = True  # whether the leakage is
     withheld: int = 0  # rows whose value is empty, because saying nothing kept a secret
-    unknown: int = 0  # values outside the alphabet that this run hid: for the operator alone, never in a side file
     earlier: int = 0  # rows that an earlier run with the same state file had released
     choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of mechanism auto: how often which, why
     times: str | None = None  # what the times were read as, where a budget counts in seconds
@@ -105,10 +104,7 @@ class Released:
     check: ModelCheck = NOT_ASKED  # whether the releases fit the model
     watched: bool = False  # rows were written as they came, so that their order is the order of arrival
     warning: str = ""  # one line with the remedy, where the grade is not green
-    reading: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # how the rows were read and ordered: for the operator alone
-    read: str = ""  # the same in words
+    read: str = ""  # how the rows were read and ordered, in words
 
 
 def release_file(
@@ -248,6 +244,8 @@ def _run_to_the_end(
         run.close()
         account = run.account()
         side.save_meta(target.out, run.facts(account), target.meta)
+    if changes is not None:
+        changes.holes = run.source.taken.holes
     if run.failure is not None:
         raise run.failure
     return account
@@ -316,7 +314,7 @@ class Run(ABC):
         self.source, self.setting, self.alphabet, self.streams = source, setting, alphabet, streams
         self.collector = InBatches(setting.batch) if setting.in_batches else OneByOne()
         self.failure: SeqveilError | None = None  # why no more can be released; what was stands
-        self.events = self.held = self.stopped = self.unknown = self.withheld = self.earlier = 0
+        self.events = self.held = self.stopped = self.withheld = self.earlier = 0
         self.choices = {} if choices is None else choices
         self.seed, self.private = seed, seed is None
         self._table = Table(alphabet, source.columns)
@@ -406,7 +404,6 @@ class Run(ABC):
             batch=setting.batch,
             exact=not setting.in_batches,
             withheld=self.withheld,
-            unknown=self.unknown,
             earlier=self.earlier,
             choices=self.choices,
             times=self._times,
@@ -419,8 +416,7 @@ class Run(ABC):
             check=self.check,
             watched=self.watched,
             warning=risk.warning,
-            reading=self.source.taken.to_dict(),
-            read=self.source.taken.sentence,
+            read=self.source.taken.public,
         )
 
     def facts(self, account: Released) -> side.Meta:
@@ -464,7 +460,6 @@ class Whole(Run):
     def take(self, part: Coded) -> None:
         """Release a part of the file."""
         self.events += part.n
-        self.unknown += int((part.codes == UNKNOWN).sum())
         if part.times is not None:
             self._clock.check(part.chunk.users.to_list(), part.times)
         self._send(self.collector.take(part))

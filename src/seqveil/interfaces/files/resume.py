@@ -27,7 +27,7 @@ from seqveil.core.kernel import Ints
 from seqveil.core.replacing import settle
 from seqveil.engine.releases import Releases
 from seqveil.engine.store.protocol import Erased
-from seqveil.engine.stream import NOTHING, UNKNOWN, Setting
+from seqveil.engine.stream import NOTHING, Setting
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, output_format, read
 from seqveil.interfaces.files.received import Received
@@ -127,7 +127,6 @@ class Resumed(Run):
             self._take(part.take(slice(0, done)), passed=True)
             if self._read == self._begin and self._seen.hex() != self._position.seen:
                 self._refuse()
-        self.unknown += int((part.codes[done:] == UNKNOWN).sum())
         while done < part.n:
             end = min(done + self._pace, part.n)
             begin = perf_counter()
