@@ -1,5 +1,6 @@
 """The repository around the package: what its pages and files name is there."""
 
+import ast
 import contextlib
 import importlib
 import re
@@ -12,6 +13,7 @@ import yaml
 import seqveil
 
 ROOT = Path(__file__).parent.parent
+SOURCE = Path(seqveil.__file__).parent
 THEORY = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
 SECTIONS = {int(number) for number in re.findall(r"^## (\d+)\. ", THEORY, re.MULTILINE)}
 FOLDERS = ("src", "tests", "benchmarks", "experiments", "examples", "peers", "scripts", "docs")
@@ -139,3 +141,12 @@ def test_every_fact_about_secrets_has_its_proof():
     for fact in facts:
         assert "*Proof.*" in fact
         assert "∎" in fact
+
+
+def test_messages_of_the_inner_layers_name_no_option_of_a_command():
+    """Only those who type commands know them; docstrings may say what a command does."""
+    for path in (file for layer in ("core", "engine") for file in (SOURCE / layer).rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        aside = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in aside]
+        assert [text for text in texts if isinstance(text, str) and re.search(r"(?<![\w-])--[a-z]", text)] == [], path

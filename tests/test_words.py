@@ -112,10 +112,10 @@ def test_grades_change_where_one_per_cent_becomes_ten_and_fifty():
 def test_a_warning_names_the_remedy_in_one_line():
     warning = Risk(42.0).warning
     assert "\n" not in warning
-    for remedy in ("--secret", "--budget", "--batch", "--yes", "seqveil plan"):
+    for remedy in ("what must stay secret", "a total budget", "in batches", "seqveil plan"):
         assert remedy in warning
     assert Risk(1.0).warning == ""
-    assert "--secret-epsilon" in Risk(math.inf, secrets=(ToldSecret("ever:x", 9.0),)).warning
+    assert "lower the ε of the secret" in Risk(math.inf, secrets=(ToldSecret("ever:x", 9.0),)).warning
 
 
 def test_a_session_and_its_account_say_it():

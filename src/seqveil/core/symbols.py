@@ -134,9 +134,7 @@ class Symbols(ABC):
         if on_unknown not in ("error", "hide", "nearest", "other"):
             raise InputError('on_unknown must be "error", "hide", "nearest" or "other"; got something else')
         if on_unknown == "other" and self._code_of(OTHER) is None:
-            raise InputError(
-                'on_unknown="other" needs a symbol "other" in the alphabet; fit with --other N, or use "hide"'
-            )
+            raise InputError('on_unknown="other" needs a symbol "other" in the alphabet; fit it so, or use "hide"')
         if on_unknown == "nearest" and self.points is None:
             raise InputError('on_unknown="nearest" needs an alphabet of numbers; use on_unknown="error", Bins or Grid')
         self.__dict__.update(on_unknown=on_unknown, hides=on_unknown == "hide")

@@ -52,10 +52,7 @@ CHECKS = {  # what an audit checks, by the names of its report
     "unchanged": "the rows are those that the release wrote",
     "unseeded": "the side file names no seed",
 }
-REMEDY = (
-    "declare what must stay secret (--secret), set a total (--budget) or release in batches (--batch); "
-    "`seqveil plan` finds a setting"
-)
+REMEDY = "declare what must stay secret, set a total budget or release in batches; `seqveil plan` finds a setting"
 IMPOSSIBLE = "the model calls impossible what they may do"  # a doubt about a secret
 UNCHECKED = "nobody checked that these people follow the model"  # a doubt, until their releases were asked
 NIGHT_AND_DAY = "the chain does not know night from day: `seqveil attack` says whether it holds"  # a doubt about hours
@@ -340,8 +337,8 @@ class Risk:
         grade = self.grade
         if grade.colour in ("green", "unchecked") or self.undone:
             return ""
-        remedy = "lower --secret-epsilon; `seqveil plan` finds a setting" if self.secrets else REMEDY
-        return f"{grade.text}; {remedy}; --yes leaves this line out"
+        remedy = "lower the ε of the secret; `seqveil plan` finds a setting" if self.secrets else REMEDY
+        return f"{grade.text}; {remedy}"
 
 
 def _one_release(setting: Any) -> float | None:
@@ -367,7 +364,7 @@ def _why(becomes: float, what: str) -> str:
 
 
 def attacked(found: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What an attacker got, a sentence for each attack, as `seqveil attack --json` prints them.
+    """What an attacker got, a sentence for each attack, from what an attack gives as plain values.
 
     >>> attacked([{"about": "ever:health", "sentence": "holds", "guess": {"likelihood_ratio": 1.5}}])
     ['ever:health: holds; of the people whom its best guess singled out, a suspicion of 10 % that it is right became

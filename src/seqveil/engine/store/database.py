@@ -120,8 +120,8 @@ class Database(NamedValues):
 
     def _missing(self) -> DataError:
         return DataError(
-            f"{self.name}: expected a state file, and there is none or it is empty; restore it from a backup, or leave "
-            "--must-exist out to begin one whose ledger starts at zero"
+            f"{self.name}: expected a state file, and there is none or it is empty; restore it from a backup, or begin "
+            "one whose ledger starts at zero, without demanding that it exists"
         )
 
     def _records_of(self, sql: sqlite3.Connection) -> Records:
