@@ -15,6 +15,8 @@ import seqveil as sv
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import InputError
 from seqveil.evaluate import attack
+from seqveil.evaluate.attack_bounds import Ratio, Sample, noticeable, share_low, times_needed
+from seqveil.evaluate.attack_features import Windows, features
 from seqveil.evaluate.attack_files import attack_file, read_people
 from seqveil.evaluate.commands.attack import attack as command
 
@@ -46,41 +48,147 @@ def write(path, streams, epsilon: float | None = None):  # type: ignore[no-untyp
 def test_a_bound_is_that_of_clopper_and_pearson() -> None:
     for count, of in ((0, 5), (3, 10), (10, 10), (180, 400)):
         exact = stats.binomtest(count, of).proportion_ci(0.9, method="exact")
-        assert attack.share_low(count, of, 0.05) == pytest.approx(exact.low, abs=1e-12)
-    low = math.log(attack.share_low(90, 100, 0.01) / (1 - attack.share_low(90, 100, 0.01)))
-    assert attack.log_ratio_low(90, 100, 10, 100, 0.02) == pytest.approx(low)
-    assert attack.log_ratio_low(0, 100, 10, 100, 0.05) == -math.inf
+        assert share_low(count, of, 0.05) == pytest.approx(exact.low, abs=1e-12)
+    down = math.log(0.9 / share_low(90, 100, 0.01))
+    up = math.log((1 - share_low(90, 100, 0.01)) / 0.1)
+    assert Ratio(0.9, 0.1, 100, 100).low(0.01) == pytest.approx(math.log(9) - math.hypot(down, up))
+    assert Ratio(0.0, 0.1, 100, 100).low(0.05) == -math.inf
 
 
-def test_features_count_what_was_released_of_each_person() -> None:
-    table = attack.features([np.array([0, 1, 1]), np.array([2])], 3).toarray()
-    assert table[0, :3].tolist() == [1, 2, 0]
-    assert table[1, :3].tolist() == [0, 0, 1]
-    assert table[0, 3:6].tolist() == [1, 1, 0]
-    assert table[:, 6] == pytest.approx(np.log1p([3, 1]))
-    firsts = table[0, 7:16].reshape(3, 3).argmax(1).tolist()
-    lasts = table[0, 16:25].reshape(3, 3).argmax(1).tolist()
-    assert (firsts, lasts) == ([0, 1, 1], [1, 1, 0])
-    assert table[0, 25:34].reshape(3, 3).tolist() == [[0, 1, 0], [0, 1, 0], [0, 0, 0]]
-    assert not table[1, 25:34].any()
+@pytest.mark.parametrize(("has", "has_not"), [(20, 20), (20, 80), (60, 20)])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+def test_of_independent_people_no_promise_that_holds_is_refuted_too_often(
+    has: int, has_not: int, epsilon: float
+) -> None:
+    """Every outcome of a set that is exactly e^ε likelier with the secret, at many sizes of the set: 5 % at most."""
+    ones, noughts = np.arange(has + 1), np.arange(has_not + 1)
+    refuted = np.array([[Ratio(k / has, j / has_not, has, has_not).low(0.05) > epsilon for j in noughts] for k in ones])
+    for share in np.geomspace(0.2 / has_not, math.exp(-epsilon), 40):
+        right = stats.binom.pmf(ones, has, min(share * math.exp(epsilon), 1.0))
+        assert right @ refuted @ stats.binom.pmf(noughts, has_not, share) <= 0.05
+
+
+def types_of_people(kind: str, people: int, rng: np.random.Generator) -> tuple[Sample, np.ndarray, float]:
+    """Windows of people of two types, a set R, and the log ratio log Pr(R|E)/Pr(R|not E) that holds exactly."""
+    share, prior, without = {
+        "alike": ((1.0, 0.0), (0.3, 0.3), (0.1, 0.1)),
+        "some are often in R": ((0.8, 0.2), (0.3, 0.3), (0.02, 0.3)),
+        "they have the secret more often, too": ((0.5, 0.5), (0.05, 0.6), (0.01, 0.2)),
+        "very few are nearly always in R": ((0.95, 0.05), (0.2, 0.2), (0.005, 0.36)),
+    }[kind.removesuffix(", unequal streams")]
+    share, prior, without = np.array(share), np.array(prior), np.array(without)
+    false = share @ ((1 - prior) * without) / (share @ (1 - prior))
+    with_it = without * math.e * false * (share @ prior) / (share @ (prior * without))
+    assert with_it.max() <= 1.0
+    several = np.full(people, 10)
+    if kind.endswith("unequal streams"):
+        several = np.maximum(1, rng.lognormal(1.5, 1.2, people).astype(int))
+    owners = np.repeat(np.arange(people), several)
+    numbers = np.concatenate([np.arange(k) for k in several])
+    mine = rng.choice(2, people, p=share)[owners]
+    truth = rng.random(owners.size) < prior[mine]
+    inside = rng.random(owners.size) < np.where(truth, with_it[mine], without[mine])
+    return Sample(owners, numbers, truth), inside, 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("people", [40, 300])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "alike",
+        "some are often in R",
+        "some are often in R, unequal streams",
+        "they have the secret more often, too",
+        "very few are nearly always in R",
+    ],
+)
+def test_windows_of_one_person_are_no_independent_people(kind: str, people: int) -> None:
+    """At exactly ε, whatever the windows of one person have in common: 5 % false alarms of 400 attacks.
+
+    A bound of exactly 5 % fails with a probability below 1e-4 (binomial, 400 draws, at most 38 alarms).
+    """
+    assert stats.binom.sf(38, 400, 0.05) < 1e-4
+    rng, alarms = np.random.default_rng(11), 0
+    for _ in range(400):
+        sample, inside, ratio = types_of_people(kind, people, rng)
+        alarms += sample.ratio(inside).low(0.05) > ratio
+    assert alarms <= 38
+
+
+def test_windows_of_one_number_are_compared_with_one_another() -> None:
+    """First windows mostly have the secret and second ones mostly not, and the set is that of all first windows."""
+    rng = np.random.default_rng(1)
+    owners, numbers = np.repeat(np.arange(500), 2), np.tile([0, 1], 500)
+    truth = rng.random(1000) < np.where(numbers == 0, 0.9, 0.1)
+    sample = Sample(owners, numbers, truth)
+    assert sample.ratio(numbers == 0).estimate == pytest.approx(0.0, abs=1e-12)
+    one = Sample(np.arange(6), np.zeros(6, int), np.array([1, 1, 1, 0, 0, 0], bool))
+    seen = one.ratio(np.array([1, 1, 0, 1, 0, 0], bool))
+    assert (seen.true, seen.false, seen.worth_true, seen.correlation) == pytest.approx((2 / 3, 1 / 3, 3, 0))
+
+
+def test_a_leak_is_noticeable_where_it_is_noticed_in_four_of_five_attacks() -> None:
+    rng, people = np.random.default_rng(2), Ratio(0.1, 0.1, 300, 700)
+    leak = noticeable(people, 0.5, "up", 0.05)
+    assert leak is not None
+    right, wrong = rng.binomial(300, 0.1 * math.exp(leak), 400) / 300, rng.binomial(700, 0.1, 400) / 700
+    noticed = np.mean([Ratio(a, b, 300, 700).low(0.05) > 0.5 for a, b in zip(right, wrong, strict=True)])
+    assert 0.78 < noticed < 0.99
+    assert noticeable(Ratio(0.1, 0.1, 5, 5), 3.0, "both", 0.05) is None
+    times = times_needed(people, 0.1, "both", 0.05)
+    assert times is not None
+    more = noticeable(people.of_more(times), 0.1, "both", 0.05)
+    assert more is not None
+    assert more <= 0.2
+
+
+def test_every_whole_window_whose_values_are_known_is_attacked() -> None:
+    secret = sv.secrets.ever("health", window=2, epsilon=1).over(ALPHABET)
+    found = attack.windows_of(secret, [np.array([0, 2, 1, 1, 2]), np.array([-4, 0, 2, 2])])
+    assert found.owners.tolist() == [0, 0, 1]
+    assert found.numbers.tolist() == [0, 1, 1]
+    assert found.begins.tolist() == [0, 2, 2]
+    assert found.values.tolist() == [1, 0, 1]
+    whole = attack.windows_of(sv.secrets.ever("health").over(ALPHABET), [np.array([0, 2]), np.array([1])])
+    assert (whole.values.tolist(), whole.length) == ([1, 0], None)
+
+
+def test_features_count_what_was_released_of_each_person_and_in_each_window() -> None:
+    releases = [np.array([0, 1, 1, 0]), np.array([1, 1])]
+    table = features(releases, 3, Windows(*np.array([[0, 0, 1], [0, 1, 0], [0, 2, 0], [0, 0, 0]]), length=2)).toarray()
+    assert table[:, :2].tolist() == [[2, 2], [2, 2], [2, 0]]  # symbols are numbered by how frequent they are
+    assert table[:, 2:4].tolist() == [[1, 1], [1, 1], [1, 0]]
+    assert table[:, 4] == pytest.approx(np.log1p([4, 4, 2]))
+    assert not np.array_equal(table[0], table[1])
 
 
 @pytest.mark.slow
 def test_a_promise_that_just_holds_is_called_broken_no_more_often_than_stated() -> None:
-    """Randomised response on the secret itself, at exactly ε: 200 attacks with a false-alarm rate of 20 %.
+    """Randomised response on the secret of each window, at exactly ε: 200 attacks with a false-alarm rate of 20 %.
 
-    A correct bound fails this test with a probability below 1e-6 (binomial, 200 draws, at most 70 alarms).
+    People have five windows each, and some have the secret in most of them. A correct bound fails this test with a
+    probability below 1e-6 (binomial, 200 draws, at most 70 alarms).
     """
     rng, epsilon, alarms = np.random.default_rng(7), 0.5, 0
     assert stats.binom.sf(70, 200, 0.2) < 1e-6
     keep = math.exp(epsilon) / (1 + math.exp(epsilon))
+    owners, numbers = np.repeat(np.arange(300), 5), np.tile(np.arange(5), 300)
     for run in range(200):
-        secret = rng.random(600) < 0.3
-        told = np.where(rng.random(600) < keep, secret, ~secret)
-        score = told + rng.random(600) * 1e-3
-        seen = sparse.csr_array(score[:, None])
+        secret = rng.random(1500) < rng.choice([0.1, 0.8], 300, p=[0.7, 0.3])[owners]
+        told = np.where(rng.random(1500) < keep, secret, ~secret)
+        score = told + rng.random(1500) * 1e-3
         found = attack.attack_labels(
-            seen, {"it": secret}, epsilon, about="", scores={"told": score}, attackers={}, seed=run, false_alarm=0.2
+            sparse.csr_array(score[:, None]),
+            {"it": secret},
+            epsilon,
+            about="",
+            owners=owners,
+            numbers=numbers,
+            scores={"told": score},
+            attackers={},
+            seed=run,
+            false_alarm=0.2,
         )
         alarms += found.verdict == "broken"
     assert alarms <= 70
@@ -99,14 +207,55 @@ def test_planted_failures_are_called_broken_with_a_thousand_people() -> None:
 
 
 @pytest.mark.slow
-def test_releases_that_tell_nothing_hold_and_too_few_people_decide_nothing() -> None:
+@pytest.mark.parametrize("same", [True, False])
+def test_a_habit_of_one_day_of_seven_is_found(same: bool) -> None:
+    """Whoever has the secret is at home on one day of seven, always, and as often as others in all.
+
+    Counts and transitions do not betray them; `same`: whether it is one day for all.
+    """
+    rng = np.random.default_rng(1)
+    has, days = rng.random(2600) < 0.4, np.arange(21)
+    habit = days[None] % 7 == (3 if same else rng.integers(7, size=2600)[:, None])
+    rest = (0.3 - 1 / 7) / (6 / 7)
+    home = rng.random((2600, 21)) < np.where(has[:, None], np.where(habit, 1.0, rest), 0.3)
+    truth = np.where(home, 0, 1 + (rng.random((2600, 21)) < 0.33))
+    clinic = np.argmax(rng.random((2600, 21)) * ~home, axis=1)
+    truth[has, clinic[has]] = 3
+    released = np.where(truth == 3, 2, truth)
+    secret = sv.secrets.ever("clinic", window=21, epsilon=1.0).over(Alphabet(["home", "work", "shop", "clinic"]))
+    found = attack.attack_secret(list(released), list(truth), secret, 1.0)
+    assert found.verdict == "broken"
+    assert found.epsilon_at_least > 1.7
+
+
+@pytest.mark.slow
+def test_the_other_weeks_of_a_person_betray_this_one() -> None:
+    """Two kinds of people, of whom one week says little: weeks of strangers are safe, weeks of one person are not."""
+    rng, secret = np.random.default_rng(3), sv.secrets.ever("health", window=7, epsilon=1.0).over(ALPHABET)
+    often = np.repeat(rng.random(150) < 0.5, 10)
+    has = rng.random(1500) < np.where(often, 0.9, 0.1)
+    weeks = np.where(rng.random((1500, 7)) < np.where(often, 0.6, 0.4)[:, None], 1, 0)
+    truth = weeks.copy()
+    truth[has, 3] = 2
+    apart = attack.attack_secret(list(weeks), list(truth), secret, 1.0)
+    assert apart.verdict != "broken"
+    together = attack.attack_secret(list(weeks.reshape(150, 70)), list(truth.reshape(150, 70)), secret, 1.0)
+    assert (together.verdict, together.people, together.windows) == ("broken", 150, 1500)
+    assert together.epsilon_at_least > 1.2
+
+
+@pytest.mark.slow
+def test_releases_that_reveal_nothing_are_not_refuted_and_too_few_people_decide_nothing() -> None:
     rng = np.random.default_rng(3)
     truth = people(6000)
     secret = SECRET.over(ALPHABET)
     noise = [rng.integers(3, size=8) for _ in truth]
     found = attack.attack_secret(noise, truth, secret, 0.5)
-    assert found.verdict == "holds"
-    assert found.epsilon_at_least <= 0.5
+    assert found.verdict == "not refuted"
+    assert found.epsilon_estimate is not None
+    assert found.epsilon_noticeable is not None
+    assert found.epsilon_at_least <= found.epsilon_estimate <= 0.5 < found.epsilon_noticeable <= 1.0
+    assert f"a leak of {found.epsilon_noticeable:.3g} would have been noticed" in found.sentence
     few = attack.attack_secret(noise[:150], truth[:150], secret, 0.5)
     assert few.verdict == "not decided"
     assert few.people_needed is not None
@@ -116,13 +265,35 @@ def test_releases_that_tell_nothing_hold_and_too_few_people_decide_nothing() -> 
     assert "people to decide" in few.sentence
 
 
+def test_an_estimate_above_the_promise_is_never_called_not_refuted() -> None:
+    """Randomised response on the secret at ε = 1.2, where 1 was promised, of few people: all sentences agree."""
+    rng = np.random.default_rng(5)
+    keep, verdicts = math.exp(1.2) / (1 + math.exp(1.2)), set()
+    for run, count in enumerate([400] * 10 + [4000] * 3):
+        secret = rng.random(count) < 0.4
+        score = np.where(rng.random(count) < keep, secret, ~secret) + rng.random(count) * 1e-3
+        seen, more = sparse.csr_array(score[:, None]), {"scores": {"told": score}, "attackers": {}, "seed": run}
+        found = attack.attack_labels(seen, {"it": secret}, 1.0, about="it", **more)  # type: ignore[arg-type]
+        assert found.epsilon_estimate is not None
+        assert found.guess is not None
+        assert math.log(found.guess.likelihood_ratio) == pytest.approx(found.epsilon_estimate)
+        assert (found.verdict == "broken") == (found.epsilon_at_least > 1)
+        assert found.verdict != "not refuted" or found.epsilon_estimate <= 1
+        assert found.sentence.startswith(f"{found.verdict}: promised ε = 1, the attack shows ")
+        assert ("would have been noticed" in found.sentence) == (found.verdict == "not refuted")
+        assert ("it would take" in found.sentence) == (found.people_needed is not None)
+        verdicts.add(found.verdict)
+    assert "not decided" in verdicts
+
+
 @pytest.mark.slow
 def test_one_side_is_attacked_on_that_side_only() -> None:
     """Whoever has the secret never shows the symbol 1: the odds fall without bound and rise by little."""
     rng = np.random.default_rng(4)
     has = rng.random(4000) < 0.5
     told = [np.array([0]) if h else rng.integers(2, size=1) for h in has]
-    seen = attack.features(told, 2)
+    rows = np.zeros(4000, np.int64)
+    seen = features(told, 2, Windows(np.arange(4000), rows, rows, rows, 1))
     up = attack.attack_labels(seen, {"it": has}, 1.0, about="", sides="up")
     both = attack.attack_labels(seen, {"it": has}, 1.0, about="", sides="both")
     assert up.epsilon_at_least < 0.8
@@ -145,7 +316,7 @@ def test_people_are_recognised_by_their_past_or_not() -> None:
     truth = [rng.choice(12, 40, p=habit) for habit in habits]
     assert attack.attack_identity(truth, truth, 12, 1.0).verdict == "broken"
     noise = [rng.integers(12, size=40) for _ in truth]
-    assert attack.attack_identity(noise, truth, 12, 1.0).verdict == "holds"
+    assert attack.attack_identity(noise, truth, 12, 1.0).verdict == "not refuted"
     assert attack.attack_identity(noise, truth, 12, 30.0).verdict == "not decided"
 
 
@@ -173,7 +344,9 @@ def test_the_command_gives_a_verdict_as_json(tmp_path) -> None:  # type: ignore[
     done = CliRunner().invoke(app, [str(out), *run, "--plot", str(picture)])
     assert done.exit_code == 1, done.output
     facts = json.loads(done.output)
-    assert (facts["verdict"], facts["people"]) == ("broken", 1000)
+    assert (facts["verdict"], facts["people"], facts["windows"]) == ("broken", 1000, 1000)
+    assert facts["epsilon_estimate"] >= facts["epsilon_at_least"]
+    assert facts["epsilon_noticeable"] > 1.6
     assert facts["epsilon_claimed"] == pytest.approx(2 * 0.8)
     assert facts["epsilon_at_least"] > 1.6
     assert [one["about"] for one in facts["attacks"]][1] == "who it is"

@@ -14,6 +14,7 @@ import seqveil as sv
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.evaluate import attack
+from seqveil.evaluate.attack_features import Windows
 from seqveil.evaluate.attackers import posteriors
 from seqveil.interfaces.cli import main
 from seqveil.receiver.learn import Evidence
@@ -53,20 +54,18 @@ def test_a_posterior_is_that_of_all_sequences(kind: str) -> None:
     for secret in (
         sv.secrets.ever("c", window=3, epsilon=1.0),
         sv.secrets.visit("a", "c", window="first 3", epsilon=1.0),
-        sv.secrets.count("b", 2, window=4, epsilon=1.0),
+        sv.secrets.count("b", 2, window=2, epsilon=1.0),
+        sv.secrets.ever("c", window="event", epsilon=1.0),
     ):
         length = secret.length()
         assert length is not None
-        found = posteriors(evidence, model, secret.compile(model))
-        for user in range(4):
-            want = by_all_sequences(model, table[users == user], secret, 0, length)
-            assert found[user, 1] == pytest.approx(want, abs=1e-12)
-    event = sv.secrets.ever("c", window="event", epsilon=1.0)
-    at = np.array([2, 1, 4, 0])
-    found = posteriors(evidence, model, event.compile(model), at)
-    for user in range(4):
-        want = by_all_sequences(model, table[users == user], event, int(at[user]), 1)
-        assert found[user, 1] == pytest.approx(want, abs=1e-12)
+        owners = np.repeat(np.arange(4), 2 if secret.repeats else 1)
+        begins = np.tile([0, length], 4) if secret.repeats else np.zeros(4, np.int64)
+        windows = Windows(owners, begins // length, begins, owners, length)
+        found = posteriors(evidence, model, secret.compile(model), windows)
+        for k, (user, begin) in enumerate(zip(owners.tolist(), begins.tolist(), strict=True)):
+            want = by_all_sequences(model, table[users == user], secret, begin, length)
+            assert found[k, 1] == pytest.approx(want, abs=1e-12)
 
 
 def guarded(people: int, seed: int = 3) -> tuple[sv.Setting, list[np.ndarray], list[np.ndarray], sv.MarkovModel]:
@@ -88,8 +87,9 @@ def test_who_knows_the_types_breaks_a_promise_made_under_one_chain() -> None:
     assert bayes.guess is not None
     assert bayes.guess.attacker == "Bayes with types"
     assert bayes.epsilon_at_least > 1.0
-    own = posteriors(evidence, chain, secret)[:, 1]
-    prior = posteriors(Evidence(np.ones((1, 3)), np.array([0]), np.array([0])), chain, secret)[0, 1]
+    own = posteriors(evidence, chain, secret, attack.windows_of(secret, truth))[:, 1]
+    nothing = Evidence(np.ones((1, 3)), np.array([0]), np.array([0]))
+    prior = posteriors(nothing, chain, secret, attack.windows_of(secret, truth[:1]))[0, 1]
     moved = np.log(own / (1 - own)) - math.log(prior / (1 - prior))
     assert np.abs(moved).max() <= 0.5 + 1e-6  # who believes the chain learned no more than was promised
     with pytest.raises(InputError, match="needs evidence"):

@@ -228,7 +228,7 @@ def test_secrets_leave_the_rest_of_a_row_as_it_is():
     )
     # the account is beside the race, not in it
     assert {**with_secret.to_json(), "secrets": [], "micros": 0} == {**row.to_json(), "micros": 0}
-    told = Told("ever:a", "whether a occurs", 0.5, log_odds_worst=math.inf, epsilon_at_least=0.1, verdict="holds")
+    told = Told("ever:a", "whether a occurs", 0.5, log_odds_worst=math.inf, epsilon_at_least=0.1, verdict="not refuted")
     kept = Row("suppression", "suppression", None, "no promise", secrets=(told, told))
     assert Row.from_json(json.loads(json.dumps(kept.to_json()))) == kept
 
@@ -337,7 +337,7 @@ def test_the_attack_is_a_column(seqveil, data):
     assert "(120 people" in out
     rows = json.loads(seqveil(*args, "--attack", "--json")[1])["rows"]
     kept = next(row for row in rows if row["label"] == "guarded")["secrets"][0]
-    assert kept["verdict"] in ("holds", "not decided")
+    assert kept["verdict"] in ("not refuted", "not decided")
     assert kept["people"] == 120
     assert kept["epsilon_at_least"] <= 0.5
 

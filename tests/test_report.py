@@ -53,7 +53,7 @@ def test_what_it_shows_is_escaped(released):
     found["guarantee"] = "<script>alert(1)</script>"
     found["seqveil"] = "<i>"
     side.write_text(json.dumps(found))
-    attack = {"attacks": [{"about": "<u>", "sentence": "holds", "verdict": "holds", "guess": None}]}
+    attack = {"attacks": [{"about": "<u>", "sentence": "not refuted", "verdict": "not refuted", "guess": None}]}
     (released / "attack.json").write_text(json.dumps(attack))
     assert main(["audit", "kept.csv", "-m", "m.model", "--html", "r.html", "--attack", "attack.json"]) == 0
     page = (released / "r.html").read_text()
@@ -65,7 +65,7 @@ def test_what_it_shows_is_escaped(released):
 @pytest.mark.slow
 def test_a_guarded_release_and_its_attack(released):
     guess = {"likelihood_ratio": 1.5, "right": 3}
-    one = {"about": "ever", "sentence": "holds: promised ε = 0.5", "verdict": "holds", "guess": guess}
+    one = {"about": "ever", "sentence": "not refuted: promised ε = 0.5", "verdict": "not refuted", "guess": guess}
     (released / "attack.json").write_text(json.dumps({"attacks": [one]}))
     assert main(["audit", "kept.csv", "-m", "m.model", "--html", "r.html", "--attack", "attack.json", "--json"]) == 0
     page = (released / "r.html").read_text()

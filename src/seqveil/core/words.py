@@ -366,8 +366,8 @@ def _why(becomes: float, what: str) -> str:
 def attacked(found: Iterable[Mapping[str, Any]]) -> list[str]:
     """What an attacker got, a sentence for each attack, from what an attack gives as plain values.
 
-    >>> attacked([{"about": "ever:health", "sentence": "holds", "guess": {"likelihood_ratio": 1.5}}])
-    ['ever:health: holds; of the people whom its best guess singled out, a suspicion of 10 % that it is right became
+    >>> attacked([{"about": "ever:health", "sentence": "not refuted", "guess": {"likelihood_ratio": 1.5}}])
+    ['ever:health: not refuted; of those whom its best guess singled out, a suspicion of 10 % that it is right became
     14 %']
     """
     return [f"{one['about']}: {one['sentence']}{_singled_out(one)}" for one in found]
@@ -382,9 +382,9 @@ def guess_means(about: str, ratio: Any) -> str:
     """What the best guess of an attack means, from how much likelier it is where it is right; empty if that is unknown.
 
     >>> guess_means("ever:health", 1.5)
-    'of the people whom its best guess singled out, a suspicion of 10 % that it is right became 14 %'
+    'of those whom its best guess singled out, a suspicion of 10 % that it is right became 14 %'
     """
     if not isinstance(ratio, int | float) or not 0 < ratio < math.inf or about == IDENTITY:
         return ""
     became = percent(moved(0.10, math.log(ratio)))
-    return f"of the people whom its best guess singled out, a suspicion of 10 % that it is right became {became}"
+    return f"of those whom its best guess singled out, a suspicion of 10 % that it is right became {became}"

@@ -1,40 +1,43 @@
-"""An attack on real people that needs no model of ours: does a promise about a secret hold for them?
+"""An attack on real people that needs no model of ours: is a promise about a secret broken for them?
 
-People are split in two. From the releases and the truth of one half, classifiers learn to guess a secret from releases
-alone, and the one guess that seems to tell most is picked: a set R of releases, "score at least c" or "at most c". On
-the other half, whose people had no part in picking it, the guess is scored once. If the promise holds for people, then
+Every whole window of every person is attacked. People are split in two. From the releases and the truth of one half,
+classifiers learn to guess a secret from releases alone, those of the window and all others of the same person, and the
+one guess that seems to reveal most is picked: a set R of releases, "score at least c" or "at most c". On the other
+half, whose people had no part in picking it, the guess is scored once. If the promise holds for people, then
 
     Pr(R | E) ≤ e^ε Pr(R | not E)      (both sides: also with E and not E exchanged)
 
-for every set R. With k1 of n1 people who have the secret in R, and k0 of n0 who do not, exact binomial bounds give
-
-    ε ≥ log(low(k1, n1) / high(k0, n0)),      each bound wrong with a probability of at most `false_alarm` / 2.
+for every set R and every window. `attack_bounds` has the lower bound on ε that the other half gives: people are taken
+as independent draws, windows of one person are not, and nothing else is assumed.
 
 One guess is scored, however many attackers there were to pick it from: beside the classifiers, Bayes attackers with
-models of their own (`attackers`). So a promise that holds is called broken with a probability of at most `false_alarm`,
-whatever the law of the data is:
-people are taken as independent draws, and nothing else is assumed. A promise that is broken may go unnoticed, where the
-classifiers are too weak or the people too few: `Finding.verdict` says "not decided" where even a leak of twice ε, in
-the surest tenth of people, would have gone unnoticed, and how many people it would take.
+models of their own (`attackers`). So a promise that holds is called broken with a probability of at most `false_alarm`.
+A promise that is broken may go unnoticed, where the attackers are too weak or the people too few. Hence three verdicts:
+
+ - *broken*: the lower bound is above ε;
+ - *not refuted*: the estimate is within ε, and a leak of twice ε would have been noticed with these people;
+ - *not decided*: the estimate is above ε and the bound is not, or there are too few people.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import words
 from seqveil.core.secrets.declared import Compiled
-from seqveil.evaluate.attackers import Attackers, beliefs, classifiers, features
+from seqveil.evaluate.attack_bounds import Flags, Ratio, Sample, Sides, noticeable, share_low, times_needed
+from seqveil.evaluate.attack_features import Windows, features
+from seqveil.evaluate.attackers import Attackers, beliefs, classifiers
 from seqveil.receiver.learn import Evidence
 
 __all__ = [
@@ -46,51 +49,58 @@ __all__ = [
     "attack_labels",
     "attack_secret",
     "classifiers",
-    "features",
+    "windows_of",
     "worst",
 ]
 
-Flags = NDArray[np.bool_]
-Verdict = Literal["holds", "broken", "not decided"]
+Verdict = Literal["not refuted", "broken", "not decided"]
 
 FALSE_ALARM = 0.05
-SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5)  # of the people: how many a guess may single out
+SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5)  # of the windows: how many a guess may single out
 FOLDS = 5
 FEWEST = 20  # people with and without the secret, in each half, below which nothing is decided
-SUREST = 0.1
-LEARNERS = 5_000  # people whom the classifiers learn from at most; all others score them
+LEARNERS = 5_000  # people, and windows of theirs, whom the classifiers learn from at most; all others score them
+MOST_WINDOWS = 30_000  # that are attacked; of more so many are drawn
 MOST_PEOPLE = 1 << 40
-_WORST_FIRST: tuple[Verdict, ...] = ("broken", "not decided", "holds")
+_WORST_FIRST: tuple[Verdict, ...] = ("broken", "not decided", "not refuted")
 
 
 @dataclass(frozen=True)
 class Guess:
-    """The set of releases that was picked on one half of the people, and how it did on the other half."""
+    """The set of releases that was picked on one half of the people, and how it did on the windows of the other half.
+
+    `share_true`, `share_false`: how many of the windows were in the set of those where the guess is true, and of the
+    others, windows of one number compared with one another.
+    """
 
     attacker: str
     target: str
     says: Literal["has it", "has it not"]
-    right: int  # of those of whom it is true, how many were in the set
+    right: int  # windows in the set where it is true
     of_true: int
-    wrong: int  # of the others
+    wrong: int  # windows in the set where it is not
     of_false: int
-
-    @property
-    def likelihood_ratio(self) -> float:
-        """How much likelier the set is where the guess is true than where it is not, as counted."""
-        true, false = self.right / self.of_true, self.wrong / self.of_false
-        return math.inf if false == 0 < true else true / false if false else 1.0
+    share_true: float
+    share_false: float
+    likelihood_ratio: float  # how much likelier the set is where the guess is true
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What an attack found. `epsilon_at_least` is a lower bound on the realised ε, at the stated false-alarm rate."""
+    """What an attack found.
+
+    `epsilon_at_least` is a lower bound on the realised ε at the stated false-alarm rate, `epsilon_estimate` what the
+    guess showed, `epsilon_noticeable` the smallest leak that these people would have shown to be above ε.
+    """
 
     about: str
     verdict: Verdict
     epsilon_claimed: float | None
     epsilon_at_least: float
+    epsilon_estimate: float | None
+    epsilon_noticeable: float | None
     people: int
+    windows: int
     false_alarm: float
     people_needed: int | None = None  # to decide, where it is not decided and a number can be named
     guess: Guess | None = None
@@ -99,16 +109,25 @@ class Finding:
     @property
     def sentence(self) -> str:
         """The verdict as a person can read it."""
-        claim = "nothing was promised" if self.epsilon_claimed is None else f"promised ε = {self.epsilon_claimed:.3g}"
-        seen = f"the attack shows at least {self.epsilon_at_least:.3g} ({1 - self.false_alarm:.0%} sure)"
-        said = f"{self.verdict}: {claim}, {seen}, on {self.people} people"
+        said = "nothing was promised" if self.epsilon_claimed is None else f"promised ε = {self.epsilon_claimed:.3g}"
+        if self.epsilon_estimate is not None:
+            sure = f"at least {self.epsilon_at_least:.3g}, {1 - self.false_alarm:.0%} sure"
+            said += f", the attack shows {self.epsilon_estimate:.3g} ({sure})"
+        said = f"{self.verdict}: {said}, on {_many(self.people, 'people')}"
+        said += f" with {_many(self.windows, 'windows')}" if self.windows != self.people else ""
+        if self.verdict == "not refuted":
+            said += f"; a leak of {self.epsilon_noticeable:.3g} would have been noticed"
         if self.verdict == "not decided" and self.people_needed is not None:
-            said += f"; it would take about {self.people_needed} people to decide"
+            said += f"; it would take about {self.people_needed:,} people to decide"
         return said
 
 
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}"
+
+
 def worst(findings: Sequence[Finding]) -> Finding:
-    """The finding to heed first: broken before not decided before holds, and of those the largest lower bound."""
+    """The finding to heed first: broken before not decided before not refuted, then the largest lower bound."""
     return min(findings, key=lambda one: (_WORST_FIRST.index(one.verdict), -one.epsilon_at_least))
 
 
@@ -119,6 +138,7 @@ def attack_secret(
     epsilon: float | None,
     *,
     times: Sequence[Floats] | None = None,
+    skipped: Ints | None = None,
     seed: int = 0,
     false_alarm: float = FALSE_ALARM,
     models: Mapping[str, MarkovModel] | None = None,
@@ -128,12 +148,13 @@ def attack_secret(
 ) -> Finding:
     """Attack what was promised about a secret.
 
-    releases: the released codes of each person, in order.
-    truth: the true codes of each person; of repeating windows the first whole one is attacked, of windows of one
-        event an event of each person drawn by the seed.
+    releases: the released codes of each person, in order; negative where nothing was released.
+    truth: the true codes of each person, negative outside the alphabet: whether the secret is true of such a window
+        nobody can say, so it is left out. All other whole windows are attacked.
     secret: the secret over the codes, `Secret.over(alphabet)`.
     epsilon: what was promised; None where nothing was, and only the bound is wanted.
     times: when the releases were made, in seconds, where that is known to the attacker.
+    skipped: events of each person before the first window, where windows follow the clock.
     seed: splits the people and makes the classifiers.
     false_alarm: how likely a promise that holds may be called broken.
     models: models of Bayes attackers by name, who guess by the probability of the secret given all releases. They must
@@ -142,99 +163,169 @@ def attack_secret(
     attackers: makers of classifiers, as in `attack_labels`.
     heard: called whenever a classifier is about to learn, for signs of progress.
     """
-    targets, kept, at = _targets(secret, truth, seed)
-    seen = [releases[k] for k in kept]
-    stamps = None if times is None else [times[k] for k in kept]
-    found = features(seen, secret.n, stamps, at)
-    held = beliefs(models or {}, evidence, secret, kept, at, list(targets))
-    shared: dict[str, Any] = {"seed": seed, "false_alarm": false_alarm, "attackers": attackers, "heard": heard}
-    about, sides = words.about(secret.secret), secret.secret.sides
-    return attack_labels(found, targets, epsilon, about=about, sides=sides, target_scores=held, **shared)
+    windows = windows_of(secret, truth, times, skipped, seed)
+    held = beliefs(models or {}, evidence, secret, windows)
+    people, owners = np.unique(windows.owners, return_inverse=True)
+    own = Windows(owners, windows.numbers, windows.begins, windows.values, windows.length)
+    stamps = None if times is None else [times[k] for k in people]
+    found = features([releases[k] for k in people], secret.n, own, stamps)
+    if secret.automaton.values == 2:
+        named = [("the secret", 1)]
+    else:
+        named = [(f"combination {value}", value) for value in range(secret.automaton.values)]
+    return attack_labels(
+        found,
+        {name: windows.values == value for name, value in named},
+        epsilon,
+        about=words.about(secret.secret),
+        sides=secret.secret.sides,
+        owners=owners,
+        numbers=windows.numbers,
+        target_scores={name: held[value] for name, value in named},
+        seed=seed,
+        false_alarm=false_alarm,
+        attackers=attackers,
+        heard=heard,
+    )
 
 
-def _coins(seed: int) -> np.random.Generator:
+def _draws(seed: int) -> np.random.Generator:
     """Draws of the attack's own: a split that shares its draws with a seeded stream would not be independent of it."""
     return np.random.default_rng([seed, *b"attack"])
 
 
-def _targets(secret: Compiled, truth: Sequence[Ints], seed: int) -> tuple[dict[str, Flags], list[int], Ints | None]:
-    """For every value of the secret who has it; the people whose stream is long enough; the events of each, if any."""
+def windows_of(
+    secret: Compiled,
+    truth: Sequence[Ints],
+    times: Sequence[Floats] | None = None,
+    skipped: Ints | None = None,
+    seed: int = 0,
+) -> Windows:
+    """All whole windows of people whose values are known, with the value of the secret; of very many some, drawn.
+
+    Windows are numbered in their stream; those that follow the clock by the day of the week as well, since everybody
+    knows that days differ.
+    """
     length = secret.length
-    kept = [k for k, codes in enumerate(truth) if len(codes) >= (length or 1) and min(codes) >= 0]
-    if not kept:
+    sizes = np.array([len(codes) for codes in truth], np.int64)
+    first = np.zeros_like(sizes) if skipped is None else skipped
+    several = sizes >= 1 if length is None else np.maximum(sizes - first, 0) // length
+    counts = np.asarray(several if secret.secret.repeats else np.minimum(several, 1), np.int64)
+    if not counts.sum():
         raise InputError(f"an attack on this secret needs streams of at least {length or 1} events; got none")
-    at = None
-    if length == 1 and secret.secret.repeats:
-        draw = _coins(seed).random(len(kept))
-        at = np.array([int(u * len(truth[k])) for u, k in zip(draw, kept, strict=True)], np.int64)
-        values = np.array([secret.read([int(truth[k][i])]) for k, i in zip(kept, at, strict=True)])
-    else:
-        values = np.array([secret.read(truth[k][:length].tolist()) for k in kept])
-    if secret.automaton.values == 2:
-        return {"the secret": values == 1}, kept, at
-    return {f"combination {value}": values == value for value in range(secret.automaton.values)}, kept, at
+    owners = np.repeat(np.arange(sizes.size), counts)
+    numbers = np.arange(owners.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    if owners.size > MOST_WINDOWS:
+        drawn = np.sort(_draws(seed).choice(owners.size, MOST_WINDOWS, replace=False))
+        owners, numbers = owners[drawn], numbers[drawn]
+    begins = first[owners] + numbers * (length or 0)
+    spans = sizes[owners] if length is None else np.full(owners.size, length)
+    at = (np.cumsum(sizes) - sizes)[owners] + begins
+    if times is not None and secret.secret.follows_clock:
+        numbers = numbers * 7 + (np.concatenate(times)[at] // 86_400 % 7).astype(np.int64)
+    values = _values(secret, np.concatenate(truth), at, spans)
+    known = values >= 0
+    if not known.any():
+        raise InputError("an attack needs windows whose values are all in the alphabet; got none, check the raw file")
+    return Windows(owners[known], numbers[known], begins[known], values[known], length)
+
+
+def _values(secret: Compiled, codes: Ints, at: Ints, spans: Ints) -> Ints:
+    """The secret's value in the windows that begin at these places; -1 where a code is outside the alphabet."""
+    automaton = secret.automaton
+    state, known = np.full(at.size, automaton.start), np.ones(at.size, bool)
+    for k in range(int(spans.max())):
+        going = np.flatnonzero(spans > k)
+        seen = codes[at[going] + k]
+        known[going] &= seen >= 0
+        letters = np.maximum(seen, 0) + secret.n * int(secret.clock[k % len(secret.clock)])
+        state[going] = automaton.moves[state[going], letters]
+    return np.where(known, automaton.labels[state], -1)
 
 
 def attack_labels(
     found: Any,
-    targets: dict[str, Flags],
+    targets: Mapping[str, Flags],
     epsilon: float | None,
     *,
     about: str,
-    sides: Literal["both", "up"] = "both",
-    scores: dict[str, Floats] | None = None,
+    sides: Sides = "both",
+    owners: Ints | None = None,
+    numbers: Ints | None = None,
+    scores: Mapping[str, Floats] | None = None,
     attackers: Attackers | None = None,
     seed: int = 0,
     false_alarm: float = FALSE_ALARM,
     target_scores: Mapping[str, Mapping[str, Floats]] | None = None,
     heard: Callable[[], None] | None = None,
 ) -> Finding:
-    """Attack labels of people from what was released of them.
+    """Attack labels of windows from what was released.
 
-    found: a sparse table, one row a person, of what the attacker sees (`features`).
-    targets: labels by name, one truth value a person; the promise is about each of them.
+    found: a sparse table, one row a window, of what the attacker sees (`features`).
+    targets: labels by name, one truth value a window; the promise is about each of them.
     epsilon: what was promised about the odds of each label; None where nothing was.
     about: what the labels say, for the reader.
     sides: "up" where only growing suspicion was promised.
-    scores: further attackers that need no training, one number a person, for each name.
-    attackers: makers of classifiers in scikit-learn's manner, by name; logistic regression and gradient boosting.
+    owners: whose each window is; by default every window is another person's.
+    numbers: the place of each window in its stream; those of one number are compared with one another.
+    scores: further attackers that need no training, one number a window, for each name.
+    attackers: makers of classifiers in scikit-learn's manner, by name; by default those of `classifiers`.
     seed, false_alarm, heard: as in `attack_secret`.
     target_scores: further attackers of single labels, by the label's name.
     """
     if not 0 < false_alarm < 1:
         raise InputError(f"a false-alarm rate lies between 0 and 1; got {false_alarm:g}")
-    people = int(found.shape[0])
-    usable = {name: flags for name, flags in targets.items() if _enough(flags)}
+    rows = int(found.shape[0])
+    whose = np.arange(rows) if owners is None else owners
+    places = np.zeros(rows, np.int64) if numbers is None else numbers
+    people = int(np.unique(whose).size)
+    samples = {name: Sample(whose, places, flags) for name, flags in targets.items()}
+    usable = {name: one for name, one in samples.items() if min(one.people_with()) >= 2 * FEWEST}
     if not usable:
-        rarest = max(min(int(flags.sum()), people - int(flags.sum())) for flags in targets.values())
+        rarest = max(min(one.people_with()) for one in samples.values())
         needed = None if rarest == 0 else math.ceil(people * 2 * FEWEST / rarest)
-        return Finding(about, "not decided", epsilon, 0.0, people, false_alarm, needed)
-    makers = classifiers(seed) if attackers is None else attackers
+        return Finding(about, "not decided", epsilon, 0.0, None, None, people, rows, false_alarm, needed)
+    makers = classifiers(seed, int(found.shape[1])) if attackers is None else attackers
     if heard is not None:
         makers = {name: partial(_heard, make, heard) for name, make in makers.items()}
     ready = {name: {**(scores or {}), **(target_scores or {}).get(name, {})} for name in usable}
-    rule = _pick(found, usable, sides, makers, ready, seed, false_alarm)
-    held = ~rule.learned_on
-    score, truth = rule.scores[held], usable[rule.target][held]
-    guess, low = rule.scored(score, truth, false_alarm)
-    needed = None if epsilon is None else people_needed(people, truth, epsilon, sides, false_alarm)
-    verdict: Verdict = "holds"
-    if epsilon is None or low <= epsilon:
-        verdict = "holds" if needed is not None and needed <= people else "not decided"
-    else:
-        verdict = "broken"
-    needed = needed if verdict == "not decided" else None
-    curve = _curve(score, truth, false_alarm)
-    return Finding(about, verdict, epsilon, max(low, 0.0), people, false_alarm, needed, guess, curve)
+    with _one_thread():
+        rule = _pick(found, usable, sides, makers, ready, seed, false_alarm)
+    held = samples[rule.target].at(rule.held)
+    guess, ratio = rule.scored(rule.scores[rule.held], held)
+    curve = _curve(rule.scores[rule.held], held, false_alarm)
+    estimate, low = max(ratio.estimate, 0.0), max(ratio.low(false_alarm), 0.0)
+    if epsilon is None:
+        return Finding(about, "not decided", None, low, estimate, None, people, rows, false_alarm, None, guess, curve)
+    anybody = guess.right + guess.wrong > 0
+    seen = noticeable(ratio, epsilon, sides, false_alarm) if anybody else None
+    verdict, needed = _verdict(low, estimate, epsilon, seen), None
+    if verdict == "not decided":
+        times = times_needed(ratio, epsilon, sides, false_alarm)
+        needed = None if times is None or times <= 1 else math.ceil(people * times)
+    return Finding(about, verdict, epsilon, low, estimate, seen, people, rows, false_alarm, needed, guess, curve)
+
+
+def _verdict(low: float, estimate: float, epsilon: float, noticed: float | None) -> Verdict:
+    if low > epsilon:
+        return "broken"
+    if estimate > epsilon or noticed is None or noticed > 2 * epsilon:
+        return "not decided"
+    return "not refuted"
+
+
+def _one_thread() -> AbstractContextManager[Any]:
+    """Classifiers of so few people gain nothing by threads, and wait for one another where a machine is busy."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:  # it comes with scikit-learn, which attackers of one's own may do without
+        return nullcontext()
+    return threadpool_limits(1)
 
 
 def _heard(make: Callable[[], Any], heard: Callable[[], None]) -> Any:
     heard()
     return make()
-
-
-def _enough(flags: Flags) -> bool:
-    return min(int(flags.sum()), int((~flags).sum())) >= 2 * FEWEST
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,38 +336,45 @@ class _Rule:
     target: str
     up: bool
     threshold: float
-    scores: Floats  # of all people; those of `learned_on` by classifiers that did not see them
-    learned_on: Flags
+    scores: Floats  # of all windows, by classifiers that did not see their people
+    held: Flags  # windows of the other people
 
-    def scored(self, scores: Floats, truth: Flags, false_alarm: float) -> tuple[Guess, float]:
-        """The guess with its counts, and the lower bound on ε that they give."""
-        inside = scores >= self.threshold if self.up else scores <= self.threshold
-        true = truth if self.up else ~truth
+    def inside(self, scores: Floats) -> Flags:
+        """Which windows are in the set."""
+        return scores >= self.threshold if self.up else scores <= self.threshold
+
+    def scored(self, scores: Floats, sample: Sample) -> tuple[Guess, Ratio]:
+        """The guess with its counts, and how much likelier its set is where it is true."""
+        inside, true = self.inside(scores), sample.truth if self.up else ~sample.truth
+        ratio = sample.ratio(inside, self.up)
         counts = (int((inside & true).sum()), int(true.sum()), int((inside & ~true).sum()), int((~true).sum()))
         says: Literal["has it", "has it not"] = "has it" if self.up else "has it not"
-        return Guess(self.attacker, self.target, says, *counts), log_ratio_low(*counts, false_alarm)
+        times = math.exp(ratio.estimate)
+        return Guess(self.attacker, self.target, says, *counts, ratio.true, ratio.false, times), ratio
 
 
 def _pick(
     found: Any,
-    targets: dict[str, Flags],
-    sides: str,
+    samples: Mapping[str, Sample],
+    sides: Sides,
     makers: Attackers,
-    scores: dict[str, dict[str, Floats]],
+    scores: Mapping[str, Mapping[str, Floats]],
     seed: int,
     false_alarm: float,
 ) -> _Rule:
-    """The guess that told most on half of the people, each scored by classifiers that had not seen them."""
+    """The guess that revealed most on half of the people, each scored by classifiers that had not seen them."""
     best: tuple[float, _Rule] | None = None
-    for target, truth in targets.items():
-        learned_on = _half(truth, seed)
-        trained = {name: _trained(make, found, truth, learned_on, seed) for name, make in makers.items()}
+    for target, sample in samples.items():
+        half = _half(sample, seed)
+        learned = _some(half, seed)
+        known = sample.at(learned)
+        trained = {name: _trained(make, found, sample, learned, ~half, seed) for name, make in makers.items()}
         for name, score in {**trained, **scores[target]}.items():
-            seen, labels = score[learned_on], truth[learned_on]
+            seen = score[learned]
             for up in (True,) if sides == "up" else (True, False):
                 for threshold in _thresholds(seen, up):
-                    rule = _Rule(name, target, up, threshold, score, learned_on)
-                    low = rule.scored(seen, labels, false_alarm)[1]
+                    rule = _Rule(name, target, up, threshold, score, ~half)
+                    low = known.ratio(rule.inside(seen), up).low(false_alarm)
                     if best is None or low > best[0]:
                         best = (low, rule)
     assert best is not None
@@ -284,7 +382,7 @@ def _pick(
 
 
 def _thresholds(seen: Floats, up: bool) -> list[float]:
-    """Where a guess may begin: at the score that singles out each share of the people, and half-way towards it.
+    """Where a guess may begin: at the score that singles out each share of the windows, and half-way towards it.
 
     The surest scores of other people are often a little less sure, so a threshold among them may single out nobody;
     half-way it still separates those whom the classifier is sure of.
@@ -293,92 +391,66 @@ def _thresholds(seen: Floats, up: bool) -> list[float]:
     return [*edges.tolist(), *((edges + np.median(seen)) / 2).tolist()]
 
 
-def _half(truth: Flags, seed: int) -> Flags:
-    """Half of the people with the label and half of those without, by the seed; fewer where there are very many."""
-    draw = _coins(seed).random(truth.size)
-    share = min(0.5, LEARNERS / truth.size)
-    chosen = np.zeros(truth.size, bool)
+def _half(sample: Sample, seed: int) -> Flags:
+    """The windows of half of the people, of those who ever have the label and of the others; fewer of very many."""
+    people, ids = np.unique(sample.owners, return_inverse=True)
+    ever = np.bincount(ids, sample.truth, people.size) > 0
+    draw = _draws(seed).random(people.size)
+    share = min(0.5, LEARNERS / people.size)
+    chosen = np.zeros(people.size, bool)
     for label in (True, False):
-        own = np.flatnonzero(truth == label)
-        chosen[own[np.argsort(draw[own], kind="stable")[: max(int(own.size * share), FEWEST)]]] = True
-    return chosen
+        own = np.flatnonzero(ever == label)
+        chosen[own[np.argsort(draw[own], kind="stable")[: max(int(own.size * share), min(FEWEST, own.size // 2))]]] = (
+            True
+        )
+    return chosen[ids]
 
 
-def _trained(make: Callable[[], Any], found: Any, truth: Flags, learned_on: Flags, seed: int) -> Floats:
-    """Scores of all people: of those learned from out of fold, of the others by a classifier of all learned from."""
-    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+def _some(half: Flags, seed: int) -> Flags:
+    """As many of these windows as the classifiers learn from."""
+    there = np.flatnonzero(half)
+    if there.size <= LEARNERS:
+        return half
+    some = np.zeros(half.size, bool)
+    some[_draws(seed).choice(there, LEARNERS, replace=False)] = True
+    return some
 
-    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
-    known, labels = found[learned_on], truth[learned_on]
-    score = np.empty(truth.size)
-    score[learned_on] = cross_val_predict(make(), known, labels, cv=folds, method="predict_proba")[:, 1]
-    score[~learned_on] = make().fit(known, labels).predict_proba(found[~learned_on])[:, 1]
+
+def _trained(make: Callable[[], Any], found: Any, sample: Sample, learned: Flags, held: Flags, seed: int) -> Floats:
+    """Scores of windows, by classifiers that saw none of their person: each leaves a part of those learned from out.
+
+    Each of the other people is scored by one of these classifiers, too, so that their scores are comparable with those
+    that a threshold was picked by.
+    """
+    draws, rows = _draws(seed), learned | held
+    people, ids = np.unique(sample.owners[rows], return_inverse=True)
+    fold = np.full(rows.size, -1)
+    fold[rows] = (draws.permutation(people.size) % FOLDS)[ids]
+    score = np.full(rows.size, np.nan)
+    for k in range(FOLDS):
+        own, rest = fold == k, learned & (fold != k)
+        score[own] = _fitted(make, found[rest], sample.truth[rest])(found[own])
     return score
 
 
-def log_ratio_low(right: int, of_true: int, wrong: int, of_false: int, false_alarm: float) -> float:
-    """A lower bound on log(Pr(R | true) / Pr(R | false)), wrong with a probability of at most `false_alarm`.
-
-    Clopper and Pearson's exact bounds, one for each of the two probabilities; -inf where nobody was right.
-
-    >>> round(log_ratio_low(90, 100, 10, 100, 0.05), 3)
-    1.542
-    """
-    low = share_low(right, of_true, false_alarm / 2)
-    high = 1 - share_low(of_false - wrong, of_false, false_alarm / 2)
-    return math.log(low / high) if low > 0 else -math.inf
+def _fitted(make: Callable[[], Any], known: Any, labels: Flags) -> Callable[[Any], Floats]:
+    """A classifier's probability of the label; of people who all have it, or none, there is nothing to learn."""
+    if labels.all() or not labels.any():
+        return lambda rows: np.full(rows.shape[0], labels.mean())
+    fitted = make().fit(known, labels)
+    return lambda rows: np.asarray(fitted.predict_proba(rows)[:, 1])
 
 
-def share_low(count: int, of: int, wrong: float) -> float:
-    """Clopper and Pearson's lower bound on a share, wrong with a probability of at most `wrong`.
-
-    >>> round(share_low(10, 10, 0.05), 4)
-    0.7411
-    """
-    from scipy.stats import beta
-
-    return float(beta.ppf(wrong, count, of - count + 1)) if count else 0.0
-
-
-def people_needed(people: int, truth: Flags, epsilon: float, sides: str, false_alarm: float) -> int | None:
-    """How many people in all it takes to notice a leak of twice ε in the surest tenth, with this share of the label."""
-    true, false = int(truth.sum()), int((~truth).sum())
-    rarer = min(true, false)
-    if rarer == 0:
-        return None
-    scale, smallest = 1.0, people / rarer  # the least that leaves one person of the rarer kind
-    while not _noticed(true * scale, false * scale, epsilon, sides, false_alarm):
-        scale *= 1.25
-        if people * scale > MOST_PEOPLE:
-            return None
-    while scale > smallest / people and _noticed(
-        true * scale / 1.05, false * scale / 1.05, epsilon, sides, false_alarm
-    ):
-        scale /= 1.05
-    return math.ceil(people * scale)
-
-
-def _noticed(true: float, false: float, epsilon: float, sides: str, false_alarm: float) -> bool:
-    """Whether a set that is e^(2ε) times likelier for one kind of people gives a bound above ε, on every side."""
-    ratio = math.exp(min(2 * epsilon, 600.0))
-    wrong = min(SUREST, 0.9 / ratio)
-    for yes, no in ((true, false),) if sides == "up" else ((true, false), (false, true)):
-        counts = (round(yes * wrong * ratio), max(round(yes), 1), round(no * wrong), max(round(no), 1))
-        if log_ratio_low(*counts, false_alarm) <= epsilon:
-            return False
-    return True
-
-
-def _curve(scores: Floats, truth: Flags, false_alarm: float, parts: int = 10) -> tuple[tuple[float, float, float], ...]:
-    """For the picture: log ratio with its bounds in each tenth of the scored people, from the lowest scores up."""
-    order = np.argsort(scores, kind="stable")
+def _curve(
+    scores: Floats, sample: Sample, false_alarm: float, parts: int = 10
+) -> tuple[tuple[float, float, float], ...]:
+    """For the picture: log ratio with its bounds in each tenth of the windows, from the lowest scores up."""
     points = []
-    for part in np.array_split(order, parts):
-        inside = int(truth[part].sum()), int(truth.sum()), int((~truth[part]).sum()), int((~truth).sum())
-        low = log_ratio_low(*inside, false_alarm)
-        high = -log_ratio_low(inside[2], inside[3], inside[0], inside[1], false_alarm)
-        seen = math.log((inside[0] + 0.5) / (inside[1] + 1)) - math.log((inside[2] + 0.5) / (inside[3] + 1))
-        points.append((seen, low, high))
+    for part in np.array_split(np.argsort(scores, kind="stable"), parts):
+        inside = np.zeros(scores.size, bool)
+        inside[part] = True
+        up, down = sample.ratio(inside), sample.ratio(inside, up=False)
+        points.append((up.estimate, up.low(false_alarm), -down.low(false_alarm)))
     return tuple(points)
 
 
@@ -401,12 +473,12 @@ def attack_identity(
     epsilon: the total of a whole stream that was promised; None where nothing was.
     most: people among whom a match is sought.
     """
-    long = [k for k in range(len(truth)) if len(truth[k]) >= 4 and len(truth[k]) == len(releases[k])]
-    usable = [k for k in long if min(truth[k]) >= 0]
-    order = [usable[k] for k in _coins(seed).permutation(len(usable))]
-    half = min(len(order) // 2, most)
+    about = "who it is"
+    usable = [k for k in range(len(truth)) if len(truth[k]) >= 4 and min(truth[k]) >= 0 and min(releases[k]) >= 0]
+    order = [usable[k] for k in _draws(seed).permutation(len(usable))]
+    half, people = min(len(order) // 2, most), len(order)
     if half < FEWEST:
-        return Finding("who it is", "not decided", epsilon, 0.0, len(order), false_alarm, 2 * FEWEST)
+        return Finding(about, "not decided", epsilon, 0.0, None, None, people, people, false_alarm, 2 * FEWEST)
     learned, sought = order[half:], order[:half]
     channel = _channel(releases, truth, learned, n)
     past = np.stack([np.bincount(truth[k][: len(truth[k]) // 2], minlength=n) for k in sought]).astype(np.float64)
@@ -417,17 +489,29 @@ def attack_identity(
     match = (seen @ expected.T).argmax(1)
     hits = int((match == np.arange(half)).sum())
     low = math.log(max(half * share_low(hits, half, false_alarm), 1.0))
-    verdict: Verdict = "not decided" if epsilon is None else "broken" if low > epsilon else "holds"
-    if verdict == "holds" and epsilon is not None and math.log(half) <= epsilon:
-        verdict = "not decided"  # nobody could be surer than certain among so few
-    needed = math.ceil(2 * math.exp(epsilon)) if verdict == "not decided" and epsilon is not None else None
-    needed = None if needed is not None and needed > MOST_PEOPLE else needed
-    guess = Guess("likeliest past", f"who it is, among {half}", "has it", hits, half, half - hits, half)
-    return Finding("who it is", verdict, epsilon, low, len(order), false_alarm, needed, guess)
+    return _identified(about, hits, half, low, epsilon, people, false_alarm)
+
+
+def _identified(
+    about: str, hits: int, half: int, low: float, epsilon: float | None, people: int, false_alarm: float
+) -> Finding:
+    """The finding of an attack on who it is: so many of half of the people were recognised."""
+    estimate, shares = math.log(max(hits, 1)), (hits / half, 1 / half)
+    target = f"who it is, among {half}"
+    guess = Guess("likeliest past", target, "has it", hits, half, half - hits, half, *shares, float(hits))
+    found = (people, people, false_alarm)
+    if epsilon is None:
+        return Finding(about, "not decided", None, low, estimate, None, *found, None, guess)
+    seen = next((hit for hit in range(1, half + 1) if half * share_low(hit, half, false_alarm) > math.exp(epsilon)), 0)
+    noticed = math.log(seen) if seen else None
+    undecided = estimate > epsilon or noticed is None  # among few people nobody can be surer than certain
+    verdict: Verdict = "broken" if low > epsilon else "not decided" if undecided else "not refuted"
+    needed = math.ceil(2 * math.exp(epsilon)) if noticed is None and 2 * math.exp(epsilon) <= MOST_PEOPLE else None
+    return Finding(about, verdict, epsilon, low, estimate, noticed, *found, needed, guess)
 
 
 def _channel(releases: Sequence[Ints], truth: Sequence[Ints], learned: Sequence[int], n: int) -> Floats:
-    """How often each symbol was released for each true one, among these people; rare ones lean to the common law."""
+    """How often each symbol was released for each true one, among these people; rare ones lean to the common share."""
     true, out = (np.concatenate([streams[k] for k in learned]) for streams in (truth, releases))
     table = np.zeros((n, n))
     np.add.at(table, (true, out), 1.0)

@@ -25,13 +25,12 @@ from seqveil.interfaces.files import Columns, read
 from seqveil.interfaces.files.columns import Holes
 from seqveil.interfaces.files.estimates import evidence_of
 from seqveil.interfaces.files.in_memory import goes_back, in_order
-from seqveil.interfaces.files.ordering import seconds
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.received import receive
 from seqveil.interfaces.files.rows import Progress, Source
+from seqveil.interfaces.files.truth import paired
 from seqveil.interfaces.files.writing import EPSILON, Meta, load_release_meta, stored_columns
 from seqveil.interfaces.frames import ColumnWords, Release, SettingWords, chain_of, split_words, table_of
-from seqveil.receiver.follow import numbered
 from seqveil.receiver.learn import Evidence
 
 if TYPE_CHECKING:
@@ -42,22 +41,22 @@ SYMBOLS = 5  # the most frequent ones, of which single events are attacked where
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """The releases and the truth of each person, in the same order, and what each stream was promised to cost."""
+    """What was released at each event of each person, and the truth; what each stream was promised to cost."""
 
     alphabet: Symbols
     releases: list[Ints]
     truth: list[Ints]
+    times: list[Floats] | None  # of each event, in seconds; None where the files have none
     total: float | None  # the largest sum of ε over a stream; None where the file has no ε
     meta: Meta | None
 
-    def from_midnight(self, first: Floats) -> People:
-        """The same from the first midnight of each stream on; `first` is when each begins, in seconds."""
+    def before_midnight(self) -> Ints:
+        """How many events of each stream come before its first midnight, where windows of a day begin."""
         slots = self.alphabet.slots
-        if slots is None:
+        if slots is None or self.times is None:
             raise InputError("an attack on during, or on a window of a day, needs --model, one in slots of time")
-        left_out = -slots.place(slots.numbers(first)) % slots.per_day
-        cut = [[codes[k:] for codes, k in zip(some, left_out, strict=True)] for some in (self.releases, self.truth)]
-        return replace(self, releases=cut[0], truth=cut[1])
+        first = slots.numbers(np.array([own[0] for own in self.times]))
+        return -slots.place(first) % slots.per_day
 
     @property
     def secrets(self) -> list[Secret]:
@@ -84,10 +83,10 @@ def attack_file(
     with_models: Mapping[str, MarkovModel] | None = None,
     working: Callable[[float], None] | None = None,
 ) -> list[Finding]:
-    """Whether what was promised about secrets holds for the people of a file, one finding a secret.
+    """Whether what was promised about secrets is broken for the people of a file, one finding a secret.
 
     released: the file that was released.
-    truth: the raw file it was made from, with the same users in the same order of events.
+    truth: the raw file it was made from, users in any order.
     model: gives the alphabet, which files of numbers and places need; no classifier uses its chain.
     secrets: what to attack; by default those that the side file says were promised, and where there are none, single
         events of the most frequent values.
@@ -100,22 +99,18 @@ def attack_file(
     working: called with the share of the attack that is done, 0 to 1, once the files are read.
     """
     evidence = _evidence(released, model, with_models, {"meta": meta, "columns": columns, "format": format})
-    people = read_people(released, truth, model, meta, columns, format, progress, missing, seed)
+    people = read_people(released, truth, model, meta, columns, format, progress, missing)
     chosen = list(secrets) or people.secrets or _events(people)
     shared: dict[str, Any] = {"seed": seed, "false_alarm": false_alarm / (len(chosen) + who)}
-    bayes: dict[str, Any] = {"models": with_models, "evidence": evidence}
+    seen: dict[str, Any] = {"times": people.times, "models": with_models, "evidence": evidence}
     heard = _Heard(len(chosen) + who, working)
     findings = []
     for secret in chosen:
         heard.begin()
         promised = _promised(secret, people, claimed)
-        attacked, bayes["heard"] = secret.over(people.alphabet), heard.learning
-        if secret.follows_clock and with_models:
-            raise InputError("a Bayes attacker has no clock; leave --with-model out for during and windows of a day")
-        shown = people
-        if secret.follows_clock:
-            shown = people.from_midnight(_first_times(released, people, columns or stored_columns(people.meta), format))
-        findings.append(attacks.attack_secret(shown.releases, shown.truth, attacked, promised, **shared, **bayes))
+        attacked, seen["heard"] = secret.over(people.alphabet), heard.learning
+        seen["skipped"] = people.before_midnight() if secret.follows_clock else None
+        findings.append(attacks.attack_secret(people.releases, people.truth, attacked, promised, **shared, **seen))
     if who:
         heard.begin()
         findings.append(
@@ -196,9 +191,8 @@ def read_people(
     format: str | None = None,
     progress: Progress | None = None,
     missing: OnMissing | None = None,
-    seed: int = 0,
 ) -> People:
-    """Both files, person by person; people whom only one of them has are refused."""
+    """Both files, person by person and event by event."""
     found = load_release_meta(released, meta)
     names = columns or stored_columns(found)
     if model is not None and found is not None and found.get("model") != model.fingerprint:
@@ -206,31 +200,13 @@ def read_people(
     told_missing = None if model is None else model.alphabet.missing
     slots = None if found is None or "slots" not in found else Slots(**found["slots"])
     slots = slots if model is None else model.alphabet.slots
-    files = [
-        Source(released, names, format),
-        Source.released(truth, names, format, missing or told_missing, slots),
-    ]
-    alphabet = _alphabet(files) if model is None else _pooling(model.alphabet)
-    told, raw = (_streams(file, alphabet, progress) for file in files)
-    if set(told) != set(raw):
-        only = len(set(told) ^ set(raw))
-        raise DataError(
-            f"{files[0].name} and {files[1].name} must hold the same people; {only} are in one of them only, name the "
-            "raw file that the release was made from"
-        )
-    people = list(told)
-    kept = [who for who in people if len(told[who]) <= len(raw[who])]
-    if len(kept) < len(people):
-        raise DataError(
-            f"{files[0].name}: {len(people) - len(kept)} people have more releases than raw events; name the raw file "
-            "that the release was made from"
-        )
-    return People(alphabet, [told[who] for who in people], [raw[who] for who in people], _total(files[0]), found)
-
-
-def _pooling(alphabet: Symbols) -> Symbols:
-    """The alphabet as raw values are read with it: those it does not know are hidden, unless they are pooled."""
-    return alphabet if alphabet.on_unknown == "other" else alphabet.with_policy("hide")
+    out = Source(released, names, format)
+    raw = Source.released(truth, names, format, missing or told_missing, slots)
+    alphabet = _alphabet([out, raw]) if model is None else model.alphabet
+    batch = int(((found or {}).get("setting") or {}).get("batch", 1))
+    both = paired(out, raw, alphabet, batch, progress)
+    codes = np.concatenate([part.codes for part in out.coded(alphabet.with_policy("hide"), progress)])
+    return People(alphabet, both.aligned(codes), both.truth, both.times, _total(out), found)
 
 
 def _alphabet(files: Sequence[Source]) -> Symbols:
@@ -245,29 +221,6 @@ def _alphabet(files: Sequence[Source]) -> Symbols:
         if len(values) > 10_000:
             raise InputError(f"{file.name}: more than 10,000 values; pass --model MODEL, which says how they are cut")
     return Alphabet(sorted(values, key=str)).with_policy("hide")
-
-
-def _streams(file: Source, alphabet: Symbols, progress: Progress | None) -> dict[Hashable, Ints]:
-    parts: dict[Hashable, list[Ints]] = {}
-    for part in file.coded(alphabet, progress):
-        numbers: dict[Hashable, int] = {}
-        ids = numbered(numbers, part.chunk.users.to_list())
-        order = np.argsort(ids, kind="stable")
-        cuts = np.cumsum(np.bincount(ids))[:-1]
-        for user, own in zip(numbers, np.split(part.codes[order], cuts), strict=True):
-            parts.setdefault(user, []).append(own)
-    return {user: np.concatenate(own) for user, own in parts.items()}
-
-
-def _first_times(
-    released: FilePath | pl.DataFrame, people: People, columns: Columns | None, format: str | None
-) -> Floats:
-    """When the stream of each person begins, in seconds, in the order of `People`."""
-    first: dict[Hashable, float] = {}
-    for chunk in Source(released, replace(columns or Columns(), clock=True), format).chunks("auto", again=True):
-        for user, time in zip(chunk.users.to_list(), seconds(chunk, "the release").tolist(), strict=True):
-            first.setdefault(user, time)
-    return np.array(list(first.values()))
 
 
 def _total(file: Source) -> float | None:
@@ -313,7 +266,7 @@ def attack(
     with_model: Any = None,
     **words: Unpack[SettingWords],
 ) -> Findings:
-    """Whether what was promised holds for the people of a release, as `seqveil attack` finds out.
+    """Whether what was promised is broken for the people of a release, as `seqveil attack` finds out.
 
     Parameters:
         released: what `release` gave back, or a frame or path of released rows.
@@ -371,9 +324,9 @@ def told(findings: Sequence[Finding]) -> list[tuple[str, str]]:
 def _guessed(guess: Guess) -> str:
     """How the guess did on the people who had no part in picking it."""
     if guess.target.startswith("who"):
-        return f"{guess.attacker}: right of {guess.right} of {guess.of_true} people"
-    has, not_ = ("have", "do not have") if guess.says == "has it" else ("do not have", "have")
+        return f"{guess.attacker}: right of {guess.right:,} of {guess.of_true:,} people"
+    true, false = ("with", "without") if guess.says == "has it" else ("without", "with")
     return (
-        f"{guess.attacker} singles out {guess.right} of the {guess.of_true} people who {has} {guess.target} and "
-        f"{guess.wrong} of the {guess.of_false} who {not_}: {guess.likelihood_ratio:.3g} times as likely"
+        f"{guess.attacker} singles out {guess.share_true:.2%} of the windows {true} {guess.target} and "
+        f"{guess.share_false:.2%} of those {false}: {guess.likelihood_ratio:.3g} times as likely"
     )

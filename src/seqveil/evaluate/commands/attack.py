@@ -1,4 +1,4 @@
-"""`seqveil attack`: does the promise hold for the people in a file?"""
+"""`seqveil attack`: is the promise broken for the people in a file?"""
 
 from __future__ import annotations
 
@@ -43,11 +43,12 @@ def attack(
     jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
-    """Attack a release: does the promise hold for real people?
+    """Attack a release: is the promise broken for real people?
 
-    Half of the people teach classifiers to guess the secret from releases alone; the other half scores them. They know
-    no model of ours. It prints a lower bound on the realised ε, and a verdict: holds, broken, or not decided, with the
-    number of people it would take.
+    Half of the people teach classifiers to guess the secret in every window from releases alone, those of the window
+    and all others of its person; the other half scores them. They know no model of ours. It prints what the best guess
+    shows of the realised ε, a lower bound, and a verdict: broken; not refuted, with the leak that would have been
+    noticed; or not decided, with the number of people it would take.
 
     With --with-model somebody who believes another model, such as a mixture of types or a chain of order 2, guesses as
     well, by the exact probability of the secret given all releases. Fit it to people who are not attacked, and name the
@@ -124,5 +125,5 @@ def draw(findings: Sequence[tuple[str, Finding]], plot: Path) -> None:
         axes.set(title=f"{title}: {one.verdict}", ylabel="log of the factor")
         axes.set_xticks(tenths)
         if place == len(drawn):
-            axes.set_xlabel("tenth of the people, by how strongly the attacker suspects them")
+            axes.set_xlabel("tenth of the windows, by how strongly the attacker suspects them")
     finish(figure, plot)

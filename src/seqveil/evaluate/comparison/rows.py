@@ -35,8 +35,8 @@ class Told:
     `epsilon`: the total that the secret was declared with. `promised`: the most that the mechanism promises for a whole
     stream under the model; None where it promises nothing. `log_odds_worst`: the most that was told, of any released
     person, in any window, at any time: exact under the model, infinite where the secret was told for certain, None
-    where there is no account (batches). `epsilon_at_least`, `verdict`, `people`, `people_needed`: what the attack found
-    about the ε declared, on people and without a model; None and "" where there was no attack.
+    where there is no account (batches). `epsilon_at_least` and what follows: what the attack found about the ε declared
+    (`attack.Finding`), on people and without a model; None and "" where there was no attack.
 
     >>> told = Told("ever:health", "whether health occurs", 0.5, promised=None, log_odds_worst=4.9)
     >>> told.kept, told.keeps_by_promise
@@ -50,6 +50,8 @@ class Told:
     promised: float | None = None
     log_odds_worst: float | None = None
     epsilon_at_least: float | None = None
+    epsilon_estimate: float | None = None
+    epsilon_noticeable: float | None = None
     verdict: str = ""
     people: int = 0
     people_needed: int | None = None
@@ -172,9 +174,8 @@ def attacked(found: Sequence[Told], arena: Arena, releases: Sequence[Ints], trut
             continue
         over = secret.over(arena.model.alphabet)
         seen = attack.attack_secret(releases, truth, over, secret.epsilon, **shared)
-        needed = seen.people_needed
-        one = replace(one, epsilon_at_least=seen.epsilon_at_least, verdict=seen.verdict)
-        after.append(replace(one, people=seen.people, people_needed=needed))
+        names = ("epsilon_at_least", "epsilon_estimate", "epsilon_noticeable", "verdict", "people", "people_needed")
+        after.append(replace(one, **{name: getattr(seen, name) for name in names}))
     return tuple(after)
 
 

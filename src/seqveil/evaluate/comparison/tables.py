@@ -42,8 +42,9 @@ most that the mechanism allows under the model; told at most: what it came to fo
 exact under the model; ✗ more than the ε declared; unbounded: told for certain; no account: released in batches.
 ★ least filtered error of those that promise the ε declared."""
 ATTACK_LEGEND = """\
-attack shows: a lower bound on the ε of real people, at least 95% sure in each row, from classifiers that learned from
-half of the people and know no model; verdict: whether the ε declared holds for people, whatever the row promises."""
+attack shows: the ε of real people that the best guess shows, and a lower bound, at least 95% sure in each row, from
+classifiers that learned from half of the people and know no model; verdict: about the ε declared, whatever the row
+promises; noticed: the smallest leak that so many people would have shown to be above it."""
 
 
 def tables(rows: Sequence[Row], distortion: str) -> None:
@@ -313,8 +314,14 @@ def _told(told: Told) -> str:
 def _attack(told: Told) -> tuple[str, str]:
     if told.epsilon_at_least is None:
         return "", ""
-    needed = "" if told.people_needed is None else f", about {told.people_needed} needed"
-    return f"≥ {number_cell(told.epsilon_at_least)}", f"{told.verdict} ({told.people} people{needed})"
+    low = f"≥ {number_cell(told.epsilon_at_least)}"
+    shows = low if told.epsilon_estimate is None else f"{number_cell(told.epsilon_estimate)} ({low})"
+    more = ""
+    if told.verdict == "not refuted" and told.epsilon_noticeable is not None:
+        more = f", noticed {number_cell(told.epsilon_noticeable)}"
+    elif told.people_needed is not None:
+        more = f", about {told.people_needed} needed"
+    return shows, f"{told.verdict} ({told.people} people{more})"
 
 
 def _attacked(shown: Sequence[Shown]) -> bool:

@@ -188,7 +188,7 @@ Jobs = Annotated[
 ]
 
 
-CHECK_ON_PEOPLE = "`seqveil attack RELEASED --truth RAW` checks on real people whether the promise holds"
+CHECK_ON_PEOPLE = "`seqveil attack RELEASED --truth RAW` tries to break the promise for real people"
 
 
 @dataclass(frozen=True)

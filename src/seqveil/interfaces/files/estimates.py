@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from seqveil.core.alphabet import Symbols
 from seqveil.core.bulk import Layout
 from seqveil.core.distortion import Distortion, resolve
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.engine import batches
@@ -27,6 +27,7 @@ from seqveil.interfaces.files.columns import Columns, Holes
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.received import Received, Where, receive
 from seqveil.interfaces.files.rows import Progress, Source, Table, symbol_columns, value_type_of
+from seqveil.interfaces.files.truth import paired
 from seqveil.interfaces.files.writing import CONFIDENCE, Held, Writer
 from seqveil.receiver.decode import decode_steps, observe_sized
 from seqveil.receiver.drift import ModelCheck, Seen
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from seqveil.receiver.learn import Evidence, Learned, Region
 
-UNMATCHED = -2  # a row that the raw file has no event for
 TOGETHER = 1 << 25  # numbers that the laws of one batch of streams may take
 WORTH_A_CALL = 1 << 14  # numbers of laws that are turned into estimates together
 KEPT = 1 << 24  # numbers that columns and beliefs of all releases may each take, to be used a second time
@@ -90,7 +90,10 @@ def decode_file(
     received = receive(released, model, setting, **where)
     alphabet, source = received.setting.model.alphabet, received.source
     holes: Holes = "empty" if received.setting.withhold else "none"
-    told = None if truth is None else _truth(truth, source, alphabet, holes, progress)
+    told = None
+    if truth is not None:
+        raw = Source.released(truth, source.columns, missing=alphabet.missing, slots=alphabet.slots)
+        told = paired(source, raw, alphabet, received.setting.batch, progress).codes
     loss = received.setting.distortion if distortion is None else resolve(distortion, alphabet)
     decode = _decode_batches if received.setting.in_batches else _decode_symbols
     users, sheet = decode(received, loss, online, progress)
@@ -112,35 +115,6 @@ def decode_file(
     true, guess = told[told >= 0], sheet.estimates[told >= 0].astype(np.int64)
     away = None if loss.is_hamming else float(loss.between(true, guess).mean())
     return replace(found, right=float((guess == true).mean()), away=away, loss=loss.name)
-
-
-def _truth(
-    raw: FilePath | pl.DataFrame, source: Source, alphabet: Symbols, holes: Holes, progress: Progress | None
-) -> Ints:
-    """The true code of each row of a released file, by its place in the stream; -1 where the alphabet has none.
-
-    `holes`: whether values of the released file may be empty.
-    """
-    file = Source.released(raw, source.columns, missing=alphabet.missing, slots=alphabet.slots)
-    kept = alphabet.on_unknown in ("other", "nearest")
-    names = alphabet.watched(alphabet.on_unknown) if kept else alphabet.with_policy("hide")
-    held: dict[Hashable, list[int]] = {}
-    for part in file.coded(names, progress):
-        for user, code in zip(part.chunk.users.to_list(), part.codes.tolist(), strict=True):
-            held.setdefault(user, []).append(code)
-    found, taken = list[int](), dict[Hashable, int]()
-    for rows in source.chunks(value_type_of(alphabet), progress, again=True, holes=holes):
-        for user in rows.users.to_list():
-            place = taken[user] = taken.get(user, -1) + 1
-            own = held.get(user, [])
-            found.append(own[place] if place < len(own) else UNMATCHED)
-    whole = set(held) == set(taken) and all(len(own) == taken[user] + 1 for user, own in held.items())
-    if not whole or UNMATCHED in found:
-        raise DataError(
-            f"{file.name} and {source.name} must hold the same events of the same users; name the raw file that was "
-            "released, of a release that left no event out"
-        )
-    return np.array(found, np.int64)
 
 
 class _Sheet:

@@ -263,7 +263,7 @@ def _stacked(values: list[pl.Series]) -> pl.Series:
 def goes_back(data: FilePath | pl.DataFrame, columns: Columns, format: str | None = None) -> bool:
     """Whether rows go back in time, so that they need to be put in order."""
     check = OrderCheck(data)
-    for part in read(data, columns, format=format, value_type=_plain(columns), holes="any"):
+    for part in read(data, columns, format=format, value_type=plain_type(columns), holes="any"):
         if part.order is None:
             return False
         if check.back(part) is not None:
@@ -273,10 +273,10 @@ def goes_back(data: FilePath | pl.DataFrame, columns: Columns, format: str | Non
 
 def in_order(data: pl.DataFrame, columns: Columns) -> Ints:
     """The rows of a frame, counted from 0, in the order in which they happened; ties as they stand."""
-    parts = sorted_chunks(data, columns, value_type=_plain(columns), holes="any")
+    parts = sorted_chunks(data, columns, value_type=plain_type(columns), holes="any")
     return np.concatenate([part.rows for part in parts]) - 1
 
 
-def _plain(columns: Columns) -> ValueType:
+def plain_type(columns: Columns) -> ValueType:
     """How to read values that are not looked at."""
     return "number" if len(columns.value_columns) == 2 else "text"

@@ -1,0 +1,208 @@
+"""How sure a guess about people can be, when a person gives several windows: people are the units, windows are not.
+
+A guess is a set R of releases, fixed before these people are looked at. Each window of each person has a label (the
+secret is true of it, or not), a number k (its place in the stream) and lies in R or not. Prior odds may differ from
+window to window, so windows of one number are compared with one another: with n1 windows that have the label and n0
+that do not among those of number k, each such window counts n1·n0/(n1+n0) / n1, or / n0 (Mantel and Haenszel). Then
+
+    E Σ_k w_k·share(R | true, k)  ≤  e^ε E Σ_k w_k·share(R | false, k)
+
+whenever Pr(R | E_k) ≤ e^ε Pr(R | not E_k) for every k, however the windows of one person depend on one another.
+
+*The bound.* Each of the two shares is as sure as n* independent people would make it: n* = p(1-p) / variance, the
+variance taken over people, never over windows (Korn and Graubard). Few people in R tell little about how alike the
+windows of one person are, so FEW further people count as if all their windows were one; and Student's t replaces the
+normal, with as many degrees of freedom as there are people. Clopper and Pearson's bounds for n* then give the lower
+bound on the log of the ratio (Zou and Donner):
+
+    log(p1/p0) - √(a² + b² - 2ρab),   a = log(p1/low(p1)),  b = log(high(p0)/p0),
+
+ρ the correlation of the two shares over people. With one window a person n* is the number of people and ρ is 0: its
+false-alarm rate is enumerated in the tests, and that of dependent windows simulated.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.kernel import Floats, Ints
+
+Flags = NDArray[np.bool_]
+Sides = Literal["both", "up"]
+
+FEW = 5.0  # people in R below which the likeness of their windows is rather assumed than measured
+USUAL = 0.05  # the false-alarm rate at which Student's t is compared with the normal
+SUREST = 0.1  # the share of people in the set by which a noticeable leak is measured
+NOTICED = 0.8  # how likely such a leak is noticed
+LARGEST_LEAK = 25.0
+MOST = 1 << 40  # times as many people as there are; beyond that nobody will ever decide
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How much likelier a set is where the label is true: shares, people that each is worth, and their correlation."""
+
+    true: float
+    false: float
+    worth_true: float
+    worth_false: float
+    correlation: float = 0.0
+
+    @property
+    def estimate(self) -> float:
+        """log(p1/p0); where nobody without the label was in the set, half a person counts; -inf where nobody was."""
+        return math.log(self.true / self._least) if self.true > 0 else -math.inf
+
+    @property
+    def _least(self) -> float:
+        return max(self.false, 0.5 / self.worth_false)
+
+    def low(self, false_alarm: float) -> float:
+        """A lower bound on log(Pr(R | true) / Pr(R | false)), wrong with a probability of at most `false_alarm`.
+
+        >>> round(Ratio(0.9, 0.1, 100, 100).low(0.05), 3)
+        1.754
+        """
+        if self.true <= 0:
+            return -math.inf
+        down = math.log(self.true / share_low(self.true * self.worth_true, self.worth_true, false_alarm))
+        high = 1 - share_low((1 - self.false) * self.worth_false, self.worth_false, false_alarm)
+        up = math.log(high / self._least)
+        return self.estimate - math.sqrt(max(down**2 + up**2 - 2 * self.correlation * down * up, 0.0))
+
+    def of_more(self, times: float) -> Ratio:
+        """The same shares, of so many times the people."""
+        return replace(self, worth_true=self.worth_true * times, worth_false=self.worth_false * times)
+
+
+def share_low(count: float, of: float, wrong: float) -> float:
+    """Clopper and Pearson's lower bound on a share, wrong with a probability of at most `wrong`.
+
+    >>> round(share_low(10, 10, 0.05), 4)
+    0.7411
+    """
+    from scipy.special import betaincinv
+
+    return float(betaincinv(count, of - count + 1, wrong)) if count > 0 else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Windows of people: whose each is, its number in the stream, and whether the label is true of it."""
+
+    owners: Ints
+    numbers: Ints
+    truth: Flags
+
+    @cached_property
+    def _people(self) -> tuple[Ints, int]:
+        names, ids = np.unique(self.owners, return_inverse=True)
+        return ids, len(names)
+
+    @cached_property
+    def weights(self) -> tuple[Floats, Floats]:
+        """What each window counts among those with the label and those without; each sums to 1."""
+        _, number = np.unique(self.numbers, return_inverse=True)
+        true, false = np.bincount(number, self.truth), np.bincount(number, ~self.truth)
+        both = true * false / (true + false)
+        parts = []
+        for kind, own in ((true, self.truth), (false, ~self.truth)):
+            part = (both / np.maximum(kind, 1))[number] * own
+            parts.append(part / max(part.sum(), 1e-300))
+        return parts[0], parts[1]
+
+    def at(self, chosen: Flags) -> Sample:
+        """Some of the windows."""
+        return Sample(self.owners[chosen], self.numbers[chosen], self.truth[chosen])
+
+    def people_with(self) -> tuple[int, int]:
+        """How many people have a window with the label, and how many one without."""
+        ids, _ = self._people
+        return len(np.unique(ids[self.truth])), len(np.unique(ids[~self.truth]))
+
+    def ratio(self, inside: Flags, up: bool = True) -> Ratio:
+        """How much likelier the set is where the label is true; with `up` false, where it is not."""
+        weights = self.weights if up else self.weights[::-1]
+        ids, people = self._people
+        shares = [float(own @ inside) for own in weights]
+        apart = [np.bincount(ids, own * (inside - share), people) for own, share in zip(weights, shares, strict=True)]
+        hits = int(np.unique(ids[inside & (weights[0] + weights[1] > 0)]).size)
+        norms = [float(own @ own) for own in apart]
+        together = float(apart[0] @ apart[1]) / math.sqrt(norms[0] * norms[1]) if min(norms) > 0 else 0.0
+        together *= hits / (hits + FEW) if together > 0 else 1.0
+        worth = [self._worth(*one, inside) for one in zip(weights, shares, norms, strict=True)]
+        return Ratio(shares[0], shares[1], worth[0], worth[1], together)
+
+    def _worth(self, weights: Floats, share: float, spread: float, inside: Flags) -> float:
+        """How many independent people would make a share as sure as these windows do."""
+        from scipy.special import ndtri, stdtrit
+
+        ids, people = self._people
+        alone, whole = float(weights @ weights), float((np.bincount(ids, weights, people) ** 2).sum())
+        if whole <= alone * (1 + 1e-9):  # one window a person
+            return 1 / alone
+        count = int(np.unique(ids[weights > 0]).size)
+        hits = int(np.unique(ids[inside & (weights > 0)]).size)
+        found = spread * count / max(count - 1, 1) / (share * (1 - share)) if 0 < share < 1 else whole
+        mixed = max((hits * found + FEW * max(whole, found)) / (hits + FEW), alone)
+        student = stdtrit(max(1 / whole - 1, 1), 1 - USUAL) / ndtri(1 - USUAL)
+        return float(1 / (mixed * student**2))
+
+
+def noticeable(of: Ratio, epsilon: float, sides: Sides, false_alarm: float) -> float | None:
+    """The smallest leak that these people would have shown to be above ε, in four of five attacks; None for any size.
+
+    A leak is a set that is e^leak times likelier for one kind of people, and that the surest tenth of the others is in.
+
+    >>> round(noticeable(Ratio(0.1, 0.1, 300, 700), 0.5, "both", 0.05), 2)
+    1.17
+    """
+    low, high = epsilon, epsilon + LARGEST_LEAK
+    if not _noticed(of, epsilon, high, sides, false_alarm):
+        return None
+    while high - low > 1e-3:
+        leak = (low + high) / 2
+        low, high = (low, leak) if _noticed(of, epsilon, leak, sides, false_alarm) else (leak, high)
+    return high
+
+
+def _noticed(of: Ratio, epsilon: float, leak: float, sides: Sides, false_alarm: float) -> bool:
+    """Whether a leak of this size gives a bound above ε, on every side, with counts that are seldom less telling."""
+    from scipy.special import bdtrik
+
+    wrong = min(SUREST, 0.9 * math.exp(-leak))
+    right = wrong * math.exp(leak)
+    seldom = (1 - NOTICED) / 2
+    for yes, no in ((of.worth_true, of.worth_false),) if sides == "up" else (
+        (of.worth_true, of.worth_false), (of.worth_false, of.worth_true)
+    ):  # fmt: skip
+        least = max(float(np.ceil(bdtrik(seldom, yes, right))), 0.0)
+        most = min(float(np.ceil(bdtrik(1 - seldom, no, wrong))), no)
+        if not Ratio(least / yes, most / no, yes, no).low(false_alarm) > epsilon:
+            return False
+    return True
+
+
+def times_needed(of: Ratio, epsilon: float, sides: Sides, false_alarm: float) -> float | None:
+    """How many times the people it takes to decide: to show what was seen, or else to notice a leak of twice ε."""
+
+    def decides(times: float) -> bool:
+        more = of.of_more(times)
+        if of.estimate > epsilon:
+            return more.low(false_alarm) > epsilon
+        return _noticed(more, epsilon, 2 * epsilon, sides, false_alarm)
+
+    times = 1.0
+    while not decides(times):
+        times *= 1.25
+        if times > MOST:
+            return None
+    while times > 1 and decides(times / 1.05):
+        times /= 1.05
+    return times
