@@ -1,4 +1,4 @@
-"""Attacks on releases of MSNBC's people: failures that must be found, and promises that must hold.
+"""Attacks on releases of MSNBC's people: failures that must be found, and promises that nobody should refute.
 
 `python -m benchmarks.attack --plot docs/img/attack.png` draws the tenths of people behind the verdicts; `--people` and
 `--types-people` say how many are released, as an event of `guarded` with 48 types takes some 20 ms of one core.
@@ -19,7 +19,9 @@ import numpy as np
 from benchmarks.contexts import clicks_of
 from benchmarks.timing import find
 from seqveil import MarkovModel, Setting, Streams, secrets
+from seqveil.core.alphabet import Alphabet
 from seqveil.core.coins import SeededCoins
+from seqveil.core.secrets.declared import Compiled
 from seqveil.evaluate.attack import Finding, attack_secret
 from seqveil.evaluate.commands.attack import draw
 from seqveil.receiver.learn import Evidence
@@ -50,36 +52,53 @@ def run(
     epsilons: tuple[float, ...] = EPSILONS,
     planted: bool = True,
 ) -> list[dict[str, Any]]:
+    rows, findings = [], []
+    for same in (False, True) if planted else ():
+        name = f"one day of seven at home, {'the same for all' if same else 'everybody their own'} (planted)"
+        rows.append(_printed(name, 1.0, attack_secret(*habits(same), 1.0)))
     clicks = clicks_of(data)
     if clicks is None:
         print("no MSNBC data: pass --data DIR or set SEQVEIL_DATA")
-        return []
+        return rows
     clicks = np.random.default_rng(0).permutation(clicks)
     fitted, held = clicks[:FITTED], clicks[FITTED:]
     print(f"{FITTED:,} people fit the models, others are released and attacked; secret: ever health in {CLICKS} clicks")
     names = names_of(data)
     chain, types = (MarkovModel.fit(list(fitted), alphabet=range(17), types=k) for k in (1, TYPES))
-    rows, findings = [], []
     for epsilon in epsilons:
         for each in releases(names, chain, types, epsilon, people):
             if "planted" in each.name and not planted:
                 continue
             found = attacked(each, held[: each.people, : each.clicks], chain, types)
-            said = f"{found.verdict:<12} ε ≥ {found.epsilon_at_least:5.3f}"
-            guess = found.guess
-            ratio, who = (float("nan"), "") if guess is None else (guess.likelihood_ratio, guess.attacker)
-            promised = f"ε = {each.secret.epsilon:<4g}"
-            print(
-                f"  {promised} {each.name:<48}{found.people:>6,} people   {said}  ratio {ratio:5.2f}  {who}", flush=True
-            )
-            rows.append(
-                {"what": each.name, "epsilon": each.secret.epsilon, "people": found.people, "verdict": found.verdict,
-                 "epsilon_at_least": found.epsilon_at_least, "ratio": ratio}
-            )  # fmt: skip
+            rows.append(_printed(each.name, each.secret.epsilon, found))
             findings.append((each.name, epsilon, found))
     if plot is not None:
         picture(findings, plot)
     return rows
+
+
+def _printed(name: str, epsilon: float | None, found: Finding) -> dict[str, Any]:
+    print(f"  {name}: {found.sentence} ({'nobody' if found.guess is None else found.guess.attacker})", flush=True)
+    names = ("people", "verdict", "epsilon_at_least", "epsilon_estimate", "epsilon_noticeable")
+    return {"what": name, "epsilon": epsilon} | {key: getattr(found, key) for key in names}
+
+
+def habits(same: bool, people: int = 2_600, days: int = 21) -> tuple[list[np.ndarray], list[np.ndarray], Compiled]:
+    """Releases, truth and secret of people of whom some go to the clinic, which is shown as a shop.
+
+    Those are at home on one day of seven, always, and as often in all as the others, so that neither counts nor
+    transitions betray them. `same`: whether it is one day for all of them.
+    """
+    rng, shape = np.random.default_rng(1), (people, days)
+    patient = rng.random(people) < 0.4
+    habit = np.arange(days) % 7 == (np.full(people, 3) if same else rng.integers(7, size=people))[:, None]
+    otherwise = (0.3 - 1 / 7) / (6 / 7)
+    home = rng.random(shape) < np.where(patient[:, None], np.where(habit, 1.0, otherwise), 0.3)
+    truth = np.where(home, 0, 1 + (rng.random(shape) < 0.33))
+    visit = np.argmax(rng.random(shape) * ~home, axis=1)
+    truth[patient, visit[patient]] = 3
+    secret = secrets.ever("clinic", window=days, epsilon=1.0).over(Alphabet(["home", "work", "shop", "clinic"]))
+    return list(np.where(truth == 3, 2, truth)), list(truth), secret
 
 
 def attacked(each: Attacked, raw: np.ndarray, chain: MarkovModel, types: MarkovModel) -> Finding:

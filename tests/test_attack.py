@@ -12,6 +12,7 @@ from typer import Typer
 from typer.testing import CliRunner
 
 import seqveil as sv
+from benchmarks.attack import habits
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import InputError
 from seqveil.evaluate import attack
@@ -150,7 +151,7 @@ def test_every_whole_window_whose_values_are_known_is_attacked() -> None:
     assert found.numbers.tolist() == [0, 1, 1]
     assert found.begins.tolist() == [0, 2, 2]
     assert found.values.tolist() == [1, 0, 1]
-    whole = attack.windows_of(sv.secrets.ever("health").over(ALPHABET), [np.array([0, 2]), np.array([1])])
+    whole = attack.windows_of(sv.secrets.ever("health", epsilon=1).over(ALPHABET), [np.array([0, 2]), np.array([1])])
     assert (whole.values.tolist(), whole.length) == ([1, 0], None)
 
 
@@ -209,21 +210,7 @@ def test_planted_failures_are_called_broken_with_a_thousand_people() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("same", [True, False])
 def test_a_habit_of_one_day_of_seven_is_found(same: bool) -> None:
-    """Whoever has the secret is at home on one day of seven, always, and as often as others in all.
-
-    Counts and transitions do not betray them; `same`: whether it is one day for all.
-    """
-    rng = np.random.default_rng(1)
-    has, days = rng.random(2600) < 0.4, np.arange(21)
-    habit = days[None] % 7 == (3 if same else rng.integers(7, size=2600)[:, None])
-    rest = (0.3 - 1 / 7) / (6 / 7)
-    home = rng.random((2600, 21)) < np.where(has[:, None], np.where(habit, 1.0, rest), 0.3)
-    truth = np.where(home, 0, 1 + (rng.random((2600, 21)) < 0.33))
-    clinic = np.argmax(rng.random((2600, 21)) * ~home, axis=1)
-    truth[has, clinic[has]] = 3
-    released = np.where(truth == 3, 2, truth)
-    secret = sv.secrets.ever("clinic", window=21, epsilon=1.0).over(Alphabet(["home", "work", "shop", "clinic"]))
-    found = attack.attack_secret(list(released), list(truth), secret, 1.0)
+    found = attack.attack_secret(*habits(same), 1.0)
     assert found.verdict == "broken"
     assert found.epsilon_at_least > 1.7
 

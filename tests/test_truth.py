@@ -58,7 +58,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("by", [["user"], ["time", "user"]])
-@pytest.mark.parametrize("how", SETTINGS)
+@pytest.mark.parametrize("how", [pytest.param(how, marks=[pytest.mark.slow] * ("batch" in how)) for how in SETTINGS])
 def test_every_release_meets_its_own_event(tmp_path: Path, how: str, by: list[str]) -> None:
     """Times say which event a release is of; the pairing does not look at them."""
     setting, options = SETTINGS[how]
