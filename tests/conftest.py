@@ -84,3 +84,14 @@ def bridged(tmp_path):
 
     with alone(tmp_path) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def one_salt():
+    """All states of a module share their salt, so that one key draws the same for the same events in each of them."""
+    from seqveil.core.coins import KeyedCoins
+
+    salted = KeyedCoins.of_state
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KeyedCoins, "of_state", lambda coins, setting, salt: salted(coins, setting, b"one"))
+        yield

@@ -51,5 +51,5 @@ def test_no_secret_is_read_from_values_outside_the_alphabet(codes):
 
 def test_frequent_values_are_found_beside_values_outside_the_alphabet():
     streams = [np.array([0, 1, UNKNOWN]), np.array([1, 1])]
-    people = People(Alphabet(["a", "b", "c"]), streams, streams, None, None)
+    people = People(Alphabet(["a", "b", "c"]), streams, streams, None, None, None)
     assert [secret.values for secret in _events(people)] == [("b",), ("a",)]

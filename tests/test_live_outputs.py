@@ -14,6 +14,7 @@ from seqveil.interfaces.payloads import Form
 from served import event, running
 from test_unknown_values_outside import Wire, figures_of
 
+pytestmark = pytest.mark.usefixtures("one_salt")
 KEY = bytes(range(32))
 VALUES = ["a", "zq-" + "long" * 50]
 MODEL = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], alphabet=VALUES)

@@ -23,7 +23,7 @@ from served import KEY, WORDS, event, running, words_model, words_setting
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory):
+def service(tmp_path_factory, one_salt):
     with running(tmp_path_factory.mktemp("served"), words_setting(), max_body=200_000, max_events=300) as found:
         yield found
 

@@ -67,7 +67,7 @@ class Ratio:
         """A lower bound on log(Pr(R | true) / Pr(R | false)), wrong with a probability of at most `false_alarm`.
 
         >>> round(Ratio(0.9, 0.1, 100, 100).low(0.05), 3)
-        1.754
+        1.699
         """
         if self.true <= 0:
             return -math.inf
@@ -161,7 +161,7 @@ def noticeable(of: Ratio, epsilon: float, sides: Sides, false_alarm: float) -> f
     A leak is a set that is e^leak times likelier for one kind of people, and that the surest tenth of the others is in.
 
     >>> round(noticeable(Ratio(0.1, 0.1, 300, 700), 0.5, "both", 0.05), 2)
-    1.17
+    1.06
     """
     low, high = epsilon, epsilon + LARGEST_LEAK
     if not _noticed(of, epsilon, high, sides, false_alarm):
