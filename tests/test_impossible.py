@@ -100,7 +100,7 @@ def test_the_commands_say_how_much_was_smoothed_and_what_holds_without(seqveil, 
     (tmp_path / "raw.csv").write_text("user,value\n" + "".join(f"ann,{'abc'[x]}\n" for x in PEOPLE))
     (tmp_path / "names").write_text("a\nb\nc\n")
     usual = seqveil("fit", "turns.csv", "-o", "m", "--alphabet", "names")
-    assert "1 event is added to each context, spread as all events are" in usual.out
+    assert "added  1 event to each context, spread as all are: nothing is called impossible" in usual.out
     asked = seqveil("fit", "turns.csv", "-o", "zeros", "--alphabet", "names", "--smoothing", 0)
     assert "what nobody did is called impossible, and every account assumes" in asked.out
     facts = json.loads(

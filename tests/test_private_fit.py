@@ -219,7 +219,7 @@ def test_numbers_are_cut_over_a_public_range(data):
         (("--bins", "10", "--range", "180,40"), "low before high"),
         (("--levels", "10"), "quantiles"),
         (("--bins", "10", "--range", "40,180", "--order", "2"), "order 1"),
-        (("--bins", "10", "--range", "40,180", "--smoothing", "0"), "order 1"),
+        (("--bins", "10", "--range", "40,180", "--smoothing", "2"), "order 1"),
         (("--bins", "10", "--range", "0,50"), "not in the model's alphabet"),
     ],
 )

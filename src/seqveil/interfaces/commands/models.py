@@ -135,7 +135,7 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
         ("from", f"{noisy}{fitted.events} events of {noisy}{fitted.users} users{unsure}"),
     ]
     if fitted.smoothing is not None:
-        said.append(("smoothing", _smoothed(fitted.smoothing)))
+        said.append(("added", _smoothed(fitted.smoothing)))
     if fitted.pooled:
         said.append(("other", f"{fitted.pooled} values that too few people have are one symbol, other"))
     if fitted.clamped:
@@ -154,9 +154,8 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
 def _smoothed(events: float) -> str:
     """How much a fit was smoothed, and what follows."""
     if not events:
-        return "none: what nobody did is called impossible, and every account assumes that nobody ever does it"
-    many = "1 event is" if events == 1 else f"{events:g} events are"
-    return f"{many} added to each context, spread as all events are, so that nothing is called impossible"
+        return "nothing: what nobody did is called impossible, and every account assumes that nobody ever does it"
+    return f"{events:g} event{'s' * (events != 1)} to each context, spread as all are: nothing is called impossible"
 
 
 def _said_of_values(fitted: Fitted) -> list[tuple[str, str]]:
