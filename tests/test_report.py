@@ -72,7 +72,7 @@ def test_a_guarded_release_and_its_attack(released):
     assert "a suspicion of 10 % that it is right became 14 %" in page
     assert 'class="grade green"' in page
     assert "nothing is promised about the whole sequence" in page
-    assert "every declared secret within its ε</th><td>kept" in page
+    assert "every declared secret within its ε, in every whole window</th><td>kept" in page
 
 
 @pytest.mark.slow

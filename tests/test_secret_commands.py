@@ -89,7 +89,7 @@ def test_the_account_of_an_audit_is_that_of_an_enumeration(seqveil, files, how, 
 def test_release_audit_and_decode(seqveil, files, state):
     data, model, out = files / "d.csv", files / "m.model", files / "r.csv"
     kept = ("--state", files / "s.db") if state else ()
-    args = ("release", data, "--model", model, *GUARDED, "--secret-window", 20, *kept, "--out", out)
+    args = ("release", data, "--model", model, *GUARDED, "--secret-window", LENGTH, *kept, "--out", out)
     made = seqveil(*args, "--json")
     assert made.code == 0, made.err
     assert made.json["secrets"][0]["log_odds_worst"] <= 0.5
@@ -97,7 +97,7 @@ def test_release_audit_and_decode(seqveil, files, state):
     assert made.json["composition"] == "inf"
     meta = json.loads((files / "r.csv.meta.json").read_text(), parse_constant=lambda text: pytest.fail(text))
     assert meta["setting"]["secrets"] == [
-        sv.secrets.ever("health", epsilon=0.5, window=20).to_dict() | {"values": ["health"]}
+        sv.secrets.ever("health", epsilon=0.5, window=LENGTH).to_dict() | {"values": ["health"]}
     ]
     assert meta["secrets"][0]["log_odds_worst"] == made.json["secrets"][0]["log_odds_worst"]
     assert meta["whole_sequence"] == NO_BOUND

@@ -128,11 +128,12 @@ def test_an_audit_of_a_kept_secret_says_its_own_promise_whatever_is_asked_beside
 
 
 def test_streams_say_the_promise_that_they_keep():
-    streams = Streams(sv.Setting.of(MODEL, secrets=SECRET))
+    secret = sv.secrets.ever("health", epsilon=0.5, window=4)
+    streams = Streams(sv.Setting.of(MODEL, secrets=secret))
     streams.release(["ann"] * 4, [2, 2, 0, 2])
     (total,) = streams.secrets()
-    assert (total.epsilon, total.kept, total.sentence) == (0.5, True, SECRET.sentence)
-    assert streams.standing("ann").secrets[0].sentence == SECRET.sentence
+    assert (total.epsilon, total.kept, total.sentence) == (0.5, True, secret.sentence)
+    assert streams.standing("ann").secrets[0].sentence == secret.sentence
 
 
 @pytest.mark.parametrize("name", UNSOUND)

@@ -84,7 +84,8 @@ def session(setting: Any, standing: Any) -> str:
         facts.append(("about the whole sequence", standing.whole_sequence))
     for number_of, watch in enumerate(standing.secrets, 1):
         told = f"log odds {number(watch.log_odds)}, between {number(watch.lowest)} and {number(watch.highest)} so far"
-        facts.append((f"secret {number_of}", f"{watch.sentence}; told: {told}"))
+        within = "; inside a window, about which nothing is promised before it is over" * _unfinished(watch)
+        facts.append((f"secret {number_of}", f"{watch.sentence}; told: {told}{within}"))
     if budget.total is not None:
         facts.append(("budget", f"{number(budget.total)}, of which {number(standing.budget_left)} left"))
     if budget.per_window is not None:
@@ -99,6 +100,10 @@ def session(setting: Any, standing: Any) -> str:
         of = "of the budget" if budget.total is not None else "of Σε"
         bar = _bar(standing.leakage / limit, f"leakage: {standing.leakage / limit:.0%} {of}")
     return _page(_facts("Session", facts), bar)
+
+
+def _unfinished(watch: Any) -> bool:
+    return bool(watch.in_first_window or watch.in_later_window)
 
 
 def plan(shown: Any) -> str:

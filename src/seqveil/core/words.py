@@ -46,7 +46,7 @@ CHECKS = {  # what an audit checks, by the names of its report
     "total": "every stream within the total budget",
     "window": "every window within its budget",
     "ldp_total": "every stream within the budget that needs no model",
-    "declared": "every declared secret within its ε",
+    "declared": "every declared secret within its ε, in every whole window",
     "epsilons": "the ε of every row is what the setting spends there",
     "values": "the values are those that follow from the paths",
     "unchanged": "the rows are those that the release wrote",
@@ -219,6 +219,7 @@ class Risk:
         size: the events of a batch.
         measured: nothing is promised about the whole stream: what is said about it was measured.
         doubts: what keeps a small bound from being called green.
+        unkept: of which streams nothing is promised, because they end inside a window of a secret; a sentence each.
         ldp: the level that holds whatever people do, worst over users, where the model calls something impossible; it
             takes the place of `up` and `down`. None where the model allows everything.
         undone: why none of it holds (a seed, a broken promise, people who do not follow the model); empty where nothing
@@ -244,6 +245,7 @@ class Risk:
     size: int = 1
     measured: bool = False
     doubts: tuple[str, ...] = (UNCHECKED,)
+    unkept: tuple[str, ...] = ()
     ldp: float | None = None
     undone: str = ""
 
@@ -261,12 +263,16 @@ class Risk:
         secrets = [
             ToldSecret.of(secret, max(secret.total, total.log_odds_worst))
             for secret, total in zip(setting.secrets, told, strict=False)
+            if total.kept is not None
         ]
+        unkept = tuple(dict.fromkeys(total.unkept for total in told if total.unkept))
         up, down = float(np.max(accounts.most, initial=0.0)), -float(np.min(accounts.least, initial=0.0))
         ldp = float(np.max(accounts.ldp, initial=0.0)) if setting.model.rules_out else None
         shape = _shape(setting) | {"measured": bool(setting.whole_sequence), "ldp": ldp}
         undone = more.pop("undone", "") or ("" if setting.mechanism.sound else setting.whole_sequence)
-        return cls(up, down, _one_release(setting), tuple(secrets), **shape, undone=undone, **more)
+        if setting.secrets and told and len(secrets) < len(setting.secrets):  # about one of them nothing is promised
+            undone = undone or unkept[0]
+        return cls(up, down, _one_release(setting), tuple(secrets), **shape, unkept=unkept, undone=undone, **more)
 
     @classmethod
     def promised(cls, setting: Any, **more: Any) -> Risk:
@@ -288,6 +294,7 @@ class Risk:
     def sentences(self) -> tuple[str, ...]:
         """What may become of suspicions, by the secrets, by one release and by the whole stream; then the truth."""
         said = [f"secret {each.name}, {each.window}: {by_odds(each.log_odds)}" for each in self.secrets]
+        said += [f"{each}; a secret about the whole stream is kept whenever it ends" for each in self.unkept]
         if self.one_release is not None:
             what = "release" if self.size == 1 else f"batch of {self.size}"
             said.append(f"any one {what}, about anything: {by_leakage(self.one_release)}")
@@ -322,7 +329,7 @@ class Risk:
             becomes, what = max(moved(ASKED, each.log_odds) for each in self.secrets), "about a declared secret"
         else:
             becomes, what = moved(ASKED, self.log_odds), "about anything in the stream"
-        why, doubts = _why(becomes, what), self.doubts
+        why, doubts = _why(becomes, what), (*self.doubts, *self.unkept)
         if any(each.by_hour for each in self.secrets):
             doubts = (*doubts, NIGHT_AND_DAY)
         if self.secrets and self.ldp is not None:

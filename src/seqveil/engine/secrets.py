@@ -60,11 +60,37 @@ class SecretTotal:
     log_odds_last: float  # the largest |log B| that any stream ended with, in the window of its last event
     lowest: float
     highest: float
+    without_window: int = 0  # streams that end before their first window is over
+    inside_window: int = 0  # streams that have a whole window, and end before their last one is over
 
     @property
     def kept(self) -> bool | None:
-        """Whether the promise was kept; None where there was none."""
-        return None if self.epsilon is None else self.log_odds_worst <= self.epsilon
+        """Whether the promise was kept in every whole window; None where there was no promise, or no such window."""
+        if self.epsilon is None:
+            return None
+        if self.log_odds_worst > self.epsilon:
+            return False
+        return None if self.users and self.without_window == self.users else True
+
+    @property
+    def unkept(self) -> str:
+        """Says of how many streams nothing is promised, because they end inside a window; empty where none does.
+
+        The odds of "in the events that did come" may move by more than those of the declared window: what the first
+        event says about twenty may be little, and about itself everything.
+        """
+        if self.epsilon is None:
+            return ""
+        said = []
+        if self.users and self.without_window == self.users:
+            said.append(f"nothing is promised about these {self.users} streams, whose first window is not over")
+        elif self.without_window:
+            some = f"{self.without_window} of {self.users} streams"
+            said.append(f"nothing is promised about {some}, whose first window is not over")
+        if self.inside_window:
+            some = f"{self.inside_window} of {self.users} streams"
+            said.append(f"nothing is promised about the last window of {some}, which is not over")
+        return "; ".join(said)
 
 
 def totals(
@@ -76,10 +102,14 @@ def totals(
     """
     users = 0
     worst, last, lowest, highest = ([0.0] * len(secrets) for _ in range(4))
+    without, inside = ([0] * len(secrets) for _ in range(2))
     for each in accounts:
         if each is None:
             continue
         users += 1
+        for k, watch in enumerate(each.rows[0]):
+            without[k] += watch.in_first_window
+            inside[k] += watch.in_later_window
         for row in each.rows:
             for k, watch in enumerate(row):
                 most = watch.worst
@@ -88,7 +118,9 @@ def totals(
                 lowest[k], highest[k] = min(lowest[k], most.lowest), max(highest[k], most.highest)
     return [
         SecretTotal(secret.name, _sentence(secret, epsilon, most), epsilon, users, most, *others)
-        for secret, epsilon, most, *others in zip(secrets, promised, worst, last, lowest, highest, strict=True)
+        for secret, epsilon, most, *others in zip(
+            secrets, promised, worst, last, lowest, highest, without, inside, strict=True
+        )
     ]
 
 

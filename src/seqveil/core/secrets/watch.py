@@ -157,6 +157,17 @@ class Watch:
         return held._moved(weights, marginal == 0)._retired()
 
     @property
+    def in_first_window(self) -> bool:
+        """Whether more events of the first window are to come: if the stream ends here, no window is whole."""
+        return bool(self.step) and not self.ahead.family and self._place < self.ahead.length
+
+    @property
+    def in_later_window(self) -> bool:
+        """Whether there is a whole window and more events of the last one are to come."""
+        later = self.ahead.repeats and self._place > self.ahead.length
+        return later and self._place % self.ahead.length != 0
+
+    @property
     def limit(self) -> int | None:
         """The number of events it goes on for; what is only measured goes on without windows that cannot be counted."""
         return self.ahead.limit if self.kept else self.ahead.foreseen

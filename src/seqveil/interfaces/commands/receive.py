@@ -160,7 +160,11 @@ def _told(total: SecretTotal) -> str:
         became = percent(moved(0.10, max(0.0, total.highest)))
         means = f"the log odds moved by {total.log_odds_worst:.4g}, so that a suspicion of 10 % became {became}"
         return f"{total.sentence}: {means}, {figures}"
-    return f"{total.sentence}. The log odds moved by {total.log_odds_worst:.4g} of at most {total.epsilon:g}, {figures}"
+    if total.kept is None:
+        return f"{total.sentence}. But {total.unkept}"
+    beside = f"; {total.unkept}" if total.unkept else ""
+    moves = f"The log odds moved by {total.log_odds_worst:.4g} of at most {total.epsilon:g}"
+    return f"{total.sentence}. {moves}, {figures}{beside}"
 
 
 def _verdicts(report: Report) -> list[tuple[str, str]]:

@@ -178,6 +178,7 @@ def told(account: Released, yes: bool = False) -> list[tuple[str, str]]:
         *(
             ("secret", f"{each.name}: its log odds moved by at most {each.log_odds_worst:.4g}")
             for each in account.secrets
+            if each.kept is not None
         ),
     ]
     if account.model_check:

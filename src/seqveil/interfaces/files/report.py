@@ -196,6 +196,7 @@ def _account(made_of: Material) -> list[tuple[str, str]]:
     for told in audit.secrets:
         bound = f"of at most {told.epsilon:g}" if told.epsilon is not None else "(measured, not promised)"
         rows.append((f"log odds of {told.name} moved by", f"{told.log_odds_worst:.4g} {bound}"))
+        rows += [(f"not promised about {told.name}", told.unkept)] if told.unkept else []
     verdicts = {None: "nothing of the kind was promised", True: "kept", False: "BROKEN"}
     rows.append(("recomputed leakage, nats", _text(audit.leakage)))
     rows.append(("without any model, LDP over a stream", _text(audit.ldp)))
