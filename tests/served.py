@@ -18,7 +18,7 @@ from seqveil.core.model import MarkovModel
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.service import tokens
-from seqveil.interfaces.service.app import create_app
+from seqveil.interfaces.service.app import _warm, create_app
 from seqveil.interfaces.service.app import server as http_server
 from seqveil.interfaces.service.config import ServeConfig
 
@@ -68,6 +68,7 @@ class Running:
         self.config.check()
         self.store = Streams.open(self.folder / "state.db", setting, key=key, gaps=gaps)
         self.app = create_app(self.store, setting, self.config)
+        _warm(setting)
         self.server = http_server(self.app, self.config)
         self.server.config.port = 0
         self.thread = threading.Thread(target=self.server.run)

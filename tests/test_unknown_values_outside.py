@@ -234,9 +234,9 @@ def test_neither_log_nor_figures_of_the_service_depend_on_values(tmp_path, caplo
         with running(tmp_path / name, words_setting()) as service, caplog.at_level("INFO", logger="seqveil.service"):
             for seq, value in enumerate(values):
                 assert service.release(event(seq, value)).status == 200
-            facts = [vars(each).get("facts", {}) for each in caplog.records if each.name == "seqveil.service"]
-            lines = [{name: value for name, value in each.items() if name != "ms"} for each in facts]
-            said.append((lines, figures_of(service.ask("GET", "/metrics").content.decode())))
+            figures = figures_of(service.ask("GET", "/metrics").content.decode())
+        facts = [vars(each).get("facts", {}) for each in caplog.records if each.name == "seqveil.service"]
+        said.append((figures, [{name: value for name, value in each.items() if name != "ms"} for each in facts]))
     assert said[0] == said[1]
 
 
