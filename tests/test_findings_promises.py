@@ -11,9 +11,9 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.commands.receive import stats_told
-from seqveil.interfaces.files.audit import Verdict
 from seqveil.interfaces.files.estimates import Counted
 from seqveil.receiver import statistics
+from seqveil.receiver.drift import ModelCheck
 from seqveil.receiver.statistics import summarise
 
 CALM, LIVELY = ([0.8, 0.2], [[0.9, 0.1], [0.3, 0.7]]), ([0.5, 0.5], [[0.4, 0.6], [0.5, 0.5]])
@@ -77,7 +77,7 @@ def test_a_symbol_that_is_hardly_told_is_not_estimated_where_there_are_no_interv
     setting = sv.Setting.of(chain, "guarded", secrets=[sv.secrets.ever(2, epsilon=0.2, window=4)])
     found = summarise(setting, *_released(setting, 20, 4), method="model")
     assert found.untold == (2,)
-    misfit = Verdict(False, 9.0, 4.6, "a rule")
+    misfit = ModelCheck(False, 9.0, 4.6, "a rule")
     counted = Counted(found.without_intervals(), misfit, False)
     assert np.isnan(counted.summary.histogram.value).tolist() == [False, False, True]
     assert np.isnan(counted.summary.transitions.value).sum() == 5

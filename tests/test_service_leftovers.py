@@ -15,7 +15,7 @@ from seqveil import Budget
 from seqveil.client import Client, ServiceError
 from seqveil.core.errors import InputError
 from seqveil.engine.streams import OutOfOrder, StoreError, Streams
-from served import WORDS, event, running, words_setting
+from served import WORDS, event, running, words_model, words_setting
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +197,7 @@ def test_times_of_all_parts_are_looked_at_before_the_first_is_drawn(tmp_path, mo
 def test_declared_secrets_are_released_in_parts_and_their_length_is_looked_at_first(tmp_path, monkeypatch, longest):
     longest(30)
     cut(monkeypatch, 5)
-    setting = words_setting(secrets=sv.secrets.ever("gym", epsilon=0.5))
+    setting = sv.Setting.of(words_model(), secrets=sv.secrets.ever("gym", epsilon=0.5))
     with running(tmp_path, setting) as service:
         assert service.release(*(event("ann", k) for k in range(31))).status == 400
         assert service.ask("GET", "/v1/users/ann/account").status == 404
