@@ -301,9 +301,9 @@ def test_no_raw_value_is_anywhere(made, tmp_path, kind, monkeypatch):
 
     monkeypatch.setattr(Appended, "append", note)
     with pytest.raises(Crash):
-        release_file(made / "data.csv", setting, tmp_path / "out.csv", state=tmp_path / "s.db", seed=1, group=200)
+        release_file(made / "data.csv", setting, tmp_path / "out.csv", state=tmp_path / "s.db", key=KEY, group=200)
     monkeypatch.undo()
-    release_file(made / "data.csv", setting, tmp_path / "out.csv", state=tmp_path / "s.db", seed=1, group=50)
+    release_file(made / "data.csv", setting, tmp_path / "out.csv", state=tmp_path / "s.db", key=KEY, group=50)
     with closing(sqlite3.connect(tmp_path / "s.db")) as store:
         store.execute("SELECT count(*) FROM sqlite_master").fetchone()
         crashed += [path.read_bytes() for path in tmp_path.iterdir()]
