@@ -2,9 +2,9 @@
 
     python examples/owntracks.py --broker localhost:1883 --out day.png
 
-The day is generated, in the shape that OwnTracks publishes. "Home" is declared secret: whoever gets the releases can
-hardly tell whether the phone was at home in this hour or that. The picture has the way of the phone, and what was
-released of it.
+The day is generated, in the shape that OwnTracks publishes. The town's clinic is declared secret: whoever gets the
+releases can hardly tell whether the phone was there on this day or that. The clinic is the same for everyone, so that
+its place may be public, as a declaration is. The picture has the way of the phone, and what was released of it.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from seqveil.interfaces.mqtt import Bridge, Broker, Form, Link, Topics, address
 
 WEST, EAST, SOUTH, NORTH = 8.38, 8.42, 49.00, 49.02  # a town of 8 × 6 cells, each of about 370 m
 HOME, WORK, SHOP, PARK = (8.3875, 49.005), (8.4125, 49.0150), (8.4025, 49.0083), (8.3925, 49.0150)
-RADIUS = 0.004  # degrees around home
+CLINIC, RADIUS = (8.4125, 49.005), 0.004  # degrees around it
 QUARTER = 900  # seconds between two messages
 MIDNIGHT = 1_700_006_400
 
 
 def a_day(rng: np.random.Generator) -> list[tuple[float, float]]:
-    """Where somebody is, each quarter of an hour: home, work, perhaps a shop or the park, and home again."""
+    """Where somebody is, each quarter of an hour: home, work, perhaps other places, and home again."""
     plan = [(HOME, 7 * 4 + rng.integers(0, 5)), (WORK, 8 * 4 + rng.integers(-4, 5))]
-    plan += [(place, rng.integers(2, 7)) for place in (SHOP, PARK) if rng.random() < 0.5]
+    plan += [(place, rng.integers(2, 7)) for place in (SHOP, CLINIC, PARK) if rng.random() < 0.5]
     way: list[tuple[float, float]] = []
     for (here, stay), (there, _) in zip(plan, [*plan[1:], (HOME, 0)], strict=True):
         way += [here] * int(stay) + [_between(here, there, part) for part in (0.33, 0.67)]
@@ -50,12 +50,12 @@ def _between(here: tuple[float, float], there: tuple[float, float], part: float)
 
 
 def setting_of(epsilon: float) -> Setting:
-    """What is released: places on a grid, home kept secret; the model is that of many other people's days."""
+    """What is released: places on a grid, the clinic kept secret; the model is that of many other people's days."""
     grid = Grid.regular(8, 6, bounds=(WEST, EAST, SOUTH, NORTH), on_unknown="nearest")
     rng = np.random.default_rng(1)
     model = MarkovModel.fit([a_day(rng) for _ in range(200)], alphabet=grid)
-    home = sv.secrets.zone(centre=HOME, radius=RADIUS, epsilon=epsilon, window=4)
-    return Setting.of(model, "guarded", None, "euclidean", secrets=home)
+    clinic = sv.secrets.zone(centre=CLINIC, radius=RADIUS, epsilon=epsilon, window=96)
+    return Setting.of(model, distortion="euclidean", secrets=clinic)
 
 
 def messages(way: list[tuple[float, float]]) -> list[bytes]:
@@ -92,7 +92,8 @@ def through_the_bridge(broker: Broker, setting: Setting, sent: list[bytes], stat
         client.loop_stop()
         [total] = store.secrets()
     print(f"sent {len(sent)} locations, a friend got {len(got)}")
-    print(f"home in each hour: its log odds moved by at most {total.log_odds_worst:.3f}, promised {total.epsilon:.3f}")
+    moved = f"its log odds moved by at most {total.log_odds_worst:.3f}, promised {total.epsilon:.3f}"
+    print(f"the clinic on each day: {moved}")
     return [got[seq] for seq in sorted(got)]
 
 
@@ -118,8 +119,8 @@ def draw(way: list[tuple[float, float]], seen: list[dict[str, float]], out: Path
         axes.plot(x, y, color="0.8", linewidth=0.8)
         shown = axes.scatter(x, y, c=np.arange(len(x)) / 4, cmap="viridis", s=18)
         angle = np.linspace(0, 2 * math.pi, 90)
-        axes.plot(HOME[0] + RADIUS * np.cos(angle), HOME[1] + RADIUS * np.sin(angle), color="crimson")
-        axes.annotate("home", HOME, color="crimson", ha="center")
+        axes.plot(CLINIC[0] + RADIUS * np.cos(angle), CLINIC[1] + RADIUS * np.sin(angle), color="crimson")
+        axes.annotate("clinic", CLINIC, color="crimson", ha="center")
         axes.set(title=title, xlim=(WEST, EAST), ylim=(SOUTH, NORTH), xlabel="longitude")
         axes.set_xticks(np.linspace(WEST, EAST, 9), minor=True)
         axes.set_yticks(np.linspace(SOUTH, NORTH, 7), minor=True)
@@ -133,16 +134,16 @@ def main() -> None:
     """Run the day."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--broker", default="localhost:1883")
-    parser.add_argument("--epsilon", type=float, default=1.0, help="of the secret, for each hour")
+    parser.add_argument("--epsilon", type=float, default=1.0, help="of the secret, for each day")
     parser.add_argument("--out", type=Path, default=Path("day.png"))
     given = parser.parse_args()
-    way = a_day(np.random.default_rng(7))
+    way = a_day(np.random.default_rng(10))
     with tempfile.TemporaryDirectory() as folder:
         broker = Broker(*address(given.broker), client_id="owntracks-example")
         seen = through_the_bridge(broker, setting_of(given.epsilon), messages(way), Path(folder) / "state.db")
-    at_home = [math.dist((one["lon"], one["lat"]), HOME) <= RADIUS for one in seen]
-    truly = [math.dist(point, HOME) <= RADIUS for point in way]
-    print(f"at home in {np.mean(truly):.0%} of the day, and in {np.mean(at_home):.0%} of what a friend sees")
+    shown = [math.dist((one["lon"], one["lat"]), CLINIC) <= RADIUS for one in seen]
+    truly = [math.dist(point, CLINIC) <= RADIUS for point in way]
+    print(f"at the clinic in {np.mean(truly):.0%} of the day, and in {np.mean(shown):.0%} of what a friend sees")
     draw(way, seen, given.out)
     print(f"drawn to {given.out}")
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +14,7 @@ import seqveil as sv
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import InputError
 from seqveil.core.secrets.declared import codes_within
+from studios import studio
 
 NUMBERS = st.floats(-12, 12, allow_nan=False)
 
@@ -53,3 +57,42 @@ def test_numbers_that_are_symbols_themselves_count_by_where_they_are():
 
 def test_the_unit_of_a_zone_is_said():
     assert "radius 200 (metres on the map" in sv.secrets.zone(centre=(48.85, 2.35), radius=200, epsilon=1).sentence
+
+
+PUBLIC = "the zone is public: name places that are the same for everyone, never one person's home"
+
+
+@pytest.mark.slow
+def test_whoever_declares_a_zone_is_told_that_it_is_public(seqveil, tmp_path, monkeypatch):
+    """The place stands in what is handed out, so it is said where it is declared, and for other secrets it is not."""
+    monkeypatch.chdir(tmp_path)
+    grid = Grid.regular(3, 3, bounds=(0, 3, 0, 3))
+    rows = np.full((9, 9), 0.05) + 0.55 * np.eye(9)
+    model = sv.MarkovModel(np.full(9, 1 / 9), rows, alphabet=grid)
+    model.save("m.model")
+    codes = model.sample(4, 6, seed=1)
+    points = grid.points[codes.ravel()]
+    frame = pl.DataFrame({"user": np.repeat(np.arange(6), 4), "x": points[:, 0], "y": points[:, 1]})
+    frame.write_csv("d.csv")
+    for kind, said in (("zone:0.5,0.5,0.3", True), ("pattern:'0.5,0.5'", False)):
+        secret = ("--secret", kind, "--secret-window", 4)
+        kept = (*secret, "--secret-epsilon", 1)
+        made = seqveil("release", "d.csv", "-m", "m.model", "--value-column", "x,y", *kept, "--out", f"{said}.csv")
+        assert made.code == 0, made.err
+        assert (PUBLIC in made.err) == said
+        planned = seqveil("plan", "m.model", *kept, "--length", 4, "--users", 2)
+        assert planned.code == 0, planned.err
+        assert (PUBLIC in planned.out) == said
+        advised = seqveil("plan", "m.model", "--seen-by", "partner", *secret, "--length", 4, "--out", f"{said}.toml")
+        assert advised.code == 0, advised.err
+        assert (PUBLIC in advised.out) == said
+    secrets = [sv.secrets.zone(centre=(0.5, 0.5), radius=0.3, epsilon=1.0, window=4)]
+    assert ("public", PUBLIC) in sv.release(frame, model, secrets=secrets, value_column="x,y").lines()
+
+
+@pytest.mark.slow
+def test_the_page_says_it_where_a_zone_is_chosen():
+    with studio() as page:
+        front = page.ask("GET", "/", token=None).content.decode()
+    (shown,) = re.findall(r'<p data-kind="zone"[^>]*>([^<]*)</p>', front)
+    assert shown.lower().rstrip(".").replace("’", "'") == PUBLIC

@@ -18,6 +18,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.ahead import LONGEST
+from seqveil.core.secrets.words import made_public
 from seqveil.core.words import Risk, ToldSecret, leakage_for, log_odds_for, percent
 from seqveil.engine.setting import Setting
 from seqveil.receiver import planning
@@ -80,7 +81,8 @@ class Advice:
     """A setting with what it costs and what it means.
 
     `options` are those of `seqveil release`; `error` is the expected error of a release, `guess` that of the best guess
-    with no release at all; `solved_from` is "odds" or "accuracy"; `notes` say where the wishes do not go together.
+    with no release at all; `solved_from` is "odds" or "accuracy"; `notes` say where the wishes do not go together, and
+    what they make public.
     """
 
     options: dict[str, Any]
@@ -219,6 +221,7 @@ def _told(
             "this is hardly better than the best guess with no release at all: declare what must stay secret, and all "
             "else can be told truly"
         )
+    notes += [text for text in [made_public(wishes.secrets)] if text]
     return Advice(options, error, guess, risk, "accuracy" if accuracy else "odds", tuple(notes))
 
 

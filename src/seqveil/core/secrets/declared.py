@@ -264,6 +264,9 @@ def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, 
          window: Window = None, sides: Sides = "both") -> Secret:  # fmt: skip
     """Whether a place is ever entered: the cells that hold the given points, or all that a circle touches.
 
+    The zone is public, as all that is declared is: it stands in side files, reports and audits. Name places that are
+    the same for everyone, never one person's home.
+
     `centre` and `radius` are in the units of the alphabet's points (those of the edges of a `Grid` or of `Bins`). On
     the map the centre is (latitude, longitude), the radius metres, and all cells count that come that near.
     """

@@ -10,6 +10,7 @@ zone:48.8566,2.3522,300   (on the map: latitude, longitude, metres)
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from seqveil.core.alphabet import _from_json_value, _to_json_value
@@ -25,6 +26,7 @@ _OWN = {
 }  # fmt: skip
 _FORMS = "ever:A, each:A, count:A:3, visit:A>B, pattern:A B, zone:x,y,radius or during:A:22-6"
 MEASURED = "measured, not promised"
+PUBLIC_ZONE = "the zone is public: name places that are the same for everyone, never one person's home"
 SUSPICION = 0.25  # that sentences take as their example
 _NAMED = 4  # values named in a sentence; the others are counted
 
@@ -210,6 +212,16 @@ def _whole(text: str) -> int:
 def sentence(secret: Secret) -> str:
     """What is kept secret, how well, and on what condition."""
     return f"{about(secret)}; {promise(secret)}"
+
+
+def made_public(secrets: Iterable[Secret]) -> str:
+    """Says that a zone is public, as all that is declared is, where there is one; empty where there is none.
+
+    >>> made_public([declared.ever("health", epsilon=0.5)]), made_public([declared.zone([3], epsilon=0.5)])[:18]
+    ('', 'the zone is public')
+    """
+    kinds = {part.kind for secret in secrets for part in (secret, *secret.parts)}
+    return PUBLIC_ZONE if "zone" in kinds else ""
 
 
 def measured(secret: Secret, within: bool | None = None) -> str:

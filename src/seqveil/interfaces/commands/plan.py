@@ -238,6 +238,7 @@ def _refuse_with_secrets(mechanism: str | None, idle: Mapping[str, object]) -> N
 
 def _plan_secrets(settings: list[Setting], simulated: tuple[int, int, int], shown: _Shown) -> None:
     """Simulate releases that keep secrets, and show what that costs."""
+    from seqveil.core.secrets.words import made_public
     from seqveil.interfaces import plots
     from seqveil.interfaces.files.release import guarantee
     from seqveil.receiver import planning
@@ -249,12 +250,13 @@ def _plan_secrets(settings: list[Setting], simulated: tuple[int, int, int], show
         f"{'; '.join(Risk.promised(setting, truth=row.truth).sentences)}; {guarantee(setting)}"
         for row, setting in zip(made, settings, strict=True)
     ]
+    public = made_public(settings[0].secrets)
     if shown.json:
         drawn = None if shown.plot is None else str(shown.plot)
         shared = {"length": simulated[0], "distortion": settings[0].distortion.name, "plot": drawn, "holds": HOLDS}
-        emit_json({"rows": [asdict(row) for row in made], "guarantees": sentences, **shared})
+        emit_json({"rows": [asdict(row) for row in made], "guarantees": sentences, "made_public": public, **shared})
     else:
-        _say_secrets(made, settings, simulated[0], sentences)
+        _say_secrets(made, settings, simulated[0], [*sentences, *([public] if public else [])])
 
 
 def _say_secrets(made: list[SecretRow], settings: list[Setting], length: int, sentences: list[str]) -> None:

@@ -181,6 +181,8 @@ def told(account: Released, yes: bool = False) -> list[tuple[str, str]]:
             if each.kept is not None
         ),
     ]
+    if account.made_public:
+        said.append(("public", account.made_public))
     if account.model_check:
         said.append(("model", account.model_check))
     if account.watched:

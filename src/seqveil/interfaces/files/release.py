@@ -23,6 +23,7 @@ from seqveil.core.coins import coins
 from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Floats
 from seqveil.core.mechanisms import Batch, Sent, choose
+from seqveil.core.secrets.words import made_public
 from seqveil.core.slots import Slots
 from seqveil.core.words import Risk
 from seqveil.engine.accounting import GONE
@@ -97,6 +98,7 @@ class Released:
     times: str | None = None  # what the times were read as, where a budget counts in seconds
     secrets: tuple[SecretTotal, ...] = ()  # what was told about each declared secret, worst over users
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
+    made_public: str = ""  # says what a declaration makes public, where that is a place
     model_check: str = ""  # with declared secrets: whether the model was checked on people held out, in words
     words: tuple[str, ...] = ()  # what all that means for a person, a sentence each
     grade: str = ""  # by what a suspicion of 1 % may become (`seqveil.core.words`)
@@ -409,6 +411,7 @@ class Run(ABC):
             times=self._times,
             secrets=told,
             whole_sequence=setting.whole_sequence,
+            made_public=made_public(setting.secrets),
             model_check=_model_check(setting),
             words=risk.sentences,
             grade=risk.grade.colour,
