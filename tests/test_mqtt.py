@@ -42,7 +42,7 @@ def expected_of(setting, events, folder):
 
 @mosquitto.needed
 @pytest.mark.parametrize("version", [5, 4])
-def test_what_is_published_is_what_the_store_releases(place, version, tmp_path):
+def test_what_is_published_is_what_the_store_releases(place, version, tmp_path, one_salt):
     setting, events = setting_of(), some_events()
     device, receiver = place.device(), place.receiver()
     with place.bridge(version=version) as bridge:

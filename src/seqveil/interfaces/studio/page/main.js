@@ -18,7 +18,7 @@ import { drawStage, tell } from "./stage.js";
 import { tables } from "./tables.js";
 import { themed } from "./theme.js";
 
-const GRADES = { green: "protects", unchecked: "protects people who follow the model", amber: "protects a little", red: "protects next to nothing" };
+const GRADES = { green: "protects", unchecked: "not checked", amber: "protects a little", red: "protects next to nothing" };
 
 const sources = new Map(); // by name, as described
 let listed = [];
