@@ -363,7 +363,7 @@ def test_bad_input_is_one_line(seqveil, data, tmp_path):
         "certain": ("--secret", "ever:news,sports,health", "--secret-epsilon", "0.5"),
         "above 0": (*asked, "--secret-epsilon", "0"),
         "need slots of time": (*asked, "--secret-epsilon", "1", "--secret-window", "day"),
-        "at least 80 released people": (*ASKED, "--attack", "--test-users", "79"),
+        "at least 40 released people": (*ASKED, "--attack", "--test-users", "39"),
         "got 0; release more": (*asked, "--secret-epsilon", "1", "--secret-window", "7", "--attack"),
         "--attack is on a declared secret": ("--attack",),
         "expected a mechanism among": (*ASKED, "--mechanisms", "guarded,nonsense"),

@@ -58,7 +58,7 @@ Verdict = Literal["not refuted", "broken", "not decided"]
 FALSE_ALARM = 0.05
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5)  # of the windows: how many a guess may single out
 FOLDS = 5
-FEWEST = 20  # people with and without the secret, in each half, below which nothing is decided
+FEWEST = 10  # people with and without the secret, in each half, below which nothing is decided
 LEARNERS = 5_000  # people, and windows of theirs, whom the classifiers learn from at most; all others score them
 MOST_WINDOWS = 30_000  # that are attacked; of more so many are drawn
 MOST_PEOPLE = 1 << 40
@@ -474,7 +474,7 @@ def attack_identity(
     most: people among whom a match is sought.
     """
     about = "who it is"
-    usable = [k for k in range(len(truth)) if len(truth[k]) >= 4 and min(truth[k]) >= 0 and min(releases[k]) >= 0]
+    usable = [k for k in range(len(truth)) if len(truth[k]) >= 4 and min(truth[k]) >= 0]
     order = [usable[k] for k in _draws(seed).permutation(len(usable))]
     half, people = min(len(order) // 2, most), len(order)
     if half < FEWEST:
@@ -485,7 +485,8 @@ def attack_identity(
     common = past.sum(0) + 1.0
     profile = past + 2.0 * common / common.sum()
     expected = np.log(profile / profile.sum(1, keepdims=True) @ channel)
-    seen = np.stack([np.bincount(releases[k][len(truth[k]) // 2 :], minlength=n) for k in sought]).astype(np.float64)
+    later = [releases[k][len(truth[k]) // 2 :] for k in sought]
+    seen = np.stack([np.bincount(codes[codes >= 0], minlength=n) for codes in later]).astype(np.float64)
     match = (seen @ expected.T).argmax(1)
     hits = int((match == np.arange(half)).sum())
     low = math.log(max(half * share_low(hits, half, false_alarm), 1.0))
@@ -514,7 +515,7 @@ def _channel(releases: Sequence[Ints], truth: Sequence[Ints], learned: Sequence[
     """How often each symbol was released for each true one, among these people; rare ones lean to the common share."""
     true, out = (np.concatenate([streams[k] for k in learned]) for streams in (truth, releases))
     table = np.zeros((n, n))
-    np.add.at(table, (true, out), 1.0)
+    np.add.at(table, (true[out >= 0], out[out >= 0]), 1.0)
     common = (table.sum(0) + 0.5) / (table.sum() + 0.5 * n)
     table += 2.0 * common
     return table / table.sum(1, keepdims=True)

@@ -10,15 +10,16 @@ that do not among those of number k, each such window counts n1·n0/(n1+n0) / n1
 whenever Pr(R | E_k) ≤ e^ε Pr(R | not E_k) for every k, however the windows of one person depend on one another.
 
 *The bound.* Each of the two shares is as sure as n* independent people would make it: n* = p(1-p) / variance, the
-variance taken over people, never over windows (Korn and Graubard). Few people in R tell little about how alike the
-windows of one person are, so FEW further people count as if all their windows were one; and Student's t replaces the
-normal, with as many degrees of freedom as there are people. Clopper and Pearson's bounds for n* then give the lower
-bound on the log of the ratio (Zou and Donner):
+variance taken over people, never over windows (Korn and Graubard), and Student's t replaces the normal, with as many
+degrees of freedom as there are people. Clopper and Pearson's bounds for n* then give the lower bound on the log of the
+ratio (Zou and Donner):
 
     log(p1/p0) - √(a² + b² - 2ρab),   a = log(p1/low(p1)),  b = log(high(p0)/p0),
 
-ρ the correlation of the two shares over people. With one window a person n* is the number of people and ρ is 0: its
-false-alarm rate is enumerated in the tests, and that of dependent windows simulated.
+ρ the correlation of the two shares over people. A few people may be in R with all of their windows, and none of them
+among those who were looked at. So one more person counts who is: in high(p0), and in what n* takes windows of one
+person for. With one window a person n* is the number of people, ρ is 0 and nobody is added: that false-alarm rate is
+enumerated in the tests, and that of dependent windows simulated.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from seqveil.core.kernel import Floats, Ints
 Flags = NDArray[np.bool_]
 Sides = Literal["both", "up"]
 
-FEW = 5.0  # people in R below which the likeness of their windows is rather assumed than measured
+FEW = 5.0  # people in R below which a correlation that narrows the bound is rather not believed
 USUAL = 0.05  # the false-alarm rate at which Student's t is compared with the normal
 SUREST = 0.1  # the share of people in the set by which a noticeable leak is measured
 NOTICED = 0.8  # how likely such a leak is noticed
@@ -53,6 +54,7 @@ class Ratio:
     worth_true: float
     worth_false: float
     correlation: float = 0.0
+    unseen: float = 0.0  # the weight of a person without the label who was not among them and is in the set
 
     @property
     def estimate(self) -> float:
@@ -72,13 +74,15 @@ class Ratio:
         if self.true <= 0:
             return -math.inf
         down = math.log(self.true / share_low(self.true * self.worth_true, self.worth_true, false_alarm))
-        high = 1 - share_low((1 - self.false) * self.worth_false, self.worth_false, false_alarm)
+        outside = (1 - self.false) / (1 + self.unseen)
+        high = 1 - share_low(outside * self.worth_false, self.worth_false, false_alarm)
         up = math.log(high / self._least)
         return self.estimate - math.sqrt(max(down**2 + up**2 - 2 * self.correlation * down * up, 0.0))
 
     def of_more(self, times: float) -> Ratio:
         """The same shares, of so many times the people."""
-        return replace(self, worth_true=self.worth_true * times, worth_false=self.worth_false * times)
+        worth = {name: getattr(self, name) * times for name in ("worth_true", "worth_false")}
+        return replace(self, **worth, unseen=self.unseen / times)
 
 
 def share_low(count: float, of: float, wrong: float) -> float:
@@ -136,21 +140,36 @@ class Sample:
         norms = [float(own @ own) for own in apart]
         together = float(apart[0] @ apart[1]) / math.sqrt(norms[0] * norms[1]) if min(norms) > 0 else 0.0
         together *= hits / (hits + FEW) if together > 0 else 1.0
-        worth = [self._worth(*one, inside) for one in zip(weights, shares, norms, strict=True)]
-        return Ratio(shares[0], shares[1], worth[0], worth[1], together)
+        unseen = self._unseen(weights[1])
+        worth = (
+            self._worth(weights[0], shares[0], norms[0], inside),
+            self._worth(weights[1], shares[1], norms[1], inside, unseen),
+        )
+        return Ratio(shares[0], shares[1], *worth, together, unseen)
 
-    def _worth(self, weights: Floats, share: float, spread: float, inside: Flags) -> float:
+    def _spreads(self, weights: Floats) -> tuple[float, float]:
+        """The variance of a share, but for a factor, if windows were independent, and if those of a person were one."""
+        ids, people = self._people
+        return float(weights @ weights), float((np.bincount(ids, weights, people) ** 2).sum())
+
+    def _unseen(self, weights: Floats) -> float:
+        """The weight of one more person, less that of one more window, which Clopper and Pearson count already."""
+        alone, whole = self._spreads(weights)
+        return whole - alone if whole > alone * (1 + 1e-9) else 0.0
+
+    def _worth(self, weights: Floats, share: float, spread: float, inside: Flags, unseen: float = 0.0) -> float:
         """How many independent people would make a share as sure as these windows do."""
         from scipy.special import ndtri, stdtrit
 
-        ids, people = self._people
-        alone, whole = float(weights @ weights), float((np.bincount(ids, weights, people) ** 2).sum())
+        alone, whole = self._spreads(weights)
         if whole <= alone * (1 + 1e-9):  # one window a person
             return 1 / alone
-        count = int(np.unique(ids[weights > 0]).size)
-        hits = int(np.unique(ids[inside & (weights > 0)]).size)
+        ids, _ = self._people
+        count, hits = (int(np.unique(ids[rows]).size) for rows in (weights > 0, inside & (weights > 0)))
+        share = (share + unseen) / (1 + unseen)
+        spread = (spread + (unseen * (1 - share)) ** 2) / (1 + unseen) ** 2
         found = spread * count / max(count - 1, 1) / (share * (1 - share)) if 0 < share < 1 else whole
-        mixed = max((hits * found + FEW * max(whole, found)) / (hits + FEW), alone)
+        mixed = max((hits * found + max(whole, found)) / (hits + 1), alone)
         student = stdtrit(max(1 / whole - 1, 1), 1 - USUAL) / ndtri(1 - USUAL)
         return float(1 / (mixed * student**2))
 
@@ -184,7 +203,7 @@ def _noticed(of: Ratio, epsilon: float, leak: float, sides: Sides, false_alarm: 
     ):  # fmt: skip
         least = max(float(np.ceil(bdtrik(seldom, yes, right))), 0.0)
         most = min(float(np.ceil(bdtrik(1 - seldom, no, wrong))), no)
-        if not Ratio(least / yes, most / no, yes, no).low(false_alarm) > epsilon:
+        if not Ratio(least / yes, most / no, yes, no, unseen=of.unseen).low(false_alarm) > epsilon:
             return False
     return True
 
