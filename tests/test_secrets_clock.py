@@ -332,7 +332,7 @@ def test_spark_keeps_when_streams_began():
     pytest.importorskip("pyspark")
     from seqveil.interfaces.spark.store import KeptUsers, bucket
 
-    setting, kept, coins = setting_of(), KeptUsers(), sv.coins.KeyedCoins(KEY)
+    setting, kept, coins = setting_of(), KeptUsers(bytes(16)), sv.coins.KeyedCoins(KEY)
     whole, codes = sv.Streams(setting, coins=coins), truths(30)
     for k in range(30):
         made = bucket(setting, coins, kept, ["ann"]).release(["ann"], codes[[k]], [k], [MAY + 3600.0 * k])
