@@ -13,9 +13,9 @@ import polars as pl
 import pytest
 
 pytest.importorskip("pyspark")
+import reference_streams as ref
 import sparks
 from seqveil import Setting
-from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
 from seqveil.spark import account
 from test_spark_kills import end
@@ -57,9 +57,9 @@ def place(tmp_path):
 def right(spark, place, frame=FRAME):
     """What the sink lists is what the store releases, row by row, and so is every account."""
     setting, key = Setting.of(sparks.model(), "balanced", 1.0), (place / "key").read_bytes()
-    with Streams.open(place / "store.db", setting, key=key) as store:
-        made = store.release(frame["user"].to_list(), frame["value"].to_numpy(), frame["seq"].to_numpy())
-        spent = dict(zip(store.standings().users, store.standings().by_composition, strict=True))
+    store = ref.twin(setting, sparks.query_id(place / "cp"), key)
+    made = store.release(frame["user"].to_list(), frame["value"].to_numpy(), frame["seq"].to_numpy())
+    spent = dict(zip(store.standings().users, store.standings().by_composition, strict=True))
     want = frame.with_columns(value=pl.Series(made.codes)).sort("user", "seq")
     assert sparks.released(spark, place).select("user", "seq", "value").equals(want)
     assert {row.user: row.spent / 2**32 for row in account(spark, str(place / "cp")).collect()} == spent
