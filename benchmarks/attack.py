@@ -18,10 +18,12 @@ import numpy as np
 
 from benchmarks.contexts import clicks_of
 from benchmarks.timing import find
-from seqveil import MarkovModel, Setting, Streams, secrets
+from seqveil import MarkovModel, Streams, secrets
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.coins import SeededCoins
 from seqveil.core.secrets.declared import Compiled
+from seqveil.engine.policy import Policy
+from seqveil.engine.terms import Terms
 from seqveil.evaluate.attack import Finding, attack_secret
 from seqveil.evaluate.commands.attack import draw
 from seqveil.receiver.learn import Evidence
@@ -42,7 +44,7 @@ class Attacked:
     secret: secrets.Secret
     release: Callable[[np.ndarray], list[np.ndarray]]
     clicks: int = CLICKS
-    setting: Setting | None = None  # where a Bayes attacker who knows the types shall guess as well
+    setting: Terms | None = None  # where a Bayes attacker who knows the types shall guess as well
 
 
 def run(
@@ -123,11 +125,11 @@ def releases(
     wrong = other_people(chain)
     yield Attacked("guarded, a model of others (planted)", FEW, secret, lambda raw: guarded(wrong, secret, raw))
     # of one click, since its own claim grows with every release; lifts within ε are odds within 2ε
-    published = Setting.of(chain, "crr", epsilon)
+    published = Policy(epsilon=epsilon, mechanism="crr").on(chain)
     first = secrets.ever(rare, window="first 1", epsilon=2 * epsilon)
     claim = f"published closed form, first click {RARE} (planted)"
     yield Attacked(claim, FEW, first, lambda raw: streams(published, raw), 1)
-    one, told = Setting.of(chain, "guarded", secrets=[secret]), list[list[np.ndarray]]()
+    one, told = Policy(secrets=[secret], mechanism="guarded").on(chain), list[list[np.ndarray]]()
 
     def once(raw: np.ndarray) -> list[np.ndarray]:
         told.extend([] if told else [guarded(chain, secret, raw)])
@@ -145,7 +147,7 @@ def other_people(chain: MarkovModel) -> MarkovModel:
     return MarkovModel(chain.prior[turned], table, alphabet=range(chain.n))
 
 
-def streams(setting: Setting, raw: np.ndarray, seed: int = 5) -> list[np.ndarray]:
+def streams(setting: Terms, raw: np.ndarray, seed: int = 5) -> list[np.ndarray]:
     many, users = Streams(setting, coins=SeededCoins(seed)), np.arange(len(raw))
     return list(np.stack([many.release(users, raw[:, t]).codes for t in range(raw.shape[1])], axis=1))
 
@@ -161,7 +163,7 @@ def guarded(model: MarkovModel, secret: secrets.Secret, raw: np.ndarray) -> list
 
 
 def _guarded(model: MarkovModel, secret: secrets.Secret, raw: np.ndarray, seed: int) -> list[np.ndarray]:
-    return streams(Setting.of(model, "guarded", secrets=[secret]), raw, 10_000 + seed) if len(raw) else []
+    return streams(Policy(secrets=[secret], mechanism="guarded").on(model), raw, 10_000 + seed) if len(raw) else []
 
 
 def names_of(data: Path | None) -> list[str]:

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing import best
-from seqveil import MarkovModel, Setting
+from seqveil import MarkovModel
 from seqveil.core.coins import SystemCoins
+from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
 
 USERS, EVENTS = 10_000, 10
@@ -61,7 +62,7 @@ def measure(n: int, names: tuple[str, ...]) -> dict[str, float]:
 
 
 def release(model: MarkovModel, mechanism: str, codes: np.ndarray) -> None:
-    setting, coins = Setting.of(model, mechanism, EPSILON), SystemCoins()
+    setting, coins = Policy(epsilon=EPSILON, mechanism=mechanism).on(model), SystemCoins()
     state = State.start(setting, USERS)
     for event in codes:
         _, state = step(setting, state, event, coins)

@@ -21,7 +21,8 @@ from seqveil.core.coins import Coins, SeededCoins
 from seqveil.core.kernel import DENOMINATOR, Kernels
 from seqveil.core.model import MarkovModel
 from seqveil.engine.accounting import Budget
-from seqveil.engine.stream import Setting
+from seqveil.engine.policy import Policy
+from seqveil.engine.stream import Terms
 from seqveil.engine.streams import Streams
 
 MODEL = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
@@ -159,15 +160,15 @@ def _prior(raw: tuple[int, ...]) -> float:
     return float(MODEL.initial[raw[0]]) * math.prod(float(chain[a, b]) for a, b in itertools.pairwise(raw))
 
 
-def setting_of(budget: str, policy: str, epsilon: float = 1.0) -> Setting:
+def setting_of(budget: str, policy: str, epsilon: float = 1.0) -> Terms:
     """The sticky chain of two states under one of the budgets."""
-    return Setting.of(MODEL, "optimal", epsilon, budget=Budget(**BUDGETS[budget], when_spent=policy))  # type: ignore[arg-type]
+    return Policy(epsilon=epsilon, budget=Budget(**BUDGETS[budget], when_spent=policy), mechanism="optimal").on(MODEL)  # type: ignore[arg-type]
 
 
 class InStore:
     """A store; each stream is a new user's."""
 
-    def __init__(self, path: Path, setting: Setting, coins: Coins | None = None) -> None:
+    def __init__(self, path: Path, setting: Terms, coins: Coins | None = None) -> None:
         self.store, self._user = Streams.open(path, setting, coins=coins or SeededCoins(0)), 0
 
     def begin(self) -> None:
@@ -181,14 +182,14 @@ class InStore:
         return tuple(self.store.release([self.user] * len(raw), raw, list(seqs)).codes.tolist())
 
     def ledger(self) -> float:
-        account = self.store.standing(self.user)
+        account = self.store.account(self.user)
         return 0.0 if account is None else account.leakage
 
 
 class InMemory:
     """Streams in memory, new for each stream."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Terms) -> None:
         self._setting = setting
 
     def begin(self) -> None:
@@ -198,7 +199,7 @@ class InMemory:
         return tuple(self._streams.release(["ann"] * len(raw), raw).codes.tolist())
 
     def ledger(self) -> float:
-        leakage = self._streams.standings().leakage
+        leakage = self._streams.accounts().leakage
         return float(leakage.max(initial=0.0))
 
 
@@ -209,7 +210,7 @@ class Found(NamedTuple):
     excess: float
 
 
-def worst_of_all(world: World, script: Script, setting: Setting, length: int) -> Found:
+def worst_of_all(world: World, script: Script, setting: Terms, length: int) -> Found:
     """Over all ways to cut so many events into calls."""
     pairs = [worst(world, script, length, cut) for cut in cuts(length)]
     leaked, excess = (max(pair[k] for pair in pairs) for k in range(2))

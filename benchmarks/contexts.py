@@ -17,10 +17,11 @@ import numpy as np
 
 from benchmarks.scale import sticky
 from benchmarks.timing import find
-from seqveil import Alphabet, MarkovModel, Setting
+from seqveil import Alphabet, MarkovModel
 from seqveil.core import fast
 from seqveil.core.coins import SystemCoins
 from seqveil.core.model import TypeCounts
+from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
 from seqveil.receiver.choosing import Choice, held_out
 from seqveil.receiver.contexts import Check, Context, check
@@ -198,7 +199,7 @@ def fitting(data: Path | None) -> Row:
 
 def rate(model: MarkovModel, events: int = 8) -> float:
     """Releases a second of processor time, the quickest of some rounds: release, belief and exact account."""
-    setting, coins, spent = Setting.of(model, "optimal", 1.0), SystemCoins(), []
+    setting, coins, spent = Policy(epsilon=1.0, mechanism="optimal").on(model), SystemCoins(), []
     state = State.start(setting, USERS)
     for event in np.ascontiguousarray(model.sample(events, USERS, seed=1).T):
         begun = time.process_time()

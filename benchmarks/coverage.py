@@ -14,8 +14,10 @@ import numpy as np
 
 from benchmarks.intervals import TARGETS, chain, held, released, summary
 from benchmarks.timing import find
-from seqveil import MarkovModel, Setting, secrets
+from seqveil import MarkovModel, secrets
 from seqveil.core.kernel import Floats, Ints
+from seqveil.engine.policy import Policy
+from seqveil.engine.terms import Terms
 from seqveil.receiver.statistics import TOLD, Summary
 
 LEVELS = (0.90, 0.95)
@@ -36,7 +38,7 @@ def _mean(part: Floats) -> float:
     return float(np.nanmean(part)) if np.isfinite(part).any() else np.nan
 
 
-def measured(title: str, setting: Setting, people: Iterator[Ints]) -> dict[str, object]:
+def measured(title: str, setting: Terms, people: Iterator[Ints]) -> dict[str, object]:
     """Release one group of people after another, and print how often the intervals held."""
     every = []
     for seed, raw in enumerate(people):
@@ -59,7 +61,7 @@ def simulated() -> list[dict[str, object]]:
     rows = []
     for name, model in (("order 1", chain(SYMBOLS, 1, 0.6)), (f"{TYPES} types", several)):
         people = (model.sample(LENGTH, USERS, seed) for seed in range(AGAIN))
-        rows.append(measured(name, Setting.of(model, "guarded", secrets=secret), people))
+        rows.append(measured(name, Policy(secrets=secret, mechanism="guarded").on(model), people))
     return rows
 
 
@@ -77,7 +79,9 @@ def on_msnbc(data: Path | None) -> list[dict[str, object]]:
     health, rows = 9, []
     for types in (None, TYPES):
         model = MarkovModel.fit(list(fitted), alphabet=range(17), types=types)
-        setting = Setting.of(model, "guarded", secrets=secrets.ever(health, epsilon=TOTAL, window=f"first {CLICKS}"))
+        setting = Policy(secrets=secrets.ever(health, epsilon=TOTAL, window=f"first {CLICKS}"), mechanism="guarded").on(
+            model
+        )
         people = iter(np.split(others, len(others) // GROUP))
         rows.append(measured(f"MSNBC, {'order 1' if types is None else f'{types} types'}", setting, people))
     return rows

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.tree import _walk
-from seqveil import MarkovModel, Session, Setting
+from seqveil import MarkovModel, Session
 from seqveil.core import fast
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion, hamming
 from seqveil.core.mechanisms import Batch
 from seqveil.core.mechanisms import tree as TREE
+from seqveil.engine.policy import Policy
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.estimates import decode_file
@@ -64,7 +65,7 @@ def _commands(folder: Path, model: MarkovModel, users: np.ndarray, codes: np.nda
 
     raw, released = folder / "raw.parquet", folder / "released.parquet"
     pl.DataFrame({"user": users, "value": codes}).write_parquet(raw)
-    setting = Setting.of(model, "optimal", epsilon)
+    setting = Policy(epsilon=epsilon, mechanism="optimal").on(model)
     few = users < 10  # all code is compiled, or loaded, before anything is timed
     pl.DataFrame({"user": users[few], "value": codes[few]}).write_parquet(folder / "few.parquet")
     release_file(folder / "few.parquet", setting, released)
@@ -154,13 +155,13 @@ def _calls() -> Row:
     found, loaded = {}, fast._loaded
     for name, code in (("compiled", loaded), ("numpy", False)):
         fast._loaded = code
-        session = Session(model, "optimal", 1.0)
+        session = Session(model, mechanism="optimal", epsilon=1.0)
         found[name] = 1e6 * min(_spent(lambda: [session.release(k % 17) for k in range(300)]) for _ in range(5)) / 300  # noqa: B023
     fast._loaded = loaded
     quick, plain = found["compiled"], found["numpy"]
     print(f"`Session.release`, 17 symbols: compiled {quick:.0f} µs (aim: 66), without numba {plain:.0f} µs (aim: 200)")
     walk, distance = _walk(100)
-    streams = Streams(Setting.of(walk, "tree", 1.0, distance))
+    streams = Streams(Policy(epsilon=1.0, mechanism="tree", distortion=distance).on(walk))
     users = [f"user {k}" for k in range(32)]
     events = walk.sample(6, 32, seed=1)
     spent = [_spent(lambda: streams.release(users, events[:, k : k + 1])) for k in range(6)]  # noqa: B023

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import find
-from seqveil import Grid, MarkovModel, Setting, Streams
+from seqveil import Grid, MarkovModel, Streams
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.model import Counts
 from seqveil.engine import batches
+from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State
 from seqveil.receiver.decode import decode_codes
 
@@ -45,7 +46,11 @@ def run(data: Path | None) -> list[Row]:
 
 def _one_batch(model: MarkovModel, costs: Distortion, streams: list[Any], size: int) -> Row:
     """Processor time of a batch at ε = 10, as a multiple of one step of the chain too, and memory beyond the model."""
-    setting, coins, spent = Setting.of(model, "tree", 10.0, costs, batch=size), SeededCoins(1), []
+    setting, coins, spent = (
+        Policy(epsilon=10.0, batch=size, mechanism="tree", distortion=costs).on(model),
+        SeededCoins(1),
+        [],
+    )
     for stream in streams:
         state = State.start(setting)
         for begin in range(0, SAMPLES // size * size, size):
@@ -71,7 +76,7 @@ def _one_batch(model: MarkovModel, costs: Distortion, streams: list[Any], size: 
 def in_batches(model: MarkovModel, costs: Distortion, streams: list[Any], size: int, period: int = 1) -> Row:
     """The tree, `size` samples at a time, or single samples with the budget of `period` of them spent at once."""
     epsilon = PER_SECOND * size / FRAMES
-    setting = Setting.of(model, "tree", epsilon, costs, batch=size, schedule=period)
+    setting = Policy(epsilon=epsilon, batch=size, mechanism="tree", distortion=costs, every=period).on(model)
     coins, released, decoded, spent = SeededCoins(1), [], [], []
     for stream in streams:
         state, sent = State.start(setting), []
@@ -88,7 +93,7 @@ def in_batches(model: MarkovModel, costs: Distortion, streams: list[Any], size: 
 
 
 def one_by_one(model: MarkovModel, costs: Distortion, streams: list[Any], name: str, factor: int) -> Row:
-    setting = Setting.of(model, name, factor * PER_SECOND / FRAMES, costs)
+    setting = Policy(epsilon=factor * PER_SECOND / FRAMES, mechanism=name, distortion=costs).on(model)
     many, rows = Streams(setting, coins=SeededCoins(1)), np.arange(len(streams))
     truth, spent, codes = np.stack(streams), [], []
     for sample in truth.T:

@@ -18,10 +18,10 @@ def run(data: Path | None) -> dict[str, float]:
     sticky = 0.8 * np.eye(n) + 0.2 * rng.dirichlet(np.ones(n), n)
     model = MarkovModel(np.full(n, 1 / n), sticky / sticky.sum(1, keepdims=True))
     symbols = model.sample(LONG, seed=1)[0].tolist()
-    old = Session(model, "balanced", 1.0)
+    old = Session(model, mechanism="balanced", epsilon=1.0)
     for symbol in symbols:
         old.release(symbol)
-    young = Session(model, "balanced", 1.0)
+    young = Session(model, mechanism="balanced", epsilon=1.0)
     for symbol in symbols[:100]:
         young.release(symbol)
     spent = {"young": [], "old": []}

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from seqveil import MarkovModel, Setting, Streams, datasets
+from seqveil import MarkovModel, Streams, datasets
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Floats, Ints
+from seqveil.engine.policy import Policy
+from seqveil.engine.terms import Terms
 from seqveil.receiver.statistics import Summary, summarise
 
 TARGETS = ("histogram", "over_time", "transitions", "dwell")
@@ -42,20 +44,20 @@ def truths(raw: Ints, n: int) -> tuple[Floats, Floats, Floats, Floats]:
     return seen, halves.astype(np.float64), moves, np.where(runs > 0, seen / np.maximum(runs, 1), np.nan)
 
 
-def released(setting: Setting, raw: Ints, seed: int) -> Ints:
+def released(setting: Terms, raw: Ints, seed: int) -> Ints:
     """Streams (users, length) as they are released with the coins of a seed."""
     many, rows = Streams(setting, coins=SeededCoins(seed + 10**6)), np.arange(len(raw))
     return np.stack([many.release(rows, codes).codes for codes in raw.T], axis=1)
 
 
-def summary(setting: Setting, codes: Ints, method: str = "auto", confidence: float = 0.95) -> Summary:
+def summary(setting: Terms, codes: Ints, method: str = "auto", confidence: float = 0.95) -> Summary:
     """What a receiver makes of released streams (users, length)."""
     users, length = codes.shape
     names = np.repeat(np.arange(users), length).tolist()
     return summarise(setting, names, codes.ravel(), window=length // 2, method=method, confidence=confidence)
 
 
-def covered(setting: Setting, raw: Ints, seed: int) -> tuple[list[float], str]:
+def covered(setting: Terms, raw: Ints, seed: int) -> tuple[list[float], str]:
     """Share of the intervals of each kind that hold the true count of streams (users, length)."""
     found = summary(setting, released(setting, raw, seed))
     return [float(np.nanmean(each)) for each in held(found, raw)], found.method
@@ -95,7 +97,7 @@ def on_real_sets(data: Path) -> list[dict[str, object]]:
         streams, n = real_streams(name, options, length, data)
         half = len(streams) // 2
         fitted, raw = streams[:half], streams[half : half + PEOPLE]
-        setting = Setting.of(MarkovModel.fit(list(fitted), alphabet=range(n)), mechanism, epsilon)
+        setting = Policy(epsilon=epsilon, mechanism=mechanism).on(MarkovModel.fit(list(fitted), alphabet=range(n)))
         found = [covered(setting, raw, seed) for seed in range(AGAIN)]
         rates = np.mean([rates for rates, _ in found], axis=0)
         method = "/".join(sorted({method for _, method in found}))
@@ -113,7 +115,10 @@ def run(data: Path | None) -> list[dict[str, object]]:
     )
     rows: list[dict[str, object]] = []
     for mechanism, epsilon, period, n, users, length, count in CASES:
-        setting, truth = Setting.of(chain(n, 1, 0.6), mechanism, epsilon, schedule=period), chain(n, 2, 0.5)
+        setting, truth = (
+            Policy(epsilon=epsilon, mechanism=mechanism, every=period).on(chain(n, 1, 0.6)),
+            chain(n, 2, 0.5),
+        )
         found = [covered(setting, truth.sample(length, users, seed), seed) for seed in range(count)]
         rates = np.mean([rates for rates, _ in found], axis=0)
         method = "/".join(sorted({method for _, method in found}))

@@ -21,8 +21,8 @@ import numpy as np
 
 from benchmarks import bridge, live_kills
 from benchmarks.store import EPSILON, SYMBOLS, chain
-from seqveil import Setting
 from seqveil.core.model import MarkovModel
+from seqveil.engine.policy import Policy
 from seqveil.engine.store import Memory
 from seqveil.engine.store.packing import units
 from seqveil.engine.streams import Streams
@@ -110,17 +110,17 @@ def verdict(folder: Path) -> dict[str, int]:
 
     data, out = (pl.read_csv(folder / f"{name}.csv") for name in ("data", "out"))
     rows = np.bincount(out["seq"].to_numpy(), minlength=data.height)
-    setting = Setting.of(MarkovModel.load(folder / "model.npz"), MECHANISM, EPSILON)
+    setting = Policy(epsilon=EPSILON, mechanism=MECHANISM).on(MarkovModel.load(folder / "model.npz"))
     receiver = Streams(setting, Memory(setting, releases=False))
     for part in out.iter_slices(20_000):
         receiver.observe(part["user"].to_list(), part["value"].to_numpy().astype(np.int64))
-    implied = receiver.standings()
+    implied = receiver.accounts()
     with Streams.open(folder / "state.db", setting) as store:
-        kept = store.standings()
+        kept = store.accounts()
     place = {user: k for k, user in enumerate(kept.users)}
     order = np.array([place[user] for user in implied.users])
     off = kept.events[order] != implied.events
-    for name, sign in (("by_composition", 1), ("most", 1), ("least", -1)):
+    for name, sign in (("epsilon_spent", 1), ("most", 1), ("least", -1)):
         off |= units(sign * getattr(kept, name)[order]) != units(sign * getattr(implied, name))
     return {
         "lost": int((rows == 0).sum()),

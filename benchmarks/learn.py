@@ -10,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from seqveil import MarkovModel, Setting, Streams, datasets
+from seqveil import MarkovModel, Streams, datasets
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Ints
+from seqveil.engine.policy import Policy
+from seqveil.engine.terms import Terms
 from seqveil.receiver.decode import decode_codes
 from seqveil.receiver.learn import Evidence, learn
 
@@ -26,7 +28,7 @@ def clicks(people: int, seed: int) -> Ints:
     return np.stack([np.asarray(codes, np.int64) for codes in made.arrays()])
 
 
-def released(setting: Setting, raw: Ints, seed: int) -> Ints:
+def released(setting: Terms, raw: Ints, seed: int) -> Ints:
     """What each person's clicks are released as."""
     streams, users = Streams(setting, coins=SeededCoins(seed)), range(len(raw))
     return np.stack([streams.release(users, step).codes for step in raw.T], axis=1)
@@ -34,7 +36,7 @@ def released(setting: Setting, raw: Ints, seed: int) -> Ints:
 
 def second(title: str, model: MarkovModel, mechanism: str, people: int = 0) -> dict[str, object]:
     """Release the second file, and count what is wrong in it and in the receiver's estimates."""
-    raw, setting = clicks(SECOND, seed=2), Setting.of(model, mechanism, EPSILON)
+    raw, setting = clicks(SECOND, seed=2), Policy(epsilon=EPSILON, mechanism=mechanism).on(model)
     codes = released(setting, raw, seed=7)
     wrong = [float((guess != raw).mean()) for guess in (codes, decode_codes(setting, codes).argmax(2))]
     print(f"  {title:<34}{people or '':>8}{wrong[0]:>10.3f}{wrong[1]:>10.3f}", flush=True)
@@ -46,7 +48,7 @@ def run(data: Path | None) -> list[dict[str, object]]:
     alphabet = datasets.synthetic("clicks", 2, 2, seed=1).alphabet
     n = alphabet.n
     none = MarkovModel(np.full(n, 1 / n), np.full((n, n), 1 / n), alphabet=alphabet)
-    first = Setting.of(none, "randomized_response", EPSILON)
+    first = Policy(epsilon=EPSILON, mechanism="randomized_response").on(none)
     print(f"generated clicks, {n} symbols, ε = {EPSILON:g} a click; second file: {SECOND} other people, share wrong")
     print(f"  {'model of the second file':<34}{'people':>8}{'released':>10}{'decoded':>10}")
     rows = [second("none: randomized_response again", none, "randomized_response")]

@@ -22,8 +22,8 @@ import numpy as np
 
 from benchmarks.spark import write
 from benchmarks.store import EPSILON, SYMBOLS, chain
-from seqveil import Setting
 from seqveil.core.coins import KeyedCoins, key_file
+from seqveil.engine.policy import Policy
 from seqveil.engine.store import Memory
 from seqveil.engine.streams import Streams
 
@@ -92,9 +92,9 @@ def service(kills: int) -> dict[str, float]:
         told = [(values(answer), values(sender.asked(body))) for body, answer in sender.answers]
         running.terminate()
         running.wait()
-        setting = Setting.of(chain(), MECHANISM, EPSILON)
+        setting = Policy(epsilon=EPSILON, mechanism=MECHANISM).on(chain())
         with Streams.open(Path(folder, "state.db"), setting) as store:
-            there = int(store.standings().events.sum())
+            there = int(store.accounts().events.sum())
     sent = len(sender.answers) * AT_ONCE
     return {
         "kills": kills,
@@ -164,7 +164,7 @@ def rows_of(folder: Path) -> dict[str, float]:
     listed = {line["path"].rpartition("/")[2] for line in lines if line["action"] == "add"}
     got = pl.concat(pl.read_parquet(folder / "out" / part) for part in sorted(listed))
     raw = pl.concat(pl.read_parquet(path) for path in sorted((folder / "in").glob("*.parquet")))
-    setting = Setting.of(chain(), MECHANISM, EPSILON)
+    setting = Policy(epsilon=EPSILON, mechanism=MECHANISM).on(chain())
     store = Memory(setting)
     store.salt = json.loads((folder / "state" / "metadata").read_text())["id"].encode()
     streams = Streams(setting, store, KeyedCoins(key_file(folder / "key")))

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing import find
-from seqveil import MarkovModel, Setting, Streams
+from seqveil import MarkovModel, Streams
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.kernel import Kernels, usable
 from seqveil.core.mechanisms import optimal
 from seqveil.core.mechanisms.optimum import solve
 from seqveil.engine import batches
+from seqveil.engine.policy import Policy
 from seqveil.receiver import trial
 from seqveil.receiver.decode import decode_codes
 
@@ -66,12 +67,12 @@ def run(data: Path | None) -> list[dict[str, object]]:
     )
     rows: list[dict[str, object]] = []
     for name, epsilon, period in CASES:
-        setting = Setting.of(model, name, epsilon, schedule=period)
+        setting = Policy(epsilon=epsilon, mechanism=name, every=period).on(model)
         many, users = Streams(setting, coins=SeededCoins(7)), np.arange(USERS)
         released = np.stack([many.release(users, clicks).codes for clicks in truth.T], axis=1)
         online, smooth = (decode_codes(setting, released, smooth=s).argmax(2) for s in (False, True))
         wrong = [float((guess != truth).mean()) for guess in (released, online, smooth)]
-        leakage = float(many.standings().leakage.max())
+        leakage = float(many.accounts().leakage.max())
         sound = "" if setting.mechanism.sound else f"  NOT sound: promised {epsilon * CLICKS:g}"
         shown = "".join(f"{w:>10.3f}" for w in wrong)
         title = setting.mechanism.name
@@ -85,7 +86,7 @@ def run(data: Path | None) -> list[dict[str, object]]:
 
 def in_batches(model: MarkovModel, truth: np.ndarray, size: int) -> dict[str, object]:
     """The same budget, spent `size` clicks at a time by the tree."""
-    setting = Setting.of(model, "tree", EPSILON * size, batch=size)
+    setting = Policy(epsilon=EPSILON * size, batch=size, mechanism="tree").on(model)
     released, online, smooth = (np.empty_like(truth) for _ in range(3))
     coins, leakage = SeededCoins(7), 0.0
     for user, clicks in enumerate(truth):

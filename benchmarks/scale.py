@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import best, find
-from seqveil import MarkovModel, Session, Setting, distortion
+from seqveil import MarkovModel, Session, distortion
 from seqveil.core import fast
 from seqveil.core.coins import BITS, SystemCoins
 from seqveil.engine import batches
+from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
 
 USERS, SYMBOLS, EPSILON = 100_000, 17, 1.0
@@ -42,7 +43,7 @@ def run(data: Path | None) -> dict[str, Any]:
 
 def rate(model: MarkovModel, mechanism: str, users: int, events: int = 6, epsilon: float = EPSILON) -> float:
     """Events a second of the quickest of some rounds, after two to warm up; release, belief and exact account."""
-    setting, coins = Setting.of(model, mechanism, epsilon), SystemCoins()
+    setting, coins = Policy(epsilon=epsilon, mechanism=mechanism).on(model), SystemCoins()
     state = State.start(setting, users)
     codes = np.ascontiguousarray(model.sample(events + 2, users, seed=1).T)
     spent = []
@@ -103,7 +104,7 @@ def one_at_a_time() -> list[dict[str, float]]:
     for n in (2, SYMBOLS, 100):
         for name in ("optimal", "randomized_response"):
             model = sticky(n)
-            session, spent = Session(model, name, EPSILON), []
+            session, spent = Session(model, mechanism=name, epsilon=EPSILON), []
             for symbol in model.sample(5000, seed=2)[0].tolist():
                 start = time.perf_counter()
                 session.release(symbol)
@@ -147,7 +148,7 @@ def large(data: Path | None) -> list[dict[str, float]]:
     rows = []
     for title, model, cost in cases:
         for epsilon in (1.0, 3.0):
-            session, spent = Session(model, "tree", epsilon, cost), []
+            session, spent = Session(model, mechanism="tree", epsilon=epsilon, distortion=cost), []
             for code in model.sample(220, seed=3)[0]:
                 value = model.alphabet.decode_one(int(code))
                 start = time.process_time()
@@ -164,7 +165,7 @@ def large(data: Path | None) -> list[dict[str, float]]:
 
 def together(model: MarkovModel, cost: Any, users: int = 1000, events: int = 4) -> float:
     """Releases a second of many users who begin alike, one event of each after another."""
-    setting = Setting.of(model, "tree", 1.0, cost)
+    setting = Policy(epsilon=1.0, mechanism="tree", distortion=cost).on(model)
     states, coins = [State.start(setting) for _ in range(users)], SystemCoins()
     codes = model.sample(events, users, seed=6)
     start = time.process_time()
@@ -189,7 +190,7 @@ def growth() -> dict[str, list[list[float]]]:
 
 def history() -> list[list[float]]:
     model, users = sticky(SYMBOLS), 1000
-    setting, coins = Setting.of(model, "optimal", EPSILON), SystemCoins()
+    setting, coins = Policy(epsilon=EPSILON, mechanism="optimal").on(model), SystemCoins()
     state = State.start(setting, users)
     codes = np.ascontiguousarray(model.sample(10_000, users, seed=4).T)
     curve, spent = [], []
@@ -206,7 +207,9 @@ def batch() -> list[list[float]]:
     walk, places = grid(50)
     curve = []
     for width in (1, 2, 5, 10, 20):
-        session = Session(walk, "tree", 1.0 * width, distortion.euclidean(places), batch=width)
+        session = Session(
+            walk, mechanism="tree", epsilon=1.0 * width, distortion=distortion.euclidean(places), batch=width
+        )
         spent = []
         for symbols in walk.sample(12 * width, seed=5)[0].reshape(12, width):
             start = time.process_time()

@@ -13,13 +13,14 @@ import numpy as np
 
 from benchmarks import secrets_soundness, secrets_zone
 from benchmarks.timing import best, find
-from seqveil import Budget, MarkovModel, Setting, secrets
+from seqveil import Budget, MarkovModel, secrets
 from seqveil.core.coins import coins
 from seqveil.core.distortion import hamming
 from seqveil.core.errors import InputError
 from seqveil.core.secrets import Guarded
 from seqveil.core.secrets.bounds import Bounds
 from seqveil.core.secrets.solving import guarded
+from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import guarded_table
 from seqveil.engine.store import Memory
 from seqveil.engine.streams import Streams
@@ -85,14 +86,14 @@ def of_types(streams: list[list[int]]) -> MarkovModel | None:
 
 
 def health_of(health: int, epsilon: float = 0.5, sides: str = "both") -> secrets.Secret:
-    return secrets.ever(health, epsilon=epsilon, window=f"first {CLICKS}", sides=sides)  # type: ignore[arg-type]
+    return secrets.ever(health, epsilon=epsilon, window=f"first {CLICKS}", one_sided=sides == "up")
 
 
 def race(
     model: MarkovModel, truth: np.ndarray, health: int, epsilon: float, sides: str, withhold: bool
 ) -> dict[str, float]:
     secret = health_of(health, epsilon, sides)
-    setting = Setting.of(model, secrets=secret, withhold=withhold)
+    setting = Policy(secrets=secret, withhold=withhold).on(model)
     title = f"guarded, total ε = {epsilon:g}, {sides}{', the truth or nothing' if withhold else ''}"
     return show(title, declared.release(setting, truth, secret, 7), truth)
 
@@ -105,7 +106,7 @@ def whole_sequence(model: MarkovModel, truth: np.ndarray, health: int) -> dict[s
         ("optimal, a total of 1 about everything", 1.0, Budget(1.0)),
     )
     for title, epsilon, budget in cases:
-        setting = Setting.of(model, "optimal", epsilon, budget=budget)
+        setting = Policy(epsilon=epsilon, budget=budget, mechanism="optimal").on(model)
         found[title] = show(title, declared.release(setting, truth, health_of(health), 7), truth)
     return found
 
@@ -114,10 +115,10 @@ def baselines(model: MarkovModel, truth: np.ndarray, health: int) -> dict[str, o
     """Other ways to keep the same secret."""
     secret, found = health_of(health, 1.0), {}
     for epsilon in (1.0, 0.05):
-        setting = Setting.of(model, declared.utility_optimised(model.alphabet, secret), epsilon)
+        setting = Policy(epsilon=epsilon, mechanism=declared.utility_optimised(model.alphabet, secret)).on(model)
         title = f"utility-optimised response, ε = {epsilon:g} a click"
         found[title] = show(title, declared.release(setting, truth, secret, 7), truth)
-    setting = Setting.of(model, declared.suppression(model.alphabet, secret), 1.0)
+    setting = Policy(epsilon=1.0, mechanism=declared.suppression(model.alphabet, secret)).on(model)
     found["suppression"] = show("suppression", declared.release(setting, truth, secret, 7), truth)
     title = "randomised response, halved to a total of 1"
     found[title] = show(title, declared.Halving(model, secret).release(truth[:100], 7), truth[:100])
@@ -133,7 +134,7 @@ def show(title: str, made: declared.Outcome, truth: np.ndarray) -> dict[str, flo
 
 def time_of_first(model: MarkovModel, health: int) -> float:
     """Microseconds of one kernel of the chain, its check from the integers included."""
-    setting = Setting.of(model, "guarded", secrets=health_of(health))
+    setting = Policy(secrets=health_of(health), mechanism="guarded").on(model)
     watches = setting.watches
     if watches is None:
         raise InputError("this benchmark needs a declared secret")
@@ -150,7 +151,7 @@ def time_of_rows() -> dict[str, float]:
     codes, found = model.sample(ROWS // PEOPLE, PEOPLE, seed=1), {}
     people = np.repeat(np.arange(PEOPLE), ROWS // PEOPLE).tolist()
     for name, window in (("whole stream", None), ("windows of 20", 20)):
-        setting = Setting.of(model, "guarded", secrets=secrets.ever(0, epsilon=0.5, window=window))
+        setting = Policy(secrets=secrets.ever(0, epsilon=0.5, window=window), mechanism="guarded").on(model)
         streams, began = Streams(setting, Memory(setting, releases=False), coins(1)), process_time()
         streams.release(people, codes.ravel())
         found[name] = 1e3 * (process_time() - began) / ROWS

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from seqveil import MarkovModel, Setting, secrets
+from seqveil import MarkovModel, secrets
 from seqveil.core.coins import SeededCoins
 from seqveil.core.secrets import Secret
+from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
 
 OPTIONS: tuple[dict[str, Any], ...] = (
@@ -47,8 +48,7 @@ def one_stream(rng: np.random.Generator, number: int) -> tuple[float, int, int]:
     declared = [random_secret(rng, n, length) for _ in range(2 if rng.random() < 0.2 else 1)]
     options = OPTIONS[int(rng.integers(len(OPTIONS)))]
     try:
-        setting = Setting.of(model, "guarded", options.get("epsilon"), secrets=declared,
-                             **{key: value for key, value in options.items() if key != "epsilon"})  # fmt: skip
+        setting = Policy(secrets=declared, **options).on(model)
     except Exception as refused:
         if "certain or impossible" in str(refused):
             return -math.inf, 0, 1
@@ -72,15 +72,15 @@ def random_secret(rng: np.random.Generator, n: int, length: int) -> Secret:
     values = rng.choice(n, size=int(rng.integers(1, n)), replace=False).tolist()
     window = [f"first {length}", f"first {max(1, length - 1)}", 2, "event", None][int(rng.integers(5))]
     kept = {"epsilon": float(rng.choice([0.05, 0.3, 1.0, 2.0])), "window": window}
-    kept["sides"] = "up" if rng.random() < 0.3 else "both"
+    kept["one_sided"] = bool(rng.random() < 0.3)
     kind = int(rng.integers(4))
     if kind == 0:
         return secrets.ever(values, **kept)
     if kind == 1:
-        return secrets.each(values, **kept)
+        return secrets.always(values, **kept)
     if kind == 2:
         return secrets.count(values, 2, **kept)
-    return secrets.visit(values, int(rng.integers(n)), **kept)
+    return secrets.followed_by(values, int(rng.integers(n)), **kept)
 
 
 def windows_of(secret: Secret, every: np.ndarray, length: int) -> list[tuple[Secret, np.ndarray, int | None]]:
@@ -99,7 +99,7 @@ def holds(secret: Secret, part: np.ndarray) -> np.ndarray:
     there = np.isin(part, secret.values)
     if secret.kind == "ever":
         return np.asarray(there.any(1))
-    if secret.kind == "each":
+    if secret.kind == "always":
         return np.asarray(there.all(1))
     if secret.kind == "count":
         return np.asarray(there.sum(1) >= secret.at_least)

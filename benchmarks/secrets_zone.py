@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing import find
-from seqveil import Budget, Grid, MarkovModel, Setting, Streams, secrets
+from seqveil import Budget, Grid, MarkovModel, Streams, secrets
 from seqveil.core.coins import SeededCoins
+from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
 
 CELLS, SIZE, EVENTS, MINUTES = 12, 0.7, 30, 30
@@ -107,7 +108,7 @@ def zone_near(truth: np.ndarray) -> np.ndarray:
 def guarded(model: MarkovModel, truth: np.ndarray, zone: np.ndarray, total: float, name: str) -> dict[str, float]:
     cells = [model.alphabet.decode_one(int(code)) for code in zone]
     secret = secrets.zone(cells, epsilon=total, window=f"first {EVENTS}")
-    setting = Setting.of(model, "guarded", None, "euclidean", secrets=secret)
+    setting = Policy(secrets=secret, mechanism="guarded", distortion="euclidean").on(model)
     state, coins, out = State.start(setting, len(truth)), SeededCoins(5), np.empty_like(truth)
     begin = time.perf_counter()
     for t, codes in enumerate(truth.T):
@@ -127,7 +128,7 @@ def whole_sequence(model: MarkovModel, truth: np.ndarray, zone: np.ndarray) -> d
     }
     found: dict[str, object] = {}
     for name, (epsilon, budget) in cases.items():
-        setting = Setting.of(model, "tree", epsilon, "euclidean", budget=budget)
+        setting = Policy(epsilon=epsilon, budget=budget, mechanism="tree", distortion="euclidean").on(model)
         streams, out = Streams(setting, coins=SeededCoins(5)), np.empty_like(truth)
         users = np.arange(len(truth))
         for t, codes in enumerate(truth.T):
@@ -166,7 +167,7 @@ def fine(people: list[np.ndarray]) -> dict[str, float]:
     secret = secrets.zone(centre=middle, radius=0.5, epsilon=1.0, window=f"first {EVENTS}")
     found = {}
     for distortion in ("hamming", "euclidean"):
-        setting = Setting.of(model, "guarded", None, distortion, secrets=secret)
+        setting = Policy(secrets=secret, mechanism="guarded", distortion=distortion).on(model)
         state, coins, times = State.start(setting), SeededCoins(5), []
         for code in truth[0].tolist():
             begin = time.process_time()

@@ -28,7 +28,7 @@ def fit(path: str) -> None:
     print(f"{model}: fitted in {time.perf_counter() - start:.1f} s, peak memory {peak:.2f} GiB")
     items = model.sample(30, seed=1)[0]
     for name in ("optimal", "balanced", "crr", "randomized_response"):
-        session = Session(model, name, 1.0)
+        session = Session(model, mechanism=name, epsilon=1.0)
         spent = []
         for code in items:
             value = model.alphabet.decode_one(int(code))
@@ -58,10 +58,10 @@ def errors(path: str, sessions: int = 60, clicks: int = 5) -> None:
     ):
         wrong, smoothed = [], []
         for raw in truth:
-            session = Session(model, name, epsilon * size, batch=size, seed=1)
+            session = Session(model, mechanism=name, epsilon=epsilon * size, batch=size, seed=1)
             released = [item for click in raw for item in (session.push(click) or [])]
             sent = session.paths if session.setting.in_batches else released
-            laws = decode_stream(model, sent, name, epsilon * size, batch=size)
+            laws = decode_stream(model, sent, mechanism=name, epsilon=epsilon * size, batch=size)
             wrong.append(np.mean(np.array(released) != raw))
             smoothed.append(np.mean(np.array(model.alphabet.decode(laws.argmax(1))) != raw))
         title = f"{name}, {size} at a time"

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from seqveil import Setting, Streams, datasets
+from seqveil import Streams, datasets
 from seqveil.core.coins import SeededCoins
 from seqveil.core.filtering import log_likelihoods
 from seqveil.core.model import Counts
 from seqveil.datasets import Dataset
+from seqveil.engine.policy import Policy
 from seqveil.receiver.decode import decode_codes
 
 TRIED = (0.1, 1.0, 3.0, 10.0, 30.0)  # pseudo-events of a context
@@ -42,7 +43,7 @@ def rows(title: str, found: Dataset) -> Iterator[dict[str, object]]:
         for each in TRIED:
             model = counts.model(smoothing=each)
             likely.append(float(log_likelihoods(model, users, held.ravel()).mean()) / EVENTS)
-            setting = Setting.of(model, "optimal", EPSILON)
+            setting = Policy(epsilon=EPSILON, mechanism="optimal").on(model)
             made = Streams(setting, coins=SeededCoins(3))
             codes = np.stack([made.release(range(HELD_OUT), step).codes for step in held.T], axis=1)
             wrong.append(float((decode_codes(setting, codes).argmax(2) != held).mean()))

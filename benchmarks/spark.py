@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.store import SYMBOLS, chain
-from seqveil import MarkovModel, Setting
+from seqveil import MarkovModel
+from seqveil.engine.policy import Policy
+from seqveil.engine.terms import Terms
 from seqveil.interfaces.spark.counting import counted
 from seqveil.spark import release, session
 
@@ -71,8 +73,8 @@ def stream(spark: Any, source: Path, place: Path, kind: str, buckets: int = BUCK
     return query
 
 
-def setting(mechanism: str) -> Setting:
-    return Setting.of(chain(), mechanism, EPSILON)
+def setting(mechanism: str) -> Terms:
+    return Policy(epsilon=EPSILON, mechanism=mechanism).on(chain())
 
 
 def trivial(rows: Any, buckets: int) -> Any:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from seqveil import MarkovModel, Setting
+from seqveil import MarkovModel
 from seqveil.core import fast
+from seqveil.engine.policy import Policy
 from seqveil.engine.store.database import WAL_PAGES
 from seqveil.engine.streams import Streams
 
@@ -49,7 +50,7 @@ def run(data: Path | None) -> list[dict[str, float]]:
 
 def soak(users: int = 1000) -> dict[str, float]:
     """Resident memory along 1.8 million events in a store that stays open: an hour at 500 a second."""
-    setting, quarters, seen, used = Setting.of(chain(), "balanced", EPSILON), 4, [], []
+    setting, quarters, seen, used = Policy(epsilon=EPSILON, mechanism="balanced").on(chain()), 4, [], []
     with tempfile.TemporaryDirectory() as folder, Streams.open(Path(folder, "state.db"), setting) as store:
         for quarter in range(quarters):
             for group in range(AN_HOUR // quarters // users):
@@ -97,7 +98,7 @@ def chain() -> MarkovModel:
 
 
 def durable(stream: list[tuple[list[str], np.ndarray, np.ndarray]], mechanism: str, key: bytes | None = None) -> float:
-    setting = Setting.of(chain(), mechanism, EPSILON)
+    setting = Policy(epsilon=EPSILON, mechanism=mechanism).on(chain())
     with tempfile.TemporaryDirectory() as folder:
         store = Streams.open(Path(folder, "state.db"), setting, key=key)
         start = time.perf_counter()

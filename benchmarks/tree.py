@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from seqveil import MarkovModel, Setting, distortion
+from seqveil import MarkovModel, distortion
 from seqveil.core.coins import SeededCoins
 from seqveil.core.mechanisms import Batch, BatchMechanism
 from seqveil.core.mechanisms import tree as TREE
 from seqveil.core.mechanisms import tree_ldp as TREE_LDP
 from seqveil.core.mechanisms.program import solve
 from seqveil.engine import batches
+from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0)
@@ -125,7 +126,7 @@ def _walks() -> list[Row]:
 
 def _smoothed(model: MarkovModel, costs: distortion.Distortion, streams: list[Any], epsilon: float) -> float:
     """Mean error from the third batch on when each step is released on its own and all are smoothed in the end."""
-    setting, coins, errors = Setting.of(model, TREE, epsilon, costs), SeededCoins(1), []
+    setting, coins, errors = Policy(epsilon=epsilon, mechanism=TREE, distortion=costs).on(model), SeededCoins(1), []
     for stream in streams:
         state, sent = State.start(setting), []
         for code in stream:

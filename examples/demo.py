@@ -45,13 +45,13 @@ def one_stream(model: sv.MarkovModel) -> None:
     """One person's stream in Python, without a secret: every click bounded, until a budget is gone."""
     streams = pl.read_csv(OUT / "today.csv").partition_by("user")
     raw = max((stream["value"].to_list() for stream in streams), key=lambda pages: len(set(pages)))  # that varies most
-    session = sv.Session(model, epsilon=1.0, schedule=3, budget=12.0)
+    session = sv.Session(model, epsilon=1.0, budget=12.0, every=3)
     released, leakage, composed = [], [], []
     for page in raw:
         released.append(session.release(page))
         leakage.append(session.leakage)
-        composed.append(session.standing().by_composition)
-    laws = sv.decode_stream(model, released, epsilon=1.0, schedule=3, budget=12.0)
+        composed.append(session.account.epsilon_spent)
+    laws = sv.decode_stream(model, released, epsilon=1.0, budget=12.0, every=3)
     decoded = model.alphabet.decode(laws.argmax(1))
     print("\nWithout a secret, every third click at 3 nats and 12 in all, one person click by click:")
     for name, stream in (("raw", raw), ("released", released), ("decoded", decoded)):

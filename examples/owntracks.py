@@ -23,7 +23,7 @@ from paho.mqtt import client as paho
 import seqveil as sv
 from seqveil.core.alphabet import Grid
 from seqveil.core.model import MarkovModel
-from seqveil.engine.stream import Setting
+from seqveil.engine.stream import Terms
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.mqtt import Bridge, Broker, Form, Link, Topics, address
 
@@ -49,13 +49,13 @@ def _between(here: tuple[float, float], there: tuple[float, float], part: float)
     return here[0] + part * (there[0] - here[0]), here[1] + part * (there[1] - here[1])
 
 
-def setting_of(epsilon: float) -> Setting:
+def setting_of(epsilon: float) -> Terms:
     """What is released: places on a grid, the clinic kept secret; the model is that of many other people's days."""
     grid = Grid.regular(8, 6, bounds=(WEST, EAST, SOUTH, NORTH), on_unknown="nearest")
     rng = np.random.default_rng(1)
     model = MarkovModel.fit([a_day(rng) for _ in range(200)], alphabet=grid)
     clinic = sv.secrets.zone(centre=CLINIC, radius=RADIUS, epsilon=epsilon, window=96)
-    return Setting.of(model, distortion="euclidean", secrets=clinic)
+    return sv.Policy(secrets=clinic, distortion="euclidean").on(model)
 
 
 def messages(way: list[tuple[float, float]]) -> list[bytes]:
@@ -67,7 +67,7 @@ def messages(way: list[tuple[float, float]]) -> list[bytes]:
     ]
 
 
-def through_the_bridge(broker: Broker, setting: Setting, sent: list[bytes], state: Path) -> list[dict[str, float]]:
+def through_the_bridge(broker: Broker, setting: Terms, sent: list[bytes], state: Path) -> list[dict[str, float]]:
     """Publish the day as the phone does, and collect what a friend gets."""
     form, topics = Form.parse("owntracks"), Topics("owntracks/{user}/phone", "friends/{user}/phone")
     got: dict[int, dict[str, float]] = {}

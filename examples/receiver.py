@@ -18,13 +18,13 @@ import numpy as np
 from seqveil.client import Client, Release, ServiceError
 from seqveil.core import filtering
 from seqveil.engine import batches, stream
-from seqveil.engine.stream import NOTHING, Setting, State
+from seqveil.engine.stream import NOTHING, State, Terms
 
 
 class LiveDecoder:
     """Follows one user's releases; each gives the law of its symbol (or symbols) given everything released so far."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Terms) -> None:
         self.setting, self.state = setting, State.start(setting)
 
     def take(self, release: Release) -> np.ndarray:

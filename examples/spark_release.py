@@ -22,7 +22,7 @@ def main(spark: Any, folder: Path) -> on_spark.Total:
     raw = spark.createDataFrame(rows, "user STRING, seq BIGINT, value STRING")
 
     model = on_spark.fit(raw)  # counted in SQL; the same model as MarkovModel.fit makes
-    setting = sv.Setting.of(model, "optimal", epsilon=1.0, budget=12.0)
+    setting = sv.Policy(epsilon=1.0, budget=12.0, mechanism="optimal").on(model)
     key = key_file(folder / "release.key", create=True)  # who has it can undo the release
 
     raw.write.parquet(str(folder / "arriving"))

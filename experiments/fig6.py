@@ -14,8 +14,8 @@ from typing import Any
 from experiments import streams
 from experiments.claims import judge
 from experiments.context import Context
-from seqveil import Setting
 from seqveil.datasets import Dataset
+from seqveil.engine.policy import Policy
 from seqveil.evaluate.baselines.topl import MOST
 
 TITLE = "Click streams: wrong symbols against ε"
@@ -85,7 +85,7 @@ def released(context: Context, fitted: Any, name: str, epsilon: float, size: int
     model, truth, distortion = fitted
     if name == "topl" and model.n > MOST:
         return None
-    setting = Setting.of(model, name, epsilon, distortion, batch=size)
+    setting = Policy(epsilon=epsilon, batch=size, mechanism=name, distortion=distortion).on(model)
     found = streams.release(setting, truth[:count], context.seed)
     return streams.errors(truth[:count], found, distortion)
 

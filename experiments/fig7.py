@@ -9,7 +9,7 @@ import numpy as np
 from experiments import gaze, streams
 from experiments.claims import judge
 from experiments.context import Context
-from seqveil import Setting
+from seqveil.engine.policy import Policy
 
 TITLE = "One gaze trace, ε = 10 a second"
 NEEDS = ("gaze_vr",)
@@ -36,7 +36,9 @@ def traces(context: Context) -> dict[str, Any]:
     shown: dict[str, Any] = {"raw": places[truth[0]].T}
     found: dict[str, Any] = {}
     for name, (mechanism, size) in WAYS.items():
-        setting = Setting.of(model, mechanism, PER_SECOND * size / gaze.FRAMES, data.distortion, batch=size)
+        setting = Policy(
+            epsilon=PER_SECOND * size / gaze.FRAMES, batch=size, mechanism=mechanism, distortion=data.distortion
+        ).on(model)
         made = streams.release(setting, truth, context.seed)
         found[name] = streams.errors(truth, made, data.distortion)
         shown[name] = places[made["released"][0]].T

@@ -23,7 +23,8 @@ from experiments.context import Context
 from experiments.observed import Seen
 from experiments.people import Crowd, Sizes
 from experiments.reidentify import Network
-from seqveil import MarkovModel, Setting
+from seqveil import MarkovModel
+from seqveil.engine.policy import Policy
 from seqveil.evaluate.baselines.temporal import Quantifier, stationary
 
 TITLE = "Re-identification from released gaze, ε = 10 a second"
@@ -98,10 +99,12 @@ def observe(context: Context, crowd: Crowd, fitted: Callable[[int], MarkovModel]
         return observed.restricted(fitted(1), model, truth, EACH, seed)
     if name in (RESPONSE, PUBLISHED):
         mechanism = "randomized_response" if name == RESPONSE else "crr"
-        return observed.one_by_one(Setting.of(model, mechanism, EACH, crowd.distortion), truth, seed)
+        return observed.one_by_one(
+            Policy(epsilon=EACH, mechanism=mechanism, distortion=crowd.distortion).on(model), truth, seed
+        )
     size = BATCHED.get(name, 1)
     workers = 1 if context.quick else os.cpu_count() or 1
-    setting = Setting.of(model, "tree", EACH * size, crowd.distortion, batch=size)
+    setting = Policy(epsilon=EACH * size, batch=size, mechanism="tree", distortion=crowd.distortion).on(model)
     return observed.in_batches(setting, truth, seed, workers)
 
 

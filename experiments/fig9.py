@@ -8,8 +8,8 @@ from typing import Any
 from experiments import gaze, streams
 from experiments.claims import judge
 from experiments.context import Context
-from seqveil import Setting
 from seqveil.datasets import Dataset
+from seqveil.engine.policy import Policy
 
 TITLE = "Released gaze: mean distance from the truth against ε a second"
 NEEDS = ("gaze_vr",)
@@ -76,7 +76,7 @@ SINGLES = {
 
 def released(context: Context, data: Dataset, fitted: Any, name: str, epsilon: float, size: int, decode: bool) -> Any:
     model, truth = fitted
-    setting = Setting.of(model, name, epsilon, data.distortion, batch=size)
+    setting = Policy(epsilon=epsilon, batch=size, mechanism=name, distortion=data.distortion).on(model)
     return streams.errors(truth, streams.release(setting, truth, context.seed, decode), data.distortion)
 
 

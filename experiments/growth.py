@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from experiments import markov_quilt as quilt
-from seqveil import MarkovModel, Setting, distortion, mechanisms
+from seqveil import MarkovModel, distortion, mechanisms
 from seqveil.core import filtering
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Kernels
 from seqveil.core.mechanisms import Batch, boxes, trees
 from seqveil.engine import batches
+from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State
 
 EPSILON = 1.0
@@ -145,7 +146,9 @@ def _cells(kernels: Kernels) -> int:
 def tree(n: int, width: int, length: int) -> Act:
     """Batches of `width` by the tree: transitions walked by all its passes, over a stream of `length`."""
     model = ring(n, 4)
-    setting = Setting.of(model, "tree", EPSILON * width, distortion.absolute(np.arange(n)), batch=width)
+    setting = Policy(
+        epsilon=EPSILON * width, batch=width, mechanism="tree", distortion=distortion.absolute(np.arange(n))
+    ).on(model)
     truth = model.sample(length, 1, seed=1)[0]
 
     def walked(window: Any, position: int, law: Any) -> int:

@@ -16,13 +16,14 @@ from multiprocessing.connection import Connection
 import numpy as np
 
 from experiments import streams
-from seqveil import MarkovModel, Setting
+from seqveil import MarkovModel
 from seqveil.core import filtering
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.mechanisms import Mechanism
 from seqveil.engine import batches
 from seqveil.engine.stream import State
+from seqveil.engine.terms import Terms
 
 Codes = Floats = np.ndarray
 TOGETHER = 400_000  # states of all streams followed at once: what a cache holds
@@ -74,7 +75,7 @@ def plainly(model: MarkovModel, truth: Codes) -> Seen:
     return _follow(model, truth, lambda: told, 1.0)
 
 
-def one_by_one(setting: Setting, truth: Codes, seed: int) -> Seen:
+def one_by_one(setting: Terms, truth: Codes, seed: int) -> Seen:
     """Released by a mechanism for single symbols."""
     mechanism = setting.mechanism
     assert isinstance(mechanism, Mechanism)
@@ -158,7 +159,7 @@ def restricted(followers: MarkovModel, model: MarkovModel, truth: Codes, epsilon
     return Seen.join(parts)
 
 
-def in_batches(setting: Setting, truth: Codes, seed: int, workers: int = 1) -> Seen:
+def in_batches(setting: Terms, truth: Codes, seed: int, workers: int = 1) -> Seen:
     """Released by the tree, a stream at a time; each stream has coins of its own, so workers do not change a thing."""
     tasks = [(codes, [seed, row]) for row, codes in enumerate(truth)]
     if workers == 1:
@@ -170,11 +171,11 @@ def in_batches(setting: Setting, truth: Codes, seed: int, workers: int = 1) -> S
 Task = tuple[Codes, list[int]]
 
 
-def _in_turn(setting: Setting, tasks: list[Task]) -> list[Seen]:
+def _in_turn(setting: Terms, tasks: list[Task]) -> list[Seen]:
     return [_batched(setting, *task) for task in tasks]
 
 
-def _side_by_side(setting: Setting, shares: list[list[Task]]) -> list[list[Seen]]:
+def _side_by_side(setting: Terms, shares: list[list[Task]]) -> list[list[Seen]]:
     """A process for each share; an interrupt ends them at once."""
     context = get_context("spawn")
     ends, started = [], []
@@ -198,12 +199,12 @@ def _received(end: Connection) -> list[Seen]:
     return end.recv()
 
 
-def _work(setting: Setting, tasks: list[Task], end: Connection) -> None:
+def _work(setting: Terms, tasks: list[Task], end: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one, and ends it
     end.send(_in_turn(setting, tasks))
 
 
-def _batched(setting: Setting, codes: Codes, seed: list[int]) -> Seen:
+def _batched(setting: Terms, codes: Codes, seed: list[int]) -> Seen:
     coins, ones = SeededCoins(int(np.random.SeedSequence(seed).generate_state(1)[0])), np.ones(setting.model.size)
     state, where, notes = State.start(setting), places(setting.model), []
     for begin in range(0, len(codes), setting.batch):

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from seqveil import MarkovModel, Setting, Streams
+from seqveil import MarkovModel, Streams
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.mechanisms import BatchMechanism, find
 from seqveil.datasets import Dataset
 from seqveil.engine import batches
 from seqveil.engine.stream import State
+from seqveil.engine.terms import Terms
 from seqveil.receiver.decode import decode_codes
 
 Codes = np.ndarray
@@ -53,13 +54,13 @@ def largest(mechanism: str) -> float:
     return find(mechanism).largest
 
 
-def release(setting: Setting, truth: Codes, seed: int, decode: bool = True) -> dict[str, Any]:
+def release(setting: Terms, truth: Codes, seed: int, decode: bool = True) -> dict[str, Any]:
     """Released and best guesses in hindsight for streams (B, T), and the largest true leakage of a stream."""
     if isinstance(setting.mechanism, BatchMechanism):
         return _in_batches(setting, truth, seed, decode)
     many, rows = Streams(setting, coins=SeededCoins(seed)), np.arange(len(truth))
     made = np.stack([many.release(rows, symbols).codes for symbols in truth.T], axis=1)
-    found: dict[str, Any] = {"released": made, "leakage": float(many.standings().leakage.max())}
+    found: dict[str, Any] = {"released": made, "leakage": float(many.accounts().leakage.max())}
     if decode:
         together = max(1, TOGETHER // (made.shape[1] * setting.model.size))
         parts = [made[k : k + together] for k in range(0, len(made), together)]
@@ -67,7 +68,7 @@ def release(setting: Setting, truth: Codes, seed: int, decode: bool = True) -> d
     return found
 
 
-def _in_batches(setting: Setting, truth: Codes, seed: int, decode: bool) -> dict[str, Any]:
+def _in_batches(setting: Terms, truth: Codes, seed: int, decode: bool) -> dict[str, Any]:
     made, late, coins, leakage = np.empty_like(truth), np.empty_like(truth), SeededCoins(seed), 0.0
     for row, codes in enumerate(truth):
         state, sent = State.start(setting), []

@@ -16,9 +16,10 @@ import numpy as np
 
 from peers.environments import MULTI_FREQ, OPENDP, PURE, Unavailable, ask, set_up
 from peers.response import speed_cases
-from seqveil import MarkovModel, Setting
+from seqveil import MarkovModel
 from seqveil.core import fast
 from seqveil.core.coins import SystemCoins
+from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
 
 SIZES = (17, 100)
@@ -66,7 +67,7 @@ def fleet_rates(n: int) -> dict[str, float]:
     codes = np.ascontiguousarray(model.sample(events, users, seed=n).T)
     rates = {}
     for mechanism in MECHANISMS:
-        setting, coins = Setting.of(model, mechanism, EPSILON), SystemCoins()
+        setting, coins = Policy(epsilon=EPSILON, mechanism=mechanism).on(model), SystemCoins()
         state = State.start(setting, users)
         spent = []
         for event in codes:

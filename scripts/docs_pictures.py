@@ -31,13 +31,13 @@ def one_stream(folder: Path) -> None:
     """Eighty samples of a heart rate at ε = 0.5 each, spent on every fourth, until a budget of 30 is gone."""
     made = datasets.synthetic("heart_rate", users=300, length=200, seed=SEED)
     model, raw = made.model(), most_moved(made.arrays(), 80)
-    options = {"epsilon": 0.5, "distortion": made.distortion, "schedule": 4, "budget": 30.0}
+    options = {"epsilon": 0.5, "distortion": made.distortion, "every": 4, "budget": 30.0}
     session = sv.Session(model, **options, seed=SEED)
     released, leakage, composed = [], [], []
     for value in model.alphabet.decode(raw):
         released.append(session.release(value))
         leakage.append(session.leakage)
-        composed.append(session.standing().by_composition)
+        composed.append(session.account.epsilon_spent)
     laws, codes = sv.decode_stream(model, released, **options), model.alphabet.encode(released)
     beats = [f"{middle:g}" for middle in model.alphabet.points]
     plots.stream(raw, codes, laws, leakage, composed, beats, folder / "stream.png", budget=30.0)
@@ -96,11 +96,11 @@ def a_secret(folder: Path) -> None:
 def watched(model: sv.MarkovModel, read: list[str], epsilon: float) -> tuple[list[str], list[float]]:
     """What is released of somebody's clicks, and what an observer suspects about health before and after each."""
     secret = sv.secrets.ever("health", epsilon=epsilon, window=20)
-    session = sv.Session(model, "guarded", secrets=[secret], seed=SEED)
-    released, suspected = [], [session.secrets[0].prior]
+    session = sv.Session(model, mechanism="guarded", secrets=[secret], seed=SEED)
+    released, suspected = [], [session.watches.rows[0][0].prior]
     for page in read:
         released.append(session.release(page))
-        suspected.append(session.secrets[0].posterior)
+        suspected.append(session.watches.rows[0][0].posterior)
     return released, suspected
 
 

@@ -35,6 +35,8 @@ COMPILED = "--compiled" in sys.argv[1:]
 os.environ["SEQVEIL_COMPILED"] = "01"[COMPILED]
 
 import seqveil as sv  # noqa: E402
+from seqveil.engine.policy import Policy  # noqa: E402
+from seqveil.engine.terms import Terms  # noqa: E402
 
 # what has no name in `seqveil` itself: the end of its module's path, wherever in the package that lies, and its name
 LOAD_COMPILED = ("fast", "load")
@@ -117,13 +119,13 @@ def model() -> sv.MarkovModel:
     return sv.MarkovModel([0.5, 0.3, 0.2], [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]])
 
 
-def setting() -> sv.Setting:
-    return sv.Setting.of(model(), "optimal", EPSILON)
+def setting() -> Terms:
+    return Policy(epsilon=EPSILON, mechanism="optimal").on(model())
 
 
 @contextmanager
 def by_session(folder: Path) -> Iterator[Take]:
-    session = sv.Session(model(), "optimal", epsilon=EPSILON)
+    session = sv.Session(model(), mechanism="optimal", epsilon=EPSILON)
 
     def take(events: int) -> None:
         for _ in range(events):

@@ -11,7 +11,7 @@ import numpy as np
 import mosquitto
 from mosquitto import Client, until
 from seqveil.core.model import MarkovModel
-from seqveil.engine.stream import Setting
+from seqveil.engine.policy import Policy
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.mqtt import Bridge, Broker, Link, Topics
 
@@ -26,7 +26,7 @@ def chain():
 
 
 def setting_of(**options):
-    return Setting.of(chain(), **{"mechanism": "balanced", "epsilon": 1.0, **options})
+    return Policy(**{"mechanism": "balanced", "epsilon": 1.0, **options}).on(chain())
 
 
 def event(seq, value, **more):

@@ -12,14 +12,14 @@ from seqveil.core.states import States, validate
 SECRETS = [
     secrets.ever(1, window=3, epsilon=1.0),
     secrets.ever(0, window="event", epsilon=1.0),
-    secrets.each(0, window=2, epsilon=1.0),
+    secrets.always(0, window=2, epsilon=1.0),
     secrets.count(1, 2, window="first 4", epsilon=1.0),
-    secrets.visit(0, 1, window=3, sides="up", epsilon=1.0),
+    secrets.followed_by(0, 1, window=3, one_sided=True, epsilon=1.0),
     secrets.pattern("0 . 1 | 1 1", window="first 5", epsilon=1.0),
     secrets.ever(1, epsilon=1.0),
     secrets.count(0, 2, epsilon=1.0),
     secrets.joint(secrets.ever(0, window=3, epsilon=1.0), secrets.ever(1, window=3, epsilon=1.0)),
-    secrets.joint(secrets.ever(0, epsilon=1.0), secrets.visit(1, 0, epsilon=1.0)),
+    secrets.joint(secrets.ever(0, epsilon=1.0), secrets.followed_by(1, 0, epsilon=1.0)),
 ]
 LENGTH = 6
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import reference_streams as ref
 from seqveil.core.model import MarkovModel
-from seqveil.engine.stream import Setting
+from seqveil.engine.policy import Policy
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.service import tokens
 from seqveil.interfaces.service.app import _warm, create_app
@@ -31,7 +31,7 @@ def words_model():
 
 
 def words_setting(**options):
-    return Setting.of(words_model(), "balanced", 0.7, **options)
+    return Policy(epsilon=0.7, mechanism="balanced", **options).on(words_model())
 
 
 def event(user, seq, value="home", **more):

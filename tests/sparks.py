@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from seqveil import MarkovModel, Setting
+from seqveil import MarkovModel
+from seqveil.engine.policy import Policy
 from seqveil.interfaces.spark.sessions import has_java
 
 KEY = bytes(range(32))
@@ -104,7 +105,7 @@ def query_id(checkpoint):
 
 def killed_setting():
     """The setting of the queries that are killed."""
-    return Setting.of(model(), "balanced", 1.0, budget=12.0)
+    return Policy(epsilon=1.0, budget=12.0, mechanism="balanced").on(model())
 
 
 def main(master, source, place):

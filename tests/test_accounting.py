@@ -17,7 +17,7 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.engine.accounting import Budget, Window, compose, log_moment
-from seqveil.engine.stream import Setting
+from seqveil.engine.policy import Policy
 
 SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
 POWERS = [-8.0, -3.0, -1.5, -1.0, 0.0, 0.01, 0.5, 1.0, 4.0, 20.0]
@@ -108,7 +108,7 @@ def test_fact_8_the_bounds_are_ordered(epsilon, releases, exponent):
 def test_fact_8_simulated_streams_rarely_pass_the_bound():
     """2,000 streams of 40 releases at δ = 0.05; false alarms: one in a million."""
     users, length, epsilon, delta = 2000, 40, math.log(3), 0.05
-    setting = Setting.of(MarkovModel(np.full(4, 0.25), np.full((4, 4), 0.25)), "optimal", epsilon)
+    setting = Policy(epsilon=epsilon, mechanism="optimal").on(MarkovModel(np.full(4, 0.25), np.full((4, 4), 0.25)))
     fleet, coins, rng = Rows(setting, users), SeededCoins(17), np.random.default_rng(18)
     total = np.zeros(users)
     for _ in range(length):
@@ -145,15 +145,15 @@ def test_nothing_released_costs_nothing():
 @settings(deadline=None, max_examples=80)
 @given(period=st.integers(1, 9), epsilon=st.floats(0.01, 1.7), length=st.integers(1, 60))
 def test_a_pulsed_schedule_spends_the_same_on_whole_periods(period, epsilon, length):
-    wanted = Setting.of(PAIR, epsilon=epsilon, schedule=period).wanted(np.arange(length))
+    wanted = Policy(epsilon=epsilon, every=period).on(PAIR).wanted(np.arange(length))
     assert np.flatnonzero(wanted).tolist() == list(range(0, length, period))
     assert math.fsum(wanted) == pytest.approx(epsilon * period * math.ceil(length / period))
 
 
 @pytest.mark.parametrize("period", [0, -1, 1.5, True, "x", math.nan])
 def test_a_period_is_a_whole_number(period):
-    with pytest.raises(InputError, match="schedule"):
-        Setting.of(PAIR, epsilon=1.0, schedule=period)
+    with pytest.raises(InputError, match="every"):
+        Policy(epsilon=1.0, every=period).on(PAIR)
 
 
 @pytest.mark.parametrize(

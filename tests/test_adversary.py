@@ -47,7 +47,7 @@ CASES = [("optimal", 1, 1), ("randomized_response", 1, 1), ("balanced", 2, 1), (
 def test_guess_rates_are_those_of_every_sequence_and_every_release(mechanism, order, period):
     prior, transitions = ref.random_chain(np.random.default_rng(11), 3, order)
     model = sv.MarkovModel(prior, transitions, order=order)
-    setting = stream.Setting.of(model, mechanism, 0.7, schedule=period)
+    setting = sv.Policy(epsilon=0.7, mechanism=mechanism, every=period).on(model)
     law = {x: float(p) for x, p in ref.sequence_law(prior, transitions, LENGTH).items()}
     exact = ref.sequence_law(prior, transitions, LENGTH)
     truth = np.array(list(law))
@@ -76,7 +76,7 @@ def test_guess_rates_are_those_of_every_sequence_and_every_release(mechanism, or
 
 def test_an_unsound_mechanism_passes_the_bound_it_claims():
     model = sv.MarkovModel(np.full(20, 0.05), np.full((20, 20), 0.05))
-    setting, truth = stream.Setting.of(model, "crr", 1.0), model.sample(1, 2000, seed=1)
+    setting, truth = sv.Policy(epsilon=1.0, mechanism="crr").on(model), model.sample(1, 2000, seed=1)
     out, _ = stream.step(setting, stream.State.start(setting, 2000), truth[:, 0], SeededCoins(1))
     found = adversary.attack(setting, out.codes[:, None], truth)
     online = found.online[0].mean()
@@ -101,7 +101,7 @@ def test_no_release_of_a_sound_kernel_passes_the_ceiling(n, seed, epsilon, top):
 def test_laws_of_padded_streams_are_those_of_each():
     prior, transitions = ref.random_chain(np.random.default_rng(2), 4, 2)
     model = sv.MarkovModel(prior, transitions, order=2)
-    setting = stream.Setting.of(model, "balanced", 1.0)
+    setting = sv.Policy(epsilon=1.0, mechanism="balanced").on(model)
     state, columns, codes = stream.State.start(setting, 2), [], []
     for x in model.sample(5, 2, seed=3).T:
         out, state = stream.step(setting, state, x, SeededCoins(5))
@@ -120,7 +120,10 @@ def test_laws_of_padded_streams_are_those_of_each():
 def test_batches_are_attacked_through_their_paths(length):
     prior, transitions = ref.random_chain(np.random.default_rng(4), 3)
     model = sv.MarkovModel(prior, transitions)
-    session, truth = sv.Session(model, "tree", 3.0, batch=2, seed=1), model.sample(length, 1, seed=9)[0]
+    session, truth = (
+        sv.Session(model, mechanism="tree", epsilon=3.0, batch=2, seed=1),
+        model.sample(length, 1, seed=9)[0],
+    )
     for begin in range(0, length - 1, 2):
         session.release_batch(truth[begin : begin + 2])
     if length % 2:
@@ -140,7 +143,7 @@ def test_batches_are_attacked_through_their_paths(length):
 
 
 def test_shapes_that_do_not_match_are_refused():
-    setting = stream.Setting.of(sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=0.5)
+    setting = sv.Policy(epsilon=0.5).on(sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
     for codes, truth in ((np.zeros((1, 2), int), np.zeros((1, 3), int)), (np.zeros(2, int), np.zeros(2, int))):
         with pytest.raises(InputError, match="one shape"):
             adversary.attack(setting, codes, truth)

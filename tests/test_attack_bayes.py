@@ -13,6 +13,7 @@ import pytest
 import seqveil as sv
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
+from seqveil.engine.terms import Terms
 from seqveil.evaluate import attack
 from seqveil.evaluate.attack_features import Windows
 from seqveil.evaluate.attackers import posteriors
@@ -53,7 +54,7 @@ def test_a_posterior_is_that_of_all_sequences(kind: str) -> None:
     evidence = Evidence(table, users, np.arange(12))
     for secret in (
         sv.secrets.ever("c", window=3, epsilon=1.0),
-        sv.secrets.visit("a", "c", window="first 3", epsilon=1.0),
+        sv.secrets.followed_by("a", "c", window="first 3", epsilon=1.0),
         sv.secrets.count("b", 2, window=2, epsilon=1.0),
         sv.secrets.ever("c", window="event", epsilon=1.0),
     ):
@@ -68,10 +69,10 @@ def test_a_posterior_is_that_of_all_sequences(kind: str) -> None:
             assert found[k, 1] == pytest.approx(want, abs=1e-12)
 
 
-def guarded(people: int, seed: int = 3) -> tuple[sv.Setting, list[np.ndarray], list[np.ndarray], sv.MarkovModel]:
+def guarded(people: int, seed: int = 3) -> tuple[Terms, list[np.ndarray], list[np.ndarray], sv.MarkovModel]:
     """People of two types, released under the one chain that was fitted to others of them."""
     chain = sv.MarkovModel.fit([[NAMES[x] for x in s] for s in TYPES.sample(LENGTH, 4000, seed=1)], alphabet=NAMES)
-    setting = sv.Setting.of(chain, "guarded", secrets=[sv.secrets.ever("c", window=LENGTH, epsilon=0.5)])
+    setting = sv.Policy(secrets=[sv.secrets.ever("c", window=LENGTH, epsilon=0.5)], mechanism="guarded").on(chain)
     truth = TYPES.sample(LENGTH, people, seed=seed)
     streams = sv.Streams(setting, coins=SeededCoins(8))
     told = np.stack([streams.release(range(people), step).codes for step in truth.T], axis=1)
@@ -98,7 +99,7 @@ def test_who_knows_the_types_breaks_a_promise_made_under_one_chain() -> None:
 
 def test_a_promise_that_holds_is_not_broken_by_who_knows_the_truth() -> None:
     """Every release within its ε under the truth, and 2Σε promised: the attacker with the true model finds nothing."""
-    setting = sv.Setting.of(TYPES, "optimal", 0.05)
+    setting = sv.Policy(epsilon=0.05, mechanism="optimal").on(TYPES)
     truth = TYPES.sample(LENGTH, 1500, seed=6)
     streams = sv.Streams(setting, coins=SeededCoins(2))
     told = list(np.stack([streams.release(range(1500), step).codes for step in truth.T], axis=1))

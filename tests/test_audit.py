@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference_streams import released_with_columns, sides, sparse_model
-from seqveil import Budget, MarkovModel, Session, Setting
+from seqveil import Budget, MarkovModel, Session
 from seqveil.core.errors import DataError
+from seqveil.engine.policy import Policy
 from seqveil.engine.stream import NOTHING
 from seqveil.receiver.audit import Audit
 
@@ -27,7 +28,7 @@ from seqveil.receiver.audit import Audit
 )
 def test_leakage_is_that_of_brute_force(seed, n, length, epsilon, mechanism, period, zeros):
     prior, moves, model = sparse_model(np.random.default_rng(seed), n, zeros)
-    session = Session(model, mechanism, epsilon, seed=seed, schedule=period)
+    session = Session(model, mechanism=mechanism, epsilon=epsilon, seed=seed, every=period)
     raw = model.sample(length, 1, seed)[0].tolist()
     released, columns = released_with_columns(session, raw)
     audit = Audit(session.setting)
@@ -59,7 +60,7 @@ def test_the_worst_user_is_the_worst_and_users_do_not_mix():
     report = audit.report()
     assert report.worst_user == "long"
     assert report.leakage == session.leakage
-    assert (report.most, report.least) == (session.standing().most, session.standing().least)
+    assert (report.most, report.least) == (session.account.most, session.account.least)
     assert (report.users, report.releases) == (2, 41)
     assert report.composed.releases == 40
     assert report.ldp == pytest.approx(2 * 0.8 * 40)
@@ -89,7 +90,7 @@ def test_an_unsound_mechanism_is_found_out():
 
 
 def test_claimed_epsilons_are_compared():
-    session, released = releases_of(MODEL, RAW, epsilon=1.0, schedule=2)
+    session, released = releases_of(MODEL, RAW, epsilon=1.0, every=2)
     right = np.where(np.arange(40) % 2 == 0, 2.0, 0.0)
     wrong = right.copy()
     wrong[7] = 0.5
@@ -104,7 +105,7 @@ def test_claimed_epsilons_are_compared():
 
 
 def test_impossible_releases_are_refused():
-    session, released = releases_of(MODEL, RAW, epsilon=1.0, schedule=2)
+    session, released = releases_of(MODEL, RAW, epsilon=1.0, every=2)
     impossible = released.copy()
     impossible[1] = (released[1] + 1) % 3  # between pulses only the best guess can come
     with pytest.raises(DataError, match="cannot have come from"):
@@ -130,4 +131,4 @@ def test_a_wide_release_does_not_pass_for_a_narrow_one():
     """At small ε only the likeliest symbols can be released at all, so a freer stream gives itself away."""
     _, released = releases_of(MODEL, RAW, epsilon=5.0)
     with pytest.raises(DataError, match="cannot have come from"):
-        Audit(Setting.of(MODEL, epsilon=0.1)).take(["u"] * 40, released)
+        Audit(Policy(epsilon=0.1).on(MODEL)).take(["u"] * 40, released)

@@ -16,6 +16,7 @@ from seqveil.core.distortion import absolute, euclidean, hamming, matrix, square
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.engine import stream
+from seqveil.engine.policy import Policy
 from seqveil.evaluate.baselines import mutual_information as mutual_information_mechanism
 from seqveil.evaluate.baselines import optimal_ldp as optimal_ldp_mechanism
 from seqveil.evaluate.baselines import topl as topl_mechanism
@@ -320,7 +321,7 @@ def test_ldp_baselines_are_sound_for_every_belief(name):
 def test_full_tables_are_built_for_few_users_at_a_time():
     model = MarkovModel(np.full(40, 1 / 40), np.full((40, 40), 1 / 40))
     for name, most in (("topl", 625), ("randomized_response", 10_000)):
-        parts = stream._parts(stream.Setting.of(model, name, 0.5), np.arange(5000), 0.5)
+        parts = stream._parts(Policy(epsilon=0.5, mechanism=name).on(model), np.arange(5000), 0.5)
         assert sum(part.size for part in parts) == 5000
         assert max(part.size for part in parts) <= most
 

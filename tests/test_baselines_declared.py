@@ -21,7 +21,7 @@ SECRET = sv.secrets.ever("health", epsilon=0.5, window="first 8")
 
 def test_utility_optimised_response_tells_sensitive_symbols_apart_from_nothing():
     alphabet = sv.Alphabet(list("abcdef"))
-    made = declared.utility_optimised(alphabet, sv.secrets.visit("a", then=["b", "c"], epsilon=1.0))
+    made = declared.utility_optimised(alphabet, sv.secrets.followed_by("a", then=["b", "c"], epsilon=1.0))
     for epsilon in (0.1, 1.0, 4.0):
         table = made.kernels(np.full((1, 6), 1 / 6), epsilon, hamming()).one(0).probabilities
         assert table.sum(1) == pytest.approx(1.0)
@@ -38,17 +38,19 @@ def test_halving_keeps_the_secret_and_the_others_do_not():
     assert kept.told().max() <= SECRET.epsilon
     assert kept.codes.shape == truth.shape
     for mechanism in (declared.utility_optimised, declared.suppression):
-        made = declared.release(sv.Setting.of(MODEL, mechanism(MODEL.alphabet, SECRET), 1.0), truth, SECRET, seed=1)
+        made = declared.release(
+            sv.Policy(epsilon=1.0, mechanism=mechanism(MODEL.alphabet, SECRET)).on(MODEL), truth, SECRET, seed=1
+        )
         assert made.told().max() > SECRET.epsilon
         assert made.codes.shape == truth.shape
-    guarded = declared.release(sv.Setting.of(MODEL, secrets=SECRET), truth, SECRET, seed=1)
+    guarded = declared.release(sv.Policy(secrets=SECRET).on(MODEL), truth, SECRET, seed=1)
     assert guarded.told().max() <= SECRET.epsilon
     assert (guarded.codes != truth).mean() < (kept.codes != truth).mean()
 
 
 def test_suppression_never_releases_what_is_secret():
     truth = MODEL.sample(8, 20, seed=4)
-    setting = sv.Setting.of(MODEL, declared.suppression(MODEL.alphabet, SECRET), 1.0)
+    setting = sv.Policy(epsilon=1.0, mechanism=declared.suppression(MODEL.alphabet, SECRET)).on(MODEL)
     made = declared.release(setting, truth, SECRET, seed=1)
     assert not (made.codes == 2).any()
     assert (made.codes == truth)[truth != 2].all()

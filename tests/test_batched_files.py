@@ -12,10 +12,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from seqveil import Budget, MarkovModel, Setting, mechanisms
+from seqveil import Budget, MarkovModel, mechanisms
 from seqveil.core.errors import DataError
 from seqveil.engine import batches, stream
 from seqveil.engine.batches import decode_path
+from seqveil.engine.policy import Policy
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.estimates import decode_file
 from seqveil.interfaces.files.release import release_file
@@ -117,7 +118,10 @@ def test_rows_come_user_by_user_batch_by_batch(released):
 
 def test_the_account_and_the_estimates_are_those_of_single_streams(place, released):
     model = MarkovModel.load(place / "m.model")
-    setting, made = Setting.of(model, "auto", 2.0, batch=4), pl.read_csv(released, schema_overrides={"user": pl.String})
+    setting, made = (
+        Policy(epsilon=2.0, batch=4, mechanism="auto").on(model),
+        pl.read_csv(released, schema_overrides={"user": pl.String}),
+    )
     for online in (False, True):
         decode_file(released, model, place / "d.csv", online=online, chunk=7)
         decoded = pl.read_csv(place / "d.csv", schema_overrides={"user": pl.String})
@@ -136,7 +140,7 @@ def test_the_account_and_the_estimates_are_those_of_single_streams(place, releas
 
 
 SETTINGS = {
-    "pulsed": {"schedule": 2},
+    "pulsed": {"every": 2},
     "hold": {"budget": Budget(total=3.0)},
     "stop": {"budget": Budget(total=3.0, when_spent="stop")},
     "window": {"budget": Budget(per_window=2.0, releases=2, when_spent="stop")},
@@ -150,7 +154,7 @@ SETTINGS = {
 def test_a_receiver_follows_every_setting(place, name):
     model, out = MarkovModel.load(place / "m.model"), place / "out.csv"
     streams(model, (1, 7, 16, 18)).select("user", "value", time="at").write_csv(place / "data.csv")
-    setting = Setting.of(model, **({"mechanism": "tree", "epsilon": 2.0, "batch": 3} | SETTINGS[name]))
+    setting = Policy(**{"mechanism": "tree", "epsilon": 2.0, "batch": 3} | SETTINGS[name]).on(model)
     account = release_file(place / "data.csv", setting, out, seed=4, chunk=17)
     few = audit_file(out, model, chunk=5, memory=2 * 8 * 3)  # laws of two users in memory, of two in a file
     report = audit_file(out, model)
@@ -187,7 +191,7 @@ def brute_laws(setting, log, length, batch):
 def test_estimates_over_a_gap_are_those_of_brute_force(tmp_path):
     model, out = sticky(0.7, ["a", "b"]), tmp_path / "out.csv"
     budget = Budget(per_window=1.5, releases=2, when_spent="stop")
-    setting = Setting.of(model, "tree", 1.5, batch=2, budget=budget)
+    setting = Policy(epsilon=1.5, batch=2, budget=budget, mechanism="tree").on(model)
     streams(model, (9,)).write_csv(tmp_path / "data.csv")
     release_file(tmp_path / "data.csv", setting, out, seed=2)
     made = pl.read_csv(out)
@@ -308,7 +312,7 @@ def test_batches_err_less_at_the_same_total(tmp_path):
     data.write_csv(tmp_path / "data.csv")
     wrong = {}
     for size, name in ((1, "optimal"), (8, "tree")):
-        setting = Setting.of(model, name, 0.4 * size, batch=size)
+        setting = Policy(epsilon=0.4 * size, batch=size, mechanism=name).on(model)
         account = release_file(tmp_path / "data.csv", setting, tmp_path / f"{size}.csv", seed=1)
         assert account.composition == pytest.approx(12.8)
         made = pl.read_csv(tmp_path / f"{size}.csv", schema_overrides={"user": pl.String})
@@ -337,7 +341,7 @@ def test_a_file_sorted_anew_is_read_but_not_unchanged(place, released):
 def test_a_receiver_refuses_another_model(place, released):
     (place / "r.csv.meta.json").unlink()
     other = sticky(0.5)
-    setting = Setting.of(other, "tree", 2.0, batch=4)
+    setting = Policy(epsilon=2.0, batch=4, mechanism="tree").on(other)
     with pytest.raises(DataError, match=r"r\.csv: rows 2 to 5"):
         audit_file(released, other, setting)
 

@@ -24,13 +24,13 @@ SOUND = [name for name in mechanisms.batched() if mechanisms.get_batched(name).s
 @pytest.mark.slow
 @pytest.mark.parametrize("name", mechanisms.batched())
 def test_a_stream_in_batches_with_a_short_last_one(name):
-    session = sv.Session(STICKY, name, 2.0, batch=3, seed=1)
+    session = sv.Session(STICKY, mechanism=name, epsilon=2.0, batch=3, seed=1)
     raw = STICKY.sample(11, seed=2)[0].tolist()
     released = [y for x in raw for y in session.push(x)] + session.flush()
     assert len(released) == 11
-    assert [len(session.paths), session.standing().releases] == [4, 11]
+    assert [len(session.paths), session.account.releases] == [4, 11]
     assert session.flush() == []
-    laws = sv.decode_stream(STICKY, session.paths, name, 2.0, batch=3, length=11)
+    laws = sv.decode_stream(STICKY, session.paths, mechanism=name, epsilon=2.0, batch=3, length=11)
     assert laws.shape == (11, 3)
     np.testing.assert_allclose(laws.sum(1), 1.0, atol=1e-12)
     if mechanisms.get_batched(name).sound:
@@ -42,7 +42,7 @@ def test_a_stream_in_batches_with_a_short_last_one(name):
 @pytest.mark.parametrize("model", [STICKY, GAPPED], ids=["full", "gapped"])
 def test_whatever_the_truth_is_a_receiver_follows(name, model):
     """Also a truth the model rules out: the receiver ends with the same belief, account and reproduction."""
-    setting = stream.Setting.of(model, name, 1.5, batch=2)
+    setting = sv.Policy(epsilon=1.5, batch=2, mechanism=name).on(model)
     rng, coins = np.random.default_rng(3), SeededCoins(4)
     mine = theirs = stream.State.start(setting)
     for _ in range(5):
@@ -60,7 +60,7 @@ def test_whatever_the_truth_is_a_receiver_follows(name, model):
 def test_decoding_across_batches_is_bayes(seed, name, gapped):
     """Against the law of all sequences, each weighted by what every batch's release says about it."""
     model = GAPPED if gapped else STICKY
-    setting, coins = stream.Setting.of(model, name, 2.0, batch=2), SeededCoins(seed)
+    setting, coins = sv.Policy(epsilon=2.0, batch=2, mechanism=name).on(model), SeededCoins(seed)
     state, sent = stream.State.start(setting), []
     for symbols in np.random.default_rng(seed).integers(0, 3, (2, 2)):
         one, state = batches.step(setting, state, symbols, coins)
@@ -81,28 +81,30 @@ def test_decoding_across_batches_is_bayes(seed, name, gapped):
 
 @pytest.mark.parametrize("name", SOUND)
 def test_a_total_is_never_passed(name):
-    session = sv.Session(GAPPED, name, 1.0, batch=2, budget=2.5, seed=5)
+    session = sv.Session(GAPPED, mechanism=name, epsilon=1.0, batch=2, budget=2.5, seed=5)
     for pair in np.random.default_rng(6).integers(0, 3, (8, 2)).tolist():
         session.release_batch(pair)
     assert session.leakage <= 2.5 + 1e-9
-    assert session.standing().budget_left == pytest.approx(2.5 - session.leakage, abs=1e-9)
+    assert session.account.budget_left == pytest.approx(2.5 - session.leakage, abs=1e-9)
 
 
 def test_policies_of_a_spent_budget():
     spent = {"total": 0.5}
-    stop = sv.Session(STICKY, "tree", 0.5, batch=2, seed=1, budget=sv.Budget(**spent, when_spent="stop"))
+    stop = sv.Session(
+        STICKY, mechanism="tree", epsilon=0.5, batch=2, seed=1, budget=sv.Budget(**spent, when_spent="stop")
+    )
     made = [stop.release_batch([0, 0]) for _ in range(12)]
     assert made[0] is not None
     assert made[-1] is None
     assert stop.paths[-1] is None
-    hold = sv.Session(STICKY, "tree", 0.5, batch=2, seed=1, budget=sv.Budget(**spent))
+    hold = sv.Session(STICKY, mechanism="tree", epsilon=0.5, batch=2, seed=1, budget=sv.Budget(**spent))
     assert all(hold.release_batch([0, 0]) for _ in range(12))
     assert hold.paths[-1] == ()
     assert hold.leakage <= 0.5
 
 
 def test_too_little_for_one_split_is_a_constant_release():
-    session = sv.Session(STICKY, "tree", 1.0, batch=2, budget=1e-7, seed=1)
+    session = sv.Session(STICKY, mechanism="tree", epsilon=1.0, batch=2, budget=1e-7, seed=1)
     assert session.release_batch([2, 2]) == session.release_batch([2, 2])
     assert session.paths == [(), ()]
     assert session.leakage == 0.0
@@ -111,11 +113,11 @@ def test_too_little_for_one_split_is_a_constant_release():
 @pytest.mark.parametrize("wrong", [0, -1, 2.5, "3", True, None])
 def test_a_batch_size_that_is_none_is_refused(wrong):
     with pytest.raises(InputError, match="batch to be a whole number"):
-        sv.Session(STICKY, "tree", 1.0, batch=wrong)
+        sv.Session(STICKY, mechanism="tree", epsilon=1.0, batch=wrong)
 
 
 def test_misuse_is_refused_and_leaves_the_session_as_it_was():
-    session = sv.Session(STICKY, "tree", 1.0, batch=3, seed=1)
+    session = sv.Session(STICKY, mechanism="tree", epsilon=1.0, batch=3, seed=1)
     for wrong in ([0], [0, 1, 2, 0], []):
         with pytest.raises(InputError, match="expected a batch of 3"):
             session.release_batch(wrong)
@@ -124,7 +126,7 @@ def test_misuse_is_refused_and_leaves_the_session_as_it_was():
     with pytest.raises(InputError):
         session.release_batch([0, 1, 7])
     with pytest.raises(InputError, match="one symbol at a time"):
-        sv.Session(STICKY, "balanced", 1.0, batch=3)
+        sv.Session(STICKY, mechanism="balanced", epsilon=1.0, batch=3)
     with pytest.raises(InputError, match="releases batches"):
         session.kernel()
     assert session.paths == []
@@ -132,7 +134,7 @@ def test_misuse_is_refused_and_leaves_the_session_as_it_was():
 
 
 def test_a_path_that_cannot_be_is_refused():
-    setting = stream.Setting.of(STICKY, "tree", 1.0, batch=2)
+    setting = sv.Policy(epsilon=1.0, batch=2, mechanism="tree").on(STICKY)
     for wrong in [(0,) * 60, (5,), (1, 0, 7)]:
         with pytest.raises(DataError):
             batches.observe(setting, stream.State.start(setting), wrong, 2)
@@ -140,7 +142,7 @@ def test_a_path_that_cannot_be_is_refused():
         with pytest.raises(DataError, match="path"):
             batches.decode_path(text)
     with pytest.raises(DataError, match="hold the 9 symbols"):
-        sv.decode_stream(STICKY, [(), ()], "tree", 1.0, batch=2, length=9)
+        sv.decode_stream(STICKY, [(), ()], mechanism="tree", epsilon=1.0, batch=2, length=9)
 
 
 @pytest.mark.slow
@@ -178,14 +180,14 @@ def test_batches_err_less_at_the_same_budget():
 @pytest.mark.parametrize("name", ["tree", "auto"])
 def test_a_long_batch_may_spend_a_lot_and_keeps_its_word(name, epsilon):
     """ε = 1 a symbol makes 32 a batch of 32: the lifts stay inside, checked with exact weights."""
-    setting = stream.Setting.of(STICKY, name, epsilon, batch=32)
+    setting = sv.Policy(epsilon=epsilon, batch=32, mechanism=name).on(STICKY)
     raw = STICKY.sample(32, seed=3)[0]
     sent, _ = batches.step(setting, stream.State.start(setting), raw, SeededCoins(2))
     assert sent.most <= epsilon
     assert -sent.least <= epsilon
     assert (sent.codes != raw).mean() < 0.2
     with pytest.raises(InputError, match="at most 32"):
-        stream.Setting.of(STICKY, name, 33.0, batch=32)
+        sv.Policy(epsilon=33.0, batch=32, mechanism=name).on(STICKY)
 
 
 def test_the_chooser_never_hands_on_an_epsilon_that_its_choice_does_not_take():

@@ -14,7 +14,8 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import ever
 from seqveil.core.slots import NOTHING, Slots
 from seqveil.engine.accounting import Budget
-from seqveil.engine.stream import UNKNOWN, Setting
+from seqveil.engine.policy import Policy
+from seqveil.engine.stream import UNKNOWN
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import Core
 from seqveil.interfaces.payloads import Event, Form, Payloads, Refusal
@@ -31,7 +32,7 @@ def setting_of(alphabet=NAMES, rule="last", epsilon=16.0, mechanism="balanced", 
     n = alphabet.n
     rows = [[0.5 if a == b else 0.5 / (n - 1) for b in range(n)] for a in range(n)]
     model = MarkovModel([1 / n] * n, rows, alphabet=alphabet.with_slots(Slots(slot, rule)))
-    return Setting.of(model, mechanism, epsilon, **options)
+    return Policy(epsilon=epsilon, mechanism=mechanism, **options).on(model)
 
 
 class Fake:
@@ -116,7 +117,7 @@ def test_slots_that_ended_while_nobody_was_there(tmp_path, gaps):
             assert found == [(3, 3)]
         assert [row[1:] for row in fake.drawn(300)] == [(4, 4, "zq-away")]  # what came is in the slot of now
         assert fake.core.hidden == {"refuse": 3, "skip": 1}[gaps]
-        assert store.standing("ann").releases == {"refuse": 5, "skip": 3}[gaps]
+        assert store.account("ann").releases == {"refuse": 5, "skip": 3}[gaps]
 
 
 def test_a_slot_that_is_released_late_has_what_came_in_it():
@@ -173,7 +174,7 @@ def test_a_slot_that_was_drawn_and_perhaps_not_published_is_published_again(tmp_
         assert fake.come("ann", 0, ident="7/ann")  # a new message under an old name
         fake.slots.published = fake.slots.last
         assert len(fake.drawn(120)) == 2
-        assert store.standing("ann").events == 2
+        assert store.account("ann").events == 2
     with Streams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
         fake = Fake(store, now=BEGIN + 130)
         assert [json.loads(out.payload)["seqveil"]["seq"] for _, out in fake.slots.unpublished()] == [1, 1]
@@ -263,7 +264,7 @@ def test_slots_at_a_real_broker(bridged):
         assert fresh[("ann", 2)] == "zq-away"
         assert set(fresh) == {(user, seq) for user in ("ann", "bob") for seq in (1, 2)}
     with Streams.open(bridged.state, setting_of(), key=KEY) as store:
-        assert [store.standing(user).events for user in ("ann", "bob")] == [3, 3]
+        assert [store.account(user).events for user in ("ann", "bob")] == [3, 3]
     assert "zq-" not in repr(bridged.log)
 
 

@@ -8,7 +8,8 @@ import pytest
 from seqveil.core import bulk, fast
 from seqveil.core.coins import SeededCoins, SystemCoins
 from seqveil.core.model import MarkovModel
-from seqveil.engine.stream import Setting, State, step
+from seqveil.engine.policy import Policy
+from seqveil.engine.stream import State, step
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_releases_beliefs_and_accounts_are_those_of_one_thread(mechanism, sparse
         law = np.where(rng.random((9, 9)) < 0.4, 0.0, law) + 0.1 * np.eye(9)
     model = MarkovModel(np.full(9, 1 / 9), law / law.sum(1, keepdims=True))
     codes = model.sample(4, 1111, seed=5).T
-    setting, states = Setting.of(model, mechanism, 1.0), []
+    setting, states = Policy(epsilon=1.0, mechanism=mechanism).on(model), []
     for threads in (1, 3):
         monkeypatch.setattr(bulk, "threads", lambda count=threads: count)
         monkeypatch.setattr(bulk, "PART", 100)

@@ -14,7 +14,7 @@ from seqveil import decode_stream
 from seqveil.client import Client, Event, ServiceError, Unreachable
 from seqveil.core.errors import InputError
 from seqveil.engine.accounting import Budget
-from seqveil.engine.stream import Setting
+from seqveil.engine.policy import Policy
 from seqveil.receiver.decode import decode_paths
 from served import WORDS, running, words_model, words_setting
 
@@ -45,8 +45,8 @@ def test_releases_accounts_and_pages(client, service):
     assert [made.value for made in told] == [one.value, *(made.value for made in many)]
     assert [made.seq for made in client.releases("ann", since=20)] == list(range(20, 25))
     account = client.account("ann")
-    stored = service.store.standing("ann")
-    assert (account.events, account.leakage, account.by_composition) == (25, stored.leakage, stored.by_composition)
+    stored = service.store.account("ann")
+    assert (account.events, account.leakage, account.epsilon_spent) == (25, stored.leakage, stored.epsilon_spent)
     assert client.release_many([]) == []
     assert client.release_many([("a/b ?#%", 0, "home")])[0].status == "released"
     assert client.account("a/b ?#%").events == 1
@@ -90,7 +90,7 @@ def test_what_a_sensor_failed_to_say_is_released_like_the_rest(client):
 def test_numbers_of_numpy_are_numbers(tmp_path):
     model = type(words_model())(words_model().prior, np.full((4, 4), 0.25))
     with (
-        running(tmp_path, Setting.of(model, "balanced", 1.0)) as service,
+        running(tmp_path, Policy(epsilon=1.0, mechanism="balanced").on(model)) as service,
         Client(service.url, service.secret) as client,
     ):
         assert client.release("ann", np.int64(0), np.int64(3)).value in range(4)
@@ -148,7 +148,7 @@ def test_a_dropped_connection_is_retried_and_nothing_is_drawn_twice(service):
         second = client.release_many([("dropped", k, "gym") for k in range(1, 4)])
         assert [made.replayed for made in second] == [True] * 3
     relay.close()
-    assert service.store.standing("dropped").releases == 4
+    assert service.store.account("dropped").releases == 4
     assert [WORDS[s.code] for s in service.store.releases("dropped")] == [first.value, *(made.value for made in second)]
 
 
@@ -171,7 +171,7 @@ def test_a_rate_limit_is_waited_for(tmp_path):
         with Client(service.url, slow, backoff=0.01) as client:
             made = [client.release("slow", k, "home") for k in range(2)]
         assert [each.seq for each in made] == [0, 1]
-        assert service.store.standing("slow").releases == 2
+        assert service.store.account("slow").releases == 2
         text = service.ask("GET", "/metrics").content
         assert b'seqveil_refusals_total{reason="too-many"}' in text
 
@@ -189,7 +189,7 @@ SETTINGS = {
     "symbols": words_setting(),
     "stop": words_setting(budget=Budget(total=3.0, when_spent="stop")),
     "seconds": words_setting(budget=Budget(per_window=1.0, seconds=4.0)),
-    "batches": Setting.of(words_model(), "tree", 2.0, batch=3),
+    "batches": Policy(epsilon=2.0, batch=3, mechanism="tree").on(words_model()),
 }
 
 
@@ -211,9 +211,7 @@ def test_a_live_decoder_knows_what_the_offline_one_does(tmp_path, kind):
     else:
         values = [release.value for release in told]
         times = [float(k) for k in range(24)] if kind == "seconds" else None
-        expected = decode_stream(
-            setting.model, values, "balanced", 0.7, budget=setting.budget, times=times, smooth=False
-        )  # fmt: skip
+        expected = decode_stream(setting.model, values, setting.policy, times=times, smooth=False)
     assert np.allclose(laws, expected)
 
 

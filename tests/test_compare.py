@@ -82,7 +82,7 @@ RACES = [("optimal", 1, 1), ("optimal", 1, 3), ("randomized_response", 1, 1), ("
 def test_a_race_measures_what_a_slow_reading_finds(chain, mechanism, batch, period, coin, monkeypatch):
     monkeypatch.setattr("seqveil.evaluate.comparison.arena.PART", 100)  # several parts of several users
     streams = ragged(chain, [1, 5, 3, 7, 4, 4])
-    setting = stream.Setting.of(chain, mechanism, 0.6 * batch, schedule=period, batch=batch)
+    setting = sv.Policy(epsilon=0.6 * batch, batch=batch, mechanism=mechanism, every=period).on(chain)
     coins, seen = ref.OneCoin(), []
     coins.value = coin
     meter = (_Batched if batch > 1 else _OneByOne)(setting, coins, seen.append)

@@ -81,7 +81,7 @@ MODELS = [random_model(np.random.default_rng(4), 3), typed_model(np.random.defau
 SECRETS = [
     sv.secrets.ever(1, epsilon=0.4, window=f"first {LENGTH}"),
     sv.secrets.ever(0, epsilon=0.6, window=2),
-    sv.secrets.visit(0, 1, epsilon=0.4, window=f"first {LENGTH}", sides="up"),
+    sv.secrets.followed_by(0, 1, epsilon=0.4, window=f"first {LENGTH}", one_sided=True),
 ]
 RACERS = [
     (Keeper("guarded"), None),
@@ -100,7 +100,7 @@ RACERS = [
 @pytest.mark.parametrize("model", MODELS, ids=["chain", "types"])
 def test_what_was_told_equals_enumeration(model, secret, racer, epsilon, longest):
     longest(LENGTH)
-    if racer.mechanism in ("suppression", "utility_optimised") and secret.kind == "visit" and model.n == 2:
+    if racer.mechanism in ("suppression", "utility_optimised") and secret.kind == "followed_by" and model.n == 2:
         return  # the secret names every symbol, so there is no other one: see the test of who is refused
     streams = list(model.sample(LENGTH, 12, seed=8))
     arena = Arena.of(model, streams, seed=2, secrets=secret)
@@ -214,7 +214,7 @@ def test_who_has_no_secret_or_no_epsilon_says_so():
     )  # fmt: skip
     assert race(plain, Contestant("optimal"), None).reason.startswith("does not fit: expected epsilon")
     named_all = Arena.of(
-        MODEL, plain.streams, secrets=sv.secrets.visit("news", ["sports", "health"], window=3, epsilon=1.0)
+        MODEL, plain.streams, secrets=sv.secrets.followed_by("news", ["sports", "health"], window=3, epsilon=1.0)
     )
     assert "name every symbol" in race(named_all, Keeper("suppression"), None).reason
 

@@ -9,7 +9,6 @@ from reference_streams import Rows
 from seqveil import mechanisms
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError
-from seqveil.engine import stream
 from seqveil.engine.accounting import Budget
 from seqveil.receiver.decode import decode_codes, decode_stream, estimates, histogram
 
@@ -35,7 +34,7 @@ def released_by(model, raw, **options):
 OPTIONS = {
     "stop": {"budget": Budget(total=1.0, when_spent="stop")},
     "hold": {"budget": Budget(total=1.0)},
-    "pulsed": {"schedule": 2},
+    "pulsed": {"every": 2},
 }
 
 
@@ -45,7 +44,7 @@ OPTIONS = {
 def test_a_receiver_follows_schedule_and_budget(options, smooth):
     model, prior, transitions = chain(1)
     made, columns = released_by(model, [0, 1, 2, 0, 1], mechanism="balanced", epsilon=0.8, **options)
-    laws = decode_stream(model, made, "balanced", 0.8, smooth=smooth, **options)
+    laws = decode_stream(model, made, mechanism="balanced", epsilon=0.8, smooth=smooth, **options)
     law = ref.sequence_law(prior, transitions, 5)
     for t in range(5):
         known = columns if smooth else columns[: t + 1]
@@ -55,21 +54,21 @@ def test_a_receiver_follows_schedule_and_budget(options, smooth):
 @pytest.mark.slow
 def test_releases_by_time():
     budget = Budget(per_window=1.0, seconds=5.0)
-    session, times = sv.Session(PAIR, "balanced", 0.7, budget=budget, seed=1), [0.0, 1.0, 2.0, 9.0]
+    session, times = sv.Session(PAIR, mechanism="balanced", epsilon=0.7, budget=budget, seed=1), [0.0, 1.0, 2.0, 9.0]
     made = [session.release(0, time=t) for t in times]
-    laws = decode_stream(PAIR, made, "balanced", 0.7, budget=budget, times=times)
+    laws = decode_stream(PAIR, made, mechanism="balanced", epsilon=0.7, budget=budget, times=times)
     np.testing.assert_allclose(laws.sum(1), 1)
 
 
 def test_several_streams_are_decoded_as_each_alone():
     model, _, _ = chain(2, zeros=True)
-    setting = stream.Setting.of(model, "optimal", 1.0)
+    setting = sv.Policy(epsilon=1.0, mechanism="optimal").on(model)
     fleet, coins, raw = Rows(setting, 4), SeededCoins(4), model.sample(6, 4, seed=5)
     codes = np.stack([fleet.release(np.arange(4), raw[:, t], coins).codes for t in range(6)], axis=1)
     together = decode_codes(setting, codes)
     for user in range(4):
         np.testing.assert_allclose(
-            together[user], decode_stream(model, codes[user].tolist(), "optimal", 1.0), atol=1e-13
+            together[user], decode_stream(model, codes[user].tolist(), mechanism="optimal", epsilon=1.0), atol=1e-13
         )
 
 
@@ -78,7 +77,7 @@ def test_several_streams_are_decoded_as_each_alone():
 def test_streams_the_model_thought_impossible_have_proper_laws(name, smooth):
     model = sv.MarkovModel([1.0, 0.0, 0.0], [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.0, 0.5]])
     made, _ = released_by(model, [2, 1, 0, 2, 1, 0], mechanism=name, epsilon=3.0)
-    laws = decode_stream(model, made, name, 3.0, smooth=smooth)
+    laws = decode_stream(model, made, mechanism=name, epsilon=3.0, smooth=smooth)
     assert (laws >= 0).all()
     np.testing.assert_allclose(laws.sum(1), 1)
 
@@ -94,17 +93,17 @@ def test_the_alphabets_values_are_understood():
 def test_releases_of_another_setting_are_refused():
     uneven = sv.MarkovModel([0.98, 0.01, 0.01], np.full((3, 3), 1 / 3))
     with pytest.raises(DataError, match="cannot have come"):
-        decode_stream(uneven, [2], "optimal", 0.1)
+        decode_stream(uneven, [2], mechanism="optimal", epsilon=0.1)
     with pytest.raises(DataError):
-        decode_stream(PAIR, [None], "optimal", 1.0)
+        decode_stream(PAIR, [None], mechanism="optimal", epsilon=1.0)
     with pytest.raises(DataError, match="budget"):
-        decode_stream(PAIR, [0] * 30, "balanced", 1.0, budget=Budget(total=0.5, when_spent="stop"))
+        decode_stream(PAIR, [0] * 30, mechanism="balanced", epsilon=1.0, budget=Budget(total=0.5, when_spent="stop"))
 
 
 @pytest.mark.slow
 def test_decoding_more_helps_more_on_the_whole():
     """Smoothing uses all releases, so its expected error is at most the filter's, and the filter's the release's."""
-    setting, users, length = stream.Setting.of(PAIR, "randomized_response", 1.0), 400, 20
+    setting, users, length = sv.Policy(epsilon=1.0, mechanism="randomized_response").on(PAIR), 400, 20
     raw, fleet, coins = PAIR.sample(length, users, seed=6), Rows(setting, users), SeededCoins(7)
     codes = np.stack([fleet.release(np.arange(users), raw[:, t], coins).codes for t in range(length)], axis=1)
     wrong = [float((codes != raw).mean())]

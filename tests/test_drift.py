@@ -10,10 +10,11 @@ import pytest
 from scipy.stats import binom
 
 from reference_streams import Rows
-from seqveil import MarkovModel, Setting
+from seqveil import MarkovModel
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.engine import stream
+from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
 from seqveil.receiver.drift import Drift, Fixed, Learning, looser, rivals_of, stickier
 
@@ -43,7 +44,7 @@ def run(setting, truth, users, length, seed, alpha=0.05):
 @pytest.mark.parametrize("mechanism", ["optimal", "randomized_response"])
 def test_the_expected_e_value_is_one_over_all_streams_of_releases(mechanism):
     """Brute force: Σ Pr(releases) · E(releases) = 1 under the model, which is all that Ville's inequality needs."""
-    setting = Setting.of(MODEL, mechanism, 1.2)
+    setting = Policy(epsilon=1.2, mechanism=mechanism).on(MODEL)
     total = weight = 0.0
     for codes in itertools.product(range(3), repeat=4):
         state, probability = stream.State.start(setting), 1.0
@@ -67,7 +68,7 @@ def test_the_expected_e_value_is_one_over_all_streams_of_releases(mechanism):
 @pytest.mark.parametrize(("mechanism", "period"), [("optimal", 1), ("randomized_response", 1), ("optimal", 4)])
 def test_false_alarms_keep_to_their_rate(mechanism, period):
     """100 fleets that follow the model: more alarms than the 1 - 10⁻⁶ quantile at α = .1 would be a fault."""
-    setting = Setting.of(MODEL, mechanism, 1.0, schedule=period)
+    setting = Policy(epsilon=1.0, mechanism=mechanism, every=period).on(MODEL)
     alarms = sum(run(setting, MODEL, 40, 24, seed, alpha=0.1).alarm for seed in range(100))
     assert alarms <= binom.isf(RARE, 100, 0.1)
 
@@ -76,13 +77,13 @@ def test_false_alarms_keep_to_their_rate(mechanism, period):
 @pytest.mark.parametrize(("mechanism", "epsilon", "users"), [("optimal", 1.0, 400), ("randomized_response", 2.0, 400)])
 def test_a_departure_is_seen(mechanism, epsilon, users):
     """A chain at total variation .13 on average is found in 16,000 releases, in 5 fleets of 5."""
-    setting = Setting.of(MODEL, mechanism, epsilon)
+    setting = Policy(epsilon=epsilon, mechanism=mechanism).on(MODEL)
     assert sum(run(setting, MOVED, users, 40, seed).alarm for seed in range(5)) == 5
 
 
 @pytest.mark.slow
 def test_a_change_after_a_long_quiet_time_is_seen():
-    setting = Setting.of(MODEL, "optimal", 1.0)
+    setting = Policy(epsilon=1.0, mechanism="optimal").on(MODEL)
     drift = Drift(setting, 0.01)
     fleet, coins, rows = Rows(setting, 300), SeededCoins(4), np.arange(300)
     for truth, length in ((MODEL, 60), (MOVED, 60)):
@@ -96,7 +97,7 @@ def test_a_change_after_a_long_quiet_time_is_seen():
 
 
 def test_it_does_not_matter_how_updates_are_cut():
-    setting = Setting.of(MODEL, "optimal", 1.0)
+    setting = Policy(epsilon=1.0, mechanism="optimal").on(MODEL)
     codes = released(setting, MOVED, 7, 30, 3)
     together, apart = Drift(setting), Drift(setting)
     together.update(list(range(7)) * 30, codes.ravel())
@@ -107,7 +108,7 @@ def test_it_does_not_matter_how_updates_are_cut():
 
 
 def test_releases_that_tell_nothing_move_nothing():
-    setting = Setting.of(MODEL, "optimal", 1e-3, schedule=1000)
+    setting = Policy(epsilon=1e-3, mechanism="optimal", every=1000).on(MODEL)
     drift = Drift(setting)
     codes = released(setting, MODEL, 5, 10, 1)
     drift.update(range(5), codes[0])
@@ -118,7 +119,7 @@ def test_releases_that_tell_nothing_move_nothing():
 
 @pytest.mark.slow
 def test_single_users_who_depart_are_named():
-    setting = Setting.of(MODEL, "optimal", 2.0)
+    setting = Policy(epsilon=2.0, mechanism="optimal").on(MODEL)
     codes = np.concatenate([released(setting, MODEL, 30, 150, 1), released(setting, MOVED, 1, 150, 2)], axis=1)
     odd = MarkovModel([1 / 3] * 3, [[0.02, 0.96, 0.02], [0.02, 0.02, 0.96], [0.96, 0.02, 0.02]])
     codes[:, -1] = released(setting, odd, 1, 150, 2)[:, 0]
@@ -134,7 +135,7 @@ def test_rivals_are_laws():
         assert rival.advance(np.eye(3)).sum(1) == pytest.approx(np.ones(3))
     two = MarkovModel.fit([[0, 1, 2, 0, 1, 0, 2]], order=2, n=3, smoothing=1.0)
     assert [type(rival) for rival in rivals_of(two)] == [Fixed]
-    drift = Drift(Setting.of(two, "randomized_response", 1.0))
+    drift = Drift(Policy(epsilon=1.0, mechanism="randomized_response").on(two))
     assert drift.update(["u", "u"], np.array([0, 0])) > 0
 
 
@@ -148,11 +149,11 @@ def test_a_learning_rival_learns():
 
 def test_what_cannot_be_told_is_refused():
     with pytest.raises(InputError, match="batch"):
-        Drift(Setting.of(MODEL, "tree", 2.0, batch=2))
+        Drift(Policy(epsilon=2.0, batch=2, mechanism="tree").on(MODEL))
     with pytest.raises(InputError, match="sound"):
-        Drift(Setting.of(MODEL, "crr", 0.1))
+        Drift(Policy(epsilon=0.1, mechanism="crr").on(MODEL))
     with pytest.raises(InputError, match="alpha"):
-        Drift(Setting.of(MODEL, epsilon=0.5), alpha=1.5)
+        Drift(Policy(epsilon=0.5).on(MODEL), alpha=1.5)
 
 
 @pytest.mark.slow

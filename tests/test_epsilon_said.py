@@ -20,25 +20,27 @@ PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=CODES)
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda mechanism: sv.Session(PAIR, mechanism),
-        lambda mechanism: sv.Session(PAIR, None if mechanism == "optimal" else mechanism, batch=3),
-        lambda mechanism: sv.Session(PAIR, mechanism, budget=2.0),
-        lambda mechanism: sv.Setting.of(PAIR, mechanism),
-        lambda mechanism: sv.decode_stream(PAIR, [0, 1], mechanism),
-        lambda mechanism: sv.decode_stream(PAIR, [], mechanism),
+        lambda mechanism: sv.Session(PAIR, mechanism=mechanism),
+        lambda mechanism: sv.Session(PAIR, mechanism=None if mechanism == "optimal" else mechanism, batch=3),
+        lambda mechanism: sv.Session(PAIR, mechanism=mechanism, budget=2.0),
+        lambda mechanism: sv.Policy(mechanism=mechanism).on(PAIR),
+        lambda mechanism: sv.decode_stream(PAIR, [0, 1], mechanism=mechanism),
+        lambda mechanism: sv.decode_stream(PAIR, [], mechanism=mechanism),
     ],
 )
 def test_whoever_says_no_epsilon_is_asked_for_it_in_one_line(ask, mechanism):
-    with pytest.raises(InputError, match=r"expected epsilon, .* try epsilon=1\.0") as caught:
+    with pytest.raises(
+        InputError, match=r"expected epsilon, .* got none of them; say for instance epsilon=1\.0"
+    ) as caught:
         ask(mechanism)
     assert "\n" not in str(caught.value)
 
 
 MAKERS = {
     "ever": lambda **said: sv.secrets.ever(1, **said),
-    "each": lambda **said: sv.secrets.each(1, **said),
+    "always": lambda **said: sv.secrets.always(1, **said),
     "count": lambda **said: sv.secrets.count(1, 2, **said),
-    "visit": lambda **said: sv.secrets.visit(0, then=1, **said),
+    "followed_by": lambda **said: sv.secrets.followed_by(0, then=1, **said),
     "pattern": lambda **said: sv.secrets.pattern("0 1", **said),
     "zone": lambda **said: sv.secrets.zone([1], **said),
     "during": lambda **said: sv.secrets.during(1, (6, 18), **said),
@@ -52,9 +54,8 @@ def test_a_secret_without_epsilon_is_refused_and_one_that_is_only_measured_relea
     assert "\n" not in str(caught.value)
     measured = make(epsilon=None)
     assert (measured.epsilon, sv.secrets.from_dict(measured.to_dict())) == (None, measured)
-    for release in (sv.Session, sv.Setting.of):
-        with pytest.raises(InputError, match="has no epsilon"):
-            release(PAIR, "guarded", secrets=measured)
+    with pytest.raises(InputError, match="has no epsilon"):
+        sv.Policy(secrets=measured)
     watch = sv.secrets.Watch.start(PAIR, measured)
     for _ in range(3):
         watch = watch.observe([0.4, 0.6])

@@ -10,7 +10,8 @@ import experiments
 from experiments import claims, report, streams
 from experiments.__main__ import main
 from experiments.context import Context, dumps
-from seqveil import MarkovModel, Setting, datasets
+from seqveil import MarkovModel, datasets
+from seqveil.engine.policy import Policy
 
 pytestmark = pytest.mark.slow
 
@@ -142,7 +143,7 @@ def test_streams_held_out_are_nobody_elses_and_sets_have_one_order():
 def test_a_short_last_batch_spends_its_share():
     model = MarkovModel([0.5, 0.5], [[0.8, 0.2], [0.2, 0.8]])
     truth = model.sample(5, users=20, seed=1)
-    found = streams.release(Setting.of(model, "batch_lp", 3.0, batch=3), truth, seed=1)
+    found = streams.release(Policy(epsilon=3.0, batch=3, mechanism="batch_lp").on(model), truth, seed=1)
     assert 3.0 < found["leakage"] <= 5.0  # 3 for the first three, 2 for the last two
     assert found["released"].shape == found["hindsight"].shape == truth.shape
 

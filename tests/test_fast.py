@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from compiling import restored  # noqa: F401 -- it restores after every test
 from reference_streams import Rows
-from seqveil import Budget, MarkovModel, Session, Setting, errors, mechanisms
+from seqveil import Budget, MarkovModel, Session, errors, mechanisms
 from seqveil.core import fast
 from seqveil.core.coins import SeededCoins
+from seqveil.engine.policy import Policy
+from seqveil.engine.terms import Terms
 
 pytest.importorskip("numba", reason="the compiled path needs numba (pip install -e '.[fast]')")
 
@@ -42,7 +44,7 @@ def random_model(seed: int) -> MarkovModel:
     return MarkovModel(rng.dirichlet(np.full(n, 0.5)), law / law.sum(1, keepdims=True))
 
 
-def run(setting: Setting, codes: np.ndarray, seed: int) -> tuple[Rows, list]:
+def run(setting: Terms, codes: np.ndarray, seed: int) -> tuple[Rows, list]:
     fleet, coins = Rows(setting, codes.shape[1]), SeededCoins(seed)
     rows = np.arange(codes.shape[1])
     return fleet, [fleet.release(rows, event, coins) for event in codes]
@@ -70,7 +72,9 @@ def assert_same(one: object, two: object) -> None:
 )
 def test_same_as_numpy_to_the_last_bit(seed, name, epsilon, users):
     model = random_model(seed)
-    setting = replace(Setting.of(model, name, 1.0), epsilon=epsilon)  # also one that a person may not ask for
+    setting = replace(
+        Policy(epsilon=1.0, mechanism=name).on(model), epsilon=epsilon
+    )  # also one that a person may not ask for
     codes = np.random.default_rng(seed).integers(0, model.n, (4, users))
     compiled()
     quick, quick_made = run(setting, codes, seed + 1)  # another seed than the symbols': equal ones go together
@@ -97,7 +101,7 @@ def test_uniform_and_certain_beliefs():
             mechanisms.get("optimal"),
             beliefs,
             epsilon,
-            Setting.of(MarkovModel([1.0, 0, 0, 0], np.eye(4)), epsilon=0.5).distortion,
+            Policy(epsilon=0.5).on(MarkovModel([1.0, 0, 0, 0], np.eye(4))).distortion,
             truths,
             thrown,
         )
@@ -110,7 +114,7 @@ def test_uniform_and_certain_beliefs():
 def test_a_kernel_out_of_bounds_is_left_to_the_exact_check(monkeypatch):
     """With bounds that no kernel keeps, every row is in doubt and goes through numpy: same releases, none unchecked."""
     model = random_model(1)
-    setting = Setting.of(model, "optimal", 1.0)
+    setting = Policy(epsilon=1.0, mechanism="optimal").on(model)
     codes = np.random.default_rng(0).integers(0, model.n, (3, 70))
     plain()
     slow, _ = run(setting, codes, 3)
@@ -126,7 +130,7 @@ def test_a_kernel_out_of_bounds_is_left_to_the_exact_check(monkeypatch):
 
 def test_a_release_that_cannot_be_is_refused_alike():
     model = MarkovModel([0.7, 0.2, 0.1], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
-    setting = Setting.of(model, "optimal", 0.2)
+    setting = Policy(epsilon=0.2, mechanism="optimal").on(model)
     compiled()
     with pytest.raises(errors.DataError, match="cannot have come from"):
         Rows(setting, 2).observe(np.arange(2), np.array([0, 2]))
@@ -139,10 +143,10 @@ def test_budgets_and_schedules_alike():
     for options in (
         {"budget": 3.0},
         {"budget": Budget(total=4.0, when_spent="stop")},
-        {"schedule": 3},
+        {"every": 3},
         {"budget": Budget(per_window=2.0, releases=3)},
     ):
-        setting = Setting.of(model, "optimal", 1.0, **options)
+        setting = Policy(epsilon=1.0, mechanism="optimal", **options).on(model)
         compiled()
         quick, quick_made = run(setting, codes, 9)
         plain()

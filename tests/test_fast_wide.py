@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from compiling import restored  # noqa: F401 -- it restores after every test
-from seqveil import MarkovModel, Setting, errors, mechanisms
+from seqveil import MarkovModel, errors, mechanisms
 from seqveil.core import bulk, fast, filtering
 from seqveil.core.alphabet import UNKNOWN
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import hamming
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.mechanisms import optimal
+from seqveil.engine.policy import Policy
 from seqveil.engine.state import State
 from seqveil.engine.stream import observe, step
 
@@ -62,7 +63,7 @@ def test_the_same_integers_as_numpy(n, kind):
 def test_streams_are_the_same_to_the_last_bit_and_can_be_read():
     rng = np.random.default_rng(4)
     model = MarkovModel.fit([rng.zipf(1.5, 300) % 1100 for _ in range(6)], n=1100, smoothing=0.5)
-    setting, found = Setting.of(model, epsilon=2.0), []
+    setting, found = Policy(epsilon=2.0).on(model), []
     truths = rng.integers(0, model.n, (8, 5))
     for loaded in (False, True):
         fast._loaded = False
@@ -85,7 +86,7 @@ def test_streams_are_the_same_to_the_last_bit_and_can_be_read():
 def test_a_release_that_cannot_have_been_made_is_refused():
     assert fast.load()
     model = MarkovModel.fit([np.arange(400)], n=400, smoothing=1.0)
-    setting = Setting.of(model, epsilon=1.0)
+    setting = Policy(epsilon=1.0).on(model)
     state = State.start(setting, 1)
     likely = optimal.kernels(filtering.symbols(model, state.states), 1.0).outputs[0]
     with pytest.raises(errors.DataError, match="cannot have come from this mechanism"):
@@ -134,7 +135,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch):
     assert fast.load()
     rng = np.random.default_rng(6)
     model = MarkovModel.fit([rng.zipf(1.5, 2000) % 1100], n=1100, smoothing=0.5)
-    setting, found = Setting.of(model, epsilon=2.0), []
+    setting, found = Policy(epsilon=2.0).on(model), []
     truths = rng.integers(0, model.n, (2, 300))
     truths[:, 7] = UNKNOWN  # a value outside the alphabet
     for count in (1, 3):

@@ -11,8 +11,9 @@ from experiments import fig8, observed, people, reidentify
 from experiments.context import Context, dumps
 from experiments.people import Sizes
 from experiments.reidentify import Network
-from seqveil import MarkovModel, Setting
+from seqveil import MarkovModel
 from seqveil.core.alphabet import Grid
+from seqveil.engine.policy import Policy
 from seqveil.evaluate.baselines.temporal import leakage
 from seqveil.receiver.decode import decode_codes
 
@@ -103,7 +104,7 @@ def test_habits_make_people_differ_and_without_them_they_are_alike():
 @pytest.mark.parametrize("name", ["crr", "randomized_response"])
 def test_the_adversary_with_the_table_holds_the_exact_filter(crowd, order, name):
     model = crowd.model(order)
-    setting = Setting.of(model, name, 0.8, crowd.distortion)
+    setting = Policy(epsilon=0.8, mechanism=name, distortion=crowd.distortion).on(model)
     seen = observed.one_by_one(setting, crowd.codes[:4, :10], seed=5)
     laws = decode_codes(setting, seen.codes, smooth=False)
     np.testing.assert_allclose(seen.means, laws @ observed.places(model), atol=1e-9)
@@ -139,7 +140,7 @@ def test_the_filter_of_restricted_responses_is_bayes_rule():
 
 
 def test_batches_do_not_depend_on_how_many_work_at_them(crowd):
-    setting = Setting.of(crowd.model(1), "tree", 2.0, crowd.distortion, batch=5)
+    setting = Policy(epsilon=2.0, batch=5, mechanism="tree", distortion=crowd.distortion).on(crowd.model(1))
     one, two = (observed.in_batches(setting, crowd.codes[:4], 1, workers) for workers in (1, 2))
     for name in ("codes", "means", "entropy", "likely"):
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name))

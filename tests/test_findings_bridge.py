@@ -13,7 +13,6 @@ from bridges import KEY, VALUES, chain, setting_of
 from seqveil.engine.accounting import Budget
 from seqveil.engine.store.backup import verify
 from seqveil.engine.store.upkeep import erase
-from seqveil.engine.stream import Setting
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import DROPPED, Core, Made
 from seqveil.interfaces.broker import Arrived
@@ -131,7 +130,7 @@ def test_a_damaged_stream_in_slots_is_refused_and_all_others_go_on(tmp_path):
 
 def test_a_user_erased_for_good_is_refused_and_all_others_go_on(tmp_path):
     path = tmp_path / "s.db"
-    setting = Setting.of(chain(), "guarded", secrets=sv.secrets.ever(VALUES[0], epsilon=0.5, window=4))
+    setting = sv.Policy(secrets=sv.secrets.ever(VALUES[0], epsilon=0.5, window=4), mechanism="guarded").on(chain())
     released(path, [Event(user, 0, (1,)) for user in ("ann", "bob")], setting)
     erase(path, ["ann"], KEY)
     outcomes = released(path, [Event(user, 1, (1,)) for user in ("ann", "bob")], setting)
@@ -189,7 +188,7 @@ def test_nobody_to_answer_means_that_no_ledger_is_dropped(tmp_path, capfd, monke
         assert main(["state", "erase", str(path), "ann", "--forget-ledger"]) == 2
     assert "nothing was erased" in capfd.readouterr().err.splitlines()[-1]
     with Streams.open(path, setting_of(), key=KEY) as store:
-        assert store.standing("ann").events == 1
+        assert store.account("ann").events == 1
 
 
 def test_an_empty_file_is_refused_without_naming_options_that_are_not_there(tmp_path, capfd):

@@ -9,6 +9,7 @@ import pytest
 import seqveil as sv
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
+from seqveil.engine.terms import Terms
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.commands.receive import stats_told
 from seqveil.interfaces.files.estimates import Counted
@@ -24,7 +25,7 @@ def _mixture() -> sv.MarkovModel:
     return sv.MarkovModel.mixture([sv.MarkovModel(*CALM), sv.MarkovModel(*LIVELY)], [0.6, 0.4])
 
 
-def _released(setting: sv.Setting, users: int, length: int) -> tuple[list[int], np.ndarray]:
+def _released(setting: Terms, users: int, length: int) -> tuple[list[int], np.ndarray]:
     streams, raw = sv.Streams(setting, coins=SeededCoins(3)), setting.model.sample(length, users=users, seed=2)
     codes = np.stack([streams.release(range(users), column).codes for column in raw.T], axis=1)
     return np.repeat(np.arange(users), length).tolist(), codes.ravel()
@@ -32,7 +33,7 @@ def _released(setting: sv.Setting, users: int, length: int) -> tuple[list[int], 
 
 def test_statistics_of_a_guarded_release_with_an_epsilon_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "DRAWN", 20)
-    setting = sv.Setting.of(sv.MarkovModel(*CALM), "guarded", epsilon=1.0, secrets=[SECRET])
+    setting = sv.Policy(epsilon=1.0, secrets=[SECRET], mechanism="guarded").on(sv.MarkovModel(*CALM))
     said = _released(setting, 6, 3)
     assert summarise(setting, *said).method == "learned"
     with pytest.raises(InputError, match="cannot be inverted, because they tell too little"):
@@ -52,11 +53,11 @@ def _exact_counts(columns: list[np.ndarray]) -> np.ndarray:
 
 def test_counts_behind_a_guarded_release_of_types_are_those_of_all_truths() -> None:
     model = _mixture()
-    setting = sv.Setting.of(model, "guarded", secrets=[SECRET])
+    setting = sv.Policy(secrets=[SECRET], mechanism="guarded").on(model)
     expected = np.zeros(2)
     names, codes = _released(setting, 4, 3)
     for stream in codes.reshape(4, 3):
-        followed, columns = sv.Session(model, "guarded", secrets=[SECRET], seed=1), []
+        followed, columns = sv.Session(model, mechanism="guarded", secrets=[SECRET], seed=1), []
         for code in stream:
             kernel = followed.kernel()
             columns.append(kernel.probabilities[:, kernel.outputs.index(int(code))])
@@ -74,7 +75,7 @@ def test_a_symbol_that_is_hardly_told_is_not_estimated_where_there_are_no_interv
 ) -> None:
     monkeypatch.setattr(statistics, "DRAWN", 30)
     chain = sv.MarkovModel([0.6, 0.35, 0.05], [[0.6, 0.35, 0.05], [0.4, 0.55, 0.05], [0.3, 0.2, 0.5]])
-    setting = sv.Setting.of(chain, "guarded", secrets=[sv.secrets.ever(2, epsilon=0.2, window=4)])
+    setting = sv.Policy(secrets=[sv.secrets.ever(2, epsilon=0.2, window=4)], mechanism="guarded").on(chain)
     found = summarise(setting, *_released(setting, 20, 4), method="model")
     assert found.untold == (2,)
     misfit = ModelCheck(False, 9.0, 4.6, "a rule")

@@ -24,12 +24,12 @@ def test_a_symbol_that_began_faint_may_be_released(least, sides):
     """What stood there as a logarithm becomes a probability again once a release makes it likely."""
     first = np.array([least, 1e-20, 1.0])
     model = sv.MarkovModel(first / first.sum(), [[1, 0, 0], [0.8, 0.1, 0.1], [0.5, 0.1, 0.4]])
-    secret = sv.secrets.ever(2, epsilon=0.5, window=2, sides=sides)
+    secret = sv.secrets.ever(2, epsilon=0.5, window=2, one_sided=sides == "up")
     for raw in itertools.product(range(3), repeat=2):
-        session = sv.Session(model, "guarded", secrets=[secret], seed=1)
+        session = sv.Session(model, mechanism="guarded", secrets=[secret], seed=1)
         for symbol in (*raw, 0):
             assert session.release(symbol) in range(3)
-            watch = session.secrets[0]
+            watch = session.watches.rows[0][0]
             assert watch.belief.sum() == pytest.approx(1.0)
             assert watch.belief == pytest.approx(session.belief, abs=1e-9)
             assert watch.worst.highest <= 0.5

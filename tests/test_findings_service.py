@@ -36,7 +36,7 @@ def test_what_a_position_has_seen_is_charged_though_it_cannot_be_kept(tmp_path, 
             with pytest.raises(InputError, match="expected positions by source"):
                 store.release(["ann"], [2], seqs=[0], positions=note)
         assert len(set(seen)) == 1
-        assert store.standing("ann").events == 1
+        assert store.account("ann").events == 1
         assert store.position("queue") is None
     with Streams.open(tmp_path / "s.db", words_setting()) as store:
         assert [each.code for each in store.releases("ann")] == seen[:1]
@@ -47,7 +47,7 @@ def test_a_position_that_fails_takes_back_nothing(tmp_path, given):
     with Streams.open(tmp_path / "s.db", words_setting()) as store:
         with pytest.raises((InputError, ZeroDivisionError)):
             store.release(["ann"], [2], seqs=[0], positions=given)
-        assert store.standing("ann").events == 1
+        assert store.account("ann").events == 1
 
 
 def test_an_interrupted_position_takes_back_nothing(tmp_path):
@@ -57,7 +57,7 @@ def test_an_interrupted_position_takes_back_nothing(tmp_path):
     with Streams.open(tmp_path / "s.db", words_setting()) as store:
         with pytest.raises(KeyboardInterrupt):
             store.release(["ann"], [2], seqs=[0], positions=interrupted)
-        assert store.standing("ann").events == 1
+        assert store.account("ann").events == 1
 
 
 def test_positions_given_beforehand_are_refused_before_anything_is_drawn(tmp_path):
@@ -65,7 +65,7 @@ def test_positions_given_beforehand_are_refused_before_anything_is_drawn(tmp_pat
         for odd in ODD.values():
             with pytest.raises(InputError, match="expected positions by source"):
                 store.release(["ann"], [2], positions={"queue": odd})
-        assert store.standing("ann") is None
+        assert store.account("ann") is None
         store.release(["ann"], [2], positions={"queue": -(2**63), "text": "ü", "bytes": b"\0"})
         assert [store.position(name) for name in ("queue", "text", "bytes")] == [-(2**63), "ü", b"\0"]
 
@@ -147,26 +147,26 @@ def test_a_link_to_the_tokens_stays_one(tmp_path):
 @pytest.mark.slow
 def test_a_large_request_is_refused_before_any_part_of_it_is_released(tmp_path):
     budget = sv.Budget(per_window=1.0, seconds=3600)
-    setting = sv.Setting.of(words_model(), "balanced", 0.7, budget=budget)
+    setting = sv.Policy(epsilon=0.7, budget=budget, mechanism="balanced").on(words_model())
     begin = 1_699_920_000
     events = [{"user": "ann", "seq": k, "value": "gym", "time": begin + 21_600 * k} for k in range(300)]
     with running(tmp_path, setting) as service:
         wrong = [*events[:-1], events[-1] | {"time": begin}]
         assert service.release(*wrong).reason == "time-went-back"
-        assert service.store.standing("ann") is None
+        assert service.store.account("ann") is None
         assert service.release(*events).status == 200
-        assert service.store.standing("ann").events == 300
+        assert service.store.account("ann").events == 300
 
 
 @pytest.mark.slow
 def test_with_secrets_a_request_may_leave_out_but_few_numbers(tmp_path):
-    setting = sv.Setting.of(words_model(), "guarded", secrets=sv.secrets.ever("gym", epsilon=0.5, window=4))
+    setting = sv.Policy(secrets=sv.secrets.ever("gym", epsilon=0.5, window=4), mechanism="guarded").on(words_model())
     with running(tmp_path, setting, gaps="skip") as service:
         jumps = [{"user": f"user-{k}", "seq": 50, "value": "home"} for k in range(11)]
         answer = service.release(*jumps)
         assert (answer.status, answer.reason) == (413, "too-large")
         assert "550 numbers out, of at most 500" in answer.json["detail"]
-        assert service.store.standings().users == []
+        assert service.store.accounts().users == []
         assert service.release(*jumps[:2]).status == 200
 
 
@@ -257,4 +257,4 @@ def test_many_users_are_found_as_each_of_them_is(tmp_path):
             store.release(names[:20], [0] * 20)
         assert list(refused.value.users) == ["user-7"]
         store.release(names[8:28], [0] * 20)
-        assert store.standing("user-9").events == 2
+        assert store.account("user-9").events == 2

@@ -8,7 +8,7 @@ import pytest
 
 from seqveil import secrets
 from seqveil.core.errors import InputError
-from seqveil.engine.stream import Setting
+from seqveil.engine.policy import Policy
 from seqveil.interfaces.service import tokens
 from served import event, running, words_model, words_setting
 
@@ -67,7 +67,7 @@ def test_a_clumsy_number_costs_its_sender_no_more_than_any_event(tmp_path):
 def test_the_end_of_what_a_secret_was_promised_for_is_told(tmp_path, longest):
     longest(2)
     secret = secrets.ever("gym", epsilon=0.5)
-    setting = Setting.of(words_model(), mechanism="guarded", secrets=[secret])
+    setting = Policy(secrets=[secret], mechanism="guarded").on(words_model())
     with running(tmp_path, setting) as service:
         assert service.release(event("ann", 0), event("ann", 1)).status == 200
         over = service.release(event("ann", 2))

@@ -7,10 +7,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from seqveil import Budget, MarkovModel, Setting, decode_stream
+from seqveil import Budget, MarkovModel, decode_stream
 from seqveil.core.alphabet import Bins, Grid
 from seqveil.core.errors import DataError, InputError
 from seqveil.engine import stream
+from seqveil.engine.policy import Policy
 from seqveil.interfaces.files import Columns
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.estimates import decode_file
@@ -50,11 +51,11 @@ def data(tmp_path):
 
 SETTINGS = {
     "plain": {"epsilon": 1.0},
-    "pulsed": {"epsilon": 0.5, "schedule": 4},
+    "pulsed": {"epsilon": 0.5, "every": 4},
     "order two budgets": {"epsilon": 1.0, "budget": Budget(total=6.0, per_window=2.0, releases=4)},
     "total hold": {"epsilon": 1.0, "budget": Budget(total=3.0)},
     "total stop": {"epsilon": 1.0, "budget": Budget(total=3.0, when_spent="stop")},
-    "pulsed stop": {"epsilon": 1.0, "schedule": 2, "budget": Budget(total=5.0, when_spent="stop")},
+    "pulsed stop": {"epsilon": 1.0, "every": 2, "budget": Budget(total=5.0, when_spent="stop")},
     "window stop": {"epsilon": 1.0, "budget": Budget(per_window=2.0, releases=5, when_spent="stop")},
     "seconds hold": {"epsilon": 1.0, "budget": Budget(per_window=2.0, seconds=60.0)},
     "seconds stop": {"epsilon": 1.0, "budget": Budget(per_window=2.0, seconds=60.0, when_spent="stop")},
@@ -67,7 +68,7 @@ SETTINGS = {
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_receiver_follows_every_setting(data, tmp_path, name, suffix):
     model, out = model_of(), tmp_path / f"out.{suffix}"
-    setting = Setting.of(model, **SETTINGS[name])
+    setting = Policy(**SETTINGS[name]).on(model)
     account = release_file(data, setting, out, seed=4, chunk=17)
     report = audit_file(out, model, chunk=23)
     assert report.leakage == pytest.approx(account.leakage, rel=1e-12)
@@ -97,7 +98,7 @@ def observed_alone(setting, frame):
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 def test_accounts_are_those_of_single_streams(data, tmp_path, chunk):
-    setting, out = Setting.of(model_of(), epsilon=0.8, schedule=2), tmp_path / "out.csv"
+    setting, out = Policy(epsilon=0.8, every=2).on(model_of()), tmp_path / "out.csv"
     account = release_file(data, setting, out, chunk=chunk)
     alone = observed_alone(setting, pl.read_csv(out))
     assert account.leakage == max(alone.values())
@@ -115,7 +116,7 @@ def test_users_put_aside_come_back_as_they_were(tmp_path, when_spent):
     data, out = tmp_path / "data.csv", tmp_path / "out.csv"
     streams(model, users=12, longest=8).write_csv(data)
     budget = Budget(total=7.0, per_window=3.0, seconds=40.0, when_spent=when_spent)
-    setting = Setting.of(model, "balanced", 1.5, budget=budget)
+    setting = Policy(epsilon=1.5, budget=budget, mechanism="balanced").on(model)
     few = 3 * 4 * 3 * 8 * n  # room for three users
     account = release_file(data, setting, out, seed=1, chunk=13, memory=few)
     crowded, roomy = (audit_file(out, model, memory=memory, chunk=9) for memory in (few, 1 << 30))
@@ -128,7 +129,7 @@ def test_users_put_aside_come_back_as_they_were(tmp_path, when_spent):
 @pytest.mark.parametrize("online", [False, True])
 def test_estimates_are_those_of_single_streams(data, tmp_path, online):
     model, out, back = model_of(), tmp_path / "out.csv", tmp_path / "back.csv"
-    release_file(data, Setting.of(model, epsilon=0.7), out)
+    release_file(data, Policy(epsilon=0.7).on(model), out)
     decode_file(out, model, back, online=online, chunk=19)
     released, decoded = pl.read_csv(out), pl.read_csv(back)
     assert decoded["user"].to_list() == released["user"].to_list()
@@ -148,7 +149,7 @@ def test_estimates_are_those_of_single_streams(data, tmp_path, online):
 def test_estimates_step_over_rows_that_were_left_out(data, tmp_path):
     model, out, back = model_of(), tmp_path / "out.csv", tmp_path / "back.csv"
     budget = Budget(per_window=2.0, releases=3, when_spent="stop")
-    release_file(data, Setting.of(model, epsilon=1.0, budget=budget), out)
+    release_file(data, Policy(epsilon=1.0, budget=budget).on(model), out)
     decode_file(out, model, back, chunk=9)
     released, decoded = pl.read_csv(out), pl.read_csv(back)
     assert decoded.select("user", "time").equals(released.select("user", "time"))
@@ -165,7 +166,7 @@ def test_rows_stay_in_order_and_other_columns_go(data, tmp_path):
     frame = pl.read_csv(data).with_columns(note=pl.lit("private"))
     frame.write_csv(data)
     out = tmp_path / "out.parquet"
-    release_file(data, Setting.of(model_of(), epsilon=1.0), out, chunk=10)
+    release_file(data, Policy(epsilon=1.0).on(model_of()), out, chunk=10)
     released = pl.read_parquet(out)
     assert released.columns == ["user", "time", "value", "epsilon"]
     assert released.select("user", "time").equals(frame.select("user", "time"))
@@ -179,7 +180,7 @@ def test_large_epsilon_releases_the_truth_and_small_ones_do_not(data, tmp_path):
     raw, shares = pl.read_csv(data), []
     for epsilon in (0.05, 15.0):
         out = tmp_path / f"{epsilon}.csv"
-        release_file(data, Setting.of(model_of(), epsilon=epsilon), out, seed=2)
+        release_file(data, Policy(epsilon=epsilon).on(model_of()), out, seed=2)
         shares.append((pl.read_csv(out)["value"] == raw["value"]).mean())
     assert shares[1] > 0.99
     assert shares[0] < 0.9
@@ -189,7 +190,7 @@ def test_an_unknown_value_is_named_by_its_row_and_nothing_is_left(tmp_path):
     data = tmp_path / "data.csv"
     data.write_text("user,value\n" + "u,bed\n" * 30 + "u,attic\n")
     with pytest.raises(DataError, match=r"data\.csv: row 31: .*3 symbols") as caught:
-        release_file(data, Setting.of(model_of(), epsilon=1.0), tmp_path / "out.csv", chunk=8)
+        release_file(data, Policy(epsilon=1.0).on(model_of()), tmp_path / "out.csv", chunk=8)
     assert "attic" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
 
@@ -197,7 +198,7 @@ def test_an_unknown_value_is_named_by_its_row_and_nothing_is_left(tmp_path):
 def test_a_release_without_its_event_column_cannot_be_followed(data, tmp_path):
     model, out = model_of(), tmp_path / "out.csv"
     budget = Budget(total=3.0, when_spent="stop")
-    release_file(data, Setting.of(model, epsilon=1.0, budget=budget), out)
+    release_file(data, Policy(epsilon=1.0, budget=budget).on(model), out)
     pl.read_csv(out).drop("event").write_csv(out)
     with pytest.raises(DataError, match="event"):
         audit_file(out, model)
@@ -207,7 +208,7 @@ def test_a_release_without_its_event_column_cannot_be_followed(data, tmp_path):
 def test_a_wrong_event_number_is_refused(data, tmp_path, wrong):
     model, out = model_of(), tmp_path / "out.csv"
     budget = Budget(total=3.0, when_spent="stop")
-    release_file(data, Setting.of(model, epsilon=1.0, budget=budget), out)
+    release_file(data, Policy(epsilon=1.0, budget=budget).on(model), out)
     frame = pl.read_csv(out)
     events = pl.Series("event", [*frame["event"].to_list()[:-1], float(wrong)], dtype=pl.Float64)
     frame.with_columns(events).write_csv(out)
@@ -268,10 +269,10 @@ def test_codes_read_as_text_or_numbers_alike(tmp_path):
     model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["007", "42"])
     data = tmp_path / "data.csv"
     data.write_text("user,value\nu,42\nu,007\nu,42\n")
-    release_file(data, Setting.of(model, epsilon=1.0), tmp_path / "out.csv")
+    release_file(data, Policy(epsilon=1.0).on(model), tmp_path / "out.csv")
     assert audit_file(tmp_path / "out.csv", model).passed
     numbers = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=[7, 42])
-    release_file(data, Setting.of(numbers, epsilon=1.0), tmp_path / "out.jsonl")
+    release_file(data, Policy(epsilon=1.0).on(numbers), tmp_path / "out.jsonl")
     assert set(pl.read_ndjson(tmp_path / "out.jsonl")["value"]) <= {7, 42}
 
 

@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from seqveil import MarkovModel, Setting
+from seqveil import MarkovModel
 from seqveil.core.errors import InputError, ModelError
-from seqveil.engine.setting import refuse_other
+from seqveil.engine.policy import Policy
+from seqveil.engine.terms import refuse_other
 from seqveil.interfaces.service import tokens
 from seqveil.interfaces.spark.checkpoint import parts
 from seqveil.interfaces.spark.job import facts_of_job
@@ -54,7 +55,7 @@ def test_a_file_of_tokens(tmp_path):
 
 
 def test_a_checkpoint_of_spark():
-    facts = facts_of_job(Setting.of(MODEL, epsilon=1.0), 32, bytes(32))
+    facts = facts_of_job(Policy(epsilon=1.0).on(MODEL), 32, bytes(32))
     assert facts["version"] == 1
     with pytest.raises(InputError, match="another version; use"):
         refuse_other(parts(facts | {"version": 2}), parts(facts), "the checkpoint", "a new checkpoint")

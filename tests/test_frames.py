@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 import seqveil as sv
-from seqveil.engine.setting import Setting
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files import Columns
 from seqveil.interfaces.files.release import release_file
@@ -236,7 +235,7 @@ def test_paths_do_too(tmp_path):
     MODEL.save(tmp_path / "m.model")
     assert sv.fit(source, smoothing=1.0).fingerprint == MODEL.fingerprint
     assert sv.release(source, tmp_path / "m.model", epsilon=1.0).frame.height == ROWS.height
-    release_file(source, Setting.of(MODEL, epsilon=1.0), tmp_path / "out.csv", columns=Columns())
+    release_file(source, sv.Policy(epsilon=1.0).on(MODEL), tmp_path / "out.csv", columns=Columns())
     assert sv.audit(tmp_path / "out.csv", tmp_path / "m.model").passed
     assert sv.decode(str(tmp_path / "out.csv"), MODEL, truth=source).decoded.rows == ROWS.height
     assert sv.stats(tmp_path / "out.csv", MODEL).counted.summary.events == ROWS.height

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from compiling import restored, use  # noqa: F401 -- it restores after every test
 from reference_streams import Rows
-from seqveil import Budget, MarkovModel, Session, Setting, mechanisms
+from seqveil import Budget, MarkovModel, Session, mechanisms
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.engine import batches, stream
 from seqveil.engine.accounting import compose
+from seqveil.engine.policy import Policy
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.estimates import decode_file
 from seqveil.interfaces.files.release import release_file
@@ -66,7 +67,7 @@ odd = st.sampled_from(
 def test_numpy_and_compiled_refuse_alike_and_answer_alike(given, name, stop, spent):
     sound = mechanisms.get(name).sound
     budget = Budget(total=1.0 if spent else 50.0, when_spent="stop") if stop and sound else None
-    setting = Setting.of(CHAIN, name, 1.0, budget=budget)
+    setting = Policy(epsilon=1.0, budget=budget, mechanism=name).on(CHAIN)
     found = []
     for compiled in (True, False):
         use(compiled)
@@ -82,7 +83,7 @@ def test_numpy_and_compiled_refuse_alike_and_answer_alike(given, name, stop, spe
 @pytest.mark.parametrize("name", QUICK)
 def test_codes_outside_the_alphabet_are_refused_by_every_mechanism(name, compiled):
     use(compiled)
-    setting = Setting.of(CHAIN, name, 1.0)
+    setting = Policy(epsilon=1.0, mechanism=name).on(CHAIN)
     for wrong in ([0, -1], [0, 3], [0, 10**9], [-(2**40), 0], [0.0, 1.0]):
         with pytest.raises(DataError):
             Rows(setting, 2).observe(np.arange(2), np.array(wrong))
@@ -93,7 +94,7 @@ def test_codes_outside_the_alphabet_are_refused_by_every_mechanism(name, compile
 @pytest.mark.parametrize("wrong", [[0, 3], [0, -1], [0.5, 1.0]])
 @pytest.mark.parametrize("name", mechanisms.batched())
 def test_batches_pass_the_same_gate(name, wrong):
-    setting = Setting.of(CHAIN, name, 2.0, batch=2)
+    setting = Policy(epsilon=2.0, batch=2, mechanism=name).on(CHAIN)
     with pytest.raises(InputError, match="expected"):
         batches.step(setting, stream.State.start(setting), np.array(wrong), SeededCoins(1))
 
@@ -104,7 +105,9 @@ def stopped(tmp_path):
     CHAIN.save(tmp_path / "m.model")
     rows = CHAIN.sample(1000, 1, seed=2)[0]
     pl.DataFrame({"user": ["u"] * 1000, "value": rows}).write_csv(tmp_path / "raw.csv")
-    setting = Setting.of(CHAIN, "randomized_response", 1.0, budget=Budget(total=5000.0, when_spent="stop"))
+    setting = Policy(epsilon=1.0, budget=Budget(total=5000.0, when_spent="stop"), mechanism="randomized_response").on(
+        CHAIN
+    )
     release_file(tmp_path / "raw.csv", setting, tmp_path / "r.csv", seed=1)
     frame = pl.read_csv(tmp_path / "r.csv")
     kept = frame.filter(~pl.col("event").is_between(300, 499))
@@ -149,4 +152,4 @@ def test_compositions_hold_for_every_epsilon(epsilon):
         assert total.basic == releases * epsilon
         assert 0.0 <= total.best <= total.basic
         assert total.chernoff >= 0.0
-    assert Session(CHAIN, "tree", 32.0, batch=2).compose(3).best <= 96.0
+    assert Session(CHAIN, mechanism="tree", epsilon=32.0, batch=2).compose(3).best <= 96.0

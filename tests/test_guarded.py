@@ -18,14 +18,14 @@ from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.engine import stream
 from seqveil.engine.secrets import guarded_table
-from seqveil.engine.stream import Setting, State
+from seqveil.engine.stream import State, Terms
 
 PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 CLINIC = sv.MarkovModel([0.8, 0.2], [[0.9, 0.1], [0.6, 0.4]], alphabet=["home", "clinic"])
 
 
-def guarding(model: sv.MarkovModel, secrets, **more) -> Setting:
-    return Setting.of(model, "guarded", secrets=secrets, **more)
+def guarding(model: sv.MarkovModel, secrets, **more) -> Terms:
+    return sv.Policy(secrets=secrets, mechanism="guarded", **more).on(model)
 
 
 class Promise:
@@ -45,7 +45,7 @@ class Promise:
         return (moved if self.secret.sides == "up" else abs(moved)) - self.secret.epsilon
 
 
-def promises(model: sv.MarkovModel, plan: Setting, length: int) -> list[Promise]:
+def promises(model: sv.MarkovModel, plan: Terms, length: int) -> list[Promise]:
     """All windows of all secrets that lie within the first `length` events."""
     every, found = Enumerated(model, length), []
     for secret in plan.secrets:
@@ -58,7 +58,7 @@ def promises(model: sv.MarkovModel, plan: Setting, length: int) -> list[Promise]
     return [one for one in found if not one.certain]
 
 
-def walk(plan: Setting, length: int, seen) -> float:
+def walk(plan: Terms, length: int, seen) -> float:
     """Call `seen(columns, public)` after every outcome of every length up to `length`; the total probability."""
     total = 0.0
 
@@ -79,7 +79,7 @@ def walk(plan: Setting, length: int, seen) -> float:
     return total
 
 
-def kept(plan: Setting, length: int) -> float:
+def kept(plan: Terms, length: int) -> float:
     """Enumerate all outcomes: the largest excess over any ε; asserts that the accounts are those of the enumeration."""
     models = [plan.model, *plan.observers]
     found = [promises(model, plan, length) for model in models]
@@ -99,13 +99,17 @@ def kept(plan: Setting, length: int) -> float:
     return worst
 
 
-ever, count, each, joint, visit = (
-    sv.secrets.ever, sv.secrets.count, sv.secrets.each, sv.secrets.joint, sv.secrets.visit
+ever, count, always, joint, followed_by = (
+    sv.secrets.ever, sv.secrets.count, sv.secrets.always, sv.secrets.joint, sv.secrets.followed_by
 )  # fmt: skip
 CASES = {
     "one": (2, 5, [ever(1, epsilon=0.5, window="first 5")]),
-    "up": (3, 4, [ever(2, epsilon=0.4, window="first 4", sides="up")]),
-    "two": (3, 4, [ever(2, epsilon=0.3, window="first 4"), visit(0, 1, epsilon=0.7, window="first 4", sides="up")]),
+    "up": (3, 4, [ever(2, epsilon=0.4, window="first 4", one_sided=True)]),
+    "two": (
+        3,
+        4,
+        [ever(2, epsilon=0.3, window="first 4"), followed_by(0, 1, epsilon=0.7, window="first 4", one_sided=True)],
+    ),
     "tumbling": (2, 6, [ever(1, epsilon=0.4, window=2)]),
     "tumbling and events": (2, 4, [count(1, 2, epsilon=0.5, window=2), ever(0, epsilon=0.8, window="event")]),
     "until it ends": (2, 5, [ever(1, epsilon=0.5)]),
@@ -135,7 +139,7 @@ def test_no_outcome_moves_the_odds_further_than_promised(name, longest):
 )
 def test_nor_does_it_otherwise(options):
     rng = np.random.default_rng(4)
-    secrets = [ever(1, epsilon=0.4, window="first 4"), each(0, epsilon=0.6, window=2, sides="up")]
+    secrets = [ever(1, epsilon=0.4, window="first 4"), always(0, epsilon=0.6, window=2, one_sided=True)]
     for model in (random_model(rng, 2), random_model(rng, 2, order=2), typed_model(rng, 2, 2)):
         assert kept(guarding(model, secrets, **options), 4) <= 1e-9
 
@@ -172,7 +176,7 @@ def test_the_names_of_the_contract():
     out = [session.release(x) for x in (0, 0, 1, 0)]
     assert set(out) <= {0, 1}
     assert session.belief.sum() == pytest.approx(1)
-    watch = session.secrets[0]
+    watch = session.watches.rows[0][0]
     assert -0.5 <= watch.lowest <= watch.log_odds <= watch.highest <= 0.5
     assert watch.epsilon == 0.5
     assert 0 < watch.posterior < 1
@@ -186,23 +190,25 @@ def test_without_an_epsilon_the_ledger_says_that_nothing_else_is_promised():
     session = sv.Session(CLINIC, mechanism="guarded", secrets=ever("clinic", epsilon=0.5, window=4))
     session.release("home")
     words = "nothing is promised about the whole sequence"
-    assert words in session.standing().whole_sequence
+    assert words in session.account.whole_sequence
     assert words in repr(session)
     assert words in session._repr_html_()
     assert "whether clinic occurs" in session._repr_html_()
-    assert math.isinf(session.standing().ldp)
+    assert math.isinf(session.account.ldp)
     with pytest.raises(InputError, match=words):
         session.compose(10)
     both = sv.Session(CLINIC, mechanism="guarded", epsilon=1.0, secrets=[ever("clinic", epsilon=0.5, window=4)])
     both.release("home")
-    assert both.standing().whole_sequence == ""
-    assert both.standing().ldp == 2.0
+    assert both.account.whole_sequence == ""
+    assert both.account.ldp == 2.0
     assert both.leakage <= 1.0
 
 
 def test_the_truth_or_nothing():
     model = sv.MarkovModel([0.4, 0.4, 0.2], np.full((3, 3), 1 / 3), alphabet=["news", "sport", "health"])
-    session = sv.Session(model, "guarded", secrets=ever("health", epsilon=0.5, window="first 6"), withhold=True, seed=2)
+    session = sv.Session(
+        model, mechanism="guarded", secrets=ever("health", epsilon=0.5, window="first 6"), withhold=True, seed=2
+    )
     assert None in session.kernel().outputs
     said = 0
     for symbol in ["news", "sport", "health", "news", "sport", "news"]:
@@ -211,8 +217,8 @@ def test_the_truth_or_nothing():
         out = session.release(symbol)
         assert out in (symbol, None)
         said += out is not None
-    assert session.standing().releases == said
-    assert abs(session.secrets[0].log_odds) <= 0.5
+    assert session.account.releases == said
+    assert abs(session.watches.rows[0][0].log_odds) <= 0.5
 
 
 def test_what_was_withheld_is_decoded_from_its_column():
@@ -265,7 +271,7 @@ def test_values_outside_the_alphabet_are_hidden_as_elsewhere():
     for place, code in enumerate(made.outputs.tolist()):
         # false alarm about 1e-6: five standard deviations
         assert abs(counts.get(code, 0) / 400 - marginal[place]) < 5 * math.sqrt(0.25 / 400)
-    session = sv.Session(model, "guarded", secrets=ever("clinic", epsilon=0.5, window="first 6"))
+    session = sv.Session(model, mechanism="guarded", secrets=ever("clinic", epsilon=0.5, window="first 6"))
     assert session.release("hospital") in ("home", "clinic")
 
 
@@ -273,9 +279,9 @@ def test_values_outside_the_alphabet_are_hidden_as_elsewhere():
     ("options", "words"),
     [
         ({"secrets": []}, "got none"),
-        ({"secrets": [ever(1, epsilon=1.0)], "batch": 2}, "takes no batch"),
-        ({"secrets": [ever(1, epsilon=1.0)], "budget": 2.0}, "takes no batch"),
-        ({"secrets": [ever(1, epsilon=1.0)], "schedule": 2}, "takes no batch"),
+        ({"secrets": [ever(1, epsilon=1.0)], "batch": 2}, "take no batch"),
+        ({"secrets": [ever(1, epsilon=1.0)], "budget": 2.0}, "take no batch"),
+        ({"secrets": [ever(1, epsilon=1.0)], "every": 2}, "take no batch"),
         ({"secrets": [ever(1, epsilon=1.0)], "withhold": True, "epsilon": 1.0}, "truth or nothing"),
         ({"secrets": [ever([0, 1], epsilon=1.0, window=3)]}, "certain or impossible"),
         ({"secrets": [ever(7, epsilon=1.0, window=3)]}, "alphabet"),
@@ -292,16 +298,16 @@ def test_what_cannot_be_kept_is_refused_in_one_line(options, words):
 
 def test_nothing_is_released_where_a_symbol_is_refused_or_the_stream_is_too_long(longest):
     longest(2)
-    session = sv.Session(CLINIC, "guarded", secrets=ever("clinic", epsilon=0.5))
+    session = sv.Session(CLINIC, mechanism="guarded", secrets=ever("clinic", epsilon=0.5))
     with pytest.raises(UnknownSymbol):
         session.release("hospital")
-    assert session.standing().releases == 0
+    assert session.account.releases == 0
     session.release("home")
     session.release("home")
-    before = session.secrets[0].log_odds
+    before = session.watches.rows[0][0].log_odds
     with pytest.raises(InputError, match="promised for streams of at most 2 events"):
         session.release("home")
-    assert session.secrets[0].log_odds == before
+    assert session.watches.rows[0][0].log_odds == before
     measured = sv.secrets.Watch.start(CLINIC, ever("clinic", epsilon=0.5)).observe([1.0, 1.0]).observe([1.0, 1.0])
     with pytest.raises(InputError, match="can be measured in streams of at most 2 events"):
         measured.observe([1.0, 1.0])
@@ -311,22 +317,22 @@ def test_nothing_is_released_where_a_symbol_is_refused_or_the_stream_is_too_long
 def test_symbols_the_model_thinks_impossible_and_chains_with_holes():
     model = sv.MarkovModel([1.0, 0.0, 0.0], [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.0, 0.5]])
     for options in ({}, {"withhold": True}, {"epsilon": 1.0}):
-        session = sv.Session(model, "guarded", secrets=[ever(2, epsilon=0.3, window=4)], seed=1, **options)
+        session = sv.Session(model, mechanism="guarded", secrets=[ever(2, epsilon=0.3, window=4)], seed=1, **options)
         for symbol in [2, 0, 2, 1, 0, 2] * 3:
             assert session.release(symbol) in (None, 0, 1, 2)
-            assert session.secrets[0].worst.worst() <= 0.3 + 1e-9
+            assert session.watches.rows[0][0].worst.worst() <= 0.3 + 1e-9
             assert session.belief.sum() == pytest.approx(1)
 
 
 def test_threads_share_a_guarded_session():
-    session = sv.Session(PAIR, "guarded", secrets=[ever(1, epsilon=0.5, window="first 40")])
+    session = sv.Session(PAIR, mechanism="guarded", secrets=[ever(1, epsilon=0.5, window="first 40")])
     workers = [threading.Thread(target=lambda: [session.release(0) for _ in range(10)]) for _ in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    assert session.secrets[0].step == 40
-    assert session.standing().releases == 40
+    assert session.watches.rows[0][0].step == 40
+    assert session.account.releases == 40
 
 
 @pytest.mark.slow

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from seqveil import Grid, MarkovModel, Setting, Streams, secrets
+from seqveil import Grid, MarkovModel, Streams, secrets
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion, euclidean, hamming
 from seqveil.core.secrets import Guarded, solving
 from seqveil.core.secrets.bounds import Bounds
+from seqveil.engine.policy import Policy
 
 
 def square(size: int) -> Distortion:
@@ -66,7 +67,7 @@ def test_a_zone_of_a_map_is_kept_event_by_event() -> None:
     walks = np.clip(np.cumsum(rng.integers(-1, 2, size=(30, 40, 2)), axis=1) + 4, 0, 8) + 0.5
     model = MarkovModel.fit([list(map(tuple, walk.tolist())) for walk in walks], alphabet=grid)
     kept = secrets.zone(centre=(4.5, 4.5), radius=0.8, epsilon=0.8, window=4)
-    setting = Setting.of(model, "guarded", None, "euclidean", secrets=kept)
+    setting = Policy(secrets=kept, mechanism="guarded", distortion="euclidean").on(model)
     streams = Streams(setting, coins=SeededCoins(3))
     for t in range(4):
         streams.release(np.arange(2), grid.encode(list(map(tuple, walks[:2, t].tolist()))))

@@ -15,28 +15,29 @@ import seqveil as sv
 from reference_secrets import Enumerated, random_model, typed_model
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import KeyedCoins, SeededCoins
-from seqveil.core.errors import DataError, InputError, ModelError
+from seqveil.core.errors import InputError, ModelError
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.engine import stream
+from seqveil.engine.policy import saved_terms
 from seqveil.engine.secrets import guarded_table
-from seqveil.engine.setting import NO_BOUND, Setting
 from seqveil.engine.store import packing
 from seqveil.engine.streams import Streams
+from seqveil.engine.terms import NO_BOUND, Terms
 
-ever, each, joint = sv.secrets.ever, sv.secrets.each, sv.secrets.joint
+ever, always, joint = sv.secrets.ever, sv.secrets.always, sv.secrets.joint
 KEY = bytes(range(32))
 MODEL = sv.MarkovModel([0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]])
 LENGTH = 4
 SECRETS = {
     "first": [ever(2, epsilon=0.4, window="first 4")],
-    "tumbling": [ever(2, epsilon=0.5, window=2), each([0, 1], epsilon=0.9, window="event", sides="up")],
+    "tumbling": [ever(2, epsilon=0.5, window=2), always([0, 1], epsilon=0.9, window="event", one_sided=True)],
     "until it ends": [ever(2, epsilon=0.5)],
     "joint": [joint(ever(1, window=2, epsilon=1.0), ever(2, window=2, epsilon=1.0), epsilon=0.9)],
 }
 
 
-def setting_of(secrets, **more) -> Setting:
-    return Setting.of(MODEL, "guarded", secrets=secrets, **more)
+def setting_of(secrets, **more) -> Terms:
+    return sv.Policy(secrets=secrets, mechanism="guarded", **more).on(MODEL)
 
 
 def spans(secret) -> list[tuple[int, int]]:
@@ -104,7 +105,7 @@ def test_no_outcome_moves_the_odds_further_than_promised(kind, name, tmp_path, m
 
     for step in range(LENGTH):
         kept.run(lambda streams, step=step: take(streams, step))
-        standings = kept.run(lambda streams: [streams.standing(user) for user in columns])
+        standings = kept.run(lambda streams: [streams.account(user) for user in columns])
         for standing in standings:
             check(every, setting, standing.secrets, columns[standing.user])
     for total, secret in zip(kept.run(lambda streams: streams.secrets()), setting.secrets, strict=True):
@@ -117,7 +118,7 @@ def check(every, setting, watches, columns) -> None:
     """No window's odds moved too far, and the accounts say how far they moved."""
     for secret, watch in zip(setting.secrets, watches, strict=True):
         assert max(excess(every, secret, span, columns) for span in spans(secret)) <= 1e-9
-        assert watch.worst.worst(secret.sides) <= secret.epsilon + 1e-9
+        assert watch.worst <= secret.epsilon + 1e-9
         if secret.window == f"first {LENGTH}":
             compiled = secret.compile(MODEL)
             exact = every.log_odds(every.values(compiled, 0, LENGTH), 2, columns)
@@ -136,8 +137,8 @@ def test_accounts_come_back_to_the_last_bit(model, more):
         ever(1, epsilon=0.5, window=3),
         joint(ever(0, window=2, epsilon=1.0), ever(1, window=2, epsilon=1.0), epsilon=0.7),
     ]
-    setting = Setting.of(model, "guarded", secrets=secrets, observers=[random_model(np.random.default_rng(7), model.n)],
-                         **more)  # fmt: skip
+    observer = random_model(np.random.default_rng(7), model.n)
+    setting = sv.Policy(secrets=secrets, observers=observer, **more).on(model)
     coins, state = SeededCoins(3), stream.State.start(setting)
     for code in model.sample(12, seed=2)[0]:
         _, state = stream.step(setting, state, np.array([code]), coins)
@@ -164,18 +165,18 @@ def test_streams_release_as_sessions_do():
         assert codes == made.codes[k::3].tolist()
         for code in codes:
             _, state = stream.observe(setting, state, np.array([code]))
-        mine, theirs = together.standing(user), state.watches[0].rows[0]
+        mine, theirs = together.account(user), state.watches[0].rows[0]
         assert [watch.log_odds for watch in mine.secrets] == [watch.log_odds for watch in theirs]
         assert mine.whole_sequence == NO_BOUND
-        assert math.isinf(mine.by_composition)
+        assert math.isinf(mine.epsilon_spent)
 
 
 def test_with_an_epsilon_the_ledger_is_that_of_any_sound_mechanism():
     streams = Streams(setting_of(SECRETS["first"], epsilon=0.8), coins=KeyedCoins(KEY))
     streams.release(["ann"] * 4, [0, 1, 1, 0])
-    standing = streams.standing("ann")
+    standing = streams.account("ann")
     assert standing.whole_sequence == ""
-    assert standing.by_composition == pytest.approx(3.2)
+    assert standing.epsilon_spent == pytest.approx(3.2)
     assert standing.ldp == pytest.approx(6.4)
     assert standing.leakage <= 3.2
 
@@ -184,16 +185,16 @@ def test_a_retry_draws_nothing_and_a_gap_tells_nothing(tmp_path):
     setting = setting_of(SECRETS["until it ends"])
     with Streams.open(tmp_path / "s.db", setting, gaps="skip") as streams:
         first = streams.release(["ann"] * 2, [0, 1], seqs=[0, 1])
-        before = streams.standing("ann").secrets[0]
+        before = streams.account("ann").secrets[0]
         again = streams.release(["ann"] * 2, [1, 0], seqs=[0, 1])
         assert again.replayed.all()
         assert again.codes.tolist() == first.codes.tolist()
-        assert streams.standing("ann").secrets[0].log_odds == before.log_odds
+        assert streams.account("ann").secrets[0].log_odds == before.log_odds
         streams.release(["ann"], [1], seqs=[3])
-        skipped = streams.standing("ann").secrets[0]
-        assert skipped.step == 4
+        skipped = streams.account("ann").secrets[0]
+        assert streams.account("ann").events == 4
     with Streams.open(tmp_path / "s.db", setting, gaps="skip") as streams:
-        assert streams.standing("ann").secrets[0].log_odds == skipped.log_odds
+        assert streams.account("ann").secrets[0].log_odds == skipped.log_odds
 
 
 @pytest.mark.parametrize("memory", [1 << 28, 1])
@@ -205,8 +206,8 @@ def test_one_event_too_many_is_refused_before_anything_is_drawn(tmp_path, memory
     with pytest.raises(InputError, match="at most 4 events") as refused:
         streams.release(["bob", "ann", "ann"], [0, 0, 0])
     assert "\n" not in str(refused.value)
-    assert streams.standing("bob") is None
-    assert streams.standing("ann").events == 3
+    assert streams.account("bob") is None
+    assert streams.account("ann").events == 3
     streams.release(["bob", "ann"], [0, 0])
     with pytest.raises(InputError, match="at most 4 events"):
         streams.observe(["ann"], [0])
@@ -216,13 +217,12 @@ def test_one_event_too_many_is_refused_before_anything_is_drawn(tmp_path, memory
 def test_a_person_is_never_forgotten(tmp_path, longest):
     """What comes later of a user goes on with the same secret: a new visit is no new stream."""
     longest(30)
-    setting = Setting.of(MODEL, "guarded", secrets=ever(1, epsilon=0.3))
+    setting = sv.Policy(secrets=ever(1, epsilon=0.3), mechanism="guarded").on(MODEL)
     for _ in range(6):
         with Streams.open(tmp_path / "s.db", setting) as streams:
             streams.release(["ann"] * 5, [0, 1, 0, 1, 1])
-            watch = streams.standing("ann").secrets[0]
-            assert watch.worst.worst() <= 0.3
-    assert watch.step == 30
+            watch = streams.account("ann").secrets[0]
+            assert watch.worst <= 0.3
     with Streams.open(tmp_path / "s.db", setting) as streams, pytest.raises(InputError, match="at most 30 events"):
         streams.release(["ann"], [0])
 
@@ -260,7 +260,7 @@ def test_kills_lose_nothing_and_draw_nothing_anew(tmp_path):
         for k in range(15):
             codes = [stored.code for stored in streams.releases(f"user {k}")]
             twin.observe([f"user {k}"] * 4, codes)
-            mine, theirs = streams.standing(f"user {k}"), twin.standing(f"user {k}")
+            mine, theirs = streams.account(f"user {k}"), twin.account(f"user {k}")
             assert [watch.worst for watch in mine.secrets] == [watch.worst for watch in theirs.secrets]
         assert all(total.kept for total in streams.secrets())
 
@@ -269,12 +269,12 @@ def test_a_failed_commit_is_read_again(tmp_path, monkeypatch):
     setting = setting_of(SECRETS["tumbling"])
     with Streams.open(tmp_path / "s.db", setting, key=KEY) as streams:
         streams.release(["ann"], [0])
-        before = streams.standing("ann").secrets[0].log_odds
+        before = streams.account("ann").secrets[0].log_odds
         monkeypatch.setattr(streams._store, "append", lambda entry: (_ for _ in ()).throw(OSError("disk")))
         with pytest.raises(OSError, match="disk"):
             streams.release(["ann"], [1])
         monkeypatch.undo()
-        assert streams.standing("ann").secrets[0].log_odds == before
+        assert streams.account("ann").secrets[0].log_odds == before
         assert streams.release(["ann"], [1]).seqs.tolist() == [1]
 
 
@@ -282,17 +282,17 @@ def test_a_setting_with_secrets_as_plain_values(tmp_path):
     observer = random_model(np.random.default_rng(11), 3)
     setting = setting_of(SECRETS["tumbling"], observers=observer, withhold=True)
     saved = json.loads(json.dumps(setting.to_dict()))
-    again = Setting.from_dict(saved, MODEL, [observer])
+    again = saved_terms(saved, MODEL, [observer])
     assert again.signature == setting.signature
     assert again.to_dict()["epsilon"] is None
-    assert "secrets" not in Setting.of(MODEL, epsilon=0.5).to_dict()
+    assert "secret" not in sv.Policy(epsilon=0.5).on(MODEL).to_dict()
     with pytest.raises(ModelError, match="observers"):
-        Setting.from_dict(saved, MODEL)
-    with pytest.raises(DataError, match="missing or damaged"):
-        Setting.from_dict({**saved, "secrets": 3}, MODEL, [observer])
+        saved_terms(saved, MODEL)
+    with pytest.raises(InputError, match="the ε of a secret"):
+        saved_terms({**saved, "secret": [{"ever": 1, "epsilon": {}}]}, MODEL, [observer])
     with Streams.open(tmp_path / "s.db", setting):
         pass
-    with pytest.raises(InputError, match="another secrets"):
+    with pytest.raises(InputError, match="another secret;"):
         Streams.open(tmp_path / "s.db", setting_of(SECRETS["first"], observers=observer, withhold=True))
 
 
@@ -300,9 +300,9 @@ def test_a_setting_with_secrets_as_plain_values(tmp_path):
     ("how", "words"),
     [
         ({}, "got none"),
-        ({"secrets": ever(1, epsilon=1.0), "budget": 2.0}, "takes no batch"),
-        ({"secrets": ever(1, epsilon=1.0), "schedule": 2}, "takes no batch"),
-        ({"secrets": ever(1, epsilon=1.0), "batch": 2}, "takes no batch"),
+        ({"secrets": ever(1, epsilon=1.0), "budget": 2.0}, "take no batch"),
+        ({"secrets": ever(1, epsilon=1.0), "every": 2}, "take no batch"),
+        ({"secrets": ever(1, epsilon=1.0), "batch": 2}, "take no batch"),
         ({"secrets": ever([0, 1, 2], epsilon=1.0, window=3)}, "certain or impossible"),
         ({"secrets": ever(7, epsilon=1.0, window=3)}, "alphabet"),
         ({"secrets": ever(1, epsilon=1.0), "mechanism": "optimal", "withhold": True}, "keeps no declared secrets"),
@@ -311,21 +311,21 @@ def test_a_setting_with_secrets_as_plain_values(tmp_path):
 )
 def test_what_cannot_be_kept_is_refused_in_one_line(how, words):
     with pytest.raises(InputError, match=words) as refused:
-        Setting.of(MODEL, **{"mechanism": "guarded", **how})
+        sv.Policy(**{"mechanism": "guarded", **how}).on(MODEL)
     assert "\n" not in str(refused.value)
 
 
 def test_a_receiver_decodes_what_was_withheld():
     secret = ever(2, epsilon=1.5, window="first 4")
-    session = sv.Session(MODEL, "guarded", secrets=secret, withhold=True, seed=1)
+    session = sv.Session(MODEL, mechanism="guarded", secrets=secret, withhold=True, seed=1)
     released = [session.release(symbol) for symbol in (0, 2, 1, 0)]
     assert None in released
-    laws = sv.decode_stream(MODEL, released, "guarded", secrets=secret, withhold=True, smooth=False)
+    laws = sv.decode_stream(MODEL, released, mechanism="guarded", secrets=secret, withhold=True, smooth=False)
     state = stream.State.start(session.setting)
     for value, law in zip(released, laws, strict=True):
         code = WITHHELD if value is None else value
         seen, state = stream.observe(session.setting, state, np.array([code]))
         exact = seen.beliefs[0] * seen.columns[0]
         assert law == pytest.approx(exact / exact.sum())
-    smooth = sv.decode_stream(MODEL, released, "guarded", secrets=secret, withhold=True)
+    smooth = sv.decode_stream(MODEL, released, mechanism="guarded", secrets=secret, withhold=True)
     assert smooth[-1] == pytest.approx(laws[-1])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from seqveil import MarkovModel, Setting, Streams, secrets
+from seqveil import MarkovModel, Streams, secrets
 from seqveil.core.coins import SeededCoins
 from seqveil.core.secrets import program
+from seqveil.engine.policy import Policy
 
 
 def types(seed: int, size: int = 12, count: int = 12) -> MarkovModel:
@@ -22,7 +23,7 @@ def types(seed: int, size: int = 12, count: int = 12) -> MarkovModel:
 
 
 def released(model: MarkovModel, seed: int, users: int, length: int) -> tuple[np.ndarray, Streams]:
-    setting = Setting.of(model, "guarded", secrets=[secrets.ever(0, window=20, epsilon=0.5)])
+    setting = Policy(secrets=[secrets.ever(0, window=20, epsilon=0.5)], mechanism="guarded").on(model)
     streams, raw = Streams(setting, coins=SeededCoins(seed)), model.sample(length, users, seed=seed)
     told = [streams.release(np.arange(users), raw[:, t]).codes for t in range(length)]
     return np.stack(told, axis=1), streams

@@ -21,7 +21,7 @@ from mosquitto import Client, until
 from seqveil.core.alphabet import Grid
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import zone
-from seqveil.engine.stream import Setting
+from seqveil.engine.policy import Policy
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.homeassistant import Discovery
 from seqveil.interfaces.mqtt import Bridge, Broker, Form, Link, Topics
@@ -90,9 +90,11 @@ def bridge(port, name, setting, topics, form, folder):
 
 
 def test_a_raw_sensor_and_a_phone_go_in_and_guarded_ones_appear(tmp_path):
-    motion = Setting.of(MarkovModel.fit([["on", "off", "off", "on", "off"]], smoothing=1.0), "balanced", 1.0)
+    motion = Policy(epsilon=1.0, mechanism="balanced").on(
+        MarkovModel.fit([["on", "off", "off", "on", "off"]], smoothing=1.0)
+    )
     home = zone(centre=(8.15, 49.05), radius=0.06, epsilon=1.0, window=4)
-    places = Setting.of(town(), "guarded", None, "euclidean", secrets=home)
+    places = Policy(secrets=home, mechanism="guarded", distortion="euclidean").on(town())
     rooms = Topics("states/binary_sensor/{user}/state", "guarded/{user}", "errors/{user}")
     phones = Topics("owntracks/{user}/phone", "friends/{user}/phone")
     with mosquitto.broker(tmp_path) as running:

@@ -95,7 +95,7 @@ def test_a_kernel_shows_its_table_and_its_level():
 
 
 def test_a_wide_kernel_is_cut():
-    text = sv.Session(chain(300), "randomized_response", 1.0, seed=1).kernel()._repr_html_()
+    text = sv.Session(chain(300), mechanism="randomized_response", epsilon=1.0, seed=1).kernel()._repr_html_()
     assert "12 of 300 symbols shown" in text
     assert "12 of 300 outputs shown" in text
     assert len(text) < 25_000
@@ -106,7 +106,7 @@ NASTY = ["<script>alert(1)</script>", '"onmouseover="x', "a & b", "</table>"]
 
 def test_text_is_escaped():
     model = chain(4, alphabet=NASTY)
-    for shown in (model, sv.Session(model, "randomized_response", 1.0, seed=1).kernel()):
+    for shown in (model, sv.Session(model, mechanism="randomized_response", epsilon=1.0, seed=1).kernel()):
         text = shown._repr_html_()
         parsed = Shown(text)
         assert parsed.tags <= {"div", "p", "strong", "small", "table", "caption", "thead", "tbody", "tr", "th", "td"}
@@ -117,7 +117,7 @@ def test_text_is_escaped():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"budget": 3.0}, {"budget": sv.Budget(per_window=2.0, releases=5)}, {"schedule": 3}]
+    "options", [{}, {"budget": 3.0}, {"budget": sv.Budget(per_window=2.0, releases=5)}, {"every": 3}]
 )
 def test_a_session_shows_its_account_and_no_symbol(options):
     names = [f"planted-{k}" for k in range(4)]
@@ -126,16 +126,16 @@ def test_a_session_shows_its_account_and_no_symbol(options):
         session.release(name)
     text = session._repr_html_()
     shown = facts(Shown(text))
-    standing = session.standing()
+    standing = session.account
     assert "planted" not in text
     assert shown["symbols released"] == "8"
     assert shown["exact leakage"].split()[0] == f"{standing.leakage:.4g}"
-    assert shown["by composition, Σε"] == f"{standing.by_composition:.4g}"
+    assert shown["by composition, Σε"] == f"{standing.epsilon_spent:.4g}"
     assert "not private" in shown["coins"]
     assert ("budget" in shown) == (options.get("budget") == 3.0)
     value = float(re.search(r'value="([\d.]+)"', text).group(1))
     assert value == pytest.approx(
-        standing.leakage / (3.0 if options.get("budget") == 3.0 else standing.by_composition), abs=1e-3
+        standing.leakage / (3.0 if options.get("budget") == 3.0 else standing.epsilon_spent), abs=1e-3
     )
 
 
@@ -150,7 +150,7 @@ def test_batches_that_wait_are_not_shown():
 
 
 def test_an_unsound_mechanism_says_so():
-    session = sv.Session(chain(8), "crr", 0.2, seed=1)
+    session = sv.Session(chain(8), mechanism="crr", epsilon=0.2, seed=1)
     session.release(3)
     assert "does not keep to its ε" in session._repr_html_()
 

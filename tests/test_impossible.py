@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from seqveil import MarkovModel, Session, Setting
+from seqveil import MarkovModel, Session
 from seqveil.core.words import IMPOSSIBLE, Risk, ToldSecret
+from seqveil.engine.policy import Policy
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.files.release import guarantee
 
@@ -18,7 +19,7 @@ ASSUMES = "assumes that what the model calls impossible never happens; without t
 
 
 def after_two_hundred(model):
-    session = Session(model, "randomized_response", 2.0, seed=1)
+    session = Session(model, mechanism="randomized_response", epsilon=2.0, seed=1)
     for symbol in PEOPLE.tolist():
         session.release(symbol)
     return session
@@ -27,11 +28,11 @@ def after_two_hundred(model):
 def test_an_unsmoothed_fit_hides_what_was_released_and_says_so():
     """An account of 8e-13 nats stands beside 400-LDP: true under the model, and worth nothing to these people."""
     session = after_two_hundred(MarkovModel.fit(TURNS, n=3, smoothing=0))
-    account = session.standing()
+    account = session.account
     assert account.leakage < 1e-11
     assert account.ldp == pytest.approx(400.0)
-    assert account.words[0].endswith("even a suspicion of 1 % may become certainty")
-    assert ASSUMES in account.words[1]
+    assert account.sentences[0].endswith("even a suspicion of 1 % may become certainty")
+    assert ASSUMES in account.sentences[1]
     assert account.risk.grade.colour == "red"
     assert "a suspicion of 1 % becomes at most 100 %" in repr(session)
     assert ASSUMES in session._repr_html_()
@@ -39,10 +40,10 @@ def test_an_unsmoothed_fit_hides_what_was_released_and_says_so():
 
 def test_a_fit_smooths_by_default_and_its_account_counts_what_was_released():
     model = MarkovModel.fit(TURNS, n=3)
-    account = after_two_hundred(model).standing()
+    account = after_two_hundred(model).account
     assert not model.rules_out
     assert 200.0 < account.leakage <= account.ldp
-    assert len(account.words) == 1
+    assert len(account.sentences) == 1
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -81,16 +82,16 @@ def test_a_secret_under_such_a_model_is_not_called_green():
 def test_totals_say_whom_they_are_for():
     said = "; totals are for people who never do what the model calls impossible"
     ruling, smoothed = MarkovModel.fit(TURNS, n=3, smoothing=0), MarkovModel.fit(TURNS, n=3)
-    assert guarantee(Setting.of(ruling, epsilon=1.0, budget=3.0)).endswith(said)
-    assert said not in guarantee(Setting.of(ruling, epsilon=1.0)) + guarantee(Setting.of(smoothed, epsilon=1.0))
-    assert Risk.promised(Setting.of(ruling, epsilon=0.1, budget=0.1)).grade.colour == "red"
-    assert Risk.promised(Setting.of(smoothed, epsilon=0.1, budget=0.1)).grade.colour == "unchecked"
+    assert guarantee(Policy(epsilon=1.0, budget=3.0).on(ruling)).endswith(said)
+    assert said not in guarantee(Policy(epsilon=1.0).on(ruling)) + guarantee(Policy(epsilon=1.0).on(smoothed))
+    assert Risk.promised(Policy(epsilon=0.1, budget=0.1).on(ruling)).grade.colour == "red"
+    assert Risk.promised(Policy(epsilon=0.1, budget=0.1).on(smoothed)).grade.colour == "unchecked"
 
 
 def test_many_streams_say_it_too():
-    streams = Streams(Setting.of(MarkovModel.fit(TURNS, n=3, smoothing=0), "randomized_response", 2.0))
+    streams = Streams(Policy(epsilon=2.0, mechanism="randomized_response").on(MarkovModel.fit(TURNS, n=3, smoothing=0)))
     streams.release(["ann"] * 200, PEOPLE)
-    assert ASSUMES in streams.standing("ann").words[1]
+    assert ASSUMES in streams.account("ann").sentences[1]
 
 
 def test_the_commands_say_how_much_was_smoothed_and_what_holds_without(seqveil, tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 
 import reference_streams as ref
 from seqveil.core import filtering
-from seqveil.core.leakage import FEW, Account, pass_over
+from seqveil.core.leakage import FEW, Leakages, pass_over
 from seqveil.core.model import MarkovModel
 
 PERIODIC = MarkovModel([0.5, 0.5, 0.0], [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
@@ -26,8 +26,8 @@ def chains():
 def test_a_jump_is_its_steps(model, steps):
     states = filtering.start(model, 3)
     states[1] = filtering.predict(model, states)[1]
-    account = Account.start(model, 3)
-    account = Account(account.most, account.least, account.ahead_most + 1.5, account.ahead_least - 0.5)
+    account = Leakages.start(model, 3)
+    account = Leakages(account.most, account.least, account.ahead_most + 1.5, account.ahead_least - 0.5)
     law, after = pass_over(model, states, account, steps)
     for _ in range(steps):
         states, account = filtering.predict(model, states), account.skip(model)
@@ -40,7 +40,7 @@ def test_a_jump_is_its_steps(model, steps):
 def test_a_row_does_not_depend_on_others():
     model = next(chains())
     states = np.random.default_rng(1).dirichlet(np.ones(4), 5)
-    account = Account.start(model, 5)
+    account = Leakages.start(model, 5)
     together, _ = pass_over(model, states, account, 1000)
     for k in range(5):
         alone, _ = pass_over(model, states[k : k + 1], account.take(slice(k, k + 1)), 1000)

@@ -16,6 +16,7 @@ from seqveil.core.coins import BITS, KeyedCoins, SeededCoins, SystemCoins, key_f
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.engine import batches, stream
+from seqveil.engine.policy import Policy
 
 KEY = bytes(range(32))
 
@@ -70,7 +71,7 @@ def test_different_events_keys_settings_and_salts_have_different_coins():
 
 def test_a_stream_is_the_same_however_it_is_grouped():
     """Users served together, alone, or in rounds with different ε (parts of one step) draw the same."""
-    setting = stream.Setting.of(chain(1), "optimal", 0.8, budget=1.5)
+    setting = Policy(epsilon=0.8, budget=1.5, mechanism="optimal").on(chain(1))
     raw = chain(1).sample(6, 5, seed=2)
     names = [f"u{k}" for k in range(5)]
     source, together, alone = KeyedCoins(KEY), Rows(setting, 5), Rows(setting, 5)
@@ -84,7 +85,7 @@ def test_a_stream_is_the_same_however_it_is_grouped():
 
 @pytest.mark.parametrize("mechanism", ["tree", "batch_lp", "auto"])
 def test_a_batch_draws_as_often_as_it_likes_and_always_the_same(mechanism):
-    setting = stream.Setting.of(chain(3, 3), mechanism, 2.0, batch=3)
+    setting = Policy(epsilon=2.0, batch=3, mechanism=mechanism).on(chain(3, 3))
     paths = set()
     for _ in range(3):
         state = stream.State.start(setting)

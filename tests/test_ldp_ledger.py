@@ -16,7 +16,7 @@ from seqveil import Budget, MarkovModel, Session, mechanisms
 from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import trees
 from seqveil.engine import batches, stream
-from seqveil.engine.stream import Setting
+from seqveil.engine.policy import Policy
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
 
@@ -33,10 +33,10 @@ def realised(columns):
 
 
 def test_an_unsound_mechanism_has_no_level():
-    session = Session(STICKY, "crr", 1.0, seed=1)
-    assert session.standing().ldp == 0.0
+    session = Session(STICKY, mechanism="crr", epsilon=1.0, seed=1)
+    assert session.account.ldp == 0.0
     session.release(0)
-    assert session.standing().ldp == math.inf
+    assert session.account.ldp == math.inf
 
 
 # the budget that needs no model
@@ -62,7 +62,7 @@ def test_no_two_sequences_are_told_apart_beyond_it_whatever_the_model(name, poli
         (SURE, WRONG), ((0.7, 0.3, 1), (1.0, 1 / 3, 1), (2.5, 0.9, 2))
     ):
         budget = Budget(ldp_total=total, when_spent=policy)
-        setting = Setting.of(model, name, epsilon, schedule=schedule, budget=budget)
+        setting = Policy(epsilon=epsilon, budget=budget, mechanism=name, every=schedule).on(model)
         spent = set()
         for columns, state in ref.release_paths(setting, 5):
             assert within(columns, total)
@@ -73,7 +73,7 @@ def test_no_two_sequences_are_told_apart_beyond_it_whatever_the_model(name, poli
 
 def test_other_budgets_hold_beside_it():
     budget = Budget(total=1.0, per_window=0.8, releases=2, ldp_total=1.5)
-    for columns, state in ref.release_paths(Setting.of(STICKY, "optimal", 0.6, budget=budget), 4):
+    for columns, state in ref.release_paths(Policy(epsilon=0.6, budget=budget, mechanism="optimal").on(STICKY), 4):
         assert within(columns, 1.5)
         assert state.account.worst[0] <= 1.0
 
@@ -82,7 +82,7 @@ def test_other_budgets_hold_beside_it():
 def test_it_holds_for_batches(name):
     """All paths of four batches of two symbols, all pairs of raw sequences, whatever the model says of them."""
     total, model = 2.5, MarkovModel([0.6, 0.4], [[0.6, 0.4], [0.3, 0.7]])
-    setting = Setting.of(model, name, 1.0, budget=Budget(ldp_total=total), batch=2)
+    setting = Policy(epsilon=1.0, batch=2, budget=Budget(ldp_total=total), mechanism=name).on(model)
     raws = list(itertools.product(range(2), repeat=2))
 
     def paths(state, factor, left):
@@ -109,37 +109,41 @@ def test_a_model_sure_of_the_wrong_symbol_buys_no_more_than_it():
     """Under a total alone every release is free as the model sees it; without the model it ends."""
     told = {}
     for name, budget in {"trusting": Budget(total=1.0), "not": Budget(total=1.0, ldp_total=1.0)}.items():
-        session = Session(SURE, "randomized_response", 0.5, budget=budget, seed=1)
+        session = Session(SURE, mechanism="randomized_response", epsilon=0.5, budget=budget, seed=1)
         for _ in range(1000):
             session.release(1)
-        told[name] = session.standing()
+        told[name] = session.account
     assert told["trusting"].leakage <= 1.0
     assert told["trusting"].ldp == pytest.approx(500.0)
     assert 0.9 < told["not"].ldp <= 1.0
 
 
 def test_it_stops_when_it_is_gone():
-    stop = Session(STICKY, "optimal", 0.5, budget=Budget(ldp_total=2.0, when_spent="stop"), seed=1)
+    stop = Session(STICKY, mechanism="optimal", epsilon=0.5, budget=Budget(ldp_total=2.0, when_spent="stop"), seed=1)
     assert [stop.release(0) is None for _ in range(4)] == [False, False, True, True]
 
 
 def test_mechanisms_without_a_level_are_refused_with_it():
     with pytest.raises(InputError, match="does not keep to its ε"):
-        Setting.of(STICKY, "crr", 1.0, budget=Budget(ldp_total=1.0))
+        Policy(epsilon=1.0, budget=Budget(ldp_total=1.0), mechanism="crr").on(STICKY)
     with pytest.raises(InputError, match="has no LDP level"):
-        Setting.of(STICKY, replace(mechanisms.balanced, ldp=math.inf), 1.0, budget=Budget(ldp_total=1.0))
+        Policy(epsilon=1.0, budget=Budget(ldp_total=1.0), mechanism=replace(mechanisms.balanced, ldp=math.inf)).on(
+            STICKY
+        )
     with pytest.raises(InputError, match="ldp_total"):
         Budget(ldp_total=-1.0)
 
 
 def test_a_file_begun_with_it_is_not_gone_on_with_without(tmp_path):
     path = tmp_path / "s.db"
-    Streams.open(path, Setting.of(STICKY, "optimal", 1.0, budget=Budget(total=3.0, ldp_total=2.0))).close()
+    Streams.open(
+        path, Policy(epsilon=1.0, budget=Budget(total=3.0, ldp_total=2.0), mechanism="optimal").on(STICKY)
+    ).close()
     with pytest.raises(InputError, match="begun with another budget"):
-        Streams.open(path, Setting.of(STICKY, "optimal", 1.0, budget=3.0))
+        Streams.open(path, Policy(epsilon=1.0, budget=3.0, mechanism="optimal").on(STICKY))
     with closing(sqlite3.connect(path)) as sql:
         told = json.loads(sql.execute("SELECT value FROM facts WHERE name = 'setting'").fetchone()[0])
-    assert told["budget"]["ldp_total"] == 2.0
+    assert told["budget"]["ldp"] == 2.0
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import reference_streams as ref
 from seqveil.core import filtering
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.core.leakage import Account, log_lifts
+from seqveil.core.leakage import Leakages, log_lifts
 from seqveil.core.model import MarkovModel
 
 seeds = st.integers(0, 2**32 - 1)
@@ -23,7 +23,7 @@ def columns_of(rng, count, n):
 
 def charged(model, columns):
     """The account of a stream with these columns."""
-    states, account = model.initial[None], Account.start(model, 1)
+    states, account = model.initial[None], Leakages.start(model, 1)
     for column in columns:
         weights = column[None].astype(float)
         possible = filtering.symbols(model, states) > 0
@@ -74,7 +74,7 @@ def test_a_release_that_says_nothing_costs_nothing_however_often():
 
 def test_an_account_starts_at_zero():
     model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    assert math.copysign(1.0, Account.start(model, 1).worst[0]) == 1.0  # not -0, which a reader would see printed
+    assert math.copysign(1.0, Leakages.start(model, 1).worst[0]) == 1.0  # not -0, which a reader would see printed
 
 
 @pytest.mark.parametrize("zeros", [False, True])
@@ -108,10 +108,10 @@ def test_users_are_charged_apart():
     columns = np.array(columns_of(rng, 5, 4), dtype=float)
     beliefs = np.array([ref.random_belief(rng, 4) for _ in range(5)])
     marginal = (beliefs * columns).sum(1)
-    together = Account.start(model, 5).charge(model, columns, marginal, beliefs > 0)
+    together = Leakages.start(model, 5).charge(model, columns, marginal, beliefs > 0)
     for user in range(5):
         one = [user]
-        alone = Account.start(model, 1).charge(model, columns[one], marginal[one], beliefs[one] > 0)
+        alone = Leakages.start(model, 1).charge(model, columns[one], marginal[one], beliefs[one] > 0)
         part = together.take(np.array(one))
         for name in ("most", "least", "ahead_most", "ahead_least"):
             assert getattr(part, name).tolist() == getattr(alone, name).tolist()

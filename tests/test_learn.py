@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference_streams import Rows
-from seqveil import MarkovModel, Setting
+from seqveil import MarkovModel
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
+from seqveil.engine.policy import Policy
 from seqveil.receiver.learn import Chain, Evidence, expect, held_out, learn, likelihoods, region
 from seqveil.receiver.learn.climbing import climb
 from seqveil.receiver.learn.expected import by_user
@@ -107,10 +108,12 @@ def distance(model, truth=STICKY):
 def test_the_quick_table_says_what_an_observer_computes():
     raw = STICKY.sample(9, users=20, seed=1)
     for schedule in (1, 3):
-        setting = Setting.of(NONE, "randomized_response", 1.0, schedule=schedule)
+        setting = Policy(epsilon=1.0, mechanism="randomized_response", every=schedule).on(NONE)
         codes = released_by(setting, raw, 1)
         quick = Evidence.of(setting, codes)
-        limited = Setting.of(NONE, "randomized_response", 1.0, schedule=schedule, budget=1e6)  # takes the long way
+        limited = Policy(epsilon=1.0, budget=1e6, mechanism="randomized_response", every=schedule).on(
+            NONE
+        )  # takes the long way
         slow = Evidence.of(limited, codes)
         assert len(quick.table) == 4
         assert len(slow.table) == 4  # equal columns are kept once either way
@@ -123,9 +126,9 @@ def test_the_quick_table_says_what_an_observer_computes():
 @pytest.mark.parametrize(
     "setting",
     [
-        Setting.of(NONE, "randomized_response", 0.7),
-        Setting.of(NONE, "randomized_response", 1.0, schedule=2),
-        Setting.of(STICKY, "optimal", 1.0),
+        Policy(epsilon=0.7, mechanism="randomized_response").on(NONE),
+        Policy(epsilon=1.0, mechanism="randomized_response", every=2).on(NONE),
+        Policy(epsilon=1.0, mechanism="optimal").on(STICKY),
     ],
     ids=["response", "every second event", "optimal"],
 )
@@ -149,7 +152,7 @@ def test_likelihood_times_prior_never_falls(seed, order):
 @pytest.mark.slow
 def test_the_region_holds_the_truth_about_as_often_as_it_says():
     """24 fits at 90%: were each to miss with probability 0.1, more than 9 misses have probability below 1e-4."""
-    setting = Setting.of(NONE, "randomized_response", 1.5)
+    setting = Policy(epsilon=1.5, mechanism="randomized_response").on(NONE)
     missed, sizes = 0, []
     for seed in range(24):
         evidence = Evidence.of(setting, released_by(setting, STICKY.sample(20, users=300, seed=seed), seed))
@@ -163,7 +166,11 @@ def test_the_region_holds_the_truth_about_as_often_as_it_says():
 
 @pytest.mark.slow
 def test_streams_of_unequal_length_and_events_without_release():
-    setting = Setting.of(NONE, "randomized_response", 2.0, budget=Setting.of(NONE, "optimal", 1.0, budget=20.0).budget)
+    setting = Policy(
+        epsilon=2.0,
+        budget=Policy(epsilon=1.0, budget=20.0, mechanism="optimal").on(NONE).budget,
+        mechanism="randomized_response",
+    ).on(NONE)
     truth = [row[: 5 + k % 30] for k, row in enumerate(STICKY.sample(40, users=200, seed=4))]
     released = [released_by(setting, row[None], k)[0] for k, row in enumerate(truth)]
     learned = learn(Evidence.of(setting, released))
@@ -180,7 +187,7 @@ def test_order_two_is_told_from_order_one():
     rows[0, 0], rows[0, 1], rows[1, 0], rows[1, 1] = (0.9, 0.1), (0.1, 0.9), (0.2, 0.8), (0.1, 0.9)
     truth = MarkovModel(np.full((2, 2), 0.25), rows, order=2)
     none = MarkovModel([0.5, 0.5], np.full((2, 2), 0.5))
-    setting = Setting.of(none, "randomized_response", 1.5)
+    setting = Policy(epsilon=1.5, mechanism="randomized_response").on(none)
     released = released_by(setting, truth.sample(40, users=1500, seed=int(rng.integers(99))), 2)
     learned = learn(Evidence.of(setting, released), order=2)
     assert learned.model.order == 2
@@ -193,7 +200,7 @@ def test_order_two_is_told_from_order_one():
 def test_where_there_is_no_context_none_is_found():
     earned = []
     for seed in range(20):
-        setting = Setting.of(NONE, "randomized_response", 1.0)
+        setting = Policy(epsilon=1.0, mechanism="randomized_response").on(NONE)
         flat = np.random.default_rng(seed).integers(0, 3, size=(100, 15))
         earned.append(learn(Evidence.of(setting, released_by(setting, flat, seed))).held_out.earned)
     assert not any(earned)  # false alarms: at most one in ten thousand each
@@ -212,7 +219,7 @@ def test_held_out_gain_is_the_log_likelihood_ratio():
 
 @pytest.mark.slow
 def test_a_single_user_is_learned_around_the_population():
-    setting = Setting.of(NONE, "randomized_response", 2.0)
+    setting = Policy(epsilon=2.0, mechanism="randomized_response").on(NONE)
     odd = MarkovModel([1 / 3] * 3, [[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])
     evidence = Evidence.of(setting, released_by(setting, odd.sample(1500, users=1, seed=1), 3))
     everyone = Chain(STICKY.prior, STICKY.chain.toarray())
@@ -224,7 +231,7 @@ def test_a_single_user_is_learned_around_the_population():
 
 
 def test_what_cannot_be_learned_from_is_refused():
-    batched = Setting.of(STICKY, "tree_ldp", 2.0, batch=2)
+    batched = Policy(epsilon=2.0, batch=2, mechanism="tree_ldp").on(STICKY)
     with pytest.raises(InputError, match="batches"):
         Evidence.of(batched, [[0, 1]])
     with pytest.raises(InputError, match="no events"):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from seqveil.core.model import MarkovModel
-from seqveil.engine.stream import Setting
+from seqveil.engine.policy import Policy
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.mqtt import Bridge, Broker, Topics
 from seqveil.interfaces.payloads import Form
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_salt")
 KEY = bytes(range(32))
 VALUES = ["a", "zq-" + "long" * 50]
 MODEL = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], alphabet=VALUES)
-FAINT = Setting.of(MODEL, "balanced", 1e-6)
+FAINT = Policy(epsilon=1e-6, mechanism="balanced").on(MODEL)
 RAW = list(itertools.product(VALUES, repeat=3))
 
 

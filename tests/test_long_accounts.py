@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiling import restored, use  # noqa: F401 -- it restores after every test
-from seqveil import MarkovModel, Session, Setting
+from seqveil import MarkovModel, Session
 from seqveil.core import filtering
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Kernels, to_weights
@@ -20,6 +20,8 @@ from seqveil.core.mechanisms.codebook import Codebook, support
 from seqveil.core.mechanisms.trees import TreeRelease
 from seqveil.engine import batches, stream
 from seqveil.engine.live import skipped
+from seqveil.engine.policy import Policy
+from seqveil.engine.terms import Terms
 from seqveil.receiver.audit import Audit
 
 pytestmark = pytest.mark.slow
@@ -52,7 +54,7 @@ def exact(model: MarkovModel, columns: list[np.ndarray]) -> tuple[list[tuple[flo
     return sides, law - np.logaddexp.reduce(law)
 
 
-def follow(setting: Setting, raw: np.ndarray, seed: int) -> tuple[list[stream.State], list[stream.Released]]:
+def follow(setting: Terms, raw: np.ndarray, seed: int) -> tuple[list[stream.State], list[stream.Released]]:
     """The state after every release, and the releases."""
     states, made, coins = [stream.State.start(setting)], [], SeededCoins(seed)
     for code in raw:
@@ -62,7 +64,7 @@ def follow(setting: Setting, raw: np.ndarray, seed: int) -> tuple[list[stream.St
     return states[1:], made
 
 
-def assert_charged_exactly(setting: Setting, raw: np.ndarray, seed: int = 1) -> tuple[float, stream.State]:
+def assert_charged_exactly(setting: Terms, raw: np.ndarray, seed: int = 1) -> tuple[float, stream.State]:
     """The account after every release is the exact one from above, an auditor's too, and the belief is right."""
     states, made = follow(setting, raw, seed)
     sides, law = exact(setting.model, [released.columns[0] for released in made])
@@ -104,7 +106,7 @@ CHAINS = {
 def test_accounts_are_exact_beyond_two_thousand_nats(name, compiled):
     use(compiled)
     model = CHAINS[name]
-    setting = Setting.of(model, "randomized_response", 8.0)
+    setting = Policy(epsilon=8.0, mechanism="randomized_response").on(model)
     worst, _ = assert_charged_exactly(setting, there_and_back(model.n, 900))
     if name == "identity":
         assert worst > 2000
@@ -112,7 +114,7 @@ def test_accounts_are_exact_beyond_two_thousand_nats(name, compiled):
 
 def test_the_identity_chain_of_the_finding():
     """ε = 8, a symbol for 110 releases and another for 220: the account was half the truth."""
-    session = Session(CHAINS["identity"], "randomized_response", 8.0, seed=3)
+    session = Session(CHAINS["identity"], mechanism="randomized_response", epsilon=8.0, seed=3)
     for symbol in [0] * 110 + [1] * 220:
         session.release(symbol)
     assert session.leakage > 1700
@@ -121,7 +123,9 @@ def test_the_identity_chain_of_the_finding():
 @pytest.mark.parametrize("name", ["optimal", "balanced", "crr_repaired", "topl"])
 def test_other_mechanisms_too(name):
     for chain in ("identity", "two rooms", "one way"):
-        assert_charged_exactly(Setting.of(CHAINS[chain], name, 8.0), there_and_back(CHAINS[chain].n, 240))
+        assert_charged_exactly(
+            Policy(epsilon=8.0, mechanism=name).on(CHAINS[chain]), there_and_back(CHAINS[chain].n, 240)
+        )
 
 
 def sparse_chain(seed: int) -> MarkovModel:
@@ -140,7 +144,7 @@ def sparse_chain(seed: int) -> MarkovModel:
 @given(seed=st.integers(0, 10**6), epsilon=st.sampled_from([4.0, 9.0, 15.0]), stay=st.sampled_from([1, 20, 90]))
 def test_random_sparse_chains_are_charged_exactly_and_alike_by_both_paths(seed, epsilon, stay):
     model = sparse_chain(seed)
-    setting = Setting.of(model, "randomized_response", epsilon)
+    setting = Policy(epsilon=epsilon, mechanism="randomized_response").on(model)
     raw = np.repeat(np.random.default_rng(seed).integers(0, model.n, 150), stay)[:150]
     found = []
     for compiled in (True, False):
@@ -164,7 +168,7 @@ class SecondOf:
 
 def test_users_with_faint_states_change_nobody_else():
     model = CHAINS["two rooms"]
-    setting = Setting.of(model, "randomized_response", 8.0)
+    setting = Policy(epsilon=8.0, mechanism="randomized_response").on(model)
     raw = np.stack([there_and_back(4, 300), model.sample(300, 1, seed=4)[0]], axis=1)
     states = {}
     for compiled in (True, False):
@@ -185,7 +189,7 @@ def test_users_with_faint_states_change_nobody_else():
 def test_an_event_nobody_released_moves_the_account_on_too():
     """On a periodic chain a gap shifts which sequences can be where; charging as if it had not would be wrong."""
     model = CHAINS["periodic"]
-    setting = Setting.of(model, "randomized_response", 2.0)
+    setting = Policy(epsilon=2.0, mechanism="randomized_response").on(model)
     _, state = stream.step(setting, stream.State.start(setting), np.array([0]), SeededCoins(1))
     column = np.array([[7, 3, 1]], np.int64) << 58
     silent = np.full((1, 3), 1 << 62)
@@ -226,7 +230,7 @@ RESPONSE = BatchMechanism(
 @pytest.mark.parametrize("mechanism", [RESPONSE, "tree", "batch_lp"])
 def test_batches_are_charged_from_above_beyond_the_range_of_a_float(mechanism):
     model = CHAINS["identity"]
-    setting = Setting.of(model, mechanism, 8.0, batch=2)
+    setting = Policy(epsilon=8.0, batch=2, mechanism=mechanism).on(model)
     state, coins = stream.State.start(setting), SeededCoins(2)
     logs = log(model.initial)  # of the three sequences that can be, given the releases
     for k, code in enumerate([0] * 250 + [1] * 600):
@@ -253,7 +257,7 @@ def lift_of(sent, codes: np.ndarray) -> float:
 
 def test_a_release_is_charged_for_a_symbol_that_only_its_logarithm_remembers():
     model = MarkovModel([0.5, 0.5], np.eye(2))  # never moves
-    setting = Setting.of(model, "randomized_response", 4.0)
+    setting = Policy(epsilon=4.0, mechanism="randomized_response").on(model)
     state = stream.State.start(setting)
     for _ in range(200):  # 800 nats for symbol 0: no float remembers the other one
         seen, state = stream.observe(setting, state, np.array([0]))

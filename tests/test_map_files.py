@@ -12,7 +12,6 @@ from seqveil.core.errors import InputError
 from seqveil.core.geography import haversine
 from seqveil.core.places import Cells
 from seqveil.core.slots import Slots
-from seqveil.engine.setting import Setting
 from seqveil.interfaces.events import Wording
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.fit import fit_file
@@ -183,7 +182,7 @@ def test_zones_in_metres(tmp_path, seqveil):
 def test_slots_hold_the_last_place(tmp_path):
     walks(4, 12).with_columns(time=pl.Series(np.tile(np.arange(12) * 90, 4))).write_csv(tmp_path / "w.csv")
     model = fit_file(tmp_path / "w.csv", cell_metres=1000, slots=Slots(60), smoothing=1).model
-    setting = Setting.of(model, "balanced", 1.0, "metres")
+    setting = sv.Policy(epsilon=1.0, mechanism="balanced", distortion="metres").on(model)
     release_file(tmp_path / "w.csv", setting, tmp_path / "out.csv", slots=Slots(60))
     assert pl.read_csv(tmp_path / "out.csv").height == 4 * (11 * 90 // 60 + 1)
     with pytest.raises(InputError, match="holds the last value"):
@@ -196,7 +195,9 @@ def test_live_interfaces_use_the_same_places():
     code = int(wording.encode([[52.52, 13.4]])[0])
     assert wording.shown[code] == list(cells.alphabet.decode_one(code))
     location = json.dumps({"_type": "location", "lat": 52.52, "lon": 13.4, "tst": 1_700_000_000}).encode()
-    payloads = Payloads(Setting.of(cells, "balanced", 1.0, "metres"), form=Form.parse("owntracks"))
+    payloads = Payloads(
+        sv.Policy(epsilon=1.0, mechanism="balanced", distortion="metres").on(cells), form=Form.parse("owntracks")
+    )
     assert payloads.read("ann", location).codes == (code,)
 
 

@@ -255,7 +255,7 @@ MIXED = sv.MarkovModel.mixture(chains(4, 3, seed=7), [0.5, 0.3, 0.2], 1e-3)
 def test_sessions_keep_their_promise(switch: float) -> None:
     """The account of a session is the largest log posterior over prior of any sequence, by enumeration."""
     model = sv.MarkovModel.mixture(chains(3, 2, seed=9), [0.5, 0.5], switch)
-    session = sv.Session(model, "optimal", epsilon=0.7, seed=1)
+    session = sv.Session(model, mechanism="optimal", epsilon=0.7, seed=1)
     truth, columns = [0, 2, 1, 1], []
     for x in truth:
         kernel, y = session.kernel(), session.release(x)
@@ -271,7 +271,7 @@ def test_sessions_keep_their_promise(switch: float) -> None:
 
 
 def test_decoding_is_the_posterior_over_all_sequences() -> None:
-    session = sv.Session(MIXED, "optimal", epsilon=1.0, seed=2)
+    session = sv.Session(MIXED, mechanism="optimal", epsilon=1.0, seed=2)
     columns, released = [], []
     for x in (0, 0, 3):
         kernel, y = session.kernel(), session.release(x)
@@ -296,7 +296,7 @@ def test_compiled_and_numpy_agree_to_the_last_bit(mechanism: str, monkeypatch: p
     wide = sv.MarkovModel.mixture(chains(17, 9, seed=2), np.full(9, 1 / 9), 1e-4)  # 153 states: sums in halves
     deep = sv.MarkovModel.mixture(chains(3, 2, order=2), [0.5, 0.5], 1e-3)
     for model in (MIXED, wide, deep, sv.MarkovModel.mixture(chains(4, 3, seed=7), [0.5, 0.3, 0.2])):
-        setting = sv.Setting.of(model, mechanism, 1.0)
+        setting = sv.Policy(epsilon=1.0, mechanism=mechanism).on(model)
         codes = model.sample(4, 150, seed=1).T
         found = []
         for compiled in (True, False):
@@ -312,7 +312,7 @@ def test_compiled_and_numpy_agree_to_the_last_bit(mechanism: str, monkeypatch: p
 
 
 def test_batches_by_the_tree() -> None:
-    session = sv.Session(MIXED, "tree", epsilon=2.0, batch=3, seed=4)
+    session = sv.Session(MIXED, mechanism="tree", epsilon=2.0, batch=3, seed=4)
     for batch in MIXED.sample(12, seed=3)[0].reshape(4, 3).tolist():
         assert len(session.release_batch(batch)) == 3
     assert session.leakage <= 8.0
@@ -320,11 +320,11 @@ def test_batches_by_the_tree() -> None:
 
 def test_streams_of_many_users_are_sessions() -> None:
     codes = MIXED.sample(5, 20, seed=6)
-    setting = sv.Setting.of(MIXED, "optimal", 1.0)
+    setting = sv.Policy(epsilon=1.0, mechanism="optimal").on(MIXED)
     many = sv.Streams(setting)
     for event in codes.T:
         many.release(np.arange(20), event)
-    assert many.standings().leakage.max() <= 5.0
+    assert many.accounts().leakage.max() <= 5.0
 
 
 @pytest.mark.parametrize("switch", [0.0, 0.05])
@@ -334,6 +334,6 @@ def test_a_guarded_secret(switch: float) -> None:
 
     model = sv.MarkovModel.mixture(chains(2, 2, seed=4), [0.7, 0.3], switch)
     assert kept(guarding(model, sv.secrets.ever(1, epsilon=0.4, window="first 4")), 4) <= 1e-9
-    session = sv.Session(model, "guarded", secrets=sv.secrets.ever(1, epsilon=0.4, window="first 4"))
+    session = sv.Session(model, mechanism="guarded", secrets=sv.secrets.ever(1, epsilon=0.4, window="first 4"))
     for x in (0, 1, 1, 0):
         session.release(x)

@@ -10,7 +10,7 @@ import pytest
 from filed import in_public_order
 from reference_streams import Rows
 from seqveil import MarkovModel
-from seqveil.engine.stream import Setting
+from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
 from seqveil.receiver.drift import Kinds, staying
 
@@ -171,7 +171,7 @@ def test_the_odds_of_staying_are_multiplied():
 
 def test_a_bet_on_kinds_is_fair_whatever_came_before():
     """Given the past, its odds against the model have mean 1: summed over every next release, exactly."""
-    setting = Setting.of(FITTED, "randomized_response", 1.0)
+    setting = Policy(epsilon=1.0, mechanism="randomized_response").on(FITTED)
     rng, rows = np.random.default_rng(4), np.arange(3)
     for length in range(4):
         past = rng.integers(0, N, (length, 3))

@@ -283,5 +283,5 @@ def test_declared_secrets_are_kept(place):
         until(lambda: len(receiver.got) == len(events))
     assert {json.loads(payloads[0])["epsilon"] for payloads in published(receiver).values()} == {None}
     with Streams.open(place.state, setting, key=KEY) as store:
-        assert store.standing("ann").events == 6
+        assert store.account("ann").events == 6
         assert all(total.kept for total in store.secrets())

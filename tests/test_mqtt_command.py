@@ -90,7 +90,7 @@ def test_five_kills_lose_nothing_and_change_nothing(bridged):
         for user in {user for user, _, _ in events}:
             stored = [alphabet.decode_one(one.code) for one in store.releases(user)]
             assert stored == [json.loads(told[user, seq][0])["value"] for seq in range(150)]
-            assert store.standing(user).releases == 150
+            assert store.account(user).releases == 150
     files = b"".join(path.read_bytes() for path in bridged.folder.glob("state.db*"))
     assert b"zq-" not in files + (bridged.folder / "log").read_bytes()
     assert "user 1" not in (bridged.folder / "log").read_text()

@@ -17,7 +17,8 @@ from mosquitto import until
 from seqveil.core.alphabet import Grid
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
-from seqveil.engine.stream import UNKNOWN, Setting
+from seqveil.engine.policy import Policy
+from seqveil.engine.stream import UNKNOWN
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import Core, Counts, Made
 from seqveil.interfaces.homeassistant import Discovery
@@ -50,10 +51,14 @@ def test_a_plain_value_is_a_word_or_a_number():
         assert read(words, other).codes == (UNKNOWN,)
     assert words.write(5, [2], 1.0, (2,)) == VALUES[2].encode()
     assert words.write(5, [], 0.0, None) == b""
-    numbers = Payloads(Setting.of(MarkovModel.fit([[1.5, 2.5, 1.5]]), "balanced", 1.0), form=Form.parse("value"))
+    numbers = Payloads(
+        Policy(epsilon=1.0, mechanism="balanced").on(MarkovModel.fit([[1.5, 2.5, 1.5]])), form=Form.parse("value")
+    )
     assert read(numbers, b"2.5").codes == (1,)
     assert numbers.write(0, [1], 1.0, (1,)) == b"2.5"
-    switch = Payloads(Setting.of(MarkovModel.fit([[True, False, True]]), "balanced", 1.0), form=Form.parse("value"))
+    switch = Payloads(
+        Policy(epsilon=1.0, mechanism="balanced").on(MarkovModel.fit([[True, False, True]])), form=Form.parse("value")
+    )
     assert read(switch, b"true").codes != read(switch, b"false").codes
 
 
@@ -74,7 +79,7 @@ def test_a_member_of_a_json_object():
 
 
 def test_a_location_of_owntracks():
-    payloads = Payloads(Setting.of(town(), "balanced", 1.0), form=Form.parse("owntracks"))
+    payloads = Payloads(Policy(epsilon=1.0, mechanism="balanced").on(town()), form=Form.parse("owntracks"))
     sent = {"_type": "location", "lat": 49.05, "lon": 8.15, "tst": NOW, "acc": 12, "tid": "an", "inregions": ["home"]}
     event = read(payloads, sent)
     assert (event.codes, event.stamp) == ((3,), NOW)
@@ -140,7 +145,7 @@ def test_events_that_come_again_before_they_were_confirmed_are_the_same(events, 
         if event.ident not in settled:
             assert repeated[event.ident] == Made(outcome.payload, True)
     assert again.counts.released == len(named[cut:])
-    assert [store.standing(u).events for u in "ab" if store.standing(u)] == [
+    assert [store.account(u).events for u in "ab" if store.account(u)] == [
         n for n in (sum(e.user == u for e in named) for u in "ab") if n
     ]
 
@@ -208,7 +213,7 @@ def test_late_and_double_times_are_refused_also_after_a_restart(tmp_path):
             outcomes = core_of(store, form).release([Event("ann", None, (0,), t, t) for t in times])
             assert [one for one in told(outcomes) if isinstance(one, str)] == expected
     with Streams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
-        assert store.standing("ann").events == 3
+        assert store.account("ann").events == 3
 
 
 def test_what_home_assistant_is_told():
@@ -286,7 +291,7 @@ def test_kills_and_restarts_of_the_broker_draw_nothing_twice_without_numbers(bri
     assert json.loads(said)["refused"] == {}
     assert all(len(payloads) == 1 for payloads in told_of(receiver).values())
     with Streams.open(bridged.state, setting_of()) as store:
-        assert {user: store.standing(user).events for user in users} == dict.fromkeys(users, 40)
+        assert {user: store.account(user).events for user in users} == dict.fromkeys(users, 40)
     assert subprocess.run(["grep", "-c", "zq-", bridged.state], capture_output=True).stdout.strip() == b"0"
 
 

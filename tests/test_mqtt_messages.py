@@ -13,7 +13,8 @@ from seqveil.core.alphabet import Grid
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.engine.accounting import Budget
-from seqveil.engine.stream import UNKNOWN, Setting
+from seqveil.engine.policy import Policy
+from seqveil.engine.stream import UNKNOWN
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.mqtt import REASONS, Broker, Event, Payloads, Refusal, Topics, address
 
@@ -21,7 +22,7 @@ VALUES = ["zq-left", "zq-right", "zq-up"]
 SECRET = "zq-secret-88"
 KINDS = ({}, {"mechanism": "tree", "batch": 2}, {"budget": Budget(per_window=1.0, seconds=5.0)})
 MODEL = MarkovModel.fit([VALUES * 5], smoothing=1.0)
-PAYLOADS = [Payloads(Setting.of(MODEL, **{"mechanism": "balanced", "epsilon": 1.0, **kind})) for kind in KINDS]
+PAYLOADS = [Payloads(Policy(**{"mechanism": "balanced", "epsilon": 1.0, **kind}).on(MODEL)) for kind in KINDS]
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from([*VALUES, SECRET]) | st.text(),
@@ -75,7 +76,7 @@ def test_a_release_reads_back_as_it_was_written(seq, code, epsilon):
 
 def test_points_and_numbers_travel_as_json():
     grid = MarkovModel.fit([[(0.1, 0.2), (1.5, 0.7), (0.1, 0.9)]], alphabet=Grid([0, 1, 2], [0, 1]), smoothing=1.0)
-    payloads = Payloads(Setting.of(grid, "balanced", 1.0))
+    payloads = Payloads(Policy(epsilon=1.0, mechanism="balanced").on(grid))
     assert payloads.read("ann", b'{"seq": 0, "value": [1.2, 0.5]}').codes == (1,)
     assert json.loads(payloads.write(0, [1], 1.0, (1,)))["value"] == [1.5, 0.5]
     assert payloads.read("ann", b'{"seq": 0, "value": [1.2]}').codes == (UNKNOWN,)
@@ -92,7 +93,7 @@ def test_a_time_is_asked_for_where_the_budget_counts_in_seconds():
 def test_values_that_json_cannot_hold_are_refused_at_the_start():
     endless = MarkovModel.fit([[0.0, float("inf"), 0.0]])
     with pytest.raises(InputError, match="JSON"):
-        Payloads(Setting.of(endless, "balanced", 1.0))
+        Payloads(Policy(epsilon=1.0, mechanism="balanced").on(endless))
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ class InState:
 
     def ledger(self):
         with Streams.open(self._at / "state.db", self._setting) as store:
-            account = store.standing("ann")
+            account = store.account("ann")
             return 0.0 if account is None else account.leakage
 
 

@@ -12,7 +12,7 @@ from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.kernel import Kernels
 from seqveil.core.model import MarkovModel
 from seqveil.engine.accounting import Budget
-from seqveil.engine.stream import Setting
+from seqveil.engine.policy import Policy
 from seqveil.engine.streams import REFUSED, StoreError, Streams
 from seqveil.interfaces.spark.store import KeptUsers, bucket
 
@@ -34,17 +34,17 @@ class Counted:
 
 def test_times_that_go_back_are_refused_before_a_coin_is_thrown(tmp_path):
     budget, coins = Budget(per_window=1.0, seconds=5.0), Counted()
-    setting = Setting.of(STICKY, "balanced", 1.0, budget=budget)
+    setting = Policy(epsilon=1.0, budget=budget, mechanism="balanced").on(STICKY)
     users, times = ["ann", "bob", "ann"], np.array([2.0, 1.0, 1.0])
     with Streams.open(tmp_path / "s.db", setting, coins=coins) as store:
         for wrong in (times, np.array([0.0, np.nan, 1.0])):
             with pytest.raises(InputError, match="time"):
                 store.release(users, [0, 0, 0], [0, 0, 1], wrong)
-        assert store.standings().users == []
+        assert store.accounts().users == []
     streams = Streams(setting, coins=coins)
     with pytest.raises(InputError, match="times"):
         streams.release(users, np.zeros(3, int), times=times)
-    assert (streams.standings().users, coins.thrown) == ([], 0)
+    assert (streams.accounts().users, coins.thrown) == ([], 0)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def broken_third_round(monkeypatch):
 
 
 def test_a_round_that_fails_takes_back_none_before_it(tmp_path, broken_third_round):
-    setting = Setting.of(STICKY, "balanced", 1.0)
+    setting = Policy(epsilon=1.0, mechanism="balanced").on(STICKY)
     with Streams.open(tmp_path / "s.db", setting, coins=SeededCoins(1)) as store:
         with pytest.raises(GuaranteeError) as failed:
             store.release(["ann"] * 4, [0] * 4, range(4))
@@ -74,18 +74,18 @@ def test_a_round_that_fails_takes_back_none_before_it(tmp_path, broken_third_rou
 
 
 def test_streams_in_memory_keep_the_rounds_before_one_that_fails(broken_third_round):
-    streams = Streams(Setting.of(STICKY, "balanced", 1.0), coins=SeededCoins(1))
+    streams = Streams(Policy(epsilon=1.0, mechanism="balanced").on(STICKY), coins=SeededCoins(1))
     with pytest.raises(GuaranteeError) as failed:
         streams.release(["ann"] * 4, np.zeros(4, int))
     made = failed.value.made
     assert made.codes[2:].tolist() == [REFUSED] * 2
     assert made.epsilons.tolist() == [1.0, 1.0, 0.0, 0.0]
-    assert streams.standings().events.tolist() == [2]
+    assert streams.accounts().events.tolist() == [2]
 
 
 def test_a_failed_transaction_is_read_again(tmp_path, monkeypatch):
     """The disk's failures depend on no draw: they may undo one, and the live states are then those of the file."""
-    with Streams.open(tmp_path / "s.db", Setting.of(STICKY, "balanced", 1.0)) as store:
+    with Streams.open(tmp_path / "s.db", Policy(epsilon=1.0, mechanism="balanced").on(STICKY)) as store:
         store.release(["ann"], [0], [0])
         with monkeypatch.context() as patch:
             patch.setattr(store._store, "set_positions", full_disk)
@@ -101,7 +101,7 @@ def full_disk(positions):
 
 @pytest.mark.parametrize("rows", [[2, -1], [3], [0, 0], [0.0, 1.0]])
 def test_a_state_takes_rows_that_are_there_each_once(rows):
-    fleet = Rows(Setting.of(STICKY, epsilon=1.0), users=3)
+    fleet = Rows(Policy(epsilon=1.0).on(STICKY), users=3)
     with pytest.raises(InputError):
         fleet.release(np.array(rows), np.zeros(len(rows), int), SeededCoins(1))
     assert fleet.state.steps.tolist() == [0, 0, 0]
@@ -112,7 +112,7 @@ WRONG = {"float": np.array([1.9]), "bool": np.array([True]), "text": np.array(["
 
 @pytest.mark.parametrize("codes", WRONG.values(), ids=WRONG)
 def test_codes_that_are_not_whole_are_refused_everywhere(tmp_path, codes):
-    plain, tree = Setting.of(STICKY, epsilon=1.0), Setting.of(STICKY, "tree", 1.0, batch=2)
+    plain, tree = Policy(epsilon=1.0).on(STICKY), Policy(epsilon=1.0, batch=2, mechanism="tree").on(STICKY)
     coins = Counted()
     with Streams.open(tmp_path / "s.db", plain, coins=coins) as store, pytest.raises(InputError, match="whole numbers"):
         store.release(["ann"], codes, [0])

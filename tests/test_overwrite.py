@@ -4,7 +4,7 @@ import pytest
 
 from seqveil import MarkovModel
 from seqveil.core.errors import InputError
-from seqveil.engine.stream import Setting
+from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
 
@@ -93,7 +93,7 @@ def test_standard_output_is_never_there_already(place, capfd):
 
 
 def test_from_python_too(place):
-    setting = Setting.of(MarkovModel.load("m"), epsilon=1.0)
+    setting = Policy(epsilon=1.0).on(MarkovModel.load("m"))
     release_file("raw.csv", setting, "out.csv")
     with pytest.raises(InputError, match="second spend"):
         release_file("raw.csv", setting, "out.csv")

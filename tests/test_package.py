@@ -85,7 +85,7 @@ KINDS = {
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
 @pytest.mark.parametrize("rows", [[[0.9, 0.1], [0.1, 0.9]], [[0.9, 0.1], [1.0, 0.0]]], ids=["full", "sparse"])
 def test_the_state_of_a_stream_does_not_grow(options, rows):
-    session = sv.Session(sv.MarkovModel([0.5, 0.5], rows), "balanced", 0.5, seed=1, **options)
+    session = sv.Session(sv.MarkovModel([0.5, 0.5], rows), mechanism="balanced", epsilon=0.5, seed=1, **options)
     sizes = []
     for step in range(1000):
         session.release(step % 2)

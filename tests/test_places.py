@@ -51,7 +51,7 @@ def test_release_maps_as_the_fit_did(tmp_path):
     model = MarkovModel.load(tmp_path / "pulse.model")
     assert model.alphabet.on_unknown == "nearest"
     out = tmp_path / "released.csv"
-    setting = sv.Setting.of(model, "randomized_response", 1.0)
+    setting = sv.Policy(epsilon=1.0, mechanism="randomized_response").on(model)
     assert release_file(tmp_path / "pulse.csv", setting, out, seed=1).events == 4_000
     assert set(pl.read_csv(out)["value"].unique()) <= set(model.alphabet.points.tolist())
 

@@ -118,4 +118,4 @@ def test_plans_without_secrets_stay_as_they_were(planned):
 
 def test_only_settings_that_keep_secrets_are_simulated():
     with pytest.raises(sv.errors.InputError, match="guarded"):
-        planning.simulate_secrets(sv.Setting.of(MODEL, "optimal", 1.0))
+        planning.simulate_secrets(sv.Policy(epsilon=1.0, mechanism="optimal").on(MODEL))

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from seqveil import MarkovModel, Setting
+from seqveil import MarkovModel
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError
+from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
 from seqveil.receiver.learn.private import BoundedCounts, exact_laplace, fit_private, uniform
 
@@ -137,7 +138,7 @@ def test_the_record_is_in_the_file_and_under_its_fingerprint(tmp_path):
     assert model.origin["private"] is True
     assert model.origin["sensitivity"] == 6
     assert model.with_origin({**model.origin, "epsilon": 0.1}).fingerprint != model.fingerprint
-    assert Setting.of(loaded, epsilon=0.5).model.origin == model.origin
+    assert Policy(epsilon=0.5).on(loaded).model.origin == model.origin
 
 
 def test_a_record_that_was_changed_is_found_out(tmp_path):

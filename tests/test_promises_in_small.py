@@ -32,20 +32,20 @@ def opened(kind, folder, setting, seed=1):
 
 @pytest.mark.parametrize("kind", ["memory", "file"])
 def test_a_release_is_charged_what_its_kernel_tells_about_each_symbol(tmp_path, kind):
-    setting = sv.Setting.of(MODEL, "balanced", 1.0)
+    setting = sv.Policy(epsilon=1.0, mechanism="balanced").on(MODEL)
     with opened(kind, tmp_path, setting) as streams:
         code = int(streams.release(["ann"], [2]).codes[0])
-        found = streams.standing("ann")
-    weights = sv.Session(MODEL, "balanced", 1.0).kernel().probabilities[:, code]
+        found = streams.account("ann")
+    weights = sv.Session(MODEL, mechanism="balanced", epsilon=1.0).kernel().probabilities[:, code]
     lifts = np.log(weights / (np.asarray(MODEL.initial) @ weights))
     assert found.leakage == pytest.approx(np.abs(lifts).max(), abs=1e-6)
     assert found.leakage > 0.1
-    assert (found.events, found.by_composition) == (1, pytest.approx(1.0))
+    assert (found.events, found.epsilon_spent) == (1, pytest.approx(1.0))
     assert found.ldp == pytest.approx(2.0)
 
 
 def test_no_window_of_releases_costs_more_than_its_budget():
-    setting = sv.Setting.of(MODEL, "balanced", 1.0, budget=sv.Budget(per_window=1.2, releases=3))
+    setting = sv.Policy(epsilon=1.0, budget=sv.Budget(per_window=1.2, releases=3), mechanism="balanced").on(MODEL)
     for seed in range(5):
         streams, raw = Streams(setting, coins=SeededCoins(seed)), np.random.default_rng(seed).integers(0, 3, 12)
         made = [int(streams.release(["ann"], [code]).codes[0]) for code in raw]
@@ -61,16 +61,16 @@ def test_no_window_of_releases_costs_more_than_its_budget():
 @pytest.mark.parametrize("kind", ["memory", "file"])
 def test_an_event_that_comes_again_has_the_release_that_it_had(tmp_path, kind):
     """In one call, in a later one, and with another symbol: one draw, one charge."""
-    with opened(kind, tmp_path, sv.Setting.of(MODEL, "balanced", 0.3)) as streams:
+    with opened(kind, tmp_path, sv.Policy(epsilon=0.3, mechanism="balanced").on(MODEL)) as streams:
         first = streams.release(["ann"] * 16, [0, 1] * 8, seqs=[k // 2 for k in range(16)])
         assert first.codes[::2].tolist() == first.codes[1::2].tolist()
         assert first.replayed.tolist() == [False, True] * 8
         again = streams.release(["ann"] * 8, [2] * 8, seqs=range(8))
         assert again.codes.tolist() == first.codes[::2].tolist()
         assert again.replayed.all()
-        found = streams.standing("ann")
+        found = streams.account("ann")
     assert len(set(first.codes.tolist())) > 1
-    assert (found.events, found.by_composition) == (8, pytest.approx(8 * 0.3))
+    assert (found.events, found.epsilon_spent) == (8, pytest.approx(8 * 0.3))
 
 
 # what a state file says is checked
@@ -100,7 +100,7 @@ def damage(path, table, column):
     ],
 )
 def test_one_bit_that_flipped_in_a_state_file_is_found(tmp_path, table, column):
-    setting, path = sv.Setting.of(MODEL, "balanced", 0.3), tmp_path / "s.db"
+    setting, path = sv.Policy(epsilon=0.3, mechanism="balanced").on(MODEL), tmp_path / "s.db"
     with Streams.open(path, setting, key=KEY) as streams:
         streams.release(["ann"] * 100, [0] * 100)
         streams.backup(tmp_path / "open.db")  # whose log is not put into the tables yet
@@ -124,7 +124,7 @@ def test_each_row_of_a_file_is_the_release_of_its_own_row(tmp_path, state, exten
     path, out = tmp_path / f"raw.{extension}", tmp_path / f"out.{extension}"
     getattr(raw, f"write_{extension}")(path)
     kept = {} if state is None else {"state": tmp_path / state}
-    release_file(path, sv.Setting.of(MODEL, "optimal", 16.0), out, chunk=17, **({"seed": 2} | kept))
+    release_file(path, sv.Policy(epsilon=16.0, mechanism="optimal").on(MODEL), out, chunk=17, **({"seed": 2} | kept))
     released = getattr(pl, f"read_{extension}")(out)
     assert released.select("user", "time", "value").rows() == raw.rows()
 
@@ -137,7 +137,9 @@ def test_each_row_of_a_file_is_the_release_of_its_own_row(tmp_path, state, exten
 def test_a_table_keeps_a_secret_up_to_its_epsilon_and_no_further(share, kept, withheld):
     """Whether one event is at the gym: a label moves its odds by the ratio of its two rows, here e^(share·ε)."""
     epsilon, model = 0.8, sv.MarkovModel([0.6, 0.4], [[0.5, 0.5], [0.5, 0.5]], alphabet=["home", "gym"])
-    setting = sv.Setting.of(model, "guarded", secrets=sv.secrets.ever("gym", epsilon=epsilon, window="first 1"))
+    setting = sv.Policy(secrets=sv.secrets.ever("gym", epsilon=epsilon, window="first 1"), mechanism="guarded").on(
+        model
+    )
     bounds, right = Bounds.of(setting.watches), 1 / (1 + math.exp(-share * epsilon))
     rows = np.array([[right, 1 - right], [1 - right, right]])
     outputs = np.array([0, WITHHELD] if withheld else [0, 1])

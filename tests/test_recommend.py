@@ -8,7 +8,6 @@ import pytest
 import seqveil as sv
 from seqveil.core import words
 from seqveil.core.errors import InputError
-from seqveil.engine.setting import Setting
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.commands import recommend as asking
 from seqveil.interfaces.commands.configuration import configuration
@@ -72,7 +71,7 @@ def test_from_accuracy_it_finds_the_least_that_reaches_it():
     assert found.solved_from == "accuracy"
     assert any("does not keep a suspicion of 10 % under 30 %" in note for note in found.notes)
     period = found.options.get("every", 1)
-    less = Setting.of(MODEL, "optimal", found.options["epsilon"] * 0.85, schedule=period)
+    less = sv.Policy(epsilon=found.options["epsilon"] * 0.85, mechanism="optimal", every=period).on(MODEL)
     assert planning.simulate(less, 12, 60).error > 0.15
     kept = advise(MODEL, wishes, from_accuracy=False)
     assert kept.options["budget"] < found.options["budget"]

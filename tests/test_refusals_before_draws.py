@@ -2,9 +2,10 @@
 
 import pytest
 
-from seqveil import Budget, MarkovModel, Session, Setting
+from seqveil import Budget, MarkovModel, Session
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
+from seqveil.engine.policy import Policy
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.files.release import guarantee, release_file
 
@@ -32,7 +33,7 @@ def test_a_file_with_a_wrong_time_is_refused_whatever_is_drawn(tmp_path, monkeyp
     """Sixty seeds: some spend the budget before the wrong row, some do not; all are refused, and nothing is drawn."""
     budget = Budget(total=1.0, per_window=8.0, seconds=window, when_spent="stop")
     batch = 1 if mechanism == "optimal" else 2
-    setting = Setting.of(STICKY, mechanism, 4.0, budget=budget, batch=batch)
+    setting = Policy(epsilon=4.0, batch=batch, budget=budget, mechanism=mechanism).on(STICKY)
     times = [time + k for time in times for k in range(batch)]
     data = file_of(tmp_path, times, [k % 2 for k in range(len(times))])
     thrown = []
@@ -48,25 +49,25 @@ def test_a_file_with_a_wrong_time_is_refused_whatever_is_drawn(tmp_path, monkeyp
 def test_a_window_of_batches_counts_batches_whatever_times_come_with_them():
     budget, found = Budget(per_window=1.0, releases=5), []
     for time in (lambda k: None, lambda k: 0.1 * k, lambda k: -100.0 + k, lambda k: 1.7e9 + k):
-        session = Session(STICKY, "tree", 1.0, batch=2, budget=budget, seed=1)
+        session = Session(STICKY, mechanism="tree", epsilon=1.0, batch=2, budget=budget, seed=1)
         spent = []
         for k in range(30):
             session.release_batch([k % 2, 0], time(k))
-            spent.append(session.standing().by_composition)
+            spent.append(session.account.epsilon_spent)
         found.append(spent)
     assert found[0][-1] < 20.0
     assert all(each == found[0] for each in found)
 
 
 def test_a_store_refuses_wrong_times_before_it_draws_however_little_memory_it_has(tmp_path):
-    setting = Setting.of(STICKY, "optimal", 1.0, budget=Budget(per_window=2.0, seconds=60.0))
+    setting = Policy(epsilon=1.0, budget=Budget(per_window=2.0, seconds=60.0), mechanism="optimal").on(STICKY)
     with Streams.open(tmp_path / "s.db", setting, memory=1) as store:
         store.release(["bob"], [0], [0], [50.0])
         with pytest.raises(InputError):
             store.release(["ann", "bob"], [0, 0], [0, 1], [100.0, 40.0])
-        assert store.standing("ann") is None or store.standing("ann").events == 0
+        assert store.account("ann") is None or store.account("ann").events == 0
 
 
 def test_the_guarantee_says_what_a_window_counts():
-    words = guarantee(Setting.of(STICKY, epsilon=1.0, budget=Budget(per_window=1.0, releases=5, when_spent="stop")))
+    words = guarantee(Policy(epsilon=1.0, budget=Budget(per_window=1.0, releases=5, when_spent="stop")).on(STICKY))
     assert "any 5 events in a row, whether released or not" in words

@@ -16,7 +16,7 @@ import pytest
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.engine.accounting import Budget
-from seqveil.engine.stream import Setting
+from seqveil.engine.policy import Policy
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
@@ -58,9 +58,9 @@ def seqveil(seqveil):
 def setting_of(made, kind):
     model = MarkovModel.load(made / "m")
     if kind == "batched":
-        return Setting.of(model, "tree", 2.0, batch=3)
+        return Policy(epsilon=2.0, batch=3, mechanism="tree").on(model)
     budget = Budget(total=2.0, when_spent="stop") if kind == "stop" else None
-    return Setting.of(model, "balanced", 0.8, budget=budget)
+    return Policy(epsilon=0.8, budget=budget, mechanism="balanced").on(model)
 
 
 @pytest.mark.slow
@@ -272,7 +272,7 @@ def test_other_options_and_a_second_run_are_refused(made, tmp_path, seqveil):
     code, said = seqveil(*run, "-e", 2)
     assert code == 2
     assert "another epsilon" in said
-    with Streams.open(state, Setting.of(MarkovModel.load(made / "m"), epsilon=1.0)):
+    with Streams.open(state, Policy(epsilon=1.0).on(MarkovModel.load(made / "m"))):
         code, said = seqveil(*run, "-e", 1)
     assert code == 2
     assert "another process has this state file open" in said

@@ -11,7 +11,7 @@ import pytest
 from filed import in_public_order
 from seqveil import MarkovModel
 from seqveil.core.errors import InputError
-from seqveil.engine.stream import Setting
+from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.estimates import decode_file
 from seqveil.interfaces.files.release import release_file
@@ -132,7 +132,7 @@ def test_rows_keep_their_place_across_chunks(tmp_path, model, layout, batch):
     chain = MarkovModel.load(model)
     raw = table(layout, "ties" if layout != "mixed" else "times")
     raw.write_csv(tmp_path / "raw.csv")
-    setting = Setting.of(chain, "optimal" if batch == 1 else "tree", 16.0, batch=batch)
+    setting = Policy(epsilon=16.0, batch=batch, mechanism="optimal" if batch == 1 else "tree").on(chain)
     release_file(tmp_path / "raw.csv", setting, tmp_path / "out.csv", seed=2, chunk=7)
     wanted = in_public_order(raw)
     assert_same_rows(tmp_path / "out.csv", wanted, batch == 1)

@@ -9,14 +9,14 @@ from scipy import stats
 
 from seqveil.core.coins import KeyedCoins
 from seqveil.core.model import MarkovModel
+from seqveil.engine.policy import Policy
 from seqveil.engine.store.backup import verify
 from seqveil.engine.store.upkeep import adopt, erase
-from seqveil.engine.stream import Setting
 from seqveil.engine.streams import StoreBusy, StoreError, Streams
 from seqveil.interfaces.cli import main
 
 KEY = bytes(range(32))
-SETTING = Setting.of(MarkovModel([0.5, 0.5], [[0.6, 0.4], [0.4, 0.6]]), "randomized_response", 1.0)
+SETTING = Policy(epsilon=1.0, mechanism="randomized_response").on(MarkovModel([0.5, 0.5], [[0.6, 0.4], [0.4, 0.6]]))
 
 
 def opened(path):
@@ -97,7 +97,7 @@ def test_a_draw_that_was_lost_comes_out_the_same(path):
 @pytest.mark.parametrize("running", [False, True])
 def test_who_was_erased_and_comes_back_draws_from_other_randomness(path, running, forget):
     with opened(path) as streams:
-        before, spent = coin(streams), streams.standing("ann").by_composition
+        before, spent = coin(streams), streams.account("ann").epsilon_spent
         if running:
             streams.erase(["ann"], forget)
             assert coin(streams) != before
@@ -107,7 +107,7 @@ def test_who_was_erased_and_comes_back_draws_from_other_randomness(path, running
         assert coin(streams) != before
         made = streams.release(["ann"], [1])
         assert made.seqs.tolist() == [0 if forget else 1]
-        assert streams.standing("ann").by_composition == (0 if forget else spent) + 1.0
+        assert streams.account("ann").epsilon_spent == (0 if forget else spent) + 1.0
 
 
 def test_a_copy_begins_anew_each_time_it_is_put_back(path, tmp_path):
@@ -141,7 +141,7 @@ def test_a_file_that_went_back_begins_anew_when_it_is_adopted(path, capsys):
         salts.append(salt_of(path))
     assert len(set(salts)) == 3
     with opened(path) as streams:
-        assert streams.standing("ann").events == 1
+        assert streams.account("ann").events == 1
         with pytest.raises(StoreBusy):
             adopt(path)
     for missing in (path.with_name("none.db"), path.parent / "none" / "s.db"):

@@ -13,7 +13,8 @@ import seqveil as sv
 from reference_secrets import Enumerated
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.engine import stream
-from seqveil.engine.setting import NO_BOUND
+from seqveil.engine.policy import saved_terms
+from seqveil.engine.terms import NO_BOUND
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.release import release_file
 
@@ -74,7 +75,7 @@ def test_the_account_of_an_audit_is_that_of_an_enumeration(seqveil, files, how, 
     told = found["secrets"][-1]
     secret = sv.secrets.ever("health", window=None if window == "stream" else int(window), epsilon=1.0)
     saved = json.loads((files / "r.csv.meta.json").read_text())["setting"]
-    setting = stream.Setting.from_dict(saved, MODEL)
+    setting = saved_terms(saved, MODEL)
     exact = worst(secret, setting, pl.read_csv(files / "r.csv"))
     assert told["log_odds_worst"] == pytest.approx(exact, abs=1e-9)
     assert told["log_odds_worst"] >= exact - 1e-12
@@ -151,11 +152,20 @@ def test_secrets_from_a_file_and_several_at_once(seqveil, files):
         '[[secret]]\never = "health"\nepsilon = 0.5\nwindow = 3\n\n'
         '[[secret]]\ncount = "sports"\nat_least = 2\nepsilon = 1.0\nwindow = 3\n'
     )
-    both = ("--secrets", files / "s.toml", "--secret", "visit:news>health", "--secret-epsilon", 1, "--secret-window", 4)
+    both = (
+        "--secrets",
+        files / "s.toml",
+        "--secret",
+        "followed_by:news>health",
+        "--secret-epsilon",
+        1,
+        "--secret-window",
+        4,
+    )
     made = seqveil("release", files / "d.csv", "-m", files / "m.model", *both, "--out", files / "r.csv", "--json")
     assert made.code == 0, made.err
     told = {each["name"]: each for each in made.json["secrets"]}
-    assert list(told) == ["visit:news>health", "ever:health", "count:sports:2"]
+    assert list(told) == ["followed_by:news>health", "ever:health", "count:sports:2"]
     assert all(each["log_odds_worst"] <= each["epsilon"] for each in told.values())
     assert seqveil("audit", files / "r.csv", "-m", files / "m.model").code == 0
 
@@ -235,7 +245,7 @@ def test_a_secret_is_kept_from_several_observers(seqveil, files, state):
     assert len(without.err.strip().splitlines()) == 1
     found = seqveil("audit", out, "-m", model, *observers[2:], *observers[:2], "--json")
     assert found.code == 0, found.err
-    setting = stream.Setting.from_dict(saved, MODEL, [MIXED, OTHER])
+    setting = saved_terms(saved, MODEL, [MIXED, OTHER])
     secret, released = setting.secrets[0], pl.read_csv(out)
     figures = [worst(secret, setting, released, each) for each in (MODEL, OTHER)]
     assert max(figures) <= found.json["secrets"][0]["log_odds_worst"] + 1e-9 <= 0.5 + 1e-9
@@ -297,9 +307,9 @@ def test_observers_are_refused_in_one_line(seqveil, files):
 
 
 def test_what_is_withheld_is_a_row_with_an_empty_value(files):
-    setting = stream.Setting.of(
-        MODEL, "guarded", secrets=sv.secrets.ever("health", epsilon=1.0, window=5), withhold=True
-    )
+    setting = sv.Policy(
+        secrets=sv.secrets.ever("health", epsilon=1.0, window=5), mechanism="guarded", withhold=True
+    ).on(MODEL)
     account = release_file(files / "d.csv", setting, files / "r.csv")
     rows, truth = (pl.read_csv(files / name).sort("user", "seq") for name in ("r.csv", "d.csv"))
     assert rows.height == truth.height
@@ -316,7 +326,7 @@ def test_mechanisms_lists_guarded(seqveil):
 
 def test_an_unsound_mechanism_tells_all_and_the_audit_says_so(files):
     """A release that the belief rules out would tell everything; figures stay numbers."""
-    setting = stream.Setting.of(MODEL, "crr", 1.0)
+    setting = sv.Policy(epsilon=1.0, mechanism="crr").on(MODEL)
     release_file(files / "d.csv", setting, files / "r.csv", seed=1)
     report = audit_file(files / "r.csv", MODEL, secrets=[sv.secrets.ever("health", window=5, epsilon=None)])
     assert not math.isnan(report.secrets[0].log_odds_worst)

@@ -10,9 +10,9 @@ import pytest
 import seqveil as sv
 from bridges import KEY, VALUES, chain
 from seqveil.client import Client
-from seqveil.engine.setting import NO_BOUND
-from seqveil.engine.stream import Setting
+from seqveil.engine.stream import Terms
 from seqveil.engine.streams import Streams
+from seqveil.engine.terms import NO_BOUND
 from seqveil.interfaces.commands.options import SettingOptions
 from seqveil.interfaces.mqtt import Payloads
 from seqveil.interfaces.service.config import load
@@ -21,8 +21,8 @@ from seqveil.interfaces.spark.store import KeptUsers, SparkStore
 from served import WORDS, running, words_model
 
 
-def guarded(model, value, **more) -> Setting:
-    return Setting.of(model, "guarded", secrets=sv.secrets.ever(value, epsilon=0.5, window=4), **more)
+def guarded(model, value, **more) -> Terms:
+    return sv.Policy(secrets=sv.secrets.ever(value, epsilon=0.5, window=4), mechanism="guarded", **more).on(model)
 
 
 def told(watch) -> tuple[object, ...]:
@@ -45,7 +45,7 @@ def test_a_service_keeps_secrets_and_tells_where_users_stand(tmp_path):
     assert abs(account.secrets[0].log_odds) <= 0.5
     assert facts["setting"]["secrets"] == [setting.secrets[0].to_dict()]
     with Streams.open(tmp_path / "state.db", setting, key=bytes(range(32))) as store:
-        mine = store.standing("ann").secrets
+        mine = store.account("ann").secrets
     assert [told(each) for each in account.secrets] == [told(each) for each in mine]
 
 
@@ -93,7 +93,7 @@ def test_the_options_of_a_secret_may_stand_in_a_configuration(tmp_path, monkeypa
     loaded = load({"no_auth": True}, tmp_path / "c.toml")
     options = SettingOptions(**{name: getattr(loaded, name) for name in SettingOptions.__dataclass_fields__})
     setting = options.setting(words_model())
-    assert setting.secrets == (sv.secrets.ever(["gym"], epsilon=0.5, window=4, sides="up"),)
+    assert setting.secrets == (sv.secrets.ever(["gym"], epsilon=0.5, window=4, one_sided=True),)
 
 
 def test_a_message_says_null_where_there_is_no_epsilon():
@@ -113,7 +113,7 @@ def test_a_job_of_spark_keeps_secrets_from_one_micro_batch_to_the_next():
     twin.observe(users * 6, setting.model.alphabet.encode([value for pair in codes for value in pair]))
     with Streams(setting, SparkStore(setting, kept, users)) as streams:
         for user in users:
-            mine, theirs = streams.standing(user).secrets, twin.standing(user).secrets
+            mine, theirs = streams.account(user).secrets, twin.account(user).secrets
             assert [told(each) for each in mine] == [told(each) for each in theirs]
             assert abs(mine[0].log_odds) <= 0.5
 

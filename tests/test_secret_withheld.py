@@ -13,6 +13,7 @@ from reference_secrets import Enumerated
 from seqveil.core.alphabet import WITHHELD, Bins, Grid
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.engine import stream
+from seqveil.engine.policy import saved_terms
 from seqveil.engine.secrets import guarded_table
 
 NAMES = ["news", "sports", "health"]
@@ -45,7 +46,7 @@ def columns_of(setting, values):
 
 
 def setting_of(path):
-    return stream.Setting.from_dict(json.loads((path.parent / f"{path.name}.meta.json").read_text())["setting"], MODEL)
+    return saved_terms(json.loads((path.parent / f"{path.name}.meta.json").read_text())["setting"], MODEL)
 
 
 @pytest.mark.slow
@@ -127,9 +128,11 @@ def test_an_attack_takes_what_was_withheld_as_a_symbol(seqveil, files):
 
 def test_a_blank_is_evidence(seqveil, files):
     """Where nothing was said, the receiver's law is the prior weighed by how likely each symbol is to be withheld."""
-    setting = sv.Setting.of(MODEL, "guarded", secrets=sv.secrets.ever("health", epsilon=0.5, window=5), withhold=True)
+    setting = sv.Policy(
+        secrets=sv.secrets.ever("health", epsilon=0.5, window=5), mechanism="guarded", withhold=True
+    ).on(MODEL)
     (column,) = columns_of(setting, [None])
-    law = sv.decode_stream(MODEL, [None], "guarded", secrets=setting.secrets, withhold=True)[0]
+    law = sv.decode_stream(MODEL, [None], mechanism="guarded", secrets=setting.secrets, withhold=True)[0]
     assert law == pytest.approx(MODEL.prior * column / (MODEL.prior * column).sum())
 
 

@@ -76,8 +76,8 @@ def _log(ratio: Fraction) -> float:
 def test_windows_far_ahead_are_kept_and_reported_as_they_are(stay, sides):
     """Every outcome of three releases, every window that is live, near and far: account and promise are exact."""
     model = leaving(stay)
-    secret = sv.secrets.ever("b", epsilon=EPSILON, window=1, sides=sides)
-    setting = sv.Setting.of(model, "guarded", secrets=secret)
+    secret = sv.secrets.ever("b", epsilon=EPSILON, window=1, one_sided=sides == "up")
+    setting = sv.Policy(secrets=secret, mechanism="guarded").on(model)
     last = setting.watches.limit - 1
     worst = -math.inf
     for state, columns in outcomes(setting, 3):
@@ -120,7 +120,7 @@ def test_underflow_in_one_stride_is_not_taken_for_impossible():
 def test_one_event_more_is_refused_before_anything_is_drawn(window):
     model = leaving(1e-60)
     secret = sv.secrets.ever("b", epsilon=EPSILON, window=window)
-    session = sv.Session(model, "guarded", secrets=[secret], seed=1)
+    session = sv.Session(model, mechanism="guarded", secrets=[secret], seed=1)
     limit = session.setting.watches.limit
     assert 3 <= limit <= 6
     for _ in range(limit):
@@ -155,4 +155,4 @@ def test_a_combination_that_is_too_unlikely_from_the_start_is_refused():
         sv.secrets.ever(0, window="first 6", epsilon=1.0),
     )
     with pytest.raises(sv.errors.InputError, match="less likely than 1e-280 from the first window on"):
-        sv.Session(model, "guarded", secrets=[sv.secrets.joint(*parts, epsilon=1.0)])
+        sv.Session(model, mechanism="guarded", secrets=[sv.secrets.joint(*parts, epsilon=1.0)])

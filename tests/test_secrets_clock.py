@@ -16,6 +16,8 @@ from seqveil.core.errors import InputError
 from seqveil.core.secrets.watch import Watch, Watches
 from seqveil.core.slots import Slots
 from seqveil.core.words import Risk
+from seqveil.engine.policy import saved_terms
+from seqveil.engine.terms import Terms
 from seqveil.interfaces.bridge import Core
 from seqveil.interfaces.payloads import Event, Form, Payloads
 from seqveil.interfaces.slotting import SlotStreams
@@ -27,8 +29,8 @@ CLOCKED = [
     secrets.during(1, (8, 16), epsilon=0.3),
     secrets.during(0, (16, 8), epsilon=0.3),
     secrets.ever(1, window="day", epsilon=0.3),
-    secrets.each(0, window="day", epsilon=0.3),
-    secrets.visit(0, 1, window="day", sides="up", epsilon=0.3),
+    secrets.always(0, window="day", epsilon=0.3),
+    secrets.followed_by(0, 1, window="day", one_sided=True, epsilon=0.3),
     secrets.joint(secrets.during(1, (0, 8), epsilon=0.4), secrets.ever(0, window="day", epsilon=0.4)),
 ]
 
@@ -52,9 +54,9 @@ def by_hand(secret: secrets.Secret, codes: tuple[int, ...], place: int) -> int:
         hours = [8 * (place + t) for t in range(len(codes))]
         night = [begin <= hour < end if begin < end else hour >= begin or hour < end for hour in hours]
         return int(any(x == secret.values[0] and inside for x, inside in zip(codes, night, strict=True)))
-    if secret.kind == "each":
+    if secret.kind == "always":
         return int(all(x == secret.values[0] for x in codes))
-    if secret.kind == "visit":
+    if secret.kind == "followed_by":
         return int(any(x == 0 and 1 in codes[t + 1 :] for t, x in enumerate(codes)))
     return int(secret.values[0] in codes)
 
@@ -128,8 +130,8 @@ def hourly(slots: Slots = HOUR) -> MarkovModel:
     return MarkovModel([0.6, 0.3, 0.05, 0.05], rows, alphabet=sv.Alphabet(PLACES).with_slots(slots))
 
 
-def setting_of(*declared: secrets.Secret, slots: Slots = HOUR) -> sv.Setting:
-    return sv.Setting.of(hourly(slots), "guarded", secrets=declared or (NIGHTS,))
+def setting_of(*declared: secrets.Secret, slots: Slots = HOUR) -> Terms:
+    return sv.Policy(secrets=declared or (NIGHTS,), mechanism="guarded").on(hourly(slots))
 
 
 def truths(count: int, seed: int = 1) -> np.ndarray:
@@ -140,7 +142,7 @@ def test_a_session_stands_by_the_clock():
     """Before six and from ten on somebody at the clinic is hidden, at noon not: by the clock, not by counting rows."""
     told = {}
     for begin in (0, 14, 21):
-        session = sv.Session(hourly(), "guarded", secrets=[NIGHTS], seed=1)
+        session = sv.Session(hourly(), mechanism="guarded", secrets=[NIGHTS], seed=1)
         for k in range(40):
             at = MAY + 3600.0 * (begin - 14 + k)
             kernel = session.kernel(at)
@@ -148,14 +150,14 @@ def test_a_session_stands_by_the_clock():
             sure = 0.0 if clinic is None else float(kernel.probabilities[2, clinic])
             told.setdefault((begin + k) % 24, []).append(sure)
             session.release("home", time=at)
-        assert session.secrets[0].worst.highest <= 0.5
+        assert session.watches.rows[0][0].worst.highest <= 0.5
     assert all(sure == pytest.approx(1.0) for hour in range(7, 21) for sure in told[hour])
     assert all(sure < 0.5 for hour in (22, 23, 0, 1, 2, 3, 4) for sure in told[hour])
 
 
 @pytest.mark.parametrize("at", [None, 0.0, 3599.0, 7200.0, 90_000.0, -3600.0])
 def test_an_event_that_does_not_lie_in_the_next_slot_is_refused(at):
-    session = sv.Session(hourly(), "guarded", secrets=[NIGHTS], seed=1)
+    session = sv.Session(hourly(), mechanism="guarded", secrets=[NIGHTS], seed=1)
     streams = sv.Streams(setting_of())
     session.release("home", time=MAY)
     streams.release(["ann"], [0], times=[MAY])
@@ -164,10 +166,10 @@ def test_an_event_that_does_not_lie_in_the_next_slot_is_refused(at):
     stamps = None if at is None else [MAY - 90_000.0, MAY - 86_400.0, MAY + at]
     with pytest.raises(InputError, match="need the time of each" if at is None else "event 2: .*one event in each"):
         streams.release(["bob", "bob", "ann"], [0, 0, 0], times=stamps)
-    assert streams.standing("ann").events == session.secrets[0].step == 1
-    assert streams.standing("bob") is None  # nothing of a call that is refused is drawn
+    assert streams.account("ann").events == session.watches.rows[0][0].step == 1
+    assert streams.account("bob") is None  # nothing of a call that is refused is drawn
     session.release("home", time=MAY + 7199.0)  # any moment of its slot will do
-    assert session.secrets[0].step == 2
+    assert session.watches.rows[0][0].step == 2
 
 
 def test_the_first_event_of_a_stream_is_not_left_out():
@@ -175,7 +177,7 @@ def test_the_first_event_of_a_stream_is_not_left_out():
     with pytest.raises(InputError, match="need the first event of each stream"):
         streams.release(["ann"], [0], [2], [MAY])
     streams.release(["ann", "ann"], [0, 0], [0, 3], [MAY, MAY + 3 * 3600])
-    assert streams.standing("ann").events == 4
+    assert streams.account("ann").events == 4
 
 
 @pytest.mark.parametrize("room", [1, 100])
@@ -205,10 +207,10 @@ def test_one_clock_for_all_with_its_offset_from_utc():
     assert closed.length == 24
     assert east.place(east.numbers(np.array([MAY]))).tolist() == [16]
     setting = setting_of(slots=east)
-    assert sv.Setting.from_dict(setting.to_dict(), hourly(east)).to_dict() == setting.to_dict()
+    assert saved_terms(setting.to_dict(), hourly(east)).to_dict() == setting.to_dict()
     assert hourly(east).fingerprint == hourly().fingerprint
     with pytest.raises(sv.SeqveilError, match="not the one the release was made with"):
-        sv.Setting.from_dict(setting.to_dict(), hourly())
+        saved_terms(setting.to_dict(), hourly())
 
 
 @pytest.mark.parametrize(
@@ -323,7 +325,7 @@ def test_a_bridge_in_slots_keeps_the_hours_of_its_clock():
         while slots.draw() is not None:
             slots.published = slots.last
     [total] = store.secrets()
-    assert store.standing("ann").events == 39
+    assert store.account("ann").events == 39
     assert total.log_odds_worst <= 0.5
     assert store._live.state.first.tolist()[0] == MAY // 3600
 

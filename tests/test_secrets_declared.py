@@ -23,10 +23,10 @@ FLOOR = MarkovModel(np.full(9, 1 / 9), np.full((9, 9), 1 / 9), alphabet=ROOM)
 
 EVERY_KIND = [
     secrets.ever("clinic", epsilon=0.5, window=20),
-    secrets.ever(["clinic", "home"], window="event", sides="up", epsilon=1.0),
-    secrets.each("home", window="day", epsilon=1.0),
+    secrets.ever(["clinic", "home"], window="event", one_sided=True, epsilon=1.0),
+    secrets.always("home", window="day", epsilon=1.0),
     secrets.count("clinic", at_least=3, window="first 9", epsilon=1.0),
-    secrets.visit("home", then=["clinic", "health news"], epsilon=1.0),
+    secrets.followed_by("home", then=["clinic", "health news"], epsilon=1.0),
     secrets.pattern("home .{1,3} 'health news'", window=7, epsilon=1.0),
     secrets.zone([(0.5, 0.5), (1.5, 0.5)], window=4, epsilon=1.0),
     secrets.zone(centre=(1.5, 1.5), radius=1.0, epsilon=2),
@@ -58,7 +58,7 @@ def test_the_sentence_says_what_is_kept():
         "whether health occurs among the first 20 events; nobody's odds move by more than a factor 1.65 (ε = 0.5): "
         "a suspicion of 25 % stays between 16 % and 36 %"
     )
-    up = secrets.count(["a", "b"], 2, epsilon=1.0, sides="up").sentence
+    up = secrets.count(["a", "b"], 2, epsilon=1.0, one_sided=True).sentence
     assert "a or b occurs at least 2 times in the stream" in up
     assert "becomes at most 48 %" in up
     assert "stays between" not in up
@@ -72,11 +72,11 @@ def test_the_sentence_says_what_is_kept():
     [
         ("ever:clinic", secrets.ever("clinic", epsilon=None)),
         ("ever:clinic, home", secrets.ever(["clinic", "home"], epsilon=None)),
-        ("each:home", secrets.each("home", epsilon=None)),
+        ("always:home", secrets.always("home", epsilon=None)),
         ("count:clinic:3", secrets.count("clinic", 3, epsilon=None)),
         ("count:clinic,home:2", secrets.count(["clinic", "home"], 2, epsilon=None)),
-        ("visit:home>clinic", secrets.visit("home", "clinic", epsilon=None)),
-        ("visit:home>clinic,home", secrets.visit("home", ["clinic", "home"], epsilon=None)),
+        ("followed_by:home>clinic", secrets.followed_by("home", "clinic", epsilon=None)),
+        ("followed_by:home>clinic,home", secrets.followed_by("home", ["clinic", "home"], epsilon=None)),
         ("pattern:home (clinic | home)*", secrets.pattern("home (clinic | home)*", epsilon=None)),
         ("pattern:a : b", secrets.pattern("a : b", epsilon=None)),
         ("zone:1.5,2,0.7", secrets.zone(centre=(1.5, 2), radius=0.7, epsilon=None)),
@@ -85,7 +85,7 @@ def test_the_sentence_says_what_is_kept():
 def test_secrets_from_a_command_line(text, same):
     assert secrets.parse(text) == same
     assert secrets.parse(text, epsilon=None, window=None) == same
-    assert secrets.parse(text, epsilon=0.3, window=4, sides="up").epsilon == 0.3
+    assert secrets.parse(text, epsilon=0.3, window=4, one_sided=True).epsilon == 0.3
 
 
 def test_hours_from_a_command_line():
@@ -95,7 +95,8 @@ def test_hours_from_a_command_line():
 @pytest.mark.parametrize(
     "text",
     ["", "ever", "ever:", "ever: ", "ever:a,,b", "never:a", "count:a", "count:a:b", "count:a:0", "count:a:-1",
-     "visit:a", "visit:a>", "pattern:(", "zone:1", "zone:a,b,c", "zone:1,2,-3", "zone:1,2,nan", "during:a:22",
+     "followed_by:a", "followed_by:a>", "pattern:(", "zone:1", "zone:a,b,c", "zone:1,2,-3", "zone:1,2,nan",
+     "during:a:22",
      "during:a:22-25", "joint:a", "zone:", None, 3],
 )  # fmt: skip
 def test_command_lines_that_cannot_be_read_say_so_in_one_line(text):
@@ -113,7 +114,7 @@ def test_secrets_from_toml():
         window = 20
 
         [[secret]]
-        visit = "home"
+        followed_by = "home"
         then = ["clinic"]
 
         [[secret]]
@@ -139,7 +140,7 @@ def test_secrets_from_toml():
     )
     assert found == [
         secrets.ever("clinic", epsilon=0.5, window=20),
-        secrets.visit("home", "clinic", epsilon=None),
+        secrets.followed_by("home", "clinic", epsilon=None),
         secrets.count(["clinic", 3], 2, epsilon=None),
         secrets.zone(centre=(1.5, 1.5), radius=1, window="day", epsilon=None),
         secrets.zone([(0.5, 0.5)], epsilon=None),
@@ -193,7 +194,7 @@ def test_saved_secrets_that_are_none_are_refused_in_one_line(saved):
         (lambda: secrets.ever("a", window="first 0", epsilon=1.0), "window must be"),
         (lambda: secrets.ever("a", window="first x", epsilon=1.0), "window must be"),
         (lambda: secrets.ever("a", window=1.5, epsilon=1.0), "window must be"),
-        (lambda: secrets.ever("a", sides="down", epsilon=1.0), "sides must be"),
+        (lambda: secrets.ever("a", one_sided="down", epsilon=1.0), "one_sided must be"),
         (lambda: secrets.ever([], epsilon=1.0), "at least one value"),
         (lambda: secrets.ever((), epsilon=1.0), "at least one value"),
         (lambda: secrets.ever([{}], epsilon=1.0), "hashable"),
@@ -215,7 +216,7 @@ def test_saved_secrets_that_are_none_are_refused_in_one_line(saved):
         (lambda: secrets.joint(secrets.joint(secrets.ever("a", epsilon=1.0))), "not joint themselves"),
         (lambda: secrets.joint(secrets.ever("a", epsilon=1), secrets.ever("b", window=2, epsilon=1)), "same window"),
         (lambda: secrets.joint(secrets.ever("a", epsilon=1), secrets.ever("b", epsilon=2)), "different ε"),
-        (lambda: secrets.joint(secrets.ever("a", sides="up", epsilon=1.0)), "both sides"),
+        (lambda: secrets.joint(secrets.ever("a", one_sided=True, epsilon=1.0)), "both sides"),
         (lambda: secrets.joint(*[secrets.ever("a", epsilon=1.0)] * 7), "at most 6"),
     ],
 )  # fmt: skip
@@ -227,7 +228,7 @@ def test_declarations_that_cannot_be_kept_are_refused_in_one_line(make, match):
 
 @pytest.mark.parametrize("name", ["clinik", ("home", "clinik"), 7, None, float("nan"), {"a": 1}.keys()])
 def test_an_unknown_value_is_refused_without_naming_anything(name):
-    for make in (secrets.ever, secrets.each, functools.partial(secrets.visit, "home")):
+    for make in (secrets.ever, secrets.always, functools.partial(secrets.followed_by, "home")):
         try:
             secret = make(name, epsilon=1.0)
         except InputError:
@@ -317,7 +318,7 @@ def test_any_declaration_survives_json(epsilon, window, values):
 def test_an_event_at_which_a_secret_is_too_faint_to_be_counted_is_refused():
     """Pr(every event is home) underflows after 323 events; unnoticed, it would neither be kept nor accounted for."""
     alone = sv.MarkovModel([0.1, 0.9], [[0.1, 0.9], [0.1, 0.9]], alphabet=["home", "out"])
-    setting = sv.Setting.of(alone, "guarded", secrets=sv.secrets.each("home", epsilon=0.5))
+    setting = sv.Policy(secrets=sv.secrets.always("home", epsilon=0.5), mechanism="guarded").on(alone)
     assert setting.watches.limit == 280
     with pytest.raises(
         InputError, match=r"at most 280 events, and a user has more; .* less likely than 1e-280"

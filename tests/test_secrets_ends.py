@@ -50,7 +50,7 @@ def test_what_holds_wherever_a_stream_ends(window, size):
     """
     length, secret = 5, sv.secrets.ever(1, epsilon=0.5, window=window)
     every, compiled, parts = Enumerated(PAIR, length), secret.compile(PAIR), []
-    for ended, found in enumerate(outcomes(sv.Setting.of(PAIR, secrets=secret), length), 1):
+    for ended, found in enumerate(outcomes(sv.Policy(secrets=secret).on(PAIR), length), 1):
         first = 0 if size is None or not secret.repeats else (ended - 1) // size * size
         events = ended - first if size is None else min(ended - first, size)
         values = every.values(compiled, first, events)
@@ -65,7 +65,7 @@ def test_what_holds_wherever_a_stream_ends(window, size):
 def test_one_event_streams_are_not_called_kept_and_not_graded_green(seqveil, tmp_path, monkeypatch):
     """20,000 people with one event each, windows of 20, ε = 0.5: "clinic" moves the odds of that event by e^4.3."""
     monkeypatch.chdir(tmp_path)
-    table = guarded_table(setting := sv.Setting.of(SOON, secrets=SECRET), setting.watches).full() / 2.0**62
+    table = guarded_table(setting := sv.Policy(secrets=SECRET).on(SOON), setting.watches).full() / 2.0**62
     elsewhere = (SOON.prior[[0, 2]] @ table[[0, 2]]) / SOON.prior[[0, 2]].sum()
     assert math.log(table[1, 1] / elsewhere[1]) > 4
     values = np.array(SOON.alphabet.decode(range(3)))[SOON.sample(1, 20_000, seed=1).ravel()]
@@ -110,6 +110,6 @@ def test_a_session_says_that_its_window_is_not_over():
         assert ("before it is over" in session._repr_html_()) == (event > 0)
         session.release("work")
     assert "before it is over" not in session._repr_html_()
-    streams = Streams(sv.Setting.of(SOON, secrets=sv.secrets.ever("clinic", epsilon=0.5, window="event")))
+    streams = Streams(sv.Policy(secrets=sv.secrets.ever("clinic", epsilon=0.5, window="event")).on(SOON))
     streams.release(["ann"] * 3, [0, 1, 0])
     assert streams.secrets()[0].unkept == ""

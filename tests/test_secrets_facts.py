@@ -16,7 +16,7 @@ def test_fact_1_whole_sequence_leakage_bounds_every_secret(longest):
 
     longest(LENGTH)
     for seed, model in enumerate(small_models(5)):
-        session = Session(model, "optimal", epsilon=0.7, seed=seed)
+        session = Session(model, mechanism="optimal", epsilon=0.7, seed=seed)
         watch = [Watch.start(model, s) for s in SECRETS if s.kind != "joint"]
         for code in model.sample(LENGTH, seed=seed)[0].tolist():
             kernel = session.kernel()

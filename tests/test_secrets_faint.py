@@ -9,7 +9,7 @@ import seqveil as sv
 from reference_secrets import typed_model
 from seqveil.core.secrets import Watch
 from seqveil.engine.secrets import guarded_table
-from seqveil.engine.stream import Setting, State, observe
+from seqveil.engine.stream import State, observe
 
 STEPS = 500
 
@@ -46,7 +46,7 @@ def test_a_kind_of_person_that_was_ruled_out_comes_back():
 
 def test_guarded_streams_go_on_where_a_type_is_ruled_out():
     model = typed_model(np.random.default_rng(1), 2, 3)
-    setting = Setting.of(model, "guarded", secrets=sv.secrets.ever(2, epsilon=0.5, window="first 3"))
+    setting = sv.Policy(secrets=sv.secrets.ever(2, epsilon=0.5, window="first 3"), mechanism="guarded").on(model)
     state = State.start(setting)
     for code in [0] * 60:
         outputs = guarded_table(setting, state.watches[0]).outputs

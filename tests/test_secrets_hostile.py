@@ -55,13 +55,13 @@ class Chain:
 def random_rule(rng, n):
     """A secret of the package, and the same as a rule over a word, written anew."""
     x, z = (int(v) for v in rng.integers(0, n, 2))
-    kind = rng.choice(["ever", "each", "count", "visit", "pattern"])
+    kind = rng.choice(["ever", "always", "count", "followed_by", "pattern"])
     made = {
         "ever": (lambda **how: sv.secrets.ever(x, **how), lambda w: x in w),
-        "each": (lambda **how: sv.secrets.each([x, z], **how), lambda w: all(v in (x, z) for v in w)),
+        "always": (lambda **how: sv.secrets.always([x, z], **how), lambda w: all(v in (x, z) for v in w)),
         "count": (lambda **how: sv.secrets.count(x, 2, **how), lambda w: list(w).count(x) >= 2),
-        "visit": (
-            lambda **how: sv.secrets.visit(x, z, **how),
+        "followed_by": (
+            lambda **how: sv.secrets.followed_by(x, z, **how),
             lambda w: any(w[i] == x and z in w[i + 1 :] for i in range(len(w))),
         ),
         "pattern": (
@@ -92,14 +92,11 @@ def random_setting(rng, steps):
         window = [None, "event", 1, 2, 3, "first 2", "first 3"][rng.integers(0, 7)]
         sides = "both" if rng.random() < 0.7 else "up"
         epsilon = float(rng.choice([0.05, 0.3, 1.0, 2.5]))
-        rules.append((make(epsilon=epsilon, window=window, sides=sides), rule, window))
+        rules.append((make(epsilon=epsilon, window=window, one_sided=sides == "up"), rule, window))
     how = [{}, {"withhold": True}, {"epsilon": 0.7}]
     more = how[rng.integers(0, len(how))]
     declared = [secret for secret, _, _ in rules]
-    made = sv.Setting.of(
-        chain.model, "guarded", more.pop("epsilon", None), secrets=declared,
-        observers=[other.model for other in others], **more,
-    )  # fmt: skip
+    made = sv.Policy(secrets=declared, observers=[other.model for other in others], **more).on(chain.model)
     return made, [chain, *others], rules
 
 
@@ -187,27 +184,27 @@ MODEL = sv.MarkovModel([0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3,
 
 def test_secrets_that_contradict_each_other_are_both_kept():
     """Never 2 and always 2: what keeps the one from moving keeps the other."""
-    declared = [sv.secrets.ever(2, epsilon=0.2, window=3), sv.secrets.each(2, epsilon=0.2, window=3, sides="up")]
-    declared += [sv.secrets.each([0, 1], epsilon=0.2, window=3)]
-    session = sv.Session(MODEL, "guarded", secrets=declared, seed=1)
+    declared = [sv.secrets.ever(2, epsilon=0.2, window=3), sv.secrets.always(2, epsilon=0.2, window=3, one_sided=True)]
+    declared += [sv.secrets.always([0, 1], epsilon=0.2, window=3)]
+    session = sv.Session(MODEL, mechanism="guarded", secrets=declared, seed=1)
     for code in [2, 2, 2, 0, 1, 2]:
         session.release(code)
-        assert all(watch.worst.worst(watch.secret.sides) <= 0.2 for watch in session.secrets)
+        assert all(watch.worst.worst(watch.secret.sides) <= 0.2 for watch in session.watches.rows[0])
 
 
 @pytest.mark.parametrize("window", [None, 3, "first 3", "event"])
 def test_a_secret_over_all_symbols_is_refused(window):
-    for make in (sv.secrets.ever, sv.secrets.each):
+    for make in (sv.secrets.ever, sv.secrets.always):
         with pytest.raises(sv.errors.InputError, match="certain or impossible") as refused:
-            sv.Session(MODEL, "guarded", secrets=[make([0, 1, 2], epsilon=1.0, window=window)])
+            sv.Session(MODEL, mechanism="guarded", secrets=[make([0, 1, 2], epsilon=1.0, window=window)])
         assert "\n" not in str(refused.value)
 
 
 def test_one_person_one_symbol_is_refused_and_one_event_is_kept(longest):
     longest(1)
     with pytest.raises(sv.errors.InputError, match="certain or impossible"):
-        sv.Session(sv.MarkovModel([1.0], [[1.0]]), "guarded", secrets=[sv.secrets.ever(0, epsilon=1.0)])
-    streams = Streams(sv.Setting.of(MODEL, "guarded", secrets=sv.secrets.ever(2, epsilon=0.3)))
+        sv.Session(sv.MarkovModel([1.0], [[1.0]]), mechanism="guarded", secrets=[sv.secrets.ever(0, epsilon=1.0)])
+    streams = Streams(sv.Policy(secrets=sv.secrets.ever(2, epsilon=0.3), mechanism="guarded").on(MODEL))
     assert streams.release(["only"], [2]).codes.size == 1
     with pytest.raises(sv.errors.InputError, match="at most 1 events"):
         streams.release(["only"], [2])
@@ -215,17 +212,17 @@ def test_one_person_one_symbol_is_refused_and_one_event_is_kept(longest):
 
 
 def test_refusals_and_retries_draw_nothing_and_move_no_account():
-    setting = sv.Setting.of(MODEL, "guarded", secrets=sv.secrets.ever(2, epsilon=0.3, window="first 4"))
-    session = sv.Session(MODEL, "guarded", secrets=setting.secrets, seed=5)
-    twin = sv.Session(MODEL, "guarded", secrets=setting.secrets, seed=5)
+    setting = sv.Policy(secrets=sv.secrets.ever(2, epsilon=0.3, window="first 4"), mechanism="guarded").on(MODEL)
+    session = sv.Session(MODEL, mechanism="guarded", secrets=setting.secrets, seed=5)
+    twin = sv.Session(MODEL, mechanism="guarded", secrets=setting.secrets, seed=5)
     for code in [0, 2, 1, 2, 2, 0]:
         for wrong in (7, "news", None, 1.5):
-            before = session.secrets[0].log_odds
+            before = session.watches.rows[0][0].log_odds
             with pytest.raises(sv.errors.SeqveilError):
                 session.release(wrong)
-            assert session.secrets[0].log_odds == before
+            assert session.watches.rows[0][0].log_odds == before
         assert session.release(code) == twin.release(code)
-    assert session.secrets[0].log_odds == twin.secrets[0].log_odds
+    assert session.watches.rows[0][0].log_odds == twin.watches.rows[0][0].log_odds
     streams = Streams(setting)
     first = streams.release(["u"], [2], seqs=[0])
     for _ in range(3):  # what was drawn is never drawn again
@@ -233,12 +230,12 @@ def test_refusals_and_retries_draw_nothing_and_move_no_account():
         assert again.codes.tolist() == first.codes.tolist()
         with pytest.raises(sv.errors.SeqveilError):
             streams.release(["u"], [2], seqs=[5])
-    assert abs(streams.standing("u").secrets[0].log_odds) <= 0.3
+    assert abs(streams.account("u").secrets[0].log_odds) <= 0.3
 
 
 def test_releases_from_several_threads_are_charged_one_by_one():
     """Whatever the order of threads, the account is that of the releases in the order they were made."""
-    session = sv.Session(MODEL, "guarded", secrets=[sv.secrets.ever(2, epsilon=0.3, window=5)])
+    session = sv.Session(MODEL, mechanism="guarded", secrets=[sv.secrets.ever(2, epsilon=0.3, window=5)])
     setting = session.setting
     streams, released, failed = Streams(setting), [], []
 
@@ -257,19 +254,19 @@ def test_releases_from_several_threads_are_charged_one_by_one():
         thread.join()
     assert not failed
     assert len(released) == 40
-    assert session.secrets[0].worst.worst() <= 0.3
+    assert session.watches.rows[0][0].worst.worst() <= 0.3
     assert all(total.kept for total in streams.secrets())
     assert streams.secrets()[0].users == 5
-    assert streams.standing("all").events == 40
+    assert streams.account("all").events == 40
 
 
 @pytest.mark.slow
 def test_an_observer_comes_to_the_account_of_the_sender():
-    setting = sv.Setting.of(MODEL, "guarded", secrets=sv.secrets.ever(2, epsilon=0.3, window=5), withhold=True)
+    setting = sv.Policy(secrets=sv.secrets.ever(2, epsilon=0.3, window=5), mechanism="guarded", withhold=True).on(MODEL)
     sender, receiver = Streams(setting), Streams(setting)
     made = sender.release(["u"] * 12, [0, 1, 2] * 4)
     receiver.observe(["u"] * 12, made.codes)
-    assert receiver.standing("u").secrets[0].log_odds == sender.standing("u").secrets[0].log_odds
+    assert receiver.account("u").secrets[0].log_odds == sender.account("u").secrets[0].log_odds
     told = [int(code) for code in made.codes]
     with pytest.raises(sv.errors.SeqveilError):
         Streams(setting).observe(["u"] * 13, [*told, 9])

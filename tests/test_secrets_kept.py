@@ -13,6 +13,7 @@ import seqveil as sv
 from seqveil.core import mechanisms
 from seqveil.core.errors import InputError
 from seqveil.core.words import Risk
+from seqveil.engine.policy import saved_terms
 from seqveil.engine.streams import Streams
 from seqveil.evaluate.baselines.declared import utility_optimised
 from seqveil.interfaces.commands.options import SettingOptions
@@ -34,11 +35,11 @@ def test_an_epsilon_beside_secrets_keeps_both():
     for value in ["health"] * 12 + ["news"] * 8:
         assert session.kernel().leakage(session.belief, whole_alphabet=True) <= 3.0
         session.release(value)
-    (watch,) = session.standing().secrets
-    assert watch.worst.worst() <= 0.5
+    (watch,) = session.account.secrets
+    assert watch.worst <= 0.5
     assert watch.sentence == SECRET.sentence
     measured = sv.secrets.Watch.start(MODEL, SECRET)
-    plain = sv.Session(MODEL, "optimal", epsilon=3.0, seed=1)
+    plain = sv.Session(MODEL, mechanism="optimal", epsilon=3.0, seed=1)
     for value in ["health"] * 12 + ["news"] * 8:
         kernel = plain.kernel()
         measured = measured.observe(kernel.column(kernel.outputs.index(plain.release(value))))
@@ -55,7 +56,7 @@ def ways_to_declare(name):
     words = {"mechanism": name, "epsilon": 1.0, "batch": batch}
     return {
         "session": lambda: sv.Session(MODEL, secrets=SECRET, **words),
-        "setting": lambda: sv.Setting.of(MODEL, secrets=SECRET, **words),
+        "setting": lambda: sv.Policy(secrets=SECRET, **words).on(MODEL),
         "decode": lambda: sv.decode_stream(MODEL, [], secrets=SECRET, **words),
         "frames": lambda: sv.release(frame, MODEL, secrets=SECRET, **words),
         "commands": lambda: SettingOptions(secret=["ever:health"], secret_epsilon=0.5, **words).setting(MODEL),
@@ -73,10 +74,10 @@ def test_another_mechanism_beside_secrets_is_refused_in_one_line(name):
 
 def test_a_mechanism_of_ones_own_and_a_saved_setting_are_refused_too():
     with pytest.raises(InputError, match='"utility_optimised" keeps no declared secrets'):
-        sv.Setting.of(MODEL, utility_optimised(MODEL.alphabet, SECRET), 1.0, secrets=SECRET)
-    saved = sv.Setting.of(MODEL, secrets=SECRET).to_dict() | {"mechanism": "optimal", "epsilon": 1.0}
+        sv.Policy(epsilon=1.0, secrets=SECRET, mechanism=utility_optimised(MODEL.alphabet, SECRET)).on(MODEL)
+    saved = sv.Policy(secrets=SECRET).on(MODEL).to_dict() | {"mechanism": "optimal", "epsilon": 1.0}
     with pytest.raises(InputError, match="keeps no declared secrets"):
-        sv.Setting.from_dict(saved, MODEL)
+        saved_terms(saved, MODEL)
 
 
 @pytest.fixture
@@ -129,23 +130,23 @@ def test_an_audit_of_a_kept_secret_says_its_own_promise_whatever_is_asked_beside
 
 def test_streams_say_the_promise_that_they_keep():
     secret = sv.secrets.ever("health", epsilon=0.5, window=4)
-    streams = Streams(sv.Setting.of(MODEL, secrets=secret))
+    streams = Streams(sv.Policy(secrets=secret).on(MODEL))
     streams.release(["ann"] * 4, [2, 2, 0, 2])
     (total,) = streams.secrets()
     assert (total.epsilon, total.kept, total.sentence) == (0.5, True, secret.sentence)
-    assert streams.standing("ann").secrets[0].sentence == secret.sentence
+    assert streams.account("ann").secrets[0].sentence == secret.sentence
 
 
 @pytest.mark.parametrize("name", UNSOUND)
 def test_a_mechanism_that_keeps_to_no_epsilon_says_what_was_measured(name):
-    session = sv.Session(MODEL, name, epsilon=0.05, batch=2 if name in mechanisms.batched() else 1, seed=1)
+    session = sv.Session(MODEL, mechanism=name, epsilon=0.05, batch=2 if name in mechanisms.batched() else 1, seed=1)
     for value in ("news", "news"):
         session.push(value)
-    account = session.standing()
+    account = session.account
     assert "does not keep to its ε, so nothing is promised" in account.whole_sequence
-    for said in (*account.words, repr(session)):
+    for said in (*account.sentences, repr(session)):
         assert not PROMISE.search(said)
-    assert "measured, not promised" in account.words[-1]
+    assert "measured, not promised" in account.sentences[-1]
     grade = Risk.of(session.setting, session._state.account).grade
     assert grade.colour == "red"
     assert "does not keep to its ε" in grade.why

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from reference_secrets import Enumerated
-from seqveil import MarkovModel, Setting
+from seqveil import MarkovModel
 from seqveil.core.secrets import Watch, ever
 from seqveil.core.secrets.bounds import schedule
 from seqveil.engine import stream
+from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import guarded_table
 from seqveil.receiver.planning import guarded_cost
 
@@ -17,7 +18,7 @@ STICKY = MarkovModel(np.full(3, 1 / 3), 0.85 * np.eye(3) + 0.05)
 
 
 def cost(epsilon):
-    setting = Setting.of(STICKY, "guarded", secrets=ever(0, epsilon=epsilon, window="event"))
+    setting = Policy(secrets=ever(0, epsilon=epsilon, window="event"), mechanism="guarded").on(STICKY)
     return guarded_cost(setting, STICKY.sample(8, 4, seed=3).T, 1)
 
 
@@ -40,7 +41,7 @@ def test_no_outcome_of_any_stream_breaks_a_promise(window):
     """Every path of releases, and the odds of every window after each, by enumeration of all sequences."""
     length, epsilon = 4, 0.8
     model = MarkovModel([0.5, 0.5], [[0.8, 0.2], [0.3, 0.7]])
-    setting = Setting.of(model, "guarded", secrets=ever(1, epsilon=epsilon, window=window))
+    setting = Policy(secrets=ever(1, epsilon=epsilon, window=window), mechanism="guarded").on(model)
     every, size = Enumerated(model, length), 1 if window == "event" else window
     compiled, worst = setting.secrets[0].compile(model), 0.0
     paths = [(stream.State.start(setting), [])]

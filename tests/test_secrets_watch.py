@@ -78,7 +78,7 @@ def test_check_values_of_the_design():
         assert guarded.low[0] == pytest.approx(0.47120, abs=5e-6)
         assert guarded.high[0] == pytest.approx(0.70779, abs=5e-6)
         assert not guarded.free().any()
-    up = Watch.start(model, secrets.ever(1, epsilon=0.5, window=3, sides="up")).weights()
+    up = Watch.start(model, secrets.ever(1, epsilon=0.5, window=3, one_sided=True)).weights()
     assert up.low[0] == 0
     assert up.free().tolist() == [True, False]
 
@@ -90,7 +90,7 @@ def test_check_values_of_the_design():
     [
         secrets.ever(1, epsilon=0.3, window=2),
         secrets.ever(0, epsilon=0.2, window="event"),
-        secrets.visit(0, 1, epsilon=0.4, window=3, sides="up"),
+        secrets.followed_by(0, 1, epsilon=0.4, window=3, one_sided=True),
         secrets.ever(1, epsilon=0.3),
         secrets.joint(secrets.ever(0, epsilon=0.4, window=2), secrets.ever(1, epsilon=0.4, window=2)),
     ],
@@ -221,7 +221,8 @@ def test_the_audit_of_an_unsound_release_is_infinite_and_goes_on():
         assert np.isfinite(watch.belief).all()
     for sides in ("both", "up"):
         watch = Watch.start(
-            MarkovModel([0.6, 0.4], [[0.6, 0.4], [0.3, 0.7]]), secrets.ever(1, window=1, sides=sides, epsilon=1.0)
+            MarkovModel([0.6, 0.4], [[0.6, 0.4], [0.3, 0.7]]),
+            secrets.ever(1, window=1, one_sided=sides == "up", epsilon=1.0),
         )
         for code in (0, 1, 1, 0, 0):
             watch = watch.observe(np.eye(2)[code])

@@ -13,7 +13,8 @@ from seqveil.core.alphabet import Alphabet, Grid
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.engine.accounting import Budget
-from seqveil.engine.stream import UNKNOWN, Setting
+from seqveil.engine.policy import Policy
+from seqveil.engine.stream import UNKNOWN
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.events import Wording
 from seqveil.interfaces.service.app import create_app
@@ -37,7 +38,7 @@ def test_what_is_answered_is_what_a_store_with_this_key_releases(service, tmp_pa
     rest = service.release(*events[1:]).json["releases"]
     with Streams.open(tmp_path / "s.db", words_setting(), key=KEY) as twin:
         made = twin.release(users, [WORDS.index(value) for value in raw], seqs)
-        ledger = twin.standing("twin 0")
+        ledger = twin.account("twin 0")
     assert [row["value"] for row in first + rest] == [WORDS[code] for code in made.codes]
     assert [row["epsilon"] for row in first + rest] == made.epsilons.tolist()
     assert {row["status"] for row in first + rest} == {"released"}
@@ -181,8 +182,8 @@ def test_requests_at_once_share_transactions_and_fail_alone(service):
     with ThreadPoolExecutor(16) as pool:
         found = list(pool.map(work, [bodies[k::16] for k in range(16)]))
     assert sorted(status for part in found for status in part) == [200] * 60 + [409] * 20
-    assert all(service.store.standing(f"crowd {k}").events == 2 for k in range(60))
-    assert all(service.store.standing(f"bad {k}") is None for k in range(20))
+    assert all(service.store.account(f"crowd {k}").events == 2 for k in range(60))
+    assert all(service.store.account(f"bad {k}") is None for k in range(20))
     assert service.app.state.service.writer.transactions - before < 60
 
 
@@ -257,7 +258,7 @@ def test_gaps_may_be_skipped(tmp_path):
 
 @pytest.mark.slow
 def test_batches_are_released_with_their_paths(tmp_path):
-    setting = Setting.of(words_model(), "tree", 2.0, batch=3)
+    setting = Policy(epsilon=2.0, batch=3, mechanism="tree").on(words_model())
     with running(tmp_path, setting) as service:
         body = {"user": "ann", "seq": 0, "values": ["home", "home", "work"]}
         row = service.ask("POST", "/v1/release", body).json["releases"][0]
@@ -281,7 +282,7 @@ def test_batches_are_released_with_their_paths(tmp_path):
 def test_points_of_a_grid_are_pairs(tmp_path):
     chain = ref.random_chain(np.random.default_rng(2), 4)
     model = MarkovModel(*chain, alphabet=Grid.regular(2, 2, bounds=(0, 2, 0, 2)))
-    with running(tmp_path, Setting.of(model, "balanced", 1.0)) as service:
+    with running(tmp_path, Policy(epsilon=1.0, mechanism="balanced").on(model)) as service:
         row = service.release(event("ann", 0, [0.3, 1.9])).json["releases"][0]
         assert row["value"] in [[x, y] for x in (0.5, 1.5) for y in (0.5, 1.5)]
         for seq, value in enumerate(([9, 9], [0.5], "home", ["home", 1], [0.5, None], 3, [True, 1]), 1):

@@ -206,7 +206,7 @@ def test_an_erasure_that_left_traces_can_be_asked_for_again(tmp_path, crowded, f
         assert all(b"zq-ann" not in file.read_bytes() for file in tmp_path.iterdir())
         with pytest.raises(NoSuchUser, match="nobody was erased"):
             streams.erase(["zq-nobody"], forget)
-        assert streams.standing("bob").events == 1
+        assert streams.account("bob").events == 1
 
 
 @pytest.mark.slow

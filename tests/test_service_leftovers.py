@@ -197,7 +197,7 @@ def test_times_of_all_parts_are_looked_at_before_the_first_is_drawn(tmp_path, mo
 def test_declared_secrets_are_released_in_parts_and_their_length_is_looked_at_first(tmp_path, monkeypatch, longest):
     longest(30)
     cut(monkeypatch, 5)
-    setting = sv.Setting.of(words_model(), secrets=sv.secrets.ever("gym", epsilon=0.5))
+    setting = sv.Policy(secrets=sv.secrets.ever("gym", epsilon=0.5)).on(words_model())
     with running(tmp_path, setting) as service:
         assert service.release(*(event("ann", k) for k in range(31))).status == 400
         assert service.ask("GET", "/v1/users/ann/account").status == 404
@@ -254,6 +254,6 @@ def test_a_look_before_a_release_leaves_nobody_behind(tmp_path):
             store.check(["old"], [0], [1], [3.0])
         with pytest.raises(OutOfOrder):
             store.check(["old", "new"], [0, 0], [1, 1], [11.0, 11.0])
-        assert store.standing("new") is None
-        assert store.standings().users == ["old"]
+        assert store.account("new") is None
+        assert store.accounts().users == ["old"]
         assert store.release(["new", "old"], [0, 0], [0, 1], [11.0, 11.0]).seqs.tolist() == [0, 1]

@@ -40,7 +40,7 @@ def test_an_admin_erases_a_person_while_the_service_runs(service):
     assert back.status == 200
     after = service.ask("GET", "/v1/users/zq-ann/account").json
     assert after["events"] == 6
-    assert after["by_composition"] > before["by_composition"]
+    assert after["epsilon_spent"] > before["epsilon_spent"]
 
 
 def test_erasing_again_takes_out_what_came_since_and_then_nothing(service):
@@ -91,11 +91,11 @@ def test_what_was_erased_while_it_ran_is_told_by_name_after_a_restart(tmp_path):
         streams.release(["ann", "ann", "bob"], [0, 1, 2], [0, 1, 0])
         assert streams.erase(["ann"]) == (2, [])
         streams.release(["bob"], [1], [1])
-        spent = streams.standing("ann").by_composition
+        spent = streams.account("ann").epsilon_spent
     with Streams.open(tmp_path / "state.db", setting, key=KEY) as streams:
         assert streams.next_seqs(["ann", "bob"]).tolist() == [2, 2]
         streams.release(["ann"], [0], [2])
-        assert streams.standing("ann").by_composition == pytest.approx(spent + 0.7)
+        assert streams.account("ann").epsilon_spent == pytest.approx(spent + 0.7)
     with pytest.raises(InputError, match="state file"):
         Streams(setting).erase(["ann"])
 

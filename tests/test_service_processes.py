@@ -47,7 +47,7 @@ def test_killed_and_started_again_nothing_is_lost_or_doubled(tmp_path):
             assert [seq for _, seq, _ in told] == list(range(count))
             assert told == [answer for answer in answers if answer[0] == user]
             assert client.account(user).releases == count
-            assert client.account(user).by_composition == pytest.approx(0.7 * count, abs=1e-6)
+            assert client.account(user).epsilon_spent == pytest.approx(0.7 * count, abs=1e-6)
     assert process.end() == 0
 
 

@@ -18,7 +18,7 @@ from seqveil.client import Client, Unreachable
 from seqveil.core.alphabet import Bins
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
-from seqveil.engine.stream import Setting
+from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.service import monitoring, tokens
 from seqveil.interfaces.service.config import ServeConfig, load
@@ -81,7 +81,7 @@ def test_a_device_writes_and_reads_its_own_stream_alone(service):
     assert service.release(event("ann", 1), token=own).status == 200
     answer = service.release(event("ann", 2), event("bob", 1), token=own)
     assert (answer.status, answer.reason, answer.json["position"]) == (403, "forbidden", 1)
-    assert service.store.standing("ann").events == 2
+    assert service.store.account("ann").events == 2
     for user in ("bob", "anna", "an", "Ann", "ann%00", "nobody", "ann%2F..%2Fbob"):
         for what in ("account", "releases"):
             assert service.ask("GET", f"/v1/users/{user}/{what}", token=own).status in (400, 403)
@@ -154,7 +154,7 @@ def test_without_tokens_only_this_machine_is_answered(tmp_path):
             assert answer.status == 403
         form = {"Content-Type": "text/plain"}  # what a page in a browser can send without asking
         assert service.release(event("ann", 1), headers=form).status == 415
-        assert service.store.standing("ann").events == 1
+        assert service.store.account("ann").events == 1
 
 
 UNSAFE = {
@@ -238,7 +238,7 @@ def test_planted_values_are_in_no_log_answer_metric_or_file(tmp_path):
     said = io.StringIO()
     monitoring.begin_log("debug", said)
     planted = ["1.2345678912", "3.9876543219", "zq-secret-77"]
-    with running(tmp_path, Setting.of(model, "balanced", 0.5)) as service:
+    with running(tmp_path, Policy(epsilon=0.5, mechanism="balanced").on(model)) as service:
         answers = []
         for user, seq, value in (("ann", 0, 1.2345678912), ("bob", 0, 3.9876543219), ("ann", 1, 2.5)):
             answers.append(service.release(event(user, seq, value)))

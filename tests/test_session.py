@@ -35,7 +35,7 @@ def snapshot(session):
     state = session._state
     arrays = [state.states, state.steps, state.spent, state.window.costs, state.window.stamps]
     account = [getattr(state.account, name) for name in ("most", "least", "ahead_most", "ahead_least")]
-    return [array.tolist() for array in arrays + account], session.standing()
+    return [array.tolist() for array in arrays + account], session.account
 
 
 def test_the_public_names_hold():
@@ -69,7 +69,7 @@ def test_symbols_are_the_alphabets_own_values():
 @pytest.mark.parametrize("chain", [ROUND, ([1 - 1e-30, 1e-30], [[0.5, 0.5], [0.5, 0.5]])], ids=["zero", "tiny"])
 def test_symbols_the_model_thought_impossible_can_be_released(name, chain):
     model = sv.MarkovModel(*chain)
-    session = sv.Session(model, name, 1.0, seed=1)
+    session = sv.Session(model, mechanism=name, epsilon=1.0, seed=1)
     for symbol in [model.n - 1, 0, model.n - 1, 1, 0, model.n - 1] * 3:
         assert session.release(symbol) in range(model.n)
         assert session.belief.sum() == pytest.approx(1)
@@ -84,7 +84,10 @@ def test_the_kernel_follows_from_releases_never_from_raw_data(name):
     rng = np.random.default_rng(4)
     model = sv.MarkovModel(*ref.random_chain(rng, 4))
     epsilon = 0.1 if name == "mutual_information" else 1.0  # at 1 nat it may tell all, which no other symbol explains
-    one, other = sv.Session(model, name, epsilon, seed=5), sv.Session(model, name, epsilon)
+    one, other = (
+        sv.Session(model, mechanism=name, epsilon=epsilon, seed=5),
+        sv.Session(model, mechanism=name, epsilon=epsilon),
+    )
     for step in range(12):
         stack = other.kernel()._stack
         out, symbol = one.release(step % 4), (step + 1) % 4
@@ -114,12 +117,12 @@ def test_a_total_is_never_passed(seed, name, order, zeros, total, epsilon, perio
     rng = np.random.default_rng(seed)
     prior, transitions = ref.random_chain(rng, 2, order, zeros)
     model = sv.MarkovModel(prior, transitions, order=order)
-    session = sv.Session(model, name, epsilon, budget=total, schedule=period, seed=seed % 1000)
+    session = sv.Session(model, mechanism=name, epsilon=epsilon, budget=total, seed=seed % 1000, every=period)
     columns = []
     for symbol in rng.integers(0, 2, 7).tolist():
         columns.append(released_column(session, symbol))
         assert session.leakage <= total
-        assert session.standing().budget_left == pytest.approx(total - session.leakage)
+        assert session.account.budget_left == pytest.approx(total - session.leakage)
     most, least = ref.sequence_leakage(ref.sequence_law(prior, transitions, 7), columns)
     assert max(most, -least) <= total + 1e-12
 
@@ -144,7 +147,9 @@ def cost_of(column, belief):
 def test_no_window_of_releases_costs_more_than_allowed(seed, name, size, cap, period):
     rng = np.random.default_rng(seed)
     budget = Budget(per_window=cap, releases=size)
-    session = sv.Session(sv.MarkovModel(*ref.random_chain(rng, 3)), name, 0.8, budget=budget, schedule=period, seed=1)
+    session = sv.Session(
+        sv.MarkovModel(*ref.random_chain(rng, 3)), mechanism=name, epsilon=0.8, budget=budget, seed=1, every=period
+    )
     costs = []
     for symbol in rng.integers(0, 3, 12).tolist():
         belief = session.belief
@@ -155,7 +160,9 @@ def test_no_window_of_releases_costs_more_than_allowed(seed, name, size, cap, pe
 def window_costs(times, seed=1, period=1):
     """(time, exact cost) of releases at these times under a budget of 1 in any 10 seconds."""
     budget = Budget(per_window=1.0, seconds=10.0)
-    session = sv.Session(sv.MarkovModel(*PAIR), "balanced", 0.5, budget=budget, schedule=period, seed=seed)
+    session = sv.Session(
+        sv.MarkovModel(*PAIR), mechanism="balanced", epsilon=0.5, budget=budget, seed=seed, every=period
+    )
     made = []
     for step, time in enumerate(times):
         belief = session.belief
@@ -198,8 +205,8 @@ def test_a_budget_per_seconds_needs_times():
 def spend(when_spent):
     """A session whose total is gone."""
     budget = Budget(total=0.8, when_spent=when_spent)
-    session = sv.Session(sv.MarkovModel(*PAIR), "crr_repaired", 2.0, budget=budget, seed=1)
-    while session.standing().budget_left >= 1e-6:
+    session = sv.Session(sv.MarkovModel(*PAIR), mechanism="crr_repaired", epsilon=2.0, budget=budget, seed=1)
+    while session.account.budget_left >= 1e-6:
         session.release(0)
     return session
 
@@ -214,24 +221,26 @@ def test_a_spent_budget_holds_the_best_guess():
 
 def test_a_spent_budget_stops():
     session = spend("stop")
-    before = session.standing()
+    before = session.account
     assert [session.release(step % 2) for step in range(5)] == [None] * 5
-    assert session.standing().releases == before.releases
+    assert session.account.releases == before.releases
     assert session.leakage <= 0.8
 
 
 def test_unspent_epsilon_comes_back():
     """Exact accounting charges less than Σε, so a total outlasts total/ε releases."""
-    session = sv.Session(sv.MarkovModel(*PAIR), "balanced", 0.5, budget=Budget(total=2.0, when_spent="stop"), seed=2)
+    session = sv.Session(
+        sv.MarkovModel(*PAIR), mechanism="balanced", epsilon=0.5, budget=Budget(total=2.0, when_spent="stop"), seed=2
+    )
     released = [session.release(step % 2) for step in range(200)]
     assert sum(out is not None for out in released) > 4
-    assert session.standing().by_composition > session.leakage
+    assert session.account.epsilon_spent > session.leakage
 
 
 @pytest.mark.parametrize("budget", [1.0, Budget(total=1.0), Budget(per_window=1.0, releases=3)])
 def test_an_unsound_mechanism_takes_no_budget(budget):
     with pytest.raises(InputError, match="does not keep"):
-        sv.Session(sv.MarkovModel(*PAIR), "crr", 0.5, budget=budget)
+        sv.Session(sv.MarkovModel(*PAIR), mechanism="crr", epsilon=0.5, budget=budget)
 
 
 def test_a_seed_repeats_and_is_marked():
@@ -240,9 +249,9 @@ def test_a_seed_repeats_and_is_marked():
     one, other = ([session.release(x) for x in [0, 1] * 20] for session in runs)
     assert one == other
     assert not runs[0].private
-    assert not runs[0].standing().private
+    assert not runs[0].account.private
     assert sv.Session(model, epsilon=0.5).private
-    assert sv.Session(model, epsilon=0.5).standing().private
+    assert sv.Session(model, epsilon=0.5).account.private
 
 
 @pytest.mark.parametrize("epsilon", [0, -1, -1e-9, math.inf, -math.inf, math.nan, "0.5", "x", [1.0], True, None, 41])
@@ -251,7 +260,7 @@ def test_an_epsilon_that_protects_nothing_is_refused(epsilon):
         sv.Session(sv.MarkovModel(*PAIR), epsilon=epsilon)
 
 
-@pytest.mark.parametrize("wrong", [{"budget": "1"}, {"schedule": "x"}, {"schedule": 0}, {"mechanism": "magic"}])
+@pytest.mark.parametrize("wrong", [{"budget": "1"}, {"every": "x"}, {"every": 0}, {"mechanism": "magic"}])
 def test_other_settings_are_refused_in_one_line(wrong):
     with pytest.raises(InputError) as caught:
         sv.Session(sv.MarkovModel(*PAIR), epsilon=0.5, **wrong)
@@ -280,7 +289,7 @@ def test_a_failed_release_changes_nothing_and_tells_nothing(bad):
 def test_a_repr_holds_no_symbol():
     session = sv.Session(sv.MarkovModel.fit([["Zq9secret", "other", "Zq9secret"]]), epsilon=1.0, seed=1)
     for _ in range(2):
-        text = repr(session) + repr(session.kernel()) + repr(session.setting.to_dict()) + repr(session.standing())
+        text = repr(session) + repr(session.kernel()) + repr(session.setting.to_dict()) + repr(session.account)
         assert "Zq9secret" not in text
         session.release("Zq9secret")
 

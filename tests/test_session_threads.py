@@ -8,7 +8,6 @@ import pytest
 import seqveil as sv
 from seqveil.core.errors import InputError
 from seqveil.engine.accounting import Budget
-from seqveil.engine.stream import Setting
 from seqveil.engine.streams import Streams
 
 MODEL = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
@@ -45,43 +44,43 @@ def together(act, times):
 
 @pytest.mark.slow
 def test_every_release_of_threads_that_share_a_session_is_charged():
-    session = sv.Session(MODEL, "balanced", 1.0)
+    session = sv.Session(MODEL, mechanism="balanced", epsilon=1.0)
     made = together(lambda: session.release(0), 100)
-    standing = session.standing()
+    standing = session.account
     assert len(made) == standing.releases == THREADS * 100
-    assert standing.by_composition == THREADS * 100.0
+    assert standing.epsilon_spent == THREADS * 100.0
 
 
 def test_threads_cannot_pass_a_budget():
     """On a chain without memory every release costs the same, so how many there are is known."""
     flat = sv.MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]])
     budget = Budget(total=20.0, when_spent="stop")
-    alone, shared = (sv.Session(flat, "randomized_response", 1.0, budget=budget) for _ in range(2))
+    alone, shared = (sv.Session(flat, mechanism="randomized_response", epsilon=1.0, budget=budget) for _ in range(2))
     expected = sum(alone.release(0) is not None for _ in range(THREADS * 12))
     made = [one for one in together(lambda: shared.release(0), 12) if one is not None]
-    assert len(made) == shared.standing().releases == expected < THREADS * 12
+    assert len(made) == shared.account.releases == expected < THREADS * 12
     assert shared.leakage <= 20.0
 
 
 @pytest.mark.slow
 def test_threads_that_push_fill_whole_batches():
-    session = sv.Session(MODEL, "tree", 2.0, batch=3)
+    session = sv.Session(MODEL, mechanism="tree", epsilon=2.0, batch=3)
     made = together(lambda: session.push(0), 30)
     assert sorted(map(len, made)) == [0] * 160 + [3] * 80
     assert len(session.paths) == 80
-    assert session.standing().releases == 240
+    assert session.account.releases == 240
 
 
 def test_threads_may_share_a_store(tmp_path):
-    with Streams.open(tmp_path / "s.db", Setting.of(MODEL, "balanced", 1.0)) as store:
+    with Streams.open(tmp_path / "s.db", sv.Policy(epsilon=1.0, mechanism="balanced").on(MODEL)) as store:
         together(lambda: store.release([f"u{threading.get_ident()}"], [1], [0]), 5)
         made = together(lambda: int(store.release(["ann"], [1], [0]).codes[0]), 5)
         assert len(set(made)) == 1
-        assert store.standing("ann").releases == 1
+        assert store.account("ann").releases == 1
 
 
 def test_a_refused_push_can_be_pushed_again():
-    session = sv.Session(MODEL, "tree", 1.0, batch=2, budget=Budget(per_window=1.0, seconds=10.0))
+    session = sv.Session(MODEL, mechanism="tree", epsilon=1.0, batch=2, budget=Budget(per_window=1.0, seconds=10.0))
     session.push(0)
     for _ in range(3):
         with pytest.raises(InputError, match="time"):

@@ -12,7 +12,6 @@ import seqveil as sv
 from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import SeqveilError
 from seqveil.engine.store import database
-from seqveil.engine.stream import Setting
 from seqveil.engine.streams import Streams
 
 WIDE, ROWS, PART = 15, 12, 20
@@ -23,7 +22,7 @@ def setting(monkeypatch):
     monkeypatch.setattr(database, "FEW_ROWS", 4)
     monkeypatch.setattr(database, "PART", PART)
     chain = np.array([[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.3, 0.3, 0.4]])
-    return Setting.of(sv.MarkovModel(np.full(3, 1 / 3), chain), "optimal", 1.0)
+    return sv.Policy(epsilon=1.0, mechanism="optimal").on(sv.MarkovModel(np.full(3, 1 / 3), chain))
 
 
 def filled(path, setting):
@@ -60,7 +59,7 @@ def test_what_is_folded_in_parts_reads_and_goes_on_as_what_is_not(tmp_path, sett
     parts = filled(path, setting)
     for seq in range(3):
         parts.release(["waiting"], [1], [seq])
-    assert 0 < settled(path)[0] < parts.standing("often").events * WIDE
+    assert 0 < settled(path)[0] < parts.account("often").events * WIDE
     parts.close()
     monkeypatch.setattr(database, "FEW_ROWS", 10**9)
     other = filled(whole, setting)
@@ -69,7 +68,7 @@ def test_what_is_folded_in_parts_reads_and_goes_on_as_what_is_not(tmp_path, sett
         again = parts.release(["often", "user 0"], [0, 0], [ROWS - 1, 0])
         assert again.replayed.all()
         for user in ("often", "waiting", "user 0", f"user {ROWS * WIDE - 2}"):
-            assert parts.standing(user) == other.standing(user)
+            assert parts.account(user) == other.account(user)
             assert [(s.seq, s.code) for s in parts.releases(user)] == [(s.seq, s.code) for s in other.releases(user)]
         further = [store.release(["often"], [2], [ROWS]).codes.tolist() for store in (parts, other)]
         assert further[0] == further[1]
@@ -90,7 +89,7 @@ def test_a_retry_between_two_parts_gets_what_was_drawn(tmp_path, setting):
 def test_what_fails_after_a_part_was_folded_leaves_the_log_as_it_was(tmp_path, setting, monkeypatch):
     path = tmp_path / "state.db"
     with filled(path, setting) as store:
-        before, standing = settled(path), store.standing("often")
+        before, standing = settled(path), store.account("often")
 
         def full(*_):
             raise sqlite3.OperationalError("database or disk is full")
@@ -100,10 +99,10 @@ def test_what_fails_after_a_part_was_folded_leaves_the_log_as_it_was(tmp_path, s
             with pytest.raises(SeqveilError):
                 store.release(["waiting"], [1], [0])
         assert settled(path) == before
-        assert store.standing("often") == standing
+        assert store.account("often") == standing
         assert not store.release(["waiting"], [1], [0]).replayed.any()
     with Streams.open(path, setting, coins=KeyedCoins.seeded(1)) as store:
-        assert store.standing("often") == standing
+        assert store.account("often") == standing
 
 
 def test_a_user_of_a_damaged_row_stays_set_aside_when_later_rows_are_folded(tmp_path, setting):

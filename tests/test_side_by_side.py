@@ -12,9 +12,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from seqveil import MarkovModel, Setting, decode_stream
+from seqveil import MarkovModel, decode_stream
 from seqveil.core import bulk
 from seqveil.core.bulk import Layout
+from seqveil.engine.policy import Policy
 from seqveil.interfaces.commands import terminal
 from seqveil.interfaces.files import estimates
 from seqveil.interfaces.files.estimates import decode_file
@@ -37,7 +38,7 @@ def released(tmp_path, model):
     users = rng.permutation(np.repeat(np.arange(len(LENGTHS)), LENGTHS))
     values = [model.alphabet.values[k] for k in rng.integers(0, 4, users.size)]
     pl.DataFrame({"user": [f"p{k}" for k in users], "value": values}).write_csv(tmp_path / "raw.csv")
-    release_file(tmp_path / "raw.csv", Setting.of(model, epsilon=1.5), tmp_path / "released.csv", seed=1)
+    release_file(tmp_path / "raw.csv", Policy(epsilon=1.5).on(model), tmp_path / "released.csv", seed=1)
     return tmp_path / "released.csv"
 
 
@@ -61,7 +62,7 @@ def test_a_file_is_decoded_as_each_of_its_streams_alone(model, released, monkeyp
 
 
 def test_no_streams_and_no_events():
-    setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
+    setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
     assert list(decode_steps(setting, [])) == []
     assert list(Layout.of(np.zeros(0, np.int64)).parts()) == []
 
@@ -152,7 +153,7 @@ def long_streams(tmp_path_factory):
     users = rng.permutation(np.repeat(np.arange(3), 20_000))
     values = [f"s{k}" for k in rng.integers(0, 40, users.size)]
     pl.DataFrame({"user": users, "value": values}).write_csv(folder / "raw.csv")
-    release_file(folder / "raw.csv", Setting.of(chain, epsilon=1.0), folder / "released.csv")
+    release_file(folder / "raw.csv", Policy(epsilon=1.0).on(chain), folder / "released.csv")
     return folder
 
 

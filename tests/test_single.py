@@ -102,7 +102,7 @@ NO_TWO = MarkovModel([0.6, 0.4, 0.0], np.full((3, 3), 1 / 3))  # its first symbo
     [
         (near_model(9), {}),
         (near_model(9), {"budget": 6.0}),
-        (near_model(9), {"schedule": 3}),
+        (near_model(9), {"every": 3}),
         (near_model(9), {"budget": Budget(total=3.0, when_spent="stop")}),
         (NO_TWO, {}),
     ],
@@ -117,4 +117,4 @@ def test_beliefs_and_accounts_are_those_of_numpy(model, options, monkeypatch):
     other = Session(model, epsilon=0.9, seed=2, **options)
     assert [other.release(x) for x in symbols] == made
     assert other.belief.tobytes() == plain.belief.tobytes()
-    assert other.standing() == plain.standing()
+    assert other.account == plain.account

@@ -19,18 +19,19 @@ from scipy import stats
 pytest.importorskip("pyspark")
 import reference_streams as ref
 import sparks
-from seqveil import MarkovModel, Setting
+from seqveil import MarkovModel
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.coins import key_file
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.engine.accounting import Budget
+from seqveil.engine.policy import Policy
 from seqveil.engine.store.backup import facts_of
 from seqveil.engine.store.packing import ledger, nats, units
 from seqveil.engine.stream import UNKNOWN
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.spark import frames
-from seqveil.interfaces.spark.checkpoint import standings
+from seqveil.interfaces.spark.checkpoint import worst_accounts
 from seqveil.interfaces.spark.frames import read
 from seqveil.interfaces.spark.job import Job
 from seqveil.interfaces.spark.sessions import told
@@ -68,7 +69,10 @@ def file_salt(path):
 
 
 def test_200_000_events_come_out_as_embedded_and_so_does_every_account(spark, tmp_path):
-    frame, setting = sparks.events(200_000, 10_000), Setting.of(sparks.model(), "optimal", 1.0, budget=14.0)
+    frame, setting = (
+        sparks.events(200_000, 10_000),
+        Policy(epsilon=1.0, budget=14.0, mechanism="optimal").on(sparks.model()),
+    )
     sparks.write(frame, tmp_path / "in", 4)
     query = sparks.stream(spark, tmp_path / "in", tmp_path, setting, buckets=16)
     query.awaitTermination()
@@ -76,10 +80,10 @@ def test_200_000_events_come_out_as_embedded_and_so_does_every_account(spark, tm
     got = sparks.released(spark, tmp_path)
     want, store = embedded(frame, setting, sparks.query_id(tmp_path / "checkpoint"))
     assert got.equals(want.select(got.columns))
-    checkpoint, accounts = str(tmp_path / "checkpoint"), store.standings()
+    checkpoint, accounts = str(tmp_path / "checkpoint"), store.accounts()
     rows = {row.user: row for row in account(spark, checkpoint).collect()}
     assert len(rows) == len(accounts.users) == 10_000
-    figures = (accounts.by_composition, accounts.most, accounts.least, accounts.ldp)
+    figures = (accounts.epsilon_spent, accounts.most, accounts.least, accounts.ldp)
     kept = [row[1:7] for row in (rows[user] for user in accounts.users)]
     assert [row[:2] for row in kept] == list(zip(accounts.events, accounts.releases, strict=True))
     assert [row[2:] for row in kept] == [tuple(row) for row in ledger(np.stack(figures, axis=1)).tolist()]
@@ -100,9 +104,9 @@ def small(tmp_path_factory):
 
 
 SETTINGS = {
-    "stop": Setting.of(sparks.model(), "balanced", 0.8, budget=Budget(total=6.0, when_spent="stop")),
-    "window": Setting.of(sparks.model(), "balanced", 1.0, budget=Budget(per_window=3.0, releases=5)),
-    "batches": Setting.of(sparks.model(), "tree", 2.0, batch=4),
+    "stop": Policy(epsilon=0.8, budget=Budget(total=6.0, when_spent="stop"), mechanism="balanced").on(sparks.model()),
+    "window": Policy(epsilon=1.0, budget=Budget(per_window=3.0, releases=5), mechanism="balanced").on(sparks.model()),
+    "batches": Policy(epsilon=2.0, batch=4, mechanism="tree").on(sparks.model()),
 }
 
 
@@ -121,7 +125,7 @@ def test_at_an_epsilon_that_is_nearly_the_truth_every_row_has_its_own(spark, sma
     """However Spark deals the rows out: the release of a user's event stands beside that user and event."""
     folder, frame = small
     shuffled = spark.read.parquet(str(folder / "in")).repartition(5)
-    got = pl.from_arrow(release(shuffled, Setting.of(sparks.model(), "optimal", 16.0), KEY).toArrow())
+    got = pl.from_arrow(release(shuffled, Policy(epsilon=16.0, mechanism="optimal").on(sparks.model()), KEY).toArrow())
     assert got.select("user", "seq", "value").sort("user", "seq").equals(frame.sort("user", "seq"))
 
 
@@ -140,7 +144,7 @@ def test_batches_of_a_stream_are_those_of_a_frame_that_is_full(spark, small, tmp
 def test_one_key_for_two_checkpoints_and_two_frames_gives_four_salts(spark, small, tmp_path):
     """Equal events get equal releases as often as by chance, and a frame looked at twice is the same twice."""
     folder, frame = small
-    setting, found = Setting.of(sparks.model(), "randomized_response", 1.0), []
+    setting, found = Policy(epsilon=1.0, mechanism="randomized_response").on(sparks.model()), []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         sparks.stream(spark, folder / "in", tmp_path / name, setting).awaitTermination()
@@ -173,7 +177,7 @@ def test_events_that_come_again_are_not_released_again(spark, small, tmp_path):
 
 def test_what_is_wrong_is_told_in_one_line_without_data(spark, tmp_path):
     model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["a", "b"])
-    setting = Setting.of(model, "optimal", 1.0, budget=Budget(total=1.5, when_spent="stop"))
+    setting = Policy(epsilon=1.0, budget=Budget(total=1.5, when_spent="stop"), mechanism="optimal").on(model)
     frame = pl.DataFrame({"user": ["ann", "ann"], "seq": [0, 1], "value": ["a", SECRET]})
     sparks.write(frame, tmp_path / "in", 1)
     with pytest.raises(SeqveilError, match=r"not in the model's alphabet \(2 symbols\)") as refused, told():
@@ -191,7 +195,10 @@ def test_a_stream_goes_on_where_a_value_is_unknown(spark, tmp_path):
     (tmp_path / "in").mkdir()
     values = ["0.5", SECRET, "1.5", "NaN", "77", ""]
     rows = "".join(f"ann,{seq},{value}\n" for seq, value in enumerate(values))
-    for setting in (Setting.of(model, "optimal", 1.0), Setting.of(model, "tree", 2.0, batch=3)):
+    for setting in (
+        Policy(epsilon=1.0, mechanism="optimal").on(model),
+        Policy(epsilon=2.0, batch=3, mechanism="tree").on(model),
+    ):
         place = tmp_path / setting.mechanism.name
         (tmp_path / "in" / "1.csv").write_text("user,seq,value\n" + rows)
         frame = read(spark, str(tmp_path / "in"), "csv", Columns(), model.alphabet, streaming=True)
@@ -205,7 +212,7 @@ def test_a_stream_goes_on_where_a_value_is_unknown(spark, tmp_path):
             made = np.concatenate(store.release(["ann"] * 2, [codes[:3], codes[3:]], [0, 1]).symbols)
         else:
             made = store.release(["ann"] * 6, codes, range(6)).codes
-        assert total(spark, str(place / "c")).by_composition == store.standing("ann").by_composition
+        assert total(spark, str(place / "c")).epsilon_spent == store.account("ann").epsilon_spent
         assert got["seq"].to_list() == list(range(len(made)))
         assert got["value"].to_list() == model.alphabet.decode(made)
         files = [path for path in place.rglob("*") if path.is_file()]
@@ -225,7 +232,7 @@ def test_a_checkpoint_is_for_one_setting(spark, tmp_path):
 def test_frames_that_cannot_be_released_are_refused_before_they_run(spark):
     frame = spark.createDataFrame([("ann", 0, 1)], "user STRING, seq INT, value INT")
     setting = SETTINGS["window"]
-    timed = Setting.of(sparks.model(), "balanced", 1.0, budget=Budget(per_window=1.0, seconds=5.0))
+    timed = Policy(epsilon=1.0, budget=Budget(per_window=1.0, seconds=5.0), mechanism="balanced").on(sparks.model())
     wrong = [
         ({"columns": Columns(user="who")}, "no column 'who'"),
         ({"columns": Columns(seq="epsilon")}, "rename it"),
@@ -330,18 +337,18 @@ def test_the_commands(spark, run, small, tmp_path):
     code, _, told_in = run("release", folder / "in", *options, *place)
     assert code == 0
     assert "2000 of 2000 events, 60 users" in told_in
-    setting = Setting.of(model, "optimal", 1.0, budget=9.0)
+    setting = Policy(epsilon=1.0, budget=9.0, mechanism="optimal").on(model)
     want, store = embedded(frame, setting, sparks.query_id(tmp_path / "checkpoint"))
-    ann = store.standing("u7")
+    ann = store.account("u7")
     got = sparks.released(spark, tmp_path)
     assert got.equals(want.select(got.columns))
     shown = json.loads(run("account", tmp_path / "checkpoint", "--user", "u7", "--json")[1])
     assert shown["users"] == 60
     assert [each["leakage"] for each in shown["shown"]] == [nats(units(np.array([ann.leakage]))[0])]
     assert shown["shown"][0]["budget_left"] == pytest.approx(ann.budget_left, abs=2**-31)
-    [one] = standings(spark, str(tmp_path / "checkpoint"), user="u7")
+    [one] = worst_accounts(spark, str(tmp_path / "checkpoint"), user="u7")
     assert (one.events, one.releases) == (ann.events, ann.releases)
-    assert one.by_composition == nats(units(np.array([ann.by_composition]))[0])
+    assert one.epsilon_spent == nats(units(np.array([ann.epsilon_spent]))[0])
 
 
 def test_files_at_once_by_the_command(spark, run, small, tmp_path, salted):
@@ -361,7 +368,7 @@ def test_files_at_once_by_the_command(spark, run, small, tmp_path, salted):
         "csv",
     )
     args = ("release", folder / "data.csv", *options, "--out", tmp_path / "out")
-    setting, key = Setting.of(sparks.model(), "balanced", 0.8), key_file(tmp_path / "key", create=True)
+    setting, key = Policy(epsilon=0.8, mechanism="balanced").on(sparks.model()), key_file(tmp_path / "key", create=True)
     release_file(folder / "data.csv", setting, tmp_path / "one.csv", state=tmp_path / "s.db", key=key)
     salted(file_salt(tmp_path / "s.db"))
     code, said, _ = run(*args, "--json")
@@ -415,7 +422,7 @@ def test_an_interrupted_release_goes_on(spark, run, small, tmp_path):
     assert ended == "interrupted; what was released stands, and the same command goes on with it"
     frame[1200:].write_parquet(tmp_path / "in" / "more.parquet")
     assert run(*args)[0] == 0
-    setting, key = Setting.of(sparks.model(), "balanced", 1.0), (tmp_path / "key").read_bytes()
+    setting, key = Policy(epsilon=1.0, mechanism="balanced").on(sparks.model()), (tmp_path / "key").read_bytes()
     streams = ref.twin(setting, sparks.query_id(tmp_path / "checkpoint"), key)
     made = streams.release(frame["user"].to_list(), frame["value"].to_numpy(), frame["seq"].to_numpy())
     want = frame.with_columns(value=pl.Series(made.codes)).sort("user", "seq")

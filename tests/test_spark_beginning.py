@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("pyspark")
 import reference_streams as ref
 import sparks
-from seqveil import Setting
+from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
 from seqveil.spark import account
 from test_spark_kills import end
@@ -56,10 +56,10 @@ def place(tmp_path):
 
 def right(spark, place, frame=FRAME):
     """What the sink lists is what the store releases, row by row, and so is every account."""
-    setting, key = Setting.of(sparks.model(), "balanced", 1.0), (place / "key").read_bytes()
+    setting, key = Policy(epsilon=1.0, mechanism="balanced").on(sparks.model()), (place / "key").read_bytes()
     store = ref.twin(setting, sparks.query_id(place / "cp"), key)
     made = store.release(frame["user"].to_list(), frame["value"].to_numpy(), frame["seq"].to_numpy())
-    spent = dict(zip(store.standings().users, store.standings().by_composition, strict=True))
+    spent = dict(zip(store.accounts().users, store.accounts().epsilon_spent, strict=True))
     want = frame.with_columns(value=pl.Series(made.codes)).sort("user", "seq")
     assert sparks.released(spark, place).select("user", "seq", "value").equals(want)
     assert {row.user: row.spent / 2**32 for row in account(spark, str(place / "cp")).collect()} == spent

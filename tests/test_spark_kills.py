@@ -101,14 +101,14 @@ def check(spark, place, made):
     _, frame = made
     store = ref.twin(sparks.killed_setting(), sparks.query_id(place / "checkpoint"))
     done = store.release(frame["user"].to_list(), frame["value"].to_numpy(), frame["seq"].to_numpy())
-    columns, accounts = [pl.Series("value", done.codes), pl.Series("epsilon", done.epsilons)], store.standings()
+    columns, accounts = [pl.Series("value", done.codes), pl.Series("epsilon", done.epsilons)], store.accounts()
     want = frame.with_columns(*columns).sort("user", "seq")
     got = sparks.released(spark, place)
     assert got.height == want.height
     assert got.equals(want.select(got.columns))
     rows = {row.user: row for row in account(spark, str(place / "checkpoint")).collect()}
     assert len(rows) == len(accounts.users)
-    figures = (accounts.events, units(accounts.by_composition), units(accounts.leakage))
+    figures = (accounts.events, units(accounts.epsilon_spent), units(accounts.leakage))
     for user, *known in zip(accounts.users, *figures, strict=True):
         assert [rows[user].events, rows[user].spent, rows[user].leakage] == known
 

@@ -20,8 +20,8 @@ from seqveil.core.coins import KeyedCoins  # noqa: E402
 from seqveil.core.errors import DataError, InputError  # noqa: E402
 from seqveil.core.model import MarkovModel  # noqa: E402
 from seqveil.engine.accounting import Budget  # noqa: E402
+from seqveil.engine.policy import Policy  # noqa: E402
 from seqveil.engine.store.packing import units  # noqa: E402
-from seqveil.engine.stream import Setting  # noqa: E402
 from seqveil.engine.streams import OutOfOrder  # noqa: E402
 from seqveil.interfaces.spark.job import Job, release_sorted  # noqa: E402
 from seqveil.interfaces.spark.operator import Release  # noqa: E402
@@ -43,16 +43,16 @@ FULL = MarkovModel([0.5, 0.3, 0.2], [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3
 SPARSE = MarkovModel([0.5, 0.3, 0.2], [[0.7, 0.3, 0.0], [0.0, 0.6, 0.4], [0.5, 0.0, 0.5]])
 PAIRS = MarkovModel.fit([[0, 1, 2, 1, 0, 0, 1], [2, 2, 1, 0, 1, 1]], order=2, n=3, smoothing=0.5)
 SETTINGS = {
-    "plain": Setting.of(FULL, "optimal", 1.0),
-    "sparse": Setting.of(SPARSE, "balanced", 0.8, budget=Budget(total=3.0, when_spent="stop")),
-    "order 2": Setting.of(PAIRS, "optimal", 0.7, budget=Budget(total=2.0)),
-    "window": Setting.of(FULL, "balanced", 1.0, budget=Budget(per_window=2.0, releases=3)),
-    "seconds": Setting.of(FULL, "balanced", 1.0, budget=Budget(per_window=2.0, seconds=2.5)),
+    "plain": Policy(epsilon=1.0, mechanism="optimal").on(FULL),
+    "sparse": Policy(epsilon=0.8, budget=Budget(total=3.0, when_spent="stop"), mechanism="balanced").on(SPARSE),
+    "order 2": Policy(epsilon=0.7, budget=Budget(total=2.0), mechanism="optimal").on(PAIRS),
+    "window": Policy(epsilon=1.0, budget=Budget(per_window=2.0, releases=3), mechanism="balanced").on(FULL),
+    "seconds": Policy(epsilon=1.0, budget=Budget(per_window=2.0, seconds=2.5), mechanism="balanced").on(FULL),
 }
 BATCHED = {
-    "tree": Setting.of(FULL, "tree", 2.0, batch=3),
-    "budget": Setting.of(SPARSE, "tree", 2.0, batch=2, budget=Budget(total=5.0, when_spent="stop")),
-    "seconds": Setting.of(FULL, "tree", 1.5, batch=3, budget=Budget(per_window=2.0, seconds=4.0)),
+    "tree": Policy(epsilon=2.0, batch=3, mechanism="tree").on(FULL),
+    "budget": Policy(epsilon=2.0, batch=2, budget=Budget(total=5.0, when_spent="stop"), mechanism="tree").on(SPARSE),
+    "seconds": Policy(epsilon=1.5, batch=3, budget=Budget(per_window=2.0, seconds=4.0), mechanism="tree").on(FULL),
 }
 
 
@@ -105,7 +105,7 @@ def by_store(setting, events):
     timed = setting.budget.seconds is not None
     store = ref.twin(setting, SALT)
     made = store.release(users, codes, seqs, [float(seq) for seq in seqs] if timed else None)
-    ledger = {user: store.standing(user) for user in users}
+    ledger = {user: store.account(user) for user in users}
     rows = pd.DataFrame({"user": users, "seq": seqs, "value": made.codes, "epsilon": made.epsilons})
     return rows[rows["value"] >= 0].sort_values(["user", "seq"]).reset_index(drop=True), ledger
 
@@ -125,7 +125,7 @@ def test_any_cut_gives_the_releases_and_accounts_of_the_store(kind, made):
         account = ledger[user]
         assert (kept.events, kept.releases) == (account.events, account.releases)
         ours = [kept.spent, kept.most, kept.least]
-        assert ours == [*units(np.array([account.by_composition, account.most])), -units(-np.array([account.least]))[0]]
+        assert ours == [*units(np.array([account.epsilon_spent, account.most])), -units(-np.array([account.least]))[0]]
 
 
 def test_a_repeat_is_dropped_whatever_comes_with_it():
@@ -155,7 +155,10 @@ def test_rows_leave_in_the_order_of_names_whatever_order_they_came_in():
     """A file sorted by value would else give the values away by the order of its users."""
     rng = np.random.default_rng(0)
     users, codes = [f"u{k}" for k in rng.permutation(300)], np.sort(rng.integers(0, 3, 300)).tolist()
-    for setting in (Setting.of(FULL, "optimal", 0.2), Setting.of(FULL, "tree", 0.2, batch=2)):
+    for setting in (
+        Policy(epsilon=0.2, mechanism="optimal").on(FULL),
+        Policy(epsilon=0.2, batch=2, mechanism="tree").on(FULL),
+    ):
         rows = [(user, seq, code) for user, code in zip(users, codes, strict=True) for seq in range(setting.batch)]
         out = feed(operator_of(job_of(setting)), rows)
         assert out["user"].tolist() == np.repeat(sorted(users), setting.batch).tolist()
@@ -193,7 +196,7 @@ def test_batches_wait_sealed_and_come_out_as_those_of_the_store(kind, made):
         for k, (path, told) in enumerate(zip(made.paths, made.symbols, strict=True)):
             want += [(user, k * setting.batch + j, code, k) for j, code in enumerate(told)] if path is not None else []
         kept = kept_by(tester)[user]
-        account = (0, 0) if not whole else (store.standing(user).events, store.standing(user).releases)
+        account = (0, 0) if not whole else (store.account(user).events, store.account(user).releases)
         assert (kept.events, kept.releases, kept.symbols) == (*account, len(codes))
         assert (kept.waiting == b"") == (len(codes) % size == 0)
     shown = list(got[["user", "seq", "value", "batch"]].itertuples(index=False, name=None)) if len(got) else []
@@ -220,7 +223,7 @@ def test_large_states_are_computed_from_what_was_told(monkeypatch):
     rng = np.random.default_rng(0)
     n = 600
     model = MarkovModel(np.full(n, 1 / n), rng.dirichlet(np.ones(n), n) * 0.5 + 0.5 * np.eye(n))
-    setting = Setting.of(model, "balanced", 2.0)
+    setting = Policy(epsilon=2.0, mechanism="balanced").on(model)
     events = [(user, seq, int(rng.integers(n))) for seq in range(70) for user in ("ann", "bob")]
     tester = operator_of(job_of(setting))
     got = joined(feed(tester, events[a:b]) for a, b in ((0, 40), (40, 41), (41, 137), (137, 140)))
@@ -237,7 +240,7 @@ def test_a_checkpoint_of_something_else_is_refused():
     assert json.loads(facts[0])["setting"]["mechanism"] == "optimal"
     others = {
         "buckets": job_of(SETTINGS["plain"], buckets=7),
-        "epsilon": job_of(Setting.of(FULL, "optimal", 2.0)),
+        "epsilon": job_of(Policy(epsilon=2.0, mechanism="optimal").on(FULL)),
         "key": Job(SETTINGS["plain"], FULL.alphabet, bytes(32), ("user", "seq", "value")),
         "model": job_of(SETTINGS["sparse"]),
     }
@@ -251,7 +254,7 @@ def test_a_checkpoint_of_something_else_is_refused():
 
 def test_budgets_stop_or_hold():
     for policy, count in (("stop", 2), ("hold", 6)):
-        setting = Setting.of(FULL, "balanced", 1.0, budget=Budget(total=2.0, when_spent=policy))
+        setting = Policy(epsilon=1.0, budget=Budget(total=2.0, when_spent=policy), mechanism="balanced").on(FULL)
         rows = feed(operator_of(job_of(setting)), [("ann", seq, seq % 3) for seq in range(6)])
         want, _ = by_store(setting, [("ann", seq, seq % 3) for seq in range(6)])
         assert rows["seq"].tolist() == want["seq"].tolist()
@@ -267,7 +270,10 @@ def test_neither_state_nor_errors_hold_a_raw_symbol():
     alphabet = Bins([0.0, 1.0, 2.0, 3.0])
     model = MarkovModel([0.4, 0.3, 0.3], FULL.chain.toarray(), alphabet=alphabet)
     raw = [("ann", 0, 1.6180339887), ("ann", 1, 0.5772156649)]
-    for setting in (Setting.of(model, "tree", 2.0, batch=3), Setting.of(model, "optimal", 1.0)):
+    for setting in (
+        Policy(epsilon=2.0, batch=3, mechanism="tree").on(model),
+        Policy(epsilon=1.0, mechanism="optimal").on(model),
+    ):
         tester = operator_of(job_of(setting))
         out = feed(tester, raw)
         held = repr(kept_by(tester)) + repr(tester.peekValueState("facts", 0)) + out.to_csv()
@@ -275,7 +281,9 @@ def test_neither_state_nor_errors_hold_a_raw_symbol():
         assert "0.5772" not in held
         for number in (1.6180339887, 0.5772156649):
             assert np.float64(number).tobytes() not in b"".join(k.state + k.waiting for k in kept_by(tester).values())
-    names = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["a", "b"]), "optimal", 1.0)
+    names = Policy(epsilon=1.0, mechanism="optimal").on(
+        MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["a", "b"])
+    )
     with pytest.raises(Refused, match=r"not in the model's alphabet \(2 symbols\)") as refused:
         feed(operator_of(job_of(names)), [("ann", 0, SECRET)])
     assert SECRET not in repr(refused.getrepr(showlocals=False, chain=True))
@@ -285,7 +293,7 @@ def test_neither_state_nor_errors_hold_a_raw_symbol():
 
 def test_sealed_codes_do_not_show():
     """The codes of what waits are not in its seal, in any of the widths they could have."""
-    setting = Setting.of(MarkovModel.fit([list(range(300)) * 2], smoothing=1.0), "tree", 2.0, batch=9)
+    setting = Policy(epsilon=2.0, batch=9, mechanism="tree").on(MarkovModel.fit([list(range(300)) * 2], smoothing=1.0))
     tester = operator_of(job_of(setting))
     feed(tester, [("ann", k, 290 + k) for k in range(8)])
     blob = kept_by(tester)["ann"].waiting
@@ -375,7 +383,7 @@ def test_what_is_missing_to_run_spark_is_said(monkeypatch, tmp_path):
 def test_values_come_out_in_their_own_kind():
     grid = Grid.regular(3, 1, (0, 3, 0, 1))
     model = MarkovModel([0.4, 0.3, 0.3], FULL.chain.toarray(), alphabet=grid)
-    setting = Setting.of(model, "optimal", 1.0)
+    setting = Policy(epsilon=1.0, mechanism="optimal").on(model)
     job = Job(setting, grid, KEY, ("who", "when", "x", "y"))
     rows = pd.DataFrame({"user": ["a", "b"], "seq": [0, 0], "v0": [0.2, 2.9], "v1": [0.5, 0.1]})
     out = job.release(rows, KeptUsers(SALT))
@@ -383,7 +391,7 @@ def test_values_come_out_in_their_own_kind():
     assert set(out["y"]) == {0.5}
     mixed = Alphabet([1, 2.5, 4])
     job = Job(
-        Setting.of(MarkovModel([0.4, 0.3, 0.3], FULL.chain.toarray(), alphabet=mixed), epsilon=0.5),
+        Policy(epsilon=0.5).on(MarkovModel([0.4, 0.3, 0.3], FULL.chain.toarray(), alphabet=mixed)),
         mixed,
         KEY,
         ("u", "s", "v"),

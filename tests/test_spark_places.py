@@ -5,8 +5,9 @@ import polars as pl
 import pytest
 
 import sparks
-from seqveil import Cells, MarkovModel, Setting
+from seqveil import Cells, MarkovModel
 from seqveil.core.errors import InputError
+from seqveil.engine.policy import Policy
 from seqveil.spark import Columns, fit, release
 
 pytestmark = [pytest.mark.java, sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
@@ -33,7 +34,9 @@ def test_cells_are_fitted_and_released(spark):
     codes = np.split(alphabet.encode(rows().select("lat", "lon").to_numpy()), 6)
     streams = [alphabet.decode(part.tolist()) for part in codes]
     assert model.fingerprint == MarkovModel.fit(streams, alphabet=alphabet, smoothing=1.0).fingerprint
-    made = release(frame, Setting.of(model, "balanced", 2.0, "metres"), sparks.KEY, columns=PAIR).toPandas()
+    made = release(
+        frame, Policy(epsilon=2.0, mechanism="balanced", distortion="metres").on(model), sparks.KEY, columns=PAIR
+    ).toPandas()
     assert len(made) == 60
     told = set(made[["lat", "lon"]].itertuples(index=False, name=None))
     assert told <= set(map(tuple, alphabet.points.tolist()))

@@ -5,9 +5,9 @@ import pytest
 from seqveil.core.coins import key_mark
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.model import MarkovModel
+from seqveil.engine.policy import Policy
 from seqveil.engine.store.backup import facts_of, key_for
 from seqveil.engine.store.database import Database
-from seqveil.engine.stream import Setting
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
 from served import running, words_model, words_setting
@@ -65,9 +65,11 @@ def test_what_a_new_file_spends_is_said(tmp_path):
     path = tmp_path / "s.db"
     Streams.open(path, words_setting()).close()
     with pytest.raises(InputError, match=r"another epsilon.*a new file, whose ledger begins at zero"):
-        Streams.open(path, Setting.of(words_model(), "balanced", 0.9))
+        Streams.open(path, Policy(epsilon=0.9, mechanism="balanced").on(words_model()))
     with pytest.raises(ModelError, match=r"another model.*a new file, whose ledger begins at zero"):
-        Streams.open(path, Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), "balanced", 0.7))
+        Streams.open(
+            path, Policy(epsilon=0.7, mechanism="balanced").on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
+        )
 
 
 @pytest.mark.slow

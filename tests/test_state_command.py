@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
+from seqveil.engine.policy import Policy
 from seqveil.engine.store.backup import verify
-from seqveil.engine.stream import Setting
 from seqveil.engine.streams import StoreError, Streams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files import resume
@@ -42,14 +42,14 @@ def test_a_file_in_use_is_verified_copied_and_read(tmp_path, capsys):
         code, out, _ = run(capsys, "account", tmp_path / "s.db", "--json")
         rows = json.loads(out)
         assert [(row["user"], row["events"]) for row in rows] == [("ann", 70), ("bob", 3)]
-        assert rows[0]["leakage"] == store.standing("ann").leakage
+        assert rows[0]["leakage"] == store.account("ann").leakage
         code, _, _ = run(capsys, "export", tmp_path / "s.db", "-m", tmp_path / "model", "--out", tmp_path / "o.jsonl")
         assert code == 0
         told = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
         assert [row["value"] for row in told[:70]] == [WORDS[stored.code] for stored in store.releases("ann")]
         store.release(["ann"], [0])  # the writer was not put out
     with Streams.open(tmp_path / "copy.db", words_setting(), key=KEY) as copy:
-        assert copy.standing("ann").events == 70
+        assert copy.account("ann").events == 70
 
 
 @pytest.mark.slow
@@ -190,7 +190,7 @@ def test_transactions_of_a_file_are_short_where_batches_take_long(tmp_path, monk
 
     monkeypatch.setattr(Streams, "release", slow)
     (tmp_path / "d.csv").write_text("user,value\n" + "".join(f"u{k % 7},{WORDS[k % 4]}\n" for k in range(420)))
-    setting = Setting.of(words_model(), "tree", 0.7, batch=4)
+    setting = Policy(epsilon=0.7, batch=4, mechanism="tree").on(words_model())
     release_file(tmp_path / "d.csv", setting, tmp_path / "o.csv", state=tmp_path / "s.db")
     assert max(sizes) * 0.02 <= 1.5
     assert sum(sizes) == 105  # 15 batches of each of 7 users

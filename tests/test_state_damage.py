@@ -12,9 +12,9 @@ import reference_streams as ref
 from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import SeqveilError
 from seqveil.core.model import MarkovModel
+from seqveil.engine.policy import Policy
 from seqveil.engine.store.backup import verify
 from seqveil.engine.store.protocol import Damaged
-from seqveil.engine.stream import Setting
 from seqveil.engine.streams import StoreError, Streams
 from seqveil.interfaces.events import Job, release_together
 
@@ -23,7 +23,7 @@ USERS = [f"user {k}" for k in range(8)]
 
 def setting(**options):
     chain = MarkovModel(*ref.random_chain(np.random.default_rng(0), 4, 1, False))
-    return Setting.of(chain, "balanced", 0.8, **options)
+    return Policy(epsilon=0.8, mechanism="balanced", **options).on(chain)
 
 
 def make(path, log=False):
@@ -46,7 +46,7 @@ def make(path, log=False):
 def told(streams, user):
     """All that is known of a user, or that it is damaged."""
     try:
-        return streams.standing(user), streams.releases(user), streams.next_seqs([user]).tolist()
+        return streams.account(user), streams.releases(user), streams.next_seqs([user]).tolist()
     except Damaged:
         return "found"
 
@@ -72,8 +72,8 @@ def look(path, more):
 
 def everyone(streams):
     try:
-        found = streams.standings()
-        return found.users, found.by_composition.tolist(), found.leakage.tolist()
+        found = streams.accounts()
+        return found.users, found.epsilon_spent.tolist(), found.leakage.tolist()
     except Damaged:
         return "found"
 
@@ -140,17 +140,17 @@ def test_a_damaged_user_is_set_apart_and_the_others_go_on(tmp_path):
     damage(path, "user 3")
     with Streams.open(path, setting(), coins=KeyedCoins.seeded(1)) as streams:
         with pytest.raises(Damaged, match=r"user number 4 are damaged.*seqveil state verify.*backup") as refused:
-            streams.standing("user 3")
+            streams.account("user 3")
         assert "\n" not in str(refused.value)
         with pytest.raises(Damaged):
             streams.release(["user 1", "user 3"], [0, 0])
-        before = streams.standing("user 1").events
-        jobs = [Job([user], [int(streams.standing("user 1").events)], [0], None) for user in ("user 1",)]
+        before = streams.account("user 1").events
+        jobs = [Job([user], [int(streams.account("user 1").events)], [0], None) for user in ("user 1",)]
         jobs += [Job(["user 3"], [21], [0], None), Job(["user 5"], [21], [0], None)]
         release_together(streams, jobs)
         assert isinstance(jobs[1].outcome, Damaged)
         assert [job.outcome.codes.size for job in (jobs[0], jobs[2])] == [1, 1]
-        assert streams.standing("user 1").events == before + 1
+        assert streams.account("user 1").events == before + 1
         assert streams.leakages()[1] == 1
 
 
@@ -159,7 +159,7 @@ def test_damaged_releases_are_never_given_back_nor_replayed(tmp_path):
     make(path)
     damage(path, "user 3", "recent")
     with Streams.open(path, setting(), coins=KeyedCoins.seeded(1)) as streams:
-        assert streams.standing("user 3").events == 21
+        assert streams.account("user 3").events == 21
         with pytest.raises(Damaged):
             streams.releases("user 3")
         with pytest.raises(Damaged):
@@ -184,5 +184,5 @@ def test_a_user_who_vanished_from_an_index_does_not_begin_anew(tmp_path):
     path.write_bytes(content)
     with Streams.open(path, setting(), coins=KeyedCoins.seeded(1)) as streams:
         assert streams.release(["user 7"], [0], seqs=[0]).replayed.tolist() == [True]
-        assert streams.standing("user 6").events > 0
+        assert streams.account("user 6").events > 0
     assert not verify(path).sound

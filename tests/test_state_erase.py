@@ -12,18 +12,18 @@ from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import ever
 from seqveil.engine.accounting import Budget
+from seqveil.engine.policy import Policy
 from seqveil.engine.store import database, schema
 from seqveil.engine.store.backup import verify
 from seqveil.engine.store.protocol import Damaged, Erased, NoLongerKept, StoreBusy, StoreError
 from seqveil.engine.store.upkeep import erase
-from seqveil.engine.stream import Setting
 from seqveil.engine.streams import EARLIER, Streams
 from seqveil.interfaces.cli import main
 from served import running, words_setting
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
 CHAIN = MarkovModel(*ref.random_chain(np.random.default_rng(1), 3, 1, zeros=True))
-TOTAL = Setting.of(CHAIN, "balanced", 0.8, budget=Budget(total=4.0))
+TOTAL = Policy(epsilon=0.8, budget=Budget(total=4.0), mechanism="balanced").on(CHAIN)
 
 
 def opened(path, setting=TOTAL, key=KEY):
@@ -36,7 +36,7 @@ def filled(path, setting=TOTAL, key=KEY, events=70):
         for k in range(events):
             batch = [[k % 3, 0]] * 2 if setting.in_batches else [k % 3, 0]
             streams.release(["zq-ann", "bob"], batch, times=[k, k] if setting.timed else None)
-        return streams.standing("zq-ann"), streams.standing("bob")
+        return streams.account("zq-ann"), streams.account("bob")
 
 
 def bytes_of(path):
@@ -56,17 +56,19 @@ def test_nothing_of_a_person_is_left_in_the_file(tmp_path):
     found = verify(path)
     assert (found.sound, found.users) == (True, 22)
     with opened(path) as streams:
-        assert "zq-ann" not in streams.standings().users
-        assert streams.standing("bob").events == 20
+        assert "zq-ann" not in streams.accounts().users
+        assert streams.account("bob").events == 20
 
 
 @pytest.mark.parametrize(
     "setting",
     [
         TOTAL,
-        Setting.of(CHAIN, "balanced", 0.8, budget=Budget(per_window=1.2, releases=3)),
+        Policy(epsilon=0.8, budget=Budget(per_window=1.2, releases=3), mechanism="balanced").on(CHAIN),
         pytest.param(
-            Setting.of(CHAIN, "tree", 1.5, batch=2, budget=Budget(total=9.0)), marks=pytest.mark.slow, id="batches"
+            Policy(epsilon=1.5, batch=2, budget=Budget(total=9.0), mechanism="tree").on(CHAIN),
+            marks=pytest.mark.slow,
+            id="batches",
         ),
     ],
 )
@@ -76,7 +78,7 @@ def test_who_comes_back_goes_on_with_the_budget_that_was_spent(tmp_path, setting
     erase(path, ["zq-ann"], KEY)
     with opened(path, setting) as streams:
         assert streams.next_seqs(["zq-ann"]).tolist() == [6]
-        assert streams.standing("zq-ann").leakage == before.leakage
+        assert streams.account("zq-ann").leakage == before.leakage
         assert b"zq-ann" not in bytes_of(path)  # asking brings nobody back
         with pytest.raises(NoLongerKept, match="erased"):
             streams.releases("zq-ann")
@@ -85,22 +87,24 @@ def test_who_comes_back_goes_on_with_the_budget_that_was_spent(tmp_path, setting
         one = [[1, 0]] if setting.in_batches else [1]
         made = streams.release(["zq-ann"], one)
         assert made.seqs.tolist() == [6]
-        after = streams.standing("zq-ann")
-        assert (after.events, after.by_composition >= before.by_composition) == (7, True)
+        after = streams.account("zq-ann")
+        assert (after.events, after.epsilon_spent >= before.epsilon_spent) == (7, True)
         assert after.leakage >= before.leakage - 1e-9 or setting.budget.total is None
-        assert streams.standing("bob") == other
+        assert streams.account("bob") == other
     with opened(path, setting) as streams:  # by name again, and from her own row
-        assert "zq-ann" in streams.standings().users
-        assert streams.standing("zq-ann") == after
+        assert "zq-ann" in streams.accounts().users
+        assert streams.account("zq-ann") == after
         assert streams.releases("zq-ann", since=6)[0].path == made.paths[0]
         if setting.budget.total is not None:
             streams.release(["zq-ann"] * 60, one * 60)
-            assert streams.standing("zq-ann").leakage <= setting.budget.total + 2**-30
+            assert streams.account("zq-ann").leakage <= setting.budget.total + 2**-30
     assert verify(path).sound
 
 
 def test_a_window_is_not_emptied_by_being_erased(tmp_path):
-    setting = Setting.of(CHAIN, "balanced", 0.8, budget=Budget(per_window=0.8, seconds=100.0, when_spent="stop"))
+    setting = Policy(
+        epsilon=0.8, budget=Budget(per_window=0.8, seconds=100.0, when_spent="stop"), mechanism="balanced"
+    ).on(CHAIN)
     path = tmp_path / "s.db"
     filled(path, setting, events=3)
     with opened(path, setting) as streams:
@@ -120,20 +124,20 @@ def test_the_returned_may_be_erased_again(tmp_path):
         erase(path, ["zq-ann"], KEY)
         with opened(path) as streams:
             streams.release(["zq-ann"], [0])
-            assert streams.standing("zq-ann").events == events
-            spent = streams.standing("zq-ann").by_composition
+            assert streams.account("zq-ann").events == events
+            spent = streams.account("zq-ann").epsilon_spent
     erase(path, ["zq-ann"], KEY)
     with pytest.raises(StoreError, match="nobody was erased"):
         erase(path, ["zq-nobody"], KEY)
     erase(path, ["bob"], KEY)
     with opened(path) as streams:
-        assert streams.standing("zq-ann").by_composition == spent
-        assert streams.standings().users == []
+        assert streams.account("zq-ann").epsilon_spent == spent
+        assert streams.accounts().users == []
 
 
 def test_with_declared_secrets_nothing_more_is_released_of_who_was_erased(tmp_path):
     """The accounts of the secrets went with the state, so what is left of each counts as used up."""
-    setting = Setting.of(CHAIN, "guarded", secrets=ever(2, epsilon=0.4, window=3))
+    setting = Policy(secrets=ever(2, epsilon=0.4, window=3), mechanism="guarded").on(CHAIN)
     path = tmp_path / "s.db"
     filled(path, setting, events=4)
     erase(path, ["zq-ann"], KEY)
@@ -172,7 +176,7 @@ def test_without_the_key_nobody_is_erased(tmp_path):
         with pytest.raises(InputError, match=f"its key, which has the mark {key_mark(KEY)}, and {said}; pass it"):
             erase(path, ["bob"], key)
     with opened(path) as streams:
-        assert streams.standing("bob").events == 2
+        assert streams.account("bob").events == 2
 
 
 def test_a_file_without_a_key_keeps_the_ledger_too(tmp_path):
@@ -183,8 +187,8 @@ def test_a_file_without_a_key_keeps_the_ledger_too(tmp_path):
     erase(path, ["zq-ann"], None)
     assert b"zq-ann" not in bytes_of(path)
     with opened(path, key=None) as streams:
-        assert streams.standing("zq-ann").leakage == before.leakage
-        assert streams.standing("someone else") is None
+        assert streams.account("zq-ann").leakage == before.leakage
+        assert streams.account("someone else") is None
         assert streams.release(["zq-ann"], [0]).seqs.tolist() == [3]
     with pytest.raises(InputError, match="was begun without a key; leave it out"):
         opened(path)
@@ -217,9 +221,9 @@ def test_a_forgotten_ledger_begins_at_zero(tmp_path, capsys, monkeypatch):
     assert "erased  1 users and 3 releases" in capsys.readouterr().out
     assert b"zq-ann" not in bytes_of(path)
     with opened(path, key=None) as streams:
-        assert streams.standing("zq-ann") is None
+        assert streams.account("zq-ann") is None
         assert streams.release(["zq-ann"], [0]).seqs.tolist() == [0]
-        assert streams.standings().users == ["bob", "zq-ann"]
+        assert streams.accounts().users == ["bob", "zq-ann"]
     assert verify(path).sound
 
 
@@ -259,7 +263,7 @@ def test_a_name_that_looks_like_a_hash_is_a_name(tmp_path):
         ((hidden,),) = streams._store.sql.execute("SELECT name FROM users WHERE typeof(name) = 'blob'").fetchall()
         strange = [hidden.hex(), hidden.decode("latin1"), "erased", "\x00"]
         assert streams.release(strange, [0] * 4).seqs.tolist() == [0] * 4
-        assert streams.standing("zq-ann").events == 2
+        assert streams.account("zq-ann").events == 2
     assert verify(path).sound
 
 
@@ -304,7 +308,7 @@ def test_kills_in_the_middle_leave_a_file_that_is_whole(tmp_path, monkeypatch):
     with opened(path) as streams:
         for k in range(20):
             streams.release(names, np.full(201, k % 3))
-        before = streams.standing("zq-ann")
+        before = streams.account("zq-ann")
     whole = path.read_bytes()
     with monkeypatch.context() as patch:
         steps = counting(patch)
@@ -325,6 +329,6 @@ def test_kills_in_the_middle_leave_a_file_that_is_whole(tmp_path, monkeypatch):
         erase(path, ["zq-ann"], KEY)
         assert b"zq-ann" not in bytes_of(path)
         with opened(path) as streams:
-            assert len(streams.standings().users) == 200
-            assert streams.standing("zq-ann").leakage == before.leakage
+            assert len(streams.accounts().users) == 200
+            assert streams.account("zq-ann").leakage == before.leakage
             assert streams.release(["zq-ann"], [0]).seqs.tolist() == [20]

@@ -7,13 +7,13 @@ import pytest
 
 import reference_streams as ref
 from seqveil.core.model import MarkovModel
+from seqveil.engine.policy import Policy
 from seqveil.engine.store.upkeep import adopt
-from seqveil.engine.stream import Setting
 from seqveil.engine.streams import StoreError, Streams
 
 KEY = bytes(range(32))
 CHAIN = MarkovModel(*ref.random_chain(np.random.default_rng(1), 3, 1))
-SETTING = Setting.of(CHAIN, "balanced", 0.8)
+SETTING = Policy(epsilon=0.8, mechanism="balanced").on(CHAIN)
 
 
 def killed(folder, calls=30):
@@ -33,7 +33,7 @@ def test_a_kill_alone_loses_nothing(tmp_path):
     path = killed(tmp_path)
     assert (tmp_path / "left" / "s.db-commits").stat().st_mode & 0o777 == 0o600
     with Streams.open(path, SETTING, key=KEY) as streams:
-        assert streams.standing("ann").events == 30
+        assert streams.account("ann").events == 30
     assert [each.name for each in path.parent.iterdir()] == ["s.db"]
 
 
@@ -79,7 +79,7 @@ def test_an_unreadable_count_is_no_reason_to_stop(tmp_path):
     for content in (b"", b"x" * 80, b"00000000000000000099 00000000\n", b"\xff\xfe"):
         path.with_name("s.db-commits").write_bytes(content)
         with Streams.open(path, SETTING, key=KEY) as streams:
-            assert streams.standing("ann").events == 30
+            assert streams.account("ann").events == 30
 
 
 def test_standings_of_users_undone_in_memory_stay_what_they_were(tmp_path):
@@ -92,6 +92,6 @@ def test_standings_of_users_undone_in_memory_stay_what_they_were(tmp_path):
             streams.release(["bob", "cleo"], [0, 1], positions={"x": 1})
         streams._store.set_positions = real
         assert streams.leakages()[0].tolist() == before
-        assert streams.standing("cleo") is None
+        assert streams.account("cleo") is None
         assert streams.release(["cleo", "bob"], [0, 0]).seqs.tolist() == [0, 1]
         assert streams._store.find(["cleo"])[0].id == 3

@@ -9,9 +9,10 @@ import reference_streams as ref
 from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets import each, ever
+from seqveil.core.secrets import always, ever
 from seqveil.engine import stream
 from seqveil.engine.accounting import Budget
+from seqveil.engine.policy import Policy
 from seqveil.engine.store import GAP, Memory, StateStore, packing
 from seqveil.engine.store.database import Database
 from seqveil.engine.store.protocol import codec_of
@@ -22,13 +23,13 @@ KEY = bytes(range(32))
 USERS = ["ann", "bob", "cé"]
 CHAIN = MarkovModel(*ref.random_chain(np.random.default_rng(1), 3, 1, zeros=True))
 SETTINGS = {
-    "symbols": stream.Setting.of(CHAIN, "balanced", 0.8),
-    "window": stream.Setting.of(CHAIN, "balanced", 0.8, budget=Budget(per_window=1.2, releases=3)),
-    "batches": stream.Setting.of(CHAIN, "tree", 1.5, batch=2),
-    "guarded": stream.Setting.of(
-        CHAIN, "guarded", secrets=[ever(2, epsilon=0.4, window=3), each([0, 1], epsilon=0.6, window="first 9")]
-    ),
-    "withheld": stream.Setting.of(CHAIN, "guarded", secrets=ever(1, epsilon=0.5, window=4), withhold=True),
+    "symbols": Policy(epsilon=0.8, mechanism="balanced").on(CHAIN),
+    "window": Policy(epsilon=0.8, budget=Budget(per_window=1.2, releases=3), mechanism="balanced").on(CHAIN),
+    "batches": Policy(epsilon=1.5, batch=2, mechanism="tree").on(CHAIN),
+    "guarded": Policy(
+        secrets=[ever(2, epsilon=0.4, window=3), always([0, 1], epsilon=0.6, window="first 9")], mechanism="guarded"
+    ).on(CHAIN),
+    "withheld": Policy(secrets=ever(1, epsilon=0.5, window=4), mechanism="guarded", withhold=True).on(CHAIN),
 }
 
 
@@ -92,7 +93,7 @@ def test_every_store_gives_the_same_releases_and_standings(kind, size, name, cut
         parts = [streams.release(users[at : at + cut], raw[at : at + cut]) for at in range(0, 40, cut)]
         assert [path for part in parts for path in part.paths] == whole.paths
         for user in USERS:
-            mine, other = streams.standing(user), twin.standing(user)
+            mine, other = streams.account(user), twin.account(user)
             assert (mine.events, mine.releases) == (other.events, other.releases)
             assert mine.most == pytest.approx(other.most, abs=2**-32)
             assert mine.least == pytest.approx(other.least, abs=2**-32)
@@ -100,7 +101,7 @@ def test_every_store_gives_the_same_releases_and_standings(kind, size, name, cut
 
 
 def _told(watch):
-    return watch.name, watch.step, watch.log_odds, watch.lowest, watch.highest, watch.worst
+    return watch.name, watch.log_odds, watch.lowest, watch.highest, watch.worst
 
 
 def test_who_is_new_is_not_found_and_gets_a_number(kind):
@@ -115,7 +116,7 @@ def test_a_call_that_cannot_be_leaves_no_user_behind(kind):
     streams = Streams(SETTINGS["symbols"], kind(SETTINGS["symbols"]), coins())
     with pytest.raises(OutOfOrder):
         streams.release(["ann", "bob"], [0, 0], seqs=[0, 1])
-    assert streams.standing("ann") is None
+    assert streams.account("ann") is None
     assert streams.next_seqs(["ann", "bob"]).tolist() == [0, 0]
     streams.release(["ann"], [0], seqs=[0])
     assert streams.next_seqs(["ann", "bob"]).tolist() == [1, 0]
@@ -130,7 +131,7 @@ def test_an_event_that_comes_again_is_not_drawn_again(kind, name_of, size, name)
     users, raw = events(setting, 9)
     streams = Streams(setting, kind(setting), coins())
     first = streams.release(users, raw)
-    spent = [streams.standing(user).by_composition for user in USERS]
+    spent = [streams.account(user).epsilon_spent for user in USERS]
     other = [[0, 0]] * 9 if setting.in_batches else [0] * 9
     again = streams.release(users, other, seqs=first.seqs)
     assert again.replayed.all()
@@ -139,7 +140,7 @@ def test_an_event_that_comes_again_is_not_drawn_again(kind, name_of, size, name)
     else:
         assert again.paths == first.paths
         assert again.epsilons.tolist() == first.epsilons.tolist()
-    assert [streams.standing(user).by_composition for user in USERS] == spent
+    assert [streams.account(user).epsilon_spent for user in USERS] == spent
     streams.close()
 
 
@@ -205,7 +206,7 @@ def test_an_observer_reaches_the_same_standings(kind):
         assert seen.epsilons.tolist() == made.epsilons.tolist()
         assert (seen.leakages <= made.epsilons + 1e-9).all()
         for user in USERS:
-            assert receiver.standing(user).most == pytest.approx(sender.standing(user).most, abs=2**-32)
+            assert receiver.account(user).most == pytest.approx(sender.account(user).most, abs=2**-32)
         receiver.close()
 
 

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference_streams import Rows
-from seqveil import MarkovModel, Setting
+from seqveil import MarkovModel
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.engine import stream
+from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
 from seqveil.receiver import inversion
@@ -55,7 +56,7 @@ def every_release(setting, raw):
 @pytest.mark.parametrize("raw", [[0, 0, 0, 1], [1, 2, 1, 2]])
 def test_counts_and_their_variances_are_unbiased_by_enumeration(mechanism, raw):
     """Given any raw stream, over all releases: estimates average to the truth, those of variances to the variance."""
-    setting, truth = Setting.of(MODEL, mechanism, 0.7), counts(np.array([raw]))
+    setting, truth = Policy(epsilon=0.7, mechanism=mechanism).on(MODEL), counts(np.array([raw]))
     sums = dict.fromkeys(("weight", "H", "H2", "VH", "M", "M2", "VM", "L", "L2", "VL"), 0.0)
     a, b = np.array([0.3, -1.0, 2.0]), np.array([0.5, 1.0, -0.7])
     for codes, p in every_release(setting, raw):
@@ -108,7 +109,7 @@ def test_intervals_without_a_model_cover_as_often_as_they_say():
     The coverage of one interval has a standard error of 1.1 %; each figure is the mean over at least 3 of them, so that
     93 to 97 % is missed by chance about once in 100 choices of the seeds, which are fixed.
     """
-    setting = Setting.of(MODEL, "randomized_response", 2.0)
+    setting = Policy(epsilon=2.0, mechanism="randomized_response").on(MODEL)
     found = [trial(setting, 80, 8, seed) for seed in range(400)]
     assert {method for _, method in found} == {"design"}
     rates = np.mean([rates for rates, _ in found], axis=0)
@@ -122,7 +123,7 @@ def test_intervals_from_a_learned_chain_cover():
     A smoke test: the mean over 8 × 21 intervals, many of them dependent, must reach 88 %. `benchmarks intervals` has
     the figures of many more.
     """
-    setting = Setting.of(MODEL, "optimal", 1.5, schedule=2)
+    setting = Policy(epsilon=1.5, mechanism="optimal", every=2).on(MODEL)
     found = [trial(setting, 400, 10, seed) for seed in range(8)]
     assert {method for _, method in found} == {"learned"}
     assert np.mean([rates for rates, _ in found]) >= 0.88
@@ -130,7 +131,7 @@ def test_intervals_from_a_learned_chain_cover():
 
 @pytest.mark.slow
 def test_both_methods_agree_where_both_can_be_had():
-    setting, raw = Setting.of(MODEL, "randomized_response", 3.0), TRUTH.sample(20, 300, 5)
+    setting, raw = Policy(epsilon=3.0, mechanism="randomized_response").on(MODEL), TRUTH.sample(20, 300, 5)
     users, codes = np.repeat(np.arange(300), 20).tolist(), release(setting, raw, 6).ravel()
     design, learned = (summarise(setting, users, codes, method=method) for method in ("design", "learned"))
     apart = np.abs(design.histogram.value - learned.histogram.value)
@@ -139,7 +140,7 @@ def test_both_methods_agree_where_both_can_be_had():
 
 
 def test_the_order_of_users_in_the_file_does_not_matter():
-    setting, raw = Setting.of(MODEL, "randomized_response", 1.0), TRUTH.sample(6, 10, 1)
+    setting, raw = Policy(epsilon=1.0, mechanism="randomized_response").on(MODEL), TRUTH.sample(6, 10, 1)
     codes = release(setting, raw, 2)
     by_user = summarise(setting, np.repeat(np.arange(10), 6).tolist(), codes.ravel(), window=2)
     by_time = summarise(setting, np.tile(np.arange(10), 6).tolist(), codes.T.ravel(), window=2)
@@ -148,7 +149,7 @@ def test_the_order_of_users_in_the_file_does_not_matter():
 
 
 def test_windows_add_up():
-    setting, raw = Setting.of(MODEL, "randomized_response", 1.0), TRUTH.sample(7, 30, 1)
+    setting, raw = Policy(epsilon=1.0, mechanism="randomized_response").on(MODEL), TRUTH.sample(7, 30, 1)
     found = summarise(setting, np.repeat(np.arange(30), 7).tolist(), release(setting, raw, 2).ravel(), window=3)
     assert found.in_window.tolist() == [90, 90, 30]
     assert found.histogram.value.sum() == pytest.approx(210)
@@ -156,7 +157,7 @@ def test_windows_add_up():
 
 def test_the_top_is_sure_where_it_is_clear():
     chain = MarkovModel([0.9, 0.05, 0.05], [[0.9, 0.05, 0.05]] * 3)
-    setting, raw = Setting.of(MODEL, "randomized_response", 2.0), chain.sample(10, 300, 1)
+    setting, raw = Policy(epsilon=2.0, mechanism="randomized_response").on(MODEL), chain.sample(10, 300, 1)
     found = summarise(setting, np.repeat(np.arange(300), 10).tolist(), release(setting, raw, 2).ravel(), top=1)
     assert [(each.code, each.sure) for each in found.top] == [(0, True)]
     assert found.maybe_top == ()
@@ -178,9 +179,13 @@ def test_the_ends_of_a_ratio_interval_hold_all_that_is_allowed(square, linear, c
 
 def test_what_cannot_be_inverted_is_not():
     users, wide = np.zeros(1, np.int64), MarkovModel(np.full(9, 1 / 9), np.full((9, 9), 1 / 9))
-    assert indicators(Setting.of(wide, "optimal", 1.0), users, np.array([0])) is None
+    assert indicators(Policy(epsilon=1.0, mechanism="optimal").on(wide), users, np.array([0])) is None
     assert (
-        indicators(Setting.of(MODEL, "randomized_response", 1.0, schedule=2), np.zeros(2, np.int64), np.array([0, 0]))
+        indicators(
+            Policy(epsilon=1.0, mechanism="randomized_response", every=2).on(MODEL),
+            np.zeros(2, np.int64),
+            np.array([0, 0]),
+        )
         is None
     )
 
@@ -196,19 +201,19 @@ def test_what_cannot_be_inverted_is_not():
 )
 def test_options_that_mean_nothing_are_refused(options, why):
     with pytest.raises(InputError, match=why):
-        summarise(Setting.of(MODEL, "randomized_response", epsilon=0.5), ["u"], np.array([0]), **options)
+        summarise(Policy(epsilon=0.5, mechanism="randomized_response").on(MODEL), ["u"], np.array([0]), **options)
 
 
 def test_unsound_batched_and_impossible_are_refused():
     for setting, why in (
-        (Setting.of(MODEL, "crr", 0.1), "sound"),
-        (Setting.of(MODEL, "tree", 1.0, batch=2), "batches"),
+        (Policy(epsilon=0.1, mechanism="crr").on(MODEL), "sound"),
+        (Policy(epsilon=1.0, batch=2, mechanism="tree").on(MODEL), "batches"),
     ):
         with pytest.raises(InputError, match=why):
             summarise(setting, ["u"], np.array([0]))
     with pytest.raises(InputError, match="inverted"):
         summarise(
-            Setting.of(MODEL, "randomized_response", epsilon=0.5, schedule=2),
+            Policy(epsilon=0.5, mechanism="randomized_response", every=2).on(MODEL),
             ["u"] * 2,
             np.array([0, 0]),
             method="design",
@@ -221,7 +226,12 @@ def test_the_command_prints_and_writes_json(tmp_path, capsys):
     named.save(tmp_path / "m.model")
     rows = [f"u{k},{named.alphabet.decode_one(int(x))}" for k, s in enumerate(TRUTH.sample(10, 50, 1)) for x in s]
     (tmp_path / "raw.csv").write_text("user,value\n" + "\n".join(rows) + "\n")
-    release_file(tmp_path / "raw.csv", Setting.of(named, "randomized_response", 2.0), tmp_path / "out.csv", seed=1)
+    release_file(
+        tmp_path / "raw.csv",
+        Policy(epsilon=2.0, mechanism="randomized_response").on(named),
+        tmp_path / "out.csv",
+        seed=1,
+    )
     args = ["stats", str(tmp_path / "out.csv"), "--model", str(tmp_path / "m.model"), "--per", "5"]
     assert main([*args, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -12,8 +12,8 @@ import reference_streams as ref
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.model import MarkovModel
-from seqveil.engine import stream
 from seqveil.engine.accounting import Budget
+from seqveil.engine.policy import Policy
 from seqveil.engine.store.backup import verify
 from seqveil.engine.store.packing import nats, units
 from seqveil.engine.streams import GAP, OutOfOrder, StoreBusy, StoreError, Streams
@@ -26,7 +26,7 @@ def chain(seed=0, n=4, zeros=False):
 
 
 def plain(**options):
-    return stream.Setting.of(chain(), "balanced", 0.8, **options)
+    return Policy(epsilon=0.8, mechanism="balanced", **options).on(chain())
 
 
 @pytest.mark.slow
@@ -42,7 +42,7 @@ def test_a_user_is_released_as_in_a_fleet_of_its_own_whatever_the_groups(tmp_pat
                 store.release(users[at : at + size], codes[at : at + size], seqs[at : at + size]).codes
                 for at in range(0, 400, size)
             ]
-            accounts = store.standings()
+            accounts = store.accounts()
             found.append((np.concatenate(parts).tolist(), accounts.users, accounts.most.tolist()))
             assert len(store._live) <= max(4, store._live.room)
     assert found[0] == found[1] == found[2]
@@ -51,12 +51,12 @@ def test_a_user_is_released_as_in_a_fleet_of_its_own_whatever_the_groups(tmp_pat
 def test_a_repeated_event_is_given_back_whatever_comes_with_it(tmp_path):
     with Streams.open(tmp_path / "s.db", plain()) as store:
         first = store.release(["ann"] * 200, np.arange(200) % 4, range(200))
-        before = store.standing("ann")
+        before = store.account("ann")
         for _ in range(2):
             again = store.release(["ann"] * 200, np.arange(1, 201) % 4, range(200))
             assert again.codes.tolist() == first.codes.tolist()
             assert again.replayed.all()
-            assert store.standing("ann") == before
+            assert store.account("ann") == before
             store.close()
             store = Streams.open(tmp_path / "s.db", plain())
         twice = store.release(["ann"] * 3, [0, 1, 2], [200, 200, 201])
@@ -71,10 +71,10 @@ def test_a_gap_is_refused_whole(tmp_path):
         with pytest.raises(OutOfOrder, match="event 1 has sequence number 3, and 2 is next") as caught:
             store.release(["ann", "ann"], [0, 0], [1, 3])
         assert caught.value.position == 1
-        assert store.standing("ann").events == 1
+        assert store.account("ann").events == 1
         with pytest.raises(OutOfOrder, match="0 is next"):
             store.release(["bob"], [0], [1])
-        assert store.standing("bob") is None
+        assert store.account("bob") is None
 
 
 def test_a_gap_may_be_skipped_and_what_comes_late_is_told_so(tmp_path):
@@ -83,7 +83,7 @@ def test_a_gap_may_be_skipped_and_what_comes_late_is_told_so(tmp_path):
         assert made.codes[1] == GAP
         assert made.replayed.tolist() == [False, True, False]
         assert [s.code for s in store.releases("ann")][:2] == [GAP, GAP]
-        assert store.standing("ann").releases == 2
+        assert store.account("ann").releases == 2
         assert store.release(["ann"], [0], [0]).codes.tolist() == [GAP]
         with pytest.raises(OutOfOrder, match="at most 10000"):
             store.release(["ann"], [0], [20_000])
@@ -143,20 +143,20 @@ def test_bad_events_are_refused_and_leave_nothing(tmp_path, call):
     with Streams.open(tmp_path / "s.db", plain()) as store:
         with pytest.raises(InputError):
             store.release(call[0], call[2], call[1], *call[3:])
-        assert store.standings().users == []
+        assert store.accounts().users == []
         assert store.release(["a"], [0], [0]).codes.size == 1
 
 
 def test_each_setting_has_its_own_call(tmp_path):
     with Streams.open(tmp_path / "s.db", plain()) as store, pytest.raises(InputError, match="whole numbers"):
         store.release(["a"], [[0]], [0])
-    setting = stream.Setting.of(chain(), "tree", 1.0, batch=2)
+    setting = Policy(epsilon=1.0, batch=2, mechanism="tree").on(chain())
     with Streams.open(tmp_path / "b.db", setting) as store:
         with pytest.raises(InputError, match="event 0: expected a batch of 1 to 2"):
             store.release(["a"], [0], [0])
         with pytest.raises(InputError, match="event 1: expected a batch of 1 to 2"):
             store.release(["a", "a"], [[0, 1], [0, 1, 2]], [0, 1])
-        assert store.standing("a") is None
+        assert store.account("a") is None
     with pytest.raises(StoreError, match="closed"):
         store.release(["a"], [[0, 1]], [0])
 
@@ -165,24 +165,27 @@ def test_another_model_or_setting_is_refused_in_one_line(tmp_path):
     path = tmp_path / "s.db"
     Streams.open(path, plain()).close()
     with pytest.raises(ModelError, match="another model"):
-        Streams.open(path, stream.Setting.of(chain(9), "balanced", 0.8))
-    for other, named in ((plain(budget=3.0), "budget"), (stream.Setting.of(chain(), "optimal", 0.8), "mechanism")):
+        Streams.open(path, Policy(epsilon=0.8, mechanism="balanced").on(chain(9)))
+    for other, named in (
+        (plain(budget=3.0), "budget"),
+        (Policy(epsilon=0.8, mechanism="optimal").on(chain()), "mechanism"),
+    ):
         with pytest.raises(InputError, match=f"another {named}") as caught:
             Streams.open(path, other)
         assert "\n" not in str(caught.value)
     costs = np.ones((4, 4)) - np.eye(4)
-    first = stream.Setting.of(chain(), "optimal", 0.8, costs)
+    first = Policy(epsilon=0.8, mechanism="optimal", distortion=costs).on(chain())
     Streams.open(tmp_path / "c.db", first).close()
     with pytest.raises(InputError, match="another costs"):
-        Streams.open(tmp_path / "c.db", stream.Setting.of(chain(), "optimal", 0.8, 2 * costs))
+        Streams.open(tmp_path / "c.db", Policy(epsilon=0.8, mechanism="optimal", distortion=2 * costs).on(chain()))
 
 
 def test_a_seed_marks_the_file_for_good(tmp_path):
     with Streams.open(tmp_path / "s.db", plain(), coins=SeededCoins(1)) as store:
         store.release(["ann"], [0], [0])
-        assert not store.standing("ann").private
+        assert not store.account("ann").private
     with Streams.open(tmp_path / "s.db", plain()) as store:
-        assert not store.standing("ann").private
+        assert not store.account("ann").private
     Streams.open(tmp_path / "p.db", plain()).close()
     with pytest.raises(InputError, match="a seed cannot go on"):
         Streams.open(tmp_path / "p.db", plain(), coins=KeyedCoins.seeded(1))
@@ -207,7 +210,7 @@ def test_a_second_writer_is_refused(tmp_path):
         assert other.stdout == "(1,)\n"
         store.release(["ann"], [0], [1])
     with Streams.open(path, plain()) as store:
-        assert store.standing("ann").events == 2
+        assert store.account("ann").events == 2
     assert sorted(each.name for each in tmp_path.iterdir()) == ["s.db"]
 
 
@@ -268,13 +271,13 @@ def test_a_full_disk_undoes_the_call_and_no_more(tmp_path):
         names = [f"user {k}" for k in range(2000)]
         with pytest.raises(StoreError, match="the disk is full, so nothing was written"):
             store.release(["ann", *names], [0] * 2001, [1] + [0] * 2000, positions={"source": 1})
-        assert store.standing("ann").events == 1
-        assert store.standing("user 0") is None
+        assert store.account("ann").events == 1
+        assert store.account("user 0") is None
         assert store.position("source") is None
         store._store.sql.execute("PRAGMA max_page_count = 1000000")
         store.release(["ann", *names], [0] * 2001, [1] + [0] * 2000, positions={"source": 1})
     with Streams.open(tmp_path / "s.db", plain()) as store:
-        assert len(store.standings().users) == 2001
+        assert len(store.accounts().users) == 2001
         assert store.position("source") == 1
 
 
@@ -288,35 +291,35 @@ def test_a_ledger_is_never_below_the_truth():
 
 def test_an_unsound_mechanism_is_told_without_bound(tmp_path):
     model = MarkovModel([1.0, 0.0], [[1.0, 0.0], [0.0, 1.0]])
-    with Streams.open(tmp_path / "s.db", stream.Setting.of(model, "crr", 1.0), key=KEY) as store:
+    with Streams.open(tmp_path / "s.db", Policy(epsilon=1.0, mechanism="crr").on(model), key=KEY) as store:
         store.release(["ann"] * 30, [1] * 30, range(30))
-        assert store.standing("ann").leakage == np.inf
-        assert store.standings().leakage.tolist() == [np.inf]
+        assert store.account("ann").leakage == np.inf
+        assert store.accounts().leakage.tolist() == [np.inf]
 
 
 @pytest.mark.slow
 def test_large_states_are_not_written(tmp_path):
     rng = np.random.default_rng(5)
     rows = rng.dirichlet(np.ones(700), 700)
-    setting = stream.Setting.of(MarkovModel(rows[0], rows), "balanced", 1.0)
+    setting = Policy(epsilon=1.0, mechanism="balanced").on(MarkovModel(rows[0], rows))
     users = [f"u{k}" for k in range(30)]
     with Streams.open(tmp_path / "s.db", setting, key=KEY, memory=1) as store:
         for t in range(3):
             store.release(users, rng.integers(0, 700, 30), [t] * 30)
         assert store._live.room == 1
-        kept = store.standings()
+        kept = store.accounts()
     assert (tmp_path / "s.db").stat().st_size < 30 * 2000 + 50_000
     twin = Streams(setting)
     with Streams.open(tmp_path / "s.db", setting, key=KEY) as store:
         for user in users:
             twin.observe([user] * 3, np.array([s.code for s in store.releases(user)]))
-    assert (units(twin.standings().most) == units(kept.most)).all()
+    assert (units(twin.accounts().most) == units(kept.most)).all()
 
 
 def test_no_raw_symbol_is_written(tmp_path, monkeypatch):
     """One user whose raw symbol is always 3; a constant release (budget spent) never says so."""
     monkeypatch.setattr("seqveil.engine.streams.time.time", lambda: 1e9)  # when it began is written
-    setting = stream.Setting.of(chain(2, 6), "balanced", 0.5, budget=Budget(total=1e-7))
+    setting = Policy(epsilon=0.5, budget=Budget(total=1e-7), mechanism="balanced").on(chain(2, 6))
     with (
         Streams.open(tmp_path / "one.db", setting, key=KEY) as one,
         Streams.open(tmp_path / "two.db", setting, key=KEY) as two,

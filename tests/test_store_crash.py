@@ -14,6 +14,7 @@ import reference_streams as ref
 from seqveil.core.coins import KeyedCoins
 from seqveil.core.model import MarkovModel
 from seqveil.engine import stream
+from seqveil.engine.policy import Policy
 from seqveil.engine.store import database
 from seqveil.engine.store.packing import units
 from seqveil.engine.streams import StoreError, Streams
@@ -23,7 +24,7 @@ EVENTS, USERS, GROUP = 4000, 100, 20
 
 
 def setting_of(mechanism="randomized_response"):
-    return stream.Setting.of(MarkovModel(*ref.random_chain(np.random.default_rng(1), 4)), mechanism, 0.7)
+    return Policy(epsilon=0.7, mechanism=mechanism).on(MarkovModel(*ref.random_chain(np.random.default_rng(1), 4)))
 
 
 def all_events():
@@ -76,7 +77,7 @@ def test_twelve_kills_lose_nothing_and_double_nothing(tmp_path, key, monkeypatch
     events, setting = all_events(), setting_of()
     with Streams.open(path, setting, key=key) as store:
         told = {user: store.releases(user) for user in {user for user, _, _ in events}}
-        accounts, salt = store.standings(), store._store.salt
+        accounts, salt = store.accounts(), store._store.salt
     assert sum(map(len, told.values())) == EVENTS
     answered = [line.split() for line in answers.read_bytes().splitlines()]
     for number, code in ((int(a[0]), int(a[1])) for a in answered if len(a) == 2):
@@ -87,9 +88,9 @@ def test_twelve_kills_lose_nothing_and_double_nothing(tmp_path, key, monkeypatch
     receiver.observe(accounts.users, np.array([told[user][0].code for user in accounts.users]))
     for user in accounts.users:
         receiver.observe([user] * (len(told[user]) - 1), np.array([s.code for s in told[user][1:]], np.int64))
-    implied = receiver.standings()
+    implied = receiver.accounts()
     assert implied.events.tolist() == accounts.events.tolist()
-    for name in ("by_composition", "most"):
+    for name in ("epsilon_spent", "most"):
         assert (units(getattr(implied, name)) == units(getattr(accounts, name))).all()
     assert (units(-implied.least) == units(-accounts.least)).all()
     if key is not None:  # and, with a key, what a run without any kill releases
@@ -117,7 +118,7 @@ try:
     store.release(["ann", *names], [0] * 3001, [1] + [0] * 3000)
 except StoreError as error:
     print(error)
-print(store.standing("ann").events, store.standing("user 0"))
+print(store.account("ann").events, store.account("user 0"))
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 print(store.release(["ann"], [0], [1]).replayed[0])
 store.close()
@@ -128,8 +129,8 @@ store.close()
     assert "nothing was written" in first
     assert (second, third) == ("1 None", "False")
     with Streams.open(tmp_path / "s.db", setting_of()) as store:
-        assert store.standings().users == ["ann"]
-        assert store.standing("ann").events == 2
+        assert store.accounts().users == ["ann"]
+        assert store.account("ann").events == 2
 
 
 def test_a_damaged_file_is_refused_in_one_line(tmp_path):
@@ -139,4 +140,4 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path):
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 3])
     with pytest.raises(StoreError, match=r"s\.db: .*(damaged|disk)"), Streams.open(path, setting_of()) as store:
-        store.standings()
+        store.accounts()

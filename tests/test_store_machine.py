@@ -18,6 +18,7 @@ from seqveil.core.coins import KeyedCoins
 from seqveil.core.model import MarkovModel
 from seqveil.engine import batches, stream
 from seqveil.engine.accounting import Budget
+from seqveil.engine.policy import Policy
 from seqveil.engine.store import database, packing, schema
 from seqveil.engine.store.packing import units
 from seqveil.engine.streams import GAP, NOTHING, StoreError, Streams
@@ -78,8 +79,8 @@ class Twin:
 
 
 def ledger(store, user):
-    found = store.standing(user)
-    figures = (found.by_composition, found.most, found.least, found.ldp)
+    found = store.account(user)
+    figures = (found.epsilon_spent, found.most, found.least, found.ldp)
     return (found.events, found.releases, *(round(figure * 2**32) for figure in figures))
 
 
@@ -116,10 +117,8 @@ class Machine(RuleBasedStateMachine):
     @initialize(kind=st.sampled_from(list(SETTINGS)), gaps=st.sampled_from(["refuse", "skip"]), zeros=st.booleans())
     def begin(self, kind, gaps, zeros):
         size = {"mechanism": "tree", "epsilon": 1.5, "batch": 2} if self.batched else {"mechanism": "balanced"}
-        self.setting = stream.Setting.of(
-            MarkovModel(*ref.random_chain(np.random.default_rng(1), 3, 1, zeros)),
-            **{"epsilon": 0.8, **size},
-            **SETTINGS[kind],
+        self.setting = Policy(**{"epsilon": 0.8, **size}, **SETTINGS[kind]).on(
+            MarkovModel(*ref.random_chain(np.random.default_rng(1), 3, 1, zeros))
         )
         self.twin, self.gaps, self.commits = Twin(self.setting, gaps), gaps, 0
         self.reopen()

@@ -18,7 +18,7 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.times import seconds
 from seqveil.engine.accounting import Budget
-from seqveil.engine.stream import UNKNOWN, Setting
+from seqveil.engine.stream import UNKNOWN
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.client import Event, _body
 from seqveil.interfaces.events import Wording
@@ -87,9 +87,9 @@ def test_a_code_depends_on_its_own_value_alone(which, values, nearest):
 @pytest.mark.parametrize("alphabet", [["a", "b"], [0, 1], [0, 5], Bins([0, 2, 4]), Grid.regular(2, 1, (0, 2, 0, 1))])
 def test_any_value_over_mqtt_is_hidden(form, alphabet):
     model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=alphabet)
-    one = Payloads(Setting.of(model, "balanced", 1.0))
+    one = Payloads(sv.Policy(epsilon=1.0, mechanism="balanced").on(model))
     assert one.read("ann", b'{"seq":0,"value":%s}' % form.encode()).codes == (UNKNOWN,)
-    batched = Payloads(Setting.of(model, "tree", 1.0, batch=2))
+    batched = Payloads(sv.Policy(epsilon=1.0, batch=2, mechanism="tree").on(model))
     assert batched.read("ann", b'{"seq":0,"values":[%s]}' % form.encode()).codes == (UNKNOWN,)
 
 
@@ -97,13 +97,13 @@ def test_any_value_over_mqtt_is_hidden(form, alphabet):
 def test_a_session_that_hides_takes_any_value(value):
     model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=Alphabet.codes(2, "hide"))
     assert sv.Session(model, epsilon=1.0).release(value) in (0, 1)
-    assert len(sv.Session(model, "tree", epsilon=1.0, batch=2).release_batch([value, 1])) == 2
+    assert len(sv.Session(model, mechanism="tree", epsilon=1.0, batch=2).release_batch([value, 1])) == 2
 
 
 @pytest.mark.parametrize("alphabet", [Alphabet.codes(2), Alphabet([0, 1, 5]), Bins([0, 1, 2]), Alphabet(["a", 0, 1])])
 def test_true_is_no_number_over_http_and_mqtt_alike(alphabet):
     law = np.full(alphabet.n, 1 / alphabet.n)
-    payloads = Payloads(Setting.of(MarkovModel(law, np.tile(law, (alphabet.n, 1)), alphabet=alphabet), epsilon=1.0))
+    payloads = Payloads(sv.Policy(epsilon=1.0).on(MarkovModel(law, np.tile(law, (alphabet.n, 1)), alphabet=alphabet)))
     for value in (True, False):
         payload = json.dumps({"seq": 0, "value": value}).encode()
         assert payloads.read("ann", payload).codes == (UNKNOWN,)
@@ -123,7 +123,7 @@ def coins_model(alphabet=("a", "b")):
 
 
 def seconds_setting():
-    return Setting.of(coins_model(), "balanced", 1.0, budget=Budget(per_window=3.0, seconds=100.0))
+    return sv.Policy(epsilon=1.0, budget=Budget(per_window=3.0, seconds=100.0), mechanism="balanced").on(coins_model())
 
 
 @pytest.fixture

@@ -13,10 +13,11 @@ from reference_streams import Rows
 from seqveil import mechanisms
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
-from seqveil.core.leakage import Account
+from seqveil.core.leakage import Leakages
 from seqveil.core.model import MarkovModel
 from seqveil.engine import stream
 from seqveil.engine.accounting import Budget
+from seqveil.engine.policy import Policy
 from seqveil.engine.session import Session
 from seqveil.engine.state import ARRAYS, rounds
 from seqveil.engine.store import packing
@@ -31,7 +32,7 @@ def rows_of(state, row):
     held = np.isfinite(part.window.stamps[0])
     return (
         [getattr(part, name).tolist() for name in ARRAYS]
-        + [getattr(part.account, f.name).tolist() for f in fields(Account)]
+        + [getattr(part.account, f.name).tolist() for f in fields(Leakages)]
         + [part.window.costs[0, held].tolist(), part.window.stamps[0, held].tolist()]
     )
 
@@ -48,8 +49,8 @@ def test_a_row_evolves_as_a_session_with_its_own_coins(name, order, zeros):
     rng = np.random.default_rng(2)
     coins = rng.integers(0, 2**62, (length, users))
     raw = model.sample(length, users, seed=3)
-    fleet = Rows(stream.Setting.of(model, name, 0.8), users)
-    sessions = [Session(model, name, 0.8) for _ in range(users)]
+    fleet = Rows(Policy(epsilon=0.8, mechanism=name).on(model), users)
+    sessions = [Session(model, mechanism=name, epsilon=0.8) for _ in range(users)]
     for t in range(length):
         present = np.flatnonzero(rng.random(users) < 0.8) if t else np.arange(users)
         made = fleet.release(present, raw[present, t], ref.GivenCoins(coins[t, present]))
@@ -64,7 +65,7 @@ SPENDING = {
     "total": {"budget": Budget(total=1.5)},
     "stop": {"budget": Budget(total=1.0, when_spent="stop")},
     "window": {"budget": Budget(per_window=1.2, releases=3)},
-    "pulsed": {"schedule": 3},
+    "pulsed": {"every": 3},
 }
 
 
@@ -75,8 +76,8 @@ def test_a_row_evolves_as_a_session_under_every_budget(name, options):
     model, users, length, coin = chain(4), 6, 9, ref.OneCoin()
     rng = np.random.default_rng(5)
     raw = model.sample(length, users, seed=6)
-    fleet = Rows(stream.Setting.of(model, name, 0.8, **options), users)
-    sessions = [Session(model, name, 0.8, **options) for _ in range(users)]
+    fleet = Rows(Policy(epsilon=0.8, mechanism=name, **options).on(model), users)
+    sessions = [Session(model, mechanism=name, epsilon=0.8, **options) for _ in range(users)]
     for t in range(length):
         present = np.flatnonzero(rng.random(users) < 0.7)
         coin.value = int(rng.integers(0, 2**62))
@@ -91,7 +92,7 @@ def test_a_row_evolves_as_a_session_under_every_budget(name, options):
 
 def test_a_state_grows():
     model = chain(7)
-    setting = stream.Setting.of(model, epsilon=1.0, budget=Budget(per_window=2.0, releases=3))
+    setting = Policy(epsilon=1.0, budget=Budget(per_window=2.0, releases=3)).on(model)
     fleet = Rows(setting, 2)
     fleet.release(np.array([0, 1]), np.array([0, 1]), SeededCoins(1))
     kept = rows_of(fleet.state, 1)
@@ -105,13 +106,13 @@ def test_a_state_grows():
 
 
 def test_a_user_comes_once_a_call():
-    fleet = Rows(stream.Setting.of(chain(), epsilon=0.5), 3)
+    fleet = Rows(Policy(epsilon=0.5).on(chain()), 3)
     with pytest.raises(InputError, match="at most once"):
         fleet.release(np.array([1, 1]), np.array([0, 0]), SeededCoins(1))
 
 
 def test_an_observer_reaches_the_same_state():
-    setting = stream.Setting.of(chain(8), "balanced", 0.9, budget=Budget(total=1.5, when_spent="stop"))
+    setting = Policy(epsilon=0.9, budget=Budget(total=1.5, when_spent="stop"), mechanism="balanced").on(chain(8))
     sender, receiver, coins = Rows(setting, 4), Rows(setting, 4), SeededCoins(3)
     for t in range(8):
         made = sender.release(np.arange(4), np.full(4, t % 4), coins)
@@ -140,8 +141,8 @@ def events_of(count, users, n, seed):
 
 
 def figures(made):
-    accounts = made.standings()
-    names = ("events", "releases", "by_composition", "most", "least", "leakage")
+    accounts = made.accounts()
+    names = ("events", "releases", "epsilon_spent", "most", "least", "leakage")
     return [accounts.users] + [getattr(accounts, name).tolist() for name in names]
 
 
@@ -157,7 +158,7 @@ SETTINGS = {
 @pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS.keys())
 @pytest.mark.parametrize("zeros", [False, True])
 def test_streams_that_put_users_aside_give_the_same_accounts(options, zeros, monkeypatch):
-    setting = stream.Setting.of(chain(9, zeros=zeros), "balanced", 0.6, **options)
+    setting = Policy(epsilon=0.6, mechanism="balanced", **options).on(chain(9, zeros=zeros))
     names, codes, times = events_of(60, 6, 4, seed=10)
     roomy = Streams(setting, coins=SeededCoins(11))
     monkeypatch.setattr(packing, "SMALL", 0)
@@ -178,7 +179,7 @@ def test_streams_that_put_users_aside_give_the_same_accounts(options, zeros, mon
 def test_a_large_alphabet_is_put_aside_too():
     rng = np.random.default_rng(12)
     rows = rng.dirichlet(np.ones(700), 700)
-    setting = stream.Setting.of(MarkovModel(rows[0], rows), "balanced", 1.0)
+    setting = Policy(epsilon=1.0, mechanism="balanced").on(MarkovModel(rows[0], rows))
     roomy, tight = Streams(setting, coins=SeededCoins(14)), Streams(setting, memory=1)
     names, codes, _ = events_of(12, 3, 700, seed=13)
     released = roomy.release(names, codes)
@@ -190,7 +191,7 @@ def test_a_large_alphabet_is_put_aside_too():
 @pytest.mark.slow
 def test_a_chunk_is_worth_its_events_one_by_one(monkeypatch):
     """A receiver may take releases in chunks of any size, with users coming and going."""
-    setting = stream.Setting.of(chain(15), "optimal", 0.7, budget=Budget(total=2.0))
+    setting = Policy(epsilon=0.7, budget=Budget(total=2.0), mechanism="optimal").on(chain(15))
     names, codes, _ = events_of(50, 7, 4, seed=16)
     sender = Streams(setting, coins=SeededCoins(17))
     made = sender.release(names, codes)
@@ -206,13 +207,13 @@ def test_a_chunk_is_worth_its_events_one_by_one(monkeypatch):
 
 
 def test_an_empty_chunk_is_nothing():
-    assert len(Streams(stream.Setting.of(chain(), epsilon=0.5)).release([], np.zeros(0, np.int64))) == 0
+    assert len(Streams(Policy(epsilon=0.5).on(chain())).release([], np.zeros(0, np.int64))) == 0
 
 
 @pytest.mark.parametrize("code", [-1, 4])
 def test_a_code_outside_the_alphabet_is_refused(code):
     """-1 must not be taken for the last symbol."""
-    fleet = Rows(stream.Setting.of(chain(), "randomized_response", epsilon=0.5), 1)
+    fleet = Rows(Policy(epsilon=0.5, mechanism="randomized_response").on(chain()), 1)
     with pytest.raises(InputError):
         fleet.release(np.array([0]), np.array([code]), SeededCoins(1))
     assert fleet.state.steps.tolist() == [0]

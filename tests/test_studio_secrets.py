@@ -23,11 +23,11 @@ def test_a_chosen_secret_is_kept_and_its_odds_are_those_of_a_session():
     json.dumps(shown, allow_nan=False)
     source, told = builtin("clicks"), shown["secret"]
     secret = sv.secrets.ever(source.labels[5], epsilon=1.0, window="first 30")
-    session = sv.Session(source.model, "guarded", epsilon=None, secrets=[secret], seed=1)
+    session = sv.Session(source.model, mechanism="guarded", epsilon=None, secrets=[secret], seed=1)
     odds = []
     for code, released in zip(shown["series"]["raw"], shown["series"]["released"], strict=True):
         assert session.release(source.labels[code]) == source.labels[released]
-        odds.append(session.secrets[0].log_odds)
+        odds.append(session.watches.rows[0][0].log_odds)
     assert told["odds"] == pytest.approx(odds, rel=1e-5)
     assert max(map(abs, told["odds"])) <= 1.0
     assert told["kept"]

@@ -30,7 +30,7 @@ SETTINGS = {
     "ever": KEPT,
     "each run": {**KEPT, "secret_window": 4},
     "count": {**KEPT, "secret_kind": "count", "secret_count": 3},
-    "visit": {**KEPT, "secret_kind": "visit", "secret_then": 2, "epsilon": 1.5},
+    "followed_by": {**KEPT, "secret_kind": "followed_by", "secret_then": 2, "epsilon": 1.5},
     "zone": {**KEPT, "secret_kind": "zone", "secret_radius": 1.5},
     "a zone on a grid": {
         "source": "gaze", "distortion": "euclidean", "events": 3, "mechanism": "guarded", "epsilon": None, "secret": 44,
@@ -77,7 +77,7 @@ def test_secrets_of_every_kind_are_said_in_words():
         "ever": "whether 8 occurs among the first 4 events",
         "each run": "whether 8 occurs in a run of 4 events (the first 4, the next 4 and so on)",
         "count": "whether 8 occurs at least 3 times among the first 4 events",
-        "visit": "whether 8 is followed, at once or later, by 2 among the first 4 events",
+        "followed_by": "whether 8 is followed, at once or later, by 2 among the first 4 events",
         "zone": "whether the zone of radius 1.5 around (8) is entered among the first 4 events",
     }
 
@@ -85,8 +85,8 @@ def test_secrets_of_every_kind_are_said_in_words():
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"secret_kind": "zone", "source": "clicks", "distortion": "hamming"}, {"secret_kind": "visit"},
-        {"secret_kind": "visit", "secret_then": 10}, {"secret_kind": "during"}, {"secret_kind": "joint"},
+        {"secret_kind": "zone", "source": "clicks", "distortion": "hamming"}, {"secret_kind": "followed_by"},
+        {"secret_kind": "followed_by", "secret_then": 10}, {"secret_kind": "during"}, {"secret_kind": "joint"},
         {"secret_kind": "count", "secret_count": 0},
         {"secret_kind": "zone", "secret_radius": -1}, {"secret_window": 0}, {"secret_kind": 3},
     ],

@@ -13,7 +13,6 @@ import seqveil as sv
 from seqveil import mechanisms
 from seqveil.core.distortion import hamming
 from seqveil.core.errors import InputError
-from seqveil.engine.stream import Setting
 from seqveil.evaluate.baselines.temporal import Quantifier, leakage, middle, quantifiers, stationary
 
 seeds = st.integers(0, 2**32 - 1)
@@ -106,7 +105,7 @@ def test_no_release_tells_more_of_an_event_than_its_temporal_leakage(seed, order
 def test_a_chain_without_change_leaves_nothing_and_one_without_memory_everything():
     frozen = sv.MarkovModel([0.5, 0.5], np.eye(2))
     assert middle(frozen, 1.0) == 0.0
-    kernel = sv.Session(frozen, "temporal", 1.0).kernel()
+    kernel = sv.Session(frozen, mechanism="temporal", epsilon=1.0).kernel()
     assert kernel.ldp() == 0.0
     free = sv.MarkovModel([0.3, 0.7], [[0.3, 0.7], [0.3, 0.7]])
     assert middle(free, 1.0) == pytest.approx(1.0, abs=1e-8)
@@ -114,18 +113,20 @@ def test_a_chain_without_change_leaves_nothing_and_one_without_memory_everything
 
 def test_a_session_releases_at_the_middle_share():
     for name in ("temporal", "temporal_restricted"):
-        kernel = sv.Session(STICKY, name, 1.0).kernel()
+        kernel = sv.Session(STICKY, mechanism=name, epsilon=1.0).kernel()
         assert kernel.ldp() == pytest.approx(middle(STICKY, 1.0), abs=1e-9)
     alone = mechanisms.get("temporal").kernels(np.array([[0.5, 0.5]]), 1.0).one(0)
     assert alone.ldp() == pytest.approx(1.0, abs=1e-9)
-    again = Setting.of(STICKY, Setting.of(STICKY, "temporal", 1.0).mechanism, 1.0)
+    again = sv.Policy(epsilon=1.0, mechanism=sv.Policy(epsilon=1.0, mechanism="temporal").on(STICKY).mechanism).on(
+        STICKY
+    )
     assert again.mechanism.name == "temporal"
 
 
 def test_models_with_too_many_states_are_refused_at_once():
     large = sv.MarkovModel(np.full(300, 1 / 300), np.full((300, 300), 1 / 300))
     with pytest.raises(InputError, match="states"):
-        Setting.of(large, "temporal", 1.0)
+        sv.Policy(epsilon=1.0, mechanism="temporal").on(large)
     with pytest.raises(InputError, match="states"):
         middle(large, 1.0)
     with pytest.raises(InputError, match="α"):

@@ -14,8 +14,8 @@ from seqveil.core.distortion import absolute, euclidean, hamming, matrix, square
 from seqveil.core.kernel import DENOMINATOR, Kernels, mix, to_weights
 from seqveil.core.model import MarkovModel
 from seqveil.engine.accounting import Budget
+from seqveil.engine.policy import Policy
 from seqveil.engine.session import Session
-from seqveil.engine.stream import Setting
 from seqveil.receiver.decode import decode_stream, estimates
 
 SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
@@ -220,7 +220,7 @@ def test_facts_6_and_7_belief_and_account_equal_bayes_over_all_sequences(order, 
     """Every release path of a small chain: the filter against Bayes, the max-plus account against enumeration."""
     n, length = (2, 4) if order == 2 else (3, 3)
     model, prior, transitions = model_of(order, zeros, n, seed=11)
-    setting = Setting.of(model, name, 0.7)
+    setting = Policy(epsilon=0.7, mechanism=name).on(model)
     law, longer = (ref.sequence_law(prior, transitions, t) for t in (length, length + 1))
     for columns, state in ref.release_paths(setting, length):
         believed = np.bincount(model.newest, state.states[0], minlength=n)
@@ -240,7 +240,7 @@ def test_fact_7_the_budget_filter_holds_on_every_path(name, zeros, schedule, whe
     model, prior, transitions = model_of(1, zeros, seed=12)
     total, length = 1.3, 4
     budget = Budget(total=total, when_spent=when_spent)
-    setting = Setting.of(model, name, 0.9, schedule=schedule, budget=budget)
+    setting = Policy(epsilon=0.9, budget=budget, mechanism=name, every=schedule).on(model)
     laws = [ref.sequence_law(prior, transitions, t) for t in range(length + 1)]
     worst = 0.0
     for columns, state in ref.release_paths(setting, length):
@@ -259,12 +259,12 @@ def test_fact_9_the_decoder_equals_bayes_over_all_sequences(order, zeros, smooth
     n, length = (2, 5) if order == 2 else (3, 4)
     model, prior, transitions = model_of(order, zeros, n, seed=13)
     for name, epsilon in itertools.product(mechanisms.instantaneous(), (0.5, 1.5)):
-        session, columns, released = Session(model, name, epsilon, seed=2), [], []
+        session, columns, released = Session(model, mechanism=name, epsilon=epsilon, seed=2), [], []
         for x in model.sample(length, seed=4)[0].tolist():
             kernel = session.kernel()
             released.append(session.release(x))
             columns.append(kernel.column(kernel.codes.tolist().index(released[-1])))
-        laws = decode_stream(model, released, name, epsilon, smooth=smooth)
+        laws = decode_stream(model, released, mechanism=name, epsilon=epsilon, smooth=smooth)
         law = ref.sequence_law(prior, transitions, length)
         for t in range(length):
             known = columns if smooth else columns[: t + 1]
@@ -288,7 +288,7 @@ def test_fact_9_estimates_have_the_least_expected_loss():
 @pytest.mark.parametrize("name", SOUND)
 def test_fact_11_pulses_cost_the_same_and_nothing_leaks_between_them(name):
     model, _, _ = model_of(1, False, seed=15)
-    session = Session(model, name, 0.5, schedule=3, seed=1)
+    session = Session(model, mechanism=name, epsilon=0.5, seed=1, every=3)
     for step, x in enumerate(model.sample(9, seed=1)[0].tolist()):
         belief, before, kernel = session.belief, session.leakage, session.kernel()
         session.release(x)
@@ -298,5 +298,5 @@ def test_fact_11_pulses_cost_the_same_and_nothing_leaks_between_them(name):
             assert kernel.codes[0] == belief.argmax()
             assert session.leakage == pytest.approx(before, abs=1e-13)
             np.testing.assert_allclose(session.belief, model.advance(belief), atol=1e-14)
-    assert session.standing().by_composition == pytest.approx(9 * 0.5, abs=1e-12)
+    assert session.account.epsilon_spent == pytest.approx(9 * 0.5, abs=1e-12)
     assert session.leakage <= 9 * 0.5

@@ -18,7 +18,7 @@ from seqveil.core import times as clock
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError
 from seqveil.engine import batches, stream
-from seqveil.engine.stream import Setting
+from seqveil.engine.policy import Policy
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.audit import audit_file
@@ -92,24 +92,24 @@ def test_what_is_no_time_is_refused_in_one_line_without_being_told(wrong):
 @pytest.mark.parametrize("unit", range(4), ids=clock.UNITS)
 def test_nanoseconds_do_not_pass_a_window_of_seconds(unit):
     """In float64 1.7e18 - 60 is 1.7e18: a window that looks back from there is empty, whatever was released."""
-    session = Session(MODEL, "optimal", 0.5, budget=limited(), seed=1)
+    session = Session(MODEL, mechanism="optimal", epsilon=0.5, budget=limited(), seed=1)
     scale = 10 ** (3 * unit)
     for k in range(200):
         session.release(k % 2, time=NOW * scale + k * scale // 4)  # 50 seconds
-    assert session.standing().leakage <= 1.0 + 1e-9
+    assert session.account.leakage <= 1.0 + 1e-9
     for k in range(200):
         session.release(k % 2, time=(NOW + 3600) * scale + k * scale // 4)
-    assert 1.0 < session.standing().leakage <= 2.0 + 1e-9  # and the next window has its own
+    assert 1.0 < session.account.leakage <= 2.0 + 1e-9  # and the next window has its own
 
 
 def test_times_too_coarse_for_the_window_are_refused_below_every_reader():
     """Who steps a stream with bare numbers gets no window that cannot be told."""
-    setting = Setting.of(MODEL, "optimal", 0.5, budget=limited())
+    setting = Policy(epsilon=0.5, budget=limited(), mechanism="optimal").on(MODEL)
     state = stream.State.start(setting)
     for wrong in (1.7e18, 1e11 + 1e6, math.inf, math.nan, -1e12):
         with pytest.raises(InputError, match="year 5138"):
             stream.step(setting, state, np.array([0]), SeededCoins(1), np.array([wrong]))
-    short = Setting.of(MODEL, "optimal", 0.5, budget=limited(span=0.01))
+    short = Policy(epsilon=0.5, budget=limited(span=0.01), mechanism="optimal").on(MODEL)
     with pytest.raises(InputError, match="cannot be told apart"):
         stream.step(short, state, np.array([0]), SeededCoins(1), np.array([float(NOW)]))
     stream.step(short, state, np.array([0]), SeededCoins(1), np.array([5.0]))
@@ -133,7 +133,7 @@ def test_an_absurd_time_over_http_neither_empties_the_window_nor_shuts_a_user_ou
         for seq in range(8, 16):
             spent += release(seq, 1.0 + seq).json["releases"][0]["epsilon"]
         known = service.ask("GET", "/v1/users/ann/account").json
-        assert spent == pytest.approx(known["by_composition"], abs=1e-6)
+        assert spent == pytest.approx(known["epsilon_spent"], abs=1e-6)
         assert known["leakage"] <= 3.0 + 1e-6
         assert release(16, 0.5).reason == "time-went-back"
 
@@ -152,7 +152,7 @@ def test_over_http_a_time_may_come_in_any_unit_or_as_text(tmp_path):
 
 
 def test_the_bridge_reads_and_refuses_the_same():
-    payloads = Payloads(Setting.of(MODEL, "optimal", 0.5, budget=limited()))
+    payloads = Payloads(Policy(epsilon=0.5, budget=limited(), mechanism="optimal").on(MODEL))
 
     def at(written):
         return payloads.read("ann", json.dumps({"seq": 0, "value": 1, "time": written}).encode()).time
@@ -167,7 +167,7 @@ def test_the_bridge_reads_and_refuses_the_same():
 
 
 def test_a_time_that_was_seen_stays_the_earliest_after_any_gap(tmp_path):
-    setting = Setting.of(MODEL, "optimal", 0.5, budget=limited())
+    setting = Policy(epsilon=0.5, budget=limited(), mechanism="optimal").on(MODEL)
     for reopened in (False, True):
         path = tmp_path / f"{reopened}.db"
         store = Streams.open(path, setting)
@@ -183,7 +183,7 @@ def test_a_time_that_was_seen_stays_the_earliest_after_any_gap(tmp_path):
 
 
 def test_a_batch_that_a_spent_budget_left_out_counts_as_seen():
-    setting = Setting.of(MODEL, "tree", 1.0, budget=limited(0.5, when_spent="stop"), batch=2)
+    setting = Policy(epsilon=1.0, batch=2, budget=limited(0.5, when_spent="stop"), mechanism="tree").on(MODEL)
     state, coins = stream.State.start(setting), SeededCoins(1)
     sent, state = batches.step(setting, state, np.array([0, 1]), coins, 10.0)
     while sent is not None:
@@ -215,7 +215,7 @@ def cost_of(made, model):
 def test_no_times_that_are_accepted_pass_the_window(steps, begin, back, other_unit):
     """Σ of realised costs in any window of 2.5 seconds, in exact arithmetic on the times as they were read."""
     span, most = 2.5, 1.0
-    setting = Setting.of(MODEL, "balanced", 0.45, budget=limited(most, span))
+    setting = Policy(epsilon=0.45, budget=limited(most, span), mechanism="balanced").on(MODEL)
     state, now, taken = stream.State.start(setting), begin if back else 0.0, []
     coins = SeededCoins(3)
     for k, step in enumerate(steps):
@@ -251,12 +251,12 @@ def test_what_is_inside_a_window_is_decided_exactly(now, ago, span):
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", range(4), ids=clock.UNITS)
 def test_a_file_is_released_by_the_same_seconds_and_says_what_it_read(tmp_path, unit, capsys):
-    setting = Setting.of(MODEL, "optimal", 0.5, budget=limited())
+    setting = Policy(epsilon=0.5, budget=limited(), mechanism="optimal").on(MODEL)
     rows = pl.DataFrame({"user": ["a"] * 90, "time": [(NOW + k) * 10 ** (3 * unit) for k in range(90)]})
     rows.with_columns(value=pl.Series([k // 9 % 2 for k in range(90)])).write_csv(tmp_path / "data.csv")
     account = release_file(tmp_path / "data.csv", setting, tmp_path / "out.csv", seed=1)
     assert account.times == f"{clock.UNITS[unit]} (column 'time')"
-    session = Session(MODEL, "optimal", 0.5, budget=limited(), seed=1)
+    session = Session(MODEL, mechanism="optimal", epsilon=0.5, budget=limited(), seed=1)
     expected = [session.release(k // 9 % 2, time=NOW + k) for k in range(90)]
     assert pl.read_csv(tmp_path / "out.csv")["value"].to_list() == expected
     report = audit_file(tmp_path / "out.csv", MODEL)
@@ -271,7 +271,7 @@ def test_a_file_is_released_by_the_same_seconds_and_says_what_it_read(tmp_path, 
 
 
 def test_a_file_whose_times_no_clock_shows_is_refused_by_its_row(tmp_path):
-    setting = Setting.of(MODEL, "optimal", 0.5, budget=limited())
+    setting = Policy(epsilon=0.5, budget=limited(), mechanism="optimal").on(MODEL)
     (tmp_path / "data.csv").write_text("user,time,value\na,1.0,0\na,1e308,1\n")
     with pytest.raises(DataError, match="row 2: expected a time in seconds"):
         release_file(tmp_path / "data.csv", setting, tmp_path / "out.csv")

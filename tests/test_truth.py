@@ -11,7 +11,6 @@ import pytest
 
 import seqveil as sv
 from seqveil.core.errors import DataError
-from seqveil.engine.setting import Setting
 from seqveil.engine.stream import NOTHING
 from seqveil.evaluate.attack_files import read_people
 from seqveil.interfaces.cli import main
@@ -43,17 +42,20 @@ def reordered(path: Path, by: list[str]) -> Path:
 
 STOP = {"when_spent": "stop"}
 SETTINGS = {
-    "one by one": (Setting.of(MODEL, "optimal", 2.0), {}),
-    "in batches": (Setting.of(MODEL, "tree", 6.0, batch=3), {}),
-    "a budget that stops": (Setting.of(MODEL, "optimal", 2.0, budget=sv.Budget(4.0, **STOP)), {}),
+    "one by one": (sv.Policy(epsilon=2.0, mechanism="optimal").on(MODEL), {}),
+    "in batches": (sv.Policy(epsilon=6.0, batch=3, mechanism="tree").on(MODEL), {}),
+    "a budget that stops": (sv.Policy(epsilon=2.0, budget=sv.Budget(4.0, **STOP), mechanism="optimal").on(MODEL), {}),
     "a window that stops": (
-        Setting.of(MODEL, "optimal", 2.0, budget=sv.Budget(per_window=2.0, seconds=240.0, **STOP)),
+        sv.Policy(epsilon=2.0, budget=sv.Budget(per_window=2.0, seconds=240.0, **STOP), mechanism="optimal").on(MODEL),
         {},
     ),
-    "batches that stop": (Setting.of(MODEL, "tree", 6.0, batch=3, budget=sv.Budget(8.0, **STOP)), {}),
-    "missing values left out": (Setting.of(MODEL, "optimal", 2.0), {"missing": "drop"}),
-    "missing values held": (Setting.of(MODEL, "optimal", 2.0), {"missing": "hold"}),
-    "unknown values hidden": (Setting.of(MODEL, "optimal", 2.0), {"on_unknown": "hide"}),
+    "batches that stop": (
+        sv.Policy(epsilon=6.0, batch=3, budget=sv.Budget(8.0, **STOP), mechanism="tree").on(MODEL),
+        {},
+    ),
+    "missing values left out": (sv.Policy(epsilon=2.0, mechanism="optimal").on(MODEL), {"missing": "drop"}),
+    "missing values held": (sv.Policy(epsilon=2.0, mechanism="optimal").on(MODEL), {"missing": "hold"}),
+    "unknown values hidden": (sv.Policy(epsilon=2.0, mechanism="optimal").on(MODEL), {"on_unknown": "hide"}),
 }
 
 

@@ -21,7 +21,7 @@ from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.model import MarkovModel
 from seqveil.engine import batches, stream
-from seqveil.engine.stream import UNKNOWN, Setting, State
+from seqveil.engine.stream import UNKNOWN, State
 
 KEY = bytes(range(32))
 SECRET = "zq-secret-77"
@@ -32,7 +32,9 @@ TREES = ("tree", "tree_ldp")
 
 
 def words_setting(mechanism="balanced", epsilon=1.0, **options):
-    return Setting.of(MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=WORDS), mechanism, epsilon, **options)
+    return sv.Policy(epsilon=epsilon, mechanism=mechanism, **options).on(
+        MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=WORDS)
+    )
 
 
 def shares(symbol_of):
@@ -73,7 +75,7 @@ def test_the_law_of_its_release_is_the_marginal_of_the_kernel(name, seed, order,
     n = int(rng.integers(2, 5))
     prior, transitions = ref.random_chain(rng, n, order, zeros)
     model = MarkovModel(belief_of_first(prior, order), transitions.reshape(-1, n), order=order)
-    setting = Setting.of(model, name, epsilon)
+    setting = sv.Policy(epsilon=epsilon, mechanism=name).on(model)
     state = after_some_releases(setting, seed)
     beliefs = filtering.symbols(model, state.states)
     kernel = stream.kernels(setting, beliefs, epsilon).one(0)
@@ -129,7 +131,7 @@ def test_the_compiled_path_gives_the_same(monkeypatch):
     if not fast.load():
         pytest.skip("numba is not here")
     rng = np.random.default_rng(3)
-    setting = Setting.of(MarkovModel(*ref.random_chain(rng, 5)), "optimal", 1.0)
+    setting = sv.Policy(epsilon=1.0, mechanism="optimal").on(MarkovModel(*ref.random_chain(rng, 5)))
     codes = np.where(rng.random((4, 50)) < 0.3, UNKNOWN, rng.integers(0, 5, (4, 50)))
 
     def released():
@@ -152,7 +154,7 @@ def test_codes_that_stand_for_nothing_are_refused_and_a_release_is_never_unknown
         stream.observe(setting, State.start(setting), np.array([UNKNOWN]))
     hiding = MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=Alphabet(WORDS, on_unknown="hide"))
     with pytest.raises(DataError, match="not in the model's alphabet"):
-        sv.decode_stream(hiding, ["home", SECRET], "balanced", 1.0)
+        sv.decode_stream(hiding, ["home", SECRET], mechanism="balanced", epsilon=1.0)
 
 
 # the law of a batch
@@ -187,7 +189,7 @@ def lift_of(sent, batch):
 def test_the_law_of_a_batch_is_a_mixture_of_rows_and_the_marginal_where_all_is_unknown(name, order):
     rng = np.random.default_rng(order)
     model = twin.random_model(rng, 3, order)
-    setting = Setting.of(model, name, 1.5, batch=2)
+    setting = sv.Policy(epsilon=1.5, batch=2, mechanism=name).on(model)
     _, state = batches.step(setting, State.start(setting), rng.integers(0, 3, 2), SeededCoins(1))
     every, walks = twin.every_batch(model, 2)
     chances = np.einsum("s,ose->o", state.states[0], walks).reshape(3, 3)
@@ -222,7 +224,7 @@ def expected_weights(chances, known):
 def test_a_batch_that_the_model_rules_out_is_still_released():
     model = MarkovModel([1.0, 0.0, 0.0], [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.0, 0.5]])
     for name in mechanisms.batched():
-        setting = Setting.of(model, name, 2.0, batch=3)
+        setting = sv.Policy(epsilon=2.0, batch=3, mechanism=name).on(model)
         sent, after = batches.step(setting, State.start(setting), np.array([2, UNKNOWN, 1]), SeededCoins(2))
         assert len(sent.codes) == 3
         assert np.isfinite(after.states).all()
@@ -267,11 +269,11 @@ def test_where_receivers_watch_the_nearest_is_for_numbers_and_error_is_refused()
 
 def test_a_session_goes_on_by_the_policy_of_its_model():
     model = MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=Alphabet(WORDS, on_unknown="hide"))
-    session = sv.Session(model, "balanced", 1.0, seed=1)
+    session = sv.Session(model, mechanism="balanced", epsilon=1.0, seed=1)
     assert {session.release(value) for value in (SECRET, None, "home", float("nan"))} <= set(WORDS)
     assert session.push(SECRET)[0] in WORDS
-    assert session.standing().by_composition == 5.0
-    pairs = sv.Session(model, "tree", 2.0, batch=2, seed=1)
+    assert session.account.epsilon_spent == 5.0
+    pairs = sv.Session(model, mechanism="tree", epsilon=2.0, batch=2, seed=1)
     assert set(pairs.release_batch(["home", SECRET])) <= set(WORDS)
     with pytest.raises(UnknownSymbol):
         sv.Session(MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=WORDS), epsilon=0.5).release(SECRET)

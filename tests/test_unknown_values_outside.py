@@ -21,7 +21,7 @@ from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.engine import stream
-from seqveil.engine.stream import UNKNOWN, Setting, State
+from seqveil.engine.stream import UNKNOWN, State
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
@@ -35,7 +35,9 @@ ODD = ["", SECRET, "nan", "1e999"]
 
 
 def words_setting(mechanism="balanced", epsilon=1.0, **options):
-    return Setting.of(MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=WORDS), mechanism, epsilon, **options)
+    return sv.Policy(epsilon=epsilon, mechanism=mechanism, **options).on(
+        MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=WORDS)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +65,10 @@ def made(tmp_path_factory):
 
 def settings_of(made):
     model = MarkovModel.load(made / "m")
-    return {"single": Setting.of(model, "balanced", 0.8), "batched": Setting.of(model, "tree", 2.0, batch=3)}
+    return {
+        "single": sv.Policy(epsilon=0.8, mechanism="balanced").on(model),
+        "batched": sv.Policy(epsilon=2.0, batch=3, mechanism="tree").on(model),
+    }
 
 
 @pytest.mark.slow
@@ -194,7 +199,7 @@ def test_the_ledger_charges_it_as_a_receiver_does(tmp_path):
     codes = [0, UNKNOWN, UNKNOWN, 2, UNKNOWN, 1]
     with Streams.open(tmp_path / "s.db", setting, key=KEY) as store:
         made = store.release(["ann"] * 6, codes, range(6))
-        account = store.standing("ann")
+        account = store.account("ann")
         salt = store._store.salt
     store = ref.twin(setting, salt)  # one by one, with a repeat
     again = [int(store.release(["ann"], [code], [k]).codes[0]) for k, code in enumerate(codes)]
@@ -204,7 +209,7 @@ def test_the_ledger_charges_it_as_a_receiver_does(tmp_path):
     state = State.start(setting)
     for code in made.codes.tolist():
         _, state = stream.observe(setting, state, np.array([code]))
-    assert account.by_composition == pytest.approx(6 * 0.9)
+    assert account.epsilon_spent == pytest.approx(6 * 0.9)
     assert account.leakage == pytest.approx(state.account.worst[0], abs=1e-8)
     assert (made.epsilons == 0.9).all()
     for code in (-1, -3, 3):
@@ -258,7 +263,7 @@ def test_over_http_nobody_can_tell(tmp_path, gaps, caplog):
         assert [row["seq"] for row in page] == list(range(8))
         assert {row["epsilon"] for row in page} == {1.0}
         account = service.ask("GET", "/v1/users/ann/account").json
-        assert (account["events"], account["releases"], account["by_composition"]) == (8, 8, 8.0)
+        assert (account["events"], account["releases"], account["epsilon_spent"]) == (8, 8, 8.0)
         metrics = service.ask("GET", "/metrics").content.decode()
         assert service.ask("POST", "/v1/release", {"user": "ann", "seq": 8}).status == 400
         told = metrics + repr([record.__dict__ for record in caplog.records]) + repr(page) + repr(account)
@@ -311,8 +316,8 @@ def test_payloads_read_any_value_and_refuse_what_is_no_event():
     for text in (b'"x"', b"null", b"NaN", b"-Infinity", b"3", b"[1]", b'{"a": 1}', b"1e999", b"[" * 300 + b"]" * 300):
         assert payloads.read("ann", b'{"seq": 0, "value": ' + text + b"}").codes == (UNKNOWN,)
     grid = Payloads(
-        Setting.of(
-            MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=Grid.regular(2, 1, (0, 2, 0, 1))), epsilon=0.5
+        sv.Policy(epsilon=0.5).on(
+            MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=Grid.regular(2, 1, (0, 2, 0, 1)))
         )
     )
     assert grid.read("ann", b'{"seq": 0, "value": [1.2]}').codes == (UNKNOWN,)
@@ -418,6 +423,6 @@ def test_a_bucket_of_spark_releases_what_the_store_does(caplog):
             made = store.release(["ann"], [codes], [0]).symbols[0]
         else:
             made = store.release(["ann"] * 5, codes, range(5)).codes
-        assert store.standing("ann").by_composition == kept_by(tester)["ann"].spent / 2**32
+        assert store.account("ann").epsilon_spent == kept_by(tester)["ann"].spent / 2**32
         assert [row.value for row in rows] == [WORDS[code] for code in made]
     assert caplog.text == ""

@@ -12,7 +12,7 @@ import served
 from seqveil import Budget, MarkovModel
 from seqveil.core.coins import KeyedCoins, SeededCoins, user_name
 from seqveil.core.errors import InputError
-from seqveil.engine.stream import Setting
+from seqveil.engine.policy import Policy
 from seqveil.engine.streams import StoreError, Streams
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.spark.store import KeptUsers, bucket
@@ -25,24 +25,24 @@ WHOLE = {"int": 7, "numpy": np.int64(7), "small": np.uint8(7)}
 @pytest.mark.slow
 @pytest.mark.parametrize("seven", WHOLE.values(), ids=WHOLE)
 def test_a_whole_number_and_its_digits_are_one_user_of_a_store(tmp_path, seven):
-    setting = Setting.of(MODEL, "optimal", 1.0, budget=1.0)
+    setting = Policy(epsilon=1.0, budget=1.0, mechanism="optimal").on(MODEL)
     with Streams.open(tmp_path / "s.db", setting, key=KEY) as store:
         first = store.release([seven], [1], [0])
         again = store.release(["7"], [2], [0])
         assert again.replayed.tolist() == [True]
         assert again.codes.tolist() == first.codes.tolist()
         store.release(["7", seven] * 20, [1] * 40, range(1, 41))
-        assert store.standing(seven) == store.standing("7")
-        assert store.standing("7").leakage <= 1.0 + 2.0**-31
+        assert store.account(seven) == store.account("7")
+        assert store.account("7").leakage <= 1.0 + 2.0**-31
         assert store.next_seqs([seven, "7"]).tolist() == [41, 41]
         assert len(store.releases(seven)) == len(store.releases("7")) == 41
-        assert store.standings().users == ["7"]
+        assert store.accounts().users == ["7"]
 
 
 @pytest.mark.parametrize("wrong", [True, 7.0, None, b"7", ("7",)])
 def test_what_is_neither_text_nor_a_whole_number_is_refused(tmp_path, wrong):
     with pytest.raises(InputError, match="event 0: expected a user that is text or a whole number"):
-        Streams.open(tmp_path / "s.db", Setting.of(MODEL, epsilon=0.5)).release([wrong], [0], [0])
+        Streams.open(tmp_path / "s.db", Policy(epsilon=0.5).on(MODEL)).release([wrong], [0], [0])
 
 
 @pytest.mark.slow
@@ -65,20 +65,20 @@ def test_numbers_of_a_parquet_file_and_text_over_http_have_one_account(tmp_path)
 def test_a_released_file_keeps_the_type_of_its_users(tmp_path, batch):
     table = pl.DataFrame({"user": pl.Series([7, 8] * 4, dtype=pl.Int32), "value": [0, 1, 2, 0] * 2})
     table.write_parquet(tmp_path / "data.parquet")
-    setting = Setting.of(MODEL, "optimal" if batch == 1 else "tree", 1.0, batch=batch)
+    setting = Policy(epsilon=1.0, batch=batch, mechanism="optimal" if batch == 1 else "tree").on(MODEL)
     release_file(tmp_path / "data.parquet", setting, tmp_path / "out.parquet", seed=1)
     assert pl.read_parquet(tmp_path / "out.parquet")["user"].dtype == pl.Int32
 
 
 def test_accounts_in_memory_follow_the_same_rule():
-    setting = Setting.of(MODEL, "optimal", 1.0)
+    setting = Policy(epsilon=1.0, mechanism="optimal").on(MODEL)
     streams = Streams(setting, coins=SeededCoins(1))
     streams.release([7, "7", np.int32(7)], np.array([0, 1, 2]))
-    assert (streams.standings().users, streams.standings().events.tolist()) == (["7"], [3])
+    assert (streams.accounts().users, streams.accounts().events.tolist()) == (["7"], [3])
 
 
 def test_coins_and_spark_know_the_same_user_by_both():
-    coins, setting = KeyedCoins(KEY), Setting.of(MODEL, "optimal", 1.0)
+    coins, setting = KeyedCoins(KEY), Policy(epsilon=1.0, mechanism="optimal").on(MODEL)
     assert coins.of([7], [3]).draw(1) == coins.of(["7"], [3]).draw(1)
     raw = np.array([0, 1, 2, 0])
     told = [bucket(setting, coins, KeptUsers(b"salt"), [name]).release([name] * 4, raw).codes for name in (7, "7")]
@@ -102,7 +102,7 @@ def open_handed():
 
 @pytest.mark.usefixtures("open_handed")
 def test_a_copy_of_a_state_file_is_for_its_owner_alone(tmp_path):
-    setting = Setting.of(MODEL, epsilon=0.5)
+    setting = Policy(epsilon=0.5).on(MODEL)
     with Streams.open(tmp_path / "s.db", setting, key=KEY) as store:
         store.release(["ann"], [0], [0])
         for name in ("new.db", "shared.db"):
@@ -116,12 +116,12 @@ def test_a_copy_of_a_state_file_is_for_its_owner_alone(tmp_path):
             assert copy in found
     assert mode(tmp_path / "s.db") == 0o600
     with Streams.open(tmp_path / "new.db", setting, key=KEY) as store:
-        assert store.standing("ann").events == 1
+        assert store.account("ann").events == 1
         assert {mode(path) for path in tmp_path.iterdir() if path.name.startswith("new.db")} == {0o600}
 
 
 def test_a_copy_that_cannot_be_made_is_refused_in_one_line(tmp_path):
-    with Streams.open(tmp_path / "s.db", Setting.of(MODEL, epsilon=0.5)) as store:
+    with Streams.open(tmp_path / "s.db", Policy(epsilon=0.5).on(MODEL)) as store:
         with pytest.raises(StoreError, match="name another file") as refused:
             store.backup(tmp_path / "none" / "copy.db")
         assert "\n" not in str(refused.value)

@@ -121,12 +121,12 @@ def test_a_warning_names_the_remedy_in_one_line():
 def test_a_session_and_its_account_say_it():
     session = sv.Session(sv.MarkovModel(*PAIR), epsilon=1.0, seed=1)
     session.release(0)
-    account = session.standing()
+    account = session.account
     becomes = words.percent_up(words.moved(0.01, account.most - account.least))
     assert f"a suspicion of 1 % becomes at most {becomes}" in repr(session)
-    assert len(account.words) == 1
-    assert becomes in account.words[0]
-    assert account.words[0] in session._repr_html_().replace("&#x27;", "'")
+    assert len(account.sentences) == 1
+    assert becomes in account.sentences[0]
+    assert account.sentences[0] in session._repr_html_().replace("&#x27;", "'")
 
 
 @pytest.fixture

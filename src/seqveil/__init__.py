@@ -31,14 +31,16 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.places import Cells
 from seqveil.engine import accounting
 from seqveil.engine.accounting import Budget, compose
+from seqveil.engine.policy import Policy
+from seqveil.engine.releases import Account
 from seqveil.engine.session import Session
-from seqveil.engine.stream import Setting
 from seqveil.engine.streams import Streams
 from seqveil.receiver.decode import decode_stream
 
 __version__ = "0.2.0"
 
 __all__ = [
+    "Account",
     "Alphabet",
     "Bins",
     "Budget",
@@ -46,9 +48,9 @@ __all__ = [
     "Grid",
     "Kernel",
     "MarkovModel",
+    "Policy",
     "SeqveilError",
     "Session",
-    "Setting",
     "Streams",
     "accounting",
     "checks",

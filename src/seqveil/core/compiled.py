@@ -568,7 +568,7 @@ def _add(running, cost, sign):
 
 @compiled
 def charge_alike(logs, silent, ahead_most, ahead_least, relative, most, least):
-    """`Account.charge` where anything can follow anything, from the least and largest log lift of a release (B, 2)."""
+    """`Leakages.charge` where anything can follow anything, from the least and largest log lift of a release (B, 2)."""
     for user in range(len(logs)):
         up = _outward(logs[user, 1], relative, 1.0, silent[user])
         down = _outward(logs[user, 0], relative, -1.0, silent[user])
@@ -578,7 +578,7 @@ def charge_alike(logs, silent, ahead_most, ahead_least, relative, most, least):
 
 @compiled
 def charge(logs, columns, ahead, relative, newest, pointers, targets, backoff, base_state, base, most, least, further):
-    """`Account.charge` for a chain in which not everything follows everything; `logs` (B, n) are of the lifts.
+    """`Leakages.charge` for a chain in which not everything follows everything; `logs` (B, n) are of the lifts.
 
     `ahead` and `further` are pairs: the upper side (B, S) and the lower one.
     """

@@ -28,7 +28,7 @@ from seqveil.core import filtering, single
 from seqveil.core.bulk import in_parts
 from seqveil.core.distortion import Distortion, euclidean, hamming, medians, squared
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, slack, usable
-from seqveil.core.leakage import Account
+from seqveil.core.leakage import Leakages
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.mechanisms import crr as CRR
 from seqveil.core.mechanisms import optimal as OPTIMAL
@@ -242,13 +242,13 @@ def pull(model: MarkovModel, values: Floats, jump: Floats) -> Floats | None:
     return out
 
 
-def charge(model: MarkovModel, account: Account, columns: Ints, marginal: Floats, low: Ints, high: Ints) -> Account:
-    """`Account.charge` after an `update` that was done here."""
+def charge(model: MarkovModel, account: Leakages, columns: Ints, marginal: Floats, low: Ints, high: Ints) -> Leakages:
+    """`Leakages.charge` after an `update` that was done here."""
     if low.size == 1 and model.full_support and low[0] > 0:
         before = float(account.ahead_most[0, 0]), float(account.ahead_least[0, 0])
         after = _charge_one((int(low[0]), int(high[0])), float(marginal[0]), before, slack(model.size))
         sides = np.array(after)
-        return Account(sides[:1], sides[1:], sides[:1, None].copy(), sides[1:, None].copy())
+        return Leakages(sides[:1], sides[1:], sides[:1, None].copy(), sides[1:, None].copy())
     relative, (up, down) = slack(model.size), (_whole(account.ahead_most), _whole(account.ahead_least))
     most, least, further, nearer = np.empty(len(low)), np.empty(len(low)), np.empty(up.shape), np.empty(down.shape)
     newest, _, pointers, targets, _, *restart = model.compact
@@ -271,13 +271,13 @@ def charge(model: MarkovModel, account: Account, columns: Ints, marginal: Floats
         _loaded.charge(logs, columns[part], ahead, relative, *chain, most[part], least[part], filled)
 
     in_parts(len(low), some, up.shape[1])
-    return Account(most, least, further, nearer)
+    return Leakages(most, least, further, nearer)
 
 
 def _charge_one(
     weights: tuple[int, int], marginal: float, before: tuple[float, float], relative: float
 ) -> tuple[float, float]:
-    """`Account.charge` of one user whose chain lets anything follow anything: both sides of the leakage.
+    """`Leakages.charge` of one user whose chain lets anything follow anything: both sides of the leakage.
 
     Parameters:
         weights: the least and the largest weight of the release, both above 0.

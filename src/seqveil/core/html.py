@@ -66,44 +66,40 @@ def kernel(shown: Any, alphabet: Any, n: int) -> str:
     return _page(_facts("Kernel", facts), drawn, *cut)
 
 
-def session(setting: Any, standing: Any) -> str:
-    """Where the account of a stream stands."""
+def session(setting: Any, account: Any, unfinished: Sequence[bool] = ()) -> str:
+    """The account of a stream; `unfinished`: of which secrets the window is not over."""
     what = f"batch of {setting.batch}" if setting.in_batches else "release"
     period, budget = setting.schedule, setting.budget
     pulsed = f" on average, {number(setting.epsilon * period)} at one of every {period}" if period > 1 else ""
     facts = [
         ("mechanism", setting.mechanism.name + ("" if setting.mechanism.sound else " (does not keep to its ε)")),
         (f"ε a {what}", number(setting.epsilon) + pulsed),
-        ("symbols released", str(standing.releases)),
-        *(("means", sentence) for sentence in standing.words),
-        ("exact leakage", f"{number(standing.leakage)} (up {number(standing.most)}, down {number(standing.least)})"),
-        ("by composition, Σε", number(standing.by_composition)),
-        ("without trust in the model", f"{number(standing.ldp)}-LDP"),
+        ("symbols released", str(account.releases)),
+        *(("means", sentence) for sentence in account.sentences),
+        ("exact leakage", f"{number(account.leakage)} (up {number(account.most)}, down {number(account.least)})"),
+        ("by composition, Σε", number(account.epsilon_spent)),
+        ("without trust in the model", f"{number(account.ldp)}-LDP"),
     ]
-    if standing.whole_sequence:
-        facts.append(("about the whole sequence", standing.whole_sequence))
-    for number_of, watch in enumerate(standing.secrets, 1):
+    if account.whole_sequence:
+        facts.append(("about the whole sequence", account.whole_sequence))
+    for number_of, (watch, within_window) in enumerate(zip(account.secrets, unfinished, strict=True), 1):
         told = f"log odds {number(watch.log_odds)}, between {number(watch.lowest)} and {number(watch.highest)} so far"
-        within = "; inside a window, about which nothing is promised before it is over" * _unfinished(watch)
+        within = "; inside a window, about which nothing is promised before it is over" * within_window
         facts.append((f"secret {number_of}", f"{watch.sentence}; told: {told}{within}"))
-    if budget.total is not None:
-        facts.append(("budget", f"{number(budget.total)}, of which {number(standing.budget_left)} left"))
+    if budget.exact_total is not None:
+        facts.append(("budget", f"{number(budget.exact_total)}, of which {number(account.budget_left)} left"))
     if budget.per_window is not None:
         length = f"{budget.releases} releases" if budget.releases else f"{number(budget.seconds)} seconds"
         facts.append(("budget of a window", f"{number(budget.per_window)} in {length}"))
     if budget.ldp_total is not None:
         facts.append(("budget without a model", f"{number(budget.ldp_total)}-LDP"))
-    facts.append(("coins", "operating system" if standing.private else "seeded: not private"))
+    facts.append(("coins", "operating system" if account.private else "seeded: not private"))
     bar = ""
-    limit = budget.total if budget.total is not None else standing.by_composition
-    if limit and math.isfinite(limit) and math.isfinite(standing.leakage):
-        of = "of the budget" if budget.total is not None else "of Σε"
-        bar = _bar(standing.leakage / limit, f"leakage: {standing.leakage / limit:.0%} {of}")
+    limit = budget.exact_total if budget.exact_total is not None else account.epsilon_spent
+    if limit and math.isfinite(limit) and math.isfinite(account.leakage):
+        of = "of the budget" if budget.exact_total is not None else "of Σε"
+        bar = _bar(account.leakage / limit, f"leakage: {account.leakage / limit:.0%} {of}")
     return _page(_facts("Session", facts), bar)
-
-
-def _unfinished(watch: Any) -> bool:
-    return bool(watch.in_first_window or watch.in_later_window)
 
 
 def plan(shown: Any) -> str:

@@ -90,7 +90,7 @@ def _rounded(column: Ints, marginal: Floats, terms: int, silent: NDArray[np.bool
 
 
 @dataclass(frozen=True, eq=False)
-class Account:
+class Leakages:
     """Both sides of the exact leakage of what was released so far, one row a user.
 
     `ahead_most` and `ahead_least` hold, for every state, the extremes over all sequences that can come to it next; for
@@ -103,7 +103,7 @@ class Account:
     ahead_least: Floats
 
     @classmethod
-    def start(cls, chain: MarkovModel, users: int, in_batches: bool = False) -> Account:
+    def start(cls, chain: MarkovModel, users: int, in_batches: bool = False) -> Leakages:
         """The account of users of whom nothing was released yet.
 
         A batch charges all states alike (`charge_batch`), so that one number a side is enough for any chain.
@@ -114,7 +114,7 @@ class Account:
         possible = np.broadcast_to(chain.initial > 0, (users, chain.initial.size))
         return cls(most, least, np.where(possible, 0.0, -np.inf), np.where(possible, 0.0, np.inf))
 
-    def charge(self, chain: MarkovModel, column: Ints, marginal: Floats, possible: NDArray[np.bool_]) -> Account:
+    def charge(self, chain: MarkovModel, column: Ints, marginal: Floats, possible: NDArray[np.bool_]) -> Leakages:
         """The account after a release with weights `column` (B, n) and their mean `marginal` (B,) under the belief.
 
         `possible` (B, n) are the symbols that the model allows there (`filtering.possible`).
@@ -130,26 +130,28 @@ class Account:
         least = _extend(self.ahead_least, down[:, chain.newest], np.inf)
         return self._after(most, least, chain.spread(most, True), chain.spread(least, False), marginal)
 
-    def _after(self, most: Floats, least: Floats, ahead_most: Floats, ahead_least: Floats, marginal: Floats) -> Account:
+    def _after(
+        self, most: Floats, least: Floats, ahead_most: Floats, ahead_least: Floats, marginal: Floats
+    ) -> Leakages:
         # a release the belief ruled out (an unsound mechanism's) tells all there is to tell, for good
         told_all = np.isinf(self.most) | (marginal == 0)
         if not told_all.any():
-            return Account(most.max(1), least.min(1), ahead_most, ahead_least)
-        return Account(
+            return Leakages(most.max(1), least.min(1), ahead_most, ahead_least)
+        return Leakages(
             np.where(told_all, np.inf, most.max(1)),
             np.where(told_all, -np.inf, least.min(1)),
             np.where(told_all[:, None], self.ahead_most, ahead_most),
             np.where(told_all[:, None], self.ahead_least, ahead_least),
         )
 
-    def skip(self, chain: MarkovModel) -> Account:
+    def skip(self, chain: MarkovModel) -> Leakages:
         """The account after a symbol of which nothing was told: sequences go on, and nothing is charged."""
         if self.ahead_most.shape[1] == 1:
             return self
         ahead = chain.spread(self.ahead_most, True), chain.spread(self.ahead_least, False)
-        return Account(self.most, self.least, *ahead)
+        return Leakages(self.most, self.least, *ahead)
 
-    def restarted(self, chain: MarkovModel) -> Account:
+    def restarted(self, chain: MarkovModel) -> Leakages:
         """The account of somebody who was erased and comes back: the chain starts again, the totals go on.
 
         If what comes after the return does not depend on what came before, Pr(both | y) / Pr(both) is the product of
@@ -161,9 +163,9 @@ class Account:
             possible = chain.initial > 0
             up, down = np.where(possible, up, -np.inf), np.where(possible, down, np.inf)
         ahead = np.where(known[:, None], up, self.ahead_most), np.where(known[:, None], down, self.ahead_least)
-        return Account(self.most, self.least, *ahead)
+        return Leakages(self.most, self.least, *ahead)
 
-    def charge_batch(self, most: Floats, least: Floats) -> Account:
+    def charge_batch(self, most: Floats, least: Floats) -> Leakages:
         """The account after a batch whose lifts lie between exp(least) and exp(most), (B,) each.
 
         From above: whichever sequence came before is taken to go on with the batch that was moved furthest. Where the
@@ -176,7 +178,7 @@ class Account:
             most, least = np.where(self.blurred, anyhow, most), np.where(self.blurred, -anyhow, least)
         up, down = _add(up, most, np.inf), _add(down, least, -np.inf)
         wide = (len(up), self.ahead_most.shape[1])
-        after = Account(up, down, *(np.broadcast_to(side[:, None], wide).copy() for side in (up, down)))
+        after = Leakages(up, down, *(np.broadcast_to(side[:, None], wide).copy() for side in (up, down)))
         return after.blur(self.blurred)
 
     @property
@@ -184,21 +186,21 @@ class Account:
         """Whose sequences can no longer be weighed one against another, for good."""
         return np.isposinf(self.ahead_most[:, 0])
 
-    def blur(self, users: NDArray[np.bool_]) -> Account:
+    def blur(self, users: NDArray[np.bool_]) -> Leakages:
         """The same account of users whose belief was too faint for a float somewhere: from now on any belief counts."""
         if not users.any():
             return self
         ahead = np.where(users[:, None], np.inf, self.ahead_most), np.where(users[:, None], -np.inf, self.ahead_least)
-        return Account(self.most, self.least, *ahead)
+        return Leakages(self.most, self.least, *ahead)
 
     @property
     def worst(self) -> Floats:
         """SIL of what was released: the larger side, one number a user."""
         return larger_side(self.most, self.least)
 
-    def take(self, users: NDArray[np.intp] | slice) -> Account:
+    def take(self, users: NDArray[np.intp] | slice) -> Leakages:
         """The accounts of some of the users."""
-        return Account(self.most[users], self.least[users], self.ahead_most[users], self.ahead_least[users])
+        return Leakages(self.most[users], self.least[users], self.ahead_most[users], self.ahead_least[users])
 
 
 def _extend(ahead: Floats, logs: Floats, impossible: float) -> Floats:
@@ -251,11 +253,11 @@ def _powers(model: MarkovModel, count: int) -> list[_Power] | None:
     return [powers[j] for j in range(count.bit_length()) if count >> j & 1]
 
 
-def pass_over(model: MarkovModel, states: Floats, account: Account, steps: int) -> tuple[Floats, Account]:
+def pass_over(model: MarkovModel, states: Floats, account: Leakages, steps: int) -> tuple[Floats, Leakages]:
     """The law of the state and the account after so many symbols of which nothing was told.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]])
-    >>> law, _ = pass_over(model, np.array([[1.0, 0.0]]), Account.start(model, 1), 10_000)
+    >>> law, _ = pass_over(model, np.array([[1.0, 0.0]]), Leakages.start(model, 1), 10_000)
     >>> law.round(6).tolist()
     [[0.75, 0.25]]
     """
@@ -272,17 +274,17 @@ def pass_over(model: MarkovModel, states: Floats, account: Account, steps: int) 
     return law, _spread(account, powers)
 
 
-def _spread(account: Account, powers: list[_Power]) -> Account:
+def _spread(account: Leakages, powers: list[_Power]) -> Leakages:
     most, least = account.ahead_most, account.ahead_least
     if most.shape[1] == 1:
         return account
     for power in powers:
         most = np.stack([np.where(power.reach, row[:, None], -np.inf).max(0) for row in most])
         least = np.stack([np.where(power.reach, row[:, None], np.inf).min(0) for row in least])
-    return Account(account.most, account.least, most, least)
+    return Leakages(account.most, account.least, most, least)
 
 
-def _step_by_step(model: MarkovModel, states: Floats, account: Account, steps: int) -> tuple[Floats, Account]:
+def _step_by_step(model: MarkovModel, states: Floats, account: Leakages, steps: int) -> tuple[Floats, Leakages]:
     for _ in range(steps):
         after = filtering.predict(model, states), account.skip(model)
         same = (after[0] == states).all() and (after[1].ahead_most == account.ahead_most).all()

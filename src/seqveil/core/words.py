@@ -254,8 +254,8 @@ class Risk:
         """The risk of a setting's releases, from where its users stand.
 
         Parameters:
-            setting: a `Setting`.
-            accounts: a `Standing`, or the `Standings` of all users.
+            setting: a `Terms`.
+            accounts: a `Account`, or the `Accounts` of all users.
             told: the totals of its secrets, in their order. One counts with what was promised, or with what was told
                 where that is more.
             more: what else is known, by the names above.
@@ -279,7 +279,7 @@ class Risk:
         """The risk that a setting allows, before anything is released: without a total a stream may tell all."""
         secrets = tuple(ToldSecret.of(secret, secret.total) for secret in setting.secrets)
         budget = setting.budget
-        total, ldp = (math.inf if most is None else most for most in (budget.total, budget.ldp_total))
+        total, ldp = (math.inf if most is None else most for most in (budget.exact_total, budget.ldp_total))
         shape = _shape(setting) | {"ldp": ldp if setting.model.rules_out else None}
         return cls(total, None, _one_release(setting), secrets, **shape, **more)
 
@@ -353,7 +353,7 @@ def _one_release(setting: Any) -> float | None:
     if not setting.mechanism.sound or setting.unbounded:
         return None
     most = float(setting.epsilon * setting.schedule)
-    return most if setting.budget.total is None else min(most, setting.budget.total)
+    return most if setting.budget.exact_total is None else min(most, setting.budget.exact_total)
 
 
 def _shape(setting: Any) -> dict[str, Any]:

@@ -7,15 +7,17 @@ and what happens when it is gone. It looks at public things only (the step, the 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import UNIT, Floats, Ints
-from seqveil.core.mechanisms import check_epsilon
+from seqveil.core.mechanisms import LARGEST, check_epsilon
 
 WhenSpent = Literal["hold", "stop"]
 GONE = 1e-6  # below this an ε buys nothing: what a release tells is lost in the rounding of its bounds
@@ -37,6 +39,19 @@ class Composition:
     def best(self) -> float:
         """The smallest valid one: what the ledger uses."""
         return min(self.basic, self.paper, self.azuma, self.chernoff)
+
+    @property
+    def tightest(self) -> str:
+        """The theorem that gives `best`, by name."""
+        return next(said for name, said in _THEOREMS.items() if getattr(self, name) == self.best)
+
+
+_THEOREMS = {
+    "basic": "basic composition (Theorem 1)",
+    "paper": "advanced composition (Theorem 2)",
+    "azuma": "Azuma's inequality",
+    "chernoff": "a Chernoff bound",
+}
 
 
 def compose(epsilon: float, releases: int, delta: float = 1e-6) -> Composition:
@@ -71,26 +86,46 @@ def compose(epsilon: float, releases: int, delta: float = 1e-6) -> Composition:
     )
 
 
-def log_moment(epsilon: float, power: float) -> float:
+def log_moment(epsilon: float, power: Any) -> Any:
     """Largest log E[e^{λc}] a sound kernel at ε allows, λ = `power` of either sign (negative: the lower side)."""
     # sinh((λ+1)ε) - sinh(λε) = 2 cosh((λ+1/2)ε) sinh(ε/2), and sinh ε = 2 sinh(ε/2) cosh(ε/2);
     # for -1 < λ < 0 the moment is largest where nothing is released, and is 1
-    return max(0.0, _log_cosh((power + 0.5) * epsilon) - _log_cosh(0.5 * epsilon))
+    return np.maximum(0.0, _log_cosh((power + 0.5) * epsilon) - _log_cosh(0.5 * epsilon))
 
 
-def _log_cosh(value: float) -> float:
-    size = abs(value)
-    return size + math.log1p(math.exp(-2 * size)) - math.log(2)
+def _log_cosh(value: Any) -> Any:
+    size = np.abs(value)
+    return size + np.log1p(np.exp(-2 * size)) - math.log(2)
 
 
 def _chernoff(epsilon: float, releases: int, delta: float) -> float:
     """min over λ of (T log E[e^{λc}] + ln(1/δ)) / λ, the larger of both sides: any λ gives a valid bound."""
     powers = np.geomspace(1e-4, 1e4, 2001) / epsilon
-    sides = []
-    for sign in (1, -1):
-        logs = np.array([log_moment(epsilon, sign * power) for power in powers])
-        sides.append(float(((releases * logs - math.log(delta)) / powers).min()))
-    return max(sides)
+    sides = ((releases * log_moment(epsilon, sign * powers) - math.log(delta)) / powers for sign in (1, -1))
+    return max(float(side.min()) for side in sides)
+
+
+@cache
+def epsilon_for(total: float, over: int, delta: float | None = None) -> float:
+    """The largest ε of each of `over` releases that keeps their total, with failure probability δ where there is one.
+
+    Without δ it is total/over. With δ it is the largest for which the tightest of the theorems of `compose` stays
+    within the total, found by bisection and rounded down.
+
+    >>> epsilon_for(20.0, 500), round(epsilon_for(20.0, 500, 1e-6), 3)
+    (0.04, 0.132)
+    """
+    low = total / over
+    if delta is None or low >= LARGEST:
+        return low
+    high = 2 * low
+    while high < LARGEST and compose(high, over, delta).best <= total:
+        low, high = high, 2 * high
+    high = min(high, LARGEST)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if compose(middle, over, delta).best <= total else (low, middle)
+    return low
 
 
 @dataclass(frozen=True)
@@ -105,6 +140,10 @@ class Budget:
     - `ldp_total`: Σ of (LDP level · ε) of all releases never passes it. The others are promises about the model: they
       hold for an observer who believes in it. This one needs no model: whatever the truth is, any two sequences make
       the releases of a stream with probabilities within a factor e^ldp_total of each other.
+    - `over`: the number of releases that `total` is for; it chooses the ε of each (`epsilon`): total/over, or with
+      `delta` the largest for which the total of `over` releases holds with probability 1-δ, by the tightest theorem of
+      `compose`. With `delta` so many releases are made and no more; the exact leakage may then pass the total, with
+      probability δ at most.
     - `when_spent`: "hold" repeats the best guess under the belief, which is free; "stop" releases nothing more.
 
     >>> Budget(total=3.0).allow(np.array([1.0, 1.0]), np.array([0.0, 2.5]), np.zeros(2)).tolist()
@@ -117,6 +156,8 @@ class Budget:
     seconds: float | None = None
     when_spent: WhenSpent = "hold"
     ldp_total: float | None = None
+    over: int | None = None
+    delta: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("total", "per_window", "seconds", "ldp_total"):
@@ -130,6 +171,76 @@ class Budget:
             raise InputError("a window budget needs per_window and one of releases or seconds")
         if self.releases is not None and self.seconds is not None:
             raise InputError("a window is counted in releases or in seconds, not both")
+        self._check_over()
+
+    def _check_over(self) -> None:
+        if self.over is not None:
+            whole_number("over", self.over)
+        if self.delta is not None and not 0 < _positive("delta", self.delta) < 1:
+            raise InputError(f"expected delta between 0 and 1, got {self.delta}; try 1e-6")
+        if (self.over is not None and self.total is None) or (self.delta is not None and self.over is None):
+            raise InputError(
+                "expected a budget over so many releases to have a total, and one with delta to say over how many; "
+                "say for instance Budget(total=20.0, delta=1e-6, over=500)"
+            )
+
+    @property
+    def epsilon(self) -> float | None:
+        """The ε of each release that the budget chooses; None where it chooses none.
+
+        >>> Budget(total=20.0, over=500).epsilon
+        0.04
+        """
+        if self.total is None or self.over is None:
+            return None
+        return epsilon_for(self.total, self.over, self.delta)
+
+    @property
+    def exact_total(self) -> float | None:
+        """The total that no outcome ever carries past; None where there is none, or where it may fail (`delta`)."""
+        return self.total if self.delta is None else None
+
+    @property
+    def composed(self) -> str:
+        """The total that `delta` allows to fail, and the theorem that gives it, in words; empty without a delta.
+
+        >>> Budget(total=20.0, delta=1e-6, over=500).composed
+        '(20, 1e-06)-SIP over 500 releases, by a Chernoff bound'
+        """
+        if self.total is None or self.over is None or self.epsilon is None or self.delta is None:
+            return ""
+        theorem = compose(self.epsilon, self.over, self.delta).tightest
+        return f"({self.total:g}, {self.delta:g})-SIP over {self.over} releases, by {theorem}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The budget as a policy file has it, without what is left at its default.
+
+        >>> Budget(total=20.0, per_window=10.0, seconds=3600).to_dict()
+        {'total': 20.0, 'window': {'epsilon': 10.0, 'seconds': 3600}}
+        """
+        length = {name: getattr(self, name) for name in ("releases", "seconds") if getattr(self, name) is not None}
+        found = {name: getattr(self, name) for name in ("total", "over", "delta")}
+        found["window"] = {"epsilon": self.per_window, **length} if length else None
+        found |= {"ldp": self.ldp_total, "when_spent": self.when_spent if self.when_spent != "hold" else None}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, saved: Any) -> Budget:
+        """The budget of a policy file; a number is a total."""
+        if not isinstance(saved, Mapping):
+            return cls(total=saved)
+        window = saved.get("window", {})
+        lines, inside = {"total", "over", "delta", "window", "ldp", "when_spent"}, {"epsilon", "releases", "seconds"}
+        if not isinstance(window, Mapping) or saved.keys() - lines or window.keys() - inside:
+            raise InputError(
+                "expected a budget such as { total = 20.0, window = { epsilon = 10.0, seconds = 3600 } }, with total, "
+                "over, delta, window, ldp and when_spent; got another line"
+            )
+        plain: dict[str, Any] = {
+            name: saved[name] for name in ("total", "over", "delta", "when_spent") if name in saved
+        }
+        length: dict[str, Any] = {name: window.get(name) for name in ("releases", "seconds")}
+        return cls(**plain, per_window=window.get("epsilon"), ldp_total=saved.get("ldp"), **length)
 
     @property
     def limited(self) -> bool:
@@ -144,8 +255,8 @@ class Budget:
     def allow(self, wanted: Floats, spent: Floats, in_window: Floats) -> Floats:
         """The ε each user may spend now: what is wanted, cut to what is left."""
         allowed = wanted
-        if self.total is not None:
-            allowed = np.minimum(allowed, np.maximum(0.0, self.total - spent))
+        if self.exact_total is not None:
+            allowed = np.minimum(allowed, np.maximum(0.0, self.exact_total - spent))
         if self.per_window is not None:
             allowed = np.minimum(allowed, np.maximum(0.0, self.per_window - in_window))
         return allowed
@@ -162,10 +273,12 @@ def whole_number(name: str, value: object, least: int = 1) -> None:
         raise InputError(f"expected {name} to be a whole number ≥ {least}, got {value}")
 
 
-def _positive(name: str, value: object) -> None:
-    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    if not number or not (math.isfinite(value) and value > 0):  # type: ignore[arg-type, operator]
-        raise InputError(f"expected {name} to be a finite number above 0, got {value}")
+def _positive(name: str, value: object) -> float:
+    if isinstance(value, int | float | np.number) and not isinstance(value, bool):
+        number = float(value)
+        if math.isfinite(number) and number > 0:
+            return number
+    raise InputError(f"expected {name} to be a finite number above 0, got {value}")
 
 
 _BACK = "expected the times of a user's releases to be finite and never to go back; sort the events"

@@ -19,11 +19,11 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
 from seqveil.core.mechanisms import Batch, BatchMechanism, Sent
 from seqveil.engine.accounting import GONE
-from seqveil.engine.stream import UNKNOWN, Setting, State, allowance, drawn, moment, raw_codes
+from seqveil.engine.stream import UNKNOWN, State, Terms, allowance, drawn, moment, raw_codes
 
 
 def step(
-    setting: Setting, state: State, codes: Ints, coins: Coins, time: float | None = None
+    setting: Terms, state: State, codes: Ints, coins: Coins, time: float | None = None
 ) -> tuple[Sent | None, State]:
     """Release one user's batch and charge it; the batch may be shorter than the setting's.
 
@@ -44,7 +44,7 @@ def step(
     return _advance(setting, state, truth.size, send, time)
 
 
-def hidden(setting: Setting, state: State, codes: Ints, coins: Coins) -> Ints:
+def hidden(setting: Terms, state: State, codes: Ints, coins: Coins) -> Ints:
     """The batch to draw for: each UNKNOWN is replaced by a symbol of the chain, given the releases so far and the
     symbols before it in the batch, by one more coin of the event.
 
@@ -65,7 +65,7 @@ def hidden(setting: Setting, state: State, codes: Ints, coins: Coins) -> Ints:
 
 
 def observe(
-    setting: Setting, state: State, path: tuple[int, ...] | None, length: int, time: float | None = None
+    setting: Terms, state: State, path: tuple[int, ...] | None, length: int, time: float | None = None
 ) -> tuple[Sent | None, State]:
     """The same step as a receiver sees it: the path (None: nothing was sent) is given, nothing private is needed."""
     sent, after = _advance(setting, state, length, lambda mechanism, batch: mechanism.read(batch, path or ()), time)
@@ -99,7 +99,7 @@ def decode_path(text: str) -> tuple[int, ...]:
         raise DataError("expected a path as `release` writes it; the path column has been changed") from None
 
 
-def smooth(setting: Setting, sent: Sequence[Sent | None]) -> Floats:
+def smooth(setting: Terms, sent: Sequence[Sent | None]) -> Floats:
     """Laws of all symbols given all batches of a stream, (T, n): forward–backward over the batches.
 
     Over a batch that was left out (None) later ones count as seen through the chain; its own rows are zeros.
@@ -117,14 +117,14 @@ def smooth(setting: Setting, sent: Sequence[Sent | None]) -> Floats:
     return np.concatenate(laws[::-1])
 
 
-def filtered(setting: Setting, sent: Sequence[Sent | None]) -> Floats:
+def filtered(setting: Terms, sent: Sequence[Sent | None]) -> Floats:
     """Laws of all symbols, each given the batches up to its own; zeros where a batch was left out."""
     ones, nothing = np.ones(setting.model.size), np.zeros((setting.batch, setting.model.n))
     return np.concatenate([nothing if each is None else each.smooth(ones)[0] for each in sent])
 
 
 def _advance(
-    setting: Setting, state: State, length: int, send: Callable[[BatchMechanism, Batch], Sent], time: float | None
+    setting: Terms, state: State, length: int, send: Callable[[BatchMechanism, Batch], Sent], time: float | None
 ) -> tuple[Sent | None, State]:
     took_step(length)
     if not 1 <= length <= setting.batch:

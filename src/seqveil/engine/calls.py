@@ -20,7 +20,7 @@ from seqveil.engine.releases import EARLIER, Path, Releases
 from seqveil.engine.state import State
 from seqveil.engine.state import rounds as rounds_of
 from seqveil.engine.store.protocol import GAP, Codec, Entry, StateStore, Stored, codec_of
-from seqveil.engine.stream import NOTHING, REFUSED, Setting, allowance
+from seqveil.engine.stream import NOTHING, REFUSED, Terms, allowance
 
 Gaps = Literal["refuse", "skip"]
 Places = NDArray[np.intp]
@@ -150,7 +150,7 @@ class _Sent(NamedTuple):
 class Call:
     """Events of one call to release, or to observe. The raw codes stay here and are in no repr."""
 
-    setting: Setting
+    setting: Terms
     names: list[User] = field(repr=False)
     times: Floats | None
     made: Releases

@@ -18,7 +18,7 @@ from seqveil.engine import batches, stream
 from seqveil.engine.state import Made, State
 from seqveil.engine.store import packing
 from seqveil.engine.store.protocol import GAP, Entry, Erased, Row, StateStore, Stored
-from seqveil.engine.stream import Setting
+from seqveil.engine.stream import Terms
 
 BESIDE = 600  # bytes a live user takes beside its state
 Slots = NDArray[np.intp]
@@ -33,7 +33,7 @@ class Live:
         memory: bytes that live states may take. Where the store is memory itself, small states all stay live.
     """
 
-    def __init__(self, setting: Setting, store: StateStore, memory: int) -> None:
+    def __init__(self, setting: Terms, store: StateStore, memory: int) -> None:
         self._setting, self._store = setting, store
         width, small = packing.width(setting), packing.small(setting)
         self._kept = width <= store.largest  # as it is; else users come back by replay
@@ -224,7 +224,7 @@ class Live:
         return Entry(self._ids[touched], counts, figures, states, pieces.astype("<i8", copy=False), records)
 
 
-def skipped(setting: Setting, state: State, events: int = 1) -> State:
+def skipped(setting: Terms, state: State, events: int = 1) -> State:
     """The state after events that nobody released: the belief moves on, nothing is charged."""
     watches = state.watches
     states, account = pass_over(setting.model, state.states, state.account, events * setting.batch)

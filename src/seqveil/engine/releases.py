@@ -1,10 +1,10 @@
-"""What was released, and where users stand: the records that every way to release gives back. All of it is public."""
+"""What was released, and the accounts of it: the records that every way to release gives back. All of it is public."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from seqveil.engine.stream import REFUSED, Mask
 
 if TYPE_CHECKING:
     from seqveil.core.secrets import Watch
+    from seqveil.engine.terms import Terms
 
 Path = tuple[int, ...]
 EARLIER = -4  # the code of an event that was released before, where the store does not keep what as
@@ -81,8 +82,8 @@ class Releases:
 
 
 @dataclass(frozen=True)
-class SecretStanding:
-    """What a user's releases told about a declared secret, as plain values; the words are those of `Watch`."""
+class SecretAccount:
+    """What a user's releases disclosed about a declared secret, as plain values; the words are those of `Watch`."""
 
     name: str
     sentence: str
@@ -92,16 +93,18 @@ class SecretStanding:
     highest: float
     prior: Any
     posterior: Any
+    worst: float  # the most that the log odds moved in any window at any time, on the sides that are bounded
 
     @classmethod
-    def of(cls, watch: Watch | SecretStanding) -> SecretStanding:
-        """The figures of a secret that is being watched, without what watches it."""
-        return cls(**{each.name: getattr(watch, each.name) for each in fields(cls)})
+    def of(cls, watch: Watch) -> SecretAccount:
+        """The figures of a secret, without the filter that computes them."""
+        own = {each.name: getattr(watch, each.name) for each in fields(cls)}
+        return cls(**own | {"worst": watch.worst.worst(watch.secret.sides)})
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where a user stands: what was released, what it leaked, what is left. Leakage is in nats."""
+class Account:
+    """What one user's releases have disclosed so far, exactly, and what is left. Leakage is in nats."""
 
     user: User | None  # None for a session, which has one user alone
     events: int  # so many so far, which is the sequence number that comes next
@@ -109,13 +112,13 @@ class Standing:
     leakage: float
     most: float
     least: float
-    by_composition: float  # Σ ε used
+    epsilon_spent: float  # Σ ε used: what basic composition charges
     ldp: float  # Σ of (LDP level · ε): what holds without any model
     budget_left: float | None
     private: bool
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
-    secrets: tuple[Watch, ...] | tuple[SecretStanding, ...] = ()  # the accounts of declared secrets
-
+    secrets: tuple[SecretAccount, ...] = ()  # in the order of declaration
+    composed: str = ""  # the (ε, δ) total that the budget promises, and by which theorem
     rules_out: bool = False  # whether the model calls something impossible, which leakage and budget then assume
 
     @property
@@ -125,20 +128,47 @@ class Standing:
         ldp = self.ldp if self.rules_out else None
         return Risk(max(0.0, self.most), -self.least, secrets=told, measured=bool(self.whole_sequence), ldp=ldp)
 
+    @classmethod
+    def of(cls, terms: Terms, user: User | None, figures: Figures, private: bool, watches: Iterable[Watch]) -> Account:
+        """The account of a user from the figures of the stream, and the filters of its declared secrets."""
+        leakage = max(figures.most, -figures.least, 0.0)
+        left = left_of(terms.budget.exact_total, leakage)
+        return cls(
+            user, figures.events, figures.releases, leakage, figures.most, figures.least, figures.spent, figures.ldp,
+            left, private, terms.whole_sequence, tuple(map(SecretAccount.of, watches)), terms.budget.composed,
+            terms.model.rules_out,
+        )  # fmt: skip
+
     @property
-    def words(self) -> list[str]:
-        """The same, a sentence each: of every declared secret, and of the whole stream."""
-        return list(self.risk.sentences)
+    def sentences(self) -> tuple[str, ...]:
+        """The same in words: of every declared secret, of the whole stream, and of the total over many releases."""
+        return (*self.risk.sentences, *([f"all releases together are {self.composed}"] if self.composed else []))
+
+    @property
+    def sentence(self) -> str:
+        """All of them in one line."""
+        return "; ".join(self.sentences)
+
+
+class Figures(NamedTuple):
+    """What a store and a state both know of a user's stream."""
+
+    events: int
+    releases: int
+    most: float
+    least: float
+    spent: float
+    ldp: float
 
 
 @dataclass(frozen=True, eq=False)
-class Standings:
-    """Where every user stands, in the order they came: a column for each figure of a `Standing`."""
+class Accounts:
+    """The accounts of all users, in the order they came: a column for each figure of an `Account`."""
 
     users: list[Hashable]
     events: Ints
     releases: Ints
-    by_composition: Floats
+    epsilon_spent: Floats
     most: Floats
     least: Floats
     ldp: Floats

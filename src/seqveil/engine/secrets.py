@@ -22,10 +22,10 @@ from seqveil.core.secrets import Secret, Watches, words
 from seqveil.core.secrets.bounds import Bounds
 from seqveil.core.secrets.solving import guarded
 from seqveil.core.secrets.tables import Table
-from seqveil.engine.setting import Setting
+from seqveil.engine.terms import Terms
 
 
-def guarded_table(setting: Setting, watches: Watches) -> Table:
+def guarded_table(setting: Terms, watches: Watches) -> Table:
     """The integer table of the next release: a function of what is public alone, checked before anything is drawn.
 
     Parameters:
@@ -34,7 +34,8 @@ def guarded_table(setting: Setting, watches: Watches) -> Table:
 
     >>> from seqveil import MarkovModel, secrets
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> setting = Setting.of(model, "guarded", secrets=secrets.ever(1, epsilon=0.5, window="first 3"))
+    >>> from seqveil.engine.policy import Policy
+    >>> setting = Policy(secrets=secrets.ever(1, epsilon=0.5, window="first 3"), mechanism="guarded").on(model)
     >>> guarded_table(setting, setting.watches).outputs.tolist()
     [0, 1]
     """

@@ -4,43 +4,39 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
 from seqveil.core import filtering, html
 from seqveil.core.coins import coins
-from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernel
-from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets import Watch, Watches
+from seqveil.core.secrets import Watches
 from seqveil.core.times import Time, seconds
 from seqveil.core.words import ASKED, moved, percent, percent_up
 from seqveil.engine import batches, stream
-from seqveil.engine.accounting import Budget, Composition, compose
-from seqveil.engine.releases import Standing, left_of
+from seqveil.engine.accounting import Composition, compose
+from seqveil.engine.policy import Policy, policy_of
+from seqveil.engine.releases import Account, Figures
 from seqveil.engine.secrets import guarded_table
-from seqveil.engine.setting import NO_BOUND, SecretTerms
+from seqveil.engine.terms import NO_BOUND, Terms
 
 
 class Session:
-    """Releases one stream symbol by symbol, and keeps the exact account of what that told.
+    """Releases one stream symbol by symbol, and keeps the exact account of what that disclosed.
 
     *Guarantee*: with a sound mechanism each release moves an observer's belief about the whole sequence by a factor in
     [e^-ε, e^ε], where the observer knows the model and all releases; without trusting the model, T releases are
     2Tε-LDP. `leakage` is the exact figure for the stream as realised and never passes the budget. Threads may share a
     session: one release is made at a time, and each is charged.
 
-    Parameters: the model; the mechanism's name; ε per release, or per batch (on average, where a schedule pulses it);
-    the distortion; `batch`, how many symbols are released at a time (more symbols, more delay, much less error; the
-    default mechanism is then `auto`); `budget`, a total or a `Budget`; `schedule`, the period of pulses; `seed` for
-    research only: a seeded session is marked not private.
-
-    *Declared secrets* (docs/secrets.md): `secrets` are kept, each within its own total, by the mechanism "guarded",
-    which they choose; without an ε for every release there is no bound on the whole sequence. `withhold=True`: the
-    truth or nothing (None is released); `observers`, other models under which every promise holds as well.
+    Parameters:
+        model: how such streams usually run.
+        policy: what is promised.
+        seed: for research only: a seeded session is marked not private.
+        shorthand: the fields of a `Policy` in place of one: `Session(model, epsilon=1.0)`.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> session = Session(model, epsilon=1.0, seed=1)
@@ -56,18 +52,12 @@ class Session:
     def __init__(
         self,
         model: MarkovModel,
-        mechanism: str | Mechanism | BatchMechanism | None = None,
-        epsilon: float | None = None,
-        distortion: str | Distortion = "hamming",
-        batch: int = 1,
-        budget: Budget | float | None = None,
-        seed: int | None = None,
+        policy: Policy | None = None,
         *,
-        schedule: int = 1,
-        **secret_terms: Unpack[SecretTerms],
+        seed: int | None = None,
+        **shorthand: Any,
     ) -> None:
-        named = (mechanism, epsilon, distortion, schedule, budget, batch)
-        self._setting = stream.Setting.of(model, *named, **secret_terms)
+        self._setting = policy_of(policy, shorthand).on(model)
         self._state = stream.State.start(self._setting)
         self._coins = coins(seed)
         self._released = 0
@@ -76,8 +66,13 @@ class Session:
         self._lock = threading.RLock()  # around whatever reads or moves the state
 
     @property
-    def setting(self) -> stream.Setting:
-        """Model, mechanism, budget and all else that is fixed for the stream."""
+    def policy(self) -> Policy:
+        """What is promised."""
+        return self._setting.policy
+
+    @property
+    def setting(self) -> Terms:
+        """What the policy means for the model: the mechanism and all else that is fixed for the stream."""
         return self._setting
 
     @property
@@ -92,12 +87,6 @@ class Session:
             law = filtering.symbols(self._setting.model, self._state.states)[0].copy()
         law.flags.writeable = False
         return law
-
-    @property
-    def secrets(self) -> tuple[Watch, ...]:
-        """The exact account of every declared secret under the session's own model, in the order of declaration."""
-        with self._lock:
-            return () if self.watches is None else self.watches.rows[0]
 
     @property
     def watches(self) -> Watches | None:
@@ -201,19 +190,17 @@ class Session:
             self._released += codes.size
         return self._setting.model.alphabet.decode(sent.codes)
 
-    def standing(self) -> Standing:
-        """The account: exact leakage and both its sides, Σε, the LDP level without a model, and what is left.
+    @property
+    def account(self) -> Account:
+        """What was disclosed so far: exact leakage and both its sides, Σε, the LDP level without a model, the secrets.
 
         Its `releases` are the symbols released, those of batches one by one.
         """
         with self._lock:
-            state, released, secrets = self._state, self._released, self.secrets
-        account = state.account
-        leaked, most, least = float(account.worst[0]), float(account.most[0]), float(account.least[0])
-        spent, ldp, left = float(state.spent[0]), float(state.ldp[0]), left_of(self._setting.budget.total, leaked)
-        figures = released, leaked, most, least, spent, ldp, left, self.private
-        rules_out = self._setting.model.rules_out
-        return Standing(None, int(state.steps[0]), *figures, self._setting.whole_sequence, secrets, rules_out)
+            state, released, watches = self._state, self._released, self.watches
+        sides = float(state.account.most[0]), float(state.account.least[0])
+        figures = Figures(int(state.steps[0]), released, *sides, float(state.spent[0]), float(state.ldp[0]))
+        return Account.of(self._setting, None, figures, self.private, () if watches is None else watches.rows[0])
 
     def compose(self, releases: int, delta: float = 1e-6) -> Composition:
         """What `releases` releases add up to in advance, by the paper's theorems and by tighter ones."""
@@ -223,10 +210,10 @@ class Session:
         return compose(self._setting.epsilon * self._setting.schedule, pulses, delta)
 
     def __repr__(self) -> str:
-        setting, kept = self._setting, len(self.secrets)
+        setting, kept = self._setting, len(self._setting.secrets)
         bound = setting.whole_sequence or f"ε={setting.epsilon:g}"
         secrets = "" if not kept else f"{kept} secret{'s' if kept > 1 else ''}, "
-        account = self.standing()
+        account = self.account
         becomes = "became" if setting.whole_sequence else "becomes at most"
         after = percent_up(moved(ASKED, account.risk.log_odds))
         return (
@@ -236,7 +223,9 @@ class Session:
         )
 
     def _repr_html_(self) -> str:
-        return html.session(self._setting, self.standing())
+        rows = [] if self.watches is None else self.watches.rows[0]
+        unfinished = [watch.in_first_window or watch.in_later_window for watch in rows]
+        return html.session(self._setting, self.account, unfinished)
 
 
 def _row(time: Time | None) -> Floats | None:

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from seqveil.core import filtering
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.leakage import Account
+from seqveil.core.leakage import Leakages
 from seqveil.engine.accounting import Window
 
 if TYPE_CHECKING:
-    from seqveil.engine.stream import Setting
+    from seqveil.engine.stream import Terms
 
 Rows = NDArray[np.intp]
 Made = TypeVar("Made")
-Accounts = NDArray[np.object_]  # of declared secrets: `Watches`, one a user
+SecretAccounts = NDArray[np.object_]  # of declared secrets: `Watches`, one a user
 ARRAYS = ("states", "steps", "spent", "ldp", "first")
 FEW = 64  # events of a call that are looked at one by one before they are sorted
 
@@ -31,8 +31,9 @@ class State:
 
     >>> from seqveil.core.coins import SeededCoins
     >>> from seqveil.core.model import MarkovModel
-    >>> from seqveil.engine.stream import Setting, step
-    >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
+    >>> from seqveil.engine.stream import step
+    >>> from seqveil.engine.policy import Policy
+    >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
     >>> state, coins = State.start(setting, users=3), SeededCoins(1)
     >>> made, state = state.move(np.array([0, 2]), lambda some: step(setting, some, np.array([1, 0]), coins))
     >>> made.codes.shape, state.steps.tolist()
@@ -42,19 +43,19 @@ class State:
     states: Floats  # (B, S) law of the next state of the chain, as `core.filtering` keeps it
     steps: Ints  # (B,) events so far, released or not
     spent: Floats  # (B,) Σ of the ε used: what basic composition charges
-    account: Account
+    account: Leakages
     window: Window
     ldp: Floats  # (B,) Σ of (LDP level · ε) of the mechanisms used: what holds without any model
     first: Ints  # (B,) the slot of time of a stream's first event, where secrets follow the clock; else 0
-    watches: Accounts | None = None  # (B,) of declared secrets; None where none is declared
+    watches: SecretAccounts | None = None  # (B,) of declared secrets; None where none is declared
 
     @classmethod
-    def start(cls, setting: Setting, users: int = 1) -> State:
+    def start(cls, setting: Terms, users: int = 1) -> State:
         """The state of users of whom nothing was released yet."""
         model = setting.model
         states = filtering.start(model, users)
         steps, spent = np.zeros(users, np.int64), np.zeros(users)
-        account, window = Account.start(model, users, setting.in_batches), Window.start(users)
+        account, window = Leakages.start(model, users, setting.in_batches), Window.start(users)
         watches = None if setting.watches is None else np.full(users, setting.watches, object)
         return cls(states, steps, spent, account, window, np.zeros(users), np.zeros(users, np.int64), watches)
 
@@ -84,8 +85,8 @@ class State:
     def join(self, other: State) -> State:
         """Two groups of users as one."""
         one, two = _same_width(self.window, other.window)
-        account = Account(
-            *(np.concatenate([getattr(self.account, f.name), getattr(other.account, f.name)]) for f in fields(Account))
+        account = Leakages(
+            *(np.concatenate([getattr(self.account, f.name), getattr(other.account, f.name)]) for f in fields(Leakages))
         )
         arrays = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in ARRAYS}
         window = Window(np.concatenate([one.costs, two.costs]), np.concatenate([one.stamps, two.stamps]))
@@ -94,7 +95,7 @@ class State:
             watches = np.concatenate([self.watches, other.watches])
         return State(**arrays, account=account, window=window, watches=watches)
 
-    def grown(self, setting: Setting, users: int) -> State:
+    def grown(self, setting: Terms, users: int) -> State:
         """With room for rows 0..users-1; new ones stand at the start."""
         return self if users <= len(self) else self.join(State.start(setting, users - len(self)))
 

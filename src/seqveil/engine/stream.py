@@ -22,15 +22,15 @@ from seqveil.core.bulk import took_step
 from seqveil.core.coins import Coins, rows
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
-from seqveil.core.leakage import Account, cost, weight_range
+from seqveil.core.leakage import Leakages, cost, weight_range
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets.tables import Table
 from seqveil.engine import accounting
 from seqveil.engine.accounting import GONE
 from seqveil.engine.secrets import guarded_table
-from seqveil.engine.setting import Setting as Setting
-from seqveil.engine.state import Accounts
+from seqveil.engine.state import SecretAccounts
 from seqveil.engine.state import State as State
+from seqveil.engine.terms import Terms as Terms
 
 NOTHING = -1  # the code of a release that was not made, because the budget is spent and the policy says stop
 REFUSED = -3  # of an event that was not taken, because its call ended before
@@ -78,7 +78,7 @@ class Weights:
 
 
 def step(
-    setting: Setting, state: State, codes: Ints, coins: Coins, times: Floats | None = None
+    setting: Terms, state: State, codes: Ints, coins: Coins, times: Floats | None = None
 ) -> tuple[Released, State]:
     """Release one symbol for each user and charge it.
 
@@ -96,7 +96,7 @@ TIMELESS_SECRETS = "secrets that follow the clock (during, windows of a day) nee
 TIMELESS = "a budget per seconds needs the time of each release; pass time=…"
 
 
-def check_times(setting: Setting, users: Part, times: Floats | None, latest: Floats) -> None:
+def check_times(setting: Terms, users: Part, times: Floats | None, latest: Floats) -> None:
     """Refuse, before anything of a call is drawn, times that a budget per seconds cannot use.
 
     `latest`: for each event, the last time of its user before the call.
@@ -118,7 +118,7 @@ def raw_codes(codes: Any, n: int, count: int | None = None) -> Ints:
     return gate(codes, n, count, (UNKNOWN,))
 
 
-def hidden(setting: Setting, states: Floats, codes: Ints, coins: Coins) -> Ints:
+def hidden(setting: Terms, states: Floats, codes: Ints, coins: Coins) -> Ints:
     """The codes to draw for: in place of each UNKNOWN a symbol from the public belief b, by one more coin of its event.
 
     A draw of x from b and then of y from Q(·|x) is one from the marginal Σ_x b(x) Q(y|x). That is what the belief
@@ -139,7 +139,7 @@ def drawn(laws: Floats, thrown: Ints) -> Ints:
     return np.asarray((reached <= thrown[:, None]).sum(1), np.int64)
 
 
-def observe(setting: Setting, state: State, codes: Ints, times: Floats | None = None) -> tuple[Released, State]:
+def observe(setting: Terms, state: State, codes: Ints, times: Floats | None = None) -> tuple[Released, State]:
     """The same step as an observer sees it: the release is given, nothing private is needed.
 
     Where declared secrets are kept no budget ends, so NOTHING is what was WITHHELD.
@@ -148,7 +148,7 @@ def observe(setting: Setting, state: State, codes: Ints, times: Floats | None = 
     return _advance(setting, known, _Given(released_codes(setting, codes, len(state))), times)
 
 
-def located(setting: Setting, state: State, times: Floats | None) -> State:
+def located(setting: Terms, state: State, times: Floats | None) -> State:
     """The state where it is known when the coming events come: nothing changes, but for secrets that follow the clock.
 
     Then a stream begins in the slot of its first event, and each later event must lie in the next slot: with an event
@@ -181,7 +181,7 @@ def check_slots(first: Ints, seqs: Ints, slots: Ints) -> None:
         )
 
 
-def released_codes(setting: Setting, codes: Any, count: int | None = None) -> Ints:
+def released_codes(setting: Terms, codes: Any, count: int | None = None) -> Ints:
     """The codes of releases through the gate, what was WITHHELD as NOTHING."""
     also = (NOTHING, WITHHELD) if setting.guards else (NOTHING,)
     given = gate(codes, setting.model.n, count, also, DataError)
@@ -216,7 +216,7 @@ def gate(
 class _Truths:
     """Raw symbols and the coins that decide what is released for them."""
 
-    setting: Setting
+    setting: Terms
     state: State
     codes: Ints
     coins: Coins
@@ -246,7 +246,7 @@ class _Thrown:
     def some(self, part: Part) -> _Thrown:
         return _Thrown(self.codes[part], self.coins[part])
 
-    def quickly(self, setting: Setting, beliefs: Floats, epsilon: float) -> fast.Made | None:
+    def quickly(self, setting: Terms, beliefs: Floats, epsilon: float) -> fast.Made | None:
         return fast.release(setting.mechanism, beliefs, epsilon, setting.distortion, self.codes, self.coins)
 
     def pick(self, built: Kernels) -> Ints:
@@ -278,7 +278,7 @@ class _Given:
 
     some = of
 
-    def quickly(self, setting: Setting, beliefs: Floats, epsilon: float) -> fast.Made | None:
+    def quickly(self, setting: Terms, beliefs: Floats, epsilon: float) -> fast.Made | None:
         made = fast.release(setting.mechanism, beliefs, epsilon, setting.distortion, given=self.codes)
         return None if made is not None and made.impossible else made
 
@@ -302,14 +302,14 @@ class _Given:
         return int(place[0])
 
 
-def kernels(setting: Setting, beliefs: Floats, epsilon: float) -> Kernels:
+def kernels(setting: Terms, beliefs: Floats, epsilon: float) -> Kernels:
     """The kernels for these beliefs at one ε; 0 gives the best guess, which leaks nothing."""
     if epsilon < GONE:
         return mechanisms.constant(beliefs, setting.distortion)
     return mechanisms.get(setting.mechanism).kernels(beliefs, epsilon, setting.distortion)
 
 
-def allowance(setting: Setting, state: State, times: Floats | None = None) -> tuple[Floats, NDArray[np.bool_]]:
+def allowance(setting: Terms, state: State, times: Floats | None = None) -> tuple[Floats, NDArray[np.bool_]]:
     """ε of each user's next release, and whether the budget is gone for it."""
     if setting.budget.seconds is not None and times is None:
         raise InputError(TIMELESS)
@@ -322,16 +322,18 @@ def allowance(setting: Setting, state: State, times: Floats | None = None) -> tu
     allowed = setting.budget.allow(wanted, state.account.worst, recent)
     if setting.budget.ldp_total is not None:
         allowed = np.minimum(allowed, setting.budget.ldp_left(state.ldp, state.steps) / setting.mechanism.ldp)
+    if setting.budget.delta is not None:  # what was composed is so many releases, and no more
+        allowed = np.where(state.steps < (setting.budget.over or 0), allowed, 0.0)
     faint = allowed < GONE
     return np.where(faint, 0.0, allowed), faint & (wanted > 0)
 
 
-def moment(setting: Setting, state: State, times: Floats | None) -> Floats:
+def moment(setting: Terms, state: State, times: Floats | None) -> Floats:
     """What a window counts in: the times of releases, or each user's events so far."""
     return state.steps.astype(np.float64) if setting.budget.seconds is None or times is None else times
 
 
-def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Floats | None) -> tuple[Released, State]:
+def _advance(setting: Terms, state: State, source: _Truths | _Given, times: Floats | None) -> tuple[Released, State]:
     """One step from `state`; who is refused stays there."""
     took_step(len(state))
     epsilons, gone = allowance(setting, state, times)
@@ -353,7 +355,7 @@ def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Fl
 
 
 def _within_budget(
-    setting: Setting, beliefs: Floats, epsilons: Floats, gone: Mask, source: _Truths | _Given
+    setting: Terms, beliefs: Floats, epsilons: Floats, gone: Mask, source: _Truths | _Given
 ) -> tuple[Ints, Ints]:
     """The release of each user and its column, at these ε; where the budget is gone its policy decides."""
     silent = gone & (setting.budget.when_spent == "stop")
@@ -369,13 +371,13 @@ def _within_budget(
     return codes, columns
 
 
-def check_room(watches: Accounts) -> None:
+def check_room(watches: SecretAccounts) -> None:
     """Refuse one event more than declared secrets were promised for, before a coin is thrown."""
     for each in watches:
         each.check_room()
 
 
-def observed(watches: Accounts, columns: Ints) -> Accounts:
+def observed(watches: SecretAccounts, columns: Ints) -> SecretAccounts:
     """The accounts of declared secrets after releases with these columns, each user's with its own."""
     moved: dict[tuple[int, bytes], Any] = {}  # those who stand alike and were told alike go on alike
     after = np.empty(len(watches), object)
@@ -387,7 +389,7 @@ def observed(watches: Accounts, columns: Ints) -> Accounts:
     return after
 
 
-def _keeping_secrets(setting: Setting, state: State, source: _Truths | _Given) -> tuple[Ints, Ints]:
+def _keeping_secrets(setting: Terms, state: State, source: _Truths | _Given) -> tuple[Ints, Ints]:
     """The release of each user and its column where declared secrets are kept; all tables are made before the draw."""
     assert state.watches is not None
     tables: dict[int, Table] = {}
@@ -403,7 +405,7 @@ def _keeping_secrets(setting: Setting, state: State, source: _Truths | _Given) -
     return codes, columns
 
 
-def _choose(setting: Setting, beliefs: Floats, epsilon: float, source: _Thrown | _Given) -> tuple[Ints, Ints]:
+def _choose(setting: Terms, beliefs: Floats, epsilon: float, source: _Thrown | _Given) -> tuple[Ints, Ints]:
     """The release of each user and its column: compiled where that is there, else from the kernels, part by part."""
     made = None if epsilon < GONE else source.quickly(setting, beliefs, epsilon)
     if made is not None and not made.left.size:
@@ -420,7 +422,7 @@ def _choose(setting: Setting, beliefs: Floats, epsilon: float, source: _Thrown |
     return codes, columns
 
 
-def charge(model: MarkovModel, states: Floats, account: Account, columns: Ints) -> tuple[Floats, Account, Weights]:
+def charge(model: MarkovModel, states: Floats, account: Leakages, columns: Ints) -> tuple[Floats, Leakages, Weights]:
     """Take in releases by their columns under a chain: laws of the next states, the account, and what they weigh.
 
     Whichever model had chosen the kernels, the columns are public, and any chain can weigh them.
@@ -437,7 +439,7 @@ def charge(model: MarkovModel, states: Floats, account: Account, columns: Ints) 
     return ahead, after, Weights(low, high, marginal, model.size)
 
 
-def _parts(setting: Setting, users: NDArray[np.intp], epsilon: float) -> list[NDArray[np.intp]]:
+def _parts(setting: Terms, users: NDArray[np.intp], epsilon: float) -> list[NDArray[np.intp]]:
     """Users in parts whose kernels fit the memory of a few megabytes."""
     n, wide = setting.model.n, getattr(setting.mechanism, "wide", False)
     table = n * (n if wide else min(n, math.ceil(1 + math.exp(min(epsilon, 12.0)))))

@@ -20,13 +20,13 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.times import Time, seconds
 from seqveil.engine.calls import NEXT, Call, Gaps, OutOfOrder, Seen, Watch, first_gap, plan_of
 from seqveil.engine.live import Live
-from seqveil.engine.releases import EARLIER, Path, Releases, Standing, Standings, left_of
+from seqveil.engine.releases import EARLIER, Account, Accounts, Figures, Path, Releases
 from seqveil.engine.secrets import SecretTotal, totals
-from seqveil.engine.setting import refuse_other
 from seqveil.engine.store import GAP, Memory, Position, StateStore, StoreBusy, Stored, StoreError
 from seqveil.engine.store.protocol import KEY_MARK, TRACES, checked_positions
 from seqveil.engine.store.schema import SPENDS
-from seqveil.engine.stream import NOTHING, REFUSED, TIMELESS, TIMELESS_SECRETS, Setting, raw_codes, released_codes
+from seqveil.engine.stream import NOTHING, REFUSED, TIMELESS, TIMELESS_SECRETS, Terms, raw_codes, released_codes
+from seqveil.engine.terms import refuse_other
 
 if TYPE_CHECKING:
     from seqveil.engine.store.backup import Verified
@@ -36,10 +36,10 @@ __all__ = [
     "GAP",
     "NOTHING",
     "REFUSED",
+    "Account",
+    "Accounts",
     "OutOfOrder",
     "Releases",
-    "Standing",
-    "Standings",
     "StateStore",
     "StoreBusy",
     "StoreError",
@@ -73,25 +73,26 @@ class Streams:
         watch: called with each batch that is drawn: the state before it, what was sent, and its ε.
         seen: called with each round of single symbols that is released or observed: whose they are, and what was made.
 
-    *Declared secrets* (`Setting.secrets`) are about a user, whose name stands for the person: there is no second stream
+    *Declared secrets* (`Terms.secrets`) are about a user, whose name stands for the person: there is no second stream
     of the same user, later events go on with the same account, and a restart does not begin it anew. A secret about
     the stream as it ends is about all events of the user, at most 1000; one event more is refused.
 
     >>> from seqveil.core.coins import SeededCoins
     >>> from seqveil.core.model import MarkovModel
-    >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
+    >>> from seqveil.engine.policy import Policy
+    >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
     >>> streams = Streams(setting, coins=SeededCoins(1))
     >>> made = streams.release(["ann", "bob", "ann"], [0, 1, 0])
-    >>> made.epsilons.tolist(), streams.standings().users, streams.standings().events.tolist()
+    >>> made.epsilons.tolist(), streams.accounts().users, streams.accounts().events.tolist()
     ([1.0, 1.0, 1.0], ['ann', 'bob'], [2, 1])
     >>> again = streams.release(["bob", "bob"], [0, 1], seqs=[0, 1])
-    >>> bool(again.codes[0] == made.codes[1]), again.replayed.tolist(), streams.standing("bob").events
+    >>> bool(again.codes[0] == made.codes[1]), again.replayed.tolist(), streams.account("bob").events
     (True, [True, False], 2)
     """
 
     def __init__(
         self,
-        setting: Setting,
+        setting: Terms,
         store: StateStore | None = None,
         coins: Coins | KeyedCoins | None = None,
         *,
@@ -121,7 +122,7 @@ class Streams:
     def open(
         cls,
         path: str | os.PathLike[str],
-        setting: Setting,
+        setting: Terms,
         *,
         key: bytes | None = None,
         coins: Coins | KeyedCoins | None = None,
@@ -313,8 +314,8 @@ class Streams:
             )
         return raw
 
-    def standing(self, user: User) -> Standing | None:
-        """Where a user stands; None for one who never came."""
+    def account(self, user: User) -> Account | None:
+        """What a user's releases have disclosed; None for one who never came."""
         name, watches = self._named(user), None
         snapshot = getattr(self._store, "snapshot", None)
         if snapshot is not None and self.setting.watches is None:
@@ -326,18 +327,15 @@ class Streams:
                 watches = None if row is None or self.setting.watches is None else self._live.watches(name)
         if row is None:
             return None
-        leakage = max(row.most, -row.least, 0.0)
-        left = left_of(self.setting.budget.total, leakage)
-        figures = (row.events, row.releases, leakage, row.most, row.least, row.spent, row.ldp, left, self.private)
-        secrets = () if watches is None else tuple(watches.worst())
-        return Standing(name, *figures, self.setting.whole_sequence, secrets, self.setting.model.rules_out)
+        figures = Figures(row.events, row.releases, row.most, row.least, row.spent, row.ldp)
+        return Account.of(self.setting, name, figures, self.private, () if watches is None else watches.worst())
 
-    def standings(self) -> Standings:
-        """Where every user stands, in the order they came."""
+    def accounts(self) -> Accounts:
+        """The accounts of all users, in the order they came."""
         with self._lock, self._store.transaction():
             names, counts, figures = self._store.everyone()
         spent, most, least, ldp = figures.T
-        return Standings(list(names), counts[:, 0], counts[:, 1], spent, most, least, ldp)
+        return Accounts(list(names), counts[:, 0], counts[:, 1], spent, most, least, ldp)
 
     def names(self) -> list[User]:
         """Every user who was not erased, in the order they came; also those whose records are damaged."""
@@ -372,7 +370,7 @@ class Streams:
         """What every user's stream has told, in the order they came, and how many users are damaged and left out."""
         look = getattr(self._store, "everyones_leakage", None)
         if look is None:
-            return self.standings().leakage, 0
+            return self.accounts().leakage, 0
         found: tuple[Floats, int] = look()
         return found
 

@@ -52,14 +52,15 @@ class Attack:
     stream_bound: Floats
 
 
-def attack(setting: stream.Setting, codes: Ints, truth: Ints, tops: Sequence[int] = TOPS) -> Attack:
+def attack(setting: stream.Terms, codes: Ints, truth: Ints, tops: Sequence[int] = TOPS) -> Attack:
     """Attack B streams of one length that were released symbol by symbol: codes and truth (B, T).
 
     With β the belief before release k and S the m symbols likeliest under it, no rule that names m symbols after the
     release is right with a probability above min(e^ε β(S), 1 - e^-ε (1 - β(S))) under the model.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> setting = stream.Setting.of(model, "randomized_response", epsilon=1.0)
+    >>> from seqveil.engine.policy import Policy
+    >>> setting = Policy(epsilon=1.0, mechanism="randomized_response").on(model)
     >>> found = attack(setting, np.array([[0, 0, 1, 0]]), np.array([[0, 0, 0, 0]]), tops=[1])
     >>> found.online[0, 0].tolist(), found.hindsight[0, 0].tolist()
     ([True, True, True, True], [True, True, True, True])
@@ -80,7 +81,7 @@ def attack(setting: stream.Setting, codes: Ints, truth: Ints, tops: Sequence[int
 
 
 def attack_paths(
-    setting: stream.Setting, paths: Sequence[tuple[int, ...]], truth: Ints, tops: Sequence[int] = TOPS
+    setting: stream.Terms, paths: Sequence[tuple[int, ...]], truth: Ints, tops: Sequence[int] = TOPS
 ) -> Attack:
     """Attack one stream, truth (T,), that was released in batches as these paths.
 
@@ -159,7 +160,7 @@ def laws(model: MarkovModel, columns: Floats | Ints) -> Laws:
     return Laws(alone, *parts)
 
 
-def batch_laws(setting: stream.Setting, sent: Sequence[Sent]) -> Laws:
+def batch_laws(setting: stream.Terms, sent: Sequence[Sent]) -> Laws:
     """The same for one stream that was sent in batches: `before` is from the batches before the symbol's own."""
     model, states, before = setting.model, setting.model.initial[None, :], []
     for each in sent:

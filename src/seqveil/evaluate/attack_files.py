@@ -18,7 +18,7 @@ from seqveil.core.secrets import ever, from_dict
 from seqveil.core.secrets.declared import Secret
 from seqveil.core.slots import Slots
 from seqveil.core.words import guess_means
-from seqveil.engine.setting import OTHER_MODEL
+from seqveil.engine.terms import OTHER_MODEL
 from seqveil.evaluate import attack as attacks
 from seqveil.evaluate.attack import Finding, Guess
 from seqveil.interfaces.files import Columns, read
@@ -61,7 +61,7 @@ class People:
     @property
     def secrets(self) -> list[Secret]:
         """The secrets that the side file says were promised."""
-        saved = ((self.meta or {}).get("setting") or {}).get("secrets") or []
+        saved = ((self.meta or {}).get("setting") or {}).get("secret") or []
         return [from_dict(one) for one in saved]
 
 

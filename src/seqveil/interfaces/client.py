@@ -30,10 +30,9 @@ from seqveil.core.coins import User, user_name
 from seqveil.core.errors import InputError, ModelError, SeqveilError
 from seqveil.core.model import MarkovModel
 from seqveil.core.times import Time
-from seqveil.engine.releases import SecretStanding, Standing
-from seqveil.engine.stream import Setting
-
-Account = Standing  # where a user stands, as the service tells it
+from seqveil.engine.policy import saved_terms
+from seqveil.engine.releases import Account, SecretAccount
+from seqveil.engine.stream import Terms
 
 RETRIED = (429, 503)
 LONGEST_WAIT = 30.0  # seconds between two attempts
@@ -162,9 +161,9 @@ class Client:
     def account(self, user: User) -> Account:
         """A user's ledger."""
         found = self._json("GET", f"/v1/users/{quote(user_name(user), safe='')}/account")
-        figures = ("leakage", "most", "least", "by_composition", "ldp")
+        figures = ("leakage", "most", "least", "epsilon_spent", "ldp")
         secrets = tuple(_secret(told) for told in found.pop("secrets", ()))
-        found.pop("words", None)  # they follow from the figures, and an account says them itself
+        found.pop("sentences", None)  # they follow from the figures, and an account says them itself
         return Account(**found | {name: float(found[name]) for name in figures}, secrets=secrets)
 
     def releases(self, user: User, since: int = 0) -> Iterator[Release]:
@@ -204,7 +203,7 @@ class Client:
             self._model = model
         return self._model
 
-    def setting(self, observers: Sequence[MarkovModel] = ()) -> Setting:
+    def setting(self, observers: Sequence[MarkovModel] = ()) -> Terms:
         """The setting that the service releases with: what a decoder needs.
 
         Parameters:
@@ -212,7 +211,7 @@ class Client:
                 service names them by their fingerprints and does not send them; without them such a setting is refused.
         """
         model = self.model()
-        return Setting.from_dict(self._json("GET", "/v1/model")["setting"], model, observers)
+        return saved_terms(self._json("GET", "/v1/model")["setting"], model, observers)
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""
@@ -344,9 +343,9 @@ def _parts(events: Iterable[Event | tuple[Any, ...]], size: int) -> Iterator[lis
         yield part
 
 
-def _secret(told: dict[str, Any]) -> SecretStanding:
-    figures = {name: float(told[name]) for name in ("log_odds", "lowest", "highest")}
-    return SecretStanding(**told | figures)
+def _secret(told: dict[str, Any]) -> SecretAccount:
+    figures = {name: float(told[name]) for name in ("log_odds", "lowest", "highest", "worst")}
+    return SecretAccount(**told | figures)
 
 
 def _release(row: dict[str, Any]) -> Release:

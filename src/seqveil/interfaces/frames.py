@@ -21,7 +21,7 @@ from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
-from seqveil.engine.stream import Setting
+from seqveil.engine.stream import Terms
 from seqveil.interfaces.commands.options import ColumnOptions, SettingOptions, fit_words
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.columns import Columns
@@ -156,7 +156,7 @@ class _Words(SettingOptions):
         """Whether any word was given; models of observers alone are no setting."""
         return _Words(**(vars(self) | {"models": ()})) != _Words()
 
-    def setting(self, model: MarkovModel) -> Setting:
+    def setting(self, model: MarkovModel) -> Terms:
         """The setting that the words spell out; without a bound, and without secrets, there is none."""
         secrets = bool(self.secret or self.secrets or self.secret_objects)
         if self.epsilon is None and not secrets:
@@ -328,7 +328,7 @@ class _Received:
     whole: FilePath | pl.DataFrame  # the same as it came
     table: FilePath | pl.DataFrame
     places: Ints | None
-    setting: Setting | None
+    setting: Terms | None
     columns: Columns
     where: dict[str, Any]
 

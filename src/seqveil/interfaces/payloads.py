@@ -18,7 +18,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.places import Cells
 from seqveil.core.times import check_clock, seconds
 from seqveil.engine.batches import encode_path
-from seqveil.engine.stream import UNKNOWN, Setting
+from seqveil.engine.stream import UNKNOWN, Terms
 from seqveil.interfaces.events import Wording
 
 MOST_BYTES = 64 << 10  # of a raw payload
@@ -157,7 +157,8 @@ class Payloads:
     """Reads raw payloads and writes released ones, for one setting and one form.
 
     >>> from seqveil.core.model import MarkovModel
-    >>> setting = Setting.of(MarkovModel.fit([["a", "b", "a"]]), epsilon=1.0)
+    >>> from seqveil.engine.policy import Policy
+    >>> setting = Policy(epsilon=1.0).on(MarkovModel.fit([["a", "b", "a"]]))
     >>> payloads = Payloads(setting)
     >>> payloads.read("ann", b'{"seq": 3, "value": "b"}').codes
     (1,)
@@ -172,7 +173,7 @@ class Payloads:
 
     def __init__(
         self,
-        setting: Setting,
+        setting: Terms,
         on_unknown: OnUnknown | None = None,
         form: Form | None = None,
         needs_seq: bool = True,
@@ -287,7 +288,7 @@ class Payloads:
 class _Cells:
     """Locations of OwnTracks as symbols: cells of the map, places, or cells of a grid of longitude (x) and latitude."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Terms) -> None:
         alphabet = setting.model.alphabet
         degrees = isinstance(alphabet, Grid) and max(abs(alphabet.x.edges)) <= 180 and max(abs(alphabet.y.edges)) <= 90
         if not (alphabet.on_map or degrees):

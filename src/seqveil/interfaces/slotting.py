@@ -25,7 +25,7 @@ from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import InputError
 from seqveil.core.slots import MICRO, NOTHING, Slots
 from seqveil.engine.calls import MOST_SKIPPED, MOST_WATCHED
-from seqveil.engine.stream import UNKNOWN, Setting
+from seqveil.engine.stream import UNKNOWN, Terms
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import Core, Made, Outcome
 from seqveil.interfaces.payloads import Event, Refusal
@@ -237,7 +237,7 @@ class SlotStreams(Generic[Item]):
         return code
 
 
-def _nothing(setting: Setting) -> int | None:
+def _nothing(setting: Terms) -> int | None:
     """The code of a slot without messages; None where the value before goes on."""
     alphabet = setting.model.alphabet
     return int(alphabet.encode([NOTHING])[0]) if isinstance(alphabet, Alphabet) else None

@@ -20,7 +20,7 @@ from seqveil.core.secrets import Secret
 from seqveil.core.secrets.ahead import LONGEST
 from seqveil.core.secrets.words import made_public
 from seqveil.core.words import Risk, ToldSecret, leakage_for, log_odds_for, percent
-from seqveil.engine.setting import Setting
+from seqveil.engine.policy import Policy
 from seqveil.receiver import planning
 
 SEEN_BY = {  # who sees what is released: a suspicion and what it may become at most, where nobody says so
@@ -120,7 +120,9 @@ def _for_secrets(model: MarkovModel, wishes: Wishes, accuracy: bool, seed: int) 
 
     def error(epsilon: float) -> float:
         kept = [replace(secret, epsilon=epsilon) for secret in wishes.secrets]
-        return planning.guarded_cost(Setting.of(model, "guarded", None, wishes.distortion, secrets=kept), events, seed)
+        return planning.guarded_cost(
+            Policy(secrets=kept, mechanism="guarded", distortion=wishes.distortion).on(model), events, seed
+        )
 
     allowed = _down(log_odds_for(wishes.suspicion, wishes.limit))
     epsilon = _first(error, wishes.wrong) if accuracy and wishes.wrong is not None else allowed
@@ -154,9 +156,9 @@ class _Way:
         """What it is expected to err."""
         rate, length = self.rate(total, wishes.length), min(wishes.length, SIMULATED)
         if self.batch > 1:
-            setting = Setting.of(model, "auto", rate, wishes.distortion, batch=self.batch)
+            setting = Policy(epsilon=rate, batch=self.batch, mechanism="auto", distortion=wishes.distortion).on(model)
             return planning.simulate_batches(setting, min(length, 3 * self.batch), FEW, seed)
-        setting = Setting.of(model, "optimal", rate, wishes.distortion, self.period)
+        setting = Policy(epsilon=rate, mechanism="optimal", distortion=wishes.distortion, every=self.period).on(model)
         return planning.simulate(setting, length, 60 if wishes.distortion == "hamming" else 5, seed)
 
 
@@ -227,7 +229,7 @@ def _told(
 
 def _guess(model: MarkovModel, wishes: Wishes) -> float:
     """Expected error of the best guess with no release at all."""
-    setting = Setting.of(model, "optimal", 1.0, wishes.distortion)
+    setting = Policy(epsilon=1.0, mechanism="optimal", distortion=wishes.distortion).on(model)
     return planning.best_guess_error(setting, min(wishes.length, SIMULATED))
 
 

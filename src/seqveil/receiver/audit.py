@@ -15,10 +15,10 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.secrets import Secret, Watches
 from seqveil.core.words import UNCHECKED, Colour, Grade, Risk
 from seqveil.engine.accounting import Budget, Composition, compose
-from seqveil.engine.releases import Releases, Standings
+from seqveil.engine.releases import Accounts, Releases
 from seqveil.engine.secrets import SecretTotal, totals
 from seqveil.engine.store import Memory
-from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, Released, Setting, check_room, check_slots, observed
+from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, Released, Terms, check_room, check_slots, observed
 from seqveil.engine.streams import Streams
 from seqveil.receiver.drift import NOT_ASKED, ModelCheck
 
@@ -87,7 +87,7 @@ class Report:
 class _Clock:
     """Where streams stand by the clock, for secrets that follow it: a release in each slot, from the first one on."""
 
-    def __init__(self, setting: Setting, secrets: tuple[Secret, ...]) -> None:
+    def __init__(self, setting: Terms, secrets: tuple[Secret, ...]) -> None:
         self._models, self._secrets = [setting.model, *setting.observers], secrets
         self._started: dict[int, Watches] = {}
         self._first: dict[Hashable, int] = {}
@@ -121,7 +121,7 @@ def within(found: Floats, bound: Floats) -> bool:
     return bool((found <= bound + ROUNDING * (1 + bound)).all())
 
 
-def within_ldp(budget: Budget, accounts: Standings) -> bool | None:
+def within_ldp(budget: Budget, accounts: Accounts) -> bool | None:
     """Whether every stream kept to the budget that needs no model; None where there is none."""
     if budget.ldp_total is None:
         return None
@@ -143,7 +143,8 @@ class Audit:
 
     >>> from seqveil import MarkovModel, Session
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> audit = Audit(Setting.of(model, epsilon=1.0))
+    >>> from seqveil.engine.policy import Policy
+    >>> audit = Audit(Policy(epsilon=1.0).on(model))
     >>> _ = audit.take(["ann", "ann", "bob"], np.array([0, 1, 0]))
     >>> report = audit.report()
     >>> report.passed, report.worst_user, report.composition, report.leakage <= 2.0
@@ -161,7 +162,7 @@ class Audit:
     Reference: docs/theory.md, sections 7 and 8.
     """
 
-    def __init__(self, setting: Setting, memory: int = 1 << 30, secrets: Sequence[Secret] = ()) -> None:
+    def __init__(self, setting: Terms, memory: int = 1 << 30, secrets: Sequence[Secret] = ()) -> None:
         self.setting = setting
         kept = {replace(secret, epsilon=None) for secret in setting.secrets}
         asked = [each for each in secrets if each not in kept and each not in setting.secrets]
@@ -264,10 +265,10 @@ class Audit:
         check: ModelCheck = NOT_ASKED,
     ) -> Report:
         """Everything found so far; `unchanged` and `check` are what the caller knows of the file."""
-        accounts = self._streams.standings()
+        accounts = self._streams.accounts()
         setting, leaked, budget = self.setting, accounts.leakage, self.setting.budget
         worst = int(leaked.argmax())
-        spent = float(accounts.by_composition.max())
+        spent = float(accounts.epsilon_spent.max())
         window = None if budget.per_window is None else self._worst_window
         promised = [secret.total for secret in setting.secrets]
         asked = [None] * (len(self._secrets) - len(promised))
@@ -287,8 +288,8 @@ class Audit:
             worst_window=window,
             ldp=float(accounts.ldp.max()),
             each_release=self._promised(self._each_release),
-            each_stream=self._promised(within(leaked, accounts.by_composition)),
-            total=None if budget.total is None else bool(leaked[worst] <= budget.total * (1 + ROUNDING)),
+            each_stream=self._promised(within(leaked, accounts.epsilon_spent)),
+            total=None if budget.exact_total is None else bool(leaked[worst] <= budget.exact_total * (1 + ROUNDING)),
             window=None
             if window is None or budget.per_window is None
             else window <= budget.per_window * (1 + ROUNDING),
@@ -311,7 +312,7 @@ class Audit:
         """Whether a promise about the whole sequence was kept; None where there was none, unless its ε was passed."""
         return None if self.setting.unbounded or (within and self.setting.whole_sequence) else within
 
-    def _composed(self, accounts: Standings, delta: float) -> Composition | None:
+    def _composed(self, accounts: Accounts, delta: float) -> Composition | None:
         setting = self.setting
         if setting.budget.limited or setting.unbounded or not setting.mechanism.sound:
             return None

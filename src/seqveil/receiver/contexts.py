@@ -26,7 +26,7 @@ from seqveil.core.fitting import SMOOTHING
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mixture import LEAST_PEOPLE, SWITCH
 from seqveil.core.model import Counts, MarkovModel, fit_mixture
-from seqveil.engine.setting import Setting
+from seqveil.engine.policy import Policy
 from seqveil.receiver import trial
 
 LONGEST = 500  # events of a person that are foretold
@@ -225,7 +225,7 @@ def _errors(model: MarkovModel, layout: Layout, codes: Ints, seed: int) -> tuple
     """
     if model.n > WIDEST or model.n == 1:
         return None, None
-    setting = Setting.of(model, "optimal", EPSILON)
+    setting = Policy(epsilon=EPSILON, mechanism="optimal").on(model)
     step = max(1, layout.lengths.size // RELEASED_PEOPLE)
     lengths = np.minimum(layout.lengths[::step], RELEASED_EVENTS)
     places = [

@@ -8,7 +8,7 @@ no privacy, and any loss has its best estimate from the same laws.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
@@ -16,49 +16,43 @@ from seqveil.core import filtering
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.mechanisms import BatchMechanism, Mechanism, Sent
+from seqveil.core.mechanisms import Sent
 from seqveil.core.model import MarkovModel
 from seqveil.core.times import Time, seconds
 from seqveil.engine import batches, stream
-from seqveil.engine.accounting import Budget
-from seqveil.engine.setting import SecretTerms
+from seqveil.engine.policy import Policy, policy_of
 
 
 def decode_stream(
     model: MarkovModel,
     released: Sequence[Any],
-    mechanism: str | Mechanism | BatchMechanism | None = None,
-    epsilon: float | None = None,
-    distortion: str | Distortion = "hamming",
-    batch: int = 1,
+    policy: Policy | None = None,
     *,
-    schedule: int = 1,
-    budget: Budget | float | None = None,
     times: Sequence[Time] | None = None,
     length: int | None = None,
     smooth: bool = True,
-    **secret_terms: Unpack[SecretTerms],
+    **shorthand: Any,
 ) -> Floats:
-    """Law of every symbol given the releases: T × n. The other arguments are those the stream was released with.
+    """Posterior distribution of every symbol given the releases: T × n. The policy is that of the release, or its
+    fields, as for a `Session`.
 
     `smooth=False` uses the releases up to each symbol only (online), `smooth=True` all of them. A release that was not
     made (None) is stepped over; where it was withheld, that tells something too. For batches `released` holds their
     paths, and `length` the number of symbols where the last batch is a short one.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> laws = decode_stream(model, [0, 0, 1, 0, 0], "randomized_response", epsilon=1.0)
+    >>> laws = decode_stream(model, [0, 0, 1, 0, 0], mechanism="randomized_response", epsilon=1.0)
     >>> laws.argmax(1).tolist()
     [0, 0, 0, 0, 0]
 
     Reference: docs/theory.md, section 9.
     """
-    named = (mechanism, epsilon, distortion, schedule, budget, batch)
-    setting = stream.Setting.of(model, *named, **secret_terms)
+    setting = policy_of(policy, shorthand).on(model)
     if not len(released):
         return np.zeros((0, model.n))
     if setting.in_batches:
         stamps = None if times is None else seconds(times).tolist()
-        return decode_paths(setting, released, length or batch * len(released), stamps, smooth)
+        return decode_paths(setting, released, length or setting.batch * len(released), stamps, smooth)
     moments = None if times is None else seconds(times)[None, :]
     return decode_codes(setting, encode_released(model, released)[None, :], moments, smooth)[0]
 
@@ -77,7 +71,7 @@ def encode_released(model: MarkovModel, released: Sequence[Any]) -> Ints:
 
 
 def decode_paths(
-    setting: stream.Setting,
+    setting: stream.Terms,
     paths: Sequence[tuple[int, ...] | None],
     length: int,
     times: Sequence[float] | None = None,
@@ -95,7 +89,7 @@ def decode_paths(
 
 
 def observe_sized(
-    setting: stream.Setting,
+    setting: stream.Terms,
     paths: Sequence[tuple[int, ...] | None],
     sizes: Sequence[int],
     times: Sequence[float | None] | None = None,
@@ -108,7 +102,7 @@ def observe_sized(
         yield sent
 
 
-def decode_codes(setting: stream.Setting, codes: Ints, times: Floats | None = None, smooth: bool = True) -> Floats:
+def decode_codes(setting: stream.Terms, codes: Ints, times: Floats | None = None, smooth: bool = True) -> Floats:
     """`decode_stream` for B streams of one length at once: codes (B, T) → laws (B, T, n)."""
     laws = np.empty((*codes.shape, setting.model.n))
     for t, law in decode_steps(setting, list(codes.T), None if times is None else list(times.T), smooth):
@@ -117,7 +111,7 @@ def decode_codes(setting: stream.Setting, codes: Ints, times: Floats | None = No
 
 
 def decode_steps(
-    setting: stream.Setting,
+    setting: stream.Terms,
     codes: Sequence[Ints],
     times: Sequence[Floats] | None = None,
     smooth: bool = True,
@@ -129,7 +123,7 @@ def decode_steps(
     held beyond a step, so that streams may be long; else the laws and columns of all steps are. `seen` is told each
     step with the releases as an observer sees them.
 
-    >>> setting = stream.Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
+    >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
     >>> [(t, law.shape) for t, law in decode_steps(setting, [np.array([0, 1]), np.array([1])])]
     [(0, (2, 2)), (1, (1, 2))]
     """
@@ -146,7 +140,7 @@ def decode_steps(
 
 
 def _filter_steps(
-    setting: stream.Setting,
+    setting: stream.Terms,
     codes: Sequence[Ints],
     times: Sequence[Floats] | None,
     tell: Callable[[int, stream.Released], None] | None,

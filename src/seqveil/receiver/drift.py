@@ -24,7 +24,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.words import UNCHECKED
 from seqveil.engine.state import Rows
-from seqveil.engine.stream import Setting
+from seqveil.engine.stream import Terms
 from seqveil.receiver.follow import Followed, turns
 from seqveil.receiver.learn.expected import Chain, law
 
@@ -136,7 +136,8 @@ class Drift:
     other ones of which may have become common. Each bet is spread over the times at which a change might have begun.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> drift = Drift(Setting.of(model, "randomized_response", epsilon=2.0), alpha=0.01)
+    >>> from seqveil.engine.policy import Policy
+    >>> drift = Drift(Policy(epsilon=2.0, mechanism="randomized_response").on(model), alpha=0.01)
     >>> users = np.arange(200).tolist()
     >>> for t in range(30):
     ...     _ = drift.update(users, np.full(200, t % 2))
@@ -147,7 +148,7 @@ class Drift:
     2023; Shin, Ramdas, Rinaldo, *E-detectors*, 2023.
     """
 
-    def __init__(self, setting: Setting, alpha: float = 0.01, rivals: Sequence[Rival] | None = None) -> None:
+    def __init__(self, setting: Terms, alpha: float = 0.01, rivals: Sequence[Rival] | None = None) -> None:
         if setting.in_batches:
             raise InputError("drift is told from releases one by one; for batches, release a sample with batch=1")
         if not setting.mechanism.sound:

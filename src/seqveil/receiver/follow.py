@@ -12,7 +12,7 @@ import numpy as np
 from seqveil.core.kernel import Floats, Ints
 from seqveil.engine import stream
 from seqveil.engine.state import Rows, State, rounds
-from seqveil.engine.stream import Released, Setting
+from seqveil.engine.stream import Released, Terms
 
 
 def numbered(index: dict[Hashable, int], users: Iterable[Hashable]) -> Rows:
@@ -35,14 +35,15 @@ class Followed:
     """Streams of users under one setting, by name or by row.
 
     >>> from seqveil.core.model import MarkovModel
-    >>> followed = Followed(Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0))
+    >>> from seqveil.engine.policy import Policy
+    >>> followed = Followed(Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])))
     >>> for turn, rows, codes, times in turns(followed.rows(["ann", "bob", "ann"]), np.array([0, 1, 0])):
     ...     _ = followed.observe(rows, codes, times)
     >>> followed.users, followed.state.steps.tolist()
     (['ann', 'bob'], [2, 1])
     """
 
-    def __init__(self, setting: Setting, users: int = 0) -> None:
+    def __init__(self, setting: Terms, users: int = 0) -> None:
         self.setting, self.state = setting, State.start(setting, users)
         self._index: dict[Hashable, int] = {}
 

@@ -44,7 +44,7 @@ class Indicators:
         return np.flatnonzero(self.place > 0)
 
 
-def indicators(setting: stream.Setting, users: Ints, codes: Ints, times: Floats | None = None) -> Indicators | None:
+def indicators(setting: stream.Terms, users: Ints, codes: Ints, times: Floats | None = None) -> Indicators | None:
     """The estimates for releases in order (users numbered from 0); None where some event has none.
 
     An event has none when its kernel has fewer outputs than symbols (`optimal` on a large alphabet), when it was held
@@ -64,7 +64,7 @@ def indicators(setting: stream.Setting, users: Ints, codes: Ints, times: Floats 
     return Indicators(values[order], users[order], places_within(np.bincount(users)))
 
 
-def _invert(setting: stream.Setting, seen: stream.Released) -> Floats | None:
+def _invert(setting: stream.Terms, seen: stream.Released) -> Floats | None:
     """v(y) for every release of a round, (B, n)."""
     values, n = np.empty(seen.beliefs.shape), setting.model.n
     # weights that never vanish where the belief does: any weights give an unbiased estimate

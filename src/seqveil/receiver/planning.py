@@ -17,8 +17,9 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.engine import batches, stream
+from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import guarded_table, totals
-from seqveil.engine.setting import Setting
+from seqveil.engine.terms import Terms
 from seqveil.receiver import trial
 from seqveil.receiver.decode import decode_codes
 
@@ -119,12 +120,14 @@ def plan(
         shown = [(chosen, every)] if every == 1 else [(chosen, 1), (chosen, every)]
         shown += [(mechanisms.get(name), 1) for name in references if name != chosen.name]
         for each, pulse in shown:
-            setting = stream.Setting.of(model, each, epsilon, distortion, pulse)
+            setting = Policy(epsilon=epsilon, mechanism=each, distortion=distortion, every=pulse).on(model)
             row = simulate(setting, length, users, seed, compare=pulse == 1)
             late = smoothed(setting, length, min(users, batch_users or FEW), seed) if batch_sizes else None
             rows.append(replace(row, smoothed_error=late))
         for size in batch_sizes:
-            setting = stream.Setting.of(model, batch_mechanism, size * epsilon, distortion, batch=size)
+            setting = Policy(epsilon=size * epsilon, batch=size, mechanism=batch_mechanism, distortion=distortion).on(
+                model
+            )
             few = batch_users or min(FEW, max(8, 100 * size // length))
             rows.append(replace(simulate_batches(setting, length, few, seed), epsilon=epsilon))
     name = distortion if isinstance(distortion, str) else distortion.name
@@ -145,12 +148,12 @@ def best_period(
     tried = [m for m in PERIODS if m == 1 or (m * epsilon <= HIGHEST and 2 * m <= length)]
     errors = {}
     for m in tried:
-        setting = stream.Setting.of(model, mechanism, epsilon, distortion, m)
+        setting = Policy(epsilon=epsilon, mechanism=mechanism, distortion=distortion, every=m).on(model)
         errors[m] = simulate(setting, length, users, seed).error
     return min(errors, key=lambda m: errors[m])
 
 
-def simulate(setting: stream.Setting, length: int, users: int, seed: int = 0, compare: bool = False) -> Row:
+def simulate(setting: stream.Terms, length: int, users: int, seed: int = 0, compare: bool = False) -> Row:
     """Release streams sampled from the model and average the exact conditional expectations of every release.
 
     Given all that is public after a release y, its expected cost is Σ post(x) D(x, y) and that of the best estimate
@@ -183,7 +186,7 @@ def simulate(setting: stream.Setting, length: int, users: int, seed: int = 0, co
     )
 
 
-def smoothed(setting: stream.Setting, length: int, users: int, seed: int = 0) -> float:
+def smoothed(setting: stream.Terms, length: int, users: int, seed: int = 0) -> float:
     """Expected cost of the best estimate from all releases of a stream, for releases one by one."""
     steps = trial.one_by_one(setting, setting.model.sample(length, users, seed), SeededCoins(seed + 1))
     made = np.stack([step.made.codes for step in steps], axis=1)
@@ -191,7 +194,7 @@ def smoothed(setting: stream.Setting, length: int, users: int, seed: int = 0) ->
     return float(setting.distortion.expected(laws).min(1).mean())
 
 
-def simulate_batches(setting: stream.Setting, length: int, users: int, seed: int = 0) -> Row:
+def simulate_batches(setting: stream.Terms, length: int, users: int, seed: int = 0) -> Row:
     """The same as `simulate` for releases in batches: the laws of a batch's symbols given its path are exact."""
     model, distortion, coins = setting.model, setting.distortion, SeededCoins(seed + 1)
     totals, leakage = np.zeros(4), 0.0
@@ -252,31 +255,35 @@ def _measured(row: Row, model: MarkovModel, distortion: str | Distortion, stream
     """The row with its realised errors: of the releases as they stand, and of the receiver's best guess after each."""
     coins, sums = SeededCoins(seed), np.zeros(3)  # of both costs, and of the events
     if row.batch > 1:
-        setting = stream.Setting.of(model, row.mechanism, row.epsilon * row.batch, distortion, batch=row.batch)
+        setting = Policy(
+            epsilon=row.epsilon * row.batch, batch=row.batch, mechanism=row.mechanism, distortion=distortion
+        ).on(model)
         for codes in streams[:: max(1, len(streams) // FEW)]:
             sent, _ = trial.in_batches(setting, codes, coins)
             made = np.concatenate([one.codes for one in sent])
             sums += _costs(setting, codes, made, batches.filtered(setting, sent))
     else:
-        setting = stream.Setting.of(model, row.mechanism, row.epsilon, distortion, row.period)
+        setting = Policy(epsilon=row.epsilon, mechanism=row.mechanism, distortion=distortion, every=row.period).on(
+            model
+        )
         for step in trial.one_by_one(setting, streams, coins):
             sums += _costs(setting, step.truth, step.made.codes, step.law)
     error, decoded = (sums[:2] / sums[2]).tolist()
     return replace(row, realised_error=error, realised_decoded=decoded)
 
 
-def _costs(setting: Setting, truth: Ints, released: Ints, laws: Floats) -> Floats:
+def _costs(setting: Terms, truth: Ints, released: Ints, laws: Floats) -> Floats:
     """What these releases cost, what the best guesses from these laws cost, and how many there are."""
     costs = [setting.distortion.between(truth, each).sum() for each in (released, setting.distortion.best_guess(laws))]
     return np.array([*costs, truth.size])
 
 
-def best_guess_error(setting: stream.Setting, length: int) -> float:
+def best_guess_error(setting: stream.Terms, length: int) -> float:
     """Expected cost of the best guess of each symbol with no release at all."""
     return float(setting.distortion.expected(filtering.unseen(setting.model, length)).min(1).mean())
 
 
-def _gap(setting: stream.Setting, beliefs: Floats) -> float | None:
+def _gap(setting: stream.Terms, beliefs: Floats) -> float | None:
     """Mean expected cost above the exact optimum on these beliefs, at the setting's ε."""
     if not setting.distortion.is_hamming and setting.model.n > PROGRAM:
         return None
@@ -306,7 +313,7 @@ class SecretRow:
     told: float
 
 
-def simulate_secrets(setting: Setting, length: int = 50, users: int = 20, seed: int = 0) -> SecretRow:
+def simulate_secrets(setting: Terms, length: int = 50, users: int = 20, seed: int = 0) -> SecretRow:
     """Release streams sampled from the model with declared secrets kept, and average what every release costs.
 
     Parameters:
@@ -317,7 +324,7 @@ def simulate_secrets(setting: Setting, length: int = 50, users: int = 20, seed: 
 
     >>> from seqveil.core.secrets import ever
     >>> model = MarkovModel([0.5, 0.4, 0.1], [[0.6, 0.35, 0.05], [0.4, 0.55, 0.05], [0.3, 0.2, 0.5]])
-    >>> setting = Setting.of(model, "guarded", secrets=ever(2, epsilon=0.5, window=5))
+    >>> setting = Policy(secrets=ever(2, epsilon=0.5, window=5), mechanism="guarded").on(model)
     >>> row = simulate_secrets(setting, length=10, users=5)
     >>> row.error < row.constant_error, row.told <= 0.5
     (True, True)
@@ -343,7 +350,7 @@ def simulate_secrets(setting: Setting, length: int = 50, users: int = 20, seed: 
     return SecretRow(promised, epsilon, error, decoded, truth, withheld, best_guess_error(setting, length), told)
 
 
-def guarded_cost(setting: Setting, events: np.ndarray, seed: int) -> float:
+def guarded_cost(setting: Terms, events: np.ndarray, seed: int) -> float:
     """The mean expected cost of the kernels along simulated streams."""
     total = 0.0
     for step in trial.one_by_one(setting, events.T, SeededCoins(seed)):

@@ -33,7 +33,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.engine.state import Rows
-from seqveil.engine.stream import Setting
+from seqveil.engine.stream import Terms
 from seqveil.receiver.follow import numbered
 from seqveil.receiver.inversion import Indicators, dwell, histogram, indicators, transitions
 from seqveil.receiver.learn import Chain, Evidence, learn, region
@@ -119,7 +119,7 @@ def _bare(estimate: Estimate, gone: NDArray[np.bool_]) -> Estimate:
 
 
 def summarise(
-    setting: Setting,
+    setting: Terms,
     users: Sequence[Hashable],
     codes: Ints,
     times: Floats | None = None,
@@ -142,7 +142,9 @@ def summarise(
     "learned" or "model".
 
     >>> from seqveil.core.model import MarkovModel
-    >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), "randomized_response", epsilon=2.0)
+    >>> from seqveil.engine.policy import Policy
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> setting = Policy(epsilon=2.0, mechanism="randomized_response").on(model)
     >>> found = summarise(setting, ["ann"] * 6 + ["bob"] * 4, np.array([0, 0, 0, 1, 1, 0, 0, 0, 0, 1]))
     >>> found.method, found.histogram.value.round(1).tolist(), found.events
     ('design', [7.6, 2.4], 10)
@@ -181,7 +183,7 @@ NO_DESIGN_GUARDED = (
 
 
 def _check(
-    setting: Setting,
+    setting: Terms,
     users: Sequence[Hashable],
     codes: Ints,
     confidence: float,
@@ -229,7 +231,7 @@ Said = tuple[Rows, Ints, Floats | None]  # users, codes, times
 
 
 def _drawn(
-    setting: Setting, said: Said, slots: Ints, z: float, method: str
+    setting: Terms, said: Said, slots: Ints, z: float, method: str
 ) -> tuple[Parts, tuple[str, str], Floats | None]:
     """Estimates from drawn truths, the method with what it assumes, and how much guarded releases tell of symbols."""
     several = setting.guards and setting.model.size > setting.model.n
@@ -297,12 +299,12 @@ class _Draws:
         self.squares[:] += ((often / DRAWN) ** 2).sum(0)
 
 
-def _evidence(setting: Setting, said: Said) -> Evidence:
+def _evidence(setting: Terms, said: Said) -> Evidence:
     """The releases as evidence, stream by stream."""
     return Evidence.of_streams(setting, *said).arranged(np.sort(said[0]))
 
 
-def _learned_draws(setting: Setting, said: Said, window: Ints) -> _Draws:
+def _learned_draws(setting: Terms, said: Said, window: Ints) -> _Draws:
     """Counts of truths that the releases leave open; `window` (E,) numbers the windows, events in user order.
 
     The generator is seeded: no privacy rests on it, and the same releases give the same intervals.
@@ -329,7 +331,7 @@ def _walked(walk: Walk) -> Walk:
     return walk
 
 
-def _model_draws(setting: Setting, said: Said, window: Ints) -> _Draws:
+def _model_draws(setting: Terms, said: Said, window: Ints) -> _Draws:
     """The same with truths drawn under the model of the release, whatever its order and its types."""
     model = setting.model
     if model.size > MOST_STATES:

@@ -16,7 +16,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
 from seqveil.engine import batches, stream
 from seqveil.engine.state import State
-from seqveil.engine.stream import Released, Setting
+from seqveil.engine.stream import Released, Terms
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Step:
         return np.asarray(joint / joint.sum(1, keepdims=True))
 
 
-def one_by_one(setting: Setting, streams: Sequence[Ints] | Ints, coins: Coins) -> Iterator[Step]:
+def one_by_one(setting: Terms, streams: Sequence[Ints] | Ints, coins: Coins) -> Iterator[Step]:
     """Release streams side by side, symbol by symbol. By the clock of secrets that follow one, all begin at midnight.
 
     Parameters:
@@ -45,7 +45,8 @@ def one_by_one(setting: Setting, streams: Sequence[Ints] | Ints, coins: Coins) -
 
     >>> from seqveil.core.coins import SeededCoins
     >>> from seqveil.core.model import MarkovModel
-    >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
+    >>> from seqveil.engine.policy import Policy
+    >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
     >>> [step.truth.tolist() for step in one_by_one(setting, [np.array([0, 1]), np.array([1])], SeededCoins(1))]
     [[0, 1], [1]]
     """
@@ -61,7 +62,7 @@ def one_by_one(setting: Setting, streams: Sequence[Ints] | Ints, coins: Coins) -
         yield Step(truth, before, made, state)
 
 
-def in_batches(setting: Setting, codes: Ints, coins: Coins) -> tuple[list[Sent], State]:
+def in_batches(setting: Terms, codes: Ints, coins: Coins) -> tuple[list[Sent], State]:
     """Release one stream batch by batch, without a budget: what was sent, and where the stream stands afterwards."""
     state, sent = State.start(setting), list[Sent]()
     for begin in range(0, len(codes), setting.batch):

@@ -164,7 +164,7 @@ def guarded(beliefs: Floats, epsilon: float, distortion: Distortion) -> NoReturn
 
     >>> import seqveil as sv
     >>> model = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> session = sv.Session(model, "guarded", secrets=sv.secrets.ever(1, epsilon=0.5, window=20))
+    >>> session = sv.Session(model, mechanism="guarded", secrets=sv.secrets.ever(1, epsilon=0.5, window=20))
     >>> session.release(0) in (0, 1)
     True
 

@@ -10,7 +10,7 @@ True
 """
 
 from seqveil.core.secrets.automaton import Automaton
-from seqveil.core.secrets.declared import Secret, count, during, each, ever, joint, pattern, visit, zone
+from seqveil.core.secrets.declared import Secret, always, count, during, ever, followed_by, joint, pattern, zone
 from seqveil.core.secrets.watch import Watch, Watches
 from seqveil.core.secrets.windows import Guarded, WindowAccount
 from seqveil.core.secrets.words import from_dict, from_toml, parse
@@ -22,15 +22,15 @@ __all__ = [
     "Watch",
     "Watches",
     "WindowAccount",
+    "always",
     "count",
     "during",
-    "each",
     "ever",
+    "followed_by",
     "from_dict",
     "from_toml",
     "joint",
     "parse",
     "pattern",
-    "visit",
     "zone",
 ]

@@ -3,7 +3,7 @@
 A secret is a set E of windows of a stream, with a total ε: whatever is released, at any time, the odds of E move by at
 most a factor e^ε,
 
-    e^-ε ≤ Pr(y_1..t | E) / Pr(y_1..t | not E) ≤ e^ε      (`sides="up"`: only the right-hand side).
+    e^-ε ≤ Pr(y_1..t | E) / Pr(y_1..t | not E) ≤ e^ε      (`one_sided`: only the right-hand side).
 
 The promise is about E, under the model. It says nothing about anything else in the stream, and a model that is wrong
 about people makes it wrong about people.
@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, ParamSpec
 
 import numpy as np
@@ -35,7 +35,7 @@ from seqveil.core.slots import Slots
 Sides = Literal["both", "up"]
 Window = int | str | None
 P = ParamSpec("P")
-_KINDS = ("ever", "each", "count", "visit", "pattern", "zone", "during", "joint")
+_KINDS = ("ever", "always", "count", "followed_by", "pattern", "zone", "during", "joint")
 _LARGEST_EPSILON = 100.0
 _LARGEST_WINDOW = 1_000_000
 CLOCKLESS = (
@@ -52,13 +52,13 @@ NO_EPSILON = (
 
 @dataclass(frozen=True)
 class Secret:
-    """One declared secret; make it with `ever`, `each`, `count`, `visit`, `pattern`, `zone`, `during` or `joint`.
+    """One declared secret, as `ever`, `always`, `count`, `followed_by`, `pattern`, `zone`, `during` or `joint`.
 
     Parameters that all of them share: `epsilon` is the total, for a whole window, however many events it has. It has no
     default; None says that the secret is only to be measured, and whatever releases refuses it. `window` is a number of
     events (one secret for every run of so many), "event" (every event is one), "day" (each day of the calendar, for
     models in slots of time), "first N" (only the first N events of the stream), or None: the stream as the session ends
-    it. `sides` is "both", or "up" where only growing suspicion matters.
+    it. `one_sided` bounds growing suspicion alone.
 
     >>> print(ever("health", epsilon=0.5, window="first 20"))
     whether health occurs among the first 20 events; nobody's odds move by more than a factor 1.65 (ε = 0.5): a
@@ -68,7 +68,7 @@ class Secret:
     kind: str
     epsilon: float | None
     window: Window = None
-    sides: Sides = "both"
+    one_sided: bool = False
     values: tuple[Any, ...] = ()
     then: tuple[Any, ...] = ()
     at_least: int = 1
@@ -81,6 +81,11 @@ class Secret:
         for name in ("epsilon", "window", "at_least"):
             object.__setattr__(self, name, _plain(getattr(self, name)))  # numpy's numbers as Python's
         _check(self)
+
+    @property
+    def sides(self) -> Sides:
+        """Which sides of the odds are bounded: "both", or "up" where only growing suspicion is."""
+        return "up" if self.one_sided else "both"
 
     @property
     def total(self) -> float:
@@ -145,7 +150,7 @@ class Secret:
         """Codes of the symbols that the secret names: the sensitive ones, where some are to be told apart.
 
         >>> from seqveil.core.alphabet import Alphabet
-        >>> visit("a", then=["b", "c"], epsilon=1.0).named(Alphabet(["c", "a", "b", "d"])).tolist()
+        >>> followed_by("a", ["b", "c"], epsilon=1.0).named(Alphabet(["c", "a", "b", "d"])).tolist()
         [0, 1, 2]
         """
         if self.kind == "joint":
@@ -170,9 +175,9 @@ class Secret:
             letters = np.concatenate([np.arange(n), np.full(n, -1)])
             return automaton.ever(codes, n).on_letters(letters), clock
         made = {
-            "each": lambda: automaton.each(codes, n),
+            "always": lambda: automaton.each(codes, n),
             "count": lambda: automaton.count(codes, self.at_least, n),
-            "visit": lambda: automaton.visit(codes, codes_of(self.then, alphabet), n),
+            "followed_by": lambda: automaton.visit(codes, codes_of(self.then, alphabet), n),
         }
         return made.get(self.kind, lambda: automaton.ever(codes, n))(), np.zeros(1, np.int64)
 
@@ -230,38 +235,42 @@ def _says_epsilon(maker: Callable[P, Secret]) -> Callable[P, Secret]:
 
 
 @_says_epsilon
-def ever(values: Any, *, epsilon: float | None, window: Window = None, sides: Sides = "both") -> Secret:
+def ever(values: Any, *, epsilon: float | None, window: Window = None, one_sided: bool = False) -> Secret:
     """Whether one of the values occurs in the window."""
-    return Secret("ever", epsilon, window, sides, several(values))
+    return Secret("ever", epsilon, window, one_sided, several(values))
 
 
 @_says_epsilon
-def each(values: Any, *, epsilon: float | None, window: Window = None, sides: Sides = "both") -> Secret:
+def always(values: Any, *, epsilon: float | None, window: Window = None, one_sided: bool = False) -> Secret:
     """Whether every event of the window is among the values."""
-    return Secret("each", epsilon, window, sides, several(values))
+    return Secret("always", epsilon, window, one_sided, several(values))
 
 
 @_says_epsilon
-def count(values: Any, at_least: int, *, epsilon: float | None, window: Window = None, sides: Sides = "both") -> Secret:
+def count(
+    values: Any, at_least: int, *, epsilon: float | None, window: Window = None, one_sided: bool = False
+) -> Secret:
     """Whether at least so many events of the window are among the values."""
-    return Secret("count", epsilon, window, sides, several(values), at_least=at_least)
+    return Secret("count", epsilon, window, one_sided, several(values), at_least=at_least)
 
 
 @_says_epsilon
-def visit(values: Any, then: Any, *, epsilon: float | None, window: Window = None, sides: Sides = "both") -> Secret:
+def followed_by(
+    values: Any, then: Any, *, epsilon: float | None, window: Window = None, one_sided: bool = False
+) -> Secret:
     """Whether one of `values` occurs, and after it, at once or later, one of `then`."""
-    return Secret("visit", epsilon, window, sides, several(values), several(then))
+    return Secret("followed_by", epsilon, window, one_sided, several(values), several(then))
 
 
 @_says_epsilon
-def pattern(text: str, *, epsilon: float | None, window: Window = None, sides: Sides = "both") -> Secret:
+def pattern(text: str, *, epsilon: float | None, window: Window = None, one_sided: bool = False) -> Secret:
     """Whether a pattern occurs in the window; `seqveil.core.secrets.automaton` has its language."""
-    return Secret("pattern", epsilon, window, sides, text=text)
+    return Secret("pattern", epsilon, window, one_sided, text=text)
 
 
 @_says_epsilon
 def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, epsilon: float | None,
-         window: Window = None, sides: Sides = "both") -> Secret:  # fmt: skip
+         window: Window = None, one_sided: bool = False) -> Secret:  # fmt: skip
     """Whether a place is ever entered: the cells that hold the given points, or all that a circle touches.
 
     The zone is public, as all that is declared is: it stands in side files, reports and audits. Name places that are
@@ -274,17 +283,17 @@ def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, 
         raise InputError("a zone is either cells, or a centre with a radius; give one of the two")
     if cells is not None:
         points = [cells] if isinstance(cells, tuple) and all(isinstance(part, int | float) for part in cells) else cells
-        return Secret("zone", epsilon, window, sides, several(list(points)))
+        return Secret("zone", epsilon, window, one_sided, several(list(points)))
     try:
         circle = tuple(float(part) for part in (*np.atleast_1d(np.asarray(centre, dtype=np.float64)), radius))
     except (TypeError, ValueError):
         raise InputError("the centre and radius of a zone must be numbers; got something else") from None
-    return Secret("zone", epsilon, window, sides, circle=circle)
+    return Secret("zone", epsilon, window, one_sided, circle=circle)
 
 
 @_says_epsilon
 def during(
-    values: Any, hours: tuple[float, float], *, epsilon: float | None, window: Window = "day", sides: Sides = "both"
+    values: Any, hours: tuple[float, float], *, epsilon: float | None, window: Window = "day", one_sided: bool = False
 ) -> Secret:
     """Whether one of the values occurs in these hours of a day, for models in slots of time (`core.slots`).
 
@@ -295,7 +304,7 @@ def during(
         begin, end = (float(hour) for hour in hours)
     except (TypeError, ValueError):
         raise InputError("hours must be two numbers, from and to, for instance hours=(22, 6)") from None
-    return Secret("during", epsilon, window, sides, several(values), hours=(begin, end))
+    return Secret("during", epsilon, window, one_sided, several(values), hours=(begin, end))
 
 
 def joint(*secrets: Secret, epsilon: float | None = None) -> Secret:
@@ -315,7 +324,8 @@ def joint(*secrets: Secret, epsilon: float | None = None) -> Secret:
     if epsilon is None and len({part.epsilon for part in secrets}) > 1:
         raise InputError("the parts of a joint secret have different ε; pass the one ε that holds for all")
     total = first.epsilon if epsilon is None else epsilon
-    return Secret("joint", total, first.window, first.sides, parts=tuple(secrets))
+    parts = tuple(replace(part, epsilon=total) for part in secrets)  # no part is kept better or worse than the whole
+    return Secret("joint", total, first.window, first.one_sided, parts=parts)
 
 
 def several(values: Any) -> tuple[Any, ...]:
@@ -342,8 +352,8 @@ def _check(secret: Secret) -> None:
         raise InputError(
             f"the ε of a secret must be a number above 0, at most {_LARGEST_EPSILON:g}; got something else"
         )
-    if secret.sides not in ("both", "up"):
-        raise InputError('sides must be "both" or "up"; got something else')
+    if not isinstance(secret.one_sided, bool):
+        raise InputError("one_sided must be true or false; got something else")
     _check_window(secret)
     _check_named(secret)
     if secret.kind == "count" and not _whole(secret.at_least):
@@ -368,7 +378,7 @@ def _check_named(secret: Secret) -> None:
     named = (
         secret.kind in ("pattern", "joint") or bool(secret.values) or (secret.kind == "zone" and bool(secret.circle))
     )
-    if not named or (secret.kind == "visit" and not secret.then) or (secret.kind == "joint" and not secret.parts):
+    if not named or (secret.kind == "followed_by" and not secret.then) or (secret.kind == "joint" and not secret.parts):
         raise InputError("a secret needs at least one value, and a joint one at least one part; got none")
     if len(secret.circle) == 1:
         raise InputError("a zone needs a centre and a radius; got one number")
@@ -395,8 +405,8 @@ def _check_hours(secret: Secret) -> None:
 def _check_parts(secret: Secret) -> None:
     if len({part.window for part in secret.parts}) > 1:
         raise InputError("the parts of a joint secret must have the same window; declare them alike")
-    if secret.sides != "both" or any(part.sides != "both" for part in secret.parts):
-        raise InputError('a joint secret is about both sides; declare its parts with sides="both"')
+    if secret.one_sided or any(part.one_sided for part in secret.parts):
+        raise InputError("a joint secret is about both sides; declare its parts without one_sided")
     if len(secret.parts) > 6:
         raise InputError(f"a joint secret has at most 6 parts; got {len(secret.parts)}, declare the others apart")
 

@@ -2,8 +2,8 @@
 
 Nothing here runs what it reads.
 
-ever:health        ever:health,travel      each:home           count:health:3
-visit:home>clinic  pattern:home . clinic   zone:2.5,1.0,0.7    during:clinic:22-6
+ever:health               ever:health,travel      always:home         count:health:3
+followed_by:home>clinic   pattern:home . clinic   zone:2.5,1.0,0.7    during:clinic:22-6
 zone:48.8566,2.3522,300   (on the map: latitude, longitude, metres)
 """
 
@@ -19,12 +19,12 @@ from seqveil.core.secrets import declared
 from seqveil.core.secrets.declared import Secret
 from seqveil.core.words import moved, percent, percent_down, percent_up
 
-_SHARED = ("epsilon", "window", "sides")
+_SHARED = ("epsilon", "window", "one_sided")
 _OWN = {
-    "ever": (), "each": (), "count": ("at_least",), "visit": ("then",), "pattern": (), "zone": (),
+    "ever": (), "always": (), "count": ("at_least",), "followed_by": ("then",), "pattern": (), "zone": (),
     "during": ("hours",), "joint": (),
 }  # fmt: skip
-_FORMS = "ever:A, each:A, count:A:3, visit:A>B, pattern:A B, zone:x,y,radius or during:A:22-6"
+_FORMS = "ever:A, always:A, count:A:3, followed_by:A>B, pattern:A B, zone:x,y,radius or during:A:22-6"
 MEASURED = "measured, not promised"
 PUBLIC_ZONE = "the zone is public: name places that are the same for everyone, never one person's home"
 SUSPICION = 0.25  # that sentences take as their example
@@ -32,13 +32,13 @@ _NAMED = 4  # values named in a sentence; the others are counted
 
 
 def parse(text: str, **options: Any) -> Secret:
-    """A secret from one word of a command line; `options` are epsilon, window and sides, None for not given.
+    """A secret from one word of a command line; `options` are epsilon, window and one_sided, None for not given.
 
     Without epsilon it is only measured (`audit`, `attack`); whatever releases refuses it.
 
     >>> parse("count:health,travel:3", epsilon=0.5, window=20).at_least
     3
-    >>> parse("visit:home>clinic").then
+    >>> parse("followed_by:home>clinic").then
     ('clinic',)
     """
     options = {"epsilon": None} | {name: value for name, value in options.items() if value is not None}
@@ -52,11 +52,11 @@ def parse(text: str, **options: Any) -> Secret:
         if not centre:
             raise InputError("a zone is written zone:x,y,radius (zone:x,radius on a line of numbers); got one number")
         return declared.zone(centre=centre, radius=radius, **options)
-    if kind == "visit":
+    if kind == "followed_by":
         first, arrow, then = rest.partition(">")
         if not arrow:
-            raise InputError("a visit is written visit:A>B; got no >")
-        return declared.visit(_split(first), _split(then), **options)
+            raise InputError("this secret is written followed_by:A>B; got no >")
+        return declared.followed_by(_split(first), _split(then), **options)
     if kind in ("count", "during"):
         names, colon, last = rest.rpartition(":")
         if not colon:
@@ -68,7 +68,7 @@ def parse(text: str, **options: Any) -> Secret:
             hours = _number(begin, "during:A:22-6"), _number(end, "during:A:22-6")
             return declared.during(_split(names), hours, **options)
         return declared.count(_split(names), _whole(last), **options)
-    return (declared.ever if kind == "ever" else declared.each)(_split(rest), **options)
+    return (declared.ever if kind == "ever" else declared.always)(_split(rest), **options)
 
 
 def from_toml(text: str) -> list[Secret]:
@@ -83,7 +83,7 @@ def from_toml(text: str) -> list[Secret]:
     ... window = 20
     ...
     ... [[secret]]
-    ... visit = "home"
+    ... followed_by = "home"
     ... then = "clinic"
     ... ''')
     >>> declared[0].values, [each.epsilon for each in declared]
@@ -97,48 +97,51 @@ def from_toml(text: str) -> list[Secret]:
         raise InputError("this is not TOML; each secret is a table [[secret]] with a line such as ever = 'A'") from None
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         raise InputError("secrets in TOML are tables [[secret]], each with a line such as ever = 'A'; got none")
-    return [_from_table(table) for table in tables]
+    return [from_dict(table) for table in tables]
 
 
 def to_dict(secret: Secret) -> dict[str, Any]:
-    """Plain values that say what the secret is."""
-    shared = {"kind": secret.kind, **{name: getattr(secret, name) for name in _SHARED}}
+    """Plain values that say what the secret is: those of its table in TOML, without what is left at its default.
+
+    >>> to_dict(declared.ever("health", epsilon=0.5, window=20))
+    {'ever': ['health'], 'epsilon': 0.5, 'window': 20}
+    """
+    own: dict[str, Any] = {secret.kind: _named(secret)}
+    if secret.kind == "count":
+        own["at_least"] = secret.at_least
+    if secret.then:
+        own["then"] = [_written(value) for value in secret.then]
+    if secret.hours:
+        own["hours"] = list(secret.hours)
+    shared = {name: getattr(secret, name) for name in _SHARED}
+    usual = {"epsilon": None, "window": "day" if secret.kind == "during" else None, "one_sided": False}
+    return own | {name: value for name, value in shared.items() if value != usual[name]}
+
+
+def _named(secret: Secret) -> Any:
+    """What a secret names, as it stands beside its kind."""
     if secret.kind == "joint":
-        return shared | {"parts": [to_dict(part) for part in secret.parts]}
-    own: dict[str, Any] = {name: getattr(secret, name) for name in _OWN[secret.kind]}
-    for name in ("values", "then"):
-        if getattr(secret, name):
-            own[name] = [_to_json_value(value) for value in getattr(secret, name)]
-    own |= {"hours": list(secret.hours)} if secret.hours else {}
-    own |= {"circle": list(secret.circle)} if secret.circle else {}
-    return shared | own | ({"text": secret.text} if secret.text else {})
+        own = [to_dict(part) for part in secret.parts]
+        return [{name: value for name, value in part.items() if name not in _SHARED} for part in own]
+    if secret.circle:
+        *centre, radius = secret.circle
+        return {"centre": centre, "radius": radius}
+    return secret.text if secret.kind == "pattern" else [_written(value) for value in secret.values]
+
+
+def _written(value: Any) -> Any:
+    return [_written(part) for part in value] if type(value) is tuple else _to_json_value(value)
 
 
 def from_dict(saved: Any) -> Secret:
-    """The secret that `to_dict` described.
+    """The secret of a table in TOML, or of what `to_dict` gave.
 
     >>> from_dict(declared.ever("health", epsilon=0.5).to_dict()) == declared.ever("health", epsilon=0.5)
     True
     """
-    if not isinstance(saved, dict) or not isinstance(saved.get("kind"), str) or saved["kind"] not in _OWN:
-        raise InputError("this is not a saved secret (its kind is missing or unknown); declare it again")
-    fields = dict(saved)
-    try:
-        for name in ("values", "then"):
-            if name in fields:
-                fields[name] = tuple(_from_json_value(value) for value in fields[name])
-        for name in ("hours", "circle"):
-            if name in fields:
-                fields[name] = tuple(float(number) for number in fields[name])
-        if "parts" in fields:
-            fields["parts"] = tuple(from_dict(part) for part in fields["parts"])
-        secret = Secret(**fields)
-        hash(secret)
-    except InputError:
-        raise
-    except (TypeError, KeyError, AttributeError, ValueError):
-        raise InputError("this is not a saved secret (a part is missing or malformed); declare it again") from None
-    return secret
+    if not isinstance(saved, dict):
+        raise InputError("expected a secret as a table with a line such as ever = 'A'; got something else")
+    return _from_table(saved)
 
 
 def _from_table(table: dict[str, Any]) -> Secret:
@@ -154,12 +157,19 @@ def _from_table(table: dict[str, Any]) -> Secret:
         return _joint(table[kind], rest)
     rest = {"epsilon": None, **rest}
     if kind == "zone" and isinstance(table[kind], dict):
-        return _made(declared.zone, (), rest | table[kind])
+        return _made(declared.zone, (), rest | _circle(table[kind]))
     if kind == "zone":
         return _made(declared.zone, ([_value(cell) for cell in _listed(table[kind])],), rest)
     given = table[kind] if kind == "pattern" else _values(table[kind])
     rest = {name: _values(value) if name == "then" else value for name, value in rest.items()}
     return _made(getattr(declared, kind), (given,), rest)
+
+
+def _circle(given: dict[str, Any]) -> dict[str, Any]:
+    """The centre and radius of a zone, which on the map are a latitude, a longitude and metres."""
+    if given.keys() == {"latitude", "longitude", "metres"}:
+        return {"centre": [given["latitude"], given["longitude"]], "radius": given["metres"]}
+    return given
 
 
 def _joint(parts: Any, rest: dict[str, Any]) -> Secret:
@@ -184,6 +194,8 @@ def _listed(given: Any) -> list[Any]:
 
 
 def _value(value: Any) -> Any:
+    if isinstance(value, dict) and value.keys() == {"float"}:
+        return _from_json_value(value)
     if isinstance(value, dict):
         raise InputError("a value of a secret in TOML is a text, a number or a point [x, y]; got a table")
     return tuple(map(_value, value)) if isinstance(value, list) else value
@@ -238,7 +250,7 @@ def promise(secret: Secret) -> str:
         return MEASURED
     factor = math.exp(secret.epsilon)
     bound = f"nobody's odds move by more than a factor {factor:.3g}"
-    if secret.sides == "up":
+    if secret.one_sided:
         bound = f"nobody becomes surer that it is so by more than a factor {factor:.3g} in the odds"
     return f"{bound} (ε = {secret.epsilon:g}): {example(secret)}, if the stream follows the model"
 
@@ -247,7 +259,7 @@ def example(secret: Secret) -> str:
     """What the promise means for somebody who suspects the secret a little."""
     told = f"a suspicion of {percent(SUSPICION)}"
     low, high = percent_down(moved(SUSPICION, -secret.total)), percent_up(moved(SUSPICION, secret.total))
-    return f"{told} becomes at most {high}" if secret.sides == "up" else f"{told} stays between {low} and {high}"
+    return f"{told} becomes at most {high}" if secret.one_sided else f"{told} stays between {low} and {high}"
 
 
 def about(secret: Secret) -> str:
@@ -261,9 +273,9 @@ def about(secret: Secret) -> str:
         return f"whether the zone of radius {radius}{unit} around ({', '.join(centre)}) is entered {where}"
     phrases = {
         "ever": f"whether {what} occurs {where}",
-        "each": f"whether every event is {what} {where}",
+        "always": f"whether every event is {what} {where}",
         "count": f"whether {what} occurs at least {secret.at_least} times {where}",
-        "visit": f"whether {what} is followed, at once or later, by {_list(secret.then)} {where}",
+        "followed_by": f"whether {what} is followed, at once or later, by {_list(secret.then)} {where}",
         "pattern": f"whether the pattern {secret.text.strip()} occurs {where}",
         "zone": f"whether a zone of {len(secret.values)} cells is entered {where}",
         "during": f"whether {what} occurs {_hours(secret)} {where}",
@@ -280,7 +292,7 @@ def name(secret: Secret) -> str:
     if secret.circle:
         return "zone:" + ",".join(f"{number:.10g}" for number in secret.circle)
     values, then = (",".join(_spelled(value) for value in some) for some in (secret.values, secret.then))
-    ends = {"count": f":{secret.at_least}", "visit": f">{then}"}
+    ends = {"count": f":{secret.at_least}", "followed_by": f">{then}"}
     if secret.hours is not None:
         ends["during"] = f":{secret.hours[0]:g}-{secret.hours[1]:g}"
     return f"{secret.kind}:{values}{ends.get(secret.kind, '')}"

@@ -28,7 +28,7 @@ from seqveil.engine.store.schema import (
     user_mark,
     value_mark,
 )
-from seqveil.engine.stream import Setting
+from seqveil.engine.stream import Terms
 
 FilePath = str | os.PathLike[str]
 PATIENCE = 5.0  # seconds to wait for whoever opens or closes the file
@@ -323,7 +323,7 @@ class Offline:
 
 
 @contextmanager
-def reading(path: FilePath, setting: Setting | None = None) -> Iterator[Offline]:
+def reading(path: FilePath, setting: Terms | None = None) -> Iterator[Offline]:
     """A snapshot of a state file; releases can be read where the setting is given."""
     name = os.path.basename(path)
     codec: Any = None if setting is None else codec_of(setting)
@@ -345,6 +345,6 @@ def figures(row: Row) -> dict[str, float | int]:
         "leakage": float(larger_side(row.most, row.least)),
         "most": row.most,
         "least": row.least,
-        "by_composition": row.spent,
+        "epsilon_spent": row.spent,
         "ldp": row.ldp,
     }

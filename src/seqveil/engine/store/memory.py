@@ -15,7 +15,7 @@ from seqveil.core.coins import User
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.engine.store.protocol import SALT_BYTES, Entry, Position, Row, Stored, codec_of
-from seqveil.engine.stream import Setting
+from seqveil.engine.stream import Terms
 
 
 class Memory:
@@ -32,7 +32,7 @@ class Memory:
 
     name, largest, durable = "memory", float("inf"), False
 
-    def __init__(self, setting: Setting, releases: bool = True) -> None:
+    def __init__(self, setting: Terms, releases: bool = True) -> None:
         self._setting, self.keeps_releases, self.salt = setting, releases, os.urandom(SALT_BYTES)
         self._index: dict[User, int] = {}
         self._added: list[User] = []  # users of the present call

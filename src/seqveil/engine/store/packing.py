@@ -16,13 +16,13 @@ import numpy as np
 
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.leakage import Account
+from seqveil.core.leakage import Leakages
 from seqveil.core.secrets import Watch, Watches, WindowAccount
 from seqveil.core.secrets.windows import Records
 from seqveil.engine.accounting import Window
 from seqveil.engine.state import State
 from seqveil.engine.store.protocol import Row
-from seqveil.engine.stream import Setting
+from seqveil.engine.stream import Terms
 
 SMALL = 4096  # bytes of state a user may have and still always be kept as it is
 UNIT = 2.0**32  # ledgers count in 2**-32 nats
@@ -31,22 +31,22 @@ OUTWARD = np.array([1, 1, -1, 1])  # of the figures of an `Entry`: the lower sid
 _HEAD = 6  # numbers before the account of a secret that say how long its parts are
 
 
-def _sides(setting: Setting) -> int:
+def _sides(setting: Terms) -> int:
     return 1 if setting.in_batches or setting.model.full_support else setting.model.size
 
 
-def width(setting: Setting) -> int:
+def width(setting: Terms) -> int:
     """Bytes of a user's belief and account; with declared secrets about as many as they come to."""
     secrets = 0 if setting.watches is None else 2 * account_numbers(setting.watches).size
     return 8 * (setting.model.size + 2 * _sides(setting) + secrets)
 
 
-def carries(setting: Setting) -> int:
+def carries(setting: Terms) -> int:
     """How many numbers of a state are belief and account ahead; 0 where the budget's own cannot be told apart."""
     return 0 if setting.watches is not None or not small(setting) else setting.model.size + 2 * _sides(setting)
 
 
-def small(setting: Setting) -> bool:
+def small(setting: Terms) -> bool:
     """Whether states are small enough to be kept as they are, whatever else is kept."""
     return width(setting) <= SMALL
 
@@ -67,7 +67,7 @@ def pack(state: State) -> bytes:
     return np.concatenate(wide, axis=1).astype("<f8", copy=False).tobytes()
 
 
-def unpack(setting: Setting, rows: Sequence[Row]) -> State:
+def unpack(setting: Terms, rows: Sequence[Row]) -> State:
     """The states of these users, all of one size."""
     table = np.frombuffer(b"".join(row.state for row in rows), "<f8").reshape(len(rows), -1)
     sides = _sides(setting)
@@ -85,7 +85,7 @@ def unpack(setting: Setting, rows: Sequence[Row]) -> State:
         raise DataError("a user's state does not fit this setting; restore the state file from a backup")
     places = np.cumsum([*fixed, looks // 2])
     spent, most, least, states, up, down, ldp, costs, stamps = np.split(table, places, axis=1)
-    account = Account(most[:, 0], least[:, 0], up, down)
+    account = Leakages(most[:, 0], least[:, 0], up, down)
     steps = np.array([row.events for row in rows], np.int64)
     return State(states, steps, spent[:, 0], account, Window(costs, stamps), ldp[:, 0], first, watches)
 
@@ -113,7 +113,7 @@ def is_carried(state: bytes) -> bool:
     return len(state) >= 8 and bool(np.isnan(np.frombuffer(state[:8], "<f8")[0]))
 
 
-def returned(setting: Setting, row: Row) -> State | None:
+def returned(setting: Terms, row: Row) -> State | None:
     """The state of someone who comes back after being erased: a new stream, whose account goes on with the old one's.
 
     None where what was kept is not enough to go on with.

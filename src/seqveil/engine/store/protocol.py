@@ -4,7 +4,7 @@ Three of them are there: memory, an SQLite file, and Spark's state store. One su
 (`tests/test_state_stores.py`).
 
 A release is kept in a few bytes, from which it can be given back and the user's state computed again. One of a single
-symbol is its code, its ε and, where events have them (`Setting.timed`), its time: 9 bytes for up to 126 symbols. A
+symbol is its code, its ε and, where events have them (`Terms.timed`), its time: 9 bytes for up to 126 symbols. A
 batch is its ε, its path and its reproduction. Nothing here knows the raw symbol.
 """
 
@@ -25,7 +25,7 @@ from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.engine import batches
 from seqveil.engine.releases import Path, Releases
-from seqveil.engine.stream import NOTHING, Setting
+from seqveil.engine.stream import NOTHING, Terms
 
 Places = NDArray[np.intp]
 Position = str | bytes | int
@@ -89,12 +89,12 @@ class Layout(NamedTuple):
     numbers: int = 0  # as `packing.carries` says
 
     @classmethod
-    def of(cls, setting: Setting) -> Layout:
+    def of(cls, setting: Terms) -> Layout:
         """That of a setting, but for `numbers`."""
         return cls(setting.model.n, setting.timed, setting.batch if setting.in_batches else 0)
 
 
-def codec_of(setting: Setting) -> SymbolCodec | BatchCodec:
+def codec_of(setting: Terms) -> SymbolCodec | BatchCodec:
     """How releases of this setting are written: symbol by symbol, or in batches."""
     return codec_from(Layout.of(setting))
 
@@ -113,7 +113,8 @@ class SymbolCodec:
     """Records of single symbols, all of one size.
 
     >>> from seqveil.core.model import MarkovModel
-    >>> codec = codec_of(Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0))
+    >>> from seqveil.engine.policy import Policy
+    >>> codec = codec_of(Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])))
     >>> made = Releases.none(np.arange(2))
     >>> made.codes[:], made.epsilons[:] = [1, NOTHING], [1.0, 0.0]
     >>> blob, _ = codec.pack(made, np.arange(2), None, [])

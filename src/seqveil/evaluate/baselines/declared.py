@@ -4,7 +4,7 @@
 - `suppression`: the sensitive symbols are never released, something else stands in for them;
 - `Halving`: randomised response whose ε is halved until the secret is kept.
 
-The first two are mechanisms, made for the secrets at hand; a `Setting` takes them like any other, and accounts for the
+The first two are mechanisms, made for the secrets at hand; a `Terms` takes them like any other, and accounts for the
 secrets it is given. The third looks at that account. `release` and `Halving.release` give the same record. The fourth
 baseline needs nothing new: a sound mechanism with `Budget(total=…)`, which bounds the whole sequence.
 """
@@ -28,8 +28,8 @@ from seqveil.core.mechanisms.base import full_tables
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches
 from seqveil.core.secrets.bounds import Bounds
-from seqveil.engine.setting import Setting
 from seqveil.engine.stream import Released, State, charge, observed
+from seqveil.engine.terms import Terms
 from seqveil.receiver.trial import one_by_one
 
 BEGINS = 4.0  # the ε that a release begins with where it is halved
@@ -49,7 +49,7 @@ class Outcome:
         return np.array([watch.worst.worst(watch.secret.sides) for watch in rows])
 
 
-def release(setting: Setting, truth: Ints, secrets: Secret | Sequence[Secret], seed: int = 0) -> Outcome:
+def release(setting: Terms, truth: Ints, secrets: Secret | Sequence[Secret], seed: int = 0) -> Outcome:
     """Streams (B, T) as a mechanism releases them, and what that reveals about the secrets, kept by it or not."""
     codes, watches = [], np.full(len(truth), Watches(setting.model, secrets), object)
     for step in one_by_one(setting, truth, SeededCoins(seed)):

@@ -28,7 +28,9 @@ from seqveil.core.kernel import Ints
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches
-from seqveil.engine.stream import Setting
+from seqveil.engine.accounting import Budget
+from seqveil.engine.policy import Policy
+from seqveil.engine.stream import Terms
 from seqveil.evaluate.baselines import declared
 from seqveil.evaluate.baselines.topl import MECHANISM as TOPL
 from seqveil.evaluate.baselines.topl import threshold, with_threshold
@@ -86,7 +88,7 @@ class Contestant:
         """Whether it spends so much an event; else it runs once, whatever ε an event the others have."""
         return True
 
-    def setting(self, arena: Arena, epsilon: float | None) -> Setting:
+    def setting(self, arena: Arena, epsilon: float | None) -> Terms:
         """What it releases with in an arena, when an event may cost ε on average."""
         if epsilon is None:
             raise InputError(f'expected epsilon, what an event may cost, for "{self.mechanism}"; got none')
@@ -184,9 +186,9 @@ class Arena:
             check_attack(made.secrets, streams)
         return made
 
-    def guarding(self) -> Setting:
+    def guarding(self) -> Terms:
         """What `guarded` releases with."""
-        return Setting.of(self.model, distortion=self.distortion, secrets=self.secrets, observers=self.observers)
+        return Policy(secrets=self.secrets, distortion=self.distortion, observers=self.observers).on(self.model)
 
     @cached_property
     def watches(self) -> Watches | None:
@@ -198,7 +200,7 @@ class Arena:
         """Events of the longest stream that is released."""
         return max(len(codes) for codes in self.streams)
 
-    def setting(self, contestant: Contestant, epsilon: float) -> Setting:
+    def setting(self, contestant: Contestant, epsilon: float) -> Terms:
         """What the contestant releases with when an event may cost ε on average."""
         rate = epsilon * contestant.factor * contestant.batch
         period = contestant.period
@@ -207,7 +209,9 @@ class Arena:
         mechanism: str | Mechanism = contestant.mechanism
         if mechanism == TOPL.name and self.fitted:
             mechanism = with_threshold(self._threshold(rate))
-        return Setting.of(self.model, mechanism, rate, self.distortion, period, batch=contestant.batch)
+        return Policy(
+            epsilon=rate, batch=contestant.batch, mechanism=mechanism, distortion=self.distortion, every=period
+        ).on(self.model)
 
     def _threshold(self, epsilon: float) -> float:
         """Where ToPL clips, as its first phase finds it: one event of each fitted user, told at ε."""
@@ -276,7 +280,7 @@ class Keeper(Contestant):
         """What the row is called."""
         return _LABELS.get(self.mechanism, self.mechanism)
 
-    def setting(self, arena: Arena, epsilon: float | None) -> Setting:
+    def setting(self, arena: Arena, epsilon: float | None) -> Terms:
         """What it releases with. Only where it keeps the secrets are they in the setting."""
         model, costs = arena.model, arena.distortion
         if not arena.secrets:
@@ -286,17 +290,19 @@ class Keeper(Contestant):
         if self.mechanism == "total":
             return self._total(arena)
         if self.mechanism == "halving":
-            return Setting.of(model, distortion=costs, secrets=arena.secrets)  # for the accounts that it looks at
+            return Policy(secrets=arena.secrets, distortion=costs).on(model)  # for the accounts that it looks at
         make = declared.utility_optimised if self.by_event else declared.suppression
-        return Setting.of(model, make(model.alphabet, arena.secrets), 1.0 if epsilon is None else epsilon, costs)
+        return Policy(
+            epsilon=1.0 if epsilon is None else epsilon, mechanism=make(model.alphabet, arena.secrets), distortion=costs
+        ).on(model)
 
-    def _total(self, arena: Arena) -> Setting:
+    def _total(self, arena: Arena) -> Terms:
         total = least(arena)
         name = mechanisms.one_by_one(arena.model.n, arena.distortion, total)
         name = "balanced" if name == "tree" else name
-        return Setting.of(arena.model, name, total, arena.distortion, budget=total)
+        return Policy(epsilon=total, budget=Budget(total), mechanism=name, distortion=arena.distortion).on(arena.model)
 
-    def promises(self, arena: Arena, setting: Setting) -> list[float | None]:
+    def promises(self, arena: Arena, setting: Terms) -> list[float | None]:
         """A total L about the whole sequence moves the odds of any secret by at most e^2L (docs/secrets.md)."""
         if self.mechanism in ("guarded", "halving"):
             return [secret.epsilon for secret in arena.secrets]
@@ -319,7 +325,7 @@ def line_up_for_secrets(names: Sequence[str] = ("all",), batches: Sequence[int] 
     return (*(line_up(others, batches) if others or not chosen else ()), *keepers)
 
 
-def promised(arena: Arena, contestant: Contestant, setting: Setting) -> list[float | None]:
+def promised(arena: Arena, contestant: Contestant, setting: Terms) -> list[float | None]:
     """What a contestant promises about the odds of each secret, for the longest stream that is released.
 
     A mechanism whose releases at ε are c·ε-LDP moves them by at most e^(c·Σε), whatever the model; one that is sound at

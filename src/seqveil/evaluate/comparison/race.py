@@ -74,7 +74,7 @@ def race(arena: Arena, contestant: Contestant, epsilon: float | None, progress: 
     return _with_secrets(row, arena, contestant, meter) if arena.secrets else row
 
 
-def _measure(setting: stream.Setting, contestant: Contestant) -> type[_Meter]:
+def _measure(setting: stream.Terms, contestant: Contestant) -> type[_Meter]:
     if setting.in_batches:
         return _Batched
     if contestant.mechanism == Halving.name:
@@ -183,7 +183,7 @@ RATES = ("without", "online", "hindsight", "step_bound", "stream_bound")
 class _Meter(ABC):
     """A run over streams, and what it measured."""
 
-    setting: stream.Setting
+    setting: stream.Terms
     coins: Coins
     progress: Progress
     secrets: Watches | None = None  # the accounts of declared secrets before the first release

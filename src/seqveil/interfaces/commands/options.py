@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from seqveil.core.secrets import Secret
     from seqveil.core.slots import Slots
     from seqveil.engine.accounting import Budget
-    from seqveil.engine.stream import Setting
+    from seqveil.engine.stream import Terms
     from seqveil.interfaces.files import Columns
     from seqveil.interfaces.files.words import FitWords
 
@@ -215,7 +215,7 @@ class SecretOptions:
         from seqveil.core.secrets import from_toml, parse
 
         window = _window(self.secret_window)
-        shared = {"epsilon": self.secret_epsilon, "sides": self.secret_sides}
+        shared = {"epsilon": self.secret_epsilon, "one_sided": self.secret_sides == "up"}
         found = [parse(text, window=window, **shared) for text in self.secret or ()]
         if self.secrets is None:
             return found
@@ -269,7 +269,7 @@ class KeepingOptions(KeptOptions):
     ] = None
 
     def keeping(self) -> dict[str, Any]:
-        """The same as `Setting.of` takes them."""
+        """The same as `Terms.of` takes them."""
         return {"observers": self.observers(), "withhold": bool(self.secret_withhold)}
 
     def _named(self) -> dict[str, Any]:
@@ -278,7 +278,7 @@ class KeepingOptions(KeptOptions):
 
 @dataclass(frozen=True)
 class SettingOptions(KeepingOptions, SecretOptions):
-    """What is released and how: all that a `Setting` needs beside the model. None stands for an option not given."""
+    """What is released and how: all that a `Terms` needs beside the model. None stands for an option not given."""
 
     epsilon: Epsilon = None
     mechanism: Mechanism = None
@@ -305,17 +305,18 @@ class SettingOptions(KeepingOptions, SecretOptions):
         """Whether any of them was given; models of observers alone are no setting, but go with that of a side file."""
         return replace(self, observer=None) != type(self)()
 
-    def setting(self, model: MarkovModel) -> Setting:
+    def setting(self, model: MarkovModel) -> Terms:
         """The setting that the options spell out; with declared secrets the mechanism is `guarded`."""
-        from seqveil.engine.stream import Setting
+        from seqveil.engine.policy import Policy
 
         self._check_together()
         size, secrets = 1 if self.batch is None else self.batch, self.declared()
         named = self.mechanism or ("guarded" if secrets else "optimal" if size == 1 else "auto")
         self._check_secrets(named, bool(secrets))
         distortion = self.distortion or "hamming"
-        plain = (named, self.epsilon, distortion, self.schedule, self.budgets(), size)
-        return Setting.of(model, *plain, secrets=secrets, **self.keeping())
+        plain: dict[str, Any] = {"mechanism": named, "distortion": distortion, "every": self.schedule, "batch": size}
+        plain |= {"budget": self.budgets(), "secrets": tuple(secrets), **self.keeping()}
+        return Policy(self.epsilon, **plain).on(model)
 
     @property
     def without_secrets(self) -> Self:
@@ -337,7 +338,7 @@ class SettingOptions(KeepingOptions, SecretOptions):
         if not declared:
             self.refuse_idle()
 
-    def setting_if_given(self, model: MarkovModel) -> Setting | None:
+    def setting_if_given(self, model: MarkovModel) -> Terms | None:
         """The setting, or None where no option of it was given and the side file is to give it."""
         return self.setting(model) if self.given else None
 

@@ -15,6 +15,7 @@ from seqveil.core.distortion import error_name
 from seqveil.core.errors import InputError
 from seqveil.core.fitting import SMOOTHING
 from seqveil.core.words import Risk
+from seqveil.engine.policy import Policy
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.recommend import WishOptions, recommend
 from seqveil.interfaces.commands.terminal import emit_json, progress, table
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from seqveil.core.mechanisms import BatchMechanism, Mechanism
     from seqveil.core.model import MarkovModel
     from seqveil.core.secrets import Secret
-    from seqveil.engine.setting import Setting
+    from seqveil.engine.terms import Terms
     from seqveil.interfaces.files.words import FitWords
     from seqveil.receiver.planning import Plan, Row, SecretRow
 
@@ -155,7 +156,6 @@ def plan(
 
     Example: seqveil plan clicks.model --secret ever:health --secret-epsilon 0.5,1 --secret-window 20
     """
-    from seqveil.engine.stream import Setting
 
     if wishes.given:
         recommend(source, wishes, kept.without_totals(), length, distortion, columns, cuts, json)
@@ -172,7 +172,9 @@ def plan(
         rates = [None] if epsilon is None else parse_epsilons(epsilon)
         model = _model(source, words)
         settings = [
-            Setting.of(model, "guarded", rate, shown.distortion, secrets=secrets, **kept.keeping())
+            Policy(
+                epsilon=rate, secrets=secrets, mechanism="guarded", distortion=shown.distortion, **kept.keeping()
+            ).on(model)
             for secrets in declared
             for rate in rates
         ]
@@ -236,7 +238,7 @@ def _refuse_with_secrets(mechanism: str | None, idle: Mapping[str, object]) -> N
         raise InputError(f"{name} does not go with --secret: a secret has one total for its window; leave it out")
 
 
-def _plan_secrets(settings: list[Setting], simulated: tuple[int, int, int], shown: _Shown) -> None:
+def _plan_secrets(settings: list[Terms], simulated: tuple[int, int, int], shown: _Shown) -> None:
     """Simulate releases that keep secrets, and show what that costs."""
     from seqveil.core.secrets.words import made_public
     from seqveil.interfaces import plots
@@ -259,7 +261,7 @@ def _plan_secrets(settings: list[Setting], simulated: tuple[int, int, int], show
         _say_secrets(made, settings, simulated[0], [*sentences, *([public] if public else [])])
 
 
-def _say_secrets(made: list[SecretRow], settings: list[Setting], length: int, sentences: list[str]) -> None:
+def _say_secrets(made: list[SecretRow], settings: list[Terms], length: int, sentences: list[str]) -> None:
     headings = ["total", "ε a release", "error", "decoded", "truth", "empty", "best guess", "told"]
     table(
         headings,
@@ -400,25 +402,23 @@ def _realised(
 
 def _sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float) -> str:
     """The guarantee at ε for the schedule that the plan settled on; pulses put more into one release."""
-    from seqveil.engine.stream import Setting
 
     row = max(
         (row for row in made.rows if (row.epsilon, row.mechanism, row.batch) == (epsilon, mechanism, 1)),
         key=lambda row: row.period,
     )
-    setting = Setting.of(model, mechanism, epsilon, made.distortion, row.period)
+    setting = Policy(epsilon=epsilon, mechanism=mechanism, distortion=made.distortion, every=row.period).on(model)
     return _meaning(f"at ε = {epsilon:g}", setting, row, made.length)
 
 
 def _batch_sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float, size: int) -> str:
-    from seqveil.engine.stream import Setting
 
-    setting = Setting.of(model, mechanism, epsilon * size, made.distortion, batch=size)
+    setting = Policy(epsilon=epsilon * size, batch=size, mechanism=mechanism, distortion=made.distortion).on(model)
     row = next(row for row in made.rows if (row.epsilon, row.batch) == (epsilon, size))
     return _meaning(f"at ε = {epsilon:g} in batches of {size}", setting, row, made.length)
 
 
-def _meaning(where: str, setting: Setting, row: Row, length: int) -> str:
+def _meaning(where: str, setting: Terms, row: Row, length: int) -> str:
     """What a row of the plan means for a person with so many events, and then what is promised."""
     from seqveil.interfaces.files.release import guarantee
 

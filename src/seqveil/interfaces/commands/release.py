@@ -21,7 +21,7 @@ from seqveil.interfaces.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from seqveil.engine.stream import Setting
+    from seqveil.engine.stream import Terms
     from seqveil.interfaces.files.release import Released
 
 
@@ -135,7 +135,7 @@ def _refuse_without_state(kept: StateOptions, force: bool) -> None:
 
 
 def _release_with_state(
-    data: str, setting: Setting, out: str, state: Path, kept: StateOptions, shared: dict[str, Any]
+    data: str, setting: Terms, out: str, state: Path, kept: StateOptions, shared: dict[str, Any]
 ) -> Released:
     """Release a file over a state file; stopped in between, it says that the same command goes on."""
     from seqveil.engine.store.backup import key_for

@@ -213,7 +213,7 @@ def account(
     Example: seqveil spark account state/ --json
     """
     from seqveil.interfaces import spark as sv
-    from seqveil.interfaces.spark.checkpoint import standings
+    from seqveil.interfaces.spark.checkpoint import worst_accounts
 
     if "://" not in checkpoint and not os.path.isdir(os.path.join(checkpoint, "state")):
         raise DataError(
@@ -221,7 +221,7 @@ def account(
         )
     with cluster.session() as session:
         everyone = sv.total(session, checkpoint)
-        shown = standings(session, checkpoint, user, limit)
+        shown = worst_accounts(session, checkpoint, user, limit)
     if user is not None and not shown:
         raise DataError("the checkpoint holds nothing of this user; check the name")
     if json:
@@ -234,7 +234,7 @@ def account(
 
 
 def _sums(each: Any) -> tuple[float | None, ...]:
-    return each.leakage, each.by_composition, each.budget_left
+    return each.leakage, each.epsilon_spent, each.budget_left
 
 
 def _figure(value: float | None) -> str:
@@ -257,7 +257,7 @@ def _at_once(released: DataFrame, out: str, format: str) -> dict[str, Any]:
         writer = released.observe(seen, F.count(F.lit(1)).alias("rows"), F.sum("epsilon").alias("epsilon"))
         writer.write.format(format).options(**_headed(format)).save(out)
         counted = seen.get
-    return {"rows": counted["rows"], "by_composition_of_all": counted["epsilon"] or 0.0}
+    return {"rows": counted["rows"], "epsilon_spent_of_all": counted["epsilon"] or 0.0}
 
 
 def _ready(session: SparkSession, checkpoint: str, out: str, facts: dict[str, Any]) -> None:
@@ -340,8 +340,6 @@ def _say(facts: dict[str, Any], as_json: bool, rules_out: bool) -> None:
         return
     left = "" if facts["budget_left"] is None else f", at least {facts['budget_left']:.4g} of each budget left"
     said = f"{facts['releases']} of {facts['events']} events, {facts['users']} users, into {facts['out']}"
-    worst = (
-        f"worst total over a stream {facts['leakage']:.4g} (composition charges {facts['by_composition']:.4g}){left}"
-    )
+    worst = f"worst total over a stream {facts['leakage']:.4g} (composition charges {facts['epsilon_spent']:.4g}){left}"
     means = Risk(facts["leakage"], ldp=facts["ldp"] if rules_out else None).sentences
     lines([("released", said), *(("means", each) for each in means), ("realised", worst)], to_stderr=True)

@@ -14,11 +14,12 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from seqveil.core.errors import DataError, InputError
+from seqveil.engine.policy import saved_terms
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, lines, table
 
 StateFile = Annotated[Path, typer.Argument(metavar="FILE", help="The state file.")]
-HEADINGS = ("user", "events", "releases", "leakage", "by_composition", "ldp")
+HEADINGS = ("user", "events", "releases", "leakage", "epsilon_spent", "ldp")
 
 state = typer.Typer(
     name="state",
@@ -119,7 +120,6 @@ def export(
     """
     from seqveil.core.model import MarkovModel
     from seqveil.engine.store.backup import facts_of, reading
-    from seqveil.engine.stream import Setting
     from seqveil.interfaces.events import Wording
 
     saved = facts_of(file).get("setting")
@@ -127,7 +127,7 @@ def export(
         raise DataError(f"{file.name}: does not say what it was released with; run `seqveil state verify` on it")
     if out != "-" and os.path.exists(out):
         raise InputError(f"{os.path.basename(out)}: is there already; name a file that is not")
-    setting = Setting.from_dict(codec.loads(saved), MarkovModel.load(model))
+    setting = saved_terms(codec.loads(saved), MarkovModel.load(model))
     shown = Wording(setting.model.alphabet).shown
     count, dropped = 0, 0
     with reading(file, setting) as found, _written(out) as sink:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
-from seqveil.engine.stream import Setting
+from seqveil.engine.stream import Terms
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.received import Received, Where, receive
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def audit_file(
     released: FilePath | pl.DataFrame,
     model: MarkovModel,
-    setting: Setting | None = None,
+    setting: Terms | None = None,
     *,
     delta: float = 1e-6,
     memory: int = 1 << 30,

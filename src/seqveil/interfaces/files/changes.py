@@ -13,7 +13,7 @@ import numpy as np
 from seqveil.core.kernel import Ints
 from seqveil.core.secrets import Secret
 from seqveil.core.words import percent
-from seqveil.engine.stream import NOTHING, UNKNOWN, Setting
+from seqveil.engine.stream import NOTHING, UNKNOWN, Terms
 
 SHOWN = 6  # values, those changed most often first
 
@@ -24,7 +24,8 @@ class Changes:
     >>> from seqveil.core.model import MarkovModel
     >>> from seqveil.core.secrets import ever
     >>> model = MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]], alphabet=["home", "clinic"])
-    >>> changes = Changes(Setting.of(model, "guarded", secrets=[ever("clinic", epsilon=1.0, window=2)]))
+    >>> from seqveil.engine.policy import Policy
+    >>> changes = Changes(Policy(secrets=[ever("clinic", epsilon=1.0, window=2)], mechanism="guarded").on(model))
     >>> changes.take(["ann", "bob", "ann", "bob"], np.array([0, 0, 1, 0]), np.array([0, 0, 0, 0]))
     >>> for name, text in changes.lines():
     ...     print(name, text)
@@ -32,7 +33,7 @@ class Changes:
     changed ever:clinic holds for 1 of 2 people; 50 % of their events changed, 0 % of the others'
     """
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Terms) -> None:
         self._setting = setting
         self._raw: dict[Hashable, list[int]] = {}
         self._wrong: dict[Hashable, int] = {}

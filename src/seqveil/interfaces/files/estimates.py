@@ -21,7 +21,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.engine import batches
-from seqveil.engine.stream import Released, Setting
+from seqveil.engine.stream import Released, Terms
 from seqveil.interfaces.files.audit import FollowedPart, checked
 from seqveil.interfaces.files.columns import Columns, Holes
 from seqveil.interfaces.files.reading import FilePath
@@ -66,7 +66,7 @@ def decode_file(
     released: FilePath | pl.DataFrame,
     model: MarkovModel,
     out: FilePath | Held,
-    setting: Setting | None = None,
+    setting: Terms | None = None,
     *,
     online: bool = False,
     distortion: str | Distortion | None = None,
@@ -284,7 +284,7 @@ class Counted:
 def summarise_file(
     released: FilePath | pl.DataFrame,
     model: MarkovModel,
-    setting: Setting | None = None,
+    setting: Terms | None = None,
     *,
     confidence: float = 0.95,
     window: int | None = None,
@@ -332,7 +332,7 @@ class LearnedFile:
 def learn_file(
     released: FilePath,
     model: MarkovModel,
-    setting: Setting | None = None,
+    setting: Terms | None = None,
     *,
     order: int = 1,
     strength: float | None = None,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqveil.core.alphabet import OnMissing, OnUnknown
 from seqveil.core.errors import FILES, InputError, needs_extra
-from seqveil.engine.stream import Setting
+from seqveil.engine.stream import Terms
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.ordering import goes_back, in_order
 from seqveil.interfaces.files.reading import FilePath
@@ -46,7 +46,7 @@ class HeldRelease:
 
 def release_rows(
     data: FilePath | pl.DataFrame,
-    setting: Setting,
+    setting: Terms,
     *,
     seed: int | None = None,
     columns: Columns | None = None,

@@ -16,8 +16,9 @@ from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.engine.batches import decode_path, encode_path
-from seqveil.engine.setting import OTHER_MODEL, Setting
+from seqveil.engine.policy import saved_terms
 from seqveil.engine.stream import NOTHING
+from seqveil.engine.terms import OTHER_MODEL, Terms
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.columns import Columns, ValueType
 from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, read
@@ -108,7 +109,7 @@ class Received:
     """A released file, the setting it was made with, and its side file where there is one."""
 
     source: Source
-    setting: Setting
+    setting: Terms
     meta: side.Meta | None
 
     @property
@@ -210,7 +211,7 @@ class _Open:
 class _Binder:
     """Puts the rows of batches together again, user by user; refuses what `release` does not write."""
 
-    def __init__(self, setting: Setting, name: str) -> None:
+    def __init__(self, setting: Terms, name: str) -> None:
         self._setting, self._name = setting, name
         self._open: dict[Hashable, _Open] = {}
         self._next: dict[Hashable, tuple[int, float | None]] = {}  # number of the next batch, time of the last
@@ -310,7 +311,7 @@ class _Follow:
 def receive(
     released: FilePath | pl.DataFrame,
     model: MarkovModel,
-    setting: Setting | None = None,
+    setting: Terms | None = None,
     meta: FilePath | Mapping[str, Any] | None = None,
     columns: Columns | None = None,
     format: str | None = None,
@@ -330,7 +331,7 @@ def receive(
             raise ModelError(OTHER_MODEL)
         if setting is not None and found.get("setting") != setting.to_dict():
             raise InputError("the side file gives another setting than the options; leave the options out")
-        setting = setting or Setting.from_dict(found.get("setting", {}), model, observers)
+        setting = setting or saved_terms(found.get("setting", {}), model, observers)
     elif setting is None:
         if path is None:
             raise InputError("the frame says nothing of how it was released; pass what `release` gave back, or meta=")

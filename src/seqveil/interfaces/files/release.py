@@ -29,11 +29,11 @@ from seqveil.core.words import Risk
 from seqveil.engine.accounting import GONE
 from seqveil.engine.releases import Releases
 from seqveil.engine.secrets import SecretTotal
-from seqveil.engine.setting import NO_BOUND
 from seqveil.engine.state import State
 from seqveil.engine.store import Memory
-from seqveil.engine.stream import NOTHING, Setting, check_times
+from seqveil.engine.stream import NOTHING, Terms, check_times
 from seqveil.engine.streams import Streams
+from seqveil.engine.terms import NO_BOUND
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.audit import checked
 from seqveil.interfaces.files.changes import Changes
@@ -111,7 +111,7 @@ class Released:
 
 def release_file(
     data: FilePath,
-    setting: Setting,
+    setting: Terms,
     out: FilePath,
     *,
     state: FilePath | None = None,
@@ -201,7 +201,7 @@ def release_file(
 
 def source_for(
     data: FilePath | pl.DataFrame,
-    setting: Setting,
+    setting: Terms,
     columns: Columns | None,
     format: str | None,
     sort: bool | None,
@@ -262,7 +262,7 @@ def _refuse_empty_symbol(alphabet: Symbols) -> None:
         )
 
 
-def raw_alphabet(setting: Setting, on_unknown: OnUnknown | None, watched: bool = False) -> Symbols:
+def raw_alphabet(setting: Terms, on_unknown: OnUnknown | None, watched: bool = False) -> Symbols:
     """With the policy for raw values: a file appears whole or not at all, standard output is `watched` as it goes."""
     alphabet = setting.model.alphabet
     if watched:
@@ -270,7 +270,7 @@ def raw_alphabet(setting: Setting, on_unknown: OnUnknown | None, watched: bool =
     return alphabet if on_unknown is None else alphabet.with_policy(on_unknown)
 
 
-def streams_in_memory(setting: Setting, seed: int | None, memory: int, choices: Choices) -> Streams:
+def streams_in_memory(setting: Terms, seed: int | None, memory: int, choices: Choices) -> Streams:
     """Streams without a state file, which note what the mechanism auto chooses."""
 
     def note(state: State, sent: Sent, epsilon: float) -> None:
@@ -307,7 +307,7 @@ class Run(ABC):
     def __init__(
         self,
         source: Source,
-        setting: Setting,
+        setting: Terms,
         alphabet: Symbols,
         streams: Streams,
         seed: int | None,
@@ -376,11 +376,11 @@ class Run(ABC):
 
     def account(self) -> Released:
         """What was released, and what that leaked."""
-        setting, found = self.setting, self.streams.standings()
+        setting, found = self.setting, self.streams.accounts()
         warnings = []
         if not setting.mechanism.sound:
-            worst = int((found.leakage - found.by_composition).argmax())
-            nominal, true = found.by_composition[worst], found.leakage[worst]
+            worst = int((found.leakage - found.epsilon_spent).argmax())
+            nominal, true = found.epsilon_spent[worst], found.leakage[worst]
             warnings.append(
                 f'mechanism "{setting.mechanism.name}" does not keep to its ε: the worst stream leaked {true:.4g}, '
                 f"nominally {nominal:.4g}; use {'tree or auto' if setting.in_batches else 'optimal or balanced'} for a "
@@ -398,7 +398,7 @@ class Run(ABC):
             held=self.held,
             stopped=self.stopped,
             leakage=float(found.leakage.max(initial=0.0)),
-            composition=float(found.by_composition.max(initial=0.0)),
+            composition=float(found.epsilon_spent.max(initial=0.0)),
             ldp=float(found.ldp.max(initial=0.0)),
             private=self.private,
             guarantee=guarantee(setting),
@@ -530,7 +530,7 @@ def _whole(run: Whole, target: Target) -> Iterator[Run]:
 class _Clock:
     """Checks the times of a file's rows before any of them is released: what is refused follows from them alone."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Terms) -> None:
         self._setting = setting
         self._numbers: dict[object, int] = {}
         self._latest: list[float] = []
@@ -545,7 +545,7 @@ class _Clock:
         self._latest = latest.tolist()
 
 
-def _model_check(setting: Setting) -> str:
+def _model_check(setting: Terms) -> str:
     """Whether the model that a promise about secrets rests on was checked, in a sentence; empty without secrets."""
     if not setting.secrets:
         return ""
@@ -555,12 +555,13 @@ def _model_check(setting: Setting) -> str:
     return f"{said}, and the promise is about people who follow it; `seqveil fit --context auto` checks one"
 
 
-def guarantee(setting: Setting) -> str:
+def guarantee(setting: Terms) -> str:
     """What the setting promises, in plain words.
 
     >>> from seqveil.core.model import MarkovModel
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> guarantee(Setting.of(model, epsilon=1.0))[:70]
+    >>> from seqveil.engine.policy import Policy
+    >>> guarantee(Policy(epsilon=1.0).on(model))[:70]
     'each release moves what anyone who knows the model believes about a us'
     """
     if not setting.mechanism.sound:
@@ -572,23 +573,6 @@ def guarantee(setting: Setting) -> str:
     assumed = "; totals are for people who never do what the model calls impossible" * setting.model.rules_out
     if setting.unbounded:
         return f"in total over a user's stream: {kept}; {NO_BOUND}{assumed}"
-    most, budget = setting.epsilon * setting.schedule, setting.budget
-    what, many = ("batch", "batches") if setting.in_batches else ("release", "releases")
-    size = f" of {setting.batch} events" if setting.in_batches else ""
-    text = (
-        f"each {what}{size} moves what anyone who knows the model believes about a user's whole sequence by at most a "
-        f"factor e^{most:g} = {math.exp(most):.3g}, up or down"
-    )
-    if setting.schedule > 1:
-        text += f" (e^{setting.epsilon:g} a {what} on average)"
-    if budget.total is not None:
-        text += f"; all {many} of a stream together by at most a factor e^{budget.total:g}"
-    if budget.per_window is not None:
-        places = many if setting.in_batches else "events"
-        counted = f"{budget.releases} {places} in a row, whether released or not,"
-        unit = counted if budget.releases else f"{budget.seconds:g} seconds"
-        text += f"; those in any {unit} by at most a factor e^{budget.per_window:g}"
-    if budget.ldp_total is not None:
-        text += f"; without trust in any model, all {many} of a stream together are {budget.ldp_total:g}-LDP"
-    text += assumed if kept or budget.total is not None or budget.per_window is not None else ""
+    text, budget = "; ".join(setting.policy.bounds(setting.in_batches)), setting.budget
+    text += assumed if kept or budget.exact_total is not None or budget.per_window is not None else ""
     return f"in total over a user's stream: {kept}; and {text}" if kept else text

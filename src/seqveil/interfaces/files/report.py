@@ -273,7 +273,7 @@ def _without_model(setting: Mapping[str, Any]) -> str:
     """What holds of one release whatever the truth's law is."""
     from seqveil.core import mechanisms
 
-    epsilon, period = setting.get("epsilon"), setting.get("schedule")
+    epsilon, period = setting.get("epsilon"), setting.get("every", 1)
     if not isinstance(epsilon, int | float) or not isinstance(period, int):
         return "nothing is promised"
     try:
@@ -288,7 +288,7 @@ def _without_model(setting: Mapping[str, Any]) -> str:
 def _strength(made_of: Material) -> str:
     setting, meta = made_of.meta["setting"], made_of.meta
     parts = [f"ε = {epsilon:g} for {told.name}" for told, epsilon in _kept(made_of)]
-    period = setting.get("schedule")
+    period = setting.get("every", 1)
     if setting.get("epsilon") is not None:
         every = f", spent at one release in {period}" if isinstance(period, int) and period > 1 else ""
         parts.append(f"ε = {_text(setting['epsilon'])} a release on average{every}")
@@ -296,7 +296,8 @@ def _strength(made_of: Material) -> str:
     total = budget.get("total") if isinstance(budget, dict) else None
     parts.append("no total was set" if total is None else f"a total of {_text(total)} for a stream")
     parts.append(f"realised {_text(meta.get('leakage'))} in the worst stream")
-    return "; ".join(parts) + ". δ = 0. In words: " + ". ".join(made_of.audit.words) + "."
+    delta = budget.get("delta", 0) if isinstance(budget, dict) else 0
+    return "; ".join(parts) + f". δ = {delta:g}. In words: " + ". ".join(made_of.audit.words) + "."
 
 
 def _flat(setting: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:

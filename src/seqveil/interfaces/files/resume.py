@@ -27,7 +27,7 @@ from seqveil.core.kernel import Ints
 from seqveil.core.replacing import settle
 from seqveil.engine.releases import Releases
 from seqveil.engine.store.protocol import Erased
-from seqveil.engine.stream import NOTHING, Setting
+from seqveil.engine.stream import NOTHING, Terms
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, output_format, read
 from seqveil.interfaces.files.received import Received
@@ -47,7 +47,7 @@ SLOW = 64  # rows of the first one where batches are released
 @contextmanager
 def resumed(
     source: Source,
-    setting: Setting,
+    setting: Terms,
     on_unknown: OnUnknown | None,
     target: Target,
     state: FilePath,

@@ -20,7 +20,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.slots import Slots
 from seqveil.engine.batches import encode_path
 from seqveil.engine.releases import Releases
-from seqveil.engine.stream import Setting
+from seqveil.engine.stream import Terms
 from seqveil.interfaces.files.columns import Columns, Holes, Taken, ValueType, parted
 from seqveil.interfaces.files.ordering import Filled, OrderCheck, goes_back, order_keys, seconds, sorted_chunks
 from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, read
@@ -226,7 +226,7 @@ def encode_with_blanks(chunk: Chunk, alphabet: Symbols, name: str, remedy: str =
     return codes
 
 
-def columns_for(setting: Setting, columns: Columns | None) -> Columns:
+def columns_for(setting: Terms, columns: Columns | None) -> Columns:
     """The columns to read for this setting: where events need times, the order must be times."""
     return replace(columns or Columns(), clock=setting.timed)
 
@@ -367,7 +367,7 @@ class Rows:
         return self.take(places)
 
     @classmethod
-    def of(cls, events: Events, made: Releases, setting: Setting) -> Rows:
+    def of(cls, events: Events, made: Releases, setting: Terms) -> Rows:
         """What was released of the events; the first row of a batch has its ε and path."""
         told = np.flatnonzero((made.codes >= 0) | (made.codes == WITHHELD))
         epsilons, seqs = made.epsilons[told], made.seqs[told]
@@ -388,7 +388,7 @@ class Rows:
         return cls(events.users.gather(np.repeat(told, sizes)), order, codes, spent, more)
 
 
-def gaps(setting: Setting) -> bool:
+def gaps(setting: Terms) -> bool:
     """Whether events may go without a release, so that a receiver must be told of them."""
     return setting.budget.limited and setting.budget.when_spent == "stop"
 

@@ -21,7 +21,7 @@ import numpy as np
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.replacing import replacing
-from seqveil.engine.setting import Setting
+from seqveil.engine.terms import Terms
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.reading import FilePath, file_name, output_format
 
@@ -301,7 +301,7 @@ def _bytes(numbers: Floats | Ints, kind: str) -> bytes:
     return np.ascontiguousarray(numbers, dtype=kind).tobytes()
 
 
-def header(setting: Setting, columns: Columns, order: str | None, seed: int | None) -> Meta:
+def header(setting: Terms, columns: Columns, order: str | None, seed: int | None) -> Meta:
     """The part of the side file that is known before the first row."""
     from seqveil import __version__
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
-from seqveil.engine.releases import Releases, SecretStanding, Standing
+from seqveil.engine.releases import Account, Releases
 from seqveil.engine.stream import NOTHING, REFUSED, WITHHELD
 from seqveil.engine.streams import EARLIER, GAP, Stored
 from seqveil.interfaces.events import Wording, finite_or_text
@@ -103,19 +103,16 @@ def _moment(time: float | None) -> str:
     return "null" if time is None or math.isnan(time) else repr(time)
 
 
-def account_of(account: Standing) -> bytes:
+def account_of(account: Account) -> bytes:
     """A user's ledger."""
     figures = {
-        name: finite_or_text(getattr(account, name)) for name in ("leakage", "most", "least", "by_composition", "ldp")
+        name: finite_or_text(getattr(account, name)) for name in ("leakage", "most", "least", "epsilon_spent", "ldp")
     }
     counts = {"user": account.user, "events": account.events, "releases": account.releases}
     told: dict[str, Any] = counts | figures | {"budget_left": account.budget_left, "private": account.private}
-    told["words"] = account.words
-    if account.whole_sequence:
-        told["whole_sequence"] = account.whole_sequence
+    told["sentences"] = account.sentences
+    told |= {name: getattr(account, name) for name in ("whole_sequence", "composed") if getattr(account, name)}
     if account.secrets:
-        secrets = (
-            vars(each if isinstance(each, SecretStanding) else SecretStanding.of(each)) for each in account.secrets
-        )
+        secrets = [vars(each) for each in account.secrets]
         told["secrets"] = [{name: finite_or_text(value) for name, value in each.items()} for each in secrets]
     return json.dumps(told).encode()

@@ -21,7 +21,7 @@ from seqveil import __version__
 from seqveil.core import fast
 from seqveil.core.errors import InputError
 from seqveil.engine.store.backup import key_for
-from seqveil.engine.stream import Setting
+from seqveil.engine.stream import Terms
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.commands.terminal import ARRIVAL, tell_hidden
 from seqveil.interfaces.service.config import ServeConfig
@@ -37,7 +37,7 @@ SWITCH = 0.0002
 BEGINS = "the state file was missing or empty; if it should not have been, stop and restore it from a backup"
 
 
-def create_app(store: Streams, setting: Setting, config: ServeConfig) -> FastAPI:
+def create_app(store: Streams, setting: Terms, config: ServeConfig) -> FastAPI:
     """The service as an ASGI application over an open store, which stays the caller's to close.
 
     Parameters:
@@ -50,7 +50,8 @@ def create_app(store: Streams, setting: Setting, config: ServeConfig) -> FastAPI
 
     >>> import tempfile
     >>> from seqveil.core.model import MarkovModel
-    >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
+    >>> from seqveil.engine.policy import Policy
+    >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
     >>> with tempfile.TemporaryDirectory() as folder, Streams.open(f"{folder}/state.db", setting) as store:
     ...     sorted(create_app(store, setting, ServeConfig(no_auth=True)).openapi()["paths"])[:3]
     ['/healthz', '/livez', '/metrics']
@@ -81,7 +82,7 @@ def create_app(store: Streams, setting: Setting, config: ServeConfig) -> FastAPI
     return app
 
 
-def serve(setting: Setting, config: ServeConfig) -> None:
+def serve(setting: Terms, config: ServeConfig) -> None:
     """Serve until a signal says stop; what was accepted by then is released and answered."""
     config.check()
     _check_certificate(config)
@@ -131,7 +132,7 @@ def server(app: FastAPI, config: ServeConfig) -> uvicorn.Server:
     return uvicorn.Server(options)
 
 
-def _warm(setting: Setting) -> None:
+def _warm(setting: Terms) -> None:
     """Release something of nobody, in memory: what is loaded at the first release is loaded before a caller waits."""
     fast.load(setting.in_batches)
     raw: Any = [[0]] if setting.in_batches else [0]

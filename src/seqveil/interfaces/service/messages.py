@@ -158,7 +158,7 @@ class BatchReleases(BaseModel):
     releases: list[BatchRelease]
 
 
-class SecretAccount(BaseModel):
+class SecretAnswer(BaseModel):
     """What a user's releases told about a declared secret: the logarithm of the factor by which its odds moved."""
 
     name: str
@@ -169,9 +169,10 @@ class SecretAccount(BaseModel):
     highest: Bound
     prior: Any
     posterior: Any
+    worst: Bound = Field(description="The most that the log odds moved in any window at any time.")
 
 
-class Account(BaseModel):
+class AccountAnswer(BaseModel):
     """Where a user stands; leakage in nats, rounded up."""
 
     user: str
@@ -180,13 +181,14 @@ class Account(BaseModel):
     leakage: Bound
     most: Bound
     least: float | Literal["-inf"]
-    by_composition: Bound
+    epsilon_spent: Bound
     ldp: Bound
     budget_left: float | None
     private: bool
-    words: list[str] = Field(description="What the figures mean for the person, a sentence each.")
+    sentences: list[str] = Field(description="What the figures mean for the person, a sentence each.")
     whole_sequence: str = Field("", description="Says in words where nothing is promised about the whole sequence.")
-    secrets: list[SecretAccount] = Field([], description="Of the declared secrets, in their order.")
+    composed: str = Field("", description="The (ε, δ) total that the budget promises, and by which theorem.")
+    secrets: list[SecretAnswer] = Field([], description="Of the declared secrets, in their order.")
 
 
 class Told(BaseModel):

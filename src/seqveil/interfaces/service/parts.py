@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from seqveil.engine.releases import Releases
-from seqveil.engine.stream import Setting
+from seqveil.engine.stream import Terms
 from seqveil.interfaces.events import Job
 
 PART, PART_BATCHES, PART_SECRETS = 200, 20, 20  # events of one user that a part of a large request has
@@ -27,7 +27,7 @@ class Parts:
     """
 
     job: Job
-    setting: Setting
+    setting: Terms
     most: int
     done: int = 0  # events that were released
 

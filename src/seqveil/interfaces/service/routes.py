@@ -62,7 +62,7 @@ def routers(service: Service) -> list[APIRouter]:
             ),
             openapi_extra=examples,
         ),
-        _endpoint("read-account", f"{USER}/account", account, response_model=messages.Account, responses=reading),
+        _endpoint("read-account", f"{USER}/account", account, response_model=messages.AccountAnswer, responses=reading),
         _endpoint("read", f"{USER}/releases", releases, response_model=messages.Page, responses=reading),
         _endpoint(
             "admin",
@@ -204,7 +204,7 @@ async def account(request: Request, user: UserPath) -> Response:
 
 
 def _account(service: Service, user: str) -> Response:
-    found = service.store.standing(user)
+    found = service.store.account(user)
     if found is None:
         raise Problem("not-found", "nothing was released of this user")
     return Response(answers.account_of(found), media_type=JSON)
@@ -218,7 +218,7 @@ async def releases(request: Request, user: UserPath, since: Since = 0, limit: Li
 
 def _page(service: Service, user: str, since: int, limit: int) -> Response:
     stored = service.store.releases(user, since, limit + 1)
-    if not stored and service.store.standing(user) is None:
+    if not stored and service.store.account(user) is None:
         raise Problem("not-found", "nothing was released of this user")
     content = answers.page_of(user, stored, since, limit, service.wording, service.setting.in_batches)
     return Response(content, media_type=JSON)

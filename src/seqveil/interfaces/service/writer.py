@@ -25,7 +25,7 @@ from starlette.responses import Response
 from seqveil.core.errors import InputError
 from seqveil.engine.calls import MOST_SKIPPED, BeyondSecrets
 from seqveil.engine.store.protocol import Damaged, Erased, NoLongerKept, NoSuchUser
-from seqveil.engine.stream import Setting
+from seqveil.engine.stream import Terms
 from seqveil.engine.streams import OutOfOrder, Releases, StoreError, Streams
 from seqveil.interfaces.events import Job, Wording, release_together
 from seqveil.interfaces.figures import free_bytes
@@ -193,7 +193,7 @@ def disk_trouble(path: str | os.PathLike[str], least: int) -> str | None:
 class Service:
     """Everything behind the endpoints."""
 
-    def __init__(self, store: Streams, setting: Setting, config: ServeConfig) -> None:
+    def __init__(self, store: Streams, setting: Terms, config: ServeConfig) -> None:
         if setting.signature != store.setting.signature:
             raise InputError("the store is of another setting than the service; open it with the service's own")
         self.store, self.setting, self.config = store, setting, config
@@ -314,7 +314,7 @@ class Service:
         """Take a user out of the state file; events wait while it is written anew."""
         unknown = Problem("not-found", "nothing was released of this user")
         with damage_told():
-            if self.store.standing(user) is None and not forget_ledger:
+            if self.store.account(user) is None and not forget_ledger:
                 raise unknown
         try:
             releases, sources = self.store.erase([user], forget_ledger)

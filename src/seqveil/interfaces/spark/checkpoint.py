@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from seqveil.core.coins import User
 from seqveil.core.errors import DataError, InputError, SeqveilError
-from seqveil.engine.releases import Standing, left_of
-from seqveil.engine.setting import refuse_other
+from seqveil.engine.accounting import Budget
+from seqveil.engine.releases import Account, left_of
 from seqveil.engine.store.packing import nats
+from seqveil.engine.terms import refuse_other
 from seqveil.interfaces.spark.sessions import SparkFailed, needs_spark, told
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Total:
     events: int
     releases: int
     leakage: float  # of the user of whom most is known
-    by_composition: float  # largest Σε
+    epsilon_spent: float  # largest Σε
     ldp: float  # largest level without any model
     budget_left: float | None  # least
 
@@ -71,11 +72,11 @@ def total(spark: SparkSession, checkpoint: str) -> Total:
         users, events, releases, leaked, spent, ldp = rows.select(F.count("user"), *sums, *tops).first()  # type: ignore[misc]
         setting = _facts(spark, checkpoint)["setting"]
     worst = nats(int(leaked))
-    left = left_of(setting["budget"]["total"], worst)
+    left = left_of(_total(setting), worst)
     return Total(setting, users, events, releases, worst, nats(int(spent)), nats(int(ldp)), left)
 
 
-def standings(spark: SparkSession, checkpoint: str, user: User | None = None, limit: int = 20) -> list[Standing]:
+def worst_accounts(spark: SparkSession, checkpoint: str, user: User | None = None, limit: int = 20) -> list[Account]:
     """The users of whom most is known, or one of them; leakage is rounded outward to 2**-32 nats."""
     from pyspark.sql import functions as F
 
@@ -85,13 +86,17 @@ def standings(spark: SparkSession, checkpoint: str, user: User | None = None, li
             rows = rows.where(F.col("user").cast("string") == str(user))
         facts = _facts(spark, checkpoint)
         found = rows.orderBy(F.desc("leakage"), "user").limit(limit).collect()
-    return [_standing(row, facts["setting"]["budget"]["total"]) for row in found]
+    return [_account(row, _total(facts["setting"])) for row in found]
 
 
-def _standing(row: Any, total: float | None) -> Standing:
+def _account(row: Any, total: float | None) -> Account:
     leakage, most, least, spent, ldp = map(nats, (row.leakage, row.most, row.least, row.spent, row.ldp))
     left = left_of(total, leakage)
-    return Standing(row.user, row.events, row.releases, leakage, most, least, spent, ldp, left, private=True)
+    return Account(row.user, row.events, row.releases, leakage, most, least, spent, ldp, left, private=True)
+
+
+def _total(setting: dict[str, Any]) -> float | None:
+    return Budget.from_dict(setting.get("budget", {})).exact_total
 
 
 def _facts(spark: SparkSession, checkpoint: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from seqveil.core.alphabet import Alphabet, OnUnknown, Symbols
 from seqveil.core.coins import KEY_BYTES
 from seqveil.core.errors import DataError, InputError
 from seqveil.engine.calls import Gaps
-from seqveil.engine.stream import Setting
+from seqveil.engine.stream import Terms
 from seqveil.interfaces.files.rows import value_type_of
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH
 from seqveil.interfaces.spark.checkpoint import last_name
@@ -63,7 +63,7 @@ class Columns:
 
 def release(
     frame: DataFrame,
-    setting: Setting,
+    setting: Terms,
     key: Key,
     *,
     columns: Columns | None = None,

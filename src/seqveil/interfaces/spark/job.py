@@ -23,7 +23,7 @@ from seqveil.engine import batches
 from seqveil.engine.calls import Gaps
 from seqveil.engine.releases import Releases
 from seqveil.engine.store.protocol import SALT_BYTES
-from seqveil.engine.stream import Setting
+from seqveil.engine.stream import Terms
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, SAME_PATH
 from seqveil.interfaces.spark.sessions import guarded
 from seqveil.interfaces.spark.store import NEW, Batch, KeptUsers, Seal, bucket, collect
@@ -43,7 +43,7 @@ LAST = 64  # jobs a worker remembers
 class Job:
     """A release as it travels to the workers. The key travels with it, unless it is a path they can read."""
 
-    setting: Setting
+    setting: Terms
     alphabet: Symbols  # with the policy for unknown values
     key: Key = field(repr=False)
     names: tuple[str, ...]  # of the columns that come out: user, order, value(s)
@@ -172,7 +172,7 @@ class Job:
         return [plain if plain.dtype.kind in "iub" else np.array(list(alphabet.values), object)]
 
 
-def facts_of_job(setting: Setting, buckets: int, secret: bytes) -> dict[str, Any]:
+def facts_of_job(setting: Terms, buckets: int, secret: bytes) -> dict[str, Any]:
     """What a checkpoint is for; the mark of the key does not tell it."""
     mark = hashlib.blake2b(key=secret, digest_size=8, person=b"seqveil-mark").hexdigest()
     return {"version": VERSION, "setting": setting.to_dict(costs=True), "buckets": buckets, "key": mark}

@@ -11,8 +11,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType
 
 from seqveil.core.coins import User
-from seqveil.engine.setting import refuse_other
 from seqveil.engine.store.packing import small
+from seqveil.engine.terms import refuse_other
 from seqveil.interfaces.spark.checkpoint import FACTS, TOLD, USERS, parts
 from seqveil.interfaces.spark.job import Job
 from seqveil.interfaces.spark.sessions import SparkFailed, guarded

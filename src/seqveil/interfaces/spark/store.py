@@ -25,7 +25,7 @@ from seqveil.engine.calls import Gaps, OutOfOrder
 from seqveil.engine.store import Position, Stored, packing
 from seqveil.engine.store.protocol import Entry, Row, codec_of
 from seqveil.engine.store.schema import CHUNK
-from seqveil.engine.stream import Setting
+from seqveil.engine.stream import Terms
 from seqveil.engine.streams import Streams
 
 if TYPE_CHECKING:
@@ -84,12 +84,13 @@ class KeptUsers:
 
 
 def bucket(
-    setting: Setting, coins: Coins | KeyedCoins, kept_users: KeptUsers, users: Sequence[User], gaps: Gaps = "refuse"
+    setting: Terms, coins: Coins | KeyedCoins, kept_users: KeptUsers, users: Sequence[User], gaps: Gaps = "refuse"
 ) -> Streams:
     """The streams of these users of a bucket, named as they are kept.
 
     >>> from seqveil.core.model import MarkovModel
-    >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
+    >>> from seqveil.engine.policy import Policy
+    >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
     >>> streams = bucket(setting, KeyedCoins(bytes(32)), KeptUsers(b"salt"), ["ann"])
     >>> made = streams.release(["ann", "ann"], [0, 0], seqs=[0, 1])
     >>> streams.release(["ann"], [1], seqs=[1]).replayed.tolist()
@@ -106,7 +107,7 @@ class SparkStore:
 
     name, durable = "Spark's state store", True
 
-    def __init__(self, setting: Setting, kept_users: KeptUsers, users: Sequence[User]) -> None:
+    def __init__(self, setting: Terms, kept_users: KeptUsers, users: Sequence[User]) -> None:
         self._codec, self._kept, self.keeps_releases = codec_of(setting), kept_users, not packing.small(setting)
         self.salt = kept_users.salt
         # a number is kept as one, and is text in a release

@@ -14,9 +14,10 @@ from seqveil.core.distortion import NAMES
 from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import BatchMechanism
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets import Secret, count, ever, visit, zone
+from seqveil.core.secrets import Secret, count, ever, followed_by, zone
 from seqveil.engine.accounting import Budget
-from seqveil.engine.stream import Setting
+from seqveil.engine.policy import Policy
+from seqveil.engine.stream import Terms
 from seqveil.interfaces.studio.sources import MOST_EVENTS, Source
 
 MOST_BATCH = 25
@@ -33,7 +34,7 @@ class Ask:
 
     `secret` is the code of a symbol that is kept secret, by the mechanism "guarded", within `secret_epsilon` in total;
     `epsilon` may then be None: nothing is promised about anything else. `secret_kind` says what about it: whether it
-    occurs ("ever"), at least `secret_count` times ("count"), followed by the symbol `secret_then` ("visit"), or
+    occurs ("ever"), at least `secret_count` times ("count"), followed by the symbol `secret_then` ("followed_by"), or
     whether somebody comes within `secret_radius` of it ("zone", for numbers and places). It is about the events shown,
     or about each run of `secret_window` events.
 
@@ -88,12 +89,17 @@ class Ask:
         """ε of an event on average; without bound where nobody gave one."""
         return math.inf if self.epsilon is None else self.epsilon
 
-    def setting(self, model: MarkovModel) -> Setting:
+    def setting(self, model: MarkovModel) -> Terms:
         """The setting that a release with this configuration has."""
         budget = Budget(self.budget, self.window, self.window_releases, None, self.when_spent)  # type: ignore[arg-type]
         rate = None if self.epsilon is None else self.epsilon * self.batch
-        plain = (self.mechanism, rate, self.distortion, self.every, budget, self.batch)
-        made = Setting.of(model, *plain, secrets=self.declared(model))
+        plain: dict[str, Any] = {
+            "mechanism": self.mechanism,
+            "distortion": self.distortion,
+            "every": self.every,
+            "batch": self.batch,
+        }
+        made = Policy(rate, budget=budget, secrets=self.declared(model), **plain).on(model)
         if made.in_batches and budget.limited and self.when_spent == "stop":
             raise InputError("the page shows what is released as batches with the policy hold alone; choose hold")
         return made
@@ -107,10 +113,10 @@ class Ask:
         shared: Any = {"epsilon": self.secret_epsilon, "window": window}
         if self.secret_kind == "count":
             return [count(value, self.secret_count, **shared)]
-        if self.secret_kind == "visit":
+        if self.secret_kind == "followed_by":
             if self.secret_then is None:
                 raise InputError("secret_then: expected the number of the symbol that follows; check the configuration")
-            return [visit(value, [_symbol("secret_then", self.secret_then, model)], **shared)]
+            return [followed_by(value, [_symbol("secret_then", self.secret_then, model)], **shared)]
         if self.secret_kind == "zone":
             return [self._zone(model, shared)]
         return [ever(value, **shared)]
@@ -131,7 +137,7 @@ _TEXT = {
     "mechanism": tuple(mechanisms.names()),
     "distortion": NAMES,
     "when_spent": ("hold", "stop"),
-    "secret_kind": ("ever", "count", "visit", "zone"),
+    "secret_kind": ("ever", "count", "followed_by", "zone"),
 }
 _WHOLE = {
     "stream": (0, 10_000),

@@ -14,7 +14,7 @@ from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.core.words import Risk
-from seqveil.engine.stream import Setting
+from seqveil.engine.stream import Terms
 from seqveil.interfaces import files
 from seqveil.interfaces.files.rows import symbol_columns
 from seqveil.interfaces.studio.ask import FORMAT, VERSION, Ask
@@ -28,7 +28,7 @@ SEEDED_COMMAND = "# not private, but these very figures: the same release with -
 SEEDED_SCRIPT = "# not private, but these very figures: sv.Session(…, seed={seed})"
 
 
-def toml(setting: Setting, ask: Ask, source: Source, risk: Risk) -> str:
+def toml(setting: Terms, ask: Ask, source: Source, risk: Risk) -> str:
     """The setting as `seqveil.toml`, which release, serve, bridge and Spark take by --config.
 
     >>> ask, source = Ask("clicks", epsilon=0.5, every=2), builtin("clicks")
@@ -112,7 +112,7 @@ def _call(secret: Secret) -> str:
     return f"sv.secrets.{secret.kind}({', '.join(given)})"
 
 
-def commands(setting: Setting, ask: Ask, source: Source) -> str:
+def commands(setting: Terms, ask: Ask, source: Source) -> str:
     """Commands that release the same stream, privately, and audit it.
 
     With the page's seed added, which the last line names, they print the figures that the page shows.
@@ -186,7 +186,7 @@ def _session(ask: Ask, kept: list[Secret]) -> str:
     if kept:
         lines += ['print(f"log odds of the secret {session.secrets[0].log_odds:.6g}")']
     else:
-        lines += ['print(f"leakage {session.leakage:.6g}, Σε {session.standing().by_composition:.6g}")']
+        lines += ['print(f"leakage {session.leakage:.6g}, Σε {session.account.epsilon_spent:.6g}")']
     return "\n".join(lines) + "\n"
 
 

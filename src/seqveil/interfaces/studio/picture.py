@@ -25,10 +25,10 @@ from seqveil.core.secrets import Secret, Watch, words
 from seqveil.core.words import Risk, moved, percent, percent_down, percent_up
 from seqveil.engine import batches, stream
 from seqveil.engine.accounting import compose
-from seqveil.engine.releases import Standings
+from seqveil.engine.releases import Accounts
 from seqveil.engine.secrets import totals
-from seqveil.engine.setting import NO_BOUND
-from seqveil.engine.stream import NOTHING, Setting, State, Weights
+from seqveil.engine.stream import NOTHING, State, Terms, Weights
+from seqveil.engine.terms import NO_BOUND
 from seqveil.interfaces.events import finite_or_text
 from seqveil.interfaces.studio.ask import Ask, compared, offers
 from seqveil.interfaces.studio.exports import commands, python, steps, toml
@@ -126,7 +126,7 @@ class Run:
         state, setting = self._states[0], self.setting
         told = totals(setting.secrets, state.watches or (), [secret.total for secret in setting.secrets])
         figures = (state.spent, state.account.most, state.account.least, state.ldp)
-        return Risk.of(setting, Standings([0], state.steps, state.steps, *figures), told)
+        return Risk.of(setting, Accounts([0], state.steps, state.steps, *figures), told)
 
     @property
     def released(self) -> Ints:
@@ -257,7 +257,7 @@ def figures_of(run: Run, guesses: Mapping[str, Any], complete: bool) -> dict[str
         "hindsight_error": None if late is None else float(late),
         "silent_error": float(distortion.between(truth, alone).mean()),
         "spent_at": _spent_at(run),
-        "budget": setting.budget.total,
+        "budget": setting.budget.exact_total,
         "window": setting.budget.per_window,
         "claimed": setting.epsilon * setting.schedule,
     }
@@ -357,7 +357,7 @@ def factor(nats: float) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
-def sentence(setting: Setting, figures: Mapping[str, Any], about: str = "") -> str:
+def sentence(setting: Terms, figures: Mapping[str, Any], about: str = "") -> str:
     """The guarantee in words with the numbers filled in: nothing that does not hold. `about` says what is secret.
 
     It speaks of the probability of a sequence and not of its odds: lifts bound the first by e^ε, odds by e^2ε.
@@ -381,8 +381,8 @@ def sentence(setting: Setting, figures: Mapping[str, Any], about: str = "") -> s
     budget = setting.budget
     if budget.per_window is not None:
         text += f", or {factor(budget.per_window)} in any {budget.releases} in a row"
-    if budget.total is not None:
-        text += f", or {factor(budget.total)} over the whole stream"
+    if budget.exact_total is not None:
+        text += f", or {factor(budget.exact_total)} over the whole stream"
     text += f"; {realised} changed it by at most a factor {factor(leaked)}"
     if leaked < total * (1 - 1e-6):
         text += f", where adding up their ε allows {factor(total)}"
@@ -407,7 +407,7 @@ def _unsound(name: str, what: str, realised: str, figures: Mapping[str, Any]) ->
     )
 
 
-def notes(setting: Setting, figures: Mapping[str, Any]) -> list[str]:
+def notes(setting: Terms, figures: Mapping[str, Any]) -> list[str]:
     """What else is true and worth knowing, a sentence each."""
     said = []
     if setting.guards:

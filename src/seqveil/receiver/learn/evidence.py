@@ -34,7 +34,9 @@ class Evidence:
     Only proportions within a row matter. A row of ones says nothing: an event without a release, or a held one.
 
     >>> from seqveil.core.model import MarkovModel
-    >>> setting = stream.Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), "randomized_response", 1.0)
+    >>> from seqveil.engine.policy import Policy
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> setting = Policy(epsilon=1.0, mechanism="randomized_response").on(model)
     >>> Evidence.of(setting, [[0, 0, 1], [1]])
     Evidence(2 users, 4 releases, 2 symbols)
     """
@@ -71,7 +73,7 @@ class Evidence:
     @classmethod
     def of(
         cls,
-        setting: stream.Setting,
+        setting: stream.Terms,
         released: Iterable[ArrayLike],
         times: Iterable[ArrayLike] | None = None,
     ) -> Evidence:
@@ -93,7 +95,7 @@ class Evidence:
     @classmethod
     def of_streams(
         cls,
-        setting: stream.Setting,
+        setting: stream.Terms,
         users: Rows,
         codes: Ints,
         times: Floats | None = None,
@@ -161,12 +163,12 @@ class Evidence:
             yield self.index[places], lengths
 
 
-def _one_table(setting: stream.Setting) -> bool:
+def _one_table(setting: stream.Terms) -> bool:
     """Whether a release's likelihood follows from its code and its step alone."""
     return not setting.budget.limited and setting.mechanism.name in BELIEF_FREE
 
 
-def _by_table(setting: stream.Setting, codes: Ints, steps: Ints, users: Ints) -> tuple[Floats, Ints, Ints]:
+def _by_table(setting: stream.Terms, codes: Ints, steps: Ints, users: Ints) -> tuple[Floats, Ints, Ints]:
     """The quick way for a kernel that is one table: n rows and one of ones."""
     n = setting.model.n
     if codes.size and not (codes.min() >= 0 and codes.max() < n):
@@ -190,7 +192,7 @@ class Log:
         self._users = [np.zeros(0, np.int64)]
         self._index = [np.zeros(0, np.int64)]
 
-    def add(self, users: Rows, made: Released, setting: stream.Setting) -> None:
+    def add(self, users: Rows, made: Released, setting: stream.Terms) -> None:
         """One release of each of these users, made under a setting."""
         columns = made.columns
         silent = (columns == columns[:, :1]).all(1)

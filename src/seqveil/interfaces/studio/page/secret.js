@@ -43,7 +43,7 @@ export function secretAsked(source) {
   const number = (id) => Number($(id).value);
   const asked = { secret: number("secret-value"), secret_kind: kind() };
   if (kind() === "count") asked.secret_count = number("secret-count");
-  if (kind() === "visit") asked.secret_then = number("secret-then");
+  if (kind() === "followed_by") asked.secret_then = number("secret-then");
   if (kind() === "zone") asked.secret_radius = (number("secret-radius") + 0.01) * source.step; // the last step is within
   if ($("secret-span").value === "runs") asked.secret_window = number("secret-window");
   return asked;
@@ -74,7 +74,7 @@ export function suspected(dial) {
   const name = $("secret-value").selectedOptions[0]?.textContent ?? "";
   const then = $("secret-then").selectedOptions[0]?.textContent ?? "";
   return {
-    ever: `that ${name} occurs`, count: `that ${name} occurs so often`, visit: `that ${name} is followed by ${then}`,
+    ever: `that ${name} occurs`, count: `that ${name} occurs so often`, followed_by: `that ${name} is followed by ${then}`,
     zone: `that it comes near ${name}`,
   }[kind()];
 }

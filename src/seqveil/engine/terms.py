@@ -1,0 +1,211 @@
+"""What a policy means for a model: the mechanism, the ε of each release, the accounts that a stream begins with.
+
+`Policy.on(model)` makes it, and nothing else does. It is written down as plain values in side files, state files,
+checkpoints and answers of the service, always by `Terms.to_dict`, and read back by `policy.saved_terms`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqveil.core import mechanisms
+from seqveil.core.distortion import Distortion
+from seqveil.core.errors import InputError, ModelError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.mechanisms import BatchMechanism, Mechanism
+from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import Secret, Watches
+from seqveil.core.secrets.ahead import ahead
+from seqveil.core.secrets.declared import CLOCKLESS
+from seqveil.core.slots import Slots
+from seqveil.engine.accounting import Budget
+
+if TYPE_CHECKING:
+    from seqveil.engine.policy import Policy
+
+NO_BOUND = "no bound: nothing is promised about the whole sequence, only about the declared secrets"
+OTHER_MODEL = "the model is not the one the release was made with; name the model file of the release"
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """Everything public about a stream's release but the releases themselves; `Policy.on` makes it.
+
+    Parameters:
+        model: how such streams usually run.
+        policy: what is promised.
+        mechanism: the one that the policy chooses for the model.
+        epsilon: of every release, on average; infinite where nothing is promised about the whole sequence.
+        distortion: the cost of a wrong release, over the model's alphabet.
+        observers: further models under which declared secrets are kept as well.
+    """
+
+    model: MarkovModel
+    policy: Policy
+    mechanism: Mechanism | BatchMechanism
+    epsilon: float
+    distortion: Distortion
+    observers: tuple[MarkovModel, ...] = ()
+
+    @property
+    def schedule(self) -> int:
+        """Every how many releases one carries ε."""
+        return self.policy.every
+
+    @property
+    def budget(self) -> Budget:
+        """What may be spent, and what happens when it is gone."""
+        return self.policy.budget
+
+    @property
+    def batch(self) -> int:
+        """How many symbols are released at a time."""
+        return self.policy.batch
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """The declared secrets."""
+        return tuple(self.policy.secrets)
+
+    @property
+    def withhold(self) -> bool:
+        """Whether a release is the truth or nothing."""
+        return self.policy.withhold
+
+    def check_secrets(self) -> None:
+        """Refuse secrets that cannot be kept, before anything is drawn."""
+        if self.watches is None:  # made here, it refuses models of observers that do not go together
+            return
+        for model, secret in itertools.product((self.model, *self.observers), self.secrets):
+            ahead(model, secret).check_countable()
+        self.watches.check_room()
+
+    @property
+    def guards(self) -> bool:
+        """Whether secrets are declared, and so kept."""
+        return self.mechanism is mechanisms.guarded
+
+    @property
+    def timed(self) -> bool:
+        """Whether every event needs its time: for a budget per seconds, or secrets that follow the clock."""
+        return self.budget.seconds is not None or self.clocked
+
+    @cached_property
+    def clocked(self) -> bool:
+        """Whether a secret follows the clock, so that each event must come in the slot after that of the one before."""
+        return any(secret.follows_clock for secret in self.secrets)
+
+    @property
+    def slots(self) -> Slots:
+        """The slots of time of the model; only where the terms are `clocked`."""
+        slots = self.model.alphabet.slots
+        if slots is None:
+            raise InputError(CLOCKLESS)
+        return slots
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether no release has an ε: nothing is promised about the whole sequence."""
+        return math.isinf(self.epsilon)
+
+    @property
+    def whole_sequence(self) -> str:
+        """Says in words where nothing is promised about the whole sequence; empty where something is."""
+        if not self.mechanism.sound:
+            return f'no bound: mechanism "{self.mechanism.name}" does not keep to its ε, so nothing is promised'
+        return NO_BOUND if self.unbounded else ""
+
+    @cached_property
+    def watches(self) -> Watches | None:
+        """The accounts of the declared secrets before the first release; None where no secret is declared.
+
+        Where secrets follow the clock these are the accounts of streams that begin at midnight (`watches_from`).
+        """
+        return self._watches_at(0) if self.secrets else None
+
+    def watches_from(self, slot: int) -> Watches:
+        """The accounts of the declared secrets for a stream that begins in this slot, before its first release."""
+        place = int(self.slots.place(slot))
+        if place not in self._beginnings:
+            self._beginnings[place] = self._watches_at(place)
+        return self._beginnings[place]
+
+    @cached_property
+    def _beginnings(self) -> dict[int, Watches]:
+        return {}
+
+    def _watches_at(self, place: int) -> Watches:
+        return Watches([self.model, *self.observers], self.secrets, kept=True, place=place)
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether releases are batches (of one symbol, perhaps), published as paths."""
+        return isinstance(self.mechanism, BatchMechanism)
+
+    def to_dict(self, costs: bool = False) -> dict[str, object]:
+        """The terms as plain values, models by their fingerprints: all that a receiver needs besides the model.
+
+        They are those of the policy, and what it chose. `costs` adds a digest of what the distortion charges for every
+        wrong symbol, which the name of one that the caller made does not say.
+        """
+        chosen = {
+            "mechanism": self.mechanism.name,
+            "epsilon": None if self.unbounded else self.epsilon,
+            "distortion": self.distortion.name,
+            "observers": [observer.fingerprint for observer in self.observers],
+        }
+        found = {"model": self.model.fingerprint, **self.policy.plain, **chosen}
+        if self.clocked:
+            found["slots"] = self.slots.to_json()
+        return found | {"costs": _digest(self.distortion)} if costs else found
+
+    @cached_property
+    def signature(self) -> str:
+        """The terms as one line of text, which differs wherever two release differently."""
+        return json.dumps(self.to_dict(costs=True), sort_keys=True)
+
+    def wanted(self, steps: Ints) -> Floats:
+        """ε of the releases at these steps, before any budget: m·ε at every m-th, where `schedule` is m."""
+        return np.where(steps % self.schedule == 0, self.schedule * self.epsilon, 0.0)
+
+    def ldp_cost(self, epsilons: Floats) -> Floats:
+        """What releases at these ε add to the LDP level of a stream, whatever model is true."""
+        spent = epsilons > 0
+        if np.count_nonzero(spent) == spent.size:
+            return self.mechanism.ldp * epsilons
+        return np.where(spent, self.mechanism.ldp * np.where(spent, epsilons, 1.0), 0.0)
+
+
+def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, instead: str) -> None:
+    """Refuse to go on with what was begun on other terms; both are as `Terms.to_dict` gives them, or more.
+
+    `name` is what was begun, `instead` what may be begun anew.
+
+    >>> refuse_other({"model": "m", "epsilon": 1.0}, {"model": "m", "epsilon": 2.0}, "s.db:", "a new one")
+    Traceback (most recent call last):
+    ...
+    seqveil.core.errors.InputError: s.db: was begun with another epsilon; use the policy of its first run, or a new one
+    """
+    if before["model"] != now["model"]:
+        raise ModelError(f"{name} belongs to another model; use the model of its first run, or {instead}")
+    differing = sorted(part for part in before.keys() | now.keys() if before.get(part) != now.get(part))
+    if differing:
+        raise InputError(
+            f"{name} was begun with another {' and '.join(differing)}; use the policy of its first run, or {instead}"
+        )
+
+
+def _digest(distortion: Distortion) -> str:
+    costs = hashlib.sha256()
+    for part in distortion.defining:
+        costs.update(b"-" if part is None else np.ascontiguousarray(part, "<f8").tobytes())
+    return costs.hexdigest()
