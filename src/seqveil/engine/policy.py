@@ -110,13 +110,16 @@ class Policy:
         chosen, rate = _chosen(self, model, costs), self.rate
         if rate is not None:
             _check_rate(rate, self.every, chosen)
-        others = tuple(MarkovModel.load(each) if isinstance(each, str) else each for each in self.observers)
-        made = Terms(model, self, chosen, math.inf if rate is None else rate, costs, others)
+        made = Terms(model, self, chosen, math.inf if rate is None else rate, costs, self.loaded_observers())
         for amiss, message in _MEETING:
             if amiss(made):
                 raise InputError(message.format(mechanism=chosen.name))
         made.check_secrets()
         return made
+
+    def loaded_observers(self) -> tuple[MarkovModel, ...]:
+        """The models of further observers, those in files read."""
+        return tuple(MarkovModel.load(each) if isinstance(each, str) else each for each in self.observers)
 
     @property
     def sentences(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,8 @@ def read(path: Path, what: str) -> dict[str, Any]:
         raise InputError(f"{path.name}: is not TOML; write lines such as epsilon = 1.0, each with its value") from None
 
 
-def written(values: Mapping[str, Any]) -> str:
-    """Plain values as TOML: a line each, then a table for each item of a list of tables.
+def written(values: Mapping[str, Any], comments: Iterable[str] = ()) -> str:
+    """Plain values as TOML, below comments: a line each, then a table for each item of a list of tables.
 
     >>> print(written({"epsilon": 1.0, "budget": {"total": 3.0}, "secret": [{"ever": ["a"], "epsilon": 0.5}]}))
     epsilon = 1.0
@@ -41,7 +41,8 @@ def written(values: Mapping[str, Any]) -> str:
     for name, rows in tables.items():
         for row in rows:
             text += f"\n[[{name}]]\n" + "".join(f"{key} = {_value(value)}\n" for key, value in row.items())
-    return text.lstrip("\n")
+    said = "".join(f"# {' '.join(comment.split())}\n" for comment in comments)
+    return said + text.lstrip("\n")
 
 
 def _is_tables(value: Any) -> bool:

@@ -30,7 +30,7 @@ from seqveil.interfaces.files.received import receive
 from seqveil.interfaces.files.rows import Progress, Source
 from seqveil.interfaces.files.truth import paired
 from seqveil.interfaces.files.writing import EPSILON, Meta, load_release_meta, stored_columns
-from seqveil.interfaces.frames import ColumnWords, Release, SettingWords, chain_of, split_words, table_of
+from seqveil.interfaces.frames import ColumnWords, Release, chain_of, columns_of, table_of
 from seqveil.receiver.learn import Evidence
 
 if TYPE_CHECKING:
@@ -256,15 +256,17 @@ class Findings(list[Finding]):
 def attack(
     released: Any,
     truth: Any,
-    model: MarkovModel | FilePath | None = None,
     *,
+    model: MarkovModel | FilePath | None = None,
+    secrets: Secret | Sequence[Secret] = (),
+    epsilon: float | None = None,
     meta: Any = None,
     who: bool = False,
     seed: int = 0,
     false_alarm: float = attacks.FALSE_ALARM,
     missing: OnMissing | None = None,
     with_model: Any = None,
-    **words: Unpack[SettingWords],
+    **columns: Unpack[ColumnWords],
 ) -> Findings:
     """Whether what was promised is broken for the people of a release, as `seqveil attack` finds out.
 
@@ -272,20 +274,21 @@ def attack(
         released: what `release` gave back, or a frame or path of released rows.
         truth: the raw rows that it was made from, in any order that their times give.
         model: gives the alphabet, which numbers and places need.
+        secrets: what to attack; by default what the release promised to keep, else single events.
+        epsilon: what was promised about them, where that is not what they and the release say.
         meta: `Release.meta`, or the path of a side file, where `released` has none with it.
         who: also whether people are recognised by their past.
         seed: splits the people.
         false_alarm: how likely a promise that holds may be called broken.
         missing: what was done with raw rows without a value, where that is not what the model says.
         with_model: models of Bayes attackers by name.
-        words: secret, secrets, secret_epsilon and the like, and the columns.
+        columns: what they are called, where no side file says it.
     """
     if isinstance(released, Release):
         released, meta = released.frame, released.meta if meta is None else meta
-    options, names = split_words(words)
     rows = table_of(released)
     found = load_release_meta(rows, meta)
-    named = names if any(name in words for name in ColumnWords.__annotations__) else None
+    named = columns_of(columns) if columns else None
     tables = [rows, table_of(truth)]
     for k, table in enumerate(tables):
         if not isinstance(table, str | os.PathLike) and goes_back(table, named or stored_columns(found)):
@@ -296,8 +299,8 @@ def attack(
             tables[0],
             tables[1],
             None if model is None else chain_of(model),
-            options.declared(),
-            claimed=options.secret_epsilon,
+            [secrets] if isinstance(secrets, Secret) else list(secrets),
+            claimed=epsilon,
             who=who,
             meta=found if meta is not None else None,
             columns=named,

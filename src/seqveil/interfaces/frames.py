@@ -1,15 +1,15 @@
 """The commands as functions: frames of polars, pandas and Arrow (or paths) in, the same kind out.
 
-`fit`, `release`, `audit`, `decode` and `stats` take the words of the command line, with underscores, and call the
-functions behind its commands (`sv.attack` does the same in `seqveil.evaluate.attack_files`). Rows stay in memory:
-nothing is written to a disk.
+`fit`, `release`, `audit`, `decode` and `stats` call the functions behind the commands of these names (`sv.attack` does
+the same in `seqveil.evaluate.attack_files`). Rows stay in memory: nothing is written to a disk but the `out` of
+`release`.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
@@ -21,8 +21,9 @@ from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
-from seqveil.engine.stream import Terms
-from seqveil.interfaces.commands.options import ColumnOptions, SettingOptions, fit_words
+from seqveil.engine.policy import Policy, policy_of
+from seqveil.engine.terms import Terms
+from seqveil.interfaces.commands.options import ColumnOptions, fit_words
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.estimates import Counted, Decoded, decode_file, summarise_file
@@ -30,7 +31,7 @@ from seqveil.interfaces.files.fit import fit_file
 from seqveil.interfaces.files.in_memory import HeldRelease, as_kind, as_polars, release_rows
 from seqveil.interfaces.files.ordering import goes_back, in_order
 from seqveil.interfaces.files.reading import FilePath
-from seqveil.interfaces.files.release import Released
+from seqveil.interfaces.files.release import Released, release_file
 from seqveil.interfaces.files.rows import columns_for, symbol_columns
 from seqveil.interfaces.files.writing import Held, Meta, load_release_meta, stored_columns
 from seqveil.receiver.audit import Report
@@ -44,9 +45,9 @@ Lines = list[tuple[str, str]]
 class ColumnWords(TypedDict, total=False):
     """What the columns are called; by default user, value, and seq or a name of times where there is one."""
 
-    user_column: str | None  # or several that name a person together: "firm,badge"
-    value_column: str | None  # "x,y" for places
-    time_column: str | None
+    user: str | None  # or several that name a person together: "firm,badge"
+    value: str | None  # "x,y" for places
+    time: str | None
     latitude: str | None  # of places on the map, with longitude; columns that are called so need no name
     longitude: str | None
 
@@ -78,94 +79,6 @@ class FitKeywords(ColumnWords, total=False):
     format: str | None
 
 
-class SettingWords(ColumnWords, total=False):
-    """How a release is made, as the options of `seqveil release` spell it, and what its columns are called."""
-
-    epsilon: float | None
-    mechanism: str | None
-    batch: int | None
-    distortion: str | Distortion | None
-    every: int | None
-    budget: float | None
-    window: float | None
-    window_releases: int | None
-    window_seconds: float | None
-    ldp_budget: float | None
-    when_spent: str | None
-    secret: str | Sequence[str] | None  # in words: "ever:health"
-    secret_epsilon: float | None
-    secret_window: str | int | None
-    secret_sides: str | None
-    secrets: Secret | Sequence[Secret] | FilePath | None  # as they are, or a TOML file of them
-    secret_withhold: bool | None
-    observer: Any  # a model, the path of one, or several of either
-
-
-@dataclass(frozen=True)
-class _Words(SettingOptions):
-    """The options of a setting, with secrets and models of observers as objects beside those in files."""
-
-    secret_objects: tuple[Secret, ...] | None = None
-    models: tuple[MarkovModel, ...] = ()
-
-    @classmethod
-    def of(cls, words: Mapping[str, Any]) -> _Words:
-        """What was given, each word checked to be one."""
-        known = {each.name for each in fields(SettingOptions)}
-        strange = next((name for name in words if name not in known), None)
-        if strange is not None:
-            raise InputError(f"{strange!r} is no word of a release; expected one of {', '.join(sorted(known))}")
-        given = {name: value for name, value in words.items() if value is not None}
-        if isinstance(given.get("secret"), str):
-            given["secret"] = [given["secret"]]
-        if "secret_window" in given:
-            given["secret_window"] = str(given["secret_window"])
-        declared = given.pop("secrets", None)
-        if isinstance(declared, str | os.PathLike):
-            from pathlib import Path
-
-            given["secrets"] = Path(declared)
-        elif declared is not None:
-            given["secret_objects"] = (declared,) if isinstance(declared, Secret) else tuple(declared)
-            if not all(isinstance(each, Secret) for each in given["secret_objects"]):
-                raise InputError(
-                    'expected secrets as sv.secrets makes them, or a TOML file; words go into secret="..."'
-                )
-        if "observer" in given:
-            found = given.pop("observer")
-            several = found if isinstance(found, list | tuple) else [found]
-            given["models"] = tuple(chain_of(each) for each in several)
-        return cls(**given)
-
-    def declared(self) -> list[Secret]:
-        """All secrets, in words, in files and as objects."""
-        return [*super().declared(), *(self.secret_objects or ())]
-
-    def observers(self) -> tuple[MarkovModel, ...]:
-        """The models of further observers."""
-        return self.models
-
-    def refuse_idle(self) -> None:
-        """Refuse what says how a secret is kept where there is none."""
-        super().refuse_idle()
-        if self.models:
-            raise InputError("observer= says whom a secret is kept from, and there is none; add secrets=")
-
-    @property
-    def given(self) -> bool:
-        """Whether any word was given; models of observers alone are no setting."""
-        return _Words(**(vars(self) | {"models": ()})) != _Words()
-
-    def setting(self, model: MarkovModel) -> Terms:
-        """The setting that the words spell out; without a bound, and without secrets, there is none."""
-        secrets = bool(self.secret or self.secrets or self.secret_objects)
-        if self.epsilon is None and not secrets:
-            raise InputError("expected epsilon=E, the bound for one release, or secrets= to keep; got neither")
-        if self.secret_objects and self.mechanism is None:
-            return _Words(**(vars(self) | {"mechanism": "guarded"})).setting(model)
-        return super().setting(model)
-
-
 class _Told:
     """Shows itself as the lines that the command prints: as text, and as a table in a notebook."""
 
@@ -189,10 +102,10 @@ class _Told:
 class Release(_Told):
     """Released rows, and all that is public about them.
 
-    `frame` has a row for each release: by time or number where there is one, then by user, else user by user. Its order
-    and its types come from public things, so nothing of the rows that came is in it but users and order. `account` is
-    what was spent and leaked; `meta` is what stands in the side file of
-    a released file, and what a receiver needs beside the frame and the model.
+    `frame` has a row for each release, or is the path of the file that has them: by time or number where there is one,
+    then by user, else user by user. Its order and its types come from public things, so nothing of the rows that came
+    is in it but users and order. `account` is what was spent and leaked; `meta` is what stands in the side file of a
+    released file, and what a receiver needs beside the frame and the model.
     """
 
     frame: Any
@@ -273,7 +186,8 @@ def fit(data: Any, *, sort: bool | None = None, **words: Unpack[FitKeywords]) ->
     >>> fit(pl.DataFrame({"user": ["ann"] * 4, "value": ["home", "home", "work", "home"]})).n
     2
     """
-    table, told = table_of(data), fit_words(**words)
+    columns = {name: words.pop(name) for name in _COLUMNS if name in words}  # type: ignore[misc]
+    table, told = table_of(data), fit_words(**_as_options(columns), **words)
     if sort is None:
         settled = told.settled(table)
         sort = goes_back(table, settled.columns, told.format)
@@ -283,13 +197,15 @@ def fit(data: Any, *, sort: bool | None = None, **words: Unpack[FitKeywords]) ->
 def release(
     data: Any,
     model: MarkovModel | FilePath,
+    policy: Policy | FilePath | None = None,
     *,
+    out: FilePath | None = None,
     seed: int | None = None,
     sort: bool | None = None,
     missing: OnMissing | None = None,
     on_unknown: OnUnknown | None = None,
     format: str | None = None,
-    **words: Unpack[SettingWords],
+    **words: Any,
 ) -> Release:
     """Release every row of a frame or a file, as `seqveil release` does, into a frame of the kind that came.
 
@@ -300,19 +216,27 @@ def release(
     Parameters:
         data: a polars, pandas or Arrow frame, or a path.
         model: the model, or the path of one.
+        policy: what is promised, or the path of it.
+        out: where to write the released rows of a file, with its side file beside it.
         seed: for research; it marks the release as not private.
         sort: whether to release rows in the order of their times; left out, that is done where they go back in time.
         missing: what to do with rows without a value, where that is not what the model says.
         on_unknown: what to do with values outside the alphabet, where that is not what the model says.
-        words: epsilon, mechanism, batch, budget, secrets and all others of `SettingWords`, and the columns. There is no
-            default for the bound: epsilon or secrets must be given.
+        format: of a file, where its name does not say it.
+        words: the columns (`ColumnWords`), and the fields of a `Policy` in place of one.
     """
-    options, names = split_words(words)
-    chain, table = chain_of(model), table_of(data)
-    setting = options.setting(chain)
-    how: dict[str, Any] = {"seed": seed, "sort": sort, "missing": missing, "on_unknown": on_unknown, "format": format}
+    columns = {name: words.pop(name) for name in _COLUMNS if name in words}
+    chain, table, names = chain_of(model), table_of(data), columns_of(columns)
+    terms = policy_of(loaded_policy(policy), words).on(chain)
+    how: dict[str, Any] = {"seed": seed, "missing": missing, "on_unknown": on_unknown, "format": format}
+    if out is not None:
+        if not isinstance(table, str | os.PathLike):
+            raise InputError("expected the path of a file where out= names one; got a frame, so save what comes back")
+        sorted_ = goes_back(table, columns_for(terms, names), format) if sort is None else sort
+        account = release_file(table, terms, out, columns=columns_for(terms, names), sort=sorted_, **how)
+        return Release(out, account, load_release_meta(out) or {})
     try:
-        held = release_rows(table, setting, columns=names, **how)
+        held = release_rows(table, terms, columns=names, sort=sort, **how)
     except SeqveilError as error:
         if isinstance(error.made, HeldRelease):
             error.made = Release(as_kind(data, error.made.frame), error.made.account, error.made.meta)
@@ -333,34 +257,36 @@ class _Received:
     where: dict[str, Any]
 
     @classmethod
-    def of(cls, released: Any, model: MarkovModel, words: Mapping[str, Any], meta: Any, asks: bool) -> _Received:
-        """Of what `release` gave back, a frame, or a path; with `asks`, secrets are what is asked about."""
+    def of(cls, released: Any, model: MarkovModel, policy: Any, words: Mapping[str, Any], meta: Any) -> _Received:
+        """Of what `release` gave back, a frame, or a path; the policy only where no side file has it."""
         if isinstance(released, Release):
             released, meta = released.frame, released.meta if meta is None else meta
-        options, names = split_words(words)
-        named = names if any(name in words for name in ColumnWords.__annotations__) else None
-        chosen = options if options.mechanism == "guarded" or not asks else options.without_secrets
-        setting = chosen.setting_if_given(model)
+        named = columns_of(words) if words else None
+        given = loaded_policy(policy)
+        terms = None if given is None else policy_of(given, {}).on(model)
         table = whole = table_of(released)
         found = load_release_meta(table, meta)
         read = named or stored_columns(found)
-        if setting is not None:
-            read = columns_for(setting, read)
+        if terms is not None:
+            read = columns_for(terms, read)
         places = None
         if not isinstance(table, str | os.PathLike) and goes_back(table, read):
             places = in_order(table, read)
             table = table[places]
-        where = {"meta": found if meta is not None else None, "columns": named, "observers": options.observers()}
-        return cls(released, whole, table, places, setting, read, where)
+        observers = () if terms is None else terms.observers
+        where = {"meta": found if meta is not None else None, "columns": named, "observers": observers}
+        return cls(released, whole, table, places, terms, read, where)
 
 
 def audit(
     released: Any,
     model: MarkovModel | FilePath,
     *,
+    secrets: Secret | Sequence[Secret] = (),
+    policy: Policy | FilePath | None = None,
     meta: Any = None,
     delta: float = 1e-6,
-    **words: Unpack[SettingWords],
+    **columns: Unpack[ColumnWords],
 ) -> Audited:
     """Check what releases leaked, exactly, as `seqveil audit` does.
 
@@ -368,14 +294,15 @@ def audit(
         released: what `release` gave back, or a frame or path of released rows.
         model: the model that it was released with, or the path of one.
         meta: `Release.meta`, or the path of a side file, where `released` has none with it.
+        secrets: what to ask about besides; it is measured, not promised.
+        policy: that of the release, or the path of it, where no side file has it.
         delta: failure probability of the (ε, δ) total.
-        words: how the release was made, where no side file says it; `secret` or `secrets` to ask about.
+        columns: what they are called, where no side file says it.
     """
     chain = chain_of(model)
-    read = _Received.of(released, chain, words, meta, asks=True)
-    options, _ = split_words(words)
-    secrets = options.declared()
-    report = audit_file(read.table, chain, read.setting, delta=delta, secrets=secrets, **read.where)
+    read = _Received.of(released, chain, policy, columns, meta)
+    asked = [secrets] if isinstance(secrets, Secret) else list(secrets)
+    report = audit_file(read.table, chain, read.setting, delta=delta, secrets=asked, **read.where)
     return Audited(report, chain)
 
 
@@ -383,11 +310,12 @@ def decode(
     released: Any,
     model: MarkovModel | FilePath,
     *,
+    policy: Policy | FilePath | None = None,
     meta: Any = None,
     online: bool = False,
     loss: str | Distortion | None = None,
     truth: Any = None,
-    **words: Unpack[SettingWords],
+    **columns: Unpack[ColumnWords],
 ) -> Estimates:
     """The best estimate of every row's true value, as `seqveil decode` gives it, in a frame of the kind that came.
 
@@ -398,10 +326,11 @@ def decode(
         online: use the releases up to each row only.
         loss: what the estimate minimises; by default the distortion of the release.
         truth: the raw rows, to say how many estimates are right.
-        words: how the release was made, where no side file says it.
+        policy: that of the release, or the path of it, where no side file has it.
+        columns: what they are called, where no side file says it.
     """
     chain = chain_of(model)
-    read = _Received.of(released, chain, words, meta, asks=False)
+    read = _Received.of(released, chain, policy, columns, meta)
     raw = None
     if truth is not None:
         raw = table_of(truth)
@@ -418,12 +347,13 @@ def stats(
     released: Any,
     model: MarkovModel | FilePath,
     *,
+    policy: Policy | FilePath | None = None,
     meta: Any = None,
     confidence: float = 0.95,
     per: int | None = None,
     top: int = 5,
     method: str = "auto",
-    **words: Unpack[SettingWords],
+    **columns: Unpack[ColumnWords],
 ) -> Statistics:
     """How often values occurred and how long they lasted, with intervals, as `seqveil stats` estimates it.
 
@@ -432,19 +362,20 @@ def stats(
         model: the model that it was released with, or the path of one.
         meta: `Release.meta`, or the path of a side file, where `released` has none with it.
         confidence, per, top, method: as in `seqveil stats`.
-        words: how the release was made, where no side file says it.
+        policy: that of the release, or the path of it, where no side file has it.
+        columns: what they are called, where no side file says it.
     """
     import polars as pl
 
     chain = chain_of(model)
-    read = _Received.of(released, chain, words, meta, asks=False)
-    figures: dict[str, Any] = {"confidence": confidence, "window": per, "top": top, "method": method}
-    counted = summarise_file(read.table, chain, read.setting, **figures, **read.where)
+    read = _Received.of(released, chain, policy, columns, meta)
+    wanted: dict[str, Any] = {"confidence": confidence, "window": per, "top": top, "method": method}
+    counted = summarise_file(read.table, chain, read.setting, **wanted, **read.where)
     found = counted.summary
-    columns = {"events": found.histogram.value, "low": found.histogram.low, "high": found.histogram.high}
-    columns |= {"mean_run": found.dwell.value}
+    figures = {"events": found.histogram.value, "low": found.histogram.low, "high": found.histogram.high}
+    figures |= {"mean_run": found.dwell.value}
     values = symbol_columns(chain.alphabet, read.columns.value_columns)
-    table = pl.DataFrame([*values, *(pl.Series(name, numbers) for name, numbers in columns.items())])
+    table = pl.DataFrame([*values, *(pl.Series(name, numbers) for name, numbers in figures.items())])
     return Statistics(as_kind(read.data, table), counted, table)
 
 
@@ -455,19 +386,26 @@ def table_of(data: Any) -> FilePath | pl.DataFrame:
     return as_polars(data)
 
 
-def split_words(words: Mapping[str, Any]) -> tuple[_Words, Columns]:
-    """The words of a setting, and the columns."""
-    columns = {name: value for name, value in words.items() if name in ColumnWords.__annotations__}
-    rest = {name: value for name, value in words.items() if name not in columns}
-    return _Words.of(rest), columns_of(columns)
+_COLUMNS = tuple(ColumnWords.__annotations__)
 
 
 def columns_of(words: Mapping[str, Any]) -> Columns:
-    """The columns that the words of the command line name."""
-    strange = next((name for name in words if name not in ColumnWords.__annotations__), None)
+    """The columns that these words name."""
+    strange = next((name for name in words if name not in _COLUMNS), None)
     if strange is not None:
-        raise InputError(f"{strange!r} is not known here; columns are named {', '.join(ColumnWords.__annotations__)}")
-    return ColumnOptions(**words).columns
+        raise InputError(f"{strange!r} is not known here; columns are named {', '.join(_COLUMNS)}")
+    return ColumnOptions(**_as_options(words)).columns
+
+
+def _as_options(words: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns as the options of the command line are called."""
+    return {f"{name}_column" if name in ("user", "value", "time") else name: value for name, value in words.items()}
+
+
+def loaded_policy(policy: Any) -> Any:
+    """A policy, or anything else, as it is; from a file where a path is given."""
+    is_path = isinstance(policy, os.PathLike) or (isinstance(policy, str) and policy.endswith(".toml"))
+    return Policy.load(policy) if is_path else policy
 
 
 def chain_of(model: Any) -> MarkovModel:

@@ -10,7 +10,7 @@ Both directions use streams simulated from the model (`planning`), never data.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from seqveil.core.secrets import Secret
 from seqveil.core.secrets.ahead import LONGEST
 from seqveil.core.secrets.words import made_public
 from seqveil.core.words import Risk, ToldSecret, leakage_for, log_odds_for, percent
+from seqveil.engine.accounting import Budget
 from seqveil.engine.policy import Policy
 from seqveil.receiver import planning
 
@@ -78,14 +79,14 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Advice:
-    """A setting with what it costs and what it means.
+    """A policy with what it costs and what it means.
 
-    `options` are those of `seqveil release`; `error` is the expected error of a release, `guess` that of the best guess
+    `error` is the expected error of a release, `guess` that of the best guess
     with no release at all; `solved_from` is "odds" or "accuracy"; `notes` say where the wishes do not go together, and
     what they make public.
     """
 
-    options: dict[str, Any]
+    policy: Policy
     error: float
     guess: float
     risk: Risk
@@ -104,7 +105,7 @@ def advise(model: MarkovModel, wishes: Wishes, *, from_accuracy: bool | None = N
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> found = advise(model, Wishes(length=10, suspicion=0.1, limit=0.3))
-    >>> found.options["budget"], found.risk.grade.colour
+    >>> found.policy.budget.total, found.risk.grade.colour
     (0.674, 'unchecked')
     """
     accuracy = wishes.wrong is not None if from_accuracy is None else from_accuracy
@@ -128,12 +129,11 @@ def _for_secrets(model: MarkovModel, wishes: Wishes, accuracy: bool, seed: int) 
     epsilon = _first(error, wishes.wrong) if accuracy and wishes.wrong is not None else allowed
     if epsilon is None:
         raise _unreachable(wishes)
-    first = wishes.secrets[0]
-    options: dict[str, Any] = {"secret": [secret.name for secret in wishes.secrets], "secret_epsilon": epsilon}
-    options |= {} if first.window is None else {"secret_window": str(first.window)}
+    kept = [replace(secret, epsilon=epsilon) for secret in wishes.secrets]
+    policy = Policy(secrets=kept, distortion=wishes.distortion)
     told = tuple(ToldSecret.of(secret, epsilon) for secret in wishes.secrets)
     costs, guess = error(epsilon), _guess(model, wishes)
-    return _told(options, costs, guess, Risk(math.inf, secrets=told), accuracy, wishes, epsilon / allowed)
+    return _told(policy, costs, guess, Risk(math.inf, secrets=told), accuracy, wishes, epsilon / allowed)
 
 
 @dataclass(frozen=True)
@@ -175,13 +175,12 @@ def _for_stream(model: MarkovModel, wishes: Wishes, accuracy: bool, seed: int) -
     rows = {way: way.row(model, wishes, total, seed) for way in ways}
     way = min(rows, key=lambda each: rows[each].error)
     row, rate = rows[way], way.rate(total, wishes.length)
-    options: dict[str, Any] = {"epsilon": float(f"{rate:.6g}"), "budget": total}
-    options |= {"every": way.period} if way.period > 1 else {}
-    options |= {"batch": way.batch} if way.batch > 1 else {}
+    spent: dict[str, Any] = {"batch": way.batch, "every": way.period, "budget": Budget(total)}
+    policy = Policy(float(f"{rate:.6g}"), distortion=wishes.distortion, **spent)
     one = min(rate * way.period, total)
     ldp = 2 * rate * wishes.length if model.rules_out else None  # of any sound mechanism
     risk = Risk(total, one_release=one, truth=row.paid_truth, period=way.period, size=way.batch, ldp=ldp)
-    return _told(options, row.error, row.constant_error, risk, accuracy, wishes, total / allowed)
+    return _told(policy, row.error, row.constant_error, risk, accuracy, wishes, total / allowed)
 
 
 def _cheapest(
@@ -202,7 +201,7 @@ def _cheapest(
 
 
 def _told(
-    options: dict[str, Any],
+    policy: Policy,
     error: float,
     guess: float,
     risk: Risk,
@@ -211,7 +210,6 @@ def _told(
     over: float,
 ) -> Advice:
     """The advice, with what does not go together; `over` is what is told, as a share of what the odds allow."""
-    options |= {} if wishes.distortion == "hamming" else {"distortion": wishes.distortion}
     notes = []
     odds = f"a suspicion of {percent(wishes.suspicion)} under {percent(wishes.limit)}"
     if accuracy and over > 1 + 1e-9:
@@ -224,7 +222,7 @@ def _told(
             "else can be told truly"
         )
     notes += [text for text in [made_public(wishes.secrets)] if text]
-    return Advice(options, error, guess, risk, "accuracy" if accuracy else "odds", tuple(notes))
+    return Advice(policy, error, guess, risk, "accuracy" if accuracy else "odds", tuple(notes))
 
 
 def _guess(model: MarkovModel, wishes: Wishes) -> float:
@@ -280,21 +278,3 @@ def _down(value: float) -> float:
 def _rounded(value: float, how: Callable[[float], int]) -> float:
     scale = 10.0 ** (2 - math.floor(math.log10(value)))
     return float(f"{how(round(value * scale, 6)) / scale:.3g}")
-
-
-def lines_of(options: dict[str, Any], comments: Sequence[str] = ()) -> str:
-    """Options as the lines of a configuration file, below comments.
-
-    >>> print(lines_of({"model": "a.model", "secret": ["ever:x"], "epsilon": 0.5}, ["said"]), end="")
-    # said
-    model = "a.model"
-    secret = ["ever:x"]
-    epsilon = 0.5
-    """
-    import json
-
-    said = "".join(f"# {' '.join(text.split())}\n" for text in comments)
-    written = (
-        (name, json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")) for name, value in options.items()
-    )
-    return said + "".join(f"{name} = {value}\n" for name, value in written)

@@ -16,6 +16,7 @@ from seqveil.interfaces.commands.plan import check_picture, parse_batches, parse
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, progress, steps
 
 if TYPE_CHECKING:
+    from seqveil.core.distortion import Distortion
     from seqveil.core.model import MarkovModel
     from seqveil.evaluate.comparison import Arena, Row
     from seqveil.evaluate.comparison.files import Division, Job, RowBook, Split
@@ -39,7 +40,9 @@ def compare(
     *,
     epsilon: Annotated[str, o.option("E,E,…", "What an event may cost on average.", "--epsilon", "-e")] = "0.5,1,2,5",
     mechanisms: Annotated[str, o.option("NAME,…", "all, or names that `seqveil mechanisms` lists.")] = "all",
-    distortion: o.DistortionName = None,
+    policy: Annotated[
+        Path | None, o.option("FILE", "Compare ways to keep the secrets of this policy; its distortion.", "--policy")
+    ] = None,
     batch: Annotated[str, o.option("W,W,…", "Sizes for those that take batches, each with W·ε.")] = "1,5",
     split: SplitOptions,
     order: o.Order = 1,
@@ -47,11 +50,7 @@ def compare(
         str | None, o.option("auto|order:2|types:16", "What the next symbol depends on, as in `seqveil fit`.")
     ] = None,
     smoothing: o.Smoothing = SMOOTHING,
-    asked: o.SecretOptions,
-    kept: o.KeptOptions,
-    attack: Annotated[
-        bool, o.flag("--attack", "Attack each --secret on the people released, without a model.")
-    ] = False,
+    attack: Annotated[bool, o.flag("--attack", "Attack each secret on the people released, without a model.")] = False,
     cuts: o.CutOptions,
     sets: Annotated[Path | None, o.option("DIR", "Where the data sets are  [default: $SEQVEIL_DATA]", "--data")] = None,
     streams: Annotated[
@@ -75,8 +74,8 @@ def compare(
     Leakage is measured, not believed: a mechanism that passes what it claims stays in the table, marked. With --out a
     run that was interrupted goes on where it ended.
 
-    With --secret every row says what it promises about the secret and the most that was told about it (the exact
-    account under the model). The ways to keep a secret run too: guarded, total, halving, utility_optimised and
+    With a policy that keeps secrets every row says what it promises about each and the most that was disclosed about
+    it (the exact account under the model). The ways to keep a secret run too: guarded, total, halving, utility_optimised and
     suppression, or those of them that --mechanisms names. With --attack classifiers learn from half of the released
     people to guess the secret, and the other half gives a lower bound on the realised ε, and a verdict.
 
@@ -84,17 +83,17 @@ def compare(
 
     Example: seqveil compare clicks.csv --epsilon 0.5,1,2 --out race --plot race.png
 
-    Example: seqveil compare clicks.csv --epsilon 1 --secret ever:health --secret-epsilon 0.5 --attack
+    Example: seqveil compare clicks.csv --epsilon 1 --policy policy.toml --attack
     """
+    from seqveil.engine.policy import Policy
     from seqveil.evaluate.comparison import line_up, line_up_for_secrets, tables
     from seqveil.evaluate.comparison.files import Division
     from seqveil.evaluate.comparison.files import jobs as rows_to_make
     from seqveil.interfaces import plots
 
-    secrets = tuple(asked.promised())
+    promised = None if policy is None else Policy.load(policy)
+    secrets = () if promised is None else tuple(promised.secrets)
     check_together(order, context, attack, bool(secrets))
-    if not secrets:
-        kept.refuse_idle()
     who = line_up_for_secrets if secrets else line_up
     bounds, contestants = parse_epsilons(epsilon), who(parse_names(mechanisms, bool(secrets)), parse_batches(batch))
     check_picture(plot)
@@ -106,9 +105,9 @@ def compare(
         context=context,
         secrets=secrets,
         attack=attack,
-        observers=kept.observers(),
+        observers=() if promised is None else promised.loaded_observers(),
     )
-    arena, counts = _arena(data, sets, streams, divided, distortion, cuts, files)
+    arena, counts = _arena(data, sets, streams, divided, None if promised is None else promised.distortion, cuts, files)
     rows, resumed = run(rows_to_make(arena, bounds, contestants), out)
     if plot is not None:
         plots.comparison(rows, arena.distortion.name, plot)
@@ -135,7 +134,7 @@ def _arena(
     sets: Path | None,
     streams: int | None,
     divided: Division,
-    distortion: str | None,
+    distortion: str | Distortion | None,
     cuts: o.CutOptions,
     files: o.FileOptions,
 ) -> tuple[Arena, Split]:
@@ -146,7 +145,8 @@ def _arena(
         refuse_cuts(
             **vars(cuts), user_column=files.user_column, value_column=files.value_column, latitude=files.latitude
         )
-        return set_arena(data, sets, divided, distortion=distortion, streams=streams)
+        natural = None if distortion == "hamming" else distortion  # a named set has its own
+        return set_arena(data, sets, divided, distortion=natural, streams=streams)
     refuse_unknown_set(data)
     with progress(data, "reading", passes=1 if files.sort or data == "-" else 2) as advance:
         return read_arena(data, divided, words=o.fit_words(cuts, files), distortion=distortion or "hamming",
@@ -181,7 +181,9 @@ def check_together(order: int, context: str | None, attack: bool, secrets: bool)
     if context not in (None, "auto"):
         Context.parse(context)
     if attack and not secrets:
-        raise InputError("--attack is on a declared secret, and there is none; add --secret ever:VALUE")
+        raise InputError(
+            "--attack is on a declared secret, and there is none; name a policy that keeps one by --policy"
+        )
 
 
 def is_set(data: str) -> bool:

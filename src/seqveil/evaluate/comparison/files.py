@@ -113,7 +113,7 @@ def set_arena(
     folder: FilePath | None = None,
     division: Division | None = None,
     *,
-    distortion: str | None = None,
+    distortion: str | Distortion | None = None,
     streams: int | None = None,
 ) -> tuple[Arena, Split]:
     """A set that `seqveil.datasets` knows, as an arena; "gaze_vr:side=10" passes options on.
@@ -159,7 +159,7 @@ def read_arena(
     division: Division | None = None,
     *,
     words: FitWords | None = None,
-    distortion: str = "hamming",
+    distortion: str | Distortion = "hamming",
     progress: Progress | None = None,
     **more: Any,
 ) -> tuple[Arena, Split]:

@@ -163,27 +163,29 @@ class StoreOptions:
     """The model, and where what was released with it is kept."""
 
     model: o.ModelFile
+    policy: o.PolicyFile
     state: Annotated[Path, o.option("FILE", "Where what was released is kept; made if missing.")]
     key: Annotated[Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing).")] = None
     must_exist: Annotated[
         bool, o.flag("--must-exist", "Refuse a state file that is missing or empty, rather than begin one.")
     ] = False
 
-    def opened(self, chosen: o.SettingOptions, gaps: str) -> Streams:
+    def opened(self, gaps: str) -> Streams:
         """The streams in the state file."""
         from seqveil.core import fast
         from seqveil.core.model import MarkovModel
+        from seqveil.engine.policy import Policy
         from seqveil.engine.store.backup import key_for
         from seqveil.engine.streams import Streams
 
-        setting = chosen.setting(MarkovModel.load(self.model))
+        setting = Policy.load(self.policy).on(MarkovModel.load(self.model))
         fast.load(setting.in_batches)  # now rather than while somebody waits
         secret, policy = key_for(self.state, self.key), cast(Any, gaps)
         return Streams.open(self.state, setting, key=secret, gaps=policy, must_exist=self.must_exist)
 
 
 @dataclass(frozen=True)
-class PolicyOptions:
+class RefusalOptions:
     """What becomes of events that are not as they should be."""
 
     gaps: Annotated[str, o.option("refuse|skip", "An event that leaves others out: refuse it, or give those up.")] = (
@@ -254,11 +256,9 @@ def mqtt(
     discovery: Annotated[
         str | None, o.option("PREFIX", "Tell Home Assistant of released entities, under this prefix.")
     ] = None,
-    chosen: o.SettingOptions,
-    policies: PolicyOptions,
+    refusals: RefusalOptions,
     connection: ConnectionOptions,
     metrics: MetricsOptions,
-    config: o.ConfigFile = None,
     json: o.Json = False,
 ) -> None:
     """Release what devices publish, each event once, whatever is cut or repeated on the way.
@@ -269,7 +269,7 @@ def mqtt(
 
     Ctrl-C finishes what was accepted. The log, one JSON object a line on standard error, names no user and no value.
 
-    Example: seqveil bridge mqtt --broker localhost --model m.model --epsilon 1 --state bridge.db
+    Example: seqveil bridge mqtt --broker localhost --model m.model --policy policy.toml --state bridge.db
     """
     reached = connection.broker(broker)
     from seqveil.interfaces.homeassistant import Discovery
@@ -278,9 +278,9 @@ def mqtt(
     words = payloads.words(retained=retained, discovery=discovery)
     named, form = Topics(topics.raw, topics.released, topics.errors), form_of(words)
     told = Discovery(words["discovery"], form) if "discovery" in words else None
-    with kept.opened(chosen, policies.gaps) as store:
+    with kept.opened(refusals.gaps) as store:
         link = Link(reached, named.subscription, form.retained)
-        working = Bridge(store, link, named, form=form, discovery=told, **policies.refusing)
+        working = Bridge(store, link, named, form=form, discovery=told, **refusals.refusing)
         _log("started", {"protocol": reached.version, "tls": reached.tls is not None, "private": store.private})
         if form.numbered or store.setting.model.alphabet.slots is None:
             _log("order", {"reason": ARRIVAL})
@@ -306,10 +306,8 @@ def kafka(
         Path | None, o.option("FILE", "Settings of librdkafka, NAME=VALUE a line: TLS, passwords.")
     ] = None,
     payloads: PayloadOptions,
-    chosen: o.SettingOptions,
-    policies: PolicyOptions,
+    refusals: RefusalOptions,
     metrics: MetricsOptions,
-    config: o.ConfigFile = None,
     json: o.Json = False,
 ) -> None:
     """Release what is written to a topic, each event drawn once and published once, by transactions.
@@ -320,7 +318,7 @@ def kafka(
     Ctrl-C finishes the round. The log, one JSON object a line on standard error, names no user and no value.
 
     Example: seqveil bridge kafka --bootstrap localhost:9092 --raw places --released places-released --model m.model
-    --epsilon 1 --state bridge.db
+    --policy policy.toml --state bridge.db
     """
     with needs_extra("the bridge", "kafka"):
         from seqveil.interfaces.kafka import Bridge, Cluster, Link, partitions_of
@@ -330,8 +328,8 @@ def kafka(
     if "discovery" in words or "retained" in words:
         raise InputError("discovery and retained are for MQTT; leave them out")
     cluster = Cluster(bootstrap, raw, released, errors, group, own, {} if client is None else _settings(client))
-    with kept.opened(chosen, policies.gaps) as store:
-        working = Bridge(store, Link(cluster), form=form, **policies.refusing)
+    with kept.opened(refusals.gaps) as store:
+        working = Bridge(store, Link(cluster), form=form, **refusals.refusing)
         _log("started", {"group": group, "private": store.private})
         _log("order", {"reason": ARRIVAL})
         _work(working, store, kept.state, metrics, json)

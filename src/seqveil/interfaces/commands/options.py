@@ -4,7 +4,7 @@ A group is a frozen dataclass whose fields are options. A command decorated with
 parameter of that type; its options then stand in the command's help where the parameter stands in the signature:
 
     @option_groups
-    def audit(released: ReleasedFile, *, chosen: SettingOptions, json: Json = False) -> None: ...
+    def audit(released: ReleasedFile, *, asked: SecretOptions, json: Json = False) -> None: ...
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from contextvars import ContextVar
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -26,13 +25,10 @@ if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
     from seqveil.core.secrets import Secret
     from seqveil.core.slots import Slots
-    from seqveil.engine.accounting import Budget
-    from seqveil.engine.stream import Terms
+    from seqveil.engine.policy import Policy
+    from seqveil.engine.terms import Terms
     from seqveil.interfaces.files import Columns
     from seqveil.interfaces.files.words import FitWords
-
-
-_configured: ContextVar[typer.Context | None] = ContextVar("configured", default=None)  # that --config was read for
 
 
 def option_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -61,7 +57,6 @@ def option_groups(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def grouped(**given: Any) -> None:
-        _command_line_wins(given)
         built = {name: hints[name](**{each: given.pop(each) for each in group}) for name, group in groups.items()}
         command(**given, **built)
 
@@ -77,28 +72,6 @@ def _parameters(group: type[Any]) -> dict[str, inspect.Parameter]:
         name: parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
         for name, parameter in inspect.signature(group).parameters.items()
     }
-
-
-def _command_line_wins(given: dict[str, Any]) -> None:
-    """Secrets come by two options, so where the command line has one of them the file's other one goes."""
-    context = _configured.get()
-    if given.get("config") is None or context is None:
-        return
-    source = {name: str(context.get_parameter_source(name)) for name in ("secret", "secrets")}
-    for one, other in (("secret", "secrets"), ("secrets", "secret")):
-        if source[one].endswith("COMMANDLINE") and source[other].endswith("DEFAULT_MAP"):
-            given[other] = None
-
-
-def _from_file(context: typer.Context, file: Path | None) -> Path | None:
-    """What the configuration file says stands in for options that the command line leaves out."""
-    if file is not None:
-        from seqveil.interfaces.commands.configuration import configuration
-
-        names = [each.name for each in context.command.params if each.name and each.param_type_name == "option"]
-        _configured.set(context)
-        context.default_map = configuration(file, [name for name in names if name != "config"])
-    return file
 
 
 def option(metavar: str, help: str, *names: str) -> Any:
@@ -133,17 +106,14 @@ Order = Annotated[int, option("M", "How many past symbols the next one depends o
 Smoothing = Annotated[float, option("A", "Pseudo-events of each context; with 0 what nobody did counts as impossible.")]
 Prior = Annotated[str, option("data|uniform", "Law of a stream's first symbol.")]
 
-Epsilon = Annotated[
-    float | None, option("E", "Bound for one release or batch (on average, with --every).", "--epsilon", "-e")
-]
+Epsilon = Annotated[float | None, option("E", "Bound for one release or batch.", "--epsilon", "-e")]
 Mechanism = Annotated[str | None, option("NAME", "See `seqveil mechanisms`  [default: optimal; auto for batches]")]
 DistortionName = Annotated[
     str | None, option("hamming|absolute|squared|euclidean|metres", "Cost of a wrong release  [default: hamming]")
 ]
-Every = Annotated[int | None, option("M", "Spend M·ε at every M-th release, nothing in between.")]
-TotalBudget = Annotated[float | None, option("TOTAL", "Most that a user's whole stream may leak.")]
-LdpBudget = Annotated[
-    float | None, option("X", "Most that a user's whole stream may leak whatever the truth is: needs no model.")
+PolicyFile = Annotated[Path, option("FILE", "What is promised: the policy, as `seqveil plan` writes it.", "--policy")]
+PolicyOfRelease = Annotated[
+    Path | None, option("FILE", "The policy of the release, where no side file has it.", "--policy")
 ]
 OnUnknown = Annotated[
     str | None, option("error|hide|nearest|other", "Values outside the alphabet  [default: the model's]")
@@ -155,17 +125,7 @@ SecretOption = Annotated[
     list[str] | None,
     option(
         "KIND:VALUES",
-        "What must stay secret, such as ever:health, count:health:3 or visit:home>clinic; may be repeated.",
-    ),
-]
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help="Options as lines of TOML, such as epsilon = 1.0; the command line wins. `seqveil plan` writes one.",
-        is_eager=True,
-        callback=_from_file,
+        "What must stay secret, such as ever:health, count:health:3 or followed_by:home>clinic; may be repeated.",
     ),
 ]
 Json = Annotated[bool, flag("--json", "Print the result as JSON.")]
@@ -192,8 +152,8 @@ CHECK_ON_PEOPLE = "`seqveil attack RELEASED --truth RAW` tries to break the prom
 
 
 @dataclass(frozen=True)
-class SecretOptions:
-    """What must stay secret."""
+class ShortSecrets:
+    """What must stay secret, in words of the command line."""
 
     secret: SecretOption = None
     secret_epsilon: Annotated[
@@ -202,169 +162,86 @@ class SecretOptions:
     secret_window: Annotated[
         str | None, option("N|first N|day|event|stream", "Events that a --secret is about  [default: the whole stream]")
     ] = None
-    secret_sides: Annotated[str | None, option("both|up", "up: only growing suspicion is bounded  [default: both]")] = (
-        None
-    )
-    secrets: Annotated[Path | None, option("FILE", "TOML with a table [[secret]] for each declared secret.")] = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "secret", self.secret or None)  # an option that may be repeated comes as an empty list
 
     def declared(self) -> list[Secret]:
         """The secrets that the options name; one without an ε can be asked about, and not be kept."""
-        from seqveil.core.secrets import from_toml, parse
+        from seqveil.core.secrets import parse
 
         window = _window(self.secret_window)
-        shared = {"epsilon": self.secret_epsilon, "one_sided": self.secret_sides == "up"}
-        found = [parse(text, window=window, **shared) for text in self.secret or ()]
-        if self.secrets is None:
-            return found
-        try:
-            return [*found, *from_toml(self.secrets.read_text(encoding="utf-8"))]
-        except (OSError, UnicodeDecodeError):
-            raise InputError(f"{self.secrets.name}: cannot be read; name a TOML file of secrets") from None
+        return [parse(text, window=window, epsilon=self.secret_epsilon) for text in self.secret or ()]
 
     def promised(self) -> list[Secret]:
         """The secrets that the options name, where each needs a total."""
-        self._check_totals()
-        return self.declared()
-
-    def _check_totals(self) -> None:
         if self.secret and self.secret_epsilon is None:
             raise InputError("--secret has no total; add --secret-epsilon E, for instance --secret-epsilon 0.5")
-        options = (self.secret_epsilon, self.secret_window, self.secret_sides)
-        if not self.secret and any(option is not None for option in options):
+        if not self.secret and (self.secret_epsilon, self.secret_window) != (None, None):
             raise InputError("--secret-epsilon and the like came without a secret; add --secret ever:VALUE")
+        return self.declared()
 
 
 @dataclass(frozen=True)
-class KeptOptions:
-    """From whom declared secrets are kept."""
+class SecretOptions(ShortSecrets):
+    """What is asked about, in words or in a file."""
 
-    observer: Annotated[
-        list[Path] | None, option("MODEL2", "Another model under which each --secret is kept as well; may be repeated.")
+    secrets: Annotated[Path | None, option("FILE", "TOML with a table [[secret]] for each secret, as in a policy.")] = (
+        None
+    )
+
+    def declared(self) -> list[Secret]:
+        """The secrets that the options name; one without an ε can be asked about, and not be kept."""
+        from seqveil.core.secrets import from_toml
+
+        if self.secrets is None:
+            return super().declared()
+        try:
+            return [*super().declared(), *from_toml(self.secrets.read_text(encoding="utf-8"))]
+        except (OSError, UnicodeDecodeError):
+            raise InputError(f"{self.secrets.name}: cannot be read; name a TOML file of secrets") from None
+
+
+@dataclass(frozen=True)
+class PromiseOptions(ShortSecrets):
+    """What is promised: a policy in a file, or the most usual fields of one."""
+
+    policy: Annotated[
+        Path | None, option("FILE", "What is promised, as `seqveil plan` writes it; instead of all that follows.")
     ] = None
-
-    def observers(self) -> tuple[MarkovModel, ...]:
-        """The models of further observers."""
-        from seqveil.core.model import MarkovModel
-
-        return tuple(MarkovModel.load(path) for path in self.observer or ())
-
-    def refuse_idle(self) -> None:
-        """Refuse what says how a secret is kept where there is none."""
-        for name in (name for name, value in self._named().items() if value is not None and value != []):
-            raise InputError(f"{name} says how a secret is kept, and there is none; add --secret ever:VALUE")
-
-    def _named(self) -> dict[str, Any]:
-        return {"--observer": self.observer}
-
-
-@dataclass(frozen=True)
-class KeepingOptions(KeptOptions):
-    """How declared secrets are kept, beside their totals."""
-
-    secret_withhold: Annotated[
-        bool | None, flag("--secret-withhold", "The truth or nothing: a row that would be wrong has an empty value.")
-    ] = None
-
-    def keeping(self) -> dict[str, Any]:
-        """The same as `Terms.of` takes them."""
-        return {"observers": self.observers(), "withhold": bool(self.secret_withhold)}
-
-    def _named(self) -> dict[str, Any]:
-        return {**super()._named(), "--secret-withhold": self.secret_withhold or None}
-
-
-@dataclass(frozen=True)
-class SettingOptions(KeepingOptions, SecretOptions):
-    """What is released and how: all that a `Terms` needs beside the model. None stands for an option not given."""
-
     epsilon: Epsilon = None
-    mechanism: Mechanism = None
     batch: Annotated[
         int | None, option("W", "Release W events of a user at a time: less error, more delay  [default: 1]")
     ] = None
-    distortion: DistortionName = None
-    every: Every = None
-    budget: TotalBudget = None
-    window: Annotated[float | None, option("EPS", "Most that may leak in any window of the length given next.")] = None
-    window_releases: Annotated[int | None, option("N", "Length of the window in events, released or not.")] = None
-    window_seconds: Annotated[float | None, option("S", "Length of the window in seconds.")] = None
-    ldp_budget: LdpBudget = None
-    when_spent: Annotated[
-        str | None, option("hold|stop", "What to do when the budget is gone  [default: hold, the best guess]")
-    ] = None
+    budget: Annotated[float | None, option("TOTAL", "Most that a user's whole stream may leak.")] = None
+    mechanism: Mechanism = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "observer", self.observer or None)
-
-    @property
-    def given(self) -> bool:
-        """Whether any of them was given; models of observers alone are no setting, but go with that of a side file."""
-        return replace(self, observer=None) != type(self)()
-
-    def setting(self, model: MarkovModel) -> Terms:
-        """The setting that the options spell out; with declared secrets the mechanism is `guarded`."""
+    def made(self) -> Policy:
+        """The policy that the options spell out, or that the file holds."""
+        from seqveil.engine.accounting import Budget
         from seqveil.engine.policy import Policy
 
-        self._check_together()
-        size, secrets = 1 if self.batch is None else self.batch, self.declared()
-        named = self.mechanism or ("guarded" if secrets else "optimal" if size == 1 else "auto")
-        self._check_secrets(named, bool(secrets))
-        distortion = self.distortion or "hamming"
-        plain: dict[str, Any] = {"mechanism": named, "distortion": distortion, "every": self.schedule, "batch": size}
-        plain |= {"budget": self.budgets(), "secrets": tuple(secrets), **self.keeping()}
-        return Policy(self.epsilon, **plain).on(model)
-
-    @property
-    def without_secrets(self) -> Self:
-        """The other options alone."""
-        return replace(self, **{each.name: None for each in fields(self) if each.name.startswith("secret")})
-
-    def _check_secrets(self, mechanism: str, declared: bool) -> None:
-        """Refuse secrets without a total or without what keeps them, in the words of the command line."""
-        if mechanism == "guarded" and not declared:
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "policy"}
+        given = {name: value for name, value in given.items() if value is not None}
+        if self.policy is not None:
+            if given:
+                named = ", ".join("--" + name.replace("_", "-") for name in given)
+                raise InputError(f"--policy says what is promised; leave out {named}, or write it into the policy")
+            return Policy.load(self.policy)
+        if not given:
             raise InputError(
-                "--mechanism guarded keeps declared secrets and got none; add --secret ever:VALUE --secret-epsilon 0.5"
+                "expected what is promised, got nothing; pass --epsilon E, --secret ever:VALUE with --secret-epsilon "
+                "E, or --policy FILE"
             )
-        if declared and mechanism != "guarded":
-            raise InputError(
-                f"--mechanism {mechanism} does not keep secrets; leave it out, or ask `seqveil audit --secret` "
-                "afterwards what was told"
-            )
-        self._check_totals()
-        if not declared:
-            self.refuse_idle()
+        plain = {name: given[name] for name in ("epsilon", "batch", "mechanism") if name in given}
+        return Policy(secrets=self.promised(), budget=Budget(self.budget), **plain)
 
-    def setting_if_given(self, model: MarkovModel) -> Terms | None:
-        """The setting, or None where no option of it was given and the side file is to give it."""
-        return self.setting(model) if self.given else None
 
-    @property
-    def schedule(self) -> int:
-        """The period of pulses."""
-        return 1 if self.every is None else self.every
+def terms_of(policy: Path | None, model: MarkovModel) -> Terms | None:
+    """What the policy in a file means for a model; None where no file is named."""
+    from seqveil.engine.policy import Policy
 
-    def budgets(self) -> Budget:
-        """The most that may be spent, and what happens then."""
-        from seqveil.engine.accounting import Budget
-
-        window = (self.window, self.window_releases, self.window_seconds)
-        spent: Any = self.when_spent or "hold"
-        return Budget(self.budget, *window, spent, self.ldp_budget)
-
-    def _check_together(self) -> None:
-        """Refuse options that need another one, in the words of the command line."""
-        length = self.window_releases is not None or self.window_seconds is not None
-        if self.window is not None and not length:
-            raise InputError(f"--window {self.window:g} has no length; add --window-releases N or --window-seconds S")
-        if self.window is None and length:
-            raise InputError("the length of a window came without its budget; add --window EPS, the most it may leak")
-        guarded = self.mechanism == "guarded" or self.secret or self.secrets is not None
-        if self.epsilon is None and not guarded:
-            raise InputError("expected --epsilon E, the bound for one release, got none; try --epsilon 1")
+    return None if policy is None else Policy.load(policy).on(model)
 
 
 def _window(text: str | None) -> int | str | None:
@@ -372,13 +249,6 @@ def _window(text: str | None) -> int | str | None:
     if text is None or text == "stream":
         return None
     return int(text) if text.isascii() and text.isdigit() else text
-
-
-@dataclass(frozen=True)
-class UnbatchedOptions(SettingOptions):
-    """The same for commands that read releases made one by one."""
-
-    batch: int | None = field(default=None, init=False)
 
 
 @dataclass(frozen=True)
@@ -431,10 +301,10 @@ class ReleasedOptions(ColumnOptions):
         """The columns and the side file, as the functions take them that read such a file."""
         return {"meta": self.meta, "columns": self.columns if self.named else None}
 
-    def made_with(self, model: MarkovModel, chosen: SettingOptions) -> dict[str, Any]:
-        """The same with the setting, where the options give one, and with the models of further observers."""
-        setting = chosen.setting_if_given(model)
-        return self.where | {"setting": setting, "observers": chosen.observers()}
+    def made_with(self, model: MarkovModel, policy: Path | None) -> dict[str, Any]:
+        """The same with the policy's terms, where one is named."""
+        terms = terms_of(policy, model)
+        return self.where | {"setting": terms, "observers": () if terms is None else terms.observers}
 
 
 @dataclass(frozen=True)

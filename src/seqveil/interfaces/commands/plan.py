@@ -67,7 +67,7 @@ def _row(m: Mechanism | BatchMechanism) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class PlannedSecrets(o.KeepingOptions, o.SecretOptions):
+class PlannedSecrets(o.SecretOptions):
     """The secrets to plan for, with one total or several to compare."""
 
     secret_epsilon: Annotated[
@@ -78,13 +78,13 @@ class PlannedSecrets(o.KeepingOptions, o.SecretOptions):
         """The secrets whose totals are to be found."""
         if self.secret_epsilon is not None:
             raise InputError("--secret-epsilon is what a recommendation finds; leave it out, or plan without --seen-by")
-        names = ("secret", "secret_window", "secret_sides", "secrets")
+        names = ("secret", "secret_window", "secrets")
         return o.SecretOptions(**{name: getattr(self, name) for name in names})
 
     def each(self) -> Iterator[list[Secret]]:
         """The secrets with each of the totals; none where there are none."""
         bounds = [None] if self.secret_epsilon is None else parse_epsilons(self.secret_epsilon, "secret-epsilon")
-        own = {name: getattr(self, name) for name in ("secret", "secret_window", "secret_sides")}
+        own = {name: getattr(self, name) for name in ("secret", "secret_window")}
         if not self.secret and any(value is not None for value in (*own.values(), self.secret_epsilon)):
             raise InputError("--secret-epsilon and the like came without a secret; add --secret ever:VALUE")
         if self.secret and self.secret_epsilon is None:
@@ -133,7 +133,7 @@ def plan(
     sort: o.Sort = False,
     json: o.Json = False,
 ) -> None:
-    """Show the error to expect at each ε, or recommend a setting.
+    """Show the error to expect at each ε, or recommend a policy.
 
     It simulates streams from the model, so its figures hold under the model: people who follow another one fare worse.
     No private data is released.
@@ -147,8 +147,8 @@ def plan(
 
     With --seen-by, --odds, --wrong or --wait it recommends: what to promise, what that costs, what it means for a
     person. With --wrong it finds the largest protection whose expected error stays below; else the setting that keeps
-    a suspicion under its limit. At a terminal it asks for what the options leave out. It writes seqveil.toml, which
-    release, serve, bridge and spark take by --config.
+    a suspicion under its limit. At a terminal it asks for what the options leave out. It writes policy.toml, which
+    release, serve, bridge and spark take by --policy.
 
     Example: seqveil plan clicks.csv --seen-by partner --secret ever:health --wrong 20%
 
@@ -172,15 +172,12 @@ def plan(
         rates = [None] if epsilon is None else parse_epsilons(epsilon)
         model = _model(source, words)
         settings = [
-            Policy(
-                epsilon=rate, secrets=secrets, mechanism="guarded", distortion=shown.distortion, **kept.keeping()
-            ).on(model)
+            Policy(rate, secrets=secrets, distortion=shown.distortion).on(model)
             for secrets in declared
             for rate in rates
         ]
         _plan_secrets(settings, (length, SECRET_USERS if users is None else users, seed), shown)
         return
-    kept.refuse_idle()
     bounds = parse_epsilons(EPSILONS if epsilon is None else epsilon)
     sizes = [] if batch is None else [size for size in parse_batches(batch) if size > 1]  # 1 is always shown
     names = _mechanisms(mechanism, sizes)

@@ -32,7 +32,8 @@ def audit(
     released: o.ReleasedFile,
     model: o.ModelFile,
     *,
-    chosen: o.SettingOptions,
+    policy: o.PolicyOfRelease = None,
+    asked: o.SecretOptions,
     delta: Annotated[float, o.option("D", "Failure probability of the (ε, δ) total.")] = 1e-6,
     html: Annotated[Path | None, o.option("FILE", "Also write a page for whoever answers for data protection.")] = None,
     attack: Annotated[Path | None, o.option("FILE", "With --html: what `seqveil attack --json` printed.")] = None,
@@ -55,9 +56,9 @@ def audit(
     With --secret, what all releases of a stream together told about it, exactly, whatever the mechanism; the ε of it is
     checked where --secret-epsilon or the side file has one.
 
-    The setting comes from the side file; give the release's options only where there is none. Exit code 1: a check
+    The policy comes from the side file; name one only where there is none. Exit code 1: a check
     failed, the release was seeded, or these people do not follow the model. Exit code 2: the file cannot be a release
-    made with this model and setting.
+    made with this model and policy.
 
     Example: seqveil audit released.csv --model clicks.model --json
     """
@@ -67,9 +68,7 @@ def audit(
     if attack is not None and html is None:
         raise InputError("--attack goes with --html, whose page says what an attacker got")
     chain = MarkovModel.load(model)
-    secrets = chosen.declared()
-    # only of a guarded release are the secrets a part of the setting; of any other they are what is asked about
-    where = rows.made_with(chain, chosen if chosen.mechanism == "guarded" else chosen.without_secrets)
+    secrets, where = asked.declared(), rows.made_with(chain, policy)
     with progress(released, "auditing") as advance:
         report = audit_file(released, chain, delta=delta, progress=advance, secrets=secrets, **where)
     if html is not None:
@@ -194,7 +193,7 @@ def decode(
     truth: Annotated[
         Path | None, o.option("RAW", "The raw file that was released: say how many estimates are right.")
     ] = None,
-    chosen: o.SettingOptions,
+    policy: o.PolicyOfRelease = None,
     rows: o.ReleasedOptions,
     format: o.Format = None,
     jobs: o.Jobs = None,
@@ -225,7 +224,7 @@ def decode(
     }
     chain = MarkovModel.load(model)
     with progress(released, "decoding", passes=4) as advance:
-        decoded = decode_file(released, chain, out, progress=advance, **shared, **rows.made_with(chain, chosen))
+        decoded = decode_file(released, chain, out, progress=advance, **shared, **rows.made_with(chain, policy))
     _say_decoded(decoded, out, json)
 
 
@@ -262,7 +261,7 @@ def stats(
     method: Annotated[
         str, o.option("auto|design|learned|model", "How the counts are estimated; see docs/statistics.md.")
     ] = "auto",
-    chosen: o.UnbatchedOptions,
+    policy: o.PolicyOfRelease = None,
     rows: o.ReleasedOptions,
     jobs: o.Jobs = None,
     json: o.Json = False,
@@ -285,7 +284,7 @@ def stats(
     chain = MarkovModel.load(model)
     with progress(released, "counting", passes=2) as advance:
         counted: dict[str, Any] = {"confidence": confidence, "window": per, "top": top, "method": method}
-        found = summarise_file(released, chain, progress=advance, **counted, **rows.made_with(chain, chosen))
+        found = summarise_file(released, chain, progress=advance, **counted, **rows.made_with(chain, policy))
     if json:
         emit_json(_stats_facts(found, chain))
     else:

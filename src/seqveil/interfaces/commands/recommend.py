@@ -1,14 +1,14 @@
 """What `seqveil plan` recommends: a setting solved from who will see it, what must stay secret and how wrong it may be,
-with its expected error and what it means, as `seqveil.toml`.
+with its expected error and what it means, as `policy.toml`.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,13 +16,13 @@ from seqveil.core.distortion import error_size
 from seqveil.core.errors import InputError
 from seqveil.core.words import percent
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.configuration import NAME
 from seqveil.interfaces.commands.terminal import emit_json, lines, progress
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
     from seqveil.receiver.advising import Advice
 
+NAME = "policy.toml"
 STREAM = 50  # events of a stream, where only a model is there to ask
 QUESTIONS = {
     "seen_by": "1. Who sees it? public, partner or team",
@@ -80,8 +80,9 @@ def recommend(
     With --wrong it finds the largest protection whose expected error stays below; else, or with --odds, the setting
     that keeps a suspicion under its limit. At a terminal it asks for what the options leave out.
     """
+    from seqveil.engine import toml
     from seqveil.interfaces.files.writing import taken, write_text
-    from seqveil.receiver.advising import SEEN_BY, Wishes, lines_of
+    from seqveil.receiver.advising import SEEN_BY, Wishes
     from seqveil.receiver.advising import advise as solve
 
     seen = _seen_by(_answer("seen_by", wishes.seen_by, None if wishes.odds is None else "public"))
@@ -99,19 +100,23 @@ def recommend(
     many = length if length is not None else events
     asked = Wishes(many, before, after, tolerated, waiting, declared, distortion or "hamming")
     found = solve(chain, asked, from_accuracy=tolerated is not None and wishes.odds is None)
-    given = {name: value for name, value in asdict(columns).items() if value is not None}
-    written = {"model": str(where), **given, **found.options}
-    o.SettingOptions(**found.options).setting(chain)  # what is recommended must be a setting
-    comments = ["Written by `seqveil plan`; release, serve, bridge and spark take it by --config.", *_said(found)]
+    found.policy.on(chain)  # what is recommended must go with the model
+    comments = ["Written by `seqveil plan`; release, serve, bridge and spark take it by --policy.", *_said(found)]
     if str(where) != source:
         chain.save(where)
-    write_text(out, lines_of(written, comments))
+    write_text(out, toml.written(found.policy.to_dict(), comments))
     if json:
-        facts = {"options": written, "error": found.error, "best_guess_error": found.guess, "out": str(out)}
+        facts = {
+            "model": str(where),
+            "policy": found.policy.to_dict(),
+            "error": found.error,
+            "best_guess_error": found.guess,
+            "out": str(out),
+        }
         facts |= {"words": list(found.risk.sentences), "grade": found.risk.grade.colour, "notes": list(found.notes)}
         emit_json(facts | {"solved_from": found.solved_from, "length": many, "limit": [before, after]})
         return
-    _say(found, written, out, seen if wishes.odds is None else None, (before, after))
+    _say(found, where, out, seen if wishes.odds is None else None, (before, after))
 
 
 def _answer(name: str, given: str | None, default: str | None = None) -> str:
@@ -206,26 +211,27 @@ def _model(
 
 def _said(found: Advice) -> list[str]:
     """What the setting costs and means, a line each."""
-    hamming = "distortion" not in found.options
-    costs = str(found.options.get("distortion", "hamming"))
+    costs = str(found.policy.distortion)
+    hamming = costs == "hamming"
     cost, guess = (percent(each) if hamming else error_size(each, costs) for each in (found.error, found.guess))
     what = f"{cost} of the events are released wrong" if hamming else f"expected error {cost} an event"
     error = f"{what}, under the model; the best guess with no release at all: {guess}"
     return [error, *found.risk.sentences, f"grade {found.risk.grade.text}", *found.notes]
 
 
-def _say(found: Advice, written: dict[str, Any], out: Path, seen: str | None, limit: tuple[float, float]) -> None:
+def _say(found: Advice, model: Path, out: Path, seen: str | None, limit: tuple[float, float]) -> None:
+    from seqveil.engine import toml
+
     why = f"a suspicion of {percent(limit[0])} is to stay under {percent(limit[1])}"
     why += "" if seen is None else f", as is usual for what {seen} sees"
     error, *means = _said(found)[: 1 + len(found.risk.sentences)]
-    settings = ", ".join(f"{name} = {value}" for name, value in written.items())
     said = [
         ("asked", f"solved from {found.solved_from}; {why}"),
-        ("setting", settings),
+        ("policy", "; ".join(toml.written(found.policy.to_dict()).replace("\n\n", "\n").splitlines())),
         ("error", error),
         *(("means", text) for text in means),
         ("grade", found.risk.grade.text),
         *(("note", text) for text in found.notes),
-        ("wrote", f"{out}; use it by `seqveil release DATA --config {out} --out RELEASED`"),
+        ("wrote", f"{out}; use it by `seqveil release DATA --model {model} --policy {out} --out RELEASED`"),
     ]
     lines(said)

@@ -56,7 +56,7 @@ def release(
     out: o.Out,
     model: o.ModelFile,
     *,
-    chosen: o.SettingOptions,
+    chosen: o.PromiseOptions,
     on_unknown: o.OnUnknown = None,
     seed: Annotated[int | None, o.option("N", "For research only: the release is NOT private.")] = None,
     files: o.FileOptions,
@@ -69,7 +69,6 @@ def release(
     yes: Annotated[
         bool, o.flag("--yes", "Leave out the warning where a stream is told so much that little protects.")
     ] = False,
-    config: o.ConfigFile = None,
     jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
@@ -88,6 +87,8 @@ def release(
     Example: seqveil release clicks.csv --model clicks.model --epsilon 1 --out released.csv
 
     Example: seqveil release clicks.csv -m clicks.model --secret ever:health --secret-epsilon 0.5 --out released.csv
+
+    Example: seqveil release clicks.csv --model clicks.model --policy policy.toml --out released.csv
     """
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.files.changes import Changes
@@ -95,7 +96,7 @@ def release(
     from seqveil.interfaces.files.rows import columns_for
 
     _refuse_without_state(kept, force)
-    setting = chosen.setting(MarkovModel.load(model))
+    setting = chosen.made().on(MarkovModel.load(model))
     shared: dict[str, Any] = {
         "columns": columns_for(setting, files.columns),
         "on_unknown": on_unknown,
@@ -105,7 +106,7 @@ def release(
         "missing": files.missing,
         "slots": timing.slots,
         "meta": meta,
-        "inputs": (model, *(chosen.observer or ())),
+        "inputs": _inputs(model, chosen, setting),
     }
     changes = Changes(setting) if sys.stderr.isatty() and not json else None  # raw data: no log and no file sees it
     shared["changes"] = changes
@@ -122,6 +123,12 @@ def release(
     else:
         said = told(account, yes)
         lines(said if changes is None else [*said, *changes.lines()], to_stderr=True)
+
+
+def _inputs(model: Path, chosen: o.PromiseOptions, setting: Terms) -> tuple[Path, ...]:
+    """The files that are read, which no output may replace."""
+    observers = [Path(each) for each in setting.policy.observers if isinstance(each, str)]
+    return (model, *([] if chosen.policy is None else [chosen.policy]), *observers)
 
 
 def _refuse_without_state(kept: StateOptions, force: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,6 +55,9 @@ serve = typer.Typer(name="serve", rich_markup_mode=None)
 def _serve(
     context: typer.Context,
     model: o.ModelOrNone = None,
+    policy: Annotated[
+        Path | None, o.option("FILE", "What is promised: the policy, as `seqveil plan` writes it.", "--policy")
+    ] = None,
     state: Annotated[Path | None, o.option("FILE", "Where releases and ledgers are kept; made if missing.")] = None,
     key: Annotated[
         Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing); keep it apart.")
@@ -63,7 +66,6 @@ def _serve(
         bool | None, o.flag("--must-exist", "Refuse a state file that is missing or empty, rather than begin one.")
     ] = None,
     *,
-    chosen: o.SettingOptions,
     service: ServiceOptions,
     config: Annotated[Path | None, o.option("FILE", "TOML with the same names; flags and environment win.")] = None,
 ) -> None:
@@ -73,12 +75,12 @@ def _serve(
 
     Ends on SIGTERM or Ctrl-C after it has released and answered what it had accepted.
 
-    Example: seqveil serve --model clicks.model --epsilon 1 --state clicks.db --tokens tokens.json
+    Example: seqveil serve --model clicks.model --policy policy.toml --state clicks.db --tokens tokens.json
     """
     if context.invoked_subcommand is not None:
         return
-    kept = {"model": model, "state": state, "key": key, "must_exist": must_exist}
-    given = {**kept, **asdict(chosen), **asdict(service)}
+    kept = {"model": model, "policy": policy, "state": state, "key": key, "must_exist": must_exist}
+    given = {**kept, **asdict(service)}
     try:
         _run(given, config)
     except INTERRUPTIONS:  # the signal that ended it, passed on by the server when all was done
@@ -87,14 +89,16 @@ def _serve(
 
 def _run(given: dict[str, Any], file: Path | None) -> None:
     from seqveil.core.model import MarkovModel
+    from seqveil.engine.policy import Policy
 
     with needs_extra("the service", "serve"):
         from seqveil.interfaces.service import app, config
     loaded = config.load(given, file)
     if loaded.model is None:
         raise InputError("expected --model MODEL, the file that `seqveil fit` wrote")
-    chosen = o.SettingOptions(**{each.name: getattr(loaded, each.name) for each in fields(o.SettingOptions)})
-    app.serve(chosen.setting(MarkovModel.load(loaded.model)), loaded)
+    if loaded.policy is None:
+        raise InputError("expected --policy FILE, what is promised, as `seqveil plan` writes it")
+    app.serve(Policy.load(loaded.policy).on(MarkovModel.load(loaded.model)), loaded)
 
 
 TokenFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file of tokens.")]
@@ -198,7 +202,7 @@ def studio(
     ] = None,
     into: Annotated[Path, o.option("FOLDER", "With --unpack: where to write.")] = Path("page"),
 ) -> None:
-    """Walk from your data to a setting: look, name a secret, choose the odds, see what is released, take seqveil.toml.
+    """Walk from your data to a setting: look, name a secret, choose the odds, see what is released, take policy.toml.
 
     Serves a page on this machine alone and prints its address, which holds a key; Ctrl-C ends it. Nothing is stored.
 

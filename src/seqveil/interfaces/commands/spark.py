@@ -132,6 +132,7 @@ def fit(
 def release(
     data: Frame,
     model: o.ModelFile,
+    policy: o.PolicyFile,
     key: Annotated[Path, o.option("FILE", "The secret key, made if missing. Who has it can undo the release.")],
     out: Annotated[str, o.option("DIR", "Folder for the released rows.", "--out", "-o")],
     *,
@@ -139,7 +140,6 @@ def release(
         str | None, o.option("DIR", "Keep what was released here: the same command goes on, with new files alone.")
     ] = None,
     follow: Annotated[bool, o.flag("--follow", "With --checkpoint: stay, and release files as they arrive.")] = False,
-    chosen: o.SettingOptions,
     on_unknown: o.OnUnknown = None,
     gaps: Annotated[
         str, o.option("refuse|skip", "An event that leaves others out: stop, or give those up.")
@@ -154,7 +154,6 @@ def release(
         Path | None, o.option("FILE.prom", "With --checkpoint: figures for node_exporter's textfile collector.")
     ] = None,
     cluster: ClusterOptions,
-    config: o.ConfigFile = None,
     json: o.Json = False,
 ) -> None:
     """Release the rows of files on Spark: the releases of `seqveil release --state --key`.
@@ -162,18 +161,20 @@ def release(
     Without --checkpoint all rows are released at once. With it the run can be stopped or killed at any point: the same
     command goes on, no row twice or lost, and takes the files that came since. Read DIR with Spark.
 
-    Example: seqveil spark release clicks/ -m clicks.model -e 1 --key clicks.key --checkpoint state/ --out released/
+    Example: seqveil spark release clicks/ -m clicks.model --policy policy.toml --key clicks.key --checkpoint state/
+    --out released/
     """
     from seqveil.core.coins import key_file
     from seqveil.core.model import MarkovModel
     from seqveil.engine.calls import OutOfOrder
+    from seqveil.engine.policy import Policy
     from seqveil.engine.store import StoreError
     from seqveil.interfaces import spark as sv
     from seqveil.interfaces.spark.checkpoint import with_remedy
     from seqveil.interfaces.spark.frames import FORMATS, format_of, read
     from seqveil.interfaces.spark.job import facts_of_job
 
-    setting, names = chosen.setting(MarkovModel.load(model)), frames.columns(time_column)
+    setting, names = Policy.load(policy).on(MarkovModel.load(model)), frames.columns(time_column)
     if out_format not in FORMATS:
         raise InputError(f"expected a format of {', '.join(FORMATS)}, got {out_format!r}")
     if checkpoint is None and (follow or files is not None or metrics_file is not None):

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
-from pydantic import Field, ValidationError, create_model
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from seqveil.core.errors import InputError
+from seqveil.engine import toml
 from seqveil.interfaces.client import is_loopback
-from seqveil.interfaces.commands.configuration import configuration
-from seqveil.interfaces.commands.options import SettingOptions
 
 PREFIX = "SEQVEIL_SERVE_"
 
 
-# whatever option of a setting the commands have, the service has too
-_KINDS = get_type_hints(SettingOptions)
-_FIELDS: Any = {each.name: (_KINDS[each.name], each.default) for each in fields(SettingOptions)}
-_OfSetting: Any = create_model("_OfSetting", __base__=BaseSettings, **_FIELDS)
-
-
-class ServeConfig(_OfSetting):  # type: ignore[misc]
-    """Every option of `seqveil serve`; those of the release are spelled as for `seqveil release`.
+class ServeConfig(BaseSettings):
+    """Every option of `seqveil serve`.
 
     >>> ServeConfig(port=9000).port, ServeConfig().loopback
     (9000, True)
@@ -35,6 +27,7 @@ class ServeConfig(_OfSetting):  # type: ignore[misc]
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
 
     model: Path | None = None
+    policy: Path | None = None
     state: Path | None = None
     key: Path | None = None
     must_exist: bool = False
@@ -99,7 +92,7 @@ class ServeConfig(_OfSetting):  # type: ignore[misc]
 def load(flags: Mapping[str, Any], file: str | os.PathLike[str] | None = None) -> ServeConfig:
     """The configuration: what the flags leave out comes from the environment, and then from the file."""
 
-    written = {} if file is None else configuration(file, ServeConfig.model_fields)
+    written = {} if file is None else _written(Path(file))
 
     class Sources(ServeConfig):
         @classmethod
@@ -123,3 +116,12 @@ def load(flags: Mapping[str, Any], file: str | os.PathLike[str] | None = None) -
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"])) or "configuration"
         raise InputError(f"option {name}: {first['msg'].lower()}; see serve --help") from None
+
+
+def _written(file: Path) -> dict[str, Any]:
+    """What the configuration file says, with _ or - between words; a line that is no option is refused."""
+    found = {name.replace("-", "_"): value for name, value in toml.read(file, "configuration").items()}
+    strange = sorted(name for name in found if name not in ServeConfig.model_fields)
+    if strange:
+        raise InputError(f"{file.name}: {strange[0][:40]!r} is no option of serve; take it out (see serve --help)")
+    return found

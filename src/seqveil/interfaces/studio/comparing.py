@@ -42,9 +42,9 @@ def from_accuracy(source: Source, ask: Ask, wrong: float) -> dict[str, Any]:
     wishes = Wishes(ask.events, suspicion, limit, wrong, 0, secrets, ask.distortion)
     found = advise(source.model, wishes, from_accuracy=True)
     if secrets:
-        return {"secret_epsilon": found.options["secret_epsilon"], "error": found.error}
-    facts = {"epsilon": found.options["epsilon"], "total": found.options["budget"], "error": found.error}
-    return facts | {"every": found.options.get("every", 1)}
+        return {"secret_epsilon": found.policy.secrets[0].epsilon, "error": found.error}
+    facts = {"epsilon": found.policy.epsilon, "total": found.policy.budget.total, "error": found.error}
+    return facts | {"every": found.policy.every}
 
 
 @dataclass

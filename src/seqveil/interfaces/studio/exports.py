@@ -1,4 +1,4 @@
-"""What the page hands out: `seqveil.toml`, the commands and the script that do it again, and what they start from."""
+"""What the page hands out: `policy.toml`, the commands and the script that do it again, and what they start from."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.core.words import Risk
-from seqveil.engine.stream import Terms
+from seqveil.engine import toml
+from seqveil.engine.terms import Terms
 from seqveil.interfaces import files
 from seqveil.interfaces.files.rows import symbol_columns
 from seqveil.interfaces.studio.ask import FORMAT, VERSION, Ask
 from seqveil.interfaces.studio.sources import PEOPLE, SHOWN, Source, builtin, loaded, sampled
 from seqveil.interfaces.studio.uploads import Cut, rows_of_file
-from seqveil.receiver.advising import lines_of
 
 FILE = "seqveil-page.json"  # what the page calls an exported configuration
 MODEL = "page/model.npz"  # where `studio --unpack` writes the model
@@ -28,30 +28,17 @@ SEEDED_COMMAND = "# not private, but these very figures: the same release with -
 SEEDED_SCRIPT = "# not private, but these very figures: sv.Session(…, seed={seed})"
 
 
-def toml(setting: Terms, ask: Ask, source: Source, risk: Risk) -> str:
-    """The setting as `seqveil.toml`, which release, serve, bridge and Spark take by --config.
+def policy_file(setting: Terms, risk: Risk) -> str:
+    """The policy as `policy.toml`, which release, serve, bridge and Spark take by --policy.
 
-    >>> ask, source = Ask("clicks", epsilon=0.5, every=2), builtin("clicks")
-    >>> setting = ask.setting(source.model)
-    >>> print("model" + toml(setting, ask, source, Risk.promised(setting)).partition("model")[2], end="")
-    model = "page/model.npz"
+    >>> setting = Ask("clicks", epsilon=0.5, every=2).setting(builtin("clicks").model)
+    >>> print("epsilon" + policy_file(setting, Risk.promised(setting)).partition("epsilon")[2], end="")
     epsilon = 0.5
     mechanism = "optimal"
-    distortion = "hamming"
     every = 2
     """
-    said = ["Written by the page (`seqveil studio`); release, serve, bridge and spark take it by --config."]
-    said += [*risk.sentences, f"grade {risk.grade.text}"]
-    options: dict[str, Any] = {"model": MODEL, **_columns(source)}
-    options |= {} if setting.unbounded else {"epsilon": setting.epsilon}
-    options |= {"mechanism": setting.mechanism.name, "distortion": ask.distortion}
-    options |= {"batch": ask.batch} if ask.batch > 1 else {}
-    options |= {"every": ask.every} if ask.every > 1 else {}
-    options |= {} if ask.budget is None else {"budget": ask.budget}
-    if ask.window is not None:
-        options |= {"window": ask.window, "window_releases": ask.window_releases}
-    options |= {"when_spent": ask.when_spent} if setting.budget.limited else {}
-    return lines_of(options, said) + "".join(f"\n{_table(secret)}" for secret in ask.declared(source.model))
+    said = ["Written by the page (`seqveil studio`); release, serve, bridge and spark take it by --policy."]
+    return toml.written(setting.policy.to_dict(), [*said, *risk.sentences, f"grade {risk.grade.text}"])
 
 
 def _own_columns(source: Source) -> Cut | None:
@@ -60,24 +47,24 @@ def _own_columns(source: Source) -> Cut | None:
     return cut if cut is not None and cut.user else None
 
 
-def _columns(source: Source) -> dict[str, str]:
-    """Names of columns that are not the usual ones."""
+def _columns(source: Source) -> str:
+    """The options that name columns, where they are not called as usual."""
     cut = _own_columns(source)
     if cut is None:
-        return {"value_column": "x,y"} if source.describe()["grid"] else {}
-    named = {"user_column": cut.user, "value_column": cut.value, "time_column": cut.time}
-    usual = {"user_column": "user", "value_column": "value", "time_column": None}
-    return {name: value for name, value in named.items() if value is not None and value != usual[name]}
+        return " --value-column x,y" if source.describe()["grid"] else ""
+    named = {"user-column": cut.user, "value-column": cut.value, "time-column": cut.time}
+    usual = {"user-column": "user", "value-column": "value", "time-column": None}
+    return "".join(f" --{name} {shlex.quote(value)}" for name, value in named.items() if value and value != usual[name])
 
 
 def steps(source: Source) -> str:
-    """The two commands that release with the files that the page saves: `seqveil-page.json` and `seqveil.toml`."""
+    """The commands that release with the files that the page saves: `seqveil-page.json` and `policy.toml`."""
     cut = _own_columns(source)
     data = "page/stream.csv" if cut is None else shlex.quote(source.data_file)
     order = " --sort" if cut is not None and cut.time is not None else ""
     return (
         f"{_unpack_command(source)}\n"
-        f"seqveil release {data} --config seqveil.toml{order} --out released.csv\n"
+        f"seqveil release {data} --model {MODEL}{_columns(source)} --policy policy.toml{order} --out released.csv\n"
         f"seqveil audit released.csv --model {MODEL}\n"
     )
 
@@ -86,19 +73,6 @@ def _unpack_command(source: Source) -> str:
     data = f" {shlex.quote(source.data_file)}" if source.origin["kind"] == "data" else ""
     model = f" --model {shlex.quote(source.model_file)}" if "model" in source.origin else ""
     return f"seqveil studio{data}{model} --unpack {shlex.quote(FILE)} --into page"
-
-
-def _table(secret: Secret) -> str:
-    """A declared secret as a table of TOML; lists, texts and numbers are written there as in JSON."""
-    said: dict[str, Any] = {secret.kind: list(secret.values)}
-    if secret.circle:
-        *centre, radius = secret.circle
-        said = {}
-    said |= {"then": list(secret.then)} if secret.then else {}
-    said |= {"at_least": secret.at_least} if secret.kind == "count" else {}
-    said |= {"epsilon": secret.epsilon, "window": secret.window}
-    circle = f"zone = {{ centre = {centre}, radius = {radius} }}\n" if secret.circle else ""
-    return f"[[secret]]\n{circle}{lines_of(said)}"
 
 
 def _call(secret: Secret) -> str:
@@ -112,27 +86,16 @@ def _call(secret: Secret) -> str:
     return f"sv.secrets.{secret.kind}({', '.join(given)})"
 
 
-def commands(setting: Terms, ask: Ask, source: Source) -> str:
+def commands(ask: Ask, source: Source) -> str:
     """Commands that release the same stream, privately, and audit it.
 
     With the page's seed added, which the last line names, they print the figures that the page shows.
     """
-    options = [] if setting.unbounded else [f"--epsilon {setting.epsilon!r}"]
-    options += [f"--mechanism {setting.mechanism.name}", f"--distortion {ask.distortion}"]
-    options += ["--secrets page/secret.toml"] if setting.guards else []
-    options += [f"--batch {ask.batch}"] if ask.batch > 1 else []
-    options += [f"--every {ask.every}"] if ask.every > 1 else []
-    options += [f"--budget {ask.budget!r}"] if ask.budget is not None else []
-    if ask.window is not None:
-        options += [f"--window {ask.window!r} --window-releases {ask.window_releases}"]
-    if setting.budget.limited:
-        options += [f"--when-spent {ask.when_spent}"]
     columns = " --value-column x,y" if source.describe()["grid"] else ""
     return (
         f"{_unpack_command(source)}\n"
         f"seqveil release page/stream.csv --model page/model.npz{columns} \\\n"
-        f"    {' '.join(options)} \\\n"
-        "    --out page/released.csv\n"
+        "    --policy page/policy.toml --out page/released.csv\n"
         "seqveil audit page/released.csv --model page/model.npz\n" + SEEDED_COMMAND.format(seed=ask.seed)
     )
 
@@ -167,7 +130,7 @@ def _read_as(source: Source) -> str:
 
 def _session(ask: Ask, kept: list[Secret]) -> str:
     rate = None if ask.epsilon is None else ask.epsilon * ask.batch
-    options = [f'"{ask.mechanism}"', f"epsilon={rate!r}", f'distortion="{ask.distortion}"']
+    options = [f"epsilon={rate!r}", f'mechanism="{ask.mechanism}"', f'distortion="{ask.distortion}"']
     options += [f"secrets={_call(secret)}" for secret in kept]
     options += [f"batch={ask.batch}"] if ask.batch > 1 else []
     parts = []
@@ -177,14 +140,14 @@ def _session(ask: Ask, kept: list[Secret]) -> str:
         parts.append(f"per_window={ask.window!r}, releases={ask.window_releases}")
     if parts:
         options.append(f'budget=sv.Budget({", ".join(parts)}, when_spent="{ask.when_spent}")')
-    options += [f"schedule={ask.every}"] if ask.every > 1 else []
+    options += [f"every={ask.every}"] if ask.every > 1 else []
     lines = [SEEDED_SCRIPT.format(seed=ask.seed), f"session = sv.Session(model, {', '.join(options)})"]
     if ask.batch > 1:
         lines += ["released = [y for x in raw for y in session.push(x)] + session.flush()"]
     else:
         lines += ["released = [session.release(x) for x in raw]"]
     if kept:
-        lines += ['print(f"log odds of the secret {session.secrets[0].log_odds:.6g}")']
+        lines += ['print(f"log odds of the secret {session.account.secrets[0].log_odds:.6g}")']
     else:
         lines += ['print(f"leakage {session.leakage:.6g}, Σε {session.account.epsilon_spent:.6g}")']
     return "\n".join(lines) + "\n"
@@ -223,9 +186,7 @@ def source_of(given: Mapping[str, Any], data: str | None = None, model: MarkovMo
 
 
 def unpack(given: Mapping[str, Any], source: Source, folder: Path) -> Ask:
-    """Write the stream (`stream.csv`: raw data) and its model (`model.npz`) for the commands that the page shows.
-
-    Where a secret is kept, it is written too (`secret.toml`).
+    """Write the stream (`stream.csv`: raw data), its model (`model.npz`) and its policy (`policy.toml`).
     """
     import polars as pl
 
@@ -242,6 +203,5 @@ def unpack(given: Mapping[str, Any], source: Source, folder: Path) -> Ask:
     )
     files.write_text(folder / "stream.csv", table.write_csv())
     source.model.save(folder / "model.npz")
-    for secret in ask.declared(source.model):
-        files.write_text(folder / "secret.toml", _table(secret))
+    files.write_text(folder / "policy.toml", toml.written(ask.setting(source.model).policy.to_dict()))
     return ask

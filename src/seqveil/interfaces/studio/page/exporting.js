@@ -10,7 +10,7 @@ export function saveConfiguration(picture) {
 }
 
 export function saveToml(picture) {
-  save("seqveil.toml", picture.files.toml, "application/toml");
+  save("policy.toml", picture.files.toml, "application/toml");
 }
 
 // all pictures below one another, with the sentence above them
