@@ -1,5 +1,7 @@
 """What a model calls impossible: a fit rules nothing out unless asked to, and words and grades do not rest on it."""
 
+from __future__ import annotations
+
 import itertools
 import json
 import math
@@ -7,8 +9,11 @@ import math
 import numpy as np
 import pytest
 
-from seqveil import MarkovModel, Session, Setting
+from seqveil import Budget, MarkovModel, Session, Setting, secrets
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import InputError
 from seqveil.core.words import IMPOSSIBLE, Risk, ToldSecret
+from seqveil.engine.accounting import GONE
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.files.release import guarantee
 
@@ -116,3 +121,65 @@ def test_the_commands_say_how_much_was_smoothed_and_what_holds_without(seqveil, 
         assert any(ASSUMES in sentence for sentence in side["words"]) == says
         assert side["grade"] == "red"
         assert (ASSUMES in seqveil("audit", out, "-m", model).out) == says
+
+
+MODEL = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+
+
+@pytest.mark.parametrize("mechanism", ["optimal", "balanced", "crr", "randomized_response"])
+def test_an_epsilon_that_tells_nothing_is_refused(mechanism):
+    with pytest.raises(InputError, match="at least 1e-06, got 1e-09: with less a release tells nothing"):
+        Session(MODEL, mechanism, epsilon=1e-9)
+    with pytest.raises(InputError, match="tells nothing"):
+        Session(MODEL, epsilon=1e-9, batch=3)
+    session = Session(MODEL, mechanism, epsilon=GONE, seed=1)
+    session.release(0)
+    assert 0 < session.standing().by_composition <= GONE
+
+
+def test_pulses_count_by_what_they_spend():
+    with pytest.raises(InputError, match="at least 1e-07, got 1e-08"):
+        Session(MODEL, epsilon=1e-8, schedule=10)
+    session = Session(MODEL, epsilon=1e-7, schedule=10, seed=1)
+    session.release(0)
+    assert session.standing().by_composition > 0
+
+
+def test_what_is_left_of_a_budget_may_be_as_little_as_it_likes():
+    session = Session(MODEL, epsilon=1.0, budget=Budget(total=1e-9), seed=1)
+    session.release(0)
+    assert session.leakage == 0.0
+
+
+def test_a_declared_secret_has_its_own_total():
+    guarded = Setting.of(MODEL, "guarded", secrets=secrets.ever(1, epsilon=0.5, window="first 3"))
+    assert guarded.unbounded
+
+
+def test_an_epsilon_beside_declared_secrets_is_refused_too():
+    secret = secrets.ever(1, epsilon=0.5, window="first 3")
+    with pytest.raises(InputError, match=r"at least 1e-06, got 1e-08.*leave it out where the declared secrets"):
+        Setting.of(MODEL, "guarded", 1e-8, secrets=secret)
+    session = Session(MODEL, "guarded", GONE, secrets=secret, seed=1)
+    session.release(0)
+    assert session.leakage <= session.standing().by_composition == GONE
+
+
+@pytest.mark.parametrize("mechanism", ["tree", "batch_lp"])
+def test_a_short_batch_between_others_is_followed_and_charged(mechanism):
+    setting = Setting.of(MODEL, mechanism, 1.0, batch=3)
+    streams = Streams(setting, coins=SeededCoins(3))
+    sizes = [3, 1, 2, 3]
+    batches = [np.arange(size) % 2 for size in sizes]
+    made = streams.release(["ann"] * 4, batches)
+    assert [len(each) for each in made.symbols] == sizes
+    assert made.epsilons.tolist() == [1.0] * 4
+    receiver = Streams(setting)
+    seen = receiver.observe(["ann"] * 4, made.paths, sizes=sizes)
+    assert json.dumps([each.tolist() for each in seen.symbols]) == json.dumps([each.tolist() for each in made.symbols])
+    ours, theirs = streams.standing("ann"), receiver.standing("ann")
+    assert (ours.leakage, ours.by_composition) == (theirs.leakage, theirs.by_composition)
+    assert 0 < ours.leakage <= 4.0
+    for length in (0, 4):
+        with pytest.raises(InputError, match="1 to 3 codes"):
+            streams.release(["ann"], [[0] * length])
