@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 import seqveil as sv
 from benchmarks.attack import habits
-from seqveil.core.alphabet import Alphabet
+from seqveil.core.alphabet import UNKNOWN, Alphabet
 from seqveil.core.errors import InputError
 from seqveil.evaluate import attack
 from seqveil.evaluate.attack_bounds import Ratio, Sample, noticeable, share_low, times_needed
 from seqveil.evaluate.attack_features import Windows, features
-from seqveil.evaluate.attack_files import attack_file, read_people
+from seqveil.evaluate.attack_files import People, _events, _Heard, attack_file, read_people
 from seqveil.evaluate.commands.attack import attack as command
 
 NAMES = ["news", "sport", "health"]
@@ -353,3 +353,28 @@ def test_bad_input_gets_one_line(tmp_path) -> None:  # type: ignore[no-untyped-d
         attack_file(raw, raw, secrets=[SECRET], false_alarm=2.0)
     with pytest.raises(InputError, match="alphabet"):
         attack_file(raw, raw, secrets=[sv.secrets.ever("weather", window=8, epsilon=1.0)])
+
+
+def test_frequent_values_are_found_beside_values_outside_the_alphabet():
+    streams = [np.array([0, 1, UNKNOWN]), np.array([1, 1])]
+    people = People(Alphabet(["a", "b", "c"]), streams, streams, None, None, None)
+    assert [secret.values for secret in _events(people)] == [("b",), ("a",)]
+
+
+def test_the_share_never_goes_back_and_stays_below_one():
+    told = []
+    heard = _Heard(2, told.append)
+    for _ in range(2):
+        heard.begin()
+        for _ in range(8):
+            heard.learning()
+    assert told == sorted(told)
+    assert told[0] == 0.0
+    assert 0.9 < told[-1] < 1.0
+    assert told[9] == 0.5
+
+
+def test_nobody_has_to_listen():
+    heard = _Heard(1, None)
+    assert heard.begin() is None
+    assert heard.learning() is None

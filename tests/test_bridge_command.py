@@ -1,4 +1,4 @@
-"""The options of both bridges: one core, one configuration file, each option in one place."""
+"""The options of both bridges: one core, one configuration file, each option in one place; a line for each bad one."""
 
 import inspect
 
@@ -12,6 +12,8 @@ OWN = {
     "mqtt": ['broker = "localhost:1"', 'raw = "a/{user}"', 'released = "b/{user}"'],
     "kafka": ['bootstrap = "localhost:1"', 'raw = "a"', 'released = "b"', 'group = "g"'],
 }
+
+
 BAD = {"mqtt": ('errors = "a/{user}"', "raw and errors topics"), "kafka": ('errors = "a"', "must differ")}
 
 
@@ -55,3 +57,38 @@ def test_no_option_of_the_bridges_is_written_twice():
     groups = (*own, bridge.o.SettingOptions)
     shared = {name for group in groups for name in inspect.signature(group).parameters}
     assert both[0] & both[1] - shared == {"raw", "released", "errors", "config", "json"}
+
+
+REFUSED = {
+    "mqtt": [
+        ("--broker mqtt://x", "HOST"),
+        ("--protocol 4", "3.1.1"),
+        ("--gaps maybe", "gaps"),
+        ("--on-refused maybe", "on_refused"),
+        ("--on-unknown maybe", "on_unknown"),
+        ("--raw raw/+", "topic"),
+        ("--ca missing.pem", "missing.pem: cannot be used for TLS"),
+        ("--cert-key missing.pem", "--cert"),
+        ("--password-file missing", "--username"),
+        ("--username u --password-file missing", "missing: the password cannot be read"),
+        ("--password p", "No such option"),
+    ],
+    "kafka": [
+        ("--raw", "topics"),
+        ("--released a", "differ"),
+        ("--partitions 3-1", "partitions"),
+        ("--client missing", "missing: cannot be read"),
+        ("--payload json", "payload"),
+        ("--mapping missing", "missing: cannot be read"),
+        ("--payload json:a --batch 3", "batches"),
+        ("--payload owntracks", "Grid"),
+        ("--on-refused maybe", "on_refused"),
+    ],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "options", "text"), [(kind, *case) for kind, all in REFUSED.items() for case in all])
+def test_the_command_refuses_in_one_line(said, kind, options, text):
+    words = ["--raw", "a b"] if options == "--raw" else options.split()
+    assert text in said(kind, 'model = "m.model"', 'state = "s.db"', "epsilon = 1.0", options=words)

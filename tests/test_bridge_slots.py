@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sqlite3
 
 import pytest
 
@@ -15,6 +16,7 @@ from seqveil.core.secrets import ever
 from seqveil.core.slots import NOTHING, Slots
 from seqveil.engine.accounting import Budget
 from seqveil.engine.policy import Policy
+from seqveil.engine.store.upkeep import erase
 from seqveil.engine.stream import UNKNOWN
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import Core
@@ -23,7 +25,11 @@ from seqveil.interfaces.slotting import SlotStreams
 from test_mqtt_command import meet, process
 
 SLOT = 60.0
+
+
 BEGIN = 1_700_000_040.0  # a multiple of a minute
+
+
 NAMES = Alphabet(["zq-home", "zq-away", NOTHING])
 
 
@@ -226,6 +232,64 @@ def test_a_file_of_events_is_none_of_slots():
     store.release(["ann"], [0])
     with pytest.raises(InputError, match="begun without slots"):
         Fake(store)
+
+
+def test_slots_go_on_after_the_last_one_was_erased(tmp_path):
+    with Streams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
+        fake = Fake(store)
+        fake.come("ann", 0, 1)
+        fake.now = BEGIN + 60
+        fake.slots.draw()
+    erase(tmp_path / "s.db", ["ann"], KEY)
+    with Streams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
+        fake = Fake(store, now=BEGIN + 70)
+        assert list(fake.slots.unpublished()) == []
+        fake.come("ann", 0, 1)
+        assert [seq for _, seq, *_ in fake.drawn(120)] == [1]
+
+
+def damage(path, name):
+    with sqlite3.connect(path) as sql:
+        assert sql.execute("UPDATE users SET spent = spent + 1 WHERE name = ?", (name,)).rowcount == 1
+    sql.close()
+
+
+def reasons(outcomes):
+    return [each.reason if isinstance(each, Refusal) else type(each).__name__ for each in outcomes]
+
+
+def test_a_damaged_stream_in_slots_is_refused_and_all_others_go_on(tmp_path):
+    with Streams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
+        fake = Fake(store)
+        fake.come("ann", 0, 1)
+        fake.come("bob", 1)
+        fake.drawn(60)
+    damage(tmp_path / "s.db", "ann")
+    with Streams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
+        fake = Fake(store, now=BEGIN + 70)
+        assert reasons(out for _, out in fake.slots.unpublished()) in (["Made"], ["damaged", "Made"])
+        fake.come("ann", 0)
+        fake.now = BEGIN + 120
+        assert reasons(out for _, out in fake.slots.draw().releases) == ["damaged", "Made"]
+
+
+def test_slots_say_once_that_the_clock_went_back_or_ahead():
+    fake, lines = Fake(Streams(setting_of())), []
+    fake.core.log = lambda *line: lines.append(line)
+    fake.come("ann", 0, 1)
+    fake.drawn(61)
+    fake.drawn(60.5)  # set a little, which nobody need know
+    assert lines == []
+    fake.drawn(-600)
+    fake.drawn(-599)
+    (event, told), *more = lines
+    assert (event, told["seconds"], more) == ("warning", 660, [])
+    assert "behind" in told["reason"]
+    assert len(fake.drawn(121)) == 1
+    assert len(lines) == 1
+    assert len(fake.drawn(721)) == 10
+    assert len(fake.drawn(781)) == 1
+    assert [told["slots"] for _, told in lines[1:]] == [10]
 
 
 @mosquitto.needed

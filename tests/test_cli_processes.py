@@ -45,15 +45,6 @@ def large(tmp_path_factory):
     return path
 
 
-def test_help_is_quick_because_it_loads_little(tmp_path):
-    check = (
-        "import sys; from seqveil.interfaces.cli import main; main(['release', '--help']); "
-        "print([name for name in ('scipy', 'polars', 'matplotlib', 'highspy') if name in sys.modules])"
-    )
-    said = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
-    assert said.stdout.splitlines()[-1] == "[]"
-
-
 def test_pipes_in_and_out(words, model, tmp_path):
     args = [*PROGRAM, "release", "-", "-m", model, "-e", "1", "--out", "-", "--meta", tmp_path / "side.json", "--json"]
     said = subprocess.run(args, input=words.read_bytes(), capture_output=True, check=True)
@@ -63,17 +54,6 @@ def test_pipes_in_and_out(words, model, tmp_path):
     assert json.loads(said.stderr)["releases"] == len(lines) - 1
     (tmp_path / "r.csv").write_bytes(said.stdout)
     assert main(["audit", str(tmp_path / "r.csv"), "-m", str(model), "--meta", str(tmp_path / "side.json")]) == 0
-
-
-def test_a_stream_is_released_as_it_arrives(model):
-    args = [*PROGRAM, "release", "-", "-m", model, "-e", "1", "--out", "-", "--format", "csv"]
-    with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        process.stdin.write(b"user,value\nu1,a\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == b"user,value,epsilon\n"
-        assert process.stdout.readline().startswith(b"u1,")  # before the input has ended
-        process.communicate()
-        assert process.returncode == 0
 
 
 def test_a_reader_that_leaves_is_no_error(large, model):

@@ -1,20 +1,29 @@
 """The client against real services: retries never release twice, refusals come through, receivers decode live."""
 
+import json
+import math
 import socket
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from examples.receiver import LiveDecoder
 from seqveil import decode_stream
 from seqveil.client import Client, Event, ServiceError, Unreachable
 from seqveil.core.errors import InputError
+from seqveil.core.times import seconds
 from seqveil.engine.accounting import Budget
 from seqveil.engine.policy import Policy
+from seqveil.interfaces.client import _body
+from seqveil.interfaces.service.messages import OneSymbol
 from seqveil.receiver.decode import decode_paths
 from served import WORDS, running, words_model, words_setting
 
@@ -87,13 +96,13 @@ def test_what_a_sensor_failed_to_say_is_released_like_the_rest(client):
     assert {(each.epsilon, each.value in WORDS) for each in made} == {(0.7, True)}
 
 
-def test_numbers_of_numpy_are_numbers(tmp_path):
-    model = type(words_model())(words_model().prior, np.full((4, 4), 0.25))
-    with (
-        running(tmp_path, Policy(epsilon=1.0, mechanism="balanced").on(model)) as service,
-        Client(service.url, service.secret) as client,
-    ):
-        assert client.release("ann", np.int64(0), np.int64(3)).value in range(4)
+def test_what_is_too_large_is_sent_in_parts_and_a_refusal_tells_of_all_of_them(tmp_path):
+    with running(tmp_path, words_setting(), rate=100.0) as service, Client(service.url, service.secret) as client:
+        assert [each.seq for each in client.release_many([("ann", k, "home") for k in range(201)])] == list(range(201))
+        with pytest.raises(ServiceError) as refused:
+            client.release_many([("bob", k, "home") for k in [*range(7), 9]], at_once=3)
+    assert refused.value.position == 7
+    assert [made.seq for made in refused.value.releases] == list(range(6))
 
 
 class Dropping:
@@ -211,23 +220,64 @@ def test_a_live_decoder_knows_what_the_offline_one_does(tmp_path, kind):
     else:
         values = [release.value for release in told]
         times = [float(k) for k in range(24)] if kind == "seconds" else None
-        expected = decode_stream(setting.model, values, setting.policy, times=times, smooth=False)
+        expected = decode_stream(setting.model, values, mechanism="balanced", epsilon=0.7, budget=setting.budget, times=times, smooth=False)  # fmt: skip
     assert np.allclose(laws, expected)
 
 
 @pytest.mark.slow
 def test_the_receiver_runs(service, client):
     client.release_many([("watched", k, WORDS[k % 4]) for k in range(6)])
-    command = [
-        sys.executable,
-        "examples/receiver.py",
-        service.url,
-        "watched",
-        "--count",
-        "6",
-        "--token",
-        service.secret,
-    ]
+    options = ["--count", "6", "--token", service.secret]
+    command = [sys.executable, "examples/receiver.py", service.url, "watched", *options]
     lines = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.splitlines()
     assert len(lines) == 6
     assert all("released" in line and "→" in line for line in lines)
+
+
+class Odd(float):
+    """A float of somebody's own."""
+
+
+HELD = [
+    *(1, 1.5, "a", "", True, None, (1, 2), [1.5, 2], np.int64(3), np.float32(0.5), np.array([1, 2]), Odd(2.0), 2**60),
+]
+
+NOT_HELD = [
+    *(math.nan, math.inf, np.float32("nan"), np.float64("-inf"), Odd("nan"), Decimal(1), b"a", {1}, object(), 1j),
+    *(datetime(2024, 1, 1), np.datetime64("2024-01-01"), "\ud800", 10**5000, {"a": 1}, lambda: 1),
+]
+
+
+@given(values=st.lists(st.sampled_from(HELD + NOT_HELD), min_size=1, max_size=5))
+def test_the_client_sends_any_value_as_json_or_as_null(values):
+    for event, name in ((Event("u", 0, values[0]), "value"), (Event("u", 0, values), "values")):
+        row = json.loads(_body([event], name))["events"][0]
+        sent = row[name] if name == "values" else [row[name]]
+        for value, told in zip(values, sent, strict=name == "values"):
+            assert (told is None) == (value is None or any(value is each for each in NOT_HELD))
+    part = json.loads(_body([Event("u", 0, np.array([1.0, math.nan]))], "value"))["events"][0]["value"]
+    assert part == [1.0, None]
+
+
+@pytest.mark.parametrize("seq", [13.9, 13.0, "0", True, None, np.float64(1), np.True_, Decimal(1)])
+def test_the_client_refuses_a_sequence_number_that_is_not_whole(seq):
+    with pytest.raises(InputError, match="whole") as refused:
+        _body([Event("u", seq, "zq-secret")], "value")
+    assert "zq-secret" not in str(refused.value)
+
+
+def test_the_client_sends_times_and_users_as_the_service_takes_them():
+    noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    times = [5, np.float32(1.5), "2024-05-01T12:00:00Z", noon, noon.replace(tzinfo=None), np.datetime64(1, "s")]
+    sent = json.loads(_body([Event(7, np.int64(k), "a", time) for k, time in enumerate(times)], "value"))["events"]
+    assert [row["user"] for row in sent] == ["7"] * len(times)
+    assert [row["seq"] for row in sent] == list(range(len(times)))
+    for row, expected in zip(sent, [5.0, 1.5, noon.timestamp(), noon.timestamp(), noon.timestamp(), 1.0], strict=True):
+        stamp = OneSymbol.model_validate_json(json.dumps(row)).time
+        assert seconds([stamp]).tolist() == [expected]
+    for user in (True, None, 1.5, b"u"):
+        with pytest.raises(InputError, match="user"):
+            _body([Event(user, 0, "a")], "value")
+    for time in (True, math.nan, b"x", [1]):
+        with pytest.raises(InputError, match="time"):
+            _body([Event("u", 0, "a", time)], "value")

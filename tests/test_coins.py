@@ -1,11 +1,22 @@
 """Coins: uniform over [0, 2**62), private only where the operating system throws them."""
 
+import os
+import stat
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
-from seqveil.core.coins import BITS, SeededCoins, SystemCoins, coins
+import reference_streams as ref
+from reference_streams import Rows
+from seqveil.core.coins import BITS, KeyedCoins, SeededCoins, SystemCoins, coins, key_file
+from seqveil.core.coins import rows as rows_of
 from seqveil.core.errors import InputError
+from seqveil.core.model import MarkovModel
+from seqveil.engine import batches, stream
+from seqveil.engine.policy import Policy
 
 
 @pytest.mark.parametrize("source", [SystemCoins(), SeededCoins(3)], ids=["system", "seeded"])
@@ -41,3 +52,135 @@ def test_drawing_at_once_or_one_by_one_is_the_same():
 def test_a_seed_is_a_whole_number(seed):
     with pytest.raises(InputError, match="whole number"):
         SeededCoins(seed)
+
+
+KEY = bytes(range(32))
+
+
+def chain(seed=0, n=4):
+    return MarkovModel(*ref.random_chain(np.random.default_rng(seed), n))
+
+
+def test_they_are_uniform_over_the_denominator():
+    """Chi-square over 64 cells of the top and the bottom bits; false alarms: one in a million each."""
+    drawn = KeyedCoins(KEY).of([f"u{k}" for k in range(32_000)] * 2, [k % 7 for k in range(64_000)]).draw(64_000)
+    assert drawn.dtype == np.int64
+    assert drawn.min() >= 0
+    assert drawn.max() < 2**62
+    for cells in (drawn[:32_000] >> (BITS - 6), drawn[:32_000] & 63):
+        assert stats.chisquare(np.bincount(cells, minlength=64)).pvalue > 1e-6
+
+
+events = st.lists(st.tuples(st.sampled_from(["ann", "bob", "", "ü", "1", 1, -1]), st.integers(0, 2**40)), max_size=12)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=100)
+@given(events, st.randoms(use_true_random=False), st.integers(1, 3))
+def test_an_event_has_its_coins_in_any_company(some, random, draws):
+    source = KeyedCoins(KEY)
+    alone = {event: source.of([event[0]], [event[1]]).draw(draws).tolist() for event in some}
+    together = source.of([user for user, _ in some], [seq for _, seq in some])
+    first = together.draw(len(some)) if len(some) != 1 else together.draw(1)
+    assert first.tolist() == [alone[event][0] for event in some]
+    if draws > 1:
+        places = [k for k in range(len(some)) if random.random() < 0.6]
+        part = together.rows(np.array(places, np.intp))
+        second = part.draw(len(places))
+        assert second.tolist() == [alone[some[k]][1] for k in places]
+
+
+def test_different_events_keys_settings_and_salts_have_different_coins():
+    every = [
+        KeyedCoins(KEY).of(["ann"], [3]).draw(2).tolist(),
+        KeyedCoins(KEY).of(["ann"], [4]).draw(2).tolist(),
+        KeyedCoins(KEY).of(["ann3"], [3]).draw(2).tolist(),
+        KeyedCoins(KEY).of(["3"], [3]).draw(2).tolist(),
+        KeyedCoins(KEY).of_state("a", b"b").of(["ann"], [3]).draw(2).tolist(),
+        KeyedCoins(KEY).of_state("a", b"c").of(["ann"], [3]).draw(2).tolist(),
+        KeyedCoins(KEY).of_state("ab", b"").of(["ann"], [3]).draw(2).tolist(),
+        KeyedCoins(bytes(32)).of(["ann"], [3]).draw(2).tolist(),
+        KeyedCoins.seeded(3).of(["ann"], [3]).draw(2).tolist(),
+    ]
+    assert len({coin for pair in every for coin in pair}) == 2 * len(every)
+
+
+def test_a_stream_is_the_same_however_it_is_grouped():
+    """Users served together, alone, or in rounds with different ε (parts of one step) draw the same."""
+    setting = Policy(epsilon=0.8, budget=1.5, mechanism="optimal").on(chain(1))
+    raw = chain(1).sample(6, 5, seed=2)
+    names = [f"u{k}" for k in range(5)]
+    source, together, alone = KeyedCoins(KEY), Rows(setting, 5), Rows(setting, 5)
+    for t in range(6):
+        one = together.release(np.arange(5), raw[:, t], source.of(names, [t] * 5)).codes
+        for k in reversed(range(5)):
+            other = alone.release(np.array([k]), raw[[k], t], source.of([names[k]], [t])).codes
+            assert other[0] == one[k]
+    assert (together.state.states == alone.state.states).all()
+
+
+@pytest.mark.parametrize("mechanism", ["tree", "batch_lp", "auto"])
+def test_a_batch_draws_as_often_as_it_likes_and_always_the_same(mechanism):
+    setting = Policy(epsilon=2.0, batch=3, mechanism=mechanism).on(chain(3, 3))
+    paths = set()
+    for _ in range(3):
+        state = stream.State.start(setting)
+        path = []
+        for seq in range(4):
+            sent, state = batches.step(setting, state, np.array([0, 1, 2]), KeyedCoins(KEY).of(["ann"], [seq]))
+            path.append(sent.path)
+        paths.add(tuple(path))
+    assert len(paths) == 1
+
+
+def test_coins_that_belong_to_no_event_are_the_same_for_all_rows():
+    for source in (SystemCoins(), SeededCoins(1)):
+        assert rows_of(source, np.array([0])) is source
+
+
+def test_one_coin_an_event_or_many_for_one():
+    assert KeyedCoins(KEY).of(["a"], [0]).draw(5).shape == (5,)
+    assert KeyedCoins(KEY).of([], []).draw(0).shape == (0,)
+    with pytest.raises(InputError, match="one coin for each of 2"):
+        KeyedCoins(KEY).of(["a", "b"], [0, 0]).draw(3)
+
+
+def test_the_key_is_nowhere_to_be_seen():
+    source = KeyedCoins(KEY)
+    shown = repr(source) + repr(source.of(["ann"], [0])) + str(vars(source)["private"])
+    assert KEY.hex() not in shown
+    assert "ann" not in shown
+    assert source.private
+    assert not KeyedCoins.seeded(1).private
+
+
+@pytest.mark.parametrize("key", [b"", bytes(31), bytes(33), "x" * 32, None])
+def test_a_key_has_32_bytes(key):
+    with pytest.raises(InputError, match="32 random bytes"):
+        KeyedCoins(key)
+
+
+def test_a_key_file_is_made_once_for_its_owner_alone(tmp_path):
+    path = tmp_path / "key"
+    key = key_file(path, create=True)
+    assert len(key) == 32
+    assert key != bytes(32)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert key_file(path, create=True) == key_file(path) == key
+    assert os.listdir(tmp_path) == ["key"]
+
+
+def test_a_key_file_that_cannot_be_trusted_is_refused(tmp_path):
+    path = tmp_path / "key"
+    with pytest.raises(InputError, match="cannot be read"):
+        key_file(path)
+    with pytest.raises(InputError, match="cannot be made"):
+        key_file(tmp_path / "none" / "key", create=True)
+    key_file(path, create=True)
+    path.chmod(0o640)
+    with pytest.raises(InputError, match="chmod 600"):
+        key_file(path)
+    path.chmod(0o600)
+    path.write_bytes(bytes(40))
+    with pytest.raises(InputError, match="exactly 32"):
+        key_file(path)

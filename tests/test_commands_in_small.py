@@ -96,3 +96,16 @@ def test_a_state_file_is_released_over_and_looked_at(seqveil, place):
     assert len(told) == 200
     rows = pl.read_csv("out.csv").filter(pl.col("user") == 7)["value"].to_list()
     assert [row["value"] for row in told if str(row["user"]) == "7"] == rows
+
+
+def test_a_side_file_of_another_version_is_refused(seqveil, place):
+    assert seqveil("release", "raw.csv", "-m", "m", "-e", 1, "--out", "out.csv").code == 0
+    side = place / "out.csv.meta.json"
+    meta = json.loads(side.read_text())
+    assert meta["version"] == 1
+    side.write_text(json.dumps(meta | {"version": 2}))
+    said = seqveil("audit", "out.csv", "-m", "m")
+    assert said.code == 2
+    assert said.err.strip().splitlines() == [
+        "error: out.csv.meta.json: expected a side file of format seqveil-release 1; release the data again"
+    ]

@@ -52,17 +52,6 @@ def test_nothing_to_do():
 
 
 @pytest.mark.slow
-def test_the_rows_are_the_same_whatever_the_number_of_processes(monkeypatch):
-    arena = Arena.of(MODEL, list(MODEL.sample(12, 5, seed=1)))
-    todo = jobs(arena, [0.5, 2.0], line_up(["optimal", "randomized_response", "tree"], [1, 3]))
-    alone, _ = rows_of(todo, 1)
-    monkeypatch.setattr(workers, "PATIENCE", 0.0)
-    together, shown = rows_of(todo, 3)
-    assert together == alone
-    assert shown[-1][1] == len(todo)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("attack", [False, True])
 def test_secrets_go_to_other_processes_after_some_were_kept_here(monkeypatch, attack):
     secret = secrets.ever(2, epsilon=0.5, window=6)
@@ -102,9 +91,10 @@ def test_an_interrupted_comparison_keeps_whole_rows_and_goes_on(tmp_path, number
     _, err = run.communicate(timeout=60)
     assert run.returncode != 0
     assert b"Traceback" not in err
-    assert b"the same command goes on from there" in err
     rows = [json.loads(line)["row"] for line in book.read_text().splitlines()]
     assert len(rows) >= 3
+    assert f"interrupted; {len(rows)} of " in err.decode()
+    assert b"rows stand in race: the same command goes on from there" in err
     assert ended(run.pid)
 
 
@@ -120,26 +110,13 @@ def ended(group: int) -> bool:
 
 
 @pytest.mark.slow
-def test_secrets_are_kept_from_observers(seqveil, tmp_path, monkeypatch, longest):
+def test_the_command_prints_the_same_whatever_the_number_of_processes(seqveil, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    letters = np.array(list("abc"))[MODEL.sample(8, 8, seed=2).ravel()]
-    pl.DataFrame({"user": np.repeat(np.arange(8), 8), "value": letters}).write_csv("raw.csv")
-    other = MarkovModel([0.4, 0.3, 0.3], np.full((3, 3), 1 / 3), alphabet=["a", "b", "c"])
-    other.save("other.model")
-    args = ("compare", "raw.csv", "--epsilon", 1, "--mechanisms", "guarded", "--json")
-    asked = ("--secret", "ever:c", "--secret-epsilon", 0.5)
-    kept = ("--observer", "other.model")
-    made = seqveil(*args, *asked, *kept)
-    assert made.code == 0, made.err
-    assert made.json["observers"] == [other.fingerprint]
-    assert made.json["rows"][-1]["secrets"][0]["log_odds_worst"] <= 0.5
-    plain = seqveil(*args, *asked).json
-    assert "observers" not in plain
-    assert plain["rows"][-1]["error"] <= made.json["rows"][-1]["error"]
-    longest(5)
-    short = seqveil(*args, *asked)
-    assert short.code == 2
-    assert "at most 5 events" in short.err
-    idle = seqveil(*args[:-1], "--mechanisms", "crr", "--observer", "other.model")
-    assert idle.code == 2
-    assert "--observer says how a secret is kept, and there is none" in idle.err
+    monkeypatch.setattr(workers, "PATIENCE", 0.0)  # the other processes are asked at once
+    letters = np.array(list("abc"))[MODEL.sample(8, 20, seed=2).ravel()]
+    pl.DataFrame({"user": np.repeat(np.arange(20), 8), "value": letters}).write_csv("raw.csv")
+    args = ("compare", "raw.csv", "--epsilon", "0.5,2", "--mechanisms", "optimal,crr,tree", "--batch", "1,3")
+    made = [seqveil(*args, "--markdown", "--jobs", jobs) for jobs in (1, 2, 3)]
+    assert [each.code for each in made] == [0, 0, 0], made[-1].err
+    assert made[0].out.count("\n") > 8
+    assert made[0].out == made[1].out == made[2].out

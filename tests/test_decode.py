@@ -5,12 +5,10 @@ import pytest
 
 import reference_streams as ref
 import seqveil as sv
-from reference_streams import Rows
 from seqveil import mechanisms
-from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError
 from seqveil.engine.accounting import Budget
-from seqveil.receiver.decode import decode_codes, decode_stream, estimates, histogram
+from seqveil.receiver.decode import decode_stream, estimates, histogram
 
 PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 
@@ -60,18 +58,6 @@ def test_releases_by_time():
     np.testing.assert_allclose(laws.sum(1), 1)
 
 
-def test_several_streams_are_decoded_as_each_alone():
-    model, _, _ = chain(2, zeros=True)
-    setting = sv.Policy(epsilon=1.0, mechanism="optimal").on(model)
-    fleet, coins, raw = Rows(setting, 4), SeededCoins(4), model.sample(6, 4, seed=5)
-    codes = np.stack([fleet.release(np.arange(4), raw[:, t], coins).codes for t in range(6)], axis=1)
-    together = decode_codes(setting, codes)
-    for user in range(4):
-        np.testing.assert_allclose(
-            together[user], decode_stream(model, codes[user].tolist(), mechanism="optimal", epsilon=1.0), atol=1e-13
-        )
-
-
 @pytest.mark.parametrize("name", mechanisms.instantaneous())
 @pytest.mark.parametrize("smooth", [False, True])
 def test_streams_the_model_thought_impossible_have_proper_laws(name, smooth):
@@ -98,18 +84,6 @@ def test_releases_of_another_setting_are_refused():
         decode_stream(PAIR, [None], mechanism="optimal", epsilon=1.0)
     with pytest.raises(DataError, match="budget"):
         decode_stream(PAIR, [0] * 30, mechanism="balanced", epsilon=1.0, budget=Budget(total=0.5, when_spent="stop"))
-
-
-@pytest.mark.slow
-def test_decoding_more_helps_more_on_the_whole():
-    """Smoothing uses all releases, so its expected error is at most the filter's, and the filter's the release's."""
-    setting, users, length = sv.Policy(epsilon=1.0, mechanism="randomized_response").on(PAIR), 400, 20
-    raw, fleet, coins = PAIR.sample(length, users, seed=6), Rows(setting, users), SeededCoins(7)
-    codes = np.stack([fleet.release(np.arange(users), raw[:, t], coins).codes for t in range(length)], axis=1)
-    wrong = [float((codes != raw).mean())]
-    wrong += [float((decode_codes(setting, codes, smooth=s).argmax(-1) != raw).mean()) for s in (False, True)]
-    assert wrong == sorted(wrong, reverse=True)
-    assert wrong[2] < wrong[0] - 0.05
 
 
 def test_counts_and_estimates():

@@ -1,14 +1,19 @@
 """ε is said by whoever asks for a release: nothing takes one by itself."""
 
+from __future__ import annotations
+
 import inspect
 import pkgutil
+import re
 from importlib import import_module
 
+import polars as pl
 import pytest
 
 import seqveil as sv
 from seqveil.core.errors import InputError
 from seqveil.core.slots import Slots
+from seqveil.engine.terms import Terms
 from seqveil.interfaces.commands.options import SettingOptions
 from seqveil.interfaces.studio.ask import Ask
 
@@ -29,9 +34,7 @@ PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=CODES)
     ],
 )
 def test_whoever_says_no_epsilon_is_asked_for_it_in_one_line(ask, mechanism):
-    with pytest.raises(
-        InputError, match=r"expected epsilon, .* got none of them; say for instance epsilon=1\.0"
-    ) as caught:
+    with pytest.raises(InputError, match=r"expected epsilon, .* try epsilon=1\.0") as caught:
         ask(mechanism)
     assert "\n" not in str(caught.value)
 
@@ -54,8 +57,11 @@ def test_a_secret_without_epsilon_is_refused_and_one_that_is_only_measured_relea
     assert "\n" not in str(caught.value)
     measured = make(epsilon=None)
     assert (measured.epsilon, sv.secrets.from_dict(measured.to_dict())) == (None, measured)
+    for release in (sv.Session, Terms.of):
+        with pytest.raises(InputError, match="has no epsilon"):
+            release(PAIR, "guarded", secrets=measured)
     with pytest.raises(InputError, match="has no epsilon"):
-        sv.Policy(secrets=measured)
+        sv.decode_stream(PAIR, [0], mechanism="guarded", secrets=[measured])
     watch = sv.secrets.Watch.start(PAIR, measured)
     for _ in range(3):
         watch = watch.observe([0.4, 0.6])
@@ -95,3 +101,74 @@ def _takes_one(function) -> bool:
     except (TypeError, ValueError):
         return False
     return given is not None and given.default is not inspect.Parameter.empty and given.default is not None
+
+
+MODEL = sv.MarkovModel(
+    [0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], alphabet=["news", "sports", "health"]
+)
+
+WITHOUT = '[[secret]]\never = "health"\nwindow = 4\n'
+
+WITH = '[[secret]]\never = "health"\nwindow = 4\nepsilon = 0.5\n'
+
+JOINT = '[[secret]]\njoint = [{{ever = "health"}}, {{ever = "sports"{}}}]\nwindow = 4\n'
+
+
+@pytest.fixture
+def files(tmp_path):
+    MODEL.save(tmp_path / "m.model")
+    codes = MODEL.sample(6, 8, seed=3)
+    names = MODEL.alphabet.decode(range(3))
+    rows = [(f"u{user}", names[code]) for user, own in enumerate(codes) for code in own]
+    pl.DataFrame(rows, schema=["user", "value"], orient="row").write_csv(tmp_path / "d.csv")
+    (tmp_path / "without.toml").write_text(WITHOUT)
+    (tmp_path / "with.toml").write_text(WITH)
+    return tmp_path
+
+
+@pytest.mark.parametrize("text", [WITHOUT, WITH + WITHOUT, JOINT.format("")])
+@pytest.mark.parametrize("state", [False, True])
+def test_a_file_of_secrets_without_a_total_releases_nothing(seqveil, files, text, state):
+    (files / "s.toml").write_text(text)
+    kept = ("--state", files / "s.db") if state else ()
+    args = ("-m", files / "m.model", "--secrets", files / "s.toml", *kept, "--out", files / "r.csv")
+    code, _, err = seqveil("release", files / "d.csv", *args)
+    assert code == 2
+    assert "has no epsilon" in err
+    assert "epsilon = 0.5" in err
+    assert len(err.strip().splitlines()) == 1
+    assert not (files / "r.csv").exists()
+
+
+def test_one_total_of_a_joint_secret_is_enough():
+    shared = '[[secret]]\nepsilon = 0.5\njoint = [{ever = "health"}, {ever = "sports"}]\nwindow = 4\n'
+    each = '[[secret]]\njoint = [{ever = "health", epsilon = 0.5}, {ever = "sports", epsilon = 0.5}]\nwindow = 4\n'
+    for text in (shared, each):
+        (secret,) = sv.secrets.from_toml(text)
+        assert secret.epsilon == 0.5
+
+
+@pytest.mark.slow
+def test_an_attack_asks_about_secrets_without_a_total(seqveil, files):
+    pytest.importorskip("sklearn")
+    out = files / "r.csv"
+    args = ("-m", files / "m.model", "--secrets", files / "with.toml", "--out", out)
+    assert seqveil("release", files / "d.csv", *args)[0] == 0
+    code, printed, err = seqveil("attack", out, "--truth", files / "d.csv", "--secrets", files / "without.toml")
+    assert code == 0, err
+    assert "whether health occurs" in printed
+
+
+@pytest.mark.slow
+def test_where_nothing_is_promised_there_is_one_wording_and_the_attack_is_named_last(seqveil, files):
+    model, out = files / "m.model", files / "r.csv"
+    _, _, released = seqveil("release", files / "d.csv", "-m", model, "--secrets", files / "with.toml", "--out", out)
+    _, audited, _ = seqveil("audit", out, "-m", model)
+    for said in (released, audited):
+        assert "no bound" in said
+        assert not re.search(r"\binf\b", said)
+        assert "seqveil attack" in said.strip().splitlines()[-1]
+    _, _, plain = seqveil("release", files / "d.csv", "-m", model, "-e", 1, "--out", files / "p.csv")
+    assert "seqveil attack" not in plain
+    _, audited, _ = seqveil("audit", files / "p.csv", "-m", model, "--secret", "ever:health", "--secret-window", 4)
+    assert "seqveil attack" in audited.strip().splitlines()[-1]

@@ -53,20 +53,6 @@ def test_on_noise_the_network_stays_at_chance(seed):
     assert right >= binom.ppf(5e-7, count, 1 / 5)
 
 
-@needs_torch
-def test_the_same_seed_gives_the_same_bytes_and_torch_is_left_as_it_was():
-    import torch
-
-    features, person, known = windows(3, 10, 0.5, 4)
-    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(), torch.get_rng_state().tolist()
-    one, two, other = (
-        reidentify.log_probabilities(features, person, known, Network(hidden=4, epochs=2), seed) for seed in (7, 7, 8)
-    )
-    after = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(), torch.get_rng_state().tolist()
-    assert one.tobytes() == two.tobytes() != other.tobytes()
-    assert before == after
-
-
 def test_rates_of_windows_and_of_people():
     logs = np.log([[0.9, 0.1], [0.4, 0.6], [0.4, 0.6], [0.3, 0.7], [0.6, 0.4], [0.7, 0.3]])
     right, together = reidentify.rates(logs, np.array([0, 0, 0, 1, 1, 1]))
@@ -86,18 +72,6 @@ def test_released_streams_are_none_of_those_a_chain_is_fitted_to(crowd):
     streams = np.split(crowd.rest[1], np.flatnonzero(np.diff(crowd.rest[0])) + 1)
     assert len(streams) == 8  # as many again, eight recordings a person in all
     assert not {tuple(s) for s in streams} & {tuple(s) for s in crowd.codes}
-
-
-def test_habits_make_people_differ_and_without_them_they_are_alike():
-    sizes = Sizes(side=20, people=6, recordings=30, samples=20, skip=0)
-
-    def spread(strength):
-        made = people.generated(sizes, 1, strength)
-        x = made.grid.points[made.codes, 1].mean(1)
-        means = np.array([x[made.person == k].mean() for k in range(6)])
-        return means.std() / (x.std() / np.sqrt(60))
-
-    assert spread(1.0) > 3.0 > 2.0 > spread(0.0)
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -137,24 +111,6 @@ def test_the_filter_of_restricted_responses_is_bayes_rule():
         exact = np.bincount(every[:, 2], joint, 4)
         np.testing.assert_allclose(seen.means[row, 2], exact @ observed.places(model) / exact.sum(), atol=1e-9)
         assert seen.likely[row].sum() == pytest.approx(np.log(exact.sum()))
-
-
-def test_batches_do_not_depend_on_how_many_work_at_them(crowd):
-    setting = Policy(epsilon=2.0, batch=5, mechanism="tree", distortion=crowd.distortion).on(crowd.model(1))
-    one, two = (observed.in_batches(setting, crowd.codes[:4], 1, workers) for workers in (1, 2))
-    for name in ("codes", "means", "entropy", "likely"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
-    assert (one.entropy < np.log(36)).all()
-
-
-def test_positions_wrap_round_and_features_pool(crowd):
-    model = crowd.model(1)
-    where = observed.places(model)
-    first, last = (where[np.isclose(crowd.grid.points[:, 0], x)][0, :2] for x in (0.5, 5.5))
-    assert np.linalg.norm(first - last) == pytest.approx(2 * np.sin(np.pi / 6))  # neighbours across the seam
-    seen = observed.plainly(model, crowd.codes)
-    assert observed.features(seen, model, table=False, pool=5).shape == (8, 5, 6)
-    assert observed.features(seen, model, table=True, pool=5).shape == (8, 5, 14)
 
 
 def test_what_temporal_leakage_allows_is_what_its_quantifier_says(crowd):
@@ -232,7 +188,3 @@ def test_want_of_data_is_not_called_refuted():
         assert claim["verdict"] == "not decided"
         assert "0 against" in claim["reason"]
         assert "0 undecided" not in claim["reason"]
-
-
-def test_intervals_are_students():
-    assert fig8.interval([0.2, 0.4]) == pytest.approx((0.3, 12.706 * 0.1), rel=1e-3)

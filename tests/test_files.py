@@ -5,7 +5,6 @@ import csv
 import io
 import json
 import os
-import subprocess
 import sys
 
 import numpy as np
@@ -171,23 +170,6 @@ def test_standard_input_as_a_whole_and_by_format(monkeypatch):
     assert frame_of("-", chunk=1).rows() == [("a", 1), ("b", 2)]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"user":"a","value":"x"}')))
     assert frame_of("-", format="jsonl").rows() == [("a", "x")]
-
-
-@pytest.mark.slow
-def test_live_input_is_given_as_it_arrives():
-    program = (
-        "from seqveil.interfaces.files import read\n"
-        "for chunk in read('-', live=True): print(chunk.row(0), *chunk.values.to_list(), flush=True)"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        for i, line in enumerate([b"user,value\na,5\n", b"a,6\n", b"a,7\n"]):
-            child.stdin.write(line)
-            child.stdin.flush()
-            assert child.stdout.readline().split() == [b"%d" % (i + 1), b"%d" % (i + 5)]
-        child.stdin.close()
-    assert child.returncode == 0
 
 
 # --- refusals
@@ -373,12 +355,3 @@ def test_sorting_is_stable_and_remembers_the_rows(tmp_path_factory, rows, chunk)
 def test_sorting_needs_an_order(tmp_path):
     with pytest.raises(DataError, match="no column to sort by"):
         list(sorted_chunks(write(tmp_path, "d.csv", "user,value\na,1\n")))
-
-
-# --- what is loaded
-
-
-@pytest.mark.slow
-def test_importing_files_does_not_import_polars():
-    program = "import sys, seqveil.interfaces.files; assert 'polars' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program], check=True)

@@ -135,26 +135,6 @@ def test_missing_values_are_left_out_and_told():
     assert len(sv.release(data, model, epsilon=1.0, missing="hold").frame) == len(data) - 1  # row 2 is its user's first
 
 
-def test_other_names_of_columns():
-    data = ROWS.rename({"user": "who", "value": "what"})
-    names = {"user_column": "who", "value_column": "what"}
-    model = sv.fit(data, smoothing=1.0, **names)
-    mixed = data.sample(fraction=1, shuffle=True, seed=2)
-    made = sv.release(mixed, model, epsilon=1.0, **names)
-    assert made.frame.select("who", "time").rows() == mixed.select("who", "time").sort("time", "who").rows()
-    assert sv.audit(made, model).passed
-
-
-@pytest.mark.slow
-def test_places_and_their_grid():
-    draw = np.random.default_rng(5)
-    data = pd.DataFrame({"user": np.arange(40) % 4, "x": draw.random(40), "y": draw.random(40)})
-    model = sv.fit(data, value_column="x,y", grid="2x2", smoothing=1.0)
-    made = sv.release(data, model, value_column="x,y", epsilon=1.0)
-    assert set(made.frame["x"]) <= set(model.alphabet.points[:, 0])
-    assert list(sv.stats(made, model).frame)[:2] == ["x", "y"]
-
-
 def test_one_row_and_no_row():
     one = ROWS[:1]
     made = sv.release(one, MODEL, epsilon=1.0)
@@ -239,13 +219,6 @@ def test_paths_do_too(tmp_path):
     assert sv.audit(tmp_path / "out.csv", tmp_path / "m.model").passed
     assert sv.decode(str(tmp_path / "out.csv"), MODEL, truth=source).decoded.rows == ROWS.height
     assert sv.stats(tmp_path / "out.csv", MODEL).counted.summary.events == ROWS.height
-
-
-def test_a_private_fit_and_a_named_alphabet():
-    model = sv.fit(ROWS, private=1.0, alphabet=["gym", "home", "work"])
-    assert model.origin["epsilon"] == 1.0
-    with pytest.raises(sv.errors.InputError, match="private fit needs a public alphabet"):
-        sv.fit(ROWS, private=1.0)
 
 
 def test_one_stream_and_many_rows_have_functions_of_their_own():

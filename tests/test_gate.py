@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
 import numpy as np
 import polars as pl
 import pytest
@@ -128,21 +124,15 @@ def test_a_file_with_200_rows_deleted_is_refused(stopped, compiled):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [17.0, 32.0])
-def test_audit_takes_a_batched_release_at_any_epsilon_it_may_have(tmp_path, epsilon):
-    CHAIN.save(tmp_path / "m.model")
-    pl.DataFrame({"user": ["u"] * 8, "value": [0, 0, 1, 1, 2, 2, 0, 0]}).write_csv(tmp_path / "raw.csv")
-
-    def seqveil(*words: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "seqveil", *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-
-    made = seqveil("release", "raw.csv", "-m", "m.model", "-e", epsilon, "--batch", 4, "-o", "r.csv")
-    assert made.returncode == 0, made.stderr
+def test_audit_takes_a_batched_release_at_any_epsilon_it_may_have(seqveil, tmp_path, monkeypatch, epsilon):
+    monkeypatch.chdir(tmp_path)
+    CHAIN.save("m.model")
+    pl.DataFrame({"user": ["u"] * 8, "value": [0, 0, 1, 1, 2, 2, 0, 0]}).write_csv("raw.csv")
+    assert seqveil("release", "raw.csv", "-m", "m.model", "-e", epsilon, "--batch", 4, "-o", "r.csv").code == 0
     report = seqveil("audit", "r.csv", "-m", "m.model", "--json")
-    assert report.returncode == 0, report.stderr
-    composed = json.loads(report.stdout)["composed"]
-    assert composed["basic"] == 2 * epsilon
-    assert composed["best"] <= 2 * epsilon
+    assert report.code == 0, report.err
+    assert report.json["composed"]["basic"] == 2 * epsilon
+    assert report.json["composed"]["best"] <= 2 * epsilon
 
 
 @pytest.mark.parametrize("epsilon", [20.0, 32.0, 500.0, 1e4])

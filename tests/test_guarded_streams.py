@@ -15,7 +15,7 @@ import seqveil as sv
 from reference_secrets import Enumerated, random_model, typed_model
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import KeyedCoins, SeededCoins
-from seqveil.core.errors import InputError, ModelError
+from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.engine import stream
 from seqveil.engine.policy import saved_terms
@@ -24,7 +24,7 @@ from seqveil.engine.store import packing
 from seqveil.engine.streams import Streams
 from seqveil.engine.terms import NO_BOUND, Terms
 
-ever, always, joint = sv.secrets.ever, sv.secrets.always, sv.secrets.joint
+ever, each, joint = sv.secrets.ever, sv.secrets.always, sv.secrets.joint
 KEY = bytes(range(32))
 MODEL = sv.MarkovModel([0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]])
 LENGTH = 4
@@ -118,7 +118,7 @@ def check(every, setting, watches, columns) -> None:
     """No window's odds moved too far, and the accounts say how far they moved."""
     for secret, watch in zip(setting.secrets, watches, strict=True):
         assert max(excess(every, secret, span, columns) for span in spans(secret)) <= 1e-9
-        assert watch.worst <= secret.epsilon + 1e-9
+        assert watch.worst.worst(secret.sides) <= secret.epsilon + 1e-9
         if secret.window == f"first {LENGTH}":
             compiled = secret.compile(MODEL)
             exact = every.log_odds(every.values(compiled, 0, LENGTH), 2, columns)
@@ -137,8 +137,7 @@ def test_accounts_come_back_to_the_last_bit(model, more):
         ever(1, epsilon=0.5, window=3),
         joint(ever(0, window=2, epsilon=1.0), ever(1, window=2, epsilon=1.0), epsilon=0.7),
     ]
-    observer = random_model(np.random.default_rng(7), model.n)
-    setting = sv.Policy(secrets=secrets, observers=observer, **more).on(model)
+    setting = sv.Policy(secrets=secrets, mechanism="guarded", observers=[random_model(np.random.default_rng(7), model.n)], **more).on(model)  # fmt: skip
     coins, state = SeededCoins(3), stream.State.start(setting)
     for code in model.sample(12, seed=2)[0]:
         _, state = stream.step(setting, state, np.array([code]), coins)
@@ -171,16 +170,6 @@ def test_streams_release_as_sessions_do():
         assert math.isinf(mine.epsilon_spent)
 
 
-def test_with_an_epsilon_the_ledger_is_that_of_any_sound_mechanism():
-    streams = Streams(setting_of(SECRETS["first"], epsilon=0.8), coins=KeyedCoins(KEY))
-    streams.release(["ann"] * 4, [0, 1, 1, 0])
-    standing = streams.account("ann")
-    assert standing.whole_sequence == ""
-    assert standing.epsilon_spent == pytest.approx(3.2)
-    assert standing.ldp == pytest.approx(6.4)
-    assert standing.leakage <= 3.2
-
-
 def test_a_retry_draws_nothing_and_a_gap_tells_nothing(tmp_path):
     setting = setting_of(SECRETS["until it ends"])
     with Streams.open(tmp_path / "s.db", setting, gaps="skip") as streams:
@@ -192,7 +181,7 @@ def test_a_retry_draws_nothing_and_a_gap_tells_nothing(tmp_path):
         assert streams.account("ann").secrets[0].log_odds == before.log_odds
         streams.release(["ann"], [1], seqs=[3])
         skipped = streams.account("ann").secrets[0]
-        assert streams.account("ann").events == 4
+        assert skipped.step == 4
     with Streams.open(tmp_path / "s.db", setting, gaps="skip") as streams:
         assert streams.account("ann").secrets[0].log_odds == skipped.log_odds
 
@@ -211,20 +200,6 @@ def test_one_event_too_many_is_refused_before_anything_is_drawn(tmp_path, memory
     streams.release(["bob", "ann"], [0, 0])
     with pytest.raises(InputError, match="at most 4 events"):
         streams.observe(["ann"], [0])
-
-
-@pytest.mark.slow
-def test_a_person_is_never_forgotten(tmp_path, longest):
-    """What comes later of a user goes on with the same secret: a new visit is no new stream."""
-    longest(30)
-    setting = sv.Policy(secrets=ever(1, epsilon=0.3), mechanism="guarded").on(MODEL)
-    for _ in range(6):
-        with Streams.open(tmp_path / "s.db", setting) as streams:
-            streams.release(["ann"] * 5, [0, 1, 0, 1, 1])
-            watch = streams.account("ann").secrets[0]
-            assert watch.worst <= 0.3
-    with Streams.open(tmp_path / "s.db", setting) as streams, pytest.raises(InputError, match="at most 30 events"):
-        streams.release(["ann"], [0])
 
 
 def work(path, answers) -> None:
@@ -285,34 +260,15 @@ def test_a_setting_with_secrets_as_plain_values(tmp_path):
     again = saved_terms(saved, MODEL, [observer])
     assert again.signature == setting.signature
     assert again.to_dict()["epsilon"] is None
-    assert "secret" not in sv.Policy(epsilon=0.5).on(MODEL).to_dict()
+    assert "secrets" not in sv.Policy(epsilon=0.5).on(MODEL).to_dict()
     with pytest.raises(ModelError, match="observers"):
         saved_terms(saved, MODEL)
-    with pytest.raises(InputError, match="the ε of a secret"):
-        saved_terms({**saved, "secret": [{"ever": 1, "epsilon": {}}]}, MODEL, [observer])
+    with pytest.raises(DataError, match="missing or damaged"):
+        saved_terms({**saved, "secrets": 3}, MODEL, [observer])
     with Streams.open(tmp_path / "s.db", setting):
         pass
-    with pytest.raises(InputError, match="another secret;"):
+    with pytest.raises(InputError, match="another secrets"):
         Streams.open(tmp_path / "s.db", setting_of(SECRETS["first"], observers=observer, withhold=True))
-
-
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ({}, "got none"),
-        ({"secrets": ever(1, epsilon=1.0), "budget": 2.0}, "take no batch"),
-        ({"secrets": ever(1, epsilon=1.0), "every": 2}, "take no batch"),
-        ({"secrets": ever(1, epsilon=1.0), "batch": 2}, "take no batch"),
-        ({"secrets": ever([0, 1, 2], epsilon=1.0, window=3)}, "certain or impossible"),
-        ({"secrets": ever(7, epsilon=1.0, window=3)}, "alphabet"),
-        ({"secrets": ever(1, epsilon=1.0), "mechanism": "optimal", "withhold": True}, "keeps no declared secrets"),
-        ({"secrets": ever(1, epsilon=1.0), "mechanism": "tree", "epsilon": 1.0, "batch": 2}, "keeps no declared"),
-    ],
-)
-def test_what_cannot_be_kept_is_refused_in_one_line(how, words):
-    with pytest.raises(InputError, match=words) as refused:
-        sv.Policy(**{"mechanism": "guarded", **how}).on(MODEL)
-    assert "\n" not in str(refused.value)
 
 
 def test_a_receiver_decodes_what_was_withheld():

@@ -1,5 +1,6 @@
-"""What is handed out betrays nothing but the releases: order of rows, index, types, in every kind of file and frame."""
+"""What is handed out betrays nothing but the releases: files, frames, the service, the bridge."""
 
+import itertools
 import json
 
 import numpy as np
@@ -9,7 +10,13 @@ import pyarrow as pa
 import pytest
 
 import seqveil as sv
+from seqveil.core.model import MarkovModel
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
+from seqveil.interfaces.mqtt import Bridge, Broker, Topics
+from seqveil.interfaces.payloads import Form
+from served import event, running
+from test_unknown_values_outside import Wire, figures_of
 
 NAMES = ["cold", "flu", "health", "hiv"]
 MODEL = sv.MarkovModel(np.full(4, 0.25), np.full((4, 4), 0.25), alphabet=NAMES)
@@ -149,3 +156,91 @@ def test_what_was_changed_is_shown_on_a_terminal_and_nowhere_else(tmp_path, caps
         assert (tmp_path / name).read_bytes() == (tmp_path / name.replace("log", "shown")).read_bytes()
     assert main([*typed, "-o", str(tmp_path / "json.csv"), "--json"]) == 0
     assert "14 of 20" not in "".join(capsys.readouterr())
+
+
+LIVE_KEY = bytes(range(32))
+
+VALUES = ["a", "zq-" + "long" * 50]
+
+LONG = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], alphabet=VALUES)
+
+FAINT = sv.Policy(epsilon=1e-6, mechanism="balanced").on(LONG)
+
+RAWS = list(itertools.product(VALUES, repeat=3))
+
+
+def only(found):
+    """The one thing that all of these are."""
+    first, *others = found
+    assert all(each == first for each in others)
+    return first
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_salt")
+def test_answers_log_and_figures_of_the_service(tmp_path, caplog):
+    def handed_out(raw):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        caplog.clear()
+        with running(folder, FAINT) as service, caplog.at_level("DEBUG"):
+            made = [service.release(event("ann", seq, value)) for seq, value in enumerate(raw)]
+            made.append(service.release(*(event(f"u{k}", 0, value) for k, value in enumerate(raw))))
+            made.append(service.release(event("ann", 9, raw[0])))  # refused: it leaves others out
+            made += [service.ask("GET", f"/v1/users/ann/{what}") for what in ("releases", "account")]
+            answers = [(each.status, sorted(each.headers.items()), each.content) for each in made]
+            figures = figures_of(service.ask("GET", "/metrics").content.decode())
+        lines = [
+            (each.message, vars(each).get("facts", {})) for each in caplog.records if each.name == "seqveil.service"
+        ]
+        lines = [(name, {key: value for key, value in facts.items() if key != "ms"}) for name, facts in lines]
+        dateless = [(status, [each for each in head if each[0] != "date"], body) for status, head, body in answers]
+        return dateless, lines, figures
+
+    answers, lines, figures = only([handed_out(raw) for raw in RAWS])
+    assert handed_out(("zq-unknown", None, 3))[1:] == (lines, figures)  # nor do they say what was outside the alphabet
+    assert [status for status, *_ in answers] == [200] * 4 + [409, 200, 200]
+    assert len(lines) >= len(answers)
+    assert figures
+
+
+@pytest.mark.usefixtures("one_salt")
+@pytest.mark.parametrize("form", ["seqveil", "value", "json:v"])
+def test_messages_and_log_of_the_bridge(tmp_path, form):
+    from seqveil.interfaces.broker import Arrived, Stop
+
+    def payload(seq, value):
+        return (
+            value if form == "value" else json.dumps({"v": value} if form == "json:v" else {"seq": seq, "value": value})
+        )
+
+    class Kept(Wire):
+        def publish(self, topic, content, retain=False):
+            self.raw = [*getattr(self, "raw", []), (topic, content, retain)]
+            return super().publish(topic, b"0", retain)
+
+    def handed_out(raw):
+        sent = [(user, payload(seq, value)) for seq, value in enumerate(raw) for user in ("ann", "bob")]
+        sent.append(("ann", payload(9, raw[0])))
+        wire, log = Kept([], Broker("nowhere", 1)), []
+        for mid, (user, text) in enumerate(sent, 1):
+            wire.put(Arrived(f"raw/{user}", text.encode(), mid, True, False, 0))
+        wire.put(Stop())
+        topics = Topics("raw/{user}", "released/{user}", "errors/{user}")
+        with Streams.open(tmp_path / f"{len(list(tmp_path.iterdir()))}.db", FAINT, key=LIVE_KEY) as store:
+            bridge = Bridge(store, wire, topics, form=Form.parse(form), log=lambda *line: log.append(line))
+            bridge.run()
+        return wire.raw, log, bridge.hidden
+
+    published, log, hidden = only([handed_out(raw) for raw in RAWS])
+    assert hidden == 0
+    odd, said, hidden = handed_out(("zq-unknown", VALUES[0], "zq-other"))  # values outside the alphabet
+    assert (said, [(topic, retain) for topic, _, retain in odd]) == (
+        log,
+        [(topic, kept) for topic, _, kept in published],
+    )
+    assert hidden >= 4
+    assert b"zq-unknown" not in b"".join(content for _, content, _ in odd)
+    assert len(published) == 7
+    assert not any(retain for *_, retain in published)
+    assert log

@@ -36,36 +36,13 @@ def test_lines_of_mosquitto_sub_are_released_as_they_come(tmp_path):
     """The program itself is not needed: these are the lines that `mosquitto_sub -F %j` prints."""
     chain().save(tmp_path / "m.model")
     options = ["--format", "jsonl", "--user-column", "topic", "--value-column", "payload", "--time-column", "tst"]
-    with subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "seqveil",
-            "release",
-            "-",
-            "-m",
-            tmp_path / "m.model",
-            "-e",
-            "1",
-            *options,
-            "--out",
-            "-",
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as running:
+    command = [sys.executable, "-m", "seqveil", "release", "-", "-m", "m.model", "-e", "1", *options, "--out", "-"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, cwd=tmp_path, **pipes) as running:
         for second, value in enumerate([*VALUES, "unavailable"]):
-            stamp = f"2026-03-01T10:00:{second:02d}.000000+0000"
-            about = {
-                "tst": stamp,
-                "topic": "raw/ann",
-                "qos": 1,
-                "retain": 0,
-                "payloadlen": len(value),
-                "mid": second + 1,
-            }
-            running.stdin.write(json.dumps(about | {"payload": value}).encode() + b"\n")
+            about = {"tst": f"2026-03-01T10:00:{second:02d}.000000+0000", "topic": "raw/ann", "qos": 1, "retain": 0}
+            about |= {"payloadlen": len(value), "mid": second + 1, "payload": value}
+            running.stdin.write(json.dumps(about).encode() + b"\n")
             running.stdin.flush()
             released = json.loads(running.stdout.readline())  # before the next line is sent
             assert released["topic"] == "raw/ann"

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seqveil as sv
-from seqveil import planning
 from seqveil.evaluate.comparison import Arena, Contestant, race
 
 
@@ -63,13 +62,6 @@ def test_a_model_shows_its_prior_and_transitions(n, seed):
     drawn = np.array([[float(cell) for cell in row[1:]] for row in transitions[1:]])
     assert np.allclose(drawn, rows, atol=6e-4)
     assert [row[0] for row in transitions[1:]] == [str(code) for code in range(n)]
-
-
-def test_symbols_that_the_chain_never_reaches_again_and_smoothing_are_shown_alike():
-    model = sv.MarkovModel.fit([["a", "b", "a", "c"]], smoothing=1.0)
-    shown = Shown(model._repr_html_())
-    drawn = [[float(cell) for cell in row[1:]] for row in shown.tables[2][1:]]
-    assert np.allclose(drawn, model.advance(np.eye(3)), atol=6e-4)
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -147,20 +139,6 @@ def test_batches_that_wait_are_not_shown():
     session.push("planted-a")
     assert "planted" not in session._repr_html_()
     assert facts(Shown(session._repr_html_()))["ε a batch of 3"] == "2"
-
-
-def test_an_unsound_mechanism_says_so():
-    session = sv.Session(chain(8), mechanism="crr", epsilon=0.2, seed=1)
-    session.release(3)
-    assert "does not keep to its ε" in session._repr_html_()
-
-
-def test_a_plan_shows_every_row():
-    made = planning.plan(chain(3), [0.5, 1.0], length=6, users=20, period=2)
-    shown = Shown(made._repr_html_())
-    rows = shown.tables[1][1:]
-    assert [row[1] for row in rows] == [row.mechanism for row in made.rows]
-    assert [row[4] for row in rows] == [f"{row.error:.4g}" for row in made.rows]
 
 
 def test_results_of_a_comparison_show_themselves():

@@ -1,4 +1,6 @@
-"""A look at a file: what the columns are taken for, what is odd, and a command that works when it is pasted."""
+"""A look at a file: what its columns are taken for, what is odd or asked, and a command that works when pasted."""
+
+from __future__ import annotations
 
 import json
 import shlex
@@ -13,6 +15,7 @@ from seqveil.interfaces.cli import main
 from seqveil.interfaces.files import Columns
 
 PERSONAL = "Zq9secret"
+WHO = [f"u{k // 6}" for k in range(120)]
 
 
 def frame(people=30, length=12, seed=1, **more):
@@ -146,3 +149,84 @@ def test_small_and_bad_files(tmp_path):
         sv.inspect(one)
     one.write_text("user,value\n" + "a,5.5\n" * 40)
     assert sv.inspect(one).values == 1
+
+
+def test_lists_in_a_column_that_nobody_needs_do_not_stop_inspect():
+    rows = pl.DataFrame({"user": WHO, "value": ["news", "sport"] * 60, "tags": [["a"], None] * 60})
+    found = sv.inspect(rows)
+    assert found.users == 20
+    assert {role.column: role.role for role in found.roles}["tags"] == "not used"
+    assert not any("'tags'" in question for question in found.questions)
+    with pytest.raises(DataError, match="'tags' holds lists; write a row for each event"):
+        sv.inspect(rows, value_column="tags")
+
+
+def test_inspect_takes_the_words_of_the_command_line():
+    rows = pl.DataFrame({"device": WHO, "breite": [47.1, 47.2, 47.3] * 40, "laenge": [8.1, 8.2] * 60})
+    found = sv.inspect(rows, user_column="device", latitude="breite", longitude="laenge")
+    assert "--latitude breite --longitude laenge --cell-metres" in found.command
+    with pytest.raises(InputError, match="'usercolumn' is not known here"):
+        sv.inspect(rows, usercolumn="device")
+
+
+def roles(rows, **more):
+    found = sv.inspect(pl.DataFrame(rows), **more)
+    return {role.column: role.role for role in found.roles if role.role != "not used"}, found
+
+
+def people(count=12, length=6):
+    return [f"p{k // length}" for k in range(count * length)]
+
+
+def test_a_column_that_rises_with_the_rows_of_each_person_gives_their_order():
+    who = people()
+    minutes = [k % 6 * 15 for k in range(len(who))]
+    got, found = roles({"household": who, "t_min": minutes, "wh": [k * 7 % 50 for k in range(len(who))]})
+    assert got == {"household": "user", "t_min": "order", "wh": "value"}
+    assert "--user-column household --value-column wh --time-column t_min" in found.command
+
+
+def test_what_falls_or_stands_still_is_no_order():
+    who = people()
+    for numbers in ([-k for k in range(len(who))], [k // 3 for k in range(len(who))]):
+        got, _ = roles({"user": who, "n": numbers, "page": ["a", "b"] * 36})
+        assert got == {"user": "user", "page": "value"}
+
+
+def test_a_value_that_is_only_guessed_is_asked_about():
+    who = people()
+    got, found = roles({"user": who, "one": [1, 2, 3] * 24, "word": ["a", "b"] * 36, "two": [1, 2] * 36})
+    assert got == {"user": "user", "word": "value"}
+    assert found.questions[0].startswith("is 'word' the value? It is a guess; 'two', 'one' could be, too.")
+
+
+def test_places_come_before_numbers_that_repeat():
+    who = people()
+    rows = {"user": who, "trip": [k // 3 for k in range(len(who))], "gps_lat": [0.1, 0.2] * 36, "gps_lon": [1.0] * 72}
+    place = "value, a place on the map"
+    assert roles(rows)[0] == {"user": "user", "gps_lat": place, "gps_lon": place}
+
+
+def test_many_columns_are_said_in_one_line():
+    _, found = roles({"user": people(), "value": ["a", "b"] * 36} | {f"c{k}": [0] * 72 for k in range(20)})
+    assert sum(name == "column" for name, _ in found.lines()) == 3
+    assert any("and 12 more" in text for _, text in found.lines())
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ({"user": ["a", "b"], "seq": [[1, 2], [3]], "at": [[1, 2], [3]]}, "--value-column"),
+        ({"a": [0.5, 0.25], "b": [0.1, 0.7]}, "name it with --user-column"),
+        ({"user": ["a", "b"], "seq": [1, 2]}, "name it with --value-column"),
+    ],
+)
+def test_what_cannot_be_guessed_is_said_in_one_line(rows, said):
+    with pytest.raises(DataError, match=said) as error:
+        sv.inspect(pl.DataFrame(rows))
+    assert "seqveil inspect" not in str(error.value)
+
+
+def test_one_event_a_person_is_asked_about():
+    _, found = roles({"name": [f"n{k}" for k in range(20)], "code": list("ab") * 10})
+    assert "each person has one event" in found.questions[-1]

@@ -1,4 +1,4 @@
-"""The journeys of examples/ as somebody would run them: gaze at 30 Hz."""
+"""The journeys of examples/ as somebody would run them."""
 
 import subprocess
 import sys
@@ -10,8 +10,8 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def run(name, folder):
-    done = subprocess.run([sys.executable, EXAMPLES / name, str(folder)], capture_output=True, text=True)
+def run(name, *folder):
+    done = subprocess.run([sys.executable, EXAMPLES / name, *map(str, folder)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 
@@ -34,3 +34,16 @@ def test_no_helper_stands_twice():
     scripts = [path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.py")]
     assert sum("def seqveil(" in text for text in scripts) == 1
     assert sum("tempfile.TemporaryDirectory" in text and "def journey" in text for text in scripts) == 0
+
+
+SAID = {
+    "checkins.py": ("kept      every stream within the total budget", "64 values that fewer than 10 people have"),
+    "pointer.py": ("slots of 0.5 s (last, padded)", "of the estimates are right"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAID)
+def test_a_journey_says_what_it_did(name):
+    said = run(name)
+    assert all(each in said for each in SAID[name])

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("confluent_kafka")
 
+
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 import kafkas
@@ -18,10 +19,8 @@ from bridges import KEY, SECRET, VALUES, chain, setting_of
 from kafkas import KeepingLink, Place, once
 from mosquitto import until
 from seqveil.core.errors import InputError
-from seqveil.engine.accounting import Budget
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import BrokerError
-from seqveil.interfaces.cli import main
 from seqveil.interfaces.kafka import Cluster, partitions_of
 
 
@@ -156,19 +155,6 @@ def test_what_cannot_be_released_is_reported_and_stops_nothing(place):
     assert SECRET not in everything
     files = b"".join(path.read_bytes() for path in place.folder.glob("state.db*"))
     assert b"zq-" not in files
-
-
-@pytest.mark.slow
-def test_an_event_that_is_refused_takes_no_number_from_those_after_it(place):
-    """Under a budget per seconds time must not go back; the bridge's numbers go on without a gap."""
-    setting = setting_of(budget=Budget(per_window=5.0, seconds=60.0))
-    times = [10.0, 5.0, 11.0, 9e19, 12.0, None, 13.0]
-    place.send([("ann", {"value": VALUES[0], "time": time}, 0) for time in times])
-    with place.bridge(setting=setting) as bridge:
-        until(lambda: bridge.failures or bridge.counts.acknowledged == len(times))
-    assert not bridge.failures
-    assert bridge.counts.refused == {"time": 2, "late": 1}
-    assert sorted(once(place.received(4))) == [("ann", seq) for seq in range(4)]
 
 
 @pytest.mark.slow
@@ -310,31 +296,6 @@ def test_the_command_killed_five_times_draws_nothing_twice(place):
     assert b"zq" not in log
     assert set(told) == {(f"user {u}", seq) for u in range(10) for seq in range(60)}
     assert {len(set(payloads)) for payloads in told.values()} == {1}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        (("--raw", "a b"), "topics"),
-        (("--released", "raw"), "differ"),
-        (("--partitions", "3-1"), "partitions"),
-        (("--client", "missing"), "missing: cannot be read"),
-        (("--payload", "json"), "payload"),
-        (("--mapping", "missing"), "missing: cannot be read"),
-        (("--payload", "json:a", "--batch", "3"), "batches"),
-        (("--payload", "owntracks"), "Grid"),
-        (("--on-refused", "maybe"), "on_refused"),
-    ],
-)
-def test_the_command_refuses_in_one_line(options, text, tmp_path, capfd):
-    chain().save(tmp_path / "m.model")
-    own = ["--bootstrap", "localhost:1", "--raw", "raw", "--released", "released", "--epsilon", "1"]
-    files = ["--model", f"{tmp_path}/m.model", "--state", f"{tmp_path}/s.db"]
-    assert main(["bridge", "kafka", *own, *files, *options]) == 2
-    said = capfd.readouterr().err
-    assert text in said
-    assert len(said.splitlines()) == 1
 
 
 def test_settings_that_are_the_bridges_own_are_refused():

@@ -152,14 +152,6 @@ def test_decode_of_what_cannot_be_asked_says_that(place, capsys):
     assert "was not checked" in capsys.readouterr().err
 
 
-def test_plan_says_whose_errors_it_expects(place, capsys):
-    plan = ["plan", "m", "--epsilon", "1", "--length", "5", "--users", "5"]
-    assert main(plan) == 0
-    assert "of people who follow the model" in capsys.readouterr().out
-    assert main([*plan, "--json"]) == 0
-    assert "under the model" in json.loads(capsys.readouterr().out)["holds"]
-
-
 def test_the_odds_of_staying_are_multiplied():
     table, moved = FITTED.advance(np.eye(N)), staying(FITTED, 3.0).advance(np.eye(N))
     odds = [np.diagonal(rows) / (1 - np.diagonal(rows)) for rows in (table, moved)]

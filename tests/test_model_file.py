@@ -8,9 +8,9 @@ import pickle
 import numpy as np
 import pytest
 
+from seqveil import MarkovModel
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import InputError, ModelError
-from seqveil.core.model import MarkovModel
 
 
 def random_streams(seed, n, users=8, longest=9):
@@ -87,6 +87,7 @@ def rewrite(path, change):
         (lambda header, arrays: header.update(format="other"), "not a seqveil model"),
         (lambda header, arrays: header.update(fingerprint="0"), "fingerprint does not match"),
         (lambda header, arrays: header.update(order=3), "fingerprint does not match"),
+        (lambda header, arrays: header.update(origin={"private": True, "epsilon": 0.1}), "fingerprint does not match"),
         (lambda header, arrays: header.update(n=5), "do not fit its alphabet"),
         (lambda header, arrays: header["alphabet"].update(n=5), "alphabet has 5 symbols but the model 4"),
         (lambda header, arrays: arrays["base"].__setitem__(0, np.nan), "negative or non-finite"),

@@ -10,8 +10,6 @@ import mosquitto
 from bridges import KEY, SECRET, VALUES, Place, event, published, send, setting_of, some_events
 from mosquitto import Client, until
 from seqveil.core.errors import DataError
-from seqveil.core.secrets import ever
-from seqveil.engine.accounting import Budget
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.mqtt import REASONS, BrokerError
 
@@ -185,35 +183,6 @@ def test_a_retained_raw_message_is_refused_and_taken_off_the_broker(place, versi
 
 
 @mosquitto.needed
-def test_a_spent_budget_is_said(place):
-    events = [(place.raw("ann"), event(seq, VALUES[0])) for seq in range(6)]
-    device, receiver = place.device(), place.receiver()
-    with place.bridge(setting_of(budget=Budget(total=2.0, when_spent="stop"))):
-        device.send_all(events)
-        until(lambda: len(receiver.got) == 6)
-    told = [json.loads(payload) for _, payload in receiver.got]
-    assert told[-1] == {"seq": 5, "value": None, "epsilon": 0.0}
-
-
-@mosquitto.needed
-def test_gaps_are_refused_or_given_up(place):
-    device, receiver, errors = place.device(), place.receiver(), place.receiver("errors")
-    numbers = [0, 2, 1, 2, 5]
-    with place.bridge() as bridge:
-        send(place, device, [("ann", seq, VALUES[0]) for seq in numbers])
-        until(lambda: bridge.counts.acknowledged == 5)
-    assert [json.loads(payload)["seq"] for _, payload in receiver.got] == [0, 1, 2]
-    told = [json.loads(payload) for _, payload in errors.got]
-    assert [(one["seq"], one["next"]) for one in told] == [(2, 1), (5, 3)]
-    receiver.got.clear()
-    with place.bridge(gaps="skip") as bridge:
-        send(place, device, [("ann", seq, VALUES[0]) for seq in (5, 3, 4, 6)])
-        until(lambda: len(receiver.got) == 4)
-    told = [json.loads(payload) for _, payload in receiver.got]
-    assert [(one["seq"], one["value"] is None) for one in told] == [(5, False), (3, True), (4, True), (6, False)]
-
-
-@mosquitto.needed
 def test_stop_leaves_what_was_refused_with_the_broker(place):
     device, receiver = place.device(), place.receiver()
     with place.bridge(on_refused="stop") as bridge:
@@ -271,17 +240,3 @@ def test_a_release_that_the_broker_refuses_is_not_acknowledged(tmp_path):
             until(lambda: receiver.got)
             assert (bridge.counts.released, bridge.counts.repeated) == (0, 1)
         place.close()
-
-
-@mosquitto.needed
-def test_declared_secrets_are_kept(place):
-    setting = setting_of(mechanism="guarded", epsilon=None, secrets=ever(VALUES[0], epsilon=0.5, window=4))
-    device, receiver = place.device(), place.receiver()
-    events = [("ann", seq, VALUES[seq % 3]) for seq in range(6)]
-    with place.bridge(setting=setting):
-        send(place, device, events)
-        until(lambda: len(receiver.got) == len(events))
-    assert {json.loads(payloads[0])["epsilon"] for payloads in published(receiver).values()} == {None}
-    with Streams.open(place.state, setting, key=KEY) as store:
-        assert store.account("ann").events == 6
-        assert all(total.kept for total in store.secrets())

@@ -1,4 +1,6 @@
-"""The package as a whole: a light import, honest names, documented guarantees, and a state that does not grow."""
+"""The package as a whole: light imports, honest names, documented guarantees, and extras that are named."""
+
+from __future__ import annotations
 
 import doctest
 import importlib.metadata
@@ -6,6 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 
@@ -14,18 +17,36 @@ import pytest
 
 import seqveil as sv
 from seqveil import mechanisms
+from seqveil.core.errors import InputError
 from seqveil.engine.accounting import Budget
+from seqveil.interfaces import cli
 
 SOURCES = sorted(Path(inspect.getfile(sv)).parent.rglob("*.py"))
 HEAVY = ("scipy", "polars", "highspy", "matplotlib", "pandas", "pyarrow", "typer", "rich")
 
+LOADED = {  # what is imported or run, and what of it must stay unloaded
+    "seqveil": HEAVY,
+    "seqveil.interfaces.files": ("polars", "pandas", "pyarrow"),
+    "seqveil.interfaces.cli": ("scipy", "polars", "matplotlib", "highspy", "paho", "fastapi", "uvicorn", "pydantic"),
+    "seqveil.interfaces.cli as c; c.main(['release', '--help']); import seqveil": ("scipy", "polars", "matplotlib"),
+    "seqveil.client, seqveil.interfaces.service.tokens": (
+        "fastapi",
+        "uvicorn",
+        "pydantic",
+        "starlette",
+        "prometheus_client",
+    ),
+}
+
 
 @pytest.mark.slow
-def test_import_is_light():
-    code = "import sys, seqveil; print(*sorted({name.split('.')[0] for name in sys.modules}))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+@pytest.mark.parametrize(("names", "heavy"), LOADED.items(), ids=range(len(LOADED)))
+def test_imports_are_light(names, heavy):
+    code = f"import sys, {names}; print(*sorted({{name.split('.')[0] for name in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stdout.splitlines()[-1].split()
     assert "seqveil" in loaded
-    assert not set(loaded) & set(HEAVY)
+    assert not set(loaded) & set(heavy)
 
 
 def test_names_are_sorted_and_exist():
@@ -93,3 +114,78 @@ def test_the_state_of_a_stream_does_not_grow(options, rows):
             sizes.append(size_of(session._state))
     assert sizes[0] == sizes[1]
     assert set(vars(session)) == set(vars(sv.Session(session.setting.model, epsilon=0.5)))
+
+
+CORE = """
+import sys
+for name in ("polars", "pyarrow", "pandas", "numba", "matplotlib", "fastapi"):
+    sys.modules[name] = None  # as if it were not installed
+import seqveil as sv
+model = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+session = sv.Session(model, epsilon=1.0)
+made = [session.release(x) for x in (0, 0, 1)]
+sv.decode_stream(model, made, epsilon=1.0)
+guarded = sv.Session(model, "guarded", secrets=sv.secrets.ever(1, epsilon=0.5, window=4))
+guarded.release(0)
+sv.Session(model, "auto", 3.0, batch=3).release_batch([0, 0, 1])
+from seqveil.interfaces import cli
+sys.exit(cli.main(["mechanisms"]))
+"""
+
+
+@pytest.mark.slow
+def test_sessions_and_mechanisms_work_without_the_extras():
+    done = subprocess.run([sys.executable, "-c", CORE], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "optimal" in done.stdout
+
+
+@pytest.fixture
+def without_polars(monkeypatch):
+    monkeypatch.setitem(sys.modules, "polars", None)
+
+
+REMEDY = r"needs polars; in the clone of seqveil run: pip install -e '\.\[files\]'$"
+
+
+@pytest.mark.usefixtures("without_polars")
+def test_a_command_that_reads_a_file_names_the_extra(tmp_path, capsys):
+    data, model = tmp_path / "d.csv", tmp_path / "m.model"
+    data.write_text("user,value\nann,1\nann,0\n")
+    sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]).save(model)
+    commands = [
+        ["fit", str(data), "-o", str(tmp_path / "new.model")],
+        ["inspect", str(data)],
+        ["release", str(data), "--model", str(model), "--epsilon", "1", "--out", str(tmp_path / "r.csv")],
+        ["audit", str(data), "--model", str(model), "--epsilon", "1", "--mechanism", "optimal"],
+    ]
+    for command in commands:
+        assert cli.main(command) == 2
+        said = capsys.readouterr().err.strip()
+        assert "\n" not in said
+        assert said.endswith("needs polars; in the clone of seqveil run: pip install -e '.[files]'"), command
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d.csv", "m.model"]
+
+
+@pytest.mark.usefixtures("without_polars")
+def test_a_frame_without_polars_is_refused_in_one_line(tmp_path):
+    class Frame:
+        columns = ("user", "value")
+
+    for ask in (
+        lambda: sv.fit(Frame()),
+        lambda: sv.release(Frame(), sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0),
+    ):
+        with pytest.raises(InputError, match=REMEDY):
+            ask()
+
+
+def test_the_extras_bring_what_reads_files_where_it_is_needed():
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert not [name for name in project["dependencies"] if name.startswith(("polars", "pyarrow", "pandas"))]
+    extras = project["optional-dependencies"]
+    assert any(name.startswith("polars") for name in extras["files"])
+    for extra in ("serve", "attack", "spark"):
+        assert "seqveil[files]" in extras[extra]
+    demo = (Path(__file__).parents[1] / "Makefile").read_text()
+    assert "-e '.[files,plots,serve" in demo

@@ -70,15 +70,6 @@ def test_lengths_that_differ_are_refused(drawn):
 
 
 @pytest.mark.slow
-def test_a_belief_with_many_symbols_has_no_names(drawn):
-    laws = np.random.default_rng(0).dirichlet(np.ones(40), 6)
-    axes = plots.belief(laws, [f"planted{k}" for k in range(40)]).axes[0]
-    assert axes.get_ylabel() == "symbol"
-    assert not [text for text in axes.get_yticklabels() if "planted" in text.get_text()]
-    assert "truth" not in axes.get_title(loc="left")
-
-
-@pytest.mark.slow
 def test_names_with_dollars_are_not_formulas(drawn):
     laws = drawn[2]
     picture = io.BytesIO()

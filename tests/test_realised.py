@@ -9,12 +9,17 @@ import numpy as np
 import pytest
 
 from seqveil import MarkovModel
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import InputError
+from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.studio.sources import loaded, sampled
 from seqveil.interfaces.studio.uploads import Cut, rows_of_text
 from seqveil.receiver.choosing import choose
 from seqveil.receiver.contexts import said_of_check
+from seqveil.receiver.decode import decode_codes
 from seqveil.receiver.planning import plan, realised
+from seqveil.receiver.trial import in_batches, one_by_one
 
 NAMES = ["a", "b", "c"]
 CALM = MarkovModel([0.4, 0.3, 0.3], 0.9 * np.eye(3) + 0.1 / 3, alphabet=NAMES)
@@ -151,3 +156,35 @@ def test_the_page_says_whether_its_model_was_checked(tmp_path: Path) -> None:
     assert loaded(rows, Cut(""), "own").about.endswith("never checked on people held out")
     raw = rows_of_text("value\na\nb\na\nb\n", Cut(""))
     assert "checked on 12 held-out people" in loaded(raw, Cut(""), "own", checked).about
+
+
+MODEL = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
+
+
+def test_streams_of_several_lengths_are_each_released_to_their_end():
+    streams = [np.array(codes) for codes in ([0, 1, 2, 2], [1, 1], [2])]
+    steps = list(one_by_one(Policy(epsilon=1.0).on(MODEL), streams, SeededCoins(1)))
+    assert [step.truth.tolist() for step in steps] == [[0, 1, 2], [1, 1], [2], [2]]
+    assert [step.made.codes.size for step in steps] == [3, 2, 1, 1]
+    assert steps[-1].after.steps.tolist() == [4]
+
+
+def test_the_law_after_a_release_is_that_of_the_decoder():
+    setting, streams = Policy(epsilon=1.0).on(MODEL), MODEL.sample(5, 4, seed=3)
+    steps = list(one_by_one(setting, streams, SeededCoins(2)))
+    released = np.stack([step.made.codes for step in steps], axis=1)
+    laws = np.stack([step.law for step in steps], axis=1)
+    np.testing.assert_allclose(laws, decode_codes(setting, released, smooth=False), atol=1e-12)
+
+
+def test_a_longer_stream_behind_a_shorter_one_is_refused():
+    with pytest.raises(InputError, match="longest stream first"):
+        next(one_by_one(Policy(epsilon=1.0).on(MODEL), [np.array([0]), np.array([0, 1])], SeededCoins(1)))
+
+
+def test_batches_hold_a_stream_to_its_end():
+    sent, state = in_batches(
+        Policy(epsilon=2.0, batch=2, mechanism="tree").on(MODEL), np.array([0, 1, 2, 1, 0]), SeededCoins(1)
+    )
+    assert [one.codes.size for one in sent] == [2, 2, 1]
+    assert state.steps.tolist() == [3]

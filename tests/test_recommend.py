@@ -1,16 +1,18 @@
-"""`seqveil plan --seen-by` from a data file to a setting, and the configuration file that every command takes."""
+"""`seqveil plan` from a data file to a setting, with secrets too; the configuration file that every command takes."""
+
+from __future__ import annotations
 
 import json
 import tomllib
 
 import pytest
+from seqveil.interfaces.commands.configuration import configuration
 
 import seqveil as sv
 from seqveil.core import words
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.commands import recommend as asking
-from seqveil.interfaces.commands.configuration import configuration
 from seqveil.receiver import planning
 from seqveil.receiver.advising import Wishes, advise, lines_of
 
@@ -76,15 +78,6 @@ def test_from_accuracy_it_finds_the_least_that_reaches_it():
     kept = advise(MODEL, wishes, from_accuracy=False)
     assert kept.options["budget"] < found.options["budget"]
     assert any("costs more error" in note for note in kept.notes)
-
-
-@pytest.mark.slow
-def test_waiting_helps():
-    both = [
-        advise(MODEL, Wishes(length=12, suspicion=0.1, limit=0.3, wrong=0.2, wait=wait)).options["budget"]
-        for wait in (0, 4)
-    ]
-    assert both[1] <= both[0]
 
 
 @pytest.mark.slow
@@ -220,3 +213,106 @@ def test_a_failed_search_leaves_no_model_behind(clicks, capsys):
     assert "not in the alphabet" in capsys.readouterr().err
     assert not (clicks / "clicks.model").exists()
     assert not (clicks / "seqveil.toml").exists()
+
+
+PAGES = sv.MarkovModel(
+    [0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], alphabet=["news", "sports", "health"]
+)
+
+SHORT = ("--length", 8, "--users", 4)
+
+ASKED = ("--secret", "ever:health", "--secret-window", 4)
+
+
+@pytest.fixture
+def planned(capsys, tmp_path):
+    PAGES.save(tmp_path / "m.model")
+    (tmp_path / "with.toml").write_text('[[secret]]\never = "health"\nwindow = 4\nepsilon = 0.5\n')
+    (tmp_path / "without.toml").write_text('[[secret]]\never = "health"\nwindow = 4\n')
+
+    def run(*args):
+        capsys.readouterr()
+        code = main(["plan", str(tmp_path / "m.model"), *(str(arg) for arg in (*SHORT, *args))])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.mark.slow
+def test_totals_are_compared(planned, tmp_path):
+    picture = tmp_path / "plan.png"
+    code, out, err = planned(*ASKED, "--secret-epsilon", "0.1,2", "--plot", picture, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    small, large = found["rows"]
+    assert [row["totals"] for row in found["rows"]] == [[0.1], [2.0]]
+    assert large["error"] < small["error"] <= small["constant_error"] + 0.1
+    assert small["told"] <= 0.1
+    assert large["told"] <= 2.0
+    assert all(row["epsilon"] is None and row["withheld"] == 0.0 for row in found["rows"])
+    assert len(found["guarantees"]) == 2
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    code, out, _ = planned(*ASKED, "--secret-epsilon", "0.1")
+    assert code == 0
+    assert "no bound" in out
+    assert "if the stream follows the model" in out
+
+
+@pytest.mark.slow
+def test_secrets_from_a_file_and_an_epsilon_beside_them(planned, tmp_path):
+    code, out, err = planned("--secrets", tmp_path / "with.toml", "--epsilon", "0.5,1", "--json")
+    assert code == 0, err
+    rows = json.loads(out)["rows"]
+    assert [(row["totals"], row["epsilon"]) for row in rows] == [([0.5], 0.5), ([0.5], 1.0)]
+    assert rows[1]["error"] <= rows[0]["error"]
+    alone = json.loads(planned("--secrets", tmp_path / "with.toml", "--json")[1])["rows"][0]
+    assert alone["error"] <= rows[1]["error"]
+
+
+@pytest.mark.slow
+def test_how_secrets_are_kept_is_planned_too(planned, tmp_path):
+    total = ("--secret-epsilon", 0.5, "--json")
+    (told,) = json.loads(planned(*ASKED, *total)[1])["rows"]
+    (withheld,) = json.loads(planned(*ASKED, *total, "--secret-withhold", "--mechanism", "guarded")[1])["rows"]
+    assert withheld["error"] == pytest.approx(withheld["withheld"])
+    assert withheld["truth"] == pytest.approx(1 - withheld["withheld"])
+    assert withheld["withheld"] > told["error"]
+    assert planned(*ASKED, *total, "--observer", tmp_path / "m.model")[0] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ((*ASKED, "--secret-epsilon", 1, "--mechanism", "optimal"), "does not keep secrets"),
+        ((*ASKED, "--secret-epsilon", 1, "--batch", "1,5"), "--batch does not go with --secret"),
+        ((*ASKED, "--secret-epsilon", 1, "--every", 2), "--every does not go with --secret"),
+        ((*ASKED, "--secret-epsilon", 1, "--find-period"), "--find-period does not go with --secret"),
+        ((*ASKED, "--secret-epsilon", 1, "--plot", "plan.doc"), "expected a picture"),
+        ((*ASKED, "--secret-epsilon", "1,many"), "for secret-epsilon"),
+        ((*ASKED, "--secret-epsilon", 1, "--epsilon", "many"), "for epsilon"),
+        ((*ASKED, "--secret-epsilon", 1, "--secret-withhold", "--epsilon", 1), "leave one of them out"),
+        ((*ASKED, "--secret-epsilon", 1, "--users", 0), "≥ 1"),
+        (ASKED, "add --secret-epsilon"),
+        (("--secret-withhold",), "--secret-withhold says how a secret is kept"),
+        (("--mechanism", "guarded"), ""),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(planned, args, words):
+    code, out, err = planned(*args)
+    assert code == 2
+    assert words in err
+    assert len(err.strip().splitlines()) == 1
+    assert not out
+
+
+def test_a_file_without_totals_is_refused(planned, tmp_path):
+    code, _, err = planned("--secrets", tmp_path / "without.toml")
+    assert code == 2
+    assert "has no epsilon" in err
+
+
+def test_only_settings_that_keep_secrets_are_simulated():
+    with pytest.raises(sv.errors.InputError, match="guarded"):
+        planning.simulate_secrets(sv.Policy(epsilon=1.0, mechanism="optimal").on(PAGES))

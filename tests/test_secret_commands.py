@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 
 import numpy as np
 import polars as pl
@@ -15,8 +14,6 @@ from seqveil.core.kernel import DENOMINATOR
 from seqveil.engine import stream
 from seqveil.engine.policy import saved_terms
 from seqveil.engine.terms import NO_BOUND
-from seqveil.interfaces.files.audit import audit_file
-from seqveil.interfaces.files.release import release_file
 
 NAMES = ["news", "sports", "health"]
 MODEL = sv.MarkovModel([0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], alphabet=NAMES)
@@ -304,30 +301,3 @@ def test_observers_are_refused_in_one_line(seqveil, files):
     asked = seqveil("audit", files / "r.csv", "-m", files / "m.model", "--observer", files / "other.model")
     assert asked.code == 2
     assert "not made for this observer" in asked.err
-
-
-def test_what_is_withheld_is_a_row_with_an_empty_value(files):
-    setting = sv.Policy(
-        secrets=sv.secrets.ever("health", epsilon=1.0, window=5), mechanism="guarded", withhold=True
-    ).on(MODEL)
-    account = release_file(files / "d.csv", setting, files / "r.csv")
-    rows, truth = (pl.read_csv(files / name).sort("user", "seq") for name in ("r.csv", "d.csv"))
-    assert rows.height == truth.height
-    assert account.withheld == rows["value"].null_count() > 0
-    assert (rows["value"] == truth["value"]).drop_nulls().all()
-
-
-@pytest.mark.slow
-def test_mechanisms_lists_guarded(seqveil):
-    listed = {each["name"]: each for each in seqveil("mechanisms", "--json").json}
-    assert listed["guarded"]["sound"]
-    assert "guarded" in seqveil("mechanisms").out
-
-
-def test_an_unsound_mechanism_tells_all_and_the_audit_says_so(files):
-    """A release that the belief rules out would tell everything; figures stay numbers."""
-    setting = sv.Policy(epsilon=1.0, mechanism="crr").on(MODEL)
-    release_file(files / "d.csv", setting, files / "r.csv", seed=1)
-    report = audit_file(files / "r.csv", MODEL, secrets=[sv.secrets.ever("health", window=5, epsilon=None)])
-    assert not math.isnan(report.secrets[0].log_odds_worst)
-    assert report.secrets[0].log_odds_worst > 0

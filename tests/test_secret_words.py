@@ -14,7 +14,6 @@ import seqveil as sv
 from seqveil.core.alphabet import Grid
 from seqveil.core.slots import Slots
 from seqveil.interfaces.commands.options import SecretOptions
-from seqveil.receiver.contexts import Context
 
 PAGE = (Path(__file__).parent.parent / "docs" / "secrets.md").read_text(encoding="utf-8")
 NAMES = ["home", "clinic", "health", "travel"]
@@ -106,33 +105,3 @@ def test_the_files_of_the_page_are_released_and_audited(seqveil, files, text):
         told = made.json["secrets"][0]
         assert told["log_odds_worst"] <= told["epsilon"]
         assert seqveil("audit", files / f"{k}.csv", "-m", model).code == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("row", KINDS[:-1], ids=lambda row: row[0].strip("`").partition("(")[0])
-def test_the_words_of_the_page_are_released(seqveil, files, row):
-    word = typed(row[1])
-    places = word.startswith("zone")
-    args = ("--secret", word, "--secret-epsilon", 1)
-    args += ("--secret-window", "day" if word.startswith("during") else 12)
-    data, model = (files / "g.csv", files / "g.model") if places else (files / "d.csv", files / "m.model")
-    columns = ("--value-column", "x,y") if places else ()
-    made = seqveil("release", data, "-m", model, *columns, *args, "--out", files / "r.csv", "--json")
-    assert made.code == 0, made.err
-    assert made.json["secrets"][0]["log_odds_worst"] <= 1.0
-
-
-def test_a_context_switches_between_types_alone():
-    assert Context.parse("types:16,switch:0.01").switch == 0.01
-    assert Context.parse("order:2,types:4,switch:estimate").switch == "estimate"
-    for text in ("order:2,switch:0.01", "switch:0.01", "types:1,switch:estimate"):
-        with pytest.raises(sv.errors.InputError, match="switch is between types"):
-            Context.parse(text)
-
-
-def test_smoothing_counts_with_types_too():
-    """It is the pseudo-count of the chain of all people, on which each type leans."""
-    streams = [*MODEL.sample(20, 60, seed=1).tolist(), *(3 - MODEL.sample(20, 60, seed=2)).tolist()]
-    plain, smooth = (sv.MarkovModel.fit(streams, n=5, types=2, seed=0, smoothing=much) for much in (0.0, 200.0))
-    unheard = [model.advance(np.eye(model.size))[0, model.newest == 4].sum() for model in (plain, smooth)]
-    assert unheard[0] == 0.0 < unheard[1]

@@ -1,10 +1,11 @@
-"""Chains with states that are left for good: windows far ahead become too unlikely for floats, and the promise says so.
+"""Probabilities too small for a float: windows far ahead, types that were ruled out and come back, faint beginnings.
 
-Everything is enumerated in fractions, so that a probability of 1e-279 is as exact as one of a half.
+Everything is enumerated in fractions or followed in logarithms, so that 1e-279 is as exact as a half.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -12,10 +13,14 @@ import numpy as np
 import pytest
 
 import seqveil as sv
+from reference_secrets import typed_model
+from seqveil.core import filtering
 from seqveil.core.kernel import DENOMINATOR
+from seqveil.core.secrets import Watch
 from seqveil.core.secrets.ahead import FAINTEST, ahead
-from seqveil.core.secrets.watch import Watch
 from seqveil.engine import stream
+from seqveil.engine.secrets import guarded_table
+from seqveil.engine.stream import State, observe
 from seqveil.engine.streams import Streams
 
 EPSILON = 0.5
@@ -76,7 +81,7 @@ def _log(ratio: Fraction) -> float:
 def test_windows_far_ahead_are_kept_and_reported_as_they_are(stay, sides):
     """Every outcome of three releases, every window that is live, near and far: account and promise are exact."""
     model = leaving(stay)
-    secret = sv.secrets.ever("b", epsilon=EPSILON, window=1, one_sided=sides == "up")
+    secret = sv.secrets.ever("b", epsilon=EPSILON, window=1, sides=sides)
     setting = sv.Policy(secrets=secret, mechanism="guarded").on(model)
     last = setting.watches.limit - 1
     worst = -math.inf
@@ -156,3 +161,73 @@ def test_a_combination_that_is_too_unlikely_from_the_start_is_refused():
     )
     with pytest.raises(sv.errors.InputError, match="less likely than 1e-280 from the first window on"):
         sv.Session(model, mechanism="guarded", secrets=[sv.secrets.joint(*parts, epsilon=1.0)])
+
+
+STEPS = 500
+
+
+def in_logs(model, columns):
+    """log Pr(E, y_1..t) and log Pr(not E, y_1..t) for E = "1 among the first two", a law of (seen, state) in logs."""
+    with np.errstate(divide="ignore"):
+        step, law = np.log(model.advance(np.eye(model.size))), np.full((2, model.size), -np.inf)
+        is_one = (model.newest == 1).astype(int)
+        law[is_one, np.arange(model.size)] = np.log(model.initial)
+    for t, column in enumerate(columns):
+        law = law + np.log(column)[model.newest]
+        yield np.logaddexp.reduce(law, axis=1)[::-1]
+        law = np.logaddexp.reduce(law[:, :, None] + step, axis=1)
+        if t == 0:
+            law = np.stack([np.where(is_one, -np.inf, law[0]), np.where(is_one, np.logaddexp(*law), law[1])])
+
+
+@pytest.mark.slow
+def test_a_kind_of_person_that_was_ruled_out_comes_back():
+    """Releases of a symbol that one type likes move its odds by more than any float holds, and back again."""
+    model = typed_model(np.random.default_rng(5), 2, 2)
+    secret = sv.secrets.ever(1, epsilon=1.0, window="first 2")
+    columns = [np.array([1.0, 1.0])] * 2 + [np.array([1.0, 2.0**-12])] * STEPS + [np.array([2.0**-12, 1.0])] * STEPS
+    watch, least, before = Watch.start(model, secret, kept=True), 1.0, None
+    for t, (column, (yes, no)) in enumerate(zip(columns, in_logs(model, columns), strict=True)):
+        watch = watch.observe(column)
+        least = min(least, float(watch.states.min()))
+        before = yes - no if t == 1 else before
+        if t > 1:
+            assert watch.log_odds == pytest.approx(yes - no - before, abs=1e-6)
+    assert least < -700  # kept as a logarithm on the way
+
+
+def test_guarded_streams_go_on_where_a_type_is_ruled_out():
+    model = typed_model(np.random.default_rng(1), 2, 3)
+    setting = sv.Policy(secrets=sv.secrets.ever(2, epsilon=0.5, window="first 3"), mechanism="guarded").on(model)
+    state = State.start(setting)
+    for code in [0] * 60:
+        outputs = guarded_table(setting, state.watches[0]).outputs
+        _, state = observe(setting, state, np.array([code if code in outputs else int(outputs[0])]))
+    watch = state.watches[0].rows[0][0]
+    assert watch.worst.worst() <= 0.5
+    assert watch.belief == pytest.approx(state.states[0].reshape(2, 3).clip(0).sum(0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("least", [1e-139, 1e-141, 1e-212, 1e-260])
+@pytest.mark.parametrize("sides", ["up", "both"])
+def test_a_symbol_that_began_faint_may_be_released(least, sides):
+    """What stood there as a logarithm becomes a probability again once a release makes it likely."""
+    first = np.array([least, 1e-20, 1.0])
+    model = sv.MarkovModel(first / first.sum(), [[1, 0, 0], [0.8, 0.1, 0.1], [0.5, 0.1, 0.4]])
+    secret = sv.secrets.ever(2, epsilon=0.5, window=2, sides=sides)
+    for raw in itertools.product(range(3), repeat=2):
+        session = sv.Session(model, mechanism="guarded", secrets=[secret], seed=1)
+        for symbol in (*raw, 0):
+            assert session.release(symbol) in range(3)
+            watch = session.watches.rows[0][0]
+            assert watch.belief.sum() == pytest.approx(1.0)
+            assert watch.belief == pytest.approx(session.belief, abs=1e-9)
+            assert watch.worst.highest <= 0.5
+
+
+def test_a_law_over_its_own_faint_total_is_a_law():
+    law = np.array([np.log(3e-150), np.log(1e-150), 0.0, -2000.0])
+    found = filtering.shared(law, 4e-150)
+    assert found[:3] == pytest.approx([0.75, 0.25, 0.0])
+    assert found[3] == pytest.approx(-2000 - np.log(4e-150))

@@ -8,14 +8,12 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import seqveil as sv
 from seqveil import Alphabet, Bins, Grid, MarkovModel, secrets
+from seqveil.core.alphabet import UNKNOWN
 from seqveil.core.errors import InputError
 from seqveil.core.slots import Slots
-from seqveil.engine.streams import Streams
 
 PAGES = MarkovModel(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), alphabet=["home", "clinic", "health news"])
 ROOM = Grid.regular(3, 3, bounds=(0, 3, 0, 3))
@@ -44,11 +42,6 @@ def test_a_secret_is_the_same_after_plain_json(secret):
     assert again == secret
     assert hash(again) == hash(secret)
     assert again.sentence == secret.sentence
-
-
-def test_the_package_has_the_names():
-    assert sv.secrets is secrets
-    assert sv.secrets.ever("health", epsilon=0.5, window=20).epsilon == 0.5
 
 
 def test_the_sentence_says_what_is_kept():
@@ -86,17 +79,13 @@ def test_secrets_from_a_command_line(text, same):
     assert secrets.parse(text) == same
     assert secrets.parse(text, epsilon=None, window=None) == same
     assert secrets.parse(text, epsilon=0.3, window=4, one_sided=True).epsilon == 0.3
-
-
-def test_hours_from_a_command_line():
     assert secrets.parse("during:clinic:22-6") == secrets.during("clinic", (22, 6), epsilon=None)
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "ever", "ever:", "ever: ", "ever:a,,b", "never:a", "count:a", "count:a:b", "count:a:0", "count:a:-1",
-     "followed_by:a", "followed_by:a>", "pattern:(", "zone:1", "zone:a,b,c", "zone:1,2,-3", "zone:1,2,nan",
-     "during:a:22",
+     "followed_by:a", "followed_by:a>", "pattern:(", "zone:1", "zone:a,b,c", "zone:1,2,-3", "zone:1,2,nan", "during:a:22",
      "during:a:22-25", "joint:a", "zone:", None, 3],
 )  # fmt: skip
 def test_command_lines_that_cannot_be_read_say_so_in_one_line(text):
@@ -114,7 +103,7 @@ def test_secrets_from_toml():
         window = 20
 
         [[secret]]
-        followed_by = "home"
+        visit = "home"
         then = ["clinic"]
 
         [[secret]]
@@ -194,7 +183,7 @@ def test_saved_secrets_that_are_none_are_refused_in_one_line(saved):
         (lambda: secrets.ever("a", window="first 0", epsilon=1.0), "window must be"),
         (lambda: secrets.ever("a", window="first x", epsilon=1.0), "window must be"),
         (lambda: secrets.ever("a", window=1.5, epsilon=1.0), "window must be"),
-        (lambda: secrets.ever("a", one_sided="down", epsilon=1.0), "one_sided must be"),
+        (lambda: secrets.ever("a", sides="down", epsilon=1.0), "sides must be"),
         (lambda: secrets.ever([], epsilon=1.0), "at least one value"),
         (lambda: secrets.ever((), epsilon=1.0), "at least one value"),
         (lambda: secrets.ever([{}], epsilon=1.0), "hashable"),
@@ -305,28 +294,8 @@ def test_joint_secrets_with_hours_of_their_own_count_apart():
         assert both.read(word) == sum(part.read(word) << place for place, part in enumerate(parts))
 
 
-@pytest.mark.slow
-@given(epsilon=st.floats(1e-6, 50), window=st.one_of(st.none(), st.integers(1, 500), st.just("event")),
-       values=st.lists(st.one_of(st.text(max_size=5), st.integers()), min_size=1, max_size=4))  # fmt: skip
-@settings(max_examples=60, deadline=None)
-def test_any_declaration_survives_json(epsilon, window, values):
-    secret = secrets.count(values, 2, epsilon=epsilon, window=window)
-    assert secrets.from_dict(json.loads(json.dumps(secret.to_dict()))) == secret
-
-
-@pytest.mark.slow
-def test_an_event_at_which_a_secret_is_too_faint_to_be_counted_is_refused():
-    """Pr(every event is home) underflows after 323 events; unnoticed, it would neither be kept nor accounted for."""
-    alone = sv.MarkovModel([0.1, 0.9], [[0.1, 0.9], [0.1, 0.9]], alphabet=["home", "out"])
-    setting = sv.Policy(secrets=sv.secrets.always("home", epsilon=0.5), mechanism="guarded").on(alone)
-    assert setting.watches.limit == 280
-    with pytest.raises(
-        InputError, match=r"at most 280 events, and a user has more; .* less likely than 1e-280"
-    ) as told:
-        Streams(setting).release(["ann"] * 281, [0, 1, 1] * 93 + [0, 1])
-    assert "\n" not in str(told.value)
-    streams = Streams(setting)
-    streams.release(["ann"] * 280, [0, 1] * 140)
-    with pytest.raises(InputError, match="at most 280 events"):
-        streams.release(["ann"], [1])
-    assert streams.secrets()[0].kept
+@pytest.mark.parametrize("codes", [[0, UNKNOWN], [-1], [3]])
+def test_no_secret_is_read_from_values_outside_the_alphabet(codes):
+    compiled = sv.secrets.ever("c", window=2, epsilon=1.0).over(Alphabet(["a", "b", "c"]))
+    with pytest.raises(InputError, match="outside the alphabet"):
+        compiled.read(codes)

@@ -10,9 +10,13 @@ import pytest
 
 import seqveil as sv
 from reference_secrets import Enumerated
+from seqveil import MarkovModel
+from seqveil.core.secrets import Watch, ever
+from seqveil.core.secrets.bounds import schedule
 from seqveil.engine import stream
 from seqveil.engine.secrets import guarded_table
 from seqveil.engine.streams import Streams
+from seqveil.receiver.planning import guarded_cost
 
 PAIR = sv.MarkovModel([0.95, 0.05], [[0.7, 0.3], [0.5, 0.5]])
 # from work people soon go to the clinic, so that a first event says little about twenty, and all about itself
@@ -113,3 +117,36 @@ def test_a_session_says_that_its_window_is_not_over():
     streams = Streams(sv.Policy(secrets=sv.secrets.ever("clinic", epsilon=0.5, window="event")).on(SOON))
     streams.release(["ann"] * 3, [0, 1, 0])
     assert streams.secrets()[0].unkept == ""
+
+
+STAYS = MarkovModel(np.full(3, 1 / 3), 0.85 * np.eye(3) + 0.05)
+
+
+def cost(epsilon):
+    setting = sv.Policy(secrets=ever(0, epsilon=epsilon, window="event"), mechanism="guarded").on(STAYS)
+    return guarded_cost(setting, STAYS.sample(8, 4, seed=3).T, 1)
+
+
+def aims(model, window, events, epsilon=1.0):
+    """What is aimed at for the first live window at each event, while nothing is revealed."""
+    watch, found = Watch.start(model, ever(0, epsilon=epsilon, window=window)), []
+    for _ in range(events):
+        found.append(float(np.ravel(schedule(watch))[0]))
+        watch = watch.observe(np.ones(model.n))
+    return found
+
+
+@pytest.mark.slow
+def test_a_larger_total_is_worth_something_on_a_chain_that_stays():
+    assert cost(8.0) < 0.05  # 0.1 and more where a window spends all of its ε on its own event
+
+
+def test_a_window_begins_with_half_and_ends_with_all_of_it():
+    assert aims(STAYS, "first 5", 6) == pytest.approx([0.5, 0.625, 0.75, 0.875, 1.0, 1.0])
+    assert aims(STAYS, 2, 4) == pytest.approx([0.5, 0.875, 0.9375, 0.96875])  # 1/8 of it is kept for after its end
+    assert schedule(Watch.start(STAYS, ever(0, epsilon=1.0))) is None  # whose end is unknown
+
+
+def test_a_chain_without_memory_keeps_nothing_for_later():
+    alone = MarkovModel([0.2, 0.3, 0.5], np.tile([0.2, 0.3, 0.5], (3, 1)))
+    assert aims(alone, "event", 2) == pytest.approx([1.0, 1.0])

@@ -92,11 +92,11 @@ def random_setting(rng, steps):
         window = [None, "event", 1, 2, 3, "first 2", "first 3"][rng.integers(0, 7)]
         sides = "both" if rng.random() < 0.7 else "up"
         epsilon = float(rng.choice([0.05, 0.3, 1.0, 2.5]))
-        rules.append((make(epsilon=epsilon, window=window, one_sided=sides == "up"), rule, window))
-    how = [{}, {"withhold": True}, {"epsilon": 0.7}]
+        rules.append((make(epsilon=epsilon, window=window, sides=sides), rule, window))
+    how = [{}, {"withhold": True}, {"epsilon": 0.7}, {"distortion": "absolute"}]
     more = how[rng.integers(0, len(how))]
     declared = [secret for secret, _, _ in rules]
-    made = sv.Policy(secrets=declared, observers=[other.model for other in others], **more).on(chain.model)
+    made = sv.Policy(epsilon=more.pop("epsilon", None), secrets=declared, mechanism="guarded", observers=[other.model for other in others], **more).on(chain.model)  # fmt: skip
     return made, [chain, *others], rules
 
 
@@ -163,14 +163,6 @@ def tried(seeds, steps):
 
 
 @pytest.mark.slow
-def test_a_few_random_settings_keep_every_promise(longest):
-    longest(3)
-    worst, kept = tried(range(24), 3)
-    assert kept >= 10
-    assert worst <= 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_many_random_settings_keep_every_promise(part, longest):
     longest(3)
@@ -190,25 +182,6 @@ def test_secrets_that_contradict_each_other_are_both_kept():
     for code in [2, 2, 2, 0, 1, 2]:
         session.release(code)
         assert all(watch.worst.worst(watch.secret.sides) <= 0.2 for watch in session.watches.rows[0])
-
-
-@pytest.mark.parametrize("window", [None, 3, "first 3", "event"])
-def test_a_secret_over_all_symbols_is_refused(window):
-    for make in (sv.secrets.ever, sv.secrets.always):
-        with pytest.raises(sv.errors.InputError, match="certain or impossible") as refused:
-            sv.Session(MODEL, mechanism="guarded", secrets=[make([0, 1, 2], epsilon=1.0, window=window)])
-        assert "\n" not in str(refused.value)
-
-
-def test_one_person_one_symbol_is_refused_and_one_event_is_kept(longest):
-    longest(1)
-    with pytest.raises(sv.errors.InputError, match="certain or impossible"):
-        sv.Session(sv.MarkovModel([1.0], [[1.0]]), mechanism="guarded", secrets=[sv.secrets.ever(0, epsilon=1.0)])
-    streams = Streams(sv.Policy(secrets=sv.secrets.ever(2, epsilon=0.3), mechanism="guarded").on(MODEL))
-    assert streams.release(["only"], [2]).codes.size == 1
-    with pytest.raises(sv.errors.InputError, match="at most 1 events"):
-        streams.release(["only"], [2])
-    assert streams.secrets()[0].kept
 
 
 def test_refusals_and_retries_draw_nothing_and_move_no_account():
@@ -258,15 +231,3 @@ def test_releases_from_several_threads_are_charged_one_by_one():
     assert all(total.kept for total in streams.secrets())
     assert streams.secrets()[0].users == 5
     assert streams.account("all").events == 40
-
-
-@pytest.mark.slow
-def test_an_observer_comes_to_the_account_of_the_sender():
-    setting = sv.Policy(secrets=sv.secrets.ever(2, epsilon=0.3, window=5), mechanism="guarded", withhold=True).on(MODEL)
-    sender, receiver = Streams(setting), Streams(setting)
-    made = sender.release(["u"] * 12, [0, 1, 2] * 4)
-    receiver.observe(["u"] * 12, made.codes)
-    assert receiver.account("u").secrets[0].log_odds == sender.account("u").secrets[0].log_odds
-    told = [int(code) for code in made.codes]
-    with pytest.raises(sv.errors.SeqveilError):
-        Streams(setting).observe(["u"] * 13, [*told, 9])

@@ -1,20 +1,22 @@
-"""What an operator asks of a running service: erase a person, start without surprises, say when the disk is full."""
+"""What an operator asks of a service: erase a person, start without surprises, end or be killed and lose nothing."""
 
+import json
 import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
 
 import pytest
 
+from seqveil import SeqveilError
 from seqveil.client import Client, ServiceError
 from seqveil.core.errors import InputError
 from seqveil.engine.accounting import Budget
 from seqveil.engine.streams import Streams
 from seqveil.interfaces import figures
-from seqveil.interfaces.commands.bridge import MetricsOptions
-from served import KEY, running, words_setting
-
-
-def event(user, seq, value="home", **more):
-    return {"user": user, "seq": seq, "value": value, **more}
+from served import WORDS, Process, ask, event, running, words_setting
 
 
 def erased(service, user, query="", **options):
@@ -60,8 +62,9 @@ def test_only_an_admin_erases(service):
     service.look_again()
     assert erased(service, "dora", token=others).reason == "forbidden"
     assert erased(service, "dora", token=None).reason == "unauthorised"
-    assert erased(service, "dora", "?forget_ledger=perhaps").reason == "malformed"
     assert service.ask("GET", "/v1/users/dora/account").json["events"] == 1
+    with pytest.raises(InputError, match="state file"):
+        Streams(words_setting()).erase(["dora"])
 
 
 def test_with_a_key_too_the_ledger_may_be_forgotten_for_the_randomness_is_another_then(service):
@@ -85,30 +88,12 @@ def test_without_a_key_as_with_one(tmp_path):
         assert b"seqveil_users 2" in service.ask("GET", "/metrics").content  # one of them is nobody any more
 
 
-def test_what_was_erased_while_it_ran_is_told_by_name_after_a_restart(tmp_path):
-    setting = words_setting()
-    with Streams.open(tmp_path / "state.db", setting, key=KEY) as streams:
-        streams.release(["ann", "ann", "bob"], [0, 1, 2], [0, 1, 0])
-        assert streams.erase(["ann"]) == (2, [])
-        streams.release(["bob"], [1], [1])
-        spent = streams.account("ann").epsilon_spent
-    with Streams.open(tmp_path / "state.db", setting, key=KEY) as streams:
-        assert streams.next_seqs(["ann", "bob"]).tolist() == [2, 2]
-        streams.release(["ann"], [0], [2])
-        assert streams.account("ann").epsilon_spent == pytest.approx(spent + 0.7)
-    with pytest.raises(InputError, match="state file"):
-        Streams(setting).erase(["ann"])
-
-
 def test_time_that_went_back_is_told_by_its_place(tmp_path):
     with running(tmp_path, words_setting(budget=Budget(per_window=9.0, seconds=60.0, when_spent="stop"))) as service:
         service.release(event("ann", 0, time=100.0))
         late = [event("bob", 0, time=5.0), event("ann", 0, time=100.0), event("ann", 1, time=200.0)]
         answer = service.release(*late, event("ann", 2, time=150.0))
         assert (answer.reason, answer.json["position"]) == ("time-went-back", 3)
-        answer = service.release(event("ann", 1, time=99.0))
-        assert (answer.reason, answer.json["position"]) == ("time-went-back", 0)
-        assert "event 0" in answer.json["detail"]
 
 
 def test_room_is_looked_for_on_the_disk_that_the_file_is_on(tmp_path, monkeypatch):
@@ -122,14 +107,92 @@ def test_room_is_looked_for_on_the_disk_that_the_file_is_on(tmp_path, monkeypatc
     assert looked == [tmp_path / "disk"]
 
 
-def test_a_service_without_the_name_of_its_file_still_looks_for_room(tmp_path):
-    with running(tmp_path, words_setting(), min_free=1 << 62) as service:
-        answer = service.ask("GET", "/readyz")
-        assert (answer.status, answer.reason) == (503, "store")
-        assert service.ask("GET", "/livez").status == 200
+def load(url, user, count, answers):
+    """Release a user's stream one event after another, whatever happens to the server, and note every answer."""
+    with Client(url, attempts=200, backoff=0.05, timeout=20) as client:
+        for seq in range(count):
+            made = client.release(user, seq, WORDS[(seq * 7 + len(user)) % 4])
+            answers.append((user, seq, made.value))
 
 
-@pytest.mark.parametrize("port", [99999, -1])
-def test_a_port_that_is_none_is_refused_before_anything_is_opened(port):
-    with pytest.raises(InputError, match="0 to 65535"):
-        MetricsOptions(metrics_port=port)
+@pytest.mark.slow
+def test_killed_and_started_again_nothing_is_lost_or_doubled(tmp_path):
+    users, count, answers = [f"user {k}" for k in range(4)], 60, []
+    process = Process(tmp_path, "--no-auth")
+    threads = [threading.Thread(target=load, args=(process.url, user, count, answers)) for user in users]
+    for thread in threads:
+        thread.start()
+    for kill in range(1, 4):
+        while len(answers) < kill * 50:
+            assert any(thread.is_alive() for thread in threads)
+            threading.Event().wait(0.005)
+        assert process.end(signal.SIGKILL) == -signal.SIGKILL
+        process = Process(tmp_path, "--no-auth", port=process.port)
+    for thread in threads:
+        thread.join()
+    with Client(process.url) as client:
+        for user in users:
+            told = [(user, made.seq, made.value) for made in client.releases(user)]
+            assert [seq for _, seq, _ in told] == list(range(count))
+            assert told == [answer for answer in answers if answer[0] == user]
+            assert client.account(user).releases == count
+            assert client.account(user).epsilon_spent == pytest.approx(0.7 * count, abs=1e-6)
+    assert process.end() == 0
+
+
+@pytest.mark.slow
+def test_what_was_accepted_is_finished_before_the_end(tmp_path):
+    process = Process(tmp_path, "--no-auth")
+    answers, stop = [], threading.Event()
+
+    def work(user):
+        for seq in range(10_000):
+            try:
+                answer = ask(process.port, "POST", "/v1/release", event(user, seq))
+            except OSError:
+                return  # nobody listens any more
+            assert answer.status == 200 or answer.reason == "stopping"
+            if answer.status == 200:
+                answers.append((user, seq, answer.json["releases"][0]["value"]))
+
+    threads = [threading.Thread(target=work, args=(f"user {k}",)) for k in range(6)]
+    for thread in threads:
+        thread.start()
+    while len(answers) < 60:
+        stop.wait(0.01)
+    assert process.end() == 0
+    for thread in threads:
+        thread.join()
+    with Streams.open(tmp_path / "state.db", words_setting()) as store:
+        stored = {(u, s.seq): WORDS[s.code] for u in {a[0] for a in answers} for s in store.releases(u)}
+    assert {(user, seq): value for user, seq, value in answers} == stored
+    assert not (tmp_path / "state.db-wal").exists()
+
+
+@pytest.mark.slow
+def test_a_second_server_on_one_state_is_refused(tmp_path):
+    process = Process(tmp_path, "--no-auth")
+    try:
+        with pytest.raises(RuntimeError, match="another process has this state file open"):
+            Process(tmp_path, "--no-auth")
+        assert ask(process.port, "POST", "/v1/release", event("ann", 0)).status == 200
+        command = [sys.executable, "-m", "seqveil", "serve", "--no-auth", "--port", str(process.port)]
+        command += ["--model", str(tmp_path / "model"), "--epsilon", "1", "--state", str(tmp_path / "other.db")]
+        taken = subprocess.run(command, capture_output=True, text=True)
+        assert taken.returncode == 2
+        assert taken.stderr.count("\n") == 1
+        assert "cannot listen" in taken.stderr
+    finally:
+        assert process.end() == 0
+    command[command.index("1")] = "2"
+    command[command.index(str(tmp_path / "other.db"))] = str(tmp_path / "state.db")
+    other = subprocess.run(command, capture_output=True, text=True)
+    assert other.returncode == 2
+    assert "was begun with another" in other.stderr
+    with sqlite3.connect(tmp_path / "state.db") as sql:
+        assert sql.execute("SELECT count(*) FROM users").fetchone() == (1,)
+    sql.close()
+    assert issubclass(InputError, SeqveilError)
+    assert json.loads((tmp_path / "log").read_text().splitlines()[0])["event"] == "listening"
+    assert (tmp_path / "log").read_text().count("in the order in which events arrive") == 1
+    assert os.stat(tmp_path / "state.db").st_mode & 0o077 == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import signal
 import subprocess
 import sys
@@ -127,21 +126,6 @@ def test_a_bar_moves_with_the_steps_between_chunks_and_never_back(monkeypatch):
     bulk.took_step(100)  # nobody listens any more
     assert [rows for rows, _ in shown] == [3, 5, 5, 6]
     assert all("a second" in rate for _, rate in shown)
-
-
-def test_rows_rate_and_time_left_are_shown_within_a_chunk(model, released, monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "xterm")
-    with terminal.progress(released, "decoding", passes=4) as advance:
-        decode_file(released, model, released.with_name("decoded.csv"), progress=advance)
-    said = screen.getvalue()
-    assert f"{4 * sum(LENGTHS)} rows" in said
-    assert "a second" in said
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,15 @@
 """Events at irregular times as one symbol for each slot: what comes out, what it hides, what is refused."""
 
+from __future__ import annotations
+
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+import seqveil as sv
 from seqveil.core.alphabet import Alphabet, Bins, from_json
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
@@ -111,6 +112,8 @@ def test_what_is_refused():
     for wrong in (0, -1, float("nan"), float("inf"), 1e-9, "1", True):
         with pytest.raises(InputError, match="length of a slot"):
             Slots(wrong)
+    with pytest.raises(InputError, match="pass --every-seconds"):
+        sv.fit(in_slots()[0], pad=True)
     with pytest.raises(InputError, match="rule"):
         Slots(1, "first")
     with pytest.raises(InputError, match="more than"):
@@ -185,9 +188,26 @@ def test_commands_share_the_slots(tmp_path, seqveil):
     assert not (tmp_path / "s.db").exists()
 
 
-@pytest.mark.slow
-def test_the_journey_of_a_pointer():
-    done = subprocess.run([sys.executable, ROOT / "examples" / "pointer.py"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "slots of 0.5 s (last, padded)" in done.stdout
-    assert "of the estimates are right" in done.stdout + done.stderr
+def in_slots() -> tuple[pl.DataFrame, sv.MarkovModel]:
+    rows = pl.DataFrame(
+        {
+            "user": [f"u{k // 6}" for k in range(120)],
+            "value": ["news", "sport", "shop"] * 40,
+            "time": [10 * (k % 6) for k in range(120)],
+        }
+    )
+    return rows, sv.fit(rows, every_seconds=20, slot="last", smoothing=1)
+
+
+@pytest.mark.parametrize("kind", ["polars", "pandas", "arrow"])
+def test_a_frame_in_slots_shows_slots_and_not_the_times_of_events(kind):
+    given, model = in_slots()
+    data = {"polars": lambda: given, "arrow": given.to_arrow}.get(kind, given.to_pandas)()
+    made = sv.release(data, model, epsilon=1)
+    frame = pl.from_pandas(made.frame) if kind == "pandas" else pl.DataFrame(made.frame)
+    assert frame["user"].to_list() == sorted(set(given["user"])) * 3
+    assert frame["time"].to_list() == [0] * 20 + [20] * 20 + [40] * 20
+    if kind == "pandas":
+        assert made.frame.index.tolist() == list(range(60))
+    assert sv.audit(made, model).passed
+    assert "by the raw file" in str(sv.decode(made, model, truth=data))

@@ -1,25 +1,34 @@
 """The receiver's counts: unbiased by enumeration, variances too, and intervals that cover as often as they say."""
 
+from __future__ import annotations
+
 import itertools
 import json
 import math
+from itertools import pairwise, product
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import seqveil as sv
 from reference_streams import Rows
 from seqveil import MarkovModel
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.engine import stream
 from seqveil.engine.policy import Policy
+from seqveil.engine.terms import Terms
 from seqveil.interfaces.cli import main
+from seqveil.interfaces.commands.receive import stats_told
+from seqveil.interfaces.files.estimates import Counted
 from seqveil.interfaces.files.release import release_file
-from seqveil.receiver import inversion
+from seqveil.receiver import inversion, statistics
+from seqveil.receiver.drift import ModelCheck
 from seqveil.receiver.inversion import _fieller, indicators
-from seqveil.receiver.statistics import summarise
+from seqveil.receiver.statistics import DRAWN, _ranked, summarise
 
 MODEL = MarkovModel([0.4, 0.3, 0.3], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
 TRUTH = MarkovModel([0.2, 0.5, 0.3], [[0.6, 0.2, 0.2], [0.1, 0.8, 0.1], [0.3, 0.2, 0.5]])  # not the model
@@ -243,3 +252,117 @@ def test_the_command_prints_and_writes_json(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "assumes nothing about the data" in said
     assert "home" in said
+
+
+def z(confidence: float) -> float:
+    return NormalDist().inv_cdf(0.5 + confidence / 2)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.99])
+def test_one_draw_more_lies_inside_as_often_as_is_said(confidence):
+    rng = np.random.default_rng(1)
+    drawn, truth = rng.exponential(size=(DRAWN, 5_000)) ** 2, rng.exponential(size=5_000) ** 2
+    found = _ranked(drawn, z(confidence), 0.0, np.inf)
+    inside = (found.low <= truth) & (truth <= found.high)
+    assert abs(inside.mean() - confidence) < 0.02  # three standard errors or more, beside the step of a rank
+
+
+def test_counts_of_what_is_rare_are_held_at_least_as_often():
+    rng = np.random.default_rng(2)
+    drawn, truth = rng.poisson(0.3, (DRAWN, 5_000)), rng.poisson(0.3, 5_000)
+    found = _ranked(drawn.astype(float), z(0.95), 0.0, 50.0)
+    assert ((found.low <= truth) & (truth <= found.high)).mean() > 0.95
+
+
+def test_the_estimate_lies_between_the_ends():
+    drawn = np.zeros((DRAWN, 1))
+    drawn[0] = 1000.0  # the mean is further out than all but one of the draws
+    found = _ranked(drawn, z(0.95), 0.0, 2000.0)
+    assert found.low[0] == 0.0
+    assert found.low[0] <= found.value[0] <= found.high[0]
+
+
+def test_further_out_than_there_are_draws_nothing_drawn_is_left_outside():
+    drawn = np.random.default_rng(3).normal(50.0, 3.0, (DRAWN, 5))
+    found = _ranked(drawn, z(0.9999), 0.0, 100.0)
+    assert (found.low <= drawn.min(0)).all()
+    assert (found.high >= drawn.max(0)).all()
+
+
+def test_where_a_draw_has_no_figure_there_is_none():
+    drawn = np.ones((DRAWN, 2))
+    drawn[3, 1] = np.nan
+    found = _ranked(drawn, z(0.95), 1.0, np.inf)
+    assert (found.low[0], found.high[0]) == (1.0, 1.0)
+    assert np.isnan([found.value[1], found.low[1], found.high[1]]).all()
+
+
+CALM, LIVELY = ([0.8, 0.2], [[0.9, 0.1], [0.3, 0.7]]), ([0.5, 0.5], [[0.4, 0.6], [0.5, 0.5]])
+SECRET = sv.secrets.ever(1, epsilon=0.5, window=3)
+
+
+def _mixture() -> sv.MarkovModel:
+    return sv.MarkovModel.mixture([sv.MarkovModel(*CALM), sv.MarkovModel(*LIVELY)], [0.6, 0.4])
+
+
+def _released(setting: Terms, users: int, length: int) -> tuple[list[int], np.ndarray]:
+    streams, raw = sv.Streams(setting, coins=SeededCoins(3)), setting.model.sample(length, users=users, seed=2)
+    codes = np.stack([streams.release(range(users), column).codes for column in raw.T], axis=1)
+    return np.repeat(np.arange(users), length).tolist(), codes.ravel()
+
+
+def test_statistics_of_a_guarded_release_with_an_epsilon_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "DRAWN", 20)
+    setting = sv.Policy(epsilon=1.0, secrets=[SECRET], mechanism="guarded").on(sv.MarkovModel(*CALM))
+    said = _released(setting, 6, 3)
+    assert summarise(setting, *said).method == "learned"
+    with pytest.raises(InputError, match="cannot be inverted, because they tell too little"):
+        summarise(setting, *said, method="design")
+
+
+def _exact_counts(columns: list[np.ndarray]) -> np.ndarray:
+    """How often each symbol is expected in a stream of the mixture, over all its truths."""
+    counts, total = np.zeros(2), 0.0
+    for weight, (first, chain) in ((0.6, CALM), (0.4, LIVELY)):
+        for truth in product((0, 1), repeat=len(columns)):
+            chance = weight * first[truth[0]] * np.prod([chain[a][b] for a, b in pairwise(truth)])
+            chance *= np.prod([column[x] for column, x in zip(columns, truth, strict=True)])
+            counts, total = counts + chance * np.bincount(truth, minlength=2), total + chance
+    return counts / total
+
+
+def test_counts_behind_a_guarded_release_of_types_are_those_of_all_truths() -> None:
+    model = _mixture()
+    setting = sv.Policy(secrets=[SECRET], mechanism="guarded").on(model)
+    expected = np.zeros(2)
+    names, codes = _released(setting, 4, 3)
+    for own in codes.reshape(4, 3):
+        followed, columns = sv.Session(model, mechanism="guarded", secrets=[SECRET], seed=1), []
+        for code in own:
+            kernel = followed.kernel()
+            columns.append(kernel.probabilities[:, kernel.outputs.index(int(code))])
+            _, followed._state = sv.engine.stream.observe(setting, followed._state, np.array([code]))
+        expected += _exact_counts(columns)
+    found = summarise(setting, names, codes)
+    assert found.method == "model"
+    assert np.abs(found.histogram.value - expected).max() < 4 * found.histogram.error.max() / np.sqrt(statistics.DRAWN)
+    assert (found.histogram.low <= expected).all()
+    assert (expected <= found.histogram.high).all()
+
+
+def test_a_symbol_that_is_hardly_told_is_not_estimated_where_there_are_no_intervals(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(statistics, "DRAWN", 30)
+    chain = sv.MarkovModel([0.6, 0.35, 0.05], [[0.6, 0.35, 0.05], [0.4, 0.55, 0.05], [0.3, 0.2, 0.5]])
+    setting = sv.Policy(secrets=[sv.secrets.ever(2, epsilon=0.2, window=4)], mechanism="guarded").on(chain)
+    found = summarise(setting, *_released(setting, 20, 4), method="model")
+    assert found.untold == (2,)
+    misfit = ModelCheck(False, 9.0, 4.6, "a rule")
+    counted = Counted(found.without_intervals(), misfit, False)
+    assert np.isnan(counted.summary.histogram.value).tolist() == [False, False, True]
+    assert np.isnan(counted.summary.transitions.value).sum() == 5
+    assert 2 not in [each.code for each in counted.summary.top]
+    said = dict(stats_told(counted, ["news", "sport", "health"]))
+    assert said["not told"].startswith("health: no estimate; the release keeps declared secrets")
+    assert "the model" in dict(stats_told(Counted(found, misfit, True), ["a", "b", "health"]))["hardly told"]

@@ -52,12 +52,17 @@ def test_without_an_epsilon_it_says_that_nothing_is_promised_about_the_whole_seq
     assert plain["secret"] is None
 
 
+POWER = {"source": "power", "distortion": "absolute"}
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         {"secret": 17}, {"secret": -1}, {"secret": "x"}, {"secret": 1.5}, {"secret": None}, {"secret_epsilon": 0},
         {"secret_epsilon": 101}, {"secret_epsilon": None}, {"mechanism": "optimal"}, {"batch": 2}, {"every": 2},
-        {"budget": 3.0},
+        {"budget": 3.0}, {"secret_kind": "zone"}, {"secret_kind": "followed_by"}, {"secret_kind": "followed_by", "secret_then": 17},
+        {"secret_kind": "during"}, {"secret_kind": "joint"}, {"secret_kind": "count", "secret_count": 0},
+        {"secret_kind": "zone", "secret_radius": -1, **POWER}, {"secret_window": 0}, {"secret_kind": 3},
     ],
     ids=str,
 )  # fmt: skip

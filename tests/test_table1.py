@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments import claims, growth, markov_quilt, notions, table1
+from experiments import claims, growth, notions, table1
 from experiments.context import Context, dumps
 from seqveil import MarkovModel, mechanisms
 
@@ -59,28 +59,6 @@ def test_every_quilt_is_counted_once():
         pairs = sum((left + 1) * (length - node + 1) for node in range(1, length + 1) for left in [node - 1])
         assert growth.every_quilt(n, length)() == pairs * n**3
         assert 0 < growth.quilts(n, length)() <= pairs * n * n * 3  # a search that widens may weigh a quilt again
-
-
-def test_counting_leaves_no_trace():
-    original = markov_quilt._quilts
-    growth.quilts(2, 6)()
-    assert markov_quilt._quilts is original
-
-    class Thing:
-        def act(self):
-            raise ValueError
-
-    method = Thing.act
-    with pytest.raises(ValueError), growth.tallied(Thing, ("act",), lambda thing: 3) as total:
-        Thing().act()
-    assert Thing.act is method
-    assert total == [3]
-
-
-def test_slopes_know_their_error():
-    slope, half = growth.exponent([1, 2, 4, 8], [1.0, 2.2, 3.9, 8.1])
-    assert abs(slope - 1) < half < 0.3
-    assert growth.factor([1, 2, 3], [9, 81, 729]) == pytest.approx(9)
 
 
 def test_enumeration_agrees_with_bayes_rule_by_hand():

@@ -1,5 +1,7 @@
 """Times of events: what they are read as, and that no choice of them passes a budget per seconds."""
 
+from __future__ import annotations
+
 import json
 import math
 import time
@@ -12,16 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import seqveil as sv
 import served
 from seqveil import Budget, MarkovModel, Session
 from seqveil.core import times as clock
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError
 from seqveil.engine import batches, stream
-from seqveil.engine.policy import Policy
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
+from seqveil.interfaces.files import Chunk, rows
 from seqveil.interfaces.files.audit import audit_file
+from seqveil.interfaces.files.ordering import order_key
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.mqtt import Payloads, Refusal
 
@@ -104,12 +108,12 @@ def test_nanoseconds_do_not_pass_a_window_of_seconds(unit):
 
 def test_times_too_coarse_for_the_window_are_refused_below_every_reader():
     """Who steps a stream with bare numbers gets no window that cannot be told."""
-    setting = Policy(epsilon=0.5, budget=limited(), mechanism="optimal").on(MODEL)
+    setting = sv.Policy(epsilon=0.5, budget=limited(), mechanism="optimal").on(MODEL)
     state = stream.State.start(setting)
     for wrong in (1.7e18, 1e11 + 1e6, math.inf, math.nan, -1e12):
         with pytest.raises(InputError, match="year 5138"):
             stream.step(setting, state, np.array([0]), SeededCoins(1), np.array([wrong]))
-    short = Policy(epsilon=0.5, budget=limited(span=0.01), mechanism="optimal").on(MODEL)
+    short = sv.Policy(epsilon=0.5, budget=limited(span=0.01), mechanism="optimal").on(MODEL)
     with pytest.raises(InputError, match="cannot be told apart"):
         stream.step(short, state, np.array([0]), SeededCoins(1), np.array([float(NOW)]))
     stream.step(short, state, np.array([0]), SeededCoins(1), np.array([5.0]))
@@ -136,23 +140,15 @@ def test_an_absurd_time_over_http_neither_empties_the_window_nor_shuts_a_user_ou
         assert spent == pytest.approx(known["epsilon_spent"], abs=1e-6)
         assert known["leakage"] <= 3.0 + 1e-6
         assert release(16, 0.5).reason == "time-went-back"
-
-
-@pytest.mark.slow
-def test_over_http_a_time_may_come_in_any_unit_or_as_text(tmp_path):
-    setting = served.words_setting(budget=limited(3.0))
-    begin = int(time.time()) - 1000
-    with served.running(tmp_path, setting, auth=False) as service:
-        forms = [begin, (begin + 1) * 10**3, (begin + 2) * 10**6, (begin + 3) * 10**9, float(begin + 4)]
-        forms.append(datetime.fromtimestamp(begin + 5, UTC).isoformat())
-        events = [{"user": "ann", "seq": seq, "value": "home", "time": at} for seq, at in enumerate(forms)]
-        assert service.release(*events).status == 200
-        told = service.ask("GET", "/v1/users/ann/releases").json["releases"]
-        assert [each["time"] for each in told] == [begin + k for k in range(6)]
+        begin = int(time.time()) - 1000
+        forms = [begin, (begin + 1) * 10**3, (begin + 2) * 10**9, datetime.fromtimestamp(begin + 3, UTC).isoformat()]
+        assert [release(16 + seq, at).status for seq, at in enumerate(forms)] == [200] * 4
+        told = service.ask("GET", "/v1/users/ann/releases?since=16").json["releases"]
+        assert [each["time"] for each in told] == [begin + k for k in range(4)]
 
 
 def test_the_bridge_reads_and_refuses_the_same():
-    payloads = Payloads(Policy(epsilon=0.5, budget=limited(), mechanism="optimal").on(MODEL))
+    payloads = Payloads(sv.Policy(epsilon=0.5, budget=limited(), mechanism="optimal").on(MODEL))
 
     def at(written):
         return payloads.read("ann", json.dumps({"seq": 0, "value": 1, "time": written}).encode()).time
@@ -167,7 +163,7 @@ def test_the_bridge_reads_and_refuses_the_same():
 
 
 def test_a_time_that_was_seen_stays_the_earliest_after_any_gap(tmp_path):
-    setting = Policy(epsilon=0.5, budget=limited(), mechanism="optimal").on(MODEL)
+    setting = sv.Policy(epsilon=0.5, budget=limited(), mechanism="optimal").on(MODEL)
     for reopened in (False, True):
         path = tmp_path / f"{reopened}.db"
         store = Streams.open(path, setting)
@@ -183,7 +179,7 @@ def test_a_time_that_was_seen_stays_the_earliest_after_any_gap(tmp_path):
 
 
 def test_a_batch_that_a_spent_budget_left_out_counts_as_seen():
-    setting = Policy(epsilon=1.0, batch=2, budget=limited(0.5, when_spent="stop"), mechanism="tree").on(MODEL)
+    setting = sv.Policy(epsilon=1.0, batch=2, budget=limited(0.5, when_spent="stop"), mechanism="tree").on(MODEL)
     state, coins = stream.State.start(setting), SeededCoins(1)
     sent, state = batches.step(setting, state, np.array([0, 1]), coins, 10.0)
     while sent is not None:
@@ -215,7 +211,7 @@ def cost_of(made, model):
 def test_no_times_that_are_accepted_pass_the_window(steps, begin, back, other_unit):
     """Σ of realised costs in any window of 2.5 seconds, in exact arithmetic on the times as they were read."""
     span, most = 2.5, 1.0
-    setting = Policy(epsilon=0.45, budget=limited(most, span), mechanism="balanced").on(MODEL)
+    setting = sv.Policy(epsilon=0.45, budget=limited(most, span), mechanism="balanced").on(MODEL)
     state, now, taken = stream.State.start(setting), begin if back else 0.0, []
     coins = SeededCoins(3)
     for k, step in enumerate(steps):
@@ -251,7 +247,7 @@ def test_what_is_inside_a_window_is_decided_exactly(now, ago, span):
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", range(4), ids=clock.UNITS)
 def test_a_file_is_released_by_the_same_seconds_and_says_what_it_read(tmp_path, unit, capsys):
-    setting = Policy(epsilon=0.5, budget=limited(), mechanism="optimal").on(MODEL)
+    setting = sv.Policy(epsilon=0.5, budget=limited(), mechanism="optimal").on(MODEL)
     rows = pl.DataFrame({"user": ["a"] * 90, "time": [(NOW + k) * 10 ** (3 * unit) for k in range(90)]})
     rows.with_columns(value=pl.Series([k // 9 % 2 for k in range(90)])).write_csv(tmp_path / "data.csv")
     account = release_file(tmp_path / "data.csv", setting, tmp_path / "out.csv", seed=1)
@@ -270,8 +266,130 @@ def test_a_file_is_released_by_the_same_seconds_and_says_what_it_read(tmp_path, 
         assert capsys.readouterr().err.count(f"read as {clock.UNITS[unit]}") == 1
 
 
-def test_a_file_whose_times_no_clock_shows_is_refused_by_its_row(tmp_path):
-    setting = Policy(epsilon=0.5, budget=limited(), mechanism="optimal").on(MODEL)
-    (tmp_path / "data.csv").write_text("user,time,value\na,1.0,0\na,1e308,1\n")
-    with pytest.raises(DataError, match="row 2: expected a time in seconds"):
-        release_file(tmp_path / "data.csv", setting, tmp_path / "out.csv")
+def gaze(name: str = "t_ms", since: int = 0) -> pl.DataFrame:
+    """A sample each 33 ms, of 20 people."""
+    times = [since + 33 * (k % 6) for k in range(120)]
+    return pl.DataFrame(
+        {"user": [f"u{k // 6}" for k in range(120)], name: times, "x": [0.5, 1.5, 2.5] * 40, "y": [0.5, 1.5] * 60}
+    )
+
+
+def test_milliseconds_by_name_are_not_read_as_seconds():
+    words = {"value_column": "x,y", "grid": "3x2", "every_seconds": 0.1, "smoothing": 1}
+    with pytest.raises(DataError, match="column 't_ms' is in milliseconds by its name"):
+        sv.fit(gaze(), time_column="t_ms", **words)
+    assert sv.fit(gaze("t_ms", 1_700_000_000_000), time_column="t_ms", **words).n == 6
+    model = sv.fit(gaze(), value_column="x,y", time_column="t_ms", grid="3x2", smoothing=1)
+    with pytest.raises(DataError, match="divide them by 1000"):
+        sv.release(
+            gaze(), model, epsilon=1, window=2, window_seconds=60, value_column="x,y", time_column="t_ms", sort=True
+        )
+
+
+FAR = ["1600-01-01", "2024-01-01", "2262-04-12", "2608-07-23", "4000-02-29"]
+
+
+def column_of(order):
+    return Chunk(pl.Series(["u"] * order.len()), pl.Series([0] * order.len()), order, np.arange(1, order.len() + 1))
+
+
+def test_no_date_in_a_file_is_taken_for_another():
+    expected = [datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() for text in FAR]
+    dates = pl.Series("time", FAR).str.to_date()
+    for kind in (pl.Date, pl.Datetime("us"), pl.Datetime("ms")):
+        assert rows.seconds(column_of(dates.cast(kind)), "data").tolist() == expected
+    for text, stamp in zip(FAR, expected, strict=True):
+        if text[:4] == "2024":
+            assert rows.seconds(column_of(pl.Series("time", [text])), "data").tolist() == [stamp]
+        else:
+            with pytest.raises(DataError, match="row 2"):
+                order_key(pl.Series("time", ["2024-01-01", text]), lambda i: i + 1, "data")
+
+
+@pytest.mark.parametrize("date", ["9999-12-31", "5200-01-01"])
+def test_a_date_that_no_clock_shows_is_refused_by_its_row(date):
+    for column in (pl.Series("time", ["2024-01-01", date]), pl.Series("time", ["2024-01-01", date]).str.to_date()):
+        with pytest.raises(DataError, match="row 2"):
+            rows.seconds(column_of(column), "data")
+    for far in ("586500-06-01", "-290000-01-01", date, "NaT"):
+        with pytest.raises(InputError, match="expected a time"):
+            clock.seconds(np.array(["2024-01-01", far], "datetime64[D]"))
+    with pytest.raises(InputError, match="expected a time"):
+        clock.seconds(np.array(["2262-01-01T00", "586500-06-01T00"], "datetime64[h]"))
+
+
+def coins_model(alphabet=("a", "b")):
+    return MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=list(alphabet))
+
+
+def seconds_setting():
+    return sv.Policy(epsilon=1.0, budget=Budget(per_window=3.0, seconds=100.0), mechanism="balanced").on(coins_model())
+
+
+@pytest.fixture
+def dense(tmp_path):
+    """Sixty events within six seconds: a budget of 3 in 100 seconds pays for three of them."""
+    frame = pl.DataFrame(
+        {"user": ["u"] * 60, "seq": [1000 * k for k in range(60)], "time": [k // 10 for k in range(60)]}
+    )
+    frame = frame.with_columns(value=pl.Series(["a", "b"] * 30))
+    frame.write_csv(tmp_path / "both.csv")
+    frame.drop("time").write_csv(tmp_path / "seq.csv")
+    coins_model().save(tmp_path / "m.model")
+    return tmp_path
+
+
+def run(*arguments):
+    return main([str(argument) for argument in arguments])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "how", [(), ("--state", "s.db"), ("--batch", 2), ("--batch", 2, "--state", "s.db"), ("--sort",)]
+)
+def test_a_budget_per_seconds_counts_by_the_time_column(dense, how, capsys, monkeypatch):
+    monkeypatch.chdir(dense)
+    command = ("both.csv", "-m", "m.model", "-e", 1, "--window", 3, "--window-seconds", 100, *how)
+    assert run("release", *command, "--out", "out.csv") == 0
+    said = capsys.readouterr().err
+    assert "column 'time'" in said
+    assert "seconds" in said
+    released = pl.read_csv("out.csv")
+    assert "time" in released.columns
+    assert "seq" not in released.columns
+    assert (released["epsilon"] > 0).sum() < 12  # by seq, fifty-seven are paid for
+    assert json.loads((dense / "out.csv.meta.json").read_text())["columns"]["order"] == "time"
+    assert run("audit", "out.csv", "-m", "m.model") == 0
+    assert run("decode", "out.csv", "-m", "m.model", "--out", "decoded.csv") == 0
+    if "--batch" not in how:
+        assert run("stats", "out.csv", "-m", "m.model") == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [(), ("--state", "s.db")])
+def test_sequence_numbers_are_no_times_unless_named(dense, how, capsys, monkeypatch):
+    monkeypatch.chdir(dense)
+    command = ("-m", "m.model", "-e", 1, "--window", 3, "--window-seconds", 100, *how, "--out", "out.csv")
+    assert run("release", "seq.csv", *command) == 2
+    said = capsys.readouterr().err
+    assert "--time-column" in said
+    assert len(said.strip().splitlines()) == 1
+    assert not (dense / "out.csv").exists() or not (dense / "out.csv").read_text()
+    command = [part if part not in ("s.db", "out.csv") else f"again-{part}" for part in command]
+    assert run("release", "seq.csv", *command, "--time-column", "seq") == 0
+    assert "column 'seq'" in capsys.readouterr().err
+    assert run("audit", "again-out.csv", "-m", "m.model") == 0
+
+
+def test_a_library_call_takes_no_sequence_numbers_for_times(dense):
+    with pytest.raises(DataError, match="time"):
+        release_file(dense / "seq.csv", seconds_setting(), dense / "out.csv")
+    assert not (dense / "out.csv").exists()
+
+
+def test_a_missing_time_column_names_its_own_option(dense, capsys, monkeypatch):
+    monkeypatch.chdir(dense)
+    assert run("release", "both.csv", "-m", "m.model", "-e", 1, "--time-column", "when", "--out", "out.csv") == 2
+    said = capsys.readouterr().err
+    assert "--time-column" in said
+    assert "--user-column" not in said

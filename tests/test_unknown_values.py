@@ -1,12 +1,14 @@
 """A value outside the alphabet is released like any other: from the kernel's marginal, in its place, at its ε."""
 
+import json
 import math
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import reference_batches as twin
@@ -22,6 +24,8 @@ from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.model import MarkovModel
 from seqveil.engine import batches, stream
 from seqveil.engine.stream import UNKNOWN, State
+from seqveil.interfaces.events import Wording
+from seqveil.interfaces.mqtt import Payloads
 
 KEY = bytes(range(32))
 SECRET = "zq-secret-77"
@@ -277,3 +281,97 @@ def test_a_session_goes_on_by_the_policy_of_its_model():
     assert set(pairs.release_batch(["home", SECRET])) <= set(WORDS)
     with pytest.raises(UnknownSymbol):
         sv.Session(MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=WORDS), epsilon=0.5).release(SECRET)
+
+
+LARGE = 2**53
+
+ALPHABETS = [
+    Alphabet.codes(4),
+    Alphabet([LARGE, LARGE + 1, LARGE + 2]),
+    Alphabet([2**63, 2**63 + 2048, 0.5]),
+    Alphabet([2**62 + 1, 2**64 + 1, -1]),
+    Alphabet([0, 0.5, 1]),
+    Alphabet([0.5, 2.0**53]),
+    Alphabet(["a", "", 1, None]),
+    Alphabet(["a", (1, 0), ()]),
+    Alphabet([True, False, 7]),
+    Bins([0, 1, 2.5, 2.0**60]),
+    Grid.regular(3, 2, (0, 3, 0, 2)),
+]
+
+ODD = st.sampled_from(
+    [
+        *(math.nan, math.inf, -math.inf, None, 0.5, "", "a", True, False, [], (), [[]], {}, (1, 0), (True, 0)),
+        *((1, True), (0.5, math.nan), [1.5, 1], [1, [2]], 2**63, 2**63 + 1, 2**64 + 1, 2**70, 10**400, -1, 1, 0),
+        *(1.0, b"a", 1j, LARGE, LARGE + 1, LARGE + 2, float(LARGE), 2**62 + 1, Decimal(1), Fraction(1, 2), "9" * 300),
+        *(np.float32("nan"), np.int8(1), np.uint64(2**63 + 1), np.True_, np.array(1), np.array([1, 0])),
+        np.zeros((2, 2)),
+    ]
+)
+
+
+def same_symbol(value, symbol):
+    """Python's own equality, but for True and False, which are no numbers."""
+    if isinstance(value, tuple) and isinstance(symbol, tuple):
+        return len(value) == len(symbol) and all(map(same_symbol, value, symbol))
+    if isinstance(value, bool | np.bool_) and not isinstance(symbol, bool):
+        return False
+    return bool(value == symbol)
+
+
+@settings(deadline=None)
+@given(which=st.integers(0, len(ALPHABETS) - 1), values=st.lists(ODD, max_size=6), nearest=st.booleans())
+@example(which=1, values=[LARGE, LARGE + 1, LARGE + 2, math.nan], nearest=False)
+@example(which=2, values=[2**63 + 1, None], nearest=False)
+def test_a_code_depends_on_its_own_value_alone(which, values, nearest):
+    alphabet = ALPHABETS[which]
+    if nearest and alphabet.points is None:
+        return
+    alphabet = alphabet.watched("nearest" if nearest else "hide")
+    alone = [alphabet.encode_one(value) for value in values]
+    assert alphabet.encode(values).tolist() == alone
+    assert [int(alphabet.encode([value])[0]) for value in values] == alone
+    assert alphabet.encode(tuple(values)).tolist() == alone
+    if isinstance(alphabet, Alphabet) and not nearest:
+        for value, code in zip(values, alone, strict=True):
+            value = value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
+            if not isinstance(value, np.ndarray):
+                found = [k for k, symbol in enumerate(alphabet.values) if same_symbol(value, symbol)]
+                assert [code] == (found or [UNKNOWN])
+
+
+@pytest.mark.parametrize(
+    "form", ["[]", "[[]]", "[[],[]]", "{}", "[null]", "[" * 300 + "]" * 300, "1e999", "true", "NaN", '"x"', "[1.2]"]
+)
+@pytest.mark.parametrize("alphabet", [["a", "b"], [0, 1], [0, 5], Bins([0, 2, 4]), Grid.regular(2, 1, (0, 2, 0, 1))])
+def test_any_value_over_mqtt_is_hidden(form, alphabet):
+    model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=alphabet)
+    one = Payloads(sv.Policy(epsilon=1.0, mechanism="balanced").on(model))
+    assert one.read("ann", b'{"seq":0,"value":%s}' % form.encode()).codes == (UNKNOWN,)
+    batched = Payloads(sv.Policy(epsilon=1.0, batch=2, mechanism="tree").on(model))
+    assert batched.read("ann", b'{"seq":0,"values":[%s]}' % form.encode()).codes == (UNKNOWN,)
+
+
+@pytest.mark.parametrize("value", [(), [], [[]], np.zeros(0), np.zeros((1, 0)), {}, object()])
+def test_a_session_that_hides_takes_any_value(value):
+    model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=Alphabet.codes(2, "hide"))
+    assert sv.Session(model, epsilon=1.0).release(value) in (0, 1)
+    assert len(sv.Session(model, mechanism="tree", epsilon=1.0, batch=2).release_batch([value, 1])) == 2
+
+
+@pytest.mark.parametrize("alphabet", [Alphabet.codes(2), Alphabet([0, 1, 5]), Bins([0, 1, 2]), Alphabet(["a", 0, 1])])
+def test_true_is_no_number_over_http_and_mqtt_alike(alphabet):
+    law = np.full(alphabet.n, 1 / alphabet.n)
+    payloads = Payloads(sv.Policy(epsilon=1.0).on(MarkovModel(law, np.tile(law, (alphabet.n, 1)), alphabet=alphabet)))
+    for value in (True, False):
+        payload = json.dumps({"seq": 0, "value": value}).encode()
+        assert payloads.read("ann", payload).codes == (UNKNOWN,)
+        assert Wording(alphabet).encode([value]).tolist() == [UNKNOWN]
+        assert Wording(alphabet).encode([value, 1]).tolist()[0] == UNKNOWN
+        assert alphabet.watched().encode(np.array([value])).tolist() == [UNKNOWN]
+
+
+def test_true_is_a_symbol_of_an_alphabet_that_holds_it():
+    alphabet = Alphabet([False, True]).watched()
+    assert alphabet.encode([True, False, "x"]).tolist() == [1, 0, UNKNOWN]
+    assert alphabet.encode(np.array([True, False])).tolist() == [1, 0]

@@ -179,15 +179,6 @@ def test_a_small_budget_and_a_declared_secret_are_green(clicks, capsys):
 
 
 @pytest.mark.slow
-def test_a_seeded_release_is_red(clicks, capsys):
-    assert main(["release", "clicks.csv", "-m", "m.model", "-e", "0.1", "--seed", "1", "-o", "a.csv"]) == 0
-    assert capsys.readouterr().err.count("warning") == 1
-    assert json.loads((clicks / "a.csv.meta.json").read_text())["grade"] == "red"
-    assert main(["audit", "a.csv", "-m", "m.model", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["grade"] == "red"
-
-
-@pytest.mark.slow
 def test_a_plan_says_it(clicks, capsys):
     assert main(["plan", "m.model", "-e", "1", "--every", "3", "--users", "20", "--length", "12"]) == 0
     said = capsys.readouterr().out

@@ -186,8 +186,7 @@ def source_of(given: Mapping[str, Any], data: str | None = None, model: MarkovMo
 
 
 def unpack(given: Mapping[str, Any], source: Source, folder: Path) -> Ask:
-    """Write the stream (`stream.csv`: raw data), its model (`model.npz`) and its policy (`policy.toml`).
-    """
+    """Write the stream (`stream.csv`: raw data), its model (`model.npz`) and its policy (`policy.toml`)."""
     import polars as pl
 
     ask = Ask.of(given)

@@ -1,4 +1,4 @@
-"""Mixtures of chains fitted on Spark: the same counts, the same people held out, the same model."""
+"""Models fitted on Spark: the same counts, the same people held out, the same model as embedded."""
 
 import json
 
@@ -7,12 +7,16 @@ import polars as pl
 import pytest
 
 import sparks
-from seqveil import MarkovModel
-from seqveil.core.errors import SeqveilError
+from seqveil import Cells, MarkovModel
+from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.errors import InputError, SeqveilError
 from seqveil.interfaces.cli import main
 from seqveil.spark import Columns, fit
 
 pytestmark = [pytest.mark.java, sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
+
+
+SECRET = "zq-secret-77"
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +39,16 @@ def two_kinds(users=160, length=30, seed=0):
     ]
     frame = pl.DataFrame(rows, schema=["user", "seq", "value"], orient="row")
     return frame.sample(fraction=1.0, shuffle=True, seed=seed)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """2,000 events in three files, as Parquet and as one CSV file sorted as the embedded run wants it."""
+    folder = tmp_path_factory.mktemp("small")
+    frame = sparks.events(2000, 60, seed=3)
+    sparks.write(frame, folder / "in", 3)
+    frame.write_csv(folder / "data.csv")
+    return folder, frame
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +114,61 @@ def test_what_cannot_be_fitted_is_refused_in_a_line(spark, clicks, tmp_path, cap
     alone = spark.createDataFrame([("ann", 0, "a"), ("bob", 0, "b")], "user STRING, seq INT, value STRING")
     with pytest.raises(SeqveilError, match="no stream of two or more events"):
         fit(alone, types=2)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_the_fit_is_the_embedded_one_to_the_last_count(spark, small, order):
+    folder, frame = small
+    on_spark = spark.read.parquet(str(folder / "in"))
+    for options in ({}, {"smoothing": 0.7}, {"smoothing": 1.0, "prior": "uniform"}, {"alphabet": list(range(20))}):
+        want = MarkovModel.fit(frame, order=order, **options)
+        assert fit(on_spark, order=order, **options).fingerprint == want.fingerprint
+
+
+CELLS = Cells(1000, (52.4, 52.6, 13.3, 13.5), "nearest")
+
+
+def test_the_fit_takes_any_alphabet(spark):
+    rng = np.random.default_rng(2)
+    table = pl.DataFrame(
+        {
+            "who": rng.integers(0, 9, 300),
+            "when": rng.permutation(300) * 0.5,
+            "x": rng.uniform(0, 4, 300),
+            "y": rng.uniform(0, 2, 300),
+            "word": rng.choice(["be", "to", "or"], 300),
+            "lat": rng.normal(52.52, 0.01, 300),
+            "lon": rng.normal(13.40, 0.01, 300),
+        }
+    )
+    frame = spark.createDataFrame(table.to_pandas())
+    cases = [("x", Bins([0.0, 1.0, 2.5, 4.0])), (("x", "y"), Grid.regular(4, 2, (0, 4, 0, 2))), ("word", None)]
+    cases += [("x", Alphabet([0, 1, 2, 3, 4], "nearest")), (("lat", "lon"), CELLS)]
+    for value, alphabet in cases:
+        want = MarkovModel.fit(table, alphabet=alphabet, user="who", value=value, time="when", smoothing=1.0)
+        got = fit(frame, alphabet=alphabet, smoothing=1.0, columns=Columns("who", value, "when"))
+        assert got.fingerprint == want.fingerprint
+
+
+def test_frames_that_cannot_be_fitted_are_refused_without_data(spark):
+    def frame(rows):
+        return spark.createDataFrame(rows, "user STRING, seq INT, value STRING")
+
+    wrong = [
+        ([("ann", 0, "a"), ("ann", 0, "b")], {}, "1 events have the same 'seq'"),
+        ([("ann", 0, None)], {}, "1 rows have no user, order or value"),
+        ([(None, 0, "a")], {}, "1 rows have no user"),
+        ([], {}, "no rows"),
+        ([("ann", 0, SECRET)], {"alphabet": ["a"]}, "not in the alphabet"),
+        ([("ann", 0, "a")], {"columns": Columns(seq="t")}, "no column 't'"),
+    ]
+    for rows, options, message in wrong:
+        with pytest.raises(SeqveilError, match=message) as refused:
+            fit(frame(rows), **options)
+        assert SECRET not in str(refused.value)
+    cut = spark.createDataFrame([("ann", 0, 7.25)], "user STRING, seq INT, value DOUBLE")
+    with pytest.raises(SeqveilError, match="alphabet") as refused:
+        fit(cut, alphabet=Bins([0.0, 1.0, 2.0]))
+    assert "7.25" not in str(refused.value)
+    with pytest.raises(InputError, match="two value columns"):
+        fit(cut, alphabet=CELLS)

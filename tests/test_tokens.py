@@ -1,0 +1,201 @@
+"""Tokens of the service: made, read, revoked and expired; a file that is damaged lets nobody in."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import pytest
+
+from seqveil.core.errors import InputError
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.service import tokens
+from seqveil.interfaces.service.tokens import Keyring
+from served import running, words_setting
+
+
+@pytest.mark.slow
+def test_tokens_by_command(tmp_path, capfd):
+    file = str(tmp_path / "tokens.json")
+    assert main(["serve", "token", "add", file, "--scope", "release", "--user", "ann", "--note", "her watch"]) == 0
+    secret = capfd.readouterr().out.strip()
+    kept = (tmp_path / "tokens.json").read_text()
+    assert len(secret.split("_", 2)[2]) >= 43  # 256 bits
+    assert secret.split("_", 2)[2] not in kept
+    assert os.stat(file).st_mode & 0o777 == 0o600
+    assert main(["serve", "token", "add", file, "--scope", "read", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["token"].startswith("sv_")
+    assert main(["serve", "token", "list", file, "--json"]) == 0
+    listed = json.loads(capfd.readouterr().out)
+    assert [(row["scopes"], row["user"]) for row in listed] == [("release", "ann"), ("read", None)]
+    assert "sha256" not in listed[0]
+    assert main(["serve", "token", "list", file]) == 0
+    assert "her watch" in capfd.readouterr().out
+    assert main(["serve", "token", "revoke", file, secret.split("_")[1]]) == 0
+    assert len(tokens.read(file)) == 1
+    add = ["add", file, "--scope"]
+    wrong = [["revoke", file, "none"], ["list", str(tmp_path / "none")]]
+    wrong += [[*add, "all"], [*add, "admin", "--user", "x"], [*add, "read", "--rate", "0"]]
+    for line in wrong:
+        capfd.readouterr()
+        assert main(["serve", "token", *line]) == 2
+        assert capfd.readouterr().err.count("\n") == 1
+    assert len(tokens.read(file)) == 1
+
+
+# tokens
+
+EDITS = {
+    "rate is text": {"rate": "5"},
+    "rate is tiny": {"rate": 1e-310},
+    "rate is huge": {"rate": 10**400},
+    "rate is a truth value": {"rate": True},
+    "id is a list": {"id": ["a"]},
+    "no hash": {"sha256": None},
+    "hash is a number": {"sha256": 5},
+    "hash is not ASCII": {"sha256": "ü" * 64},
+    "user is a number": {"user": 5},
+    "user is no": {"user": False},
+    "nested scopes": {"scopes": [["release"]]},
+    "scopes are text": {"scopes": "read"},
+    "deep": {"note": "DEEP"},
+    "another field": {"more": 1},
+}
+
+
+def edited(path, edit):
+    """The file as somebody left it who took the first token out and changed the second by hand."""
+    saved = json.loads(path.read_text())
+    text = json.dumps(saved | {"tokens": [saved["tokens"][1] | edit]})
+    path.write_text(text.replace('"DEEP"', "[" * 100_000 + "]" * 100_000))
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=list(EDITS))
+def test_no_token_is_good_while_the_file_is_not(tmp_path, monkeypatch, edit):
+    monkeypatch.setattr(tokens, "LOOK_EVERY", 0.0)
+    path = tmp_path / "tokens.json"
+    secrets = [tokens.add(path, ["release"])[1] for _ in range(2)]
+    heard = []
+    ring = Keyring(path, heard.append)
+    assert ring.find(secrets[0]) is not None
+    good = path.read_text()
+    edited(path, edit)
+    assert [ring.find(secret) for secret in secrets] == [None, None]
+    assert ring.trouble is not None
+    assert heard == [ring.trouble]
+    with pytest.raises(InputError) as refused:
+        Keyring(path)
+    assert "\n" not in str(refused.value)
+    path.write_text(good)
+    assert ring.find(secrets[0]) is not None
+    assert heard[-1] is None
+
+
+def test_a_link_to_the_tokens_stays_one(tmp_path):
+    (tmp_path / "real").mkdir()
+    real, link = tmp_path / "real" / "tokens.json", tmp_path / "tokens.json"
+    first, _ = tokens.add(real, ["release"])
+    link.symlink_to(real)
+    second, _ = tokens.add(link, ["read"])
+    tokens.revoke(link, first.id)
+    assert link.is_symlink()
+    assert [token.id for token in tokens.read(real)] == [second.id]
+
+
+# tokens
+
+
+def test_a_pipe_in_place_of_the_tokens_keeps_nobody_waiting(tmp_path):
+    os.mkfifo(path := tmp_path / "pipe")
+    with pytest.raises(InputError, match="pipe: expected a file of tokens, got a pipe"):
+        tokens.read(path)
+
+
+def test_a_token_revoked_while_the_service_starts_is_not_good(tmp_path, monkeypatch):
+    path = tmp_path / "tokens.json"
+    token, secret = tokens.add(path, ["read"])
+    read = tokens.read
+
+    def then_revoked(path):
+        found = read(path)
+        monkeypatch.setattr(tokens, "read", read)
+        tokens.revoke(path, token.id)
+        return found
+
+    monkeypatch.setattr(tokens, "read", then_revoked)
+    ring = tokens.Keyring(path)
+    monkeypatch.setattr(tokens, "LOOK_EVERY", 0.0)
+    assert ring.find(secret) is None
+
+
+@pytest.mark.parametrize("user", ["", "ann\n", "a\x00b", "\ud800"])
+def test_a_token_for_a_user_who_cannot_be_is_never_made(tmp_path, user):
+    with pytest.raises(InputError, match="without control characters"):
+        tokens.add(tmp_path / "tokens.json", ["read"], user=user)
+    assert not (tmp_path / "tokens.json").exists()
+
+
+# tokens that expire
+
+
+def test_an_expired_token_is_refused_with_a_clear_line(tmp_path, monkeypatch):
+    with running(tmp_path, words_setting()) as service:
+        secret = service.token("admin", expires="1h")
+        monkeypatch.setattr(tokens, "LOOK_EVERY", 0.0)
+        assert service.ask("GET", "/v1/model", token=secret).status == 200
+        now = time.time()
+        monkeypatch.setattr(tokens.time, "time", lambda: now + 3601)
+        answer = service.ask("GET", "/v1/model", token=secret)
+        assert (answer.status, answer.reason) == (401, "unauthorised")
+        assert "the token expired at 20" in answer.json["detail"]
+        assert service.ask("GET", "/v1/model").status == 200  # one that does not expire
+
+
+EXPIRIES = ["", "0d", "-3d", "30", "d", "99999999999w", "2020-01-01", "soon", "999999999w", "1.5d"]
+FAR = ["9999-12-31", "9999-12-31T23:59-14:00", "99999999w"]
+
+
+@pytest.mark.parametrize("text", EXPIRIES + FAR)
+def test_an_expiry_that_is_none_is_refused(tmp_path, text):
+    with pytest.raises(InputError, match="before the year 9000" if text in FAR else "--expires"):
+        tokens.add(tmp_path / "tokens", ["read"], expires=text)
+    assert not (tmp_path / "tokens").exists()
+
+
+def test_a_wrong_expiry_and_another_version_are_no_tokens(tmp_path):
+    path = tmp_path / "tokens"
+    made = tokens.add(path, ["read"], expires="8w")[0]
+    assert made in tokens.read(path)
+    good = path.read_text()
+    assert json.loads(good)["version"] == 1
+    for wrong in (good.replace(made.expires, "never"), json.dumps(json.loads(good) | {"version": 2})):
+        path.write_text(wrong)
+        with pytest.raises(InputError, match="is no file of tokens; make one with"):
+            tokens.read(path)
+
+
+# figures, order, patterns
+
+
+def test_a_pattern_is_matched_in_linear_time():
+    token = tokens.Token("a", "", (), user="*-*-*-*-prod")
+    begin = time.process_time()
+    assert not token.covers("-" * 100_000)
+    assert time.process_time() - begin < 0.5  # by backtracking it would never end
+    assert token.covers("a-b-c-d-prod")
+    assert token.covers("---prod") is False
+    assert token.covers("----prod") is True
+
+
+@pytest.mark.parametrize("pattern", ["", "*", "**", "a*", "*a", "a*b*a", "*ab*ba*", "a*a", "ab"])
+def test_a_pattern_is_what_a_regular_expression_says(pattern):
+    import itertools
+    import re
+
+    token = tokens.Token("a", "", (), user=pattern)
+    same = re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+    for size in range(6):
+        for letters in itertools.product("ab*", repeat=size):
+            name = "".join(letters)
+            assert token.covers(name) == bool(same.fullmatch(name)), name
