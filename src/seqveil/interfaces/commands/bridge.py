@@ -173,8 +173,8 @@ class StoreOptions:
         """The streams in the state file."""
         from seqveil.core import fast
         from seqveil.core.model import MarkovModel
-        from seqveil.engine.store.backup import key_for
         from seqveil.engine.streams import Streams
+        from seqveil.engine.upkeep import key_for
 
         setting = chosen.setting(MarkovModel.load(self.model))
         fast.load(setting.in_batches)  # now rather than while somebody waits

@@ -20,9 +20,9 @@ from starlette.exceptions import HTTPException
 from seqveil import __version__
 from seqveil.core import fast
 from seqveil.core.errors import InputError
-from seqveil.engine.store.backup import key_for
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import Streams
+from seqveil.engine.upkeep import key_for
 from seqveil.interfaces.commands.terminal import ARRIVAL, tell_hidden
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.gate import Gate
