@@ -5,9 +5,8 @@ import json
 import pytest
 
 from bridges import KEY, setting_of
-from seqveil.engine.store.backup import verify
-from seqveil.engine.store.upkeep import erase
 from seqveil.engine.streams import Streams
+from seqveil.engine.upkeep import erase, verify
 from seqveil.interfaces.bridge import Core
 from seqveil.interfaces.payloads import Event, Form, Payloads
 

@@ -6,10 +6,9 @@ import pytest
 
 from bridges import KEY, setting_of
 from seqveil.core.errors import InputError
-from seqveil.engine.store import protocol
-from seqveil.engine.store.backup import verify
-from seqveil.engine.store.upkeep import erase
+from seqveil.engine import store as states
 from seqveil.engine.streams import Streams
+from seqveil.engine.upkeep import erase, verify
 from seqveil.interfaces import bridge
 from seqveil.interfaces.bridge import Core, Made
 from seqveil.interfaces.payloads import Event, Form, Payloads
@@ -20,7 +19,7 @@ USERS = [f"user-{k:02d}" for k in range(40)]
 @pytest.fixture
 def small(monkeypatch):
     """Positions that hold a tenth of the numbers."""
-    for module in (bridge, protocol):
+    for module in (bridge, states):
         monkeypatch.setattr(module, "MOST_POSITION", 80)
 
 

@@ -11,10 +11,9 @@ import pytest
 import seqveil as sv
 from bridges import KEY, VALUES, chain, setting_of
 from seqveil.engine.accounting import Budget
-from seqveil.engine.store.backup import verify
-from seqveil.engine.store.upkeep import erase
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import Streams
+from seqveil.engine.upkeep import erase, verify
 from seqveil.interfaces.bridge import DROPPED, Core, Made
 from seqveil.interfaces.broker import Arrived
 from seqveil.interfaces.cli import main

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 
 import numpy as np
 import pytest
 
 import seqveil as sv
 from seqveil.core.errors import InputError
-from seqveil.engine.store.protocol import Damaged, StoreError
+from seqveil.engine.store import StoreError
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.service import tokens
 from seqveil.interfaces.service.tokens import Keyring
@@ -234,27 +233,3 @@ def test_nothing_is_released_into_a_file_that_is_gone(tmp_path, how):
         assert (health.status, health.reason) == (503, "store")
         os.replace(tmp_path / "kept", tmp_path / "state.db")  # the right one again
         assert service.release({"user": "ann", "seq": 2, "value": "gym"}).status == 200
-
-
-@pytest.mark.slow
-def test_many_users_are_found_as_each_of_them_is(tmp_path):
-    names = [f"user-{k}" for k in range(1200)]
-    with Streams.open(tmp_path / "s.db", words_setting()) as store:
-        store.release(names[:600], [0] * 600)
-        with store._store.transaction():
-            store._store.settle()
-        for at in (300, 300, 500):
-            store.release(names[at : at + 400], [1] * 400)
-        asked = [*reversed(names), names[5], names[650]]
-        with store._store.transaction():
-            assert store._store.find(asked) == [store._store.find([name])[0] for name in asked]
-    with sqlite3.connect(tmp_path / "s.db") as sql:
-        sql.execute("UPDATE users SET spent = spent - 1 WHERE name = 'user-7'")
-        sql.execute("UPDATE users SET name = 'user-x' WHERE name = 'user-9'")  # then the mark of the name finds it
-    sql.close()
-    with Streams.open(tmp_path / "s.db", words_setting()) as store:
-        with pytest.raises(Damaged) as refused:
-            store.release(names[:20], [0] * 20)
-        assert list(refused.value.users) == ["user-7"]
-        store.release(names[8:28], [0] * 20)
-        assert store.standing("user-9").events == 2

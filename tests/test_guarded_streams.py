@@ -17,10 +17,9 @@ from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.engine import stream
+from seqveil.engine import packing, stream
 from seqveil.engine.secrets import guarded_table
 from seqveil.engine.setting import NO_BOUND, Setting
-from seqveil.engine.store import packing
 from seqveil.engine.streams import Streams
 
 ever, each, joint = sv.secrets.ever, sv.secrets.each, sv.secrets.joint

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from seqveil.engine.store.database import Database
-from seqveil.engine.store.protocol import NoSuchUser, StoreError
+from seqveil.engine.sqlite import SqliteStore
+from seqveil.engine.store import NoSuchUser, StoreError
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.service.messages import REASONS
 from seqveil.interfaces.service.writer import disk_trouble
@@ -139,7 +139,7 @@ def test_room_is_told_in_units_that_show_it(monkeypatch):
 @pytest.fixture
 def crowded(monkeypatch):
     """A disk too full for the file to be written anew, while `crowded["on"]`."""
-    state, shrink = {"on": True}, Database.shrink
+    state, shrink = {"on": True}, SqliteStore.shrink
 
     def failing(self):
         if not state["on"]:
@@ -152,7 +152,7 @@ def crowded(monkeypatch):
         finally:
             self.sql.execute("PRAGMA query_only=OFF")
 
-    monkeypatch.setattr(Database, "shrink", failing)
+    monkeypatch.setattr(SqliteStore, "shrink", failing)
     return state
 
 

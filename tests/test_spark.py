@@ -24,9 +24,8 @@ from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.coins import key_file
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.engine.accounting import Budget
-from seqveil.engine.store.backup import facts_of
-from seqveil.engine.store.packing import ledger, nats, units
 from seqveil.engine.stream import UNKNOWN
+from seqveil.engine.upkeep import facts_of
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.spark import frames
@@ -82,10 +81,10 @@ def test_200_000_events_come_out_as_embedded_and_so_does_every_account(spark, tm
     figures = (accounts.by_composition, accounts.most, accounts.least, accounts.ldp)
     kept = [row[1:7] for row in (rows[user] for user in accounts.users)]
     assert [row[:2] for row in kept] == list(zip(accounts.events, accounts.releases, strict=True))
-    assert [row[2:] for row in kept] == [tuple(row) for row in ledger(np.stack(figures, axis=1)).tolist()]
+    assert [row[2:] for row in kept] == [tuple(row) for row in np.stack(figures, axis=1).tolist()]
     whole = total(spark, checkpoint)
     assert (whole.users, whole.events) == (10_000, 200_000)
-    assert whole.leakage == nats(units(accounts.leakage).max())
+    assert whole.leakage == accounts.leakage.max()
     assert whole.budget_left == pytest.approx(14.0 - whole.leakage)
 
 
@@ -337,11 +336,11 @@ def test_the_commands(spark, run, small, tmp_path):
     assert got.equals(want.select(got.columns))
     shown = json.loads(run("account", tmp_path / "checkpoint", "--user", "u7", "--json")[1])
     assert shown["users"] == 60
-    assert [each["leakage"] for each in shown["shown"]] == [nats(units(np.array([ann.leakage]))[0])]
+    assert [each["leakage"] for each in shown["shown"]] == [ann.leakage]
     assert shown["shown"][0]["budget_left"] == pytest.approx(ann.budget_left, abs=2**-31)
     [one] = standings(spark, str(tmp_path / "checkpoint"), user="u7")
     assert (one.events, one.releases) == (ann.events, ann.releases)
-    assert one.by_composition == nats(units(np.array([ann.by_composition]))[0])
+    assert one.by_composition == ann.by_composition
 
 
 def test_files_at_once_by_the_command(spark, run, small, tmp_path, salted):

@@ -46,7 +46,7 @@ WAL_PAGES = 16_384  # 64 MB between checkpoints: a page that changes often is co
 PATIENCE = 5.0  # seconds to wait for whoever opens or closes the file
 TOGETHER = 500  # users that one statement asks for
 WATCHED = 16  # times as large may a state with declared secrets be: computing it again takes a millisecond a release
-ERASED = -5  # the code of the row that stands for all releases of a user who was erased
+ERASED = -9  # the code of the row that stands for all releases of a user who was erased
 EMPTY = (0, 0, 0, 0.0, 0.0, 0.0, 0.0)  # events, releases, last, spent, most, least, ldp of a new user
 BROKEN = -1  # in place of a checksum: damage made another kind of what was written
 SALT, EPOCH, SUMS = "salt", "epoch", "sums"  # names of facts
@@ -130,11 +130,13 @@ def _code(error: Exception) -> int:
 
 @contextmanager
 def told(name: str) -> Iterator[None]:
-    """What SQLite says, as one line that holds no data."""
+    """What SQLite and the disk say, as one line that holds no data."""
     try:
         yield
     except UnicodeDecodeError:  # of text in the file, or of what SQLite says about it
         raise damaged_file(name) from None
+    except OSError as error:
+        raise StoreError(f"{name}: cannot be opened ({error.strerror}); check the path") from None
     except sqlite3.Error as error:
         if is_damage(error):
             raise damaged_file(name) from None
@@ -310,12 +312,8 @@ def make_private(path: str) -> None:
 
     A file that is there is not touched: closing it here would drop the locks of a store this process has open.
     """
-    try:
+    with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    except FileExistsError:
-        pass
-    except OSError as error:
-        raise StoreError(f"{os.path.basename(path)}: cannot be opened ({error.strerror}); check the path") from None
 
 
 def size_of(path: FilePath) -> int:
@@ -343,10 +341,8 @@ class Lock:
 
     def __init__(self, path: str, name: str) -> None:
         self._path, self._name = f"{path}-lock", name
-        try:
+        with told(name):
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise StoreError(f"{name}: cannot be opened ({error.strerror}); check the path") from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # a file that was taken away meanwhile is a lock on nothing
@@ -413,8 +409,8 @@ class SqliteStore(Records):
         self._lock = Lock(self.path, self.name)
         with ExitStack() as failing:
             failing.callback(lambda: self._lock.close(not self._lock.before))
-            make_private(self.path)
             with told(self.name):
+                make_private(self.path)
                 self.sql = failing.enter_context(closing(connect(self.path)))
                 self._place = place_of(self.path)
                 self._prepare()
@@ -590,7 +586,9 @@ class SqliteStore(Records):
         ids, *counts = numbers.T.tolist()
         columns = "events = ?, releases = ?, last = ?, spent = ?, most = ?, least = ?, ldp = ?, state = ?"
         update = f"UPDATE users SET {columns}, checksum = ? WHERE id = ?"
-        if self.sql.executemany(update, zip(*counts, *figures.T.tolist(), states, checksums, ids, strict=True)).rowcount != len(ids):
+        if self.sql.executemany(
+            update, zip(*counts, *figures.T.tolist(), states, checksums, ids, strict=True)
+        ).rowcount != len(ids):
             raise damaged_file(self.name)
 
     def _append_releases(self, entry: Entry) -> None:

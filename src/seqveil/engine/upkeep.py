@@ -311,14 +311,12 @@ def _note(store: SqliteStore, hashed: bytes, forget: bool) -> str:
     """Put someone on the list of erasures, before anything is erased."""
     line = f"{secrets.token_hex(8)} {hashed.hex()} {'forget' if forget else 'keep'}"
     path = f"{store.path}-erased"
-    make_private(path)
-    try:
+    with told(f"{store.name}-erased"):
+        make_private(path)
         with open(path, "a", encoding="ascii") as file:
             file.write(f"{line} {crc32(line.encode()):08x}\n")
             file.flush()
             os.fsync(file.fileno())
-    except OSError as error:
-        raise StoreError(f"{store.name}-erased: cannot be written ({error.strerror}), so nobody was erased") from None
     return line
 
 
