@@ -195,6 +195,6 @@ class Rows:
 
 def twin(setting, salt, key=bytes(range(32)), **more):
     """Streams in memory that draw as the state with this salt does."""
-    store = Memory(setting)
+    store = Memory()
     store.salt = salt
     return Streams(setting, store, KeyedCoins(key), **more)

@@ -1,21 +1,18 @@
-"""The core of all bridges: numbers and times of events, what comes again, what is refused, damaged or erased."""
+"""A bridge goes on where events are missing, or records are damaged or erased; erasing leaves no name behind."""
 
 import json
 import os
 import signal
+import sqlite3
 from contextlib import suppress
 
 import pytest
 
 import seqveil as sv
 from bridges import KEY, VALUES, chain, setting_of
-from seqveil.core.errors import InputError
 from seqveil.engine.accounting import Budget
-from seqveil.engine.store import protocol
-from seqveil.engine.store.backup import verify
-from seqveil.engine.store.upkeep import erase
 from seqveil.engine.streams import Streams
-from seqveil.interfaces import bridge as numbers
+from seqveil.engine.upkeep import erase, verify
 from seqveil.interfaces.bridge import DROPPED, Core, Made
 from seqveil.interfaces.broker import Arrived
 from seqveil.interfaces.cli import main
@@ -23,7 +20,8 @@ from seqveil.interfaces.commands import bridge
 from seqveil.interfaces.commands.terminal import Interrupted
 from seqveil.interfaces.mqtt import Bridge, Broker, Topics
 from seqveil.interfaces.payloads import Event, Form, Payloads, Refusal
-from test_bridge_slots import damage, reasons
+from test_bridge_slots import BEGIN, Fake
+from test_bridge_slots import setting_of as in_slots
 
 
 def core_of(store, form="seqveil", log=None):
@@ -33,6 +31,10 @@ def core_of(store, form="seqveil", log=None):
 def released(path, events, setting=None, form="seqveil", log=None):
     with Streams.open(path, setting or setting_of(), key=KEY) as store:
         return core_of(store, form, log).release(events)
+
+
+def reasons(outcomes):
+    return [each.reason if isinstance(each, Refusal) else type(each).__name__ for each in outcomes]
 
 
 def numbered(core, *seqs):
@@ -76,6 +78,26 @@ def test_an_event_whose_release_was_erased_stops_nothing_when_it_comes_again(tmp
     assert lines == [("warning", {"reason": DROPPED})]
 
 
+def test_slots_go_on_after_the_last_one_was_erased(tmp_path):
+    with Streams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
+        fake = Fake(store)
+        fake.come("ann", 0, 1)
+        fake.now = BEGIN + 60
+        fake.slots.draw()
+    erase(tmp_path / "s.db", ["ann"], KEY)
+    with Streams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
+        fake = Fake(store, now=BEGIN + 70)
+        assert list(fake.slots.unpublished()) == []
+        fake.come("ann", 0, 1)
+        assert [seq for _, seq, *_ in fake.drawn(120)] == [1]
+
+
+def damage(path, name):
+    with sqlite3.connect(path) as sql:
+        assert sql.execute("UPDATE users SET spent = spent + 1 WHERE name = ?", (name,)).rowcount == 1
+    sql.close()
+
+
 @pytest.mark.parametrize("numbered", [True, False])
 def test_a_damaged_user_is_refused_and_all_others_go_on(tmp_path, numbered):
     path, form = tmp_path / "s.db", "seqveil" if numbered else "value"
@@ -88,6 +110,21 @@ def test_a_damaged_user_is_refused_and_all_others_go_on(tmp_path, numbered):
             events = [Event(user, seq(k), (1,), ident=f"{k}/{user}") for user in ("ann", "bob")]
             assert reasons(core.release(events)) == ["damaged", "Made"]
             assert f"{k}/ann" not in core.numbers
+
+
+def test_a_damaged_stream_in_slots_is_refused_and_all_others_go_on(tmp_path):
+    with Streams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
+        fake = Fake(store)
+        fake.come("ann", 0, 1)
+        fake.come("bob", 1)
+        fake.drawn(60)
+    damage(tmp_path / "s.db", "ann")
+    with Streams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
+        fake = Fake(store, now=BEGIN + 70)
+        assert reasons(out for _, out in fake.slots.unpublished()) in (["Made"], ["damaged", "Made"])
+        fake.come("ann", 0)
+        fake.now = BEGIN + 120
+        assert reasons(out for _, out in fake.slots.draw().releases) == ["damaged", "Made"]
 
 
 def test_a_user_erased_for_good_is_refused_and_all_others_go_on(tmp_path):
@@ -161,6 +198,34 @@ def test_an_empty_file_is_refused_without_naming_options_that_are_not_there(tmp_
     assert "--must-exist" not in told
 
 
+def test_verify_counts_the_releases_that_are_there(tmp_path):
+    path = tmp_path / "s.db"
+    released(path, [Event(user, seq, (1,)) for user in ("ann", "bob") for seq in range(3)])
+    assert verify(path).releases == 6
+    erase(path, ["ann"], KEY)
+    assert verify(path).releases == 3
+    assert verify(path).sound
+
+
+def test_slots_say_once_that_the_clock_went_back_or_ahead():
+    fake, lines = Fake(Streams(in_slots())), []
+    fake.core.log = lambda *line: lines.append(line)
+    fake.come("ann", 0, 1)
+    fake.drawn(61)
+    fake.drawn(60.5)  # set a little, which nobody need know
+    assert lines == []
+    fake.drawn(-600)
+    fake.drawn(-599)
+    (event, told), *more = lines
+    assert (event, told["seconds"], more) == ("warning", 660, [])
+    assert "behind" in told["reason"]
+    assert len(fake.drawn(121)) == 1
+    assert len(lines) == 1
+    assert len(fake.drawn(721)) == 10
+    assert len(fake.drawn(781)) == 1
+    assert [told["slots"] for _, told in lines[1:]] == [10]
+
+
 class NoLink:
     """A broker that is asked for nothing."""
 
@@ -186,99 +251,7 @@ def test_a_clock_that_is_set_back_loses_no_event_under_a_budget_in_seconds():
     assert [each.time for each in store.releases("ann")] == [1000.0, 1000.0, 1000.0, 1001.0]
 
 
-def test_a_late_event_takes_no_number_from_those_after_it():
-    core = core_of(Streams(setting_of(budget=Budget(per_window=3.0, seconds=60.0))), "json:v")
-    outcomes = core.release([Event("ann", None, (1,), time, time) for time in (10.0, 5.0, 11.0, 11.0, 12.0)])
-    told = [one.reason if isinstance(one, Refusal) else json.loads(one.payload)["seqveil"]["seq"] for one in outcomes]
-    assert told == [0, "late", 1, "late", 2]
-
-
 def test_a_time_that_goes_back_is_refused_as_late():
     core = core_of(Streams(setting_of(budget=Budget(per_window=3.0, seconds=60.0))))
     outcomes = core.release([Event("ann", 0, (1,), 10.0)]) + core.release([Event("ann", 1, (1,), 9.0)])
     assert reasons(outcomes) == ["Made", "late"]
-
-
-@pytest.mark.parametrize("value", ["no JSON", "[1]", "7", 7, b"\xff"])
-def test_what_is_no_bridges_stays_as_it_is(tmp_path, value):
-    path = tmp_path / "s.db"
-    with Streams.open(path, setting_of(), key=KEY) as store:
-        store.release(["ann"], [1], positions={"my:numbers": value})
-    erase(path, ["ann"], KEY)
-    with Streams.open(path, setting_of(), key=KEY) as store:
-        assert store.position("my:numbers") == value
-
-
-USERS = [f"user-{k:02d}" for k in range(40)]
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """Positions that hold a tenth of the numbers."""
-    for module in (numbers, protocol):
-        monkeypatch.setattr(module, "MOST_POSITION", 80)
-
-
-def come(path, users, again):
-    with Streams.open(path, setting_of(), key=KEY) as store:
-        events = [Event(user, None, (1,), ident=f"7/{user}", again=again) for user in users]
-        return core_of(store, "value").release(events)
-
-
-def sources(path):
-    with Streams.open(path, setting_of(), key=KEY) as store:
-        parts = (store.position("mqtt:numbers" if not part else f"mqtt:{part}:numbers") for part in range(40))
-        return [json.loads(str(part)) for part in parts if part is not None]
-
-
-def test_numbers_that_fill_several_positions_are_all_found_again(tmp_path, small):
-    path = tmp_path / "s.db"
-    first = come(path, USERS, again=False)
-    assert all(isinstance(made, Made) for made in first)
-    assert len(sources(path)) > 5
-    again = come(path, USERS, again=True)
-    assert [made.payload for made in again] == [made.payload for made in first]
-    assert all(made.repeated for made in again)
-
-
-def test_positions_that_are_not_needed_any_more_are_emptied(tmp_path, small):
-    path = tmp_path / "s.db"
-    come(path, USERS, again=False)
-    with Streams.open(path, setting_of(), key=KEY) as store:
-        core = core_of(store, "value")
-        core.confirmed([f"7/{user}" for user in USERS[1:]])
-        core.close()
-    assert [part for part in sources(path) if part] == [{"7/user-00": 0}]
-
-
-@pytest.mark.parametrize("forget", [False, True])
-def test_erasing_takes_names_out_of_every_position(tmp_path, small, forget):
-    path, users = tmp_path / "s.db", ["zq-ann", 'zq-é"q', "zq-ann2", *USERS]
-    come(path, users, again=False)
-    assert erase(path, [*users[:2], USERS[-1]], KEY, forget) == (3, [])
-    content = path.read_bytes()
-    assert b"q-\\u00e9" not in content
-    assert content.count(b"zq-ann") == content.count(b"zq-ann2") > 0
-    assert content.count(USERS[-1].encode()) == 0
-    assert verify(path).sound
-    assert [ident for part in sources(path) for ident in part] == [f"7/{user}" for user in users[2:-1]]
-    made = come(path, users, again=True)
-    anew = [user for user, each in zip(users, made, strict=True) if not each.repeated]
-    assert anew == [*users[:2], USERS[-1]]  # nothing is known of them, so they begin again
-
-
-def test_releases_whose_numbers_cannot_be_kept_are_not_given_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(protocol, "MOST_POSITION", 80)  # the bridge takes them for larger
-    with pytest.raises(InputError, match="expected positions"):
-        come(tmp_path / "s.db", USERS, again=False)
-
-
-@pytest.mark.slow
-def test_as_many_messages_with_as_long_names_as_there_may_be(tmp_path):
-    path, names = tmp_path / "s.db", [f"{'é' * 120}{k:05d}" for k in range(3000)]
-    with Streams.open(path, setting_of(), key=KEY) as store:
-        core = core_of(store, "value")
-        for k in range(0, len(names), 1000):
-            core.release([Event(user, None, (1,), ident=f"{user}/{user}") for user in names[k : k + 1000]])
-    with Streams.open(path, setting_of(), key=KEY) as store:
-        assert list(core_of(store, "value").numbers) == [f"{user}/{user}" for user in names]

@@ -5,6 +5,7 @@ import signal
 import sqlite3
 
 import pytest
+from seqveil.engine.store.upkeep import erase
 
 import mosquitto
 from bridges import KEY
@@ -16,7 +17,6 @@ from seqveil.core.secrets import ever
 from seqveil.core.slots import NOTHING, Slots
 from seqveil.engine.accounting import Budget
 from seqveil.engine.policy import Policy
-from seqveil.engine.store.upkeep import erase
 from seqveil.engine.stream import UNKNOWN
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import Core

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
-import sqlite3
 
 import numpy as np
 import pytest
 
 import seqveil as sv
 from seqveil.core.errors import InputError
-from seqveil.engine.store.protocol import Damaged, StoreError
+from seqveil.engine.store import StoreError
 from seqveil.engine.streams import Streams
+from seqveil.interfaces.service import tokens
+from seqveil.interfaces.service.tokens import Keyring
 from served import running, words_model, words_setting
 
 ODD = {"huge": 2**70, "object": object(), "surrogate": "\ud800", "truth": True, "number": np.int64(3), "none": None}
@@ -65,6 +67,94 @@ def test_positions_given_beforehand_are_refused_before_anything_is_drawn(tmp_pat
         assert store.account("ann") is None
         store.release(["ann"], [2], positions={"queue": -(2**63), "text": "ü", "bytes": b"\0"})
         assert [store.position(name) for name in ("queue", "text", "bytes")] == [-(2**63), "ü", b"\0"]
+
+
+# tokens
+
+EDITS = {
+    "rate is text": {"rate": "5"},
+    "rate is tiny": {"rate": 1e-310},
+    "rate is huge": {"rate": 10**400},
+    "rate is a truth value": {"rate": True},
+    "id is a list": {"id": ["a"]},
+    "no hash": {"sha256": None},
+    "hash is a number": {"sha256": 5},
+    "hash is not ASCII": {"sha256": "ü" * 64},
+    "user is a number": {"user": 5},
+    "user is no": {"user": False},
+    "nested scopes": {"scopes": [["release"]]},
+    "scopes are text": {"scopes": "read"},
+    "deep": {"note": "DEEP"},
+    "another field": {"more": 1},
+}
+
+
+def edited(path, edit):
+    """The file as somebody left it who took the first token out and changed the second by hand."""
+    saved = json.loads(path.read_text())
+    text = json.dumps(saved | {"tokens": [saved["tokens"][1] | edit]})
+    path.write_text(text.replace('"DEEP"', "[" * 100_000 + "]" * 100_000))
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=list(EDITS))
+def test_no_token_is_good_while_the_file_is_not(tmp_path, monkeypatch, edit):
+    monkeypatch.setattr(tokens, "LOOK_EVERY", 0.0)
+    path = tmp_path / "tokens.json"
+    secrets = [tokens.add(path, ["release"])[1] for _ in range(2)]
+    heard = []
+    ring = Keyring(path, heard.append)
+    assert ring.find(secrets[0]) is not None
+    good = path.read_text()
+    edited(path, edit)
+    assert [ring.find(secret) for secret in secrets] == [None, None]
+    assert ring.trouble is not None
+    assert heard == [ring.trouble]
+    with pytest.raises(InputError) as refused:
+        Keyring(path)
+    assert "\n" not in str(refused.value)
+    path.write_text(good)
+    assert ring.find(secrets[0]) is not None
+    assert heard[-1] is None
+
+
+@pytest.mark.slow
+def test_a_service_says_so_while_its_tokens_cannot_be_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(tokens, "LOOK_EVERY", 0.0)
+    with running(tmp_path, words_setting()) as service:
+        service.token("release")
+        edited(tmp_path / "tokens.json", {"rate": "5"})
+        answer = service.release({"user": "ann", "seq": 0, "value": "gym"})
+        assert (answer.status, answer.reason) == (503, "tokens")
+        answer = service.ask("GET", "/healthz", token=None)
+        assert (answer.status, answer.reason) == (503, "tokens")
+
+
+def test_a_link_to_the_tokens_stays_one(tmp_path):
+    (tmp_path / "real").mkdir()
+    real, link = tmp_path / "real" / "tokens.json", tmp_path / "tokens.json"
+    first, _ = tokens.add(real, ["release"])
+    link.symlink_to(real)
+    second, _ = tokens.add(link, ["read"])
+    tokens.revoke(link, first.id)
+    assert link.is_symlink()
+    assert [token.id for token in tokens.read(real)] == [second.id]
+
+
+# requests
+
+
+@pytest.mark.slow
+def test_a_large_request_is_refused_before_any_part_of_it_is_released(tmp_path):
+    budget = sv.Budget(per_window=1.0, seconds=3600)
+    setting = sv.Policy(epsilon=0.7, budget=budget, mechanism="balanced").on(words_model())
+    begin = 1_699_920_000
+    events = [{"user": "ann", "seq": k, "value": "gym", "time": begin + 21_600 * k} for k in range(300)]
+    with running(tmp_path, setting) as service:
+        wrong = [*events[:-1], events[-1] | {"time": begin}]
+        assert service.release(*wrong).reason == "time-went-back"
+        assert service.store.account("ann") is None
+        assert service.release(*events).status == 200
+        assert service.store.account("ann").events == 300
 
 
 @pytest.mark.slow
@@ -143,27 +233,3 @@ def test_nothing_is_released_into_a_file_that_is_gone(tmp_path, how):
         assert (health.status, health.reason) == (503, "store")
         os.replace(tmp_path / "kept", tmp_path / "state.db")  # the right one again
         assert service.release({"user": "ann", "seq": 2, "value": "gym"}).status == 200
-
-
-@pytest.mark.slow
-def test_many_users_are_found_as_each_of_them_is(tmp_path):
-    names = [f"user-{k}" for k in range(1200)]
-    with Streams.open(tmp_path / "s.db", words_setting()) as store:
-        store.release(names[:600], [0] * 600)
-        with store._store.transaction():
-            store._store.settle()
-        for at in (300, 300, 500):
-            store.release(names[at : at + 400], [1] * 400)
-        asked = [*reversed(names), names[5], names[650]]
-        with store._store.transaction():
-            assert store._store.find(asked) == [store._store.find([name])[0] for name in asked]
-    with sqlite3.connect(tmp_path / "s.db") as sql:
-        sql.execute("UPDATE users SET spent = spent - 1 WHERE name = 'user-7'")
-        sql.execute("UPDATE users SET name = 'user-x' WHERE name = 'user-9'")  # then the mark of the name finds it
-    sql.close()
-    with Streams.open(tmp_path / "s.db", words_setting()) as store:
-        with pytest.raises(Damaged) as refused:
-            store.release(names[:20], [0] * 20)
-        assert list(refused.value.users) == ["user-7"]
-        store.release(names[8:28], [0] * 20)
-        assert store.account("user-9").events == 2

@@ -98,7 +98,7 @@ def kept(plan: Terms, length: int) -> float:
     return worst
 
 
-ever, count, each, joint, visit = (
+ever, count, always, joint, followed_by = (
     sv.secrets.ever, sv.secrets.count, sv.secrets.always, sv.secrets.joint, sv.secrets.followed_by
 )  # fmt: skip
 CASES = {

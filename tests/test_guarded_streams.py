@@ -17,14 +17,13 @@ from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.engine import stream
+from seqveil.engine import packing, stream
 from seqveil.engine.policy import saved_terms
 from seqveil.engine.secrets import guarded_table
-from seqveil.engine.store import packing
 from seqveil.engine.streams import Streams
 from seqveil.engine.terms import NO_BOUND, Terms
 
-ever, each, joint = sv.secrets.ever, sv.secrets.always, sv.secrets.joint
+ever, always, joint = sv.secrets.ever, sv.secrets.always, sv.secrets.joint
 KEY = bytes(range(32))
 MODEL = sv.MarkovModel([0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]])
 LENGTH = 4
@@ -170,6 +169,16 @@ def test_streams_release_as_sessions_do():
         assert math.isinf(mine.epsilon_spent)
 
 
+def test_with_an_epsilon_the_ledger_is_that_of_any_sound_mechanism():
+    streams = Streams(setting_of(SECRETS["first"], epsilon=0.8), coins=KeyedCoins(KEY))
+    streams.release(["ann"] * 4, [0, 1, 1, 0])
+    standing = streams.account("ann")
+    assert standing.whole_sequence == ""
+    assert standing.epsilon_spent == pytest.approx(3.2)
+    assert standing.ldp == pytest.approx(6.4)
+    assert standing.leakage <= 3.2
+
+
 def test_a_retry_draws_nothing_and_a_gap_tells_nothing(tmp_path):
     setting = setting_of(SECRETS["until it ends"])
     with Streams.open(tmp_path / "s.db", setting, gaps="skip") as streams:
@@ -200,6 +209,21 @@ def test_one_event_too_many_is_refused_before_anything_is_drawn(tmp_path, memory
     streams.release(["bob", "ann"], [0, 0])
     with pytest.raises(InputError, match="at most 4 events"):
         streams.observe(["ann"], [0])
+
+
+@pytest.mark.slow
+def test_a_person_is_never_forgotten(tmp_path, longest):
+    """What comes later of a user goes on with the same secret: a new visit is no new stream."""
+    longest(30)
+    setting = sv.Policy(secrets=ever(1, epsilon=0.3), mechanism="guarded").on(MODEL)
+    for _ in range(6):
+        with Streams.open(tmp_path / "s.db", setting) as streams:
+            streams.release(["ann"] * 5, [0, 1, 0, 1, 1])
+            watch = streams.account("ann").secrets[0]
+            assert watch.worst.worst() <= 0.3
+    assert watch.step == 30
+    with Streams.open(tmp_path / "s.db", setting) as streams, pytest.raises(InputError, match="at most 30 events"):
+        streams.release(["ann"], [0])
 
 
 def work(path, answers) -> None:
@@ -269,6 +293,25 @@ def test_a_setting_with_secrets_as_plain_values(tmp_path):
         pass
     with pytest.raises(InputError, match="another secrets"):
         Streams.open(tmp_path / "s.db", setting_of(SECRETS["first"], observers=observer, withhold=True))
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({}, "got none"),
+        ({"secrets": ever(1, epsilon=1.0), "budget": 2.0}, "takes no batch"),
+        ({"secrets": ever(1, epsilon=1.0), "every": 2}, "takes no batch"),
+        ({"secrets": ever(1, epsilon=1.0), "batch": 2}, "takes no batch"),
+        ({"secrets": ever([0, 1, 2], epsilon=1.0, window=3)}, "certain or impossible"),
+        ({"secrets": ever(7, epsilon=1.0, window=3)}, "alphabet"),
+        ({"secrets": ever(1, epsilon=1.0), "mechanism": "optimal", "withhold": True}, "keeps no declared secrets"),
+        ({"secrets": ever(1, epsilon=1.0), "mechanism": "tree", "epsilon": 1.0, "batch": 2}, "keeps no declared"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_in_one_line(how, words):
+    with pytest.raises(InputError, match=words) as refused:
+        sv.Policy(**{"mechanism": "guarded", **how}).on(MODEL)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_receiver_decodes_what_was_withheld():

@@ -32,15 +32,17 @@ def assert_agrees(found: automaton.Automaton, meaning) -> None:
 
 def test_kinds_of_automata_mean_what_they_say():
     assert_agrees(automaton.ever([1, 2], 3), lambda w: any(x in (1, 2) for x in w))
-    assert_agrees(automaton.each([0, 2], 3), lambda w: all(x in (0, 2) for x in w))
+    assert_agrees(automaton.always([0, 2], 3), lambda w: all(x in (0, 2) for x in w))
     for k in (1, 2, 4):
         assert_agrees(automaton.count([1], k, 3), lambda w, k=k: sum(x == 1 for x in w) >= k)
-    assert_agrees(automaton.visit([0], [2], 3), lambda w: 0 in w and 2 in w[w.index(0) + 1 :])
-    assert_agrees(automaton.visit([0, 1], [1], 3), lambda w: any(x != 2 and 1 in w[i + 1 :] for i, x in enumerate(w)))
+    assert_agrees(automaton.followed_by([0], [2], 3), lambda w: 0 in w and 2 in w[w.index(0) + 1 :])
+    assert_agrees(
+        automaton.followed_by([0, 1], [1], 3), lambda w: any(x != 2 and 1 in w[i + 1 :] for i, x in enumerate(w))
+    )
 
 
 def test_a_product_labels_the_combination():
-    parts = [automaton.ever([0], 3), automaton.count([1], 2, 3), automaton.each([1, 2], 3)]
+    parts = [automaton.ever([0], 3), automaton.count([1], 2, 3), automaton.always([1, 2], 3)]
     both = automaton.product(parts)
     assert both.values == 8
     for word in WORDS:

@@ -8,8 +8,8 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from seqveil.engine.store.database import Database
-from seqveil.engine.store.protocol import NoSuchUser, StoreError
+from seqveil.engine.sqlite import SqliteStore
+from seqveil.engine.store import NoSuchUser, StoreError
 from seqveil.engine.streams import Streams
 from served import KEY, event, running, words_setting
 
@@ -19,7 +19,7 @@ from served import KEY, event, running, words_setting
 @pytest.fixture
 def crowded(monkeypatch):
     """A disk too full for the file to be written anew, while `crowded["on"]`."""
-    state, shrink = {"on": True}, Database.shrink
+    state, shrink = {"on": True}, SqliteStore.shrink
 
     def failing(self):
         if not state["on"]:
@@ -32,7 +32,7 @@ def crowded(monkeypatch):
         finally:
             self.sql.execute("PRAGMA query_only=OFF")
 
-    monkeypatch.setattr(Database, "shrink", failing)
+    monkeypatch.setattr(SqliteStore, "shrink", failing)
     return state
 
 

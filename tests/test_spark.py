@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import runpy
 import signal
 import subprocess
@@ -16,19 +17,16 @@ import pytest
 from scipy import stats
 
 pytest.importorskip("pyspark")
-
-
 import reference_streams as ref
 import sparks
 from seqveil import MarkovModel
-from seqveil.core.alphabet import Bins
+from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.coins import key_file
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.engine.accounting import Budget
 from seqveil.engine.policy import Policy
-from seqveil.engine.store.backup import facts_of
-from seqveil.engine.store.packing import ledger, nats, units
 from seqveil.engine.stream import UNKNOWN
+from seqveil.engine.upkeep import facts_of
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.spark import frames
@@ -36,7 +34,7 @@ from seqveil.interfaces.spark.checkpoint import worst_accounts
 from seqveil.interfaces.spark.frames import read
 from seqveil.interfaces.spark.job import Job
 from seqveil.interfaces.spark.sessions import told
-from seqveil.spark import Columns, account, release, session_conf, total
+from seqveil.spark import Columns, account, fit, release, session_conf, total
 
 KEY = sparks.KEY
 pytestmark = [pytest.mark.java, sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
@@ -87,10 +85,10 @@ def test_200_000_events_come_out_as_embedded_and_so_does_every_account(spark, tm
     figures = (accounts.epsilon_spent, accounts.most, accounts.least, accounts.ldp)
     kept = [row[1:7] for row in (rows[user] for user in accounts.users)]
     assert [row[:2] for row in kept] == list(zip(accounts.events, accounts.releases, strict=True))
-    assert [row[2:] for row in kept] == [tuple(row) for row in ledger(np.stack(figures, axis=1)).tolist()]
+    assert [row[2:] for row in kept] == [tuple(row) for row in np.stack(figures, axis=1).tolist()]
     whole = total(spark, checkpoint)
     assert (whole.users, whole.events) == (10_000, 200_000)
-    assert whole.leakage == nats(units(accounts.leakage).max())
+    assert whole.leakage == accounts.leakage.max()
     assert whole.budget_left == pytest.approx(14.0 - whole.leakage)
 
 
@@ -160,6 +158,20 @@ def test_one_key_for_two_checkpoints_and_two_frames_gives_four_salts(spark, smal
     low, high = stats.binom.ppf([1e-9, 1 - 1e-9], 2000, chance)  # of six pairs: false alarms 12 in 10⁹
     for one, two in itertools.combinations(found, 2):
         assert low <= (one["value"] == two["value"]).sum() <= high
+
+
+def test_events_that_come_again_are_not_released_again(spark, small, tmp_path):
+    _, frame = small
+    setting = SETTINGS["window"]
+    sparks.write(frame[:1000], tmp_path / "in", 1)
+    sparks.stream(spark, tmp_path / "in", tmp_path, setting).awaitTermination()
+    again = frame[:1000].with_columns(value=(pl.col("value") + 1) % 17)  # a retry with other symbols
+    sparks.write(pl.concat([frame[:0], again, frame[1000:]]), tmp_path / "in2", 1)
+    os.rename(tmp_path / "in2" / "000.parquet", tmp_path / "in" / "001.parquet")
+    sparks.stream(spark, tmp_path / "in", tmp_path, setting).awaitTermination()
+    want, _ = embedded(frame, setting, sparks.query_id(tmp_path / "checkpoint"))
+    got = sparks.released(spark, tmp_path)
+    assert got.equals(want.select(got.columns))
 
 
 def test_what_is_wrong_is_told_in_one_line_without_data(spark, tmp_path):
@@ -240,6 +252,57 @@ def test_frames_that_cannot_be_released_are_refused_before_they_run(spark):
         release(doubles, setting, KEY)
 
 
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_the_fit_is_the_embedded_one_to_the_last_count(spark, small, order):
+    folder, frame = small
+    on_spark = spark.read.parquet(str(folder / "in"))
+    for options in ({}, {"smoothing": 0.7}, {"smoothing": 1.0, "prior": "uniform"}, {"alphabet": list(range(20))}):
+        want = MarkovModel.fit(frame, order=order, **options)
+        assert fit(on_spark, order=order, **options).fingerprint == want.fingerprint
+
+
+def test_the_fit_takes_any_alphabet(spark):
+    rng = np.random.default_rng(2)
+    table = pl.DataFrame(
+        {
+            "who": rng.integers(0, 9, 300),
+            "when": rng.permutation(300) * 0.5,
+            "x": rng.uniform(0, 4, 300),
+            "y": rng.uniform(0, 2, 300),
+            "word": rng.choice(["be", "to", "or"], 300),
+        }
+    )
+    frame = spark.createDataFrame(table.to_pandas())
+    cases = [("x", Bins([0.0, 1.0, 2.5, 4.0])), (("x", "y"), Grid.regular(4, 2, (0, 4, 0, 2))), ("word", None)]
+    cases.append(("x", Alphabet([0, 1, 2, 3, 4], "nearest")))
+    for value, alphabet in cases:
+        want = MarkovModel.fit(table, alphabet=alphabet, user="who", value=value, time="when", smoothing=1.0)
+        got = fit(frame, alphabet=alphabet, smoothing=1.0, columns=Columns("who", value, "when"))
+        assert got.fingerprint == want.fingerprint
+
+
+def test_frames_that_cannot_be_fitted_are_refused_without_data(spark):
+    def frame(rows):
+        return spark.createDataFrame(rows, "user STRING, seq INT, value STRING")
+
+    wrong = [
+        ([("ann", 0, "a"), ("ann", 0, "b")], {}, "1 events have the same 'seq'"),
+        ([("ann", 0, None)], {}, "1 rows have no user, order or value"),
+        ([(None, 0, "a")], {}, "1 rows have no user"),
+        ([], {}, "no rows"),
+        ([("ann", 0, SECRET)], {"alphabet": ["a"]}, "not in the alphabet"),
+        ([("ann", 0, "a")], {"columns": Columns(seq="t")}, "no column 't'"),
+    ]
+    for rows, options, message in wrong:
+        with pytest.raises(SeqveilError, match=message) as refused:
+            fit(frame(rows), **options)
+        assert SECRET not in str(refused.value)
+    cut = spark.createDataFrame([("ann", 0, 7.25)], "user STRING, seq INT, value DOUBLE")
+    with pytest.raises(SeqveilError, match="alphabet") as refused:
+        fit(cut, alphabet=Bins([0.0, 1.0, 2.0]))
+    assert "7.25" not in str(refused.value)
+
+
 def test_shuffled_rows_are_encrypted_and_state_is_logged(spark):
     conf = spark.sparkContext.getConf()
     for name, value in session_conf().items():
@@ -280,19 +343,30 @@ def test_the_commands(spark, run, small, tmp_path):
     assert got.equals(want.select(got.columns))
     shown = json.loads(run("account", tmp_path / "checkpoint", "--user", "u7", "--json")[1])
     assert shown["users"] == 60
-    assert [each["leakage"] for each in shown["shown"]] == [nats(units(np.array([ann.leakage]))[0])]
+    assert [each["leakage"] for each in shown["shown"]] == [ann.leakage]
     assert shown["shown"][0]["budget_left"] == pytest.approx(ann.budget_left, abs=2**-31)
     [one] = worst_accounts(spark, str(tmp_path / "checkpoint"), user="u7")
     assert (one.events, one.releases) == (ann.events, ann.releases)
-    assert one.epsilon_spent == nats(units(np.array([ann.epsilon_spent]))[0])
+    assert one.epsilon_spent == ann.epsilon_spent
 
 
 def test_files_at_once_by_the_command(spark, run, small, tmp_path, salted):
     """CSV in and out; a folder that is there is not written over."""
     folder, _ = small
     sparks.model().save(tmp_path / "m")
-    options = ("-m", tmp_path / "m", "-e", 0.8, "--mechanism", "balanced", "--key", tmp_path / "key")
-    args = ("release", folder / "data.csv", *options, "--out-format", "csv", "--out", tmp_path / "out")
+    options = (
+        "-m",
+        tmp_path / "m",
+        "-e",
+        0.8,
+        "--mechanism",
+        "balanced",
+        "--key",
+        tmp_path / "key",
+        "--out-format",
+        "csv",
+    )
+    args = ("release", folder / "data.csv", *options, "--out", tmp_path / "out")
     setting, key = Policy(epsilon=0.8, mechanism="balanced").on(sparks.model()), key_file(tmp_path / "key", create=True)
     release_file(folder / "data.csv", setting, tmp_path / "one.csv", state=tmp_path / "s.db", key=key)
     salted(file_salt(tmp_path / "s.db"))

@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("pyspark")
 import reference_streams as ref
 import sparks
-from seqveil.engine.store.packing import units
 from seqveil.spark import account
 
 pytestmark = [pytest.mark.java, sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
@@ -108,7 +107,7 @@ def check(spark, place, made):
     assert got.equals(want.select(got.columns))
     rows = {row.user: row for row in account(spark, str(place / "checkpoint")).collect()}
     assert len(rows) == len(accounts.users)
-    figures = (accounts.events, units(accounts.epsilon_spent), units(accounts.leakage))
+    figures = (accounts.events, accounts.epsilon_spent, accounts.leakage)
     for user, *known in zip(accounts.users, *figures, strict=True):
         assert [rows[user].events, rows[user].spent, rows[user].leakage] == known
 

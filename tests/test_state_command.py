@@ -10,8 +10,8 @@ import threading
 import pytest
 
 from seqveil.engine.policy import Policy
-from seqveil.engine.store.backup import verify
 from seqveil.engine.streams import StoreError, Streams
+from seqveil.engine.upkeep import verify
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files import resume
 from seqveil.interfaces.files.release import release_file
@@ -72,7 +72,7 @@ def test_damage_is_listed_and_never_copied(tmp_path, capsys):
 @pytest.mark.slow
 def test_the_right_file_is_blamed(tmp_path, capsys):
     filled(tmp_path / "s.db").close()
-    for target, blamed in (("none/c.db", "c.db: a copy cannot be written"), ("s.db", "s.db: is the state file itself")):
+    for target, blamed in (("none/c.db", "c.db: a copy cannot be written"), ("s.db", "s.db: is there already")):
         code, _, err = run(capsys, "backup", tmp_path / "s.db", tmp_path / target)
         assert (code, blamed in err) == (2, True), err
     for command in ("verify", "account"):
@@ -88,7 +88,7 @@ def test_a_failed_copy_leaves_the_earlier_one(tmp_path):
     filled(tmp_path / "s.db").close()
     (tmp_path / "copy.db").write_text("earlier")
     with sqlite3.connect(tmp_path / "s.db") as sql:
-        sql.execute("DELETE FROM chunks")
+        sql.execute("DELETE FROM releases WHERE seq = 3")
     sql.close()
     with Streams.open(tmp_path / "s.db", words_setting(), key=KEY) as store, pytest.raises(StoreError):
         store.backup(tmp_path / "copy.db")

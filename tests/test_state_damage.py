@@ -1,46 +1,53 @@
-"""A bit that flips in a state file is found, or changes nothing: no release, no ledger, no position."""
+"""What is damaged, cut off or lost of a state file is found, or changes nothing: no release, no ledger, no position."""
 
 import random
 import shutil
 import sqlite3
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import reference_streams as ref
 from seqveil.core.coins import KeyedCoins
-from seqveil.core.errors import SeqveilError
+from seqveil.core.errors import DataError, SeqveilError
 from seqveil.core.model import MarkovModel
 from seqveil.engine.policy import Policy
-from seqveil.engine.store.backup import verify
-from seqveil.engine.store.protocol import Damaged
+from seqveil.engine.store import Damaged
 from seqveil.engine.streams import StoreError, Streams
+from seqveil.engine.upkeep import accept, verify
 from seqveil.interfaces.events import Job, release_together
 
 USERS = [f"user {k}" for k in range(8)]
+SETTING = Policy(epsilon=0.8, mechanism="balanced").on(
+    MarkovModel(*ref.random_chain(np.random.default_rng(0), 4, 1, False))
+)
 
 
-def setting(**options):
-    chain = MarkovModel(*ref.random_chain(np.random.default_rng(0), 4, 1, False))
-    return Policy(epsilon=0.8, mechanism="balanced", **options).on(chain)
+def opened(path, **more):
+    return Streams.open(path, SETTING, coins=KeyedCoins.seeded(1), **more)
 
 
-def make(path, log=False):
-    """A file with users of 21 to 70 releases, positions, and, if wanted, a log that nobody settled."""
+def make(path):
+    """A file with users of 21 to 70 releases, and positions."""
     rng = np.random.default_rng(7)
-    streams = Streams.open(path, setting(), coins=KeyedCoins.seeded(1))
-    for k in range(7):
-        users = [user for at, user in enumerate(USERS) for _ in range(3 if at % 2 else 10)]
-        streams.release(users, rng.integers(0, 4, len(users)).tolist(), positions={"queue": k, "text": b"x" * 50})
-    if log:
-        with streams._store.transaction():
-            streams._store.settle()
-        streams.release(USERS[:5] * 2, [1] * 10, positions={"queue": 7})
-        streams.backup(f"{path}.copy")
-        streams.close()
-        Path(f"{path}.copy").replace(path)
-    streams.close()
+    with opened(path) as streams:
+        for k in range(7):
+            users = [user for at, user in enumerate(USERS) for _ in range(3 if at % 2 else 10)]
+            streams.release(users, rng.integers(0, 4, len(users)).tolist(), positions={"queue": k, "text": b"x" * 50})
+    return path
+
+
+def killed(folder, calls=30):
+    """What a killed process leaves of a store: its files as they are."""
+    (folder / "live").mkdir()
+    (folder / "left").mkdir()
+    with opened(folder / "live" / "s.db") as streams:
+        for k in range(calls):
+            streams.release(["ann", f"user {k}"], [k % 3, 0])
+        for each in (folder / "live").iterdir():
+            if not each.name.endswith("-shm"):
+                shutil.copy2(each, folder / "left")
+    return folder / "left" / "s.db"
 
 
 def told(streams, user):
@@ -54,7 +61,7 @@ def told(streams, user):
 def look(path, more):
     """What a file says, and how it goes on: part by part; "found" where damage is seen."""
     try:
-        with Streams.open(path, setting(), coins=KeyedCoins.seeded(1)) as streams:
+        with opened(path, must_exist=True) as streams:
             seen = {user: told(streams, user) for user in USERS}
             seen["positions"] = streams.position("queue"), streams.position("text")
             jobs = [Job([u, u], [0, len(seen[u][1])], [1, 2], None) for u in USERS if more and seen[u] != "found"]
@@ -63,126 +70,187 @@ def look(path, more):
                 made = job.outcome
                 kept = "found" if isinstance(made, StoreError) else (made.codes.tolist(), made.replayed.tolist())
                 seen[job.users[0], "more"] = kept
-            if "found" not in seen.values():  # else someone lacks a release
-                seen["everyone"] = everyone(streams)
             return seen
     except SeqveilError:
         return {"all": "found"}
 
 
-def everyone(streams):
-    try:
-        found = streams.accounts()
-        return found.users, found.epsilon_spent.tolist(), found.leakage.tolist()
-    except Damaged:
-        return "found"
-
-
-def flips(folder, count, log):
-    """Flip so many bits, one at a time, in a fresh copy each: what went by without a word, and how many were seen."""
-    make(folder / "s.db", log)
+def silent_changes(folder, spoiled, count):
+    """Look at so many spoiled copies: what went by without a word, and how many were seen."""
+    make(folder / "s.db")
     shutil.copy(folder / "s.db", folder / "true.db")
     truth = [look(folder / "true.db", more) | {"all": ""} for more in (True, False)]
-    content, rng, silent, found = (folder / "s.db").read_bytes(), random.Random(1), [], 0
-    path, used = folder / "flip.db", [k for k, byte in enumerate(content) if byte]
+    content, silent, found, path = (folder / "s.db").read_bytes(), [], 0, folder / "spoiled.db"
     for k in range(count):
-        # every other one where something stands: much of a small file is room
-        bit = 8 * rng.choice(used) + rng.randrange(8) if k % 2 else rng.randrange(8 * len(content))
-        damaged = bytearray(content)
-        damaged[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(damaged)
+        path.write_bytes(spoiled(content, k))
         both = [look(path, more) for more in (True, False)]  # the second time: nothing right was written wrong
         hit = any("found" in seen.values() for seen in both)
         found += hit
         for seen, true in zip(both, truth, strict=True):
-            silent += [(bit, name) for name, told in seen.items() if told not in (true[name], "found") and not hit]
-            silent += [(bit, name) for name, told in seen.items() if name in USERS and _less(told, true[name])]
-        for each in folder.glob("flip.db*"):
+            silent += [(k, name) for name, said in seen.items() if said not in (true[name], "found") and not hit]
+            silent += [(k, name) for name, said in seen.items() if name in USERS and less(said, true[name])]
+        for each in folder.glob("spoiled.db*"):
             each.unlink()
     return silent, found
 
 
-def _less(told, true):
+def less(said, true):
     """Whether a user's ledger is another than the truth, with nothing said; a user set apart may have told less."""
-    if told == "found":
+    if said == "found":
         return False
-    return told[0] is None or told[1] != true[1][: len(told[1])] or len(told[1]) < len(true[1]) - 1
+    return said[0] is None or said[1] != true[1][: len(said[1])] or len(said[1]) < len(true[1]) - 1
+
+
+def flipped(content, k):
+    """One bit, every other time where something stands: much of a small file is room."""
+    rng = random.Random(k)
+    used = [at for at, byte in enumerate(content) if byte] if k % 2 else range(len(content))
+    damaged = bytearray(content)
+    damaged[rng.choice(used)] ^= 1 << rng.randrange(8)
+    return damaged
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("log", [False, True], ids=["settled", "with a log"])
-def test_a_flipped_bit_is_found_or_harmless(tmp_path, log):
-    silent, found = flips(tmp_path, 15, log)
+def test_a_flipped_bit_is_found_or_harmless(tmp_path):
+    """`python -m benchmarks flips` does a thousand."""
+    silent, found = silent_changes(tmp_path, flipped, 120)
     assert silent == []
-    assert found > 0
+    assert found > 20
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("log", [False, True], ids=["settled", "with a log"])
-def test_a_thousand_flipped_bits_are_found_or_harmless(tmp_path, log):
-    silent, found = flips(tmp_path, 500, log)
-    assert silent == []
-    assert found > 100
+def test_a_file_that_is_cut_is_refused(tmp_path):
+    silent, found = silent_changes(tmp_path, lambda content, k: content[: k * len(content) // 60], 60)
+    assert (silent, found) == ([], 60)
 
 
-def damage(path, user, column="state"):
+@pytest.mark.parametrize("size", [1, 60, 4096])
+def test_a_file_cut_to_a_few_bytes_is_refused_and_left_as_it_is(tmp_path, size):
+    path = make(tmp_path / "s.db")
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises((StoreError, DataError)):
+        opened(path)
+    assert path.stat().st_size == size
+
+
+def damage(path, statement):
     with sqlite3.connect(path) as sql:
-        (content,) = sql.execute(f"SELECT {column} FROM users WHERE name = ?", (user,)).fetchone()
-        changed = bytearray(content)
-        changed[len(changed) // 2] ^= 4
-        sql.execute(f"UPDATE users SET {column} = ? WHERE name = ?", (bytes(changed), user))
+        assert sql.execute(statement).rowcount == 1
     sql.close()
 
 
 def test_a_damaged_user_is_set_apart_and_the_others_go_on(tmp_path):
-    path = tmp_path / "s.db"
-    make(path)
-    damage(path, "user 3")
-    with Streams.open(path, setting(), coins=KeyedCoins.seeded(1)) as streams:
+    path = make(tmp_path / "s.db")
+    damage(path, "UPDATE users SET spent = spent - 1 WHERE name = 'user 3'")
+    with opened(path) as streams:
         with pytest.raises(Damaged, match=r"user number 4 are damaged.*seqveil state verify.*backup") as refused:
             streams.account("user 3")
         assert "\n" not in str(refused.value)
         with pytest.raises(Damaged):
             streams.release(["user 1", "user 3"], [0, 0])
-        before = streams.account("user 1").events
-        jobs = [Job([user], [int(streams.account("user 1").events)], [0], None) for user in ("user 1",)]
-        jobs += [Job(["user 3"], [21], [0], None), Job(["user 5"], [21], [0], None)]
+        jobs = [Job([user], [21], [0], None) for user in ("user 1", "user 3", "user 5")]
         release_together(streams, jobs)
         assert isinstance(jobs[1].outcome, Damaged)
-        assert [job.outcome.codes.size for job in (jobs[0], jobs[2])] == [1, 1]
-        assert streams.account("user 1").events == before + 1
+        assert [job.outcome.seqs.tolist() for job in (jobs[0], jobs[2])] == [[21], [21]]
         assert streams.leakages()[1] == 1
+        assert "user 3" in streams.names()
+    assert verify(path).damaged_users == {4}
 
 
-def test_damaged_releases_are_never_given_back_nor_replayed(tmp_path):
-    path = tmp_path / "s.db"
-    make(path)
-    damage(path, "user 3", "recent")
-    with Streams.open(path, setting(), coins=KeyedCoins.seeded(1)) as streams:
+@pytest.mark.slow
+def test_many_users_are_found_as_each_of_them_is(tmp_path):
+    names = [f"user-{k}" for k in range(1200)]
+    with opened(tmp_path / "s.db") as streams:
+        streams.release(names[:800], [0] * 800)
+        asked = [*reversed(names), names[5], names[650]]
+        assert streams.next_seqs(asked).tolist() == [streams.next_seqs([name])[0] for name in asked]
+    damage(tmp_path / "s.db", "UPDATE users SET spent = spent - 1 WHERE name = 'user-7'")
+    damage(tmp_path / "s.db", "UPDATE users SET name = 'user-x' WHERE name = 'user-9'")  # the other index finds it
+    with opened(tmp_path / "s.db") as streams:
+        for part, damaged in ((names[:9], "user-7"), (names[8:28], "user-9")):
+            with pytest.raises(Damaged) as refused:
+                streams.release(part, [0] * len(part))
+            assert list(refused.value.users) == [damaged]
+        assert streams.release(names[10:30], [0] * 20).seqs.tolist() == [1] * 20
+
+
+@pytest.mark.parametrize("change", ["UPDATE releases SET code = 1 - code", "DELETE FROM releases"])
+def test_damaged_releases_are_never_given_back_nor_replayed(tmp_path, change):
+    path = make(tmp_path / "s.db")
+    damage(path, f"{change} WHERE user = 4 AND seq = 8")
+    with opened(path) as streams:
         assert streams.account("user 3").events == 21
+        assert len(streams.releases("user 3", since=9)) == 12  # those after it are whole
         with pytest.raises(Damaged):
             streams.releases("user 3")
         with pytest.raises(Damaged):
             streams.release(["user 3"], [0], seqs=[5])
-        streams.release(["user 3"] * 60, [0] * 60)  # over the end of a chunk
-    with Streams.open(path, setting(), coins=KeyedCoins.seeded(1)) as streams, pytest.raises(Damaged):
-        streams.releases("user 3")
+        assert streams.release(["user 3"], [0]).seqs.tolist() == [21]
+    assert verify(path).damaged_users == {4}
 
 
-@pytest.mark.slow
-def test_a_user_who_vanished_from_an_index_does_not_begin_anew(tmp_path):
-    path = tmp_path / "s.db"
-    make(path)
+@pytest.mark.parametrize("index", ["sqlite_autoindex_users_1", "users_hash"])
+def test_a_user_who_vanished_from_an_index_does_not_begin_anew(tmp_path, index):
+    path = make(tmp_path / "s.db")
     with sqlite3.connect(path) as sql:
-        sql.execute("PRAGMA writable_schema=ON")
-        page = sql.execute("SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_users_1'").fetchone()[0]
-        size = sql.execute("PRAGMA page_size").fetchone()[0]
+        (page,) = sql.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (index,)).fetchone()
+        (size,) = sql.execute("PRAGMA page_size").fetchone()
+        (hashed,) = sql.execute("SELECT hash FROM users WHERE name = 'user 7'").fetchone()
     sql.close()
     content = bytearray(path.read_bytes())
-    at = content.index(b"user 7", (page - 1) * size)
-    content[at + 5] ^= 64  # 7 becomes w
+    entry = b"user 7" if index != "users_hash" else hashed.to_bytes(8, "big")
+    at = content.index(entry, (page - 1) * size)
+    content[at + 5] ^= 64
     path.write_bytes(content)
-    with Streams.open(path, setting(), coins=KeyedCoins.seeded(1)) as streams:
+    with opened(path) as streams:
         assert streams.release(["user 7"], [0], seqs=[0]).replayed.tolist() == [True]
         assert streams.account("user 6").events > 0
     assert not verify(path).sound
+
+
+def test_a_kill_alone_loses_nothing(tmp_path):
+    path = killed(tmp_path)
+    assert path.with_name("s.db-lock").stat().st_mode & 0o777 == 0o600
+    with opened(path) as streams:
+        assert streams.account("ann").events == 30
+    assert [each.name for each in path.parent.iterdir()] == ["s.db"]
+
+
+@pytest.mark.parametrize("where", [0.3, 0.6, 0.95, None])
+def test_lost_transactions_are_noticed(tmp_path, where):
+    """A bit that flips in the -wal, or no -wal: SQLite would go on before it without a word."""
+    path = killed(tmp_path)
+    wal = path.with_name("s.db-wal")
+    content = bytearray(wal.read_bytes())
+    content[int((where or 0) * len(content))] ^= 8
+    wal.unlink() if where is None else wal.write_bytes(content)
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"(\d+ committed transactions are missing|damaged)") as refused:
+            opened(path)
+        assert "\n" not in str(refused.value)
+    if where is not None:
+        accept(path)
+        with opened(path) as streams:
+            assert streams.next_seqs(["ann"])[0] < 30
+
+
+@pytest.mark.parametrize("how", ["empty", "missing"])
+def test_a_file_that_is_gone_beside_its_wal_does_not_begin_anew(tmp_path, how):
+    path = killed(tmp_path)
+    path.write_bytes(b"") if how == "empty" else path.unlink()
+    for beside in ("s.db-lock", "s.db-wal"):
+        with pytest.raises(StoreError, match=r"is missing or empty.*it was in use.*put it back"):
+            opened(path)
+        assert not path.exists() or path.stat().st_size == 0
+        path.with_name(beside).unlink()
+        path.with_name("s.db-lock").unlink(missing_ok=True)
+    with opened(path) as streams:
+        assert streams.begun
+
+
+def test_an_unreadable_count_is_no_reason_to_stop(tmp_path):
+    path = killed(tmp_path)
+    for content in (b"", b"x" * 80, b"00000000000000000099 00000000\n", b"\xff\xfe"):
+        path.with_name("s.db-lock").write_bytes(content)
+        with opened(path) as streams:
+            assert streams.account("ann").events == 30

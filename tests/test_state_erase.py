@@ -11,13 +11,12 @@ from seqveil.core.coins import key_mark
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import ever
+from seqveil.engine import sqlite
 from seqveil.engine.accounting import Budget
 from seqveil.engine.policy import Policy
-from seqveil.engine.store import database, schema
-from seqveil.engine.store.backup import verify
-from seqveil.engine.store.protocol import Damaged, Erased, NoLongerKept, StoreBusy, StoreError
-from seqveil.engine.store.upkeep import erase
+from seqveil.engine.store import Damaged, Erased, NoLongerKept, StoreBusy, StoreError
 from seqveil.engine.streams import EARLIER, Streams
+from seqveil.engine.upkeep import erase, facts_of, verify
 from seqveil.interfaces.cli import main
 from served import running, words_setting
 
@@ -46,15 +45,15 @@ def bytes_of(path):
 def test_nothing_of_a_person_is_left_in_the_file(tmp_path):
     path = tmp_path / "s.db"
     with opened(path) as streams:
-        for k in range(20):  # the log and its free pages have the name too
+        for k in range(20):
             streams.release(["zq-ann", f"user {k}"], [0, 1])
     filled(path, events=20)
     assert b"zq-ann" in bytes_of(path)
     assert erase(path, ["zq-ann"], KEY) == (40, [])
     assert b"zq-ann" not in bytes_of(path)
-    assert not list(tmp_path.glob("s.db-*"))
+    assert [each.name for each in tmp_path.glob("s.db-*")] == ["s.db-erased"]
     found = verify(path)
-    assert (found.sound, found.users) == (True, 22)
+    assert (found.sound, found.users) == (True, 21)
     with opened(path) as streams:
         assert "zq-ann" not in streams.accounts().users
         assert streams.account("bob").events == 20
@@ -201,10 +200,8 @@ def test_whose_ledger_it_is_follows_from_file_and_key_together(tmp_path):
         path = tmp_path / f"{k}.db"
         filled(path, key=key, events=1)
         erase(path, ["zq-ann"], key)
-        with opened(path, key=key) as streams:
-            hashes |= {
-                row[0] for row in streams._store.sql.execute("SELECT name FROM users WHERE typeof(name) = 'blob'")
-            }
+        with sqlite.reading(path) as records:
+            hashes |= {name for _, name, _ in records.users() if isinstance(name, bytes)}
     assert len(hashes) == 4
 
 
@@ -259,22 +256,21 @@ def test_a_name_that_looks_like_a_hash_is_a_name(tmp_path):
     path = tmp_path / "s.db"
     filled(path, events=2)
     erase(path, ["zq-ann"], KEY)
+    with sqlite.reading(path) as records:
+        (hidden,) = [name for _, name, _ in records.users() if isinstance(name, bytes)]
     with opened(path) as streams:
-        ((hidden,),) = streams._store.sql.execute("SELECT name FROM users WHERE typeof(name) = 'blob'").fetchall()
         strange = [hidden.hex(), hidden.decode("latin1"), "erased", "\x00"]
         assert streams.release(strange, [0] * 4).seqs.tolist() == [0] * 4
         assert streams.account("zq-ann").events == 2
     assert verify(path).sound
 
 
-def test_what_comes_after_a_return_is_kept_in_chunks_of_which_the_first_is_short(tmp_path, monkeypatch):
-    monkeypatch.setattr(schema, "CHUNK", 4)
+def test_what_comes_after_a_return_is_kept(tmp_path):
     path = tmp_path / "s.db"
     filled(path, events=6)
     erase(path, ["zq-ann"], KEY)
     with opened(path) as streams:
         made = streams.release(["zq-ann"] * 20, [0] * 20)
-        assert [s.code for s in streams.releases("zq-ann", since=6)] == made.codes.tolist()
     assert verify(path).sound
     with opened(path) as streams:
         assert [s.code for s in streams.releases("zq-ann", since=6)] == made.codes.tolist()
@@ -284,20 +280,73 @@ def test_what_comes_after_a_return_is_kept_in_chunks_of_which_the_first_is_short
             streams.releases("zq-ann", since=5)
 
 
+@pytest.mark.parametrize("forget", [False, True])
+@pytest.mark.parametrize("running", [False, True])
+def test_who_was_erased_and_comes_back_draws_from_other_randomness(tmp_path, running, forget):
+    path = tmp_path / "s.db"
+    before, _ = filled(path, events=2)
+    epoch = facts_of(path)["epoch"]
+    if running:
+        with opened(path) as streams:
+            assert streams.erase(["zq-ann"], forget) == (2, [])
+            assert streams.names() == ["bob"]
+    else:
+        erase(path, ["zq-ann"], KEY, forget)
+    assert facts_of(path)["epoch"] != epoch
+    with opened(path) as streams:
+        made = streams.release(["zq-ann"], [1])
+        assert made.seqs.tolist() == [0 if forget else 2]
+        spent = (0 if forget else before.epsilon_spent) + made.epsilons[0]
+        assert streams.account("zq-ann").epsilon_spent == pytest.approx(spent)
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_a_copy_from_before_is_erased_from_again(tmp_path, forget):
+    """Whom the list beside the file names, once: who came back since stays."""
+    path, copy = tmp_path / "s.db", tmp_path / "copy.db"
+    before, other = filled(path, events=5)
+    with opened(path) as streams:
+        streams.backup(copy)
+    older = copy.read_bytes()
+    erase(path, ["zq-ann"], KEY, forget)
+    with opened(path) as streams:  # nothing to do here
+        assert streams.release(["zq-ann"], [0]).seqs.tolist() == [0 if forget else 5]
+    with opened(path) as streams:
+        assert streams.names()[-1 if forget else 0] == "zq-ann"
+    path.write_bytes(older)
+    with opened(path) as streams:
+        assert streams.names() == ["bob"]
+        assert streams.account("bob") == other
+        assert b"zq-ann" not in bytes_of(path)
+        left = streams.account("zq-ann")
+        assert left is None if forget else left.leakage == before.leakage
+        streams.release(["zq-ann"], [0])
+    with opened(path) as streams:
+        assert "zq-ann" in streams.names()
+    assert verify(path).sound
+    listed = path.with_name("s.db-erased")
+    content = bytearray(listed.read_bytes())
+    content[20] ^= 1
+    listed.write_bytes(content)
+    with pytest.raises(StoreError, match="the list of whom to erase is damaged"):
+        opened(path)
+
+
 def counting(monkeypatch, at=None):
-    """Count the steps of SQLite in stores that are opened from now on; die for real at the one that is named."""
-    steps, real = [0], database.Database._load
+    """Count the steps of SQLite over connections that are opened from now on; die for real at the one named."""
+    steps, real = [0], sqlite.connect
 
     def step():
         steps[0] += 1
         if steps[0] == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def load(self):
-        real(self)
-        self.sql.set_progress_handler(step, 100)
+    def connect(path):
+        made = real(path)
+        made.set_progress_handler(step, 100)
+        return made
 
-    monkeypatch.setattr(database.Database, "_load", load)
+    monkeypatch.setattr(sqlite, "connect", connect)
     return steps
 
 

@@ -15,12 +15,11 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.core.leakage import Leakages
 from seqveil.core.model import MarkovModel
-from seqveil.engine import stream
+from seqveil.engine import packing, stream
 from seqveil.engine.accounting import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.session import Session
 from seqveil.engine.state import ARRAYS, rounds
-from seqveil.engine.store import packing
 from seqveil.engine.streams import Streams
 
 SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]

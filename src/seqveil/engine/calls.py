@@ -19,7 +19,7 @@ from seqveil.engine.live import Live, Slots
 from seqveil.engine.releases import EARLIER, Path, Releases
 from seqveil.engine.state import State
 from seqveil.engine.state import rounds as rounds_of
-from seqveil.engine.store.protocol import GAP, Codec, Entry, StateStore, Stored, codec_of
+from seqveil.engine.store import GAP, Entry, StateStore, Stored, batch_text
 from seqveil.engine.stream import NOTHING, REFUSED, Terms, allowance
 
 Gaps = Literal["refuse", "skip"]
@@ -221,7 +221,7 @@ class Call:
         done = plan.fresh
         if failure is not None:
             done = done[self.made.codes[group[done]] != REFUSED]
-        return Played(self._entry(plan, done, group[done], slots[done], live) if done.size else None, failure)
+        return Played(self._entry(group[done], slots[done], live) if done.size else None, failure)
 
     def _turn(self, plan: Plan, places: Places, at: Places, who: Slots, live: Live, source: Coins) -> None:
         """Make one event of each of these users.
@@ -328,18 +328,14 @@ class Call:
         began = self._first_slots(plan.fresh[first], group, slots, live)
         stream.check_slots(began[whose], seqs, self.setting.slots.numbers(times))
 
-    def _entry(self, plan: Plan, done: Places, at: Places, who: Slots, live: Live) -> Entry:
-        released = who[self.made.codes[at] >= 0]
-        if not live.tells:
-            return live.entry(who, released, np.zeros((0, 3), np.int64), b"")
-        codec = codec_of(self.setting)
-        lengths = [self.raw[k].size for k in at.tolist()] if self.setting.in_batches else []
-        records, sizes = codec.pack(self.made, at, None if self.times is None else self.times[at], lengths)
-        pieces = np.ones((who.size, 3), np.int64)
-        pieces[:, 0], pieces[:, 1] = live.ids(who), sizes
-        if plan.skips is not None:
-            records, pieces = _with_gaps(codec, records, pieces, plan.skips[done])
-        return live.entry(who, released, pieces, records)
+    def _entry(self, at: Places, who: Slots, live: Live) -> Entry:
+        made, batches = self.made, None
+        if made.sent is not None and live.tells:
+            sent = [made.sent[k] or (None, np.zeros(0, np.int64)) for k in at.tolist()]
+            batches = [batch_text(self.raw[k].size, *each) for k, each in zip(at.tolist(), sent, strict=True)]
+        times = None if self.times is None else self.times[at]
+        columns = (made.seqs[at], made.codes[at], made.epsilons[at], times, batches)
+        return live.entry(who, who[made.codes[at] >= 0], *columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,14 +344,3 @@ class Played:
 
     entry: Entry | None
     failure: Exception | None
-
-
-def _with_gaps(codec: Codec, records: bytes, pieces: Ints, skips: Ints) -> tuple[bytes, Ints]:
-    """The records with those of the events given up in front of the event that did it."""
-    gaps = [codec.gaps(count) for count in skips.tolist()]
-    ends = np.cumsum(pieces[:, 1]).tolist()
-    own = [records[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
-    longer = pieces.copy()
-    longer[:, 1] += np.array([len(gap) for gap in gaps], np.int64)
-    longer[:, 2] += skips
-    return b"".join(part for both in zip(gaps, own, strict=True) for part in both), longer

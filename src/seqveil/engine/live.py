@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +15,9 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.leakage import pass_over
 from seqveil.core.secrets import Watches
-from seqveil.engine import batches, stream
+from seqveil.engine import batches, packing, stream
 from seqveil.engine.state import Made, State
-from seqveil.engine.store import packing
-from seqveil.engine.store.protocol import GAP, Entry, Erased, Row, StateStore, Stored
+from seqveil.engine.store import GAP, Entry, Erased, Row, StateStore, Stored
 from seqveil.engine.stream import Terms
 
 BESIDE = 600  # bytes a live user takes beside its state
@@ -86,7 +86,7 @@ class Live:
         for slot, row in zip(slots.tolist(), rows, strict=True):
             self._ids[slot] = next(ids) if row is None else row.id
             self._released[slot] = 0 if row is None else row.releases
-            if row is not None and packing.is_carried(row.state):
+            if row is not None and row.erased:
                 self._return(slot, row)
             elif row is not None and row.events:
                 back.append((slot, row))
@@ -94,7 +94,7 @@ class Live:
             self._unpack(back)
             return
         for slot, row in back:
-            self.state.put(np.array([slot], np.intp), self._replayed(self._store.releases(row.id, row.events)))
+            self.state.put(np.array([slot], np.intp), self._replayed(self._store.releases(row)))
 
     def _return(self, slot: int, row: Row) -> None:
         """Someone who was erased comes back: a new stream, whose budget goes on."""
@@ -106,7 +106,7 @@ class Live:
                 "can be released of this user; all others go on",
                 [name],
             )
-        self._store.name_again(row.id, name)
+        self._store.name_again(row, name)
         self.state.put(np.array([slot], np.intp), state)
 
     def _claim(self, names: list[User]) -> Slots:
@@ -206,8 +206,11 @@ class Live:
         """The ids under which the store keeps the users in these slots."""
         return self._ids[slots]
 
-    def entry(self, slots: Slots, released: Slots, pieces: Ints, records: bytes) -> Entry:
-        """What a call leaves for the store: users at `slots` took events, those at `released` one release each."""
+    def entry(self, slots: Slots, released: Slots, *releases: Any) -> Entry:
+        """What a call leaves for the store: users at `slots` took events, those at `released` one release each.
+
+        `releases` are the columns of the releases, as an `Entry` ends with them.
+        """
         touched = slots
         if slots.size == 1:
             self._released[released] += 1
@@ -221,7 +224,8 @@ class Live:
         figures[:, 0], figures[:, 3] = state.spent[touched], state.ldp[touched]
         figures[:, 1], figures[:, 2] = account.most[touched], account.least[touched]
         states = packing.pack(state.take(touched)) if self._kept and self._store.durable else b""
-        return Entry(self._ids[touched], counts, figures, states, pieces.astype("<i8", copy=False), records)
+        names = [self._names[slot] for slot in touched.tolist()]
+        return Entry(self._ids[touched], names, counts, figures, states, self._ids[slots], *releases)
 
 
 def skipped(setting: Terms, state: State, events: int = 1) -> State:

@@ -22,24 +22,32 @@ from seqveil.engine.calls import NEXT, Call, Gaps, OutOfOrder, Seen, Watch, firs
 from seqveil.engine.live import Live
 from seqveil.engine.releases import EARLIER, Account, Accounts, Figures, Path, Releases
 from seqveil.engine.secrets import SecretTotal, totals
-from seqveil.engine.store import GAP, Memory, Position, StateStore, StoreBusy, Stored, StoreError
-from seqveil.engine.store.protocol import KEY_MARK, TRACES, checked_positions
-from seqveil.engine.store.schema import SPENDS
+from seqveil.engine.store import (
+    GAP,
+    Memory,
+    Position,
+    StateStore,
+    StoreBusy,
+    Stored,
+    StoreError,
+    checked_positions,
+)
 from seqveil.engine.stream import NOTHING, REFUSED, TIMELESS, TIMELESS_SECRETS, Terms, raw_codes, released_codes
 from seqveil.engine.terms import refuse_other
 
 if TYPE_CHECKING:
-    from seqveil.engine.store.backup import Verified
+    from seqveil.engine.sqlite import SqliteStore
+    from seqveil.engine.upkeep import Verified
 
 __all__ = [
     "EARLIER",
     "GAP",
     "NOTHING",
     "REFUSED",
-    "Account",
-    "Accounts",
     "OutOfOrder",
     "Releases",
+    "Account",
+    "Accounts",
     "StateStore",
     "StoreBusy",
     "StoreError",
@@ -48,6 +56,7 @@ __all__ = [
 ]
 
 MEMORY = 1 << 30
+SPENDS = "a new file, whose ledger begins at zero: what was told before would no longer count against any budget"
 Positions = Mapping[str, Position]
 
 
@@ -79,7 +88,6 @@ class Streams:
 
     >>> from seqveil.core.coins import SeededCoins
     >>> from seqveil.core.model import MarkovModel
-    >>> from seqveil.engine.policy import Policy
     >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
     >>> streams = Streams(setting, coins=SeededCoins(1))
     >>> made = streams.release(["ann", "bob", "ann"], [0, 1, 0])
@@ -105,7 +113,7 @@ class Streams:
             raise InputError(f'expected gaps to be "refuse" or "skip", got {gaps!r}')
         self.setting, self._gaps, self._source = setting, gaps, coins or SystemCoins()
         self._watch, self._seen = watch, seen
-        self._store: StateStore = Memory(setting) if store is None else store
+        self._store: StateStore = Memory() if store is None else store
         self._coins = self._coins_of_store()
         private = self._store.fact("private")
         self.private = self._coins.private if private is None else private == "yes"
@@ -141,30 +149,26 @@ class Streams:
             memory: as for `Streams`.
             must_exist: refuse a file that is missing or empty, rather than begin one whose ledger starts at zero.
         """
-        from seqveil.engine.store.database import Database
-        from seqveil.engine.store.packing import carries
-        from seqveil.engine.store.protocol import LAYOUT, Layout, codec_of
+        from seqveil.engine.sqlite import SqliteStore
+        from seqveil.engine.upkeep import know_erased, tidy
 
         if key is not None and coins is not None:
             raise InputError("pass a key or coins, not both")
         described = setting.signature
         chosen = KeyedCoins(key) if key is not None else coins or SystemCoins()
-        database = Database(path, codec_of(setting), must_exist)
-        database.watched = setting.watches is not None
+        file = SqliteStore(path, must_exist)
+        file.watched = setting.watches is not None
         try:
-            with database.transaction():
-                _agree(database, described, chosen.private, None if key is None else key_mark(key))
-                layout = json.dumps(Layout.of(setting)._replace(numbers=carries(setting))._asdict(), sort_keys=True)
-                if database.fact(LAYOUT) != layout:
-                    database.set_fact(LAYOUT, layout)
-                database.settle_epoch()
-                if database.fact(TRACES) is not None:
-                    database.know_erased(key)
-            found = cls(setting, database, chosen, gaps=gaps, memory=memory)
+            with file.transaction():
+                _agree(file, described, chosen.private, None if key is None else key_mark(key))
+                file.settle_epoch()
+                know_erased(file, key)
+            tidy(file)
+            found = cls(setting, file, chosen, gaps=gaps, memory=memory)
             found._key = key
             return found
         except BaseException:
-            database.close()
+            file.close()
             raise
 
     def __enter__(self) -> Streams:
@@ -187,11 +191,11 @@ class Streams:
 
         Going on from an older copy draws the events since then again: see the docs.
         """
-        copy = getattr(self._store, "backup", None)
-        if copy is None:
+        if self.file is None:
             raise InputError("only streams with a state file can be copied; begin with Streams.open")
-        found: Verified = copy(path)
-        return found
+        from seqveil.engine.upkeep import backup
+
+        return backup(self.file, path)
 
     def erase(self, users: Sequence[User], forget_ledger: bool = False) -> tuple[int, list[str]]:
         """Take users out of the state file, as `seqveil state erase` does: releases, state and name.
@@ -205,14 +209,14 @@ class Streams:
         """
         if self.file is None:
             raise InputError("only from a state file can a user be erased; begin with Streams.open")
-        from seqveil.engine.store.upkeep import erase_from
+        from seqveil.engine.upkeep import erase_from
 
-        names, database = [self._named(user) for user in users], self._store
+        names, file = [self._named(user) for user in users], self._store
         with self._lock:
             if not self._open:
                 raise StoreError("the store is closed; open it again")
             try:
-                return erase_from(database, names, self._key, forget_ledger)  # type: ignore[arg-type]
+                return erase_from(file, names, self._key, forget_ledger)  # type: ignore[arg-type]
             finally:
                 self._coins = self._coins_of_store()  # the file is in another epoch
                 self._live.undo(names)
@@ -320,7 +324,7 @@ class Streams:
         snapshot = getattr(self._store, "snapshot", None)
         if snapshot is not None and self.setting.watches is None:
             with snapshot() as records:
-                row = records.find(name)
+                row = records.find([name])[0]
         else:
             with self._lock, self._store.transaction():
                 row = self._store.find([name])[0]
@@ -340,8 +344,10 @@ class Streams:
     def names(self) -> list[User]:
         """Every user who was not erased, in the order they came; also those whose records are damaged."""
         with self._lock, self._store.transaction():
-            listed = getattr(self._store, "names", None)
-            return list(self._store.everyone()[0]) if listed is None else listed()
+            users = getattr(self._store, "users", None)
+            if users is None:
+                return list(self._store.everyone()[0])
+            return [name for _, name, _ in users() if isinstance(name, str)]
 
     def secrets(self) -> list[SecretTotal]:
         """What all users together were told about each declared secret at most, in the order of declaration."""
@@ -360,26 +366,28 @@ class Streams:
         name, snapshot = self._named(user), getattr(self._store, "snapshot", None)
         if snapshot is not None:
             with snapshot() as records:
-                row = records.find(name)
-                return [] if row is None else list(records.releases(row.id, since, limit))
+                row = records.find([name])[0]
+                return [] if row is None else list(islice(records.releases(row, since), limit))
         with self._lock, self._store.transaction():
             row = self._store.find([name])[0]
-            return [] if row is None else list(islice(self._store.releases(row.id, row.events, since), limit))
+            return [] if row is None else list(islice(self._store.releases(row, since), limit))
 
     def leakages(self) -> tuple[Floats, int]:
         """What every user's stream has told, in the order they came, and how many users are damaged and left out."""
-        look = getattr(self._store, "everyones_leakage", None)
-        if look is None:
+        snapshot = getattr(self._store, "snapshot", None)
+        if snapshot is None:
             return self.accounts().leakage, 0
-        found: tuple[Floats, int] = look()
-        return found
+        with snapshot() as records:
+            rows = [row for _, _, row in records.users()]
+        told = [max(row.most, -row.least, 0.0) for row in rows if row is not None]
+        return np.array(told), len(rows) - len(told)
 
     def next_seqs(self, users: Sequence[User]) -> Ints:
         """The sequence number that comes next for each of these users: 0 for a new one."""
         names, snapshot = [self._named(user) for user in users], getattr(self._store, "snapshot", None)
         if snapshot is not None:
             with snapshot() as records:
-                rows = [records.find(name) for name in names]
+                rows = records.find(names)
         else:
             with self._lock, self._store.transaction():
                 rows = self._store.find(names)
@@ -541,25 +549,23 @@ def _with(failure: BaseException, made: Releases) -> BaseException:
     return failure
 
 
-def _agree(database: Any, described: str, private: bool, key: str | None) -> None:
+def _agree(file: SqliteStore, described: str, private: bool, key: str | None) -> None:
     """Write down what the file is for, or refuse to use it for something else; `key` is the mark of the key."""
-    known, was_private, marked = (database.fact(name) for name in ("setting", "private", KEY_MARK))
+    known, was_private, marked = (file.fact(name) for name in ("setting", "private", "key"))
     if known is None:
-        if not database.begun:
-            raise DataError(f"{database.name}: does not say what it is for; it is damaged, restore it from a backup")
-        database.set_fact("setting", described)
-        database.set_fact("private", "yes" if private else "no")
-        database.set_fact("begun", repr(time.time()))
+        if not file.begun:
+            raise DataError(f"{file.name}: does not say what it is for; it is damaged, restore it from a backup")
+        file.set_fact("setting", described)
+        file.set_fact("private", "yes" if private else "no")
+        file.set_fact("begun", repr(time.time()))
     else:
-        refuse_other(json.loads(known), json.loads(described), f"{database.name}:", SPENDS)
+        refuse_other(json.loads(known), json.loads(described), f"{file.name}:", SPENDS)
         if was_private == "yes" and not private:
-            raise InputError(f"{database.name}: holds private releases, so a seed cannot go on with it; leave it out")
+            raise InputError(f"{file.name}: holds private releases, so a seed cannot go on with it; leave it out")
     if known is not None and private and marked != key:
         if marked is None:
-            raise InputError(f"{database.name}: was begun without a key; leave it out")
+            raise InputError(f"{file.name}: was begun without a key; leave it out")
         given = "no key is given" if key is None else "this is another one"
-        raise InputError(
-            f"{database.name}: was drawn with the key that has the mark {marked}, and {given}; pass that key"
-        )
+        raise InputError(f"{file.name}: was drawn with the key that has the mark {marked}, and {given}; pass that key")
     if marked is None and key is not None:
-        database.set_fact(KEY_MARK, key)
+        file.set_fact("key", key)

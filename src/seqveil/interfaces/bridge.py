@@ -19,8 +19,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from seqveil.core.errors import DataError, InputError, SeqveilError
-from seqveil.engine.store import Position
-from seqveil.engine.store.protocol import LATEST, MOST_POSITION, NUMBERS, Damaged, Erased
+from seqveil.engine.store import LATEST, MOST_POSITION, NUMBERS, Damaged, Erased, Position
 from seqveil.engine.stream import UNKNOWN
 from seqveil.engine.streams import EARLIER, OutOfOrder, Releases, StoreError, Streams
 from seqveil.interfaces.events import Job, Noted, release_together

@@ -14,8 +14,7 @@ import numpy as np
 from seqveil.core.alphabet import Codes, OnUnknown, Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.times import Time
-from seqveil.engine.store import Position
-from seqveil.engine.store.protocol import Damaged
+from seqveil.engine.store import Damaged, Position
 from seqveil.engine.streams import OutOfOrder, Releases, StoreError, Streams
 
 

@@ -173,7 +173,7 @@ class Audit:
         self._accounts: dict[Hashable, Watches] = {}
         self._clock = _Clock(setting, self._secrets) if any(one.follows_clock for one in self._secrets) else None
         seen = None if self._first is None else self._account
-        self._streams = Streams(setting, Memory(setting, releases=False), memory=memory, seen=seen)
+        self._streams = Streams(setting, Memory(releases=False), memory=memory, seen=seen)
         self._releases = self._held = 0
         self._worst_release = self._worst_window = 0.0
         self._each_release = True

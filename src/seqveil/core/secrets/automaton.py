@@ -88,10 +88,10 @@ def ever(codes: ArrayLike, n: int) -> Automaton:
     return count(codes, 1, n)
 
 
-def each(codes: ArrayLike, n: int) -> Automaton:
+def always(codes: ArrayLike, n: int) -> Automaton:
     """Every event of the window is among the codes.
 
-    >>> each([0], n=2).read([0, 0]), each([0], n=2).read([0, 1])
+    >>> always([0], n=2).read([0, 0]), always([0], n=2).read([0, 1])
     (1, 0)
     """
     inside = _marked(codes, n)
@@ -112,10 +112,10 @@ def count(codes: ArrayLike, at_least: int, n: int) -> Automaton:
     return minimal(moves, (so_far == at_least).astype(np.int64))
 
 
-def visit(first: ArrayLike, then: ArrayLike, n: int) -> Automaton:
+def followed_by(first: ArrayLike, then: ArrayLike, n: int) -> Automaton:
     """An event among `first`, and at some later event one among `then`.
 
-    >>> visit([0], [1], n=2).read([0, 0, 1]), visit([0], [1], n=2).read([1, 1, 0])
+    >>> followed_by([0], [1], n=2).read([0, 0, 1]), followed_by([0], [1], n=2).read([1, 1, 0])
     (1, 0)
     """
     before = np.where(_marked(first, n), 1, 0)

@@ -175,9 +175,9 @@ class Secret:
             letters = np.concatenate([np.arange(n), np.full(n, -1)])
             return automaton.ever(codes, n).on_letters(letters), clock
         made = {
-            "always": lambda: automaton.each(codes, n),
+            "always": lambda: automaton.always(codes, n),
             "count": lambda: automaton.count(codes, self.at_least, n),
-            "followed_by": lambda: automaton.visit(codes, codes_of(self.then, alphabet), n),
+            "followed_by": lambda: automaton.followed_by(codes, codes_of(self.then, alphabet), n),
         }
         return made.get(self.kind, lambda: automaton.ever(codes, n))(), np.zeros(1, np.int64)
 

@@ -175,8 +175,8 @@ class StoreOptions:
         from seqveil.core import fast
         from seqveil.core.model import MarkovModel
         from seqveil.engine.policy import Policy
-        from seqveil.engine.store.backup import key_for
         from seqveil.engine.streams import Streams
+        from seqveil.engine.upkeep import key_for
 
         setting = Policy.load(self.policy).on(MarkovModel.load(self.model))
         fast.load(setting.in_batches)  # now rather than while somebody waits

@@ -145,7 +145,7 @@ def _release_with_state(
     data: str, setting: Terms, out: str, state: Path, kept: StateOptions, shared: dict[str, Any]
 ) -> Released:
     """Release a file over a state file; stopped in between, it says that the same command goes on."""
-    from seqveil.engine.store.backup import key_for
+    from seqveil.engine.upkeep import key_for
     from seqveil.interfaces.files.release import release_file
 
     begins = not state.is_file() or not state.stat().st_size

@@ -6,10 +6,10 @@ import json as codec
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -17,6 +17,11 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.engine.policy import saved_terms
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, lines, table
+
+if TYPE_CHECKING:
+    from seqveil.engine.sqlite import Records
+    from seqveil.engine.store import Row, Stored
+    from seqveil.engine.stream import Terms
 
 StateFile = Annotated[Path, typer.Argument(metavar="FILE", help="The state file.")]
 HEADINGS = ("user", "events", "releases", "leakage", "epsilon_spent", "ldp")
@@ -37,17 +42,16 @@ def verify(file: StateFile, json: o.Json = False) -> None:
 
     Example: seqveil state verify clicks.db
     """
-    from seqveil.engine.store.backup import verify as look
+    from seqveil.engine.upkeep import verify as look
 
     found = look(file)
-    facts = {"users": found.users, "releases": found.releases, "transactions_in_log": found.log}
+    facts = {"users": found.users, "releases": found.releases}
     if json:
         wrong = {"damaged_users": sorted(found.damaged_users), "problems": found.problems}
         emit_json({"sound": found.sound} | facts | wrong)
     else:
         said = [("damaged", problem) for problem in found.problems]
-        read = f"{found.users} users, {found.releases} releases, {found.log} transactions in the log"
-        lines([*said, ("verified" if found.sound else "read", read)])
+        lines([*said, ("verified" if found.sound else "read", f"{found.users} users, {found.releases} releases")])
     if not found.sound:
         raise typer.Exit(1)
 
@@ -67,7 +71,7 @@ def backup(
 
     Example: seqveil state backup clicks.db backups/clicks.db
     """
-    from seqveil.engine.store.backup import backup as copy
+    from seqveil.engine.upkeep import backup as copy
 
     found = copy(file, out)
     if json:
@@ -86,19 +90,17 @@ def account(
 
     Example: seqveil state account clicks.db --user ann
     """
-    from seqveil.engine.store.backup import figures, reading
-    from seqveil.engine.store.protocol import Damaged
+    from seqveil.engine.sqlite import reading
 
-    rows: list[dict[str, Any]] = []
     with reading(file) as found:
-        for name in user or [name for name, _ in found.users()]:
-            try:
-                told = {k: _number(v) for k, v in figures(found.row(name)).items()}
-                rows.append({"user": name} | told | {"kept_from": found.kept(name)})
-            except Damaged:
-                if user:
-                    raise
-                rows.append({"user": name, "damaged": True})
+        if user:
+            rows = [{"user": name} | _figures(row) for name, row in _rows(found, user)]
+        else:
+            everyone = ((k, name, row) for k, name, row in found.users() if not isinstance(name, bytes))
+            rows = [
+                {"user": f"user number {k}", "damaged": True} if row is None else {"user": name} | _figures(row)
+                for k, name, row in everyone
+            ]
     if json:
         emit_json(rows)
     else:
@@ -119,7 +121,8 @@ def export(
     Example: seqveil state export clicks.db --model clicks.model --out releases.jsonl
     """
     from seqveil.core.model import MarkovModel
-    from seqveil.engine.store.backup import facts_of, reading
+    from seqveil.engine.sqlite import reading
+    from seqveil.engine.upkeep import facts_of
     from seqveil.interfaces.events import Wording
 
     saved = facts_of(file).get("setting")
@@ -130,11 +133,12 @@ def export(
     setting = saved_terms(codec.loads(saved), MarkovModel.load(model))
     shown = Wording(setting.model.alphabet).shown
     count, dropped = 0, 0
-    with reading(file, setting) as found, _written(out) as sink:
-        for name in user or [name for name, _ in found.users()]:
-            dropped += found.kept(name) > 0
-            for stored in found.releases(name):
-                sink.write(codec.dumps({"user": name} | _told(stored, shown, setting.in_batches)) + "\n")
+    with reading(file) as found, _written(out) as sink:
+        names = user or [str(name) for _, name, row in found.users() if row is None or not row.erased]
+        for name, row in _rows(found, names):
+            for at, stored in enumerate(found.releases(row, None)):
+                dropped += stored.seq > 0 == at
+                sink.write(codec.dumps({"user": name} | _told(stored, shown, setting)) + "\n")
                 count += 1
     if out != "-":
         print(f"wrote  {count} releases to {out}")
@@ -153,7 +157,7 @@ def adopt(file: StateFile) -> None:
 
     Example: seqveil state adopt clicks.db
     """
-    from seqveil.engine.store.upkeep import adopt as take_on
+    from seqveil.engine.upkeep import accept as take_on
 
     take_on(file)
     print(f"adopted  {file}: it goes on from what it holds, with randomness of its own")
@@ -177,7 +181,7 @@ def erase(
     Example: seqveil state erase clicks.db ann --key clicks.key
     """
     from seqveil.core.coins import key_file
-    from seqveil.engine.store.upkeep import erase as take_out
+    from seqveil.engine.upkeep import erase as take_out
 
     if forget_ledger and not yes:
         print(
@@ -228,14 +232,37 @@ def _written(out: str) -> Iterator[TextIO]:
             os.unlink(part)
 
 
-def _told(stored: Any, shown: list[Any], batches: bool) -> dict[str, Any]:
-    from seqveil.engine.store.protocol import GAP
+def _rows(found: Records, names: Sequence[str]) -> Iterator[tuple[str, Row]]:
+    """Where these users stand, each of whom something was released."""
+    for name, row in zip(names, found.find(names), strict=True):
+        if row is None or row.erased:
+            raise DataError(f"{found.name}: nothing was released of this user; `seqveil state account` lists all")
+        yield name, row
+
+
+def _figures(row: Row) -> dict[str, Any]:
+    """A user's ledger by name, leakage in nats."""
+    figures = {
+        "events": row.events,
+        "releases": row.releases,
+        "leakage": max(row.most, -row.least, 0.0),
+        "most": row.most,
+        "least": row.least,
+        "epsilon_spent": row.spent,
+        "ldp": row.ldp,
+    }
+    return {name: _number(figure) for name, figure in figures.items()}
+
+
+def _told(stored: Stored, shown: list[Any], setting: Terms) -> dict[str, Any]:
+    from seqveil.engine.store import GAP
 
     words = [shown[code] for code in stored.codes] if stored.released else None
     status = "released" if stored.released else "given-up" if stored.code == GAP else "withheld"
     said: dict[str, Any] = {"value": words[0] if words else None}
-    if batches:
-        said = {"values": words, "path": stored.path, "events": stored.events}
+    if setting.in_batches:
+        events = setting.batch if stored.code == GAP else stored.events
+        said = {"values": words, "path": stored.path, "events": events}
     time = None if stored.time is None or math.isnan(stored.time) else stored.time
     return {"seq": stored.seq, "status": status} | said | {"epsilon": _number(stored.epsilon), "time": time}
 

@@ -281,7 +281,7 @@ def streams_in_memory(setting: Terms, seed: int | None, memory: int, choices: Ch
         choices.setdefault(picked.name, {"batches": 0, "why": why})["batches"] += 1
 
     watch = note if setting.mechanism.name == "auto" else None
-    return Streams(setting, Memory(setting, releases=False), coins(seed), memory=memory, watch=watch)
+    return Streams(setting, Memory(releases=False), coins(seed), memory=memory, watch=watch)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.replacing import settle
 from seqveil.engine.releases import Releases
-from seqveil.engine.store.protocol import Erased
+from seqveil.engine.store import Erased
 from seqveil.engine.stream import NOTHING, Terms
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, output_format, read

@@ -20,9 +20,9 @@ from starlette.exceptions import HTTPException
 from seqveil import __version__
 from seqveil.core import fast
 from seqveil.core.errors import InputError
-from seqveil.engine.store.backup import key_for
 from seqveil.engine.stream import Terms
 from seqveil.engine.streams import Streams
+from seqveil.engine.upkeep import key_for
 from seqveil.interfaces.commands.terminal import ARRIVAL, tell_hidden
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.gate import Gate
@@ -50,7 +50,6 @@ def create_app(store: Streams, setting: Terms, config: ServeConfig) -> FastAPI:
 
     >>> import tempfile
     >>> from seqveil.core.model import MarkovModel
-    >>> from seqveil.engine.policy import Policy
     >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
     >>> with tempfile.TemporaryDirectory() as folder, Streams.open(f"{folder}/state.db", setting) as store:
     ...     sorted(create_app(store, setting, ServeConfig(no_auth=True)).openapi()["paths"])[:3]

@@ -24,7 +24,7 @@ from starlette.responses import Response
 
 from seqveil.core.errors import InputError
 from seqveil.engine.calls import MOST_SKIPPED, BeyondSecrets
-from seqveil.engine.store.protocol import Damaged, Erased, NoLongerKept, NoSuchUser
+from seqveil.engine.store import Damaged, Erased, NoLongerKept, NoSuchUser
 from seqveil.engine.stream import Terms
 from seqveil.engine.streams import OutOfOrder, Releases, StoreError, Streams
 from seqveil.interfaces.events import Job, Wording, release_together

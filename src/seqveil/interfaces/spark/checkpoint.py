@@ -19,7 +19,6 @@ from seqveil.core.coins import User
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.engine.accounting import Budget
 from seqveil.engine.releases import Account, left_of
-from seqveil.engine.store.packing import nats
 from seqveil.engine.terms import refuse_other
 from seqveil.interfaces.spark.sessions import SparkFailed, needs_spark, told
 
@@ -47,7 +46,7 @@ class Total:
 
 
 def account(spark: SparkSession, checkpoint: str) -> DataFrame:
-    """The ledger of a checkpoint as a frame: one row a user, in whole units of 2**-32 nats.
+    """The ledger of a checkpoint as a frame: one row a user, in nats.
 
     Columns: user, events, releases, spent, most, least, ldp, leakage (the larger side). A user whose first batch is not
     full has no row in the ledger yet.
@@ -71,13 +70,12 @@ def total(spark: SparkSession, checkpoint: str) -> Total:
         tops = [F.coalesce(F.max(name), F.lit(0)) for name in ("leakage", "spent", "ldp")]
         users, events, releases, leaked, spent, ldp = rows.select(F.count("user"), *sums, *tops).first()  # type: ignore[misc]
         setting = _facts(spark, checkpoint)["setting"]
-    worst = nats(int(leaked))
-    left = left_of(_total(setting), worst)
-    return Total(setting, users, events, releases, worst, nats(int(spent)), nats(int(ldp)), left)
+    left = left_of(_total(setting), float(leaked))
+    return Total(setting, users, events, releases, float(leaked), float(spent), float(ldp), left)
 
 
 def worst_accounts(spark: SparkSession, checkpoint: str, user: User | None = None, limit: int = 20) -> list[Account]:
-    """The users of whom most is known, or one of them; leakage is rounded outward to 2**-32 nats."""
+    """The users of whom most is known, or one of them."""
     from pyspark.sql import functions as F
 
     rows = account(spark, checkpoint)
@@ -90,9 +88,9 @@ def worst_accounts(spark: SparkSession, checkpoint: str, user: User | None = Non
 
 
 def _account(row: Any, total: float | None) -> Account:
-    leakage, most, least, spent, ldp = map(nats, (row.leakage, row.most, row.least, row.spent, row.ldp))
-    left = left_of(total, leakage)
-    return Account(row.user, row.events, row.releases, leakage, most, least, spent, ldp, left, private=True)
+    figures = (row.leakage, row.most, row.least, row.spent, row.ldp)
+    left = left_of(total, row.leakage)
+    return Account(row.user, row.events, row.releases, *figures, left, private=True)
 
 
 def _total(setting: dict[str, Any]) -> float | None:

@@ -22,7 +22,7 @@ from seqveil.core.times import seconds
 from seqveil.engine import batches
 from seqveil.engine.calls import Gaps
 from seqveil.engine.releases import Releases
-from seqveil.engine.store.protocol import SALT_BYTES
+from seqveil.engine.store import SALT_BYTES
 from seqveil.engine.stream import Terms
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, SAME_PATH
 from seqveil.interfaces.spark.sessions import guarded

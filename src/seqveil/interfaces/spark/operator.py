@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
 from seqveil.core.coins import User
-from seqveil.engine.store.packing import small
+from seqveil.engine.packing import small
 from seqveil.engine.terms import refuse_other
 from seqveil.interfaces.spark.checkpoint import FACTS, TOLD, USERS, parts
 from seqveil.interfaces.spark.job import Job
@@ -21,9 +21,8 @@ from seqveil.interfaces.spark.store import Kept, KeptUsers
 if TYPE_CHECKING:
     import pandas as pd
 
-KEPT = StructType(
-    [StructField(name, BinaryType() if kind is bytes else LongType()) for name, kind in get_type_hints(Kept).items()]
-)
+TYPES = {bytes: BinaryType(), int: LongType(), float: DoubleType()}
+KEPT = StructType([StructField(name, TYPES[kind]) for name, kind in get_type_hints(Kept).items()])
 
 
 class Release(StatefulProcessor):

@@ -9,6 +9,7 @@ release can open it, and could undo the release anyway; nobody else learns more 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,10 +22,9 @@ import numpy as np
 from seqveil.core.coins import Coins, KeyedCoins, User, user_name
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
+from seqveil.engine import packing
 from seqveil.engine.calls import Gaps, OutOfOrder
-from seqveil.engine.store import Position, Stored, packing
-from seqveil.engine.store.protocol import Entry, Row, codec_of
-from seqveil.engine.store.schema import CHUNK
+from seqveil.engine.store import Entry, Position, Row, Stored, with_gaps
 from seqveil.engine.stream import Terms
 from seqveil.engine.streams import Streams
 
@@ -33,23 +33,24 @@ if TYPE_CHECKING:
 
 MEMORY = 1 << 28  # bytes that live states may take at once
 NONCE = 12
+CHUNK = 64  # numbers of a user whose releases are kept in one piece
 
 
 class Kept(NamedTuple):
-    """What is kept of a user; public, but for `waiting`, which is sealed. The ledger counts in units of 2**-32."""
+    """What is kept of a user; public, but for `waiting`, which is sealed. The ledger is in nats."""
 
     events: int  # releases asked for so far: the number of the next one
     releases: int
-    spent: int
-    most: int
-    least: int
-    ldp: int
+    spent: float
+    most: float
+    least: float
+    ldp: float
     state: bytes  # exact, where it is small; else empty, and the releases are kept
     symbols: int = 0  # taken so far, those that wait among them (batches only)
     waiting: bytes = b""  # the sealed symbols of a batch that is not full
 
 
-NEW = Kept(0, 0, 0, 0, 0, 0, b"")  # what is kept of a user who never came
+NEW = Kept(0, 0, 0.0, 0.0, 0.0, 0.0, b"")  # what is kept of a user who never came
 
 
 class KeptUsers:
@@ -89,7 +90,6 @@ def bucket(
     """The streams of these users of a bucket, named as they are kept.
 
     >>> from seqveil.core.model import MarkovModel
-    >>> from seqveil.engine.policy import Policy
     >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
     >>> streams = bucket(setting, KeyedCoins(bytes(32)), KeptUsers(b"salt"), ["ann"])
     >>> made = streams.release(["ann", "ann"], [0, 0], seqs=[0, 1])
@@ -108,8 +108,7 @@ class SparkStore:
     name, durable = "Spark's state store", True
 
     def __init__(self, setting: Terms, kept_users: KeptUsers, users: Sequence[User]) -> None:
-        self._codec, self._kept, self.keeps_releases = codec_of(setting), kept_users, not packing.small(setting)
-        self.salt = kept_users.salt
+        self._kept, self.salt, self.keeps_releases = kept_users, kept_users.salt, not packing.small(setting)
         # a number is kept as one, and is text in a release
         self._shown = {user_name(user): user for user in dict.fromkeys(users) if type(user) is not str}
         self._names: list[User] = []
@@ -135,8 +134,7 @@ class SparkStore:
                 continue
             self._names.append(user)
             self._before[number] = kept
-            spent, most, least, ldp = map(packing.nats, (kept.spent, kept.most, kept.least, kept.ldp))
-            found.append(Row(number, kept.events, kept.releases, spent, most, least, ldp, kept.state))
+            found.append(Row(number, *kept[:7]))
         return found
 
     def add(self, names: Sequence[User]) -> list[int]:
@@ -145,51 +143,46 @@ class SparkStore:
         self._names += [self._shown.get(str(name), name) for name in names]
         return list(range(first, len(self._names)))
 
-    def name_again(self, user: int, name: User) -> None:
+    def name_again(self, row: Row, name: User) -> None:
         """Nothing: nobody is erased from here."""
 
     def append(self, entry: Entry) -> None:
         """Put what a call left into Spark's state, user by user."""
-        size = len(entry.states) // max(1, entry.ids.size)
-        ledgers = np.column_stack([entry.ids, entry.counts, packing.ledger(entry.figures)]).tolist()
         if self.keeps_releases:
             self._tell(entry)
-        for k, (user, events, releases, spent, most, least, ldp) in enumerate(ledgers):
+        ledgers = zip(entry.ids.tolist(), entry.counts.tolist(), entry.figures.tolist(), strict=True)
+        for k, (user, (events, releases), (spent, most, least, ldp)) in enumerate(ledgers):
             before = self._before.get(user, NEW)
-            state = entry.states[k * size : (k + 1) * size]
+            state = entry.state(k)
             kept = Kept(events, releases, spent, most, least, ldp, state, before.symbols, before.waiting)
             self._before[user] = kept
             self._kept.put(self._names[user], kept)
 
     def _tell(self, entry: Entry) -> None:
-        """Keep the releases themselves, in chunks: a large state is computed from them again."""
-        more: dict[int, list[bytes]] = {}
-        counts: dict[int, int] = {}
-        at = 0
-        for user, size, records in entry.pieces.tolist():
-            more.setdefault(user, []).append(entry.records[at : at + size])
-            counts[user] = counts.get(user, 0) + records
-            at += size
-        for user, pieces in more.items():
+        """Keep the releases themselves, a line of JSON each: a large state is computed from them again."""
+        more: dict[tuple[int, int], bytes] = {}
+        for user, stored in entry.releases:
+            place = user, stored.seq // CHUNK
+            more[place] = more.get(place, b"") + json.dumps(stored).encode() + b"\n"
+        for (user, chunk), lines in more.items():
             name = self._names[user]
-            chunk, filled = divmod(self._before[user].events if user in self._before else 0, CHUNK)
-            blob = (self._kept.told(name, chunk) if filled else b"") + b"".join(pieces)
-            left = filled + counts[user]
-            while left:
-                end = self._codec.cut(blob, min(CHUNK, left))
-                self._kept.tell(name, chunk, blob[:end])
-                blob, chunk, left = blob[end:], chunk + 1, left - min(CHUNK, left)
+            self._kept.tell(name, chunk, self._kept.told(name, chunk) + lines)
 
     def put_aside(self, ids: Ints, states: bytes) -> None:
         """Nothing: the states are here already."""
 
-    def releases(self, user: int, events: int, since: int = 0) -> Iterator[Stored]:
+    def releases(self, row: Row, since: int = 0) -> Iterator[Stored]:
         """The user's releases from `since` on, read chunk by chunk."""
         if not self.keeps_releases:
             raise InputError("a bucket of small states keeps no releases; read them from the query's output")
-        for chunk in range(since // CHUNK, -(-events // CHUNK)):
-            told = self._codec.unpack(self._kept.told(self._names[user], chunk), chunk * CHUNK)
-            yield from (stored for stored in told if stored.seq >= since)
+        name = self._names[row.id]
+        chunks = (self._kept.told(name, chunk) for chunk in range(since // CHUNK, -(-row.events // CHUNK)))
+        lines = (json.loads(line) for chunk in chunks for line in chunk.splitlines())
+        told = (
+            Stored(seq, code, epsilon, time, None if path is None else tuple(path), tuple(codes), events)
+            for seq, code, epsilon, time, path, codes, events in lines
+        )
+        yield from with_gaps((stored for stored in told if stored.seq >= since), since)
 
     def stored(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Stored]:
         """Nothing: who sends an event again has its release in the query's output."""

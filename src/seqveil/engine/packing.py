@@ -1,10 +1,11 @@
-"""States as bytes, and figures as whole numbers: what a store keeps of a user beside the releases.
+"""A user's state as bytes: what a store keeps beside the ledger and the releases.
 
 A small state is kept as it is. A large one (an alphabet of thousands: a belief over 43,097 symbols is 340 KB) follows
 from the releases, so a user who comes back may be replayed from them, which is exact and costs no budget.
 
-The accounts of declared secrets are kept as numbers, to the last bit. What follows from model and secrets alone (the
-tables of `core.secrets.ahead`) is not written: the setting has it.
+What a window budget still counts stands first, so that it can go on for someone who is erased. The accounts of declared
+secrets are kept as numbers, to the last bit. What follows from model and secrets alone (the tables of
+`core.secrets.ahead`) is not written: the setting has it.
 """
 
 from __future__ import annotations
@@ -15,20 +16,18 @@ from dataclasses import replace
 import numpy as np
 
 from seqveil.core.errors import DataError
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.kernel import Floats
 from seqveil.core.leakage import Leakages
 from seqveil.core.secrets import Watch, Watches, WindowAccount
 from seqveil.core.secrets.windows import Records
 from seqveil.engine.accounting import Window
 from seqveil.engine.state import State
-from seqveil.engine.store.protocol import Row
+from seqveil.engine.store import Row
 from seqveil.engine.stream import Terms
 
 SMALL = 4096  # bytes of state a user may have and still always be kept as it is
-UNIT = 2.0**32  # ledgers count in 2**-32 nats
-BOUNDLESS = 2**62  # what a ledger says of a leakage without bound (an unsound mechanism's)
-OUTWARD = np.array([1, 1, -1, 1])  # of the figures of an `Entry`: the lower side of the leakage is rounded down
 _HEAD = 6  # numbers before the account of a secret that say how long its parts are
+_MISFIT = "a user's state does not fit this setting; restore the state file from a backup"
 
 
 def _sides(setting: Terms) -> int:
@@ -41,125 +40,60 @@ def width(setting: Terms) -> int:
     return 8 * (setting.model.size + 2 * _sides(setting) + secrets)
 
 
-def carries(setting: Terms) -> int:
-    """How many numbers of a state are belief and account ahead; 0 where the budget's own cannot be told apart."""
-    return 0 if setting.watches is not None or not small(setting) else setting.model.size + 2 * _sides(setting)
-
-
 def small(setting: Terms) -> bool:
     """Whether states are small enough to be kept as they are, whatever else is kept."""
     return width(setting) <= SMALL
 
 
 def pack(state: State) -> bytes:
-    """These states, exact, all of one size.
+    """These states, exact, all of one size; counts and figures are in the ledger.
 
-    The accounts of declared secrets stand at the end, and before all of it how many numbers a window takes: their
-    length differs from user to user.
+    The accounts of declared secrets stand at the end: their length differs from user to user.
     """
     account, window = state.account, state.window
-    numbers = (each[:, None] for each in (state.spent, account.most, account.least))
-    ahead = (account.ahead_most, account.ahead_least)
-    wide: tuple[Floats, ...] = (*numbers, state.states, *ahead, state.ldp[:, None], window.costs, window.stamps)
+    looks = np.full((len(state), 1), float(window.costs.shape[1]))
+    wide: list[Floats] = [looks, window.costs, window.stamps, state.states, account.ahead_most, account.ahead_least]
     if state.watches is not None:
-        looks = np.full((len(state), 1), 2.0 * window.costs.shape[1])
-        wide = (looks, state.first[:, None].astype(np.float64), *wide, packed_accounts(state.watches.tolist()))
+        wide += [state.first[:, None].astype(np.float64), packed_accounts(state.watches.tolist())]
     return np.concatenate(wide, axis=1).astype("<f8", copy=False).tobytes()
 
 
 def unpack(setting: Terms, rows: Sequence[Row]) -> State:
     """The states of these users, all of one size."""
     table = np.frombuffer(b"".join(row.state for row in rows), "<f8").reshape(len(rows), -1)
-    sides = _sides(setting)
-    fixed = [1, 1, 1, setting.model.size, sides, sides, 1]
+    sides, looks = _sides(setting), int(table[0, 0])
+    places = np.cumsum([1, looks, looks, setting.model.size, sides, sides])
+    if table.shape[1] < places[-1] or (setting.watches is None and table.shape[1] != places[-1]):
+        raise DataError(_MISFIT)
+    _, costs, stamps, states, up, down, more = np.split(table, places, axis=1)
     watches, first = None, np.zeros(len(rows), np.int64)
     if setting.watches is not None:
-        plain = 2 + sum(fixed) + int(table[0, 0])
-        watches, first = np.empty(len(rows), object), table[:, 1].astype(np.int64)
-        for k, numbers in enumerate(table[:, plain:]):
+        watches, first = np.empty(len(rows), object), more[:, 0].astype(np.int64)
+        for k, numbers in enumerate(more[:, 1:]):
             begun = setting.watches_from(int(first[k])) if setting.clocked else setting.watches
             watches[k] = restored_accounts(begun, numbers)
-        table = table[:, 2:plain]
-    looks = table.shape[1] - sum(fixed)
-    if looks < 0 or looks % 2:  # a window has two numbers a release
-        raise DataError("a user's state does not fit this setting; restore the state file from a backup")
-    places = np.cumsum([*fixed, looks // 2])
-    spent, most, least, states, up, down, ldp, costs, stamps = np.split(table, places, axis=1)
-    account = Leakages(most[:, 0], least[:, 0], up, down)
     steps = np.array([row.events for row in rows], np.int64)
-    return State(states, steps, spent[:, 0], account, Window(costs, stamps), ldp[:, 0], first, watches)
+    spent, most, least, ldp = np.array([(row.spent, row.most, row.least, row.ldp) for row in rows]).T
+    return State(states, steps, spent, Leakages(most, least, up, down), Window(costs, stamps), ldp, first, watches)
 
 
-def carried(state: bytes, numbers: int) -> bytes:
-    """What is kept of the state of someone who is erased: the budget's own numbers, and nothing about the person.
-
-    Those are Σε, both sides of the leakage, the LDP figure, and what windows still count. A state that is not kept, or
-    has the accounts of declared secrets, leaves nothing that a new stream could go on from.
-
-    Parameters:
-        state: as packed.
-        numbers: how many of its numbers are belief and account ahead; 0 where it cannot be carried.
-    """
-    if is_carried(state):
-        return state
-    table = np.frombuffer(state, "<f8")
-    if not numbers or table.size < 3 + numbers:
-        return np.array([np.nan], "<f8").tobytes()
-    return np.concatenate([[np.nan], table[:3], table[3 + numbers :]]).astype("<f8").tobytes()
-
-
-def is_carried(state: bytes) -> bool:
-    """Whether a state is what was kept of someone who was erased: it begins with what is no number."""
-    return len(state) >= 8 and bool(np.isnan(np.frombuffer(state[:8], "<f8")[0]))
+def carried(state: bytes) -> bytes:
+    """What stays of the state of someone who is erased: what windows still count, and nothing about the person."""
+    return state[: 8 + 16 * int(np.frombuffer(state[:8], "<f8")[0])] if state else b""
 
 
 def returned(setting: Terms, row: Row) -> State | None:
     """The state of someone who comes back after being erased: a new stream, whose account goes on with the old one's.
 
-    None where what was kept is not enough to go on with.
+    None where the ledger is not enough to go on with: with declared secrets, and where states are large.
     """
-    table = np.frombuffer(row.state, "<f8")[None, 1:]
-    if not table.size or setting.watches is not None or not small(setting):
+    if setting.watches is not None or not small(setting):
         return None
-    spent, most, least, ldp = table[0, :4]
-    costs, stamps = np.split(table[:, 4:], 2, axis=1)
+    costs, stamps = np.split(np.frombuffer(row.state, "<f8")[None, 1:], 2, axis=1)
     start = State.start(setting)
-    account = replace(start.account, most=np.array([most]), least=np.array([least])).restarted(setting.model)
-    numbers = {"spent": np.array([spent]), "steps": np.array([row.events], np.int64)}
-    return replace(start, **numbers, account=account, window=Window(costs.copy(), stamps.copy()), ldp=np.array([ldp]))
-
-
-def units(values: Floats) -> Ints:
-    """Nats as whole numbers of 2**-32, never less than they are.
-
-    >>> units(np.array([1.0, 1e-20, -0.75, np.inf])).tolist()
-    [4294967296, 1, -3221225472, 4611686018427387904]
-    """
-    within = np.minimum(np.maximum(values * UNIT, float(-BOUNDLESS)), float(BOUNDLESS))  # `clip` takes twice as long
-    return np.ceil(within).astype(np.int64)
-
-
-def ledger(figures: Floats) -> Ints:
-    """Figures as an `Entry` has them, in units, each rounded outward: (K, 4)."""
-    return units(figures * OUTWARD) * OUTWARD
-
-
-def nats(count: int) -> float:
-    """Units back as nats: exact below 2**21 nats, and never less than the truth above."""
-    if abs(count) >= BOUNDLESS:
-        return float("inf") if count > 0 else float("-inf")
-    return count / UNIT if abs(count) < 2**53 else float(np.nextafter(count / UNIT, np.inf if count > 0 else -np.inf))
-
-
-def nats_of(counts: Ints) -> Floats:
-    """Units back as nats, as `nats` has them.
-
-    >>> nats_of(np.array([2**32, -(2**31), 2**62])).tolist()
-    [1.0, -0.5, inf]
-    """
-    values = counts / UNIT
-    values = np.where(np.abs(counts) < 2**53, values, np.nextafter(values, np.where(counts > 0, np.inf, -np.inf)))
-    return np.where(np.abs(counts) >= BOUNDLESS, np.where(counts > 0, np.inf, -np.inf), values)
+    account = replace(start.account, most=np.array([row.most]), least=np.array([row.least])).restarted(setting.model)
+    numbers = {"spent": np.array([row.spent]), "steps": np.array([row.events], np.int64), "ldp": np.array([row.ldp])}
+    return replace(start, **numbers, account=account, window=Window(costs.copy(), stamps.copy()))
 
 
 def account_numbers(watches: Watches) -> Floats:
@@ -245,7 +179,7 @@ class _Reader:
         count = int(np.prod(shape))
         part = self._packed[self.at : self.at + count]
         if part.size != count:
-            raise DataError("a user's state does not fit this setting; restore the state file from a backup")
+            raise DataError(_MISFIT)
         self.at += count
         return part.reshape(shape).copy()
 

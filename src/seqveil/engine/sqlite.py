@@ -1,0 +1,698 @@
+"""The state file: SQLite in WAL mode, synced at every commit, with one writer and readers beside it.
+
+Three plain tables. `users` has a row a user: the ledger in nats and the state. `releases` grows at its end alone, and
+each row names the row of the same user before it, so that a call writes few pages; numbers left out were given up.
+`facts` has what the file says of itself and the positions of sources. Every row has a CRC-32 of all that it says and of
+where it stands. That a row is missing shows in the row that names it, or in the fact "sums". A user is found by two
+indexes, so that damage to one cannot make a known user look new, whose ledger would begin at zero.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import sqlite3
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from hashlib import blake2b
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from seqveil.core.coins import User
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.engine import packing
+from seqveil.engine.store import (
+    SALT_BYTES,
+    Damaged,
+    Entry,
+    NoLongerKept,
+    Position,
+    Row,
+    StoreBusy,
+    Stored,
+    StoreError,
+    with_gaps,
+)
+
+FilePath = str | os.PathLike[str]
+Hasher = Callable[[str], bytes]
+APPLICATION, VERSION = 0x5E91E11, 1
+WAL_PAGES = 16_384  # 64 MB between checkpoints: a page that changes often is copied once
+PATIENCE = 5.0  # seconds to wait for whoever opens or closes the file
+TOGETHER = 500  # users that one statement asks for
+WATCHED = 16  # times as large may a state with declared secrets be: computing it again takes a millisecond a release
+ERASED = -9  # the code of the row that stands for all releases of a user who was erased
+EMPTY = (0, 0, 0, 0.0, 0.0, 0.0, 0.0)  # events, releases, last, spent, most, least, ldp of a new user
+BROKEN = -1  # in place of a checksum: damage made another kind of what was written
+SALT, EPOCH, SUMS = "salt", "epoch", "sums"  # names of facts
+POSITION = "position "  # before a source, in the name of the fact that has its position
+
+TABLES = {
+    # the name is text, or the hashed name of someone who was erased; `sealed` is for what must not lie in the open
+    "users": "CREATE TABLE users (id INTEGER PRIMARY KEY, name NOT NULL UNIQUE, hash INTEGER NOT NULL,"
+    " events INTEGER NOT NULL, releases INTEGER NOT NULL, last INTEGER NOT NULL, spent REAL NOT NULL,"
+    " most REAL NOT NULL, least REAL NOT NULL, ldp REAL NOT NULL, state BLOB NOT NULL, sealed BLOB,"
+    " checksum INTEGER NOT NULL)",
+    "users_hash": "CREATE INDEX users_hash ON users (hash)",
+    "releases": "CREATE TABLE releases (id INTEGER PRIMARY KEY, user INTEGER NOT NULL, seq INTEGER NOT NULL,"
+    " previous INTEGER NOT NULL, code INTEGER NOT NULL, epsilon REAL NOT NULL, time REAL, batch TEXT,"
+    " checksum INTEGER NOT NULL)",
+    "facts": "CREATE TABLE facts (name TEXT PRIMARY KEY, value NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID",
+}
+USERS = "SELECT id, name, hash, events, releases, last, spent, most, least, ldp, state, sealed, checksum FROM users"
+CHAIN = (
+    "WITH RECURSIVE chain AS (SELECT * FROM releases WHERE id = ?1 UNION ALL SELECT r.* FROM chain c"
+    " JOIN releases r ON r.id = c.previous WHERE c.seq > ?2 AND c.previous < c.id) SELECT * FROM chain"
+)
+_LEDGER = struct.Struct("<4q4d")  # id, events, releases, last, spent, most, least, ldp
+_RELEASE = np.dtype(
+    [(name, "<i8") for name in ("id", "user", "seq", "previous", "code")] + [("epsilon", "<f8"), ("time", "<f8")]
+)
+
+
+def name_hash(name: str | bytes) -> int:
+    """Of a user's name, 63 bits; what a second index finds the user by.
+
+    >>> 0 <= name_hash("ann") < 2**63, name_hash("ann") == name_hash(b"ann")
+    (True, False)
+    """
+    return int.from_bytes(blake2b(_bytes(name), digest_size=8).digest(), "little") >> 1
+
+
+def _bytes(name: str | bytes) -> bytes:
+    return b"\xff" + name if isinstance(name, bytes) else name.encode("utf-8", "surrogatepass")
+
+
+def user_checksum(name: str | bytes, ledger: Sequence[Any], state: bytes, sealed: bytes | None) -> int:
+    """Of a row of `users`; the ledger begins with the user's id."""
+    try:
+        return crc32(sealed or b"", crc32(state, crc32(_LEDGER.pack(*ledger), crc32(_bytes(name)))))
+    except (struct.error, TypeError, AttributeError):
+        return BROKEN
+
+
+def release_checksum(row: Sequence[Any]) -> int:
+    """Of a row of `releases` without its checksum."""
+    *numbers, when, batch = row
+    try:
+        packed = struct.pack("<5q2d", *numbers, math.nan if when is None else when)
+        return crc32((batch or "").encode(), crc32(packed))
+    except (struct.error, TypeError, AttributeError):
+        return BROKEN
+
+
+def fact_checksum(name: str, value: Position) -> int:
+    """Of a row of `facts`, whatever kind its value is of."""
+    content = value if isinstance(value, bytes) else str(value).encode()
+    return crc32(content, crc32(f"{len(str(name))} {type(value).__name__} {name}".encode()))
+
+
+def damaged_file(name: str) -> StoreError:
+    """What to say where it is not known whose records are damaged."""
+    return StoreError(f"{name}: is damaged or no state file of seqveil; restore it from a backup")
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether what SQLite says is about the content of the file."""
+    # SQLITE_ERROR is said of statements that do not fit the tables, and all of ours do
+    codes = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT)
+    return isinstance(error, UnicodeDecodeError) or _code(error) in codes or "could not decode" in str(error).lower()
+
+
+def _code(error: Exception) -> int:
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+
+
+@contextmanager
+def told(name: str) -> Iterator[None]:
+    """What SQLite and the disk say, as one line that holds no data."""
+    try:
+        yield
+    except UnicodeDecodeError:  # of text in the file, or of what SQLite says about it
+        raise damaged_file(name) from None
+    except OSError as error:
+        raise StoreError(f"{name}: cannot be opened ({error.strerror}); check the path") from None
+    except sqlite3.Error as error:
+        if is_damage(error):
+            raise damaged_file(name) from None
+        if _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise StoreBusy(f"{name}: {BUSY}") from None
+        reason, remedy = {
+            sqlite3.SQLITE_FULL: ("the disk is full", "free some space and try again"),
+            sqlite3.SQLITE_IOERR: ("the disk cannot be written or read", "look at the disk and try again"),
+            sqlite3.SQLITE_READONLY: ("it may not be written to", "check its permissions"),
+            sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", "check the path"),
+        }.get(_code(error), (type(error).__name__, "check the file and its folder"))
+        raise StoreError(f"{name}: {reason}, so nothing was written; {remedy}") from None
+
+
+BUSY = "another process has this state file open; wait for it to end, or use another file, whose ledger begins at zero"
+
+
+def connect(path: FilePath) -> sqlite3.Connection:
+    """A connection that any thread may use, and whose transactions are ours to begin."""
+    return sqlite3.connect(os.fspath(path), timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+
+
+def refuse_other(sql: sqlite3.Connection, name: str) -> None:
+    """Refuse what is no state file, one of another version, and one whose tables are not as they were made."""
+    application, version = (sql.execute(f"PRAGMA {p}").fetchone()[0] for p in ("application_id", "user_version"))
+    if application != APPLICATION:
+        raise DataError(f"{name}: is not a state file of seqveil, or its head is damaged; name another file")
+    if version != VERSION:
+        raise DataError(
+            f"{name}: is a state file of version {version}, and this seqveil reads version {VERSION}; use the seqveil "
+            "that wrote it"
+        )
+    found = dict(sql.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall())
+    if found != TABLES:
+        raise damaged_file(name)
+
+
+@contextmanager
+def reading(path: FilePath, hasher: Hasher | None = None) -> Iterator[Records]:
+    """A snapshot of a state file that is there; nobody who writes waits for it."""
+    name = os.path.basename(path)
+    if not os.path.isfile(path):
+        raise StoreError(f"{name}: cannot be opened (No such file or directory); check the path")
+    with told(name), closing(connect(path)) as sql:
+        sql.execute("PRAGMA query_only=ON")
+        sql.execute("BEGIN")
+        refuse_other(sql, name)
+        yield Records(sql, name, hasher)
+
+
+class Sums(NamedTuple):
+    """What the tables come to, so that a row that is gone is missed."""
+
+    users: int = 0
+    last_user: int = 0  # ids are never given twice
+    last_release: int = 0
+    commits: int = 0  # transactions that changed anything
+    facts: int = 0  # the checksums of all other facts, each XOR the next
+
+
+class Records:
+    """What stands in a state file, read over one connection and checked."""
+
+    def __init__(self, sql: sqlite3.Connection, name: str, hasher: Hasher | None = None) -> None:
+        self.sql, self.name, self.hasher = sql, name, hasher
+
+    def damaged(self, user: int | None, names: Sequence[User] = ()) -> Damaged:
+        """What to say of a user whose records are not what was written."""
+        who = "a user" if user is None else f"user number {user}"
+        return Damaged(
+            f"{self.name}: the records of {who} are damaged, so nothing of this user is released; all others go on. "
+            "`seqveil state verify` lists what is damaged; restore it from a backup",
+            names,
+        )
+
+    def find(self, names: Sequence[User]) -> list[Row | None]:
+        """Where these users stand, also those of whom only the ledger is left; None for a new one."""
+        found = self._look({str(name): str(name) for name in names})
+        if self.hasher is not None and len(found) < len(names):
+            found |= self._look({self.hasher(str(name)): str(name) for name in names if name not in found})
+        return [found.get(str(name)) for name in names]
+
+    def _look(self, keys: Mapping[Any, str]) -> dict[str, Row]:
+        """The rows of users by what the `name` column has for each, looked for by one index and then by the other."""
+        found: dict[str, Row] = {}
+        try:
+            for at, column in ((1, "name"), (2, "hash")):
+                left = [key for key, name in keys.items() if name not in found]
+                wanted = {key if at == 1 else name_hash(key): key for key in left}
+                for columns in self._asked(column, list(wanted)):
+                    key = wanted.get(columns[at])
+                    if key is not None:  # else a damaged index has found somebody else
+                        row = checked(columns)
+                        if row is None or columns[1] != key:
+                            raise self.damaged(columns[0], [keys[key]])
+                        found[keys[key]] = row
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            if not is_damage(error):
+                raise
+            if len(keys) == 1:
+                raise self.damaged(None, list(keys.values())) from None
+            for key, name in keys.items():  # which tells whose records are damaged
+                found |= self._look({key: name})
+        return found
+
+    def _asked(self, column: str, values: list[Any]) -> Iterator[tuple[Any, ...]]:
+        for at in range(0, len(values), TOGETHER):
+            part = values[at : at + TOGETHER]
+            yield from self.sql.execute(f"{USERS} WHERE {column} IN ({', '.join('?' * len(part))})", part)
+
+    def users(self) -> Iterator[tuple[int, str | bytes, Row | None]]:
+        """Id, name and row of users in the order they came; None for a damaged row, bytes as name of who was erased."""
+        for columns in self.sql.execute(f"{USERS} ORDER BY id"):
+            yield columns[0], columns[1], checked(columns)
+
+    def releases(self, row: Row, since: int | None = 0) -> Iterator[Stored]:
+        """The user's releases from `since` on, or all that are kept; found from the latest one on, link by link."""
+        first, chain, previous = since or 0, list[Stored](), row.last
+        try:
+            for *columns, checksum in self.sql.execute(CHAIN, (row.last, first)) if first < row.events else ():
+                _, user, seq, previous, *_ = columns
+                if release_checksum(columns) != checksum or user != row.id or (not chain and seq != row.events - 1):
+                    raise self.damaged(row.id)
+                chain.append(Stored.of(seq, *columns[4:]))
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            raise self.damaged(row.id) if is_damage(error) else error from None
+        if first < row.events and (not chain or (previous and chain[-1].seq > first)):
+            raise self.damaged(row.id)  # a release is missing
+        if chain and chain[-1].code == ERASED and first <= chain[-1].seq:
+            if since is not None:
+                raise NoLongerKept(self.name, chain[-1].seq + 1)
+            first = chain[-1].seq + 1
+        kept = [stored for stored in reversed(chain) if stored.seq >= first]
+        yield from with_gaps(kept, first)
+
+
+def checked(columns: Sequence[Any]) -> Row | None:
+    """A row of `users` that is as it was written; else None."""
+    user, name, hashed, events, releases, last, spent, most, least, ldp, state, sealed, checksum = columns
+    if not isinstance(name, (str, bytes)) or name_hash(name) != hashed:
+        return None
+    figures = (spent, most, least, ldp)
+    if user_checksum(name, (user, events, releases, last, *figures), state, sealed) != checksum:
+        return None
+    return Row(user, events, releases, *figures, state, isinstance(name, bytes), last)
+
+
+def sums_of(text: object, name: str) -> Sums:
+    """What the fact "sums" says, which was checked, or that it is missing."""
+    numbers = str(text).split()
+    if len(numbers) != len(Sums._fields):
+        raise damaged_file(name)
+    return Sums(*map(int, numbers))
+
+
+def refuse_no_path(path: FilePath) -> None:
+    """Refuse what SQLite would keep in memory, or take for an address: a ledger that ends with its process is none."""
+    text = os.fspath(path)
+    if text == ":memory:" or text.startswith("file:"):
+        raise InputError(f"{text}: expected the path of a state file, not a database in memory or a URI; name a file")
+
+
+def missing(name: str) -> DataError:
+    """What to say where a state file is demanded."""
+    return DataError(
+        f"{name}: expected a state file, and there is none or it is empty; restore it from a backup, or begin one "
+        "whose ledger starts at zero, without demanding that it exists"
+    )
+
+
+def make_private(path: str) -> None:
+    """Make a file that its owner alone may read, unless it is there: what was drawn but never committed may lie in it.
+
+    A file that is there is not touched: closing it here would drop the locks of a store this process has open.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def size_of(path: FilePath) -> int:
+    """Bytes of a file; 0 where there is none."""
+    return os.path.getsize(path) if os.path.isfile(path) else 0
+
+
+def place_of(path: str) -> tuple[int, int] | None:
+    """Which file a path names; None where it names none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+class Lock:
+    """The file beside a state file (`FILE-lock`) that its one writer holds, and that says how much was committed.
+
+    What SQLite finds damaged at the end of the -wal it takes for what a power cut left, and goes on before it: the
+    transactions behind it are gone without a word, and with them what they disclosed. So the number of commits is
+    written here after each one. It is not synced: a kill leaves it as it is, and after a power cut it can only be
+    behind. A store that is closed properly has nothing in its -wal, and takes the file away.
+    """
+
+    def __init__(self, path: str, name: str) -> None:
+        self._path, self._name = f"{path}-lock", name
+        with told(name):
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # a file that was taken away meanwhile is a lock on nothing
+            held = os.stat(self._path).st_ino == os.fstat(self._file).st_ino
+        except OSError:
+            held = False
+        if not held:
+            os.close(self._file)
+            raise StoreBusy(f"{name}: {BUSY}")
+        number, _, checksum = os.pread(self._file, 64, 0).partition(b" ")
+        self.before = int(number) if number and b"%08x\n" % crc32(number) == checksum else 0
+        if not size_of(path) and (self.before or size_of(f"{path}-wal")):
+            self.close(False)
+            raise StoreError(
+                f"{name}: is missing or empty, and what lies beside it ({name}-wal or {name}-lock) says that it was in "
+                "use; put it back, or move those away to begin a ledger at zero"
+            )
+
+    def check(self, commits: int) -> None:
+        """Refuse a file with fewer commits than were made."""
+        if commits < self.before:
+            raise StoreError(
+                f"{self._name}: {self.before - commits} committed transactions are missing, for the file or its -wal "
+                "was damaged or an older copy put in its place; what they disclosed is not in this ledger. Put the "
+                "newest file back, or go on without them: `seqveil state adopt`"
+            )
+
+    def note(self, commits: int) -> None:
+        """Write down that so many transactions are committed."""
+        number = b"%020d" % commits
+        with suppress(OSError):  # it only ever says less than there is
+            os.pwrite(self._file, b"%s %08x\n" % (number, crc32(number)), 0)
+
+    def close(self, done: bool) -> None:
+        """Let others have the file; `done` where nothing is left in the -wal."""
+        if done:
+            with suppress(OSError):
+                os.unlink(self._path)  # before it is let go, so that nobody else's is taken away
+        os.close(self._file)
+
+
+class SqliteStore(Records):
+    """One open state file; every method but the readers runs inside `transaction`.
+
+    Parameters:
+        path: the file.
+        must_exist: refuse a file that is not there, or empty, rather than begin one.
+        accept: go on with a file that lacks transactions, from randomness of its own.
+    """
+
+    durable = keeps_releases = True
+
+    def __init__(self, path: FilePath, must_exist: bool = False, accept: bool = False) -> None:
+        self.path, self.name, self.hasher = os.fspath(path), os.path.basename(path), None
+        self.watched = False  # whether secrets are declared
+        self.begun = False  # whether this is the file's first use
+        self.sums = Sums()
+        self._ends = np.zeros(0, np.int64)  # by the user's id, the latest release of whoever was looked up
+        refuse_no_path(path)
+        if must_exist and not size_of(path):
+            raise missing(self.name)
+        if size_of(path) == 1:
+            raise damaged_file(self.name)  # SQLite takes one byte for an empty file, and would begin anew
+        self._lock = Lock(self.path, self.name)
+        with ExitStack() as failing:
+            failing.callback(lambda: self._lock.close(not self._lock.before))
+            with told(self.name):
+                make_private(self.path)
+                self.sql = failing.enter_context(closing(connect(self.path)))
+                self._place = place_of(self.path)
+                self._prepare()
+                self._load()
+            if not accept:
+                self._lock.check(self.sums.commits)
+            if must_exist and self.begun:
+                raise missing(self.name)
+            failing.pop_all()
+
+    @property
+    def largest(self) -> float:
+        """Bytes of a state that is kept as it is; a larger one is computed from the releases again."""
+        return packing.SMALL * (WATCHED if self.watched else 1)
+
+    def _prepare(self) -> None:
+        sql = self.sql
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            f"wal_autocheckpoint={WAL_PAGES}",
+            "cache_size=-131072",
+            "cache_spill=OFF",  # nothing reaches the disk before its commit
+            "cell_size_check=ON",  # damage is found early
+            "trusted_schema=OFF",
+        ):
+            sql.execute(f"PRAGMA {pragma}").fetchall()
+        heads = (sql.execute(f"PRAGMA {p}").fetchone()[0] for p in ("application_id", "user_version"))
+        if not any(heads) and not sql.execute("SELECT 1 FROM sqlite_master").fetchall():
+            self.begun = True
+            sql.execute("BEGIN IMMEDIATE")
+            for statement in TABLES.values():
+                sql.execute(statement)
+            self._put_sums()
+            sql.execute(f"PRAGMA application_id={APPLICATION}")
+            sql.execute(f"PRAGMA user_version={VERSION}")
+            sql.execute("COMMIT")
+        refuse_other(sql, self.name)
+
+    def _load(self) -> None:
+        """Read what the tables come to, and see that the facts do."""
+        total, sums = 0, ""
+        for name, value, checksum in self.sql.execute("SELECT * FROM facts"):
+            if fact_checksum(name, value) != checksum:
+                raise damaged_file(self.name)
+            total ^= checksum if name != SUMS else 0
+            sums = value if name == SUMS else sums
+        self.sums = sums_of(sums, self.name)
+        last = self.sql.execute("SELECT max(id) FROM users").fetchone()[0] or 0
+        if total != self.sums.facts or last > self.sums.last_user:
+            raise damaged_file(self.name)
+        self._ends = np.zeros(self.sums.last_user + 1, np.int64)
+        # tables that nothing was ever written to, as after a power cut in the first moment, are no ledger
+        self.begun = self.begun or not self.sums.commits
+
+    def _put_sums(self) -> None:
+        text = " ".join(map(str, self.sums))
+        self.sql.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", (SUMS, text, fact_checksum(SUMS, text)))
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of the block is committed and on the disk when it ends, or nothing of it."""
+        self._check_place()
+        with told(self.name):
+            self.sql.execute("BEGIN IMMEDIATE")
+            before = self.sums
+            try:
+                yield
+                if self.sums != before:
+                    self.sums = self.sums._replace(commits=before.commits + 1)
+                    self._put_sums()
+                self.sql.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self.sql.execute("ROLLBACK")
+                self.sums = before
+                raise
+            self._lock.note(self.sums.commits)
+
+    def _check_place(self) -> None:
+        """Refuse where the path names another file by now, or none: what was released would be in no file to come."""
+        if place_of(self.path) != self._place:
+            raise StoreError(
+                f"{self.name}: the state file was taken away or another one put in its place while it was in use, so "
+                "nothing is released; stop, put the right file there, and open it again"
+            )
+
+    def close(self) -> None:
+        """Copy the -wal into the file and close it; others may then open it."""
+        done = False
+        with suppress(sqlite3.Error):
+            done = not self.sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        self.sql.close()
+        self._lock.close(done)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Records]:
+        """What is committed now, for a reader on whatever thread; nobody waits for it."""
+        self._check_place()
+        with reading(self.path, self.hasher) as records:
+            yield records
+
+    def shrink(self) -> None:
+        """Write the file anew without what was deleted from it, also in its -wal; outside a transaction."""
+        with told(self.name):
+            try:
+                self.sql.execute("VACUUM")
+                busy = self.sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            except sqlite3.Error as error:
+                if is_damage(error):
+                    raise
+                raise StoreError(
+                    f"{self.name}: it is done, but the file could not be written anew (its disk may be full), so "
+                    "traces may be left in it; make room for a second one, and do it again"
+                ) from None
+        if busy:
+            raise StoreError(
+                f"{self.name}: it is done, but somebody reads the file, so traces may be left in {self.name}-wal; do "
+                "it again when nobody does"
+            )
+
+    # users and releases
+
+    def find(self, names: Sequence[User]) -> list[Row | None]:
+        """Where these users stand; None for a new one."""
+        rows = super().find(names)
+        for row in rows:
+            if row is not None:
+                self._ends[row.id] = row.last
+        return rows
+
+    def add(self, names: Sequence[User]) -> list[int]:
+        """Ids for new users, one after another."""
+        first, count = self.sums.last_user + 1, len(names)
+        ids = range(first, first + count)
+        if ids.stop > self._ends.size:
+            self._ends = np.concatenate([self._ends, np.zeros(max(count, self._ends.size), np.int64)])
+        self._ends[first : ids.stop] = 0
+        rows = [
+            (user, name, name_hash(name), *EMPTY, b"", user_checksum(name, (user, *EMPTY), b"", None))
+            for user, name in zip(ids, map(str, names), strict=True)
+        ]
+        self.sql.executemany(f"INSERT INTO users VALUES ({', '.join('?' * 11)}, NULL, ?)", rows)
+        self.sums = self.sums._replace(users=self.sums.users + count, last_user=ids.stop - 1)
+        return list(ids)
+
+    def name_again(self, row: Row, name: User) -> None:
+        """Someone who was erased has come back: the record gets its name again."""
+        self.rewrite(row, str(name))
+
+    def rewrite(self, row: Row, name: str | bytes) -> None:
+        """Have a user's row say this, under this name."""
+        ledger = (row.events, row.releases, row.last, row.spent, row.most, row.least, row.ldp)
+        checksum = user_checksum(name, (row.id, *ledger), row.state, None)
+        columns = "name = ?, hash = ?, events = ?, releases = ?, last = ?, spent = ?, most = ?, least = ?, ldp = ?"
+        self.sql.execute(
+            f"UPDATE users SET {columns}, state = ?, sealed = NULL, checksum = ? WHERE id = ?",
+            (name, name_hash(name), *ledger, row.state, checksum, row.id),
+        )
+        self._ends[row.id] = row.last
+
+    def append(self, entry: Entry) -> None:
+        """Write the releases behind those before, and the rows of the users they are of."""
+        self._append_releases(entry)
+        numbers = np.column_stack([entry.ids, entry.counts, self._ends[entry.ids]]).astype("<i8", copy=False)
+        figures = (entry.figures + 0.0).astype("<f8", copy=False)  # SQLite knows no negative zero
+        packed, size = np.concatenate([numbers.view("<f8"), figures], axis=1).tobytes(), _LEDGER.size
+        states = [entry.state(k) for k in range(entry.ids.size)]
+        checksums = [  # as `user_checksum` has them
+            crc32(state, crc32(packed[k * size : (k + 1) * size], crc32(str(name).encode())))
+            for k, (name, state) in enumerate(zip(entry.names, states, strict=True))
+        ]
+        ids, *counts = numbers.T.tolist()
+        columns = "events = ?, releases = ?, last = ?, spent = ?, most = ?, least = ?, ldp = ?, state = ?"
+        update = f"UPDATE users SET {columns}, checksum = ? WHERE id = ?"
+        if self.sql.executemany(
+            update, zip(*counts, *figures.T.tolist(), states, checksums, ids, strict=True)
+        ).rowcount != len(ids):
+            raise damaged_file(self.name)
+
+    def _append_releases(self, entry: Entry) -> None:
+        """Each release in a row of its own, which names the one of the same user before it."""
+        first, owners = self.sums.last_release + 1, entry.owners.tolist()
+        before, latest = self._ends[entry.owners].tolist(), dict[int, int]()
+        for k, owner in enumerate(owners):
+            before[k] = latest.get(owner, before[k])
+            latest[owner] = first + k
+        table = np.empty(len(owners), _RELEASE)
+        table["id"], table["user"], table["seq"] = np.arange(first, first + len(owners)), entry.owners, entry.seqs
+        table["previous"], table["code"], table["epsilon"] = before, entry.codes, entry.epsilons
+        table["time"] = np.nan if entry.times is None else entry.times + 0.0
+        packed, size = table.tobytes(), _RELEASE.itemsize
+        batches: Sequence[str | None] = entry.batches or [None] * len(owners)
+        checksums = [  # as `release_checksum` has them
+            crc32((batch or "").encode(), crc32(packed[k * size : (k + 1) * size])) for k, batch in enumerate(batches)
+        ]
+        rows = zip(*(table[name].tolist() for name in _RELEASE.names or ()), batches, checksums, strict=True)
+        self.sql.executemany("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        self._ends[list(latest)] = list(latest.values())
+        self.sums = self.sums._replace(last_release=first + len(owners) - 1)
+
+    def put_aside(self, ids: Ints, states: bytes) -> None:
+        """Nothing: the states are here already."""
+
+    def stored(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Stored]:
+        """These events, each a user and a sequence number that was released before, as far as they are kept."""
+        seqs: dict[int, list[int]] = {}
+        for user, seq in wanted:
+            seqs.setdefault(user, []).append(seq)
+        found: dict[tuple[int, int], Stored] = {}
+        for user, of in seqs.items():
+            row = next((checked(columns) for columns in self._asked("id", [user])), None)
+            if row is None:
+                raise self.damaged(user)
+            with suppress(NoLongerKept):
+                found |= {(user, each.seq): each for each in self.releases(row, min(of))}
+        return found
+
+    def everyone(self) -> tuple[list[User], Ints, Floats]:
+        """Name, counts and figures of every user who was not erased, in the order they came."""
+        names: list[User] = []
+        rows: list[Row] = []
+        for user, name, row in self.users():
+            if row is None:
+                raise self.damaged(user, [str(name)])
+            if not row.erased:
+                names.append(str(name))
+                rows.append(row)
+        counts = np.array([row[1:3] for row in rows], np.int64).reshape(-1, 2)
+        return names, counts, np.array([row[3:7] for row in rows], np.float64).reshape(-1, 4)
+
+    # facts, positions, randomness
+
+    def fact(self, name: str) -> Any:
+        """What the file says of itself under this name."""
+        with told(self.name):
+            row = self.sql.execute("SELECT value, checksum FROM facts WHERE name = ?", (name,)).fetchone()
+        if row is not None and fact_checksum(name, row[0]) != row[1]:
+            raise damaged_file(self.name)
+        return None if row is None else row[0]
+
+    def set_fact(self, name: str, value: Position | None) -> None:
+        """Have the file say this of itself, or nothing; the sum of all keeps up."""
+        row = self.sql.execute("SELECT checksum FROM facts WHERE name = ?", (name,)).fetchone()
+        total = self.sums.facts ^ (0 if row is None else int(row[0]))
+        self.sql.execute("DELETE FROM facts WHERE name = ?", (name,))
+        if value is not None:
+            checksum = fact_checksum(name, value)
+            total ^= checksum
+            self.sql.execute("INSERT INTO facts VALUES (?, ?, ?)", (name, value, checksum))
+        self.sums = self.sums._replace(facts=total)
+
+    def position(self, source: str) -> Position | None:
+        """What was last kept as the position of this source."""
+        found: Position | None = self.fact(POSITION + source)
+        return found
+
+    def set_positions(self, positions: Mapping[str, Position]) -> None:
+        """Keep positions beside the releases, in the same transaction."""
+        for source, position in positions.items():
+            self.set_fact(POSITION + source, position)
+
+    @property
+    def salt(self) -> bytes:
+        """Of this file and its present epoch alone."""
+        salt, epoch = self.fact(SALT), self.fact(EPOCH)
+        if salt is None or epoch is None:
+            raise damaged_file(self.name)
+        return f"{salt} {epoch}".encode()
+
+    def settle_epoch(self) -> None:
+        """Go on with the epoch of the file, unless there is none or it was begun in another place: then this is a copy,
+        and the file that it was taken from may have drawn since."""
+        if self.fact(SALT) is None:
+            self.set_fact(SALT, os.urandom(SALT_BYTES).hex())
+        if not (self.fact(EPOCH) or "").endswith(self._where):
+            self.begin_epoch()
+
+    def begin_epoch(self) -> None:
+        """Never again draw from the randomness that this file, or one it was copied from, has drawn from so far."""
+        self.set_fact(EPOCH, os.urandom(SALT_BYTES).hex() + self._where)
+
+    @property
+    def _where(self) -> str:
+        return " at {} {}".format(*self._place or (0, 0))

@@ -1,0 +1,397 @@
+"""What an operator does with a state file: check it, copy it, erase people from it, go on with an older one.
+
+Whoever is erased is also noted in a list beside the file (`FILE-erased`), by a keyed hash of the name: a copy from
+before that is put back erases them again when it is opened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from zlib import crc32
+
+from seqveil.core.coins import key_file, key_mark
+from seqveil.core.errors import DataError, InputError
+from seqveil.engine import packing
+from seqveil.engine.sqlite import told, (
+    EPOCH,
+    ERASED,
+    POSITION,
+    SALT,
+    SUMS,
+    FilePath,
+    Hasher,
+    Records,
+    SqliteStore,
+    connect,
+    fact_checksum,
+    is_damage,
+    make_private,
+    reading,
+    refuse_no_path,
+    release_checksum,
+    sums_of,
+)
+from seqveil.engine.store import LATEST, NUMBERS, NoSuchUser, Position, Row, StoreBusy, StoreError
+
+KEY_MARK = "key"  # the fact that tells the key of the file from others
+TRACES = "traces"  # the fact that says that somebody was erased and the file is yet to be written anew
+GONE = "erased "  # before a line of the list of erasures, in the name of the fact that it was followed
+HASH = 16  # bytes of a hashed name; the name of a user is text, so none can be one
+MOST = 1000  # problems that are named
+
+
+@dataclass
+class Verified:
+    """What was found wrong with a state file, and how much there was to look at."""
+
+    users: int = 0
+    releases: int = 0
+    damaged_users: set[int] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def found(self, what: str, user: int | None = None) -> None:
+        """Note what is wrong, and whose record it is."""
+        if user is not None:
+            self.damaged_users.add(user)
+        if len(self.problems) < MOST:
+            self.problems.append(what)
+
+
+def verify(path: FilePath) -> Verified:
+    """Look at every row of a state file, in a snapshot of what is committed; nobody who writes waits for it."""
+    found = Verified()
+    with reading(path) as records:
+        try:
+            for (line,) in records.sql.execute("PRAGMA integrity_check(20)"):
+                if line != "ok":
+                    found.found("the tables are damaged (SQLite's own check)")
+            _look(records, found)
+        except (sqlite3.Error, UnicodeDecodeError, StoreError) as error:
+            if isinstance(error, sqlite3.Error) and not is_damage(error):
+                raise
+            found.found("the file cannot be read through; restore it from a backup")
+    return found
+
+
+def _look(records: Records, found: Verified) -> None:
+    total, said = 0, ""
+    for name, value, checksum in records.sql.execute("SELECT * FROM facts"):
+        if fact_checksum(name, value) != checksum:
+            found.found("a fact is damaged")
+        total, said = (total, value) if name == SUMS else (total ^ checksum, said)
+    sums = sums_of(said, records.name)
+    if total != sums.facts:
+        found.found("a fact is missing")
+    ends: dict[int, tuple[int, int]] = {}  # the latest release of each user, and its number
+    for *columns, checksum in records.sql.execute("SELECT * FROM releases ORDER BY id"):
+        at, user, seq, previous, code, *_ = columns
+        if release_checksum(columns) != checksum or previous != ends.get(user, (0, 0))[0]:
+            found.found(f"user number {user}: a release is damaged, or one before it is missing", user)
+        found.releases += code != ERASED
+        ends[user] = at, seq
+    count = 0
+    for user, _, row in records.users():
+        count += 1
+        found.users += row is None or not row.erased
+        if row is None:
+            found.found(f"user number {user}: the name, the ledger or the state is damaged", user)
+        elif (row.last, row.events - 1) != ends.pop(user, (0, -1)) and user not in found.damaged_users:
+            found.found(f"user number {user}: releases are missing", user)
+    if count != sums.users:
+        found.found(f"{sums.users} users are expected, and {count} are there")
+
+
+def facts_of(path: FilePath) -> dict[str, str]:
+    """What a state file says of itself: its setting, the mark of its key; nothing where there is no such file."""
+    if not os.path.isfile(path) or not os.path.getsize(path):
+        return {}
+    try:
+        with reading(path) as records:
+            rows = records.sql.execute("SELECT name, value FROM facts").fetchall()
+            return {name: value for name, value in rows if not name.startswith(POSITION)}
+    except (StoreError, DataError):  # none of ours, about which opening it will say more
+        return {}
+
+
+def key_for(state: FilePath, key: FilePath | None) -> bytes | None:
+    """The key in a file; one is made where there is none, unless the state file was drawn with one already."""
+    refuse_no_path(state)
+    return None if key is None else key_file(key, create=KEY_MARK not in facts_of(state))
+
+
+def backup(path: FilePath, copy: FilePath) -> Verified:
+    """Copy a state file as it is committed now, while it may be in use: whoever writes does not wait.
+
+    The copy is for its owner alone, and is looked through before it gets its name. Nothing that is there is written
+    over: the two names may have been given the wrong way round.
+    """
+    name, target = os.path.basename(path), os.fspath(copy)
+    if os.path.lexists(target):
+        shown = os.path.basename(target)
+        raise StoreError(f"{shown}: is there already, and a copy writes over nothing; name a file that is not there")
+    part = f"{target}.{secrets.token_hex(4)}.part"
+    try:
+        _copy(path, part)
+        found = verify(part)
+        if not found.sound:
+            raise StoreError(
+                f"{name}: is damaged ({found.problems[0]}), so no copy was made; `seqveil state verify` lists all"
+            )
+        for beside in ("-wal", "-shm"):  # what an earlier one left would be taken for its own
+            with suppress(FileNotFoundError):
+                os.unlink(target + beside)
+        os.link(part, target)  # unlike a renaming, it takes nobody's place
+        return found
+    except OSError as error:
+        shown = os.path.basename(target)
+        raise StoreError(
+            f"{shown}: a copy cannot be written here ({error.strerror}); name another file, or free some space"
+        ) from None
+    finally:
+        for each in (part, f"{part}-wal", f"{part}-shm", f"{part}-lock"):
+            with suppress(OSError):
+                os.unlink(each)
+
+
+def _copy(path: FilePath, part: str) -> None:
+    """Each time the copy is put back it begins an epoch of its own, for it has none."""
+    with reading(path) as records:
+        make_private(part)
+        try:
+            with closing(connect(part)) as copy:
+                records.sql.backup(copy)  # one step: a snapshot that writers need not wait for
+        except sqlite3.Error as error:
+            if is_damage(error):
+                raise
+            raise OSError(0, "the disk is full or cannot be written") from None
+    store = SqliteStore(part)
+    try:
+        with store.transaction():
+            store.set_fact(EPOCH, None)
+    finally:
+        store.close()
+
+
+def name_hasher(salt: str, key: bytes | None) -> Hasher:
+    """Under what the ledger of someone who was erased stands: a hash of the name, keyed with the file's salt and key.
+
+    Of a file without a key whoever has the file can test whether a name was erased.
+
+    >>> name_hasher("salt", None)("ann") == name_hasher("salt", bytes(32))("ann")
+    False
+    """
+    secret = blake2b(salt.encode(), key=key or b"", digest_size=32, person=b"seqveil-names").digest()
+    return lambda name: blake2b(name.encode(), key=secret, digest_size=HASH, person=b"seqveil-erased").digest()
+
+
+def know_erased(store: SqliteStore, key: bytes | None) -> None:
+    """Find those who were erased when they come back, and erase again whom the list beside the file names.
+
+    `key` is that of the file. Inside a transaction.
+    """
+    store.hasher = hasher = name_hasher(store.fact(SALT) or "", key)
+    lines = [line for line in _listed(store) if store.fact(GONE + line) is None]
+    if not lines:
+        return
+    forget = {line.split()[1]: line.split()[2] == "forget" for line in lines}
+    for _, name, row in list(store.users()):
+        hashed = hasher(name).hex() if isinstance(name, str) else ""
+        if row is not None and hashed in forget:
+            _erase(store, row, None if forget[hashed] else hasher(str(name)))
+    for line in lines:
+        store.set_fact(GONE + line, "yes")
+    store.set_fact(TRACES, "yes")
+    store.begin_epoch()
+
+
+def _listed(store: SqliteStore) -> list[str]:
+    """The lines of the list of erasures: what tells each from all others, the hashed name, "keep" or "forget"."""
+    try:
+        with open(f"{store.path}-erased", encoding="ascii") as file:
+            lines = [line.rsplit(" ", 1) for line in file.read().splitlines()]
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError):
+        lines = [[""]]
+    if any(len(parts) != 2 or f"{crc32(parts[0].encode()):08x}" != parts[1] for parts in lines):
+        raise StoreError(f"{store.name}-erased: the list of whom to erase is damaged; restore it from a backup")
+    return [text for text, _ in lines]
+
+
+def erase(path: FilePath, names: Sequence[str], key: bytes | None, forget: bool = False) -> tuple[int, list[str]]:
+    """Take users out of a state file that nobody has open: their releases, states and names.
+
+    Returns how many releases that were, and the sources whose positions still have one of the names in them: what a
+    source wrote down to know how far it was read is its own.
+
+    The total of each ledger stays under a keyed hash of the name, so that who comes back is charged what was spent
+    before.
+
+    Parameters:
+        path: the file.
+        names: of the users; all are erased, or none.
+        key: that of the file, where it has one; to forget ledgers it is not needed.
+        forget: drop the ledgers too. Who comes back then begins at zero, though what was disclosed stays disclosed.
+    """
+    store = _alone(path)
+    try:
+        return erase_from(store, names, key, forget)
+    finally:
+        store.close()
+
+
+def _alone(path: FilePath, accept: bool = False) -> SqliteStore:
+    """A state file that is there and nobody else has open."""
+    name = os.path.basename(path)
+    if not os.path.isfile(path):
+        raise StoreError(f"{name}: cannot be opened (No such file or directory); check the path")
+    try:
+        return SqliteStore(path, must_exist=True, accept=accept)
+    except StoreBusy:
+        raise StoreBusy(f"{name}: a service or another command has it open; stop that first, and try again") from None
+
+
+def erase_from(
+    store: SqliteStore, names: Sequence[str], key: bytes | None, forget: bool = False
+) -> tuple[int, list[str]]:
+    """Take users out of a state file that this process has open, as `erase` does; nothing else may use it meanwhile.
+
+    Parameters:
+        store: the open file.
+        names: as for `erase`.
+        key: as for `erase`.
+        forget: as for `erase`.
+    """
+    with store.transaction():
+        if key is not None or not forget:
+            _check_key(store, key)
+        know_erased(store, key)
+        wanted = list(dict.fromkeys(names))
+        rows = store.find(wanted)
+        if None in rows and store.fact(TRACES) is None:  # else of whoever was erased with the ledger traces may be left
+            raise NoSuchUser(
+                f"{store.name}: nothing was released of such a user, so nobody was erased; `seqveil state account` "
+                "lists all"
+            )
+        hasher = store.hasher
+        assert hasher is not None
+        count = 0
+        for name, row in zip(wanted, rows, strict=True):
+            if row is not None and not (row.erased and not forget):
+                store.set_fact(GONE + _note(store, hasher(name), forget), "yes")
+                count += _erase(store, row, None if forget else hasher(name))
+        left = _tidy_bridges(store, wanted)
+        store.set_fact(TRACES, "yes")
+        store.begin_epoch()  # who comes back draws from other randomness, whatever is left of the ledger
+    tidy(store)
+    return count, left
+
+
+def tidy(store: SqliteStore) -> None:
+    """Write the file anew where somebody was erased from it; outside a transaction."""
+    if store.fact(TRACES) is not None:
+        store.shrink()
+        with store.transaction():
+            store.set_fact(TRACES, None)
+
+
+def _note(store: SqliteStore, hashed: bytes, forget: bool) -> str:
+    """Put someone on the list of erasures, before anything is erased."""
+    line = f"{secrets.token_hex(8)} {hashed.hex()} {'forget' if forget else 'keep'}"
+    path = f"{store.path}-erased"
+    with told(f"{store.name}-erased"):
+        make_private(path)
+        with open(path, "a", encoding="ascii") as file:
+            file.write(f"{line} {crc32(line.encode()):08x}\n")
+            file.flush()
+            os.fsync(file.fileno())
+    return line
+
+
+def _erase(store: SqliteStore, row: Row, hashed: bytes | None) -> int:
+    """Erase one user, whose ledger is forgotten where there is no hash of the name; how many releases were there."""
+    (count,) = store.sql.execute(
+        "SELECT count(*) FROM releases WHERE user = ? AND code != ?", (row.id, ERASED)
+    ).fetchone()
+    store.sql.execute("DELETE FROM releases WHERE user = ?", (row.id,))
+    if hashed is None:
+        store.sql.execute("DELETE FROM users WHERE id = ?", (row.id,))
+        store.sums = store.sums._replace(users=store.sums.users - 1)
+        return int(count)
+    last = 0
+    if row.events:  # a row that stands for all that were there
+        last = store.sums.last_release + 1
+        stub = (last, row.id, row.events - 1, 0, ERASED, 0.0, None, None)
+        store.sql.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*stub, release_checksum(stub)))
+        store.sums = store.sums._replace(last_release=last)
+    store.rewrite(row._replace(state=packing.carried(row.state), last=last), hashed)
+    return int(count)
+
+
+def _tidy_bridges(store: SqliteStore, names: Sequence[str]) -> list[str]:
+    """Take names out of what bridges keep, the time of the latest event and the numbers of events that may come again;
+    the sources that still have one of them."""
+    left = []
+    facts = store.sql.execute("SELECT name, value FROM facts").fetchall()
+    for source, value in ((name.removeprefix(POSITION), value) for name, value in facts if name.startswith(POSITION)):
+        bridge, _, user = source.partition(LATEST)
+        if user and user in names and ":" not in bridge:
+            store.set_fact(POSITION + source, None)
+        elif source.endswith(NUMBERS) and (kept := _without(value, names)) is not None:
+            store.set_positions({source: kept})
+        elif _names(value, names):
+            left.append(source)
+    return left
+
+
+def _without(value: Position, names: Sequence[str]) -> str | None:
+    """Numbers of events, as a bridge keeps them, without those of these users; None for what is no bridge's."""
+    try:
+        numbers = json.loads(str(value))
+    except ValueError:
+        return None
+    if not isinstance(numbers, dict):
+        return None
+    kept = {ident: number for ident, number in numbers.items() if ident.partition("/")[2] not in names}
+    return json.dumps(kept, separators=(",", ":"))
+
+
+def _names(value: Position, names: Sequence[str]) -> bool:
+    content = value if isinstance(value, bytes) else str(value).encode()
+    # in JSON a name may be written with its letters escaped
+    return any(name.encode() in content or json.dumps(name)[1:-1].encode() in content for name in names)
+
+
+def _check_key(store: SqliteStore, key: bytes | None) -> None:
+    """Refuse another key than the file's: its hash of a name would be nobody's."""
+    marked, mark = store.fact(KEY_MARK), None if key is None else key_mark(key)
+    if marked is None and mark is not None:
+        raise InputError(f"{store.name}: has no key; leave it out")
+    if marked != mark:
+        given = "none is given" if key is None else "this is another one"
+        raise InputError(f"{store.name}: erasing needs its key, which has the mark {marked}, and {given}; pass it")
+
+
+def accept(path: FilePath) -> None:
+    """Go on with a state file that is not the latest one: a copy put in its place, or one that lost transactions.
+
+    From now on it draws from randomness of its own, and what `FILE-lock` says of missing transactions is dropped.
+    """
+    store = _alone(path, accept=True)
+    try:
+        with store.transaction():
+            store.begin_epoch()
+    finally:
+        store.close()
