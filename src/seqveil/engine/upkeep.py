@@ -19,7 +19,7 @@ from zlib import crc32
 from seqveil.core.coins import key_file, key_mark
 from seqveil.core.errors import DataError, InputError
 from seqveil.engine import packing
-from seqveil.engine.sqlite import told, (
+from seqveil.engine.sqlite import (
     EPOCH,
     ERASED,
     POSITION,
@@ -37,6 +37,7 @@ from seqveil.engine.sqlite import told, (
     refuse_no_path,
     release_checksum,
     sums_of,
+    told,
 )
 from seqveil.engine.store import LATEST, NUMBERS, NoSuchUser, Position, Row, StoreBusy, StoreError
 
