@@ -307,6 +307,7 @@ BAD = {
     "empty": "",
     "header alone": "user,value\n",
     "no column": "person,secret-77\na,b\n",
+    "two of a name": "user,value,value\na,secret-77,b\na,b,b\n",
     "short row": "user,value\na\n",
     "long row": "user,value\na,secret-77,c\n",
     "blank value": "user,value\na,secret-77\na,\n",
