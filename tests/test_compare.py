@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 import reference
 import reference_streams as ref
 import seqveil as sv
-from seqveil import distortion, mechanisms, plots
+from seqveil import distortion, mechanisms
 from seqveil.core.errors import InputError
 from seqveil.engine import batches, stream
 from seqveil.evaluate.baselines.mutual_information import _blahut, single_release
-from seqveil.evaluate.comparison import Arena, Contestant, constant, converse, line_up, race, rate_distortion
+from seqveil.evaluate.comparison import Arena, Contestant, constant, converse, line_up, picture, race, rate_distortion
 from seqveil.evaluate.comparison.files import jobs
 from seqveil.evaluate.comparison.race import _Batched, _OneByOne
 from seqveil.evaluate.comparison.rows import clustered
@@ -222,7 +222,7 @@ def test_limits_bound_the_race(chain):
 def test_the_picture_tells_the_unsound_from_the_limits(chain):
     arena = Arena.of(chain, ragged(chain, [6] * 6))
     made = [job.make(lambda events: None) for job in jobs(arena, [0.5, 1.0], line_up(["optimal", "crr"], [1]))]
-    lines = {line.get_label(): line for line in plots.comparison(made, "hamming").axes[0].lines}
+    lines = {line.get_label(): line for line in picture(made, "hamming").axes[0].lines}
     assert (lines["crr"].get_linestyle(), lines["crr"].get_marker()) == ("--", "x")
     assert lines["optimal"].get_linestyle() == "-"
     assert len(set(lines["best guess, no release"].get_color()[1:3])) <= 2

@@ -86,10 +86,9 @@ def compare(
 
     Example: seqveil compare clicks.csv --epsilon 1 --secret ever:health --secret-epsilon 0.5 --attack
     """
-    from seqveil.evaluate.comparison import line_up, line_up_for_secrets, tables
+    from seqveil.evaluate.comparison import line_up, line_up_for_secrets, picture, tables
     from seqveil.evaluate.comparison.files import Division
     from seqveil.evaluate.comparison.files import jobs as rows_to_make
-    from seqveil.interfaces import plots
 
     secrets = tuple(asked.promised())
     check_together(order, context, attack, bool(secrets))
@@ -111,7 +110,7 @@ def compare(
     arena, counts = _arena(data, sets, streams, divided, distortion, cuts, files)
     rows, resumed = run(rows_to_make(arena, bounds, contestants), out)
     if plot is not None:
-        plots.comparison(rows, arena.distortion.name, plot)
+        picture(rows, arena.distortion.name, plot)
     about = _about(arena, divided, resumed) | asdict(counts) | {"plot": None if plot is None else str(plot)}
     if json:
         emit_json(about | {"rows": [row.to_json() for row in rows]})

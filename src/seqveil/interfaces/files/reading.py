@@ -486,7 +486,7 @@ class _Reader:
             yield frame
 
 
-def count_rows(path: FilePath, format: str | None = None) -> int | None:
+def count_rows(path: FilePath) -> int | None:
     """About how many rows a file holds, for a progress bar: lines of text, exact for Parquet; None where unknown.
 
     A newline inside quotes counts as a row, so a CSV may hold fewer.
@@ -495,7 +495,7 @@ def count_rows(path: FilePath, format: str | None = None) -> int | None:
 
     if not os.path.isfile(path):
         return None
-    kind = format_of(path, format)
+    kind = format_of(path, None)
     if compressed(path):
         return None
     if kind == "parquet":

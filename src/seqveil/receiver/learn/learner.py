@@ -87,8 +87,6 @@ def learn(
     *,
     start: Chain | None = None,
     strength: float | None = None,
-    rounds: int = ROUNDS,
-    tolerance: float = TOLERANCE,
 ) -> Learned:
     """The chain most likely behind the releases, given a Dirichlet prior.
 
@@ -125,9 +123,9 @@ def learn(
     for level in range(1, order + 1):
         centre = centre.deeper(level)
         found = _try(evidence, centre, strength)
-        near = climb(_some(evidence).cut(PIECE), centre, centre, found[0], rounds, tolerance)
+        near = climb(_some(evidence).cut(PIECE), centre, centre, found[0], ROUNDS, TOLERANCE)
         whole_log = evidence.people > TRIED  # most of the way was made on some of the users
-        end = climb(evidence.cut(PIECE), near.chain, centre, found[0], rounds, tolerance) if whole_log else near
+        end = climb(evidence.cut(PIECE), near.chain, centre, found[0], ROUNDS, TOLERANCE) if whole_log else near
         prior, centre = centre, end.chain
     whole = expect(evidence, end.chain)
     chain = Chain(maximise(whole, prior, found[0]).first, end.chain.rows)  # first symbols are those of whole streams
@@ -178,7 +176,7 @@ def _every(evidence: Evidence, step: int) -> NDArray[np.bool_]:
     return mask
 
 
-def family(evidence: Evidence, alphabet: Symbols | None, rounds: int = FAMILY_ROUNDS) -> Chain:
+def family(evidence: Evidence, alphabet: Symbols | None) -> Chain:
     """The best chain of order 1 in the family: a few shares and one law of where jumps go.
 
     >>> from seqveil.core.model import MarkovModel
@@ -190,7 +188,7 @@ def family(evidence: Evidence, alphabet: Symbols | None, rounds: int = FAMILY_RO
     n = evidence.n
     shapes = [np.eye(n), *near(alphabet)]
     shares, base = np.full(len(shapes), 0.5 / len(shapes)), np.full(n, 1.0 / n)
-    for _ in range(rounds):
+    for _ in range(FAMILY_ROUNDS):
         rows = sum((share * shape for share, shape in zip(shares, shapes, strict=True)), np.zeros((n, n)))
         rows = rows + (1.0 - shares.sum()) * base
         found = expect(evidence, Chain(base, rows))
