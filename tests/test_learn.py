@@ -12,8 +12,8 @@ from seqveil import MarkovModel, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.receiver.learn import Chain, Evidence, expect, held_out, learn, likelihoods, region
-from seqveil.receiver.learn.climbing import climb
 from seqveil.receiver.learn.expected import by_user
+from seqveil.receiver.learn.learner import climb
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -6,7 +6,6 @@ import pytest
 
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.studio.ask import Ask
-from seqveil.interfaces.studio.exports import SEEDED_COMMAND
 from seqveil.interfaces.studio.picture import picture
 from seqveil.interfaces.studio.sources import builtin
 
@@ -78,9 +77,8 @@ def test_what_the_page_hands_out_carries_no_seed(source):
     """The page's own picture is seeded and says so; commands and script are for a private release."""
     shown = picture(builtin(source), Ask.of({"source": source, "events": 20, "epsilon": 1.0, "seed": 7}))
     assert any("seeded" in note and "private" in note for note in shown["notes"])
-    for text in shown["snippets"].values():
-        run = [line for line in text.splitlines() if not line.startswith("#")]
-        assert not any("seed=7" in line or "--seed" in line for line in run)
-        [marked] = [line for line in text.splitlines() if line.startswith("#") and "not private" in line]
-        assert "seed" in marked
-    assert "--seed 7" in SEEDED_COMMAND.format(seed=7)
+    assert not any("seed" in text for text in shown["files"].values())
+    *run, marked, session, _, _ = shown["snippets"]["python"].splitlines()
+    assert not any("seed=7" in line for line in [*run, session])
+    assert marked.startswith("# not private")
+    assert "seed=7" in marked

@@ -51,18 +51,23 @@ SETTINGS = {
 
 
 def run_lines(lines, folder, monkeypatch, capfd, seed=None):
-    """Run the commands that the page shows: as they stand, or with a seed, as their last line says."""
+    """Run the commands that the page shows: as they stand, or with a seed."""
     monkeypatch.chdir(folder)
     out = []
-    *lines, last = lines.replace("\\\n", " ").strip().splitlines()
-    assert last.startswith("# not private")
-    for line in lines:
+    for line in lines.splitlines():
         words = shlex.split(line)
         assert words[0] == "seqveil"
         words += ["--seed", str(seed)] if seed is not None and words[1] == "release" else []
         code = main(words[1:] + (["--json"] if words[1] == "audit" else []))
         out.append((code, capfd.readouterr().out))
     return out
+
+
+def saved(shown, folder):
+    """The commands that the page shows, with the files beside them that it saves."""
+    (folder / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
+    (folder / "seqveil.toml").write_text(shown["files"]["toml"])
+    return shown["files"]["steps"]
 
 
 def told(value):
@@ -73,8 +78,7 @@ def told(value):
 @pytest.mark.parametrize("asked", SETTINGS.values(), ids=SETTINGS.keys())
 def test_the_exported_commands_reprint_what_the_page_says(asked, tmp_path, monkeypatch, capfd):
     shown = finish(Sandbox().show, **asked)
-    (tmp_path / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
-    lines, seed = shown["snippets"]["cli"], shown["configuration"]["seed"]
+    lines, seed = saved(shown, tmp_path), shown["configuration"]["seed"]
     (unpacked, _), (released, _), (audited, text) = run_lines(lines, tmp_path, monkeypatch, capfd, seed)
     figures, report = shown["figures"], json.loads(text)
     assert (unpacked, released, audited) == (0, 0, 1)  # a seeded release is not private, and the audit says so
@@ -88,9 +92,7 @@ def test_the_exported_commands_reprint_what_the_page_says(asked, tmp_path, monke
         assert figures["with_delta"] == pytest.approx(report["composed"]["best"], rel=1e-12)
     model = MarkovModel.load(tmp_path / "page" / "model.npz")
     names = ("x", "y") if shown["configuration"]["source"] == "gaze" else ("value",)
-    raw, out = (
-        codes_of(pl.read_csv(tmp_path / "page" / name), names, model) for name in ("stream.csv", "released.csv")
-    )
+    raw, out = (codes_of(pl.read_csv(tmp_path / name), names, model) for name in ("page/stream.csv", "released.csv"))
     made = [code for code in shown["series"]["released"] if code >= 0]
     assert out.tolist() == made
     assert raw.tolist() == shown["series"]["raw"]
@@ -113,8 +115,7 @@ def seeded(script, seed):
 @pytest.mark.slow
 def test_the_exported_commands_are_private_as_they_stand(tmp_path, monkeypatch, capfd):
     shown = finish(Sandbox().show, **SETTINGS["pulsed"])
-    (tmp_path / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
-    *_, (code, text) = run_lines(shown["snippets"]["cli"], tmp_path, monkeypatch, capfd)
+    *_, (code, text) = run_lines(saved(shown, tmp_path), tmp_path, monkeypatch, capfd)
     report = json.loads(text)
     assert (code, report["passed"], report["checks"]["unseeded"]) == (0, True, True)
     assert shown["figures"]["composition"] == pytest.approx(report["composition"])
@@ -359,8 +360,8 @@ def test_data_of_ones_own_is_reprinted_from_its_file(tmp_path, monkeypatch, capf
     source = loaded(rows_of_file(tmp_path / "DATA.csv", cut), cut, "data")
     asked = Ask("data", stream=1, events=70, mechanism="balanced", distortion="absolute", epsilon=0.6, budget=20.0)
     shown = picture(source, asked)
-    (tmp_path / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
-    *_, (code, text) = run_lines(shown["snippets"]["cli"], tmp_path, monkeypatch, capfd, asked.seed)
+    lines = saved(shown, tmp_path).replace("release DATA.csv", "release page/stream.csv")  # the stream that is shown
+    *_, (code, text) = run_lines(lines, tmp_path, monkeypatch, capfd, asked.seed)
     report = json.loads(text)
     assert code == 1
     for name in ("leakage", "composition", "worst_release"):
@@ -377,7 +378,6 @@ def test_a_model_can_be_looked_at_without_data(tmp_path, monkeypatch, capfd):
     words_model().save(tmp_path / "MODEL")
     source = sampled(words_model())
     shown = picture(source, Ask("model", events=50, epsilon=1.0))
-    (tmp_path / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
-    *_, (code, text) = run_lines(shown["snippets"]["cli"], tmp_path, monkeypatch, capfd)
+    *_, (code, text) = run_lines(saved(shown, tmp_path), tmp_path, monkeypatch, capfd)
     assert code == 0
     assert json.loads(text)["leakage"] == pytest.approx(shown["figures"]["leakage"], rel=1e-12)

@@ -34,12 +34,6 @@ SUSPICIONS = (0.01, 0.10, 0.50)  # that sentences follow
 ASKED = 0.01  # the suspicion that a grade follows
 GREEN, AMBER = 0.10, 0.50  # what it may become at most
 COLOURS: tuple[Colour, ...] = ("green", "unchecked", "amber", "red")  # from good to bad
-MEANING: dict[Colour, str] = {
-    "green": "a suspicion of 1 % stays at 10 % at most",
-    "unchecked": "a suspicion of 1 % stays at 10 % at most, if these people follow the model",
-    "amber": "a suspicion of 1 % may pass 10 %, and stays at 50 % at most",
-    "red": "a suspicion of 1 % may become more likely than not",
-}
 CHECKS = {  # what an audit checks, by the names of its report
     "each_release": "every release within its ε",
     "each_stream": "every stream within its Σε",

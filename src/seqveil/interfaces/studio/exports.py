@@ -24,7 +24,6 @@ from seqveil.receiver.advising import lines_of
 
 FILE = "seqveil-page.json"  # what the page calls an exported configuration
 MODEL = "page/model.npz"  # where `studio --unpack` writes the model
-SEEDED_COMMAND = "# not private, but these very figures: the same release with --seed {seed}\n"
 SEEDED_SCRIPT = "# not private, but these very figures: sv.Session(…, seed={seed})"
 
 
@@ -110,31 +109,6 @@ def _call(secret: Secret) -> str:
     given += [repr(secret.at_least)] if secret.kind == "count" else []
     given += [f"epsilon={secret.epsilon!r}, window={secret.window!r}"]
     return f"sv.secrets.{secret.kind}({', '.join(given)})"
-
-
-def commands(setting: Setting, ask: Ask, source: Source) -> str:
-    """Commands that release the same stream, privately, and audit it.
-
-    With the page's seed added, which the last line names, they print the figures that the page shows.
-    """
-    options = [] if setting.unbounded else [f"--epsilon {setting.epsilon!r}"]
-    options += [f"--mechanism {setting.mechanism.name}", f"--distortion {ask.distortion}"]
-    options += ["--secrets page/secret.toml"] if setting.guards else []
-    options += [f"--batch {ask.batch}"] if ask.batch > 1 else []
-    options += [f"--every {ask.every}"] if ask.every > 1 else []
-    options += [f"--budget {ask.budget!r}"] if ask.budget is not None else []
-    if ask.window is not None:
-        options += [f"--window {ask.window!r} --window-releases {ask.window_releases}"]
-    if setting.budget.limited:
-        options += [f"--when-spent {ask.when_spent}"]
-    columns = " --value-column x,y" if source.describe()["grid"] else ""
-    return (
-        f"{_unpack_command(source)}\n"
-        f"seqveil release page/stream.csv --model page/model.npz{columns} \\\n"
-        f"    {' '.join(options)} \\\n"
-        "    --out page/released.csv\n"
-        "seqveil audit page/released.csv --model page/model.npz\n" + SEEDED_COMMAND.format(seed=ask.seed)
-    )
 
 
 def python(ask: Ask, source: Source) -> str:
@@ -223,10 +197,7 @@ def source_of(given: Mapping[str, Any], data: str | None = None, model: MarkovMo
 
 
 def unpack(given: Mapping[str, Any], source: Source, folder: Path) -> Ask:
-    """Write the stream (`stream.csv`: raw data) and its model (`model.npz`) for the commands that the page shows.
-
-    Where a secret is kept, it is written too (`secret.toml`).
-    """
+    """Write the stream (`stream.csv`: raw data) and its model (`model.npz`) for the commands that the page shows."""
     import polars as pl
 
     ask = Ask.of(given)
@@ -242,6 +213,4 @@ def unpack(given: Mapping[str, Any], source: Source, folder: Path) -> Ask:
     )
     files.write_text(folder / "stream.csv", table.write_csv())
     source.model.save(folder / "model.npz")
-    for secret in ask.declared(source.model):
-        files.write_text(folder / "secret.toml", _table(secret))
     return ask
