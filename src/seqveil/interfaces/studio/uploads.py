@@ -102,7 +102,7 @@ def _table(text: bytes, file: str) -> pl.DataFrame:
     """All columns of a CSV text, or of JSON lines where the file is called so, and one that stands for everybody."""
     import polars as pl
 
-    lines = file.lower().endswith((".jsonl", ".ndjson", ".json"))
+    lines = file.lower().endswith((".jsonl", ".ndjson"))
     found = whole_table(text, "jsonl" if lines else "csv", THIS)
     if found.height > MOST_ROWS:
         raise DataError(f"expected at most {MOST_ROWS} rows, got {found.height}; load a part of them")
