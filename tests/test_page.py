@@ -124,7 +124,7 @@ def test_what_is_exported_is_what_is_shown(browser, page_server, tmp_path):
         content = saved["png"].read_bytes()
         assert content.startswith(b"\x89PNG")
         assert int.from_bytes(content[16:20]) > 1000
-        page.click("text=Without the file: options, and Python")
+        page.click("text=Without the file")
         page.click("[data-copy=python]")
         until(page, "document.getElementById('exported').textContent === 'Copied.'")
         assert page.evaluate("navigator.clipboard.readText()") == page.text_content("#python")
