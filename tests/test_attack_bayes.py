@@ -138,7 +138,7 @@ def test_the_command_attacks_with_other_models(tmp_path: Path, capsys: pytest.Ca
     assert found["verdict"] == "broken"
     assert found["epsilon_claimed"] == 0.5
     for wrong, message in (
-        (["attack", out, "--truth", raw, *others], "pass --model"),
+        (["attack", out, "--truth", raw, *others], "pass the release's own model"),
         ([*call, "--with-model", raw], "is not a seqveil model"),
     ):
         assert main(list(map(str, wrong))) != 0

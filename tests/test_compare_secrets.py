@@ -12,7 +12,6 @@ import pytest
 
 import seqveil as sv
 from reference_secrets import Enumerated, random_model, typed_model
-from seqveil import plots
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR
@@ -27,6 +26,7 @@ from seqveil.evaluate.comparison import (
     Told,
     constant,
     line_up_for_secrets,
+    picture,
     race,
     tables,
 )
@@ -356,7 +356,7 @@ def test_a_row_shows_its_secrets_in_a_notebook_and_a_picture(tmp_path):
     rows = [race(arena, Keeper(name), 1.0 if name == "utility_optimised" else None) for name in KEEPERS]
     assert "promised nothing; most told ∞" in rows[KEEPERS.index("suppression")]._repr_html_()
     assert "promised at most 0.5" in rows[0]._repr_html_()
-    drawn = plots.comparison([*rows, constant(arena, 1.0)], "hamming", tmp_path / "rows.png")
+    drawn = picture([*rows, constant(arena, 1.0)], "hamming", tmp_path / "rows.png")
     assert len(drawn.axes) == 4
 
 

@@ -13,8 +13,8 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.engine.policy import Policy
 from seqveil.receiver.learn import Chain, Evidence, expect, held_out, learn, likelihoods, region
-from seqveil.receiver.learn.climbing import climb
 from seqveil.receiver.learn.expected import by_user
+from seqveil.receiver.learn.learner import climb
 
 SEEDS = st.integers(0, 2**32 - 1)
 

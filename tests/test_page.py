@@ -113,7 +113,7 @@ def test_what_is_exported_is_what_is_shown(browser, page_server, tmp_path):
         assert (asked["format"], asked["epsilon"], asked["source"]) == ("seqveil-page", 0.75, "clicks")
         again = finish(page_server.sandbox.show, **asked)
         assert again["sentence"] == page.text_content("#sentence")
-        assert again["snippets"]["cli"] == page.text_content("#cli")
+        assert again["snippets"]["python"] == page.text_content("#python")
         assert again["files"]["toml"] == page.text_content("#toml") == saved["toml"].read_text()
         assert (saved["toml"].name, saved["json"].name) == ("seqveil.toml", "seqveil-page.json")
         drawn = saved["svg"].read_text()
@@ -124,7 +124,7 @@ def test_what_is_exported_is_what_is_shown(browser, page_server, tmp_path):
         content = saved["png"].read_bytes()
         assert content.startswith(b"\x89PNG")
         assert int.from_bytes(content[16:20]) > 1000
-        page.click("text=Without the file: options, and Python")
+        page.click("text=Without the file")
         page.click("[data-copy=python]")
         until(page, "document.getElementById('exported').textContent === 'Copied.'")
         assert page.evaluate("navigator.clipboard.readText()") == page.text_content("#python")

@@ -115,7 +115,7 @@ def test_ticks_are_at_the_bounds_that_were_planned():
 
 
 def test_no_two_lines_differ_by_colour_alone():
-    looks = [look for look, _ in zip(plots._looks(), range(14), strict=False)]
+    looks = [look for look, _ in zip(plots.looks(), range(14), strict=False)]
     assert len({(look["marker"], look["markerfacecolor"] == "white") for look in looks}) == 14
     assert len({look["color"] for look in looks[:7]}) == 7
 

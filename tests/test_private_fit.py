@@ -10,13 +10,21 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from seqveil import MarkovModel
-from seqveil.core.coins import SeededCoins
+from seqveil.core.coins import SeededCoins, coins
 from seqveil.core.errors import DataError, InputError
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
-from seqveil.receiver.learn.private import BoundedCounts, exact_laplace, fit_private, uniform
+from seqveil.receiver.learn.private import CONTRIBUTION, BoundedCounts, exact_laplace, uniform
 
 RARE = 1e-6  # chance that a statistical test here fails though all is well
+
+
+def fit_private(streams, epsilon, n, seed=None, contribution=CONTRIBUTION):
+    users = np.repeat(np.arange(len(streams)), [len(stream) for stream in streams]).tolist()
+    counts = BoundedCounts(n, contribution)
+    counts.measure(users)
+    counts.add(users, np.concatenate(streams))
+    return counts.noisy(epsilon, coins(seed)).model(None)
 
 
 class Scripted:
@@ -141,12 +149,27 @@ def test_the_record_is_in_the_file_and_under_its_fingerprint(tmp_path):
     assert Policy(epsilon=0.5).on(loaded).model.origin == model.origin
 
 
+def test_a_record_that_was_changed_is_found_out(tmp_path):
+    model = fit_private([[0, 1, 1]] * 50, 2.0, n=2)
+    model.save(tmp_path / "m.model")
+    with np.load(tmp_path / "m.model") as file:
+        arrays = {name: file[name] for name in file.files}
+    header = json.loads(arrays["header"].tobytes())
+    header["origin"]["epsilon"] = 0.1
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    with open(tmp_path / "n.model", "wb") as file:
+        np.savez_compressed(file, **arrays)
+    with pytest.raises(InputError, match="altered"):
+        MarkovModel.load(tmp_path / "n.model")
+
+
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan, 100.0])
 def test_an_epsilon_that_promises_nothing_is_refused(epsilon):
     with pytest.raises(InputError, match="epsilon"):
         fit_private([[0, 1]], epsilon, n=2)
-    with pytest.raises(InputError, match="alphabet, which is public"):
-        fit_private([["a", "b"]], 1.0)
+
+
+def test_large_alphabets_are_refused():
     with pytest.raises(InputError, match="at most 2000 symbols"):
         fit_private([[0, 1]], 1.0, n=2001)
 
@@ -195,8 +218,11 @@ def test_numbers_are_cut_over_a_public_range(data):
 @pytest.mark.parametrize(
     ("args", "why"),
     [
+        ((), "public alphabet"),
         (("--bins", "10"), "--range LO,HI"),
         (("--bins", "10", "--range", "180,40"), "low before high"),
+        (("--levels", "10"), "quantiles"),
+        (("--bins", "10", "--range", "40,180", "--order", "2"), "order 1"),
         (("--bins", "10", "--range", "40,180", "--smoothing", "2"), "order 1"),
         (("--bins", "10", "--range", "0,50"), "not in the model's alphabet"),
     ],

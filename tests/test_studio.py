@@ -19,9 +19,9 @@ from seqveil.interfaces.studio import Ask, builtin, picture
 from seqveil.interfaces.studio.ask import offers
 from seqveil.interfaces.studio.exports import python
 from seqveil.interfaces.studio.picture import Run, factor
-from seqveil.interfaces.studio.sandbox import Curve, Sandbox
+from seqveil.interfaces.studio.sandbox import KEPT, LOADED, Curve, Gone, Sandbox
 from seqveil.interfaces.studio.sources import BUILTIN, loaded, sampled
-from seqveil.interfaces.studio.uploads import Cut, rows_of_file
+from seqveil.interfaces.studio.uploads import Cut, rows_of_file, rows_of_text
 from seqveil.receiver.decode import decode_codes, decode_paths
 from served import words_model
 from studios import finish
@@ -51,18 +51,23 @@ SETTINGS = {
 
 
 def run_lines(lines, folder, monkeypatch, capfd, seed=None):
-    """Run the commands that the page shows: as they stand, or with a seed, as their last line says."""
+    """Run the commands that the page shows: as they stand, or with a seed."""
     monkeypatch.chdir(folder)
     out = []
-    *lines, last = lines.replace("\\\n", " ").strip().splitlines()
-    assert last.startswith("# not private")
-    for line in lines:
+    for line in lines.splitlines():
         words = shlex.split(line)
         assert words[0] == "seqveil"
         words += ["--seed", str(seed)] if seed is not None and words[1] == "release" else []
         code = main(words[1:] + (["--json"] if words[1] == "audit" else []))
         out.append((code, capfd.readouterr().out))
     return out
+
+
+def saved(shown, folder):
+    """The commands that the page shows, with the files beside them that it saves."""
+    (folder / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
+    (folder / "seqveil.toml").write_text(shown["files"]["toml"])
+    return shown["files"]["steps"]
 
 
 def told(value):
@@ -73,8 +78,7 @@ def told(value):
 @pytest.mark.parametrize("asked", SETTINGS.values(), ids=SETTINGS.keys())
 def test_the_exported_commands_reprint_what_the_page_says(asked, tmp_path, monkeypatch, capfd):
     shown = finish(Sandbox().show, **asked)
-    (tmp_path / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
-    lines, seed = shown["snippets"]["cli"], shown["configuration"]["seed"]
+    lines, seed = saved(shown, tmp_path), shown["configuration"]["seed"]
     (unpacked, _), (released, _), (audited, text) = run_lines(lines, tmp_path, monkeypatch, capfd, seed)
     figures, report = shown["figures"], json.loads(text)
     assert (unpacked, released, audited) == (0, 0, 1)  # a seeded release is not private, and the audit says so
@@ -88,9 +92,7 @@ def test_the_exported_commands_reprint_what_the_page_says(asked, tmp_path, monke
         assert figures["with_delta"] == pytest.approx(report["composed"]["best"], rel=1e-12)
     model = MarkovModel.load(tmp_path / "page" / "model.npz")
     names = ("x", "y") if shown["configuration"]["source"] == "gaze" else ("value",)
-    raw, out = (
-        codes_of(pl.read_csv(tmp_path / "page" / name), names, model) for name in ("stream.csv", "released.csv")
-    )
+    raw, out = (codes_of(pl.read_csv(tmp_path / name), names, model) for name in ("page/stream.csv", "released.csv"))
     made = [code for code in shown["series"]["released"] if code >= 0]
     assert out.tolist() == made
     assert raw.tolist() == shown["series"]["raw"]
@@ -113,8 +115,7 @@ def seeded(script, seed):
 @pytest.mark.slow
 def test_the_exported_commands_are_private_as_they_stand(tmp_path, monkeypatch, capfd):
     shown = finish(Sandbox().show, **SETTINGS["pulsed"])
-    (tmp_path / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
-    *_, (code, text) = run_lines(shown["snippets"]["cli"], tmp_path, monkeypatch, capfd)
+    *_, (code, text) = run_lines(saved(shown, tmp_path), tmp_path, monkeypatch, capfd)
     report = json.loads(text)
     assert (code, report["passed"], report["checks"]["unseeded"]) == (0, True, True)
     assert shown["figures"]["composition"] == pytest.approx(report["composition"])
@@ -280,6 +281,74 @@ def test_every_setting_is_shown_with_its_account_or_refused(given):
     assert math.isclose(sum(series["epsilons"]), figures["composition"], rel_tol=1e-4)
 
 
+# data of one's own
+
+TEXT = "user,value,note\nann,3,a\nann,4,b\nbob,3,c\nann,4,d\nbob,9,e\n"
+
+
+def test_loaded_text_and_file_give_the_same_source(tmp_path):
+    texts = {
+        "numbers": (TEXT, Cut()),
+        "words": ('user,value\na,"x, y"\na,z\nb,z\nb,"x, y"\n', Cut()),
+        "codes": ("user,value\na,007\na,008\na,007\n", Cut()),
+        "points": ("user,x,y\n" + "".join(f"u,{k % 7}.5,{k % 5}\n" for k in range(40)), Cut(value="x,y", cells=4)),
+        "bins": ("user,value\n" + "".join(f"u,{k * 0.37}\n" for k in range(60)), Cut(cells=7)),
+    }
+    for name, (text, cut) in texts.items():
+        (tmp_path / "d.csv").write_text(text)
+        one, two = loaded(rows_of_text(text, cut), cut, "a"), loaded(rows_of_file(tmp_path / "d.csv", cut), cut, "b")
+        assert one.model.fingerprint == two.model.fingerprint, name
+        assert [codes.tolist() for codes in one.streams] == [codes.tolist() for codes in two.streams]
+    assert one.model.n == 7
+    assert loaded(rows_of_text(texts["codes"][0], Cut()), Cut(), "c").labels == ["007", "008"]
+    assert loaded(rows_of_text("\ufeffvalue\r\n1\r\n2\r\n1\r\n", Cut("")), Cut(""), "d").labels == ["1", "2"]
+
+
+BAD = {
+    "empty": "",
+    "header alone": "user,value\n",
+    "no column": "person,secret-77\na,b\n",
+    "two of a name": "user,value,value\na,secret-77,b\na,b,b\n",
+    "short row": "user,value\na\n",
+    "long row": "user,value\na,secret-77,c\n",
+    "blank value": "user,value\na,secret-77\na,\n",
+    "open quote": 'user,value\na,"secret-77\n',
+    "one event": "user,value\na,secret-77\nb,secret-77\n",
+    "too many values": "user,value\n" + "".join(f"a,secret-77-{k}\n" for k in range(500)),
+    "null": "user,value\na,\0secret-77\0\n",
+}
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())
+def test_bad_data_is_told_by_its_row_alone(text):
+    with pytest.raises(InputError) as caught:
+        Sandbox().load({"csv": text})
+    assert "secret-77" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_loaded_data_goes_when_nobody_looks_at_it_any_more():
+    now = [0.0]
+    sandbox = Sandbox(clock=lambda: now[0])
+    first = sandbox.load({"csv": TEXT})["name"]
+    now[0] = KEPT - 1
+    assert finish(sandbox.show, source=first, events=3, epsilon=1.0)["complete"]
+    now[0] += KEPT - 1
+    second = sandbox.load({"csv": TEXT})["name"]
+    assert first != second
+    now[0] += 2
+    sandbox.load({"csv": TEXT})
+    with pytest.raises(Gone):
+        sandbox.show({"source": first, "epsilon": 1.0})
+    assert not any(run.source.name == first for run in sandbox._runs.values())
+    for _ in range(LOADED):
+        sandbox.load({"csv": TEXT})
+    with pytest.raises(Gone):
+        sandbox.show({"source": second, "epsilon": 1.0})
+    assert "array" not in repr(sandbox._loaded)
+    assert "ann" not in repr(sandbox._loaded)
+
+
 @pytest.mark.slow
 def test_data_of_ones_own_is_reprinted_from_its_file(tmp_path, monkeypatch, capfd):
     rng = np.random.default_rng(2)
@@ -291,8 +360,8 @@ def test_data_of_ones_own_is_reprinted_from_its_file(tmp_path, monkeypatch, capf
     source = loaded(rows_of_file(tmp_path / "DATA.csv", cut), cut, "data")
     asked = Ask("data", stream=1, events=70, mechanism="balanced", distortion="absolute", epsilon=0.6, budget=20.0)
     shown = picture(source, asked)
-    (tmp_path / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
-    *_, (code, text) = run_lines(shown["snippets"]["cli"], tmp_path, monkeypatch, capfd, asked.seed)
+    lines = saved(shown, tmp_path).replace("release DATA.csv", "release page/stream.csv")  # the stream that is shown
+    *_, (code, text) = run_lines(lines, tmp_path, monkeypatch, capfd, asked.seed)
     report = json.loads(text)
     assert code == 1
     for name in ("leakage", "composition", "worst_release"):
@@ -309,7 +378,6 @@ def test_a_model_can_be_looked_at_without_data(tmp_path, monkeypatch, capfd):
     words_model().save(tmp_path / "MODEL")
     source = sampled(words_model())
     shown = picture(source, Ask("model", events=50, epsilon=1.0))
-    (tmp_path / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
-    *_, (code, text) = run_lines(shown["snippets"]["cli"], tmp_path, monkeypatch, capfd)
+    *_, (code, text) = run_lines(saved(shown, tmp_path), tmp_path, monkeypatch, capfd)
     assert code == 0
     assert json.loads(text)["leakage"] == pytest.approx(shown["figures"]["leakage"], rel=1e-12)

@@ -86,10 +86,11 @@ def test_the_exported_commands_and_script_reprint_the_odds(name, code, tmp_path,
     asked = Ask.of({**KEPT, "source": name, "secret": code, "events": 12})
     shown = picture(source, asked)
     unpack(shown["configuration"], source, tmp_path / "page")
-    [written] = tomllib.loads((tmp_path / "page" / "secret.toml").read_text())["secret"]
-    assert (written["epsilon"], written["window"]) == (1.0, "first 12")
-    _, release, audit, _ = shown["snippets"]["cli"].replace("\\\n", " ").strip().splitlines()
-    assert "--epsilon" not in release
+    (tmp_path / "seqveil.toml").write_text(shown["files"]["toml"])
+    written = tomllib.loads(shown["files"]["toml"])
+    assert (written["secret"][0]["epsilon"], written["secret"][0]["window"]) == (1.0, "first 12")
+    assert "epsilon" not in written
+    _, release, audit = shown["files"]["steps"].strip().splitlines()
     assert main([*release.split()[1:], "--seed", "1"]) == 0
     capfd.readouterr()
     assert main([*audit.split()[1:], "--json"]) == 1  # a seeded release is not private

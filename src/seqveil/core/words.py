@@ -34,12 +34,6 @@ SUSPICIONS = (0.01, 0.10, 0.50)  # that sentences follow
 ASKED = 0.01  # the suspicion that a grade follows
 GREEN, AMBER = 0.10, 0.50  # what it may become at most
 COLOURS: tuple[Colour, ...] = ("green", "unchecked", "amber", "red")  # from good to bad
-MEANING: dict[Colour, str] = {
-    "green": "a suspicion of 1 % stays at 10 % at most",
-    "unchecked": "a suspicion of 1 % stays at 10 % at most, if these people follow the model",
-    "amber": "a suspicion of 1 % may pass 10 %, and stays at 50 % at most",
-    "red": "a suspicion of 1 % may become more likely than not",
-}
 CHECKS = {  # what an audit checks, by the names of its report
     "each_release": "every release within its ε",
     "each_stream": "every stream within its Σε",
@@ -148,15 +142,15 @@ def by_odds(log_odds: float, measured: bool = False) -> str:
     return suspicions([moved(p, log_odds) for p in SUSPICIONS], measured)
 
 
-def by_leakage(up: float, down: float | None = None, measured: bool = False) -> str:
-    """What becomes of suspicions about anything in a stream by releases of this total leakage, or of these two sides.
+def by_leakage(leakage: float) -> str:
+    """What becomes of suspicions about anything in a stream by releases of this leakage on either side.
 
     >>> by_leakage(1.0)
     'a suspicion of 1 % becomes at most 7 %, one of 10 % at most 46 %, one of 50 % at most 89 %'
     >>> by_leakage(42.0)
     'even a suspicion of 1 % may become certainty'
     """
-    return by_odds(up + (up if down is None else down), measured)
+    return by_odds(2 * leakage)
 
 
 @dataclass(frozen=True)

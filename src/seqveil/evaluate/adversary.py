@@ -2,7 +2,11 @@
 
 The adversary is the best there is under the model: it holds the exact law of every symbol given the releases (up to the
 symbol, or all of them in hindsight) and names the most likely symbols. Scoring its guesses takes the *truth*, so this
-is for simulated streams and for evaluations of data that one holds; `seqveil.audit.exact` needs no truth.
+is for simulated streams and for evaluations of data that one holds; an audit needs no truth.
+
+With β the belief before a release at ε and S the m symbols likeliest under it, no rule that names m symbols after the
+release is right with a probability above min(e^ε β(S), 1 - e^-ε (1 - β(S))) under the model (docs/theory.md, sections
+3, 7 and 9).
 """
 
 from __future__ import annotations
@@ -14,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import filtering
-from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
 from seqveil.core.model import MarkovModel
@@ -50,59 +53,6 @@ class Attack:
     hindsight: Hits
     step_bound: Floats
     stream_bound: Floats
-
-
-def attack(setting: stream.Terms, codes: Ints, truth: Ints, tops: Sequence[int] = TOPS) -> Attack:
-    """Attack B streams of one length that were released symbol by symbol: codes and truth (B, T).
-
-    With β the belief before release k and S the m symbols likeliest under it, no rule that names m symbols after the
-    release is right with a probability above min(e^ε β(S), 1 - e^-ε (1 - β(S))) under the model.
-
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> from seqveil.engine.policy import Policy
-    >>> setting = Policy(epsilon=1.0, mechanism="randomized_response").on(model)
-    >>> found = attack(setting, np.array([[0, 0, 1, 0]]), np.array([[0, 0, 0, 0]]), tops=[1])
-    >>> found.online[0, 0].tolist(), found.hindsight[0, 0].tolist()
-    ([True, True, True, True], [True, True, True, True])
-    >>> found.step_bound[0, 0].round(3).tolist()[0]
-    0.816
-
-    Reference: docs/theory.md, sections 3 (Pr(Y=X) ≤ e^ε max β), 7 and 9.
-    """
-    if codes.shape != truth.shape or codes.ndim != 2 or not codes.size:
-        raise InputError(f"expected codes and truth of one shape (B, T), got {codes.shape} and {truth.shape}")
-    state, columns, used = stream.State.start(setting, len(codes)), [], []
-    for t in range(codes.shape[1]):
-        seen, state = stream.observe(setting, state, codes[:, t])
-        columns.append(seen.columns)
-        used.append(seen.epsilons)
-    account = state.account
-    return score(laws(setting.model, np.stack(columns)), truth, np.stack(used, 1), account.most, account.least, tops)
-
-
-def attack_paths(
-    setting: stream.Terms, paths: Sequence[tuple[int, ...]], truth: Ints, tops: Sequence[int] = TOPS
-) -> Attack:
-    """Attack one stream, truth (T,), that was released in batches as these paths.
-
-    >>> from seqveil.engine.session import Session
-    >>> session = Session(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=3.0, batch=2, seed=1)
-    >>> _ = session.release_batch([0, 0])
-    >>> attack_paths(session.setting, session.paths, np.array([0, 0])).online.shape
-    (2, 1, 2)
-    """
-    state, sent, size = stream.State.start(setting), [], setting.batch
-    if not (len(paths) - 1) * size < truth.size <= len(paths) * size:
-        raise DataError(f"expected {len(paths)} batches of {size} to hold the {truth.size} symbols; check the batch")
-    used = np.empty(truth.size)
-    for k, path in enumerate(paths):
-        part = slice(k * size, min(truth.size, (k + 1) * size))
-        used[part] = stream.allowance(setting, state)[0][0]
-        one, state = batches.observe(setting, state, path, part.stop - part.start)
-        assert one is not None  # a path was given, so something was sent
-        sent.append(one)
-    account = state.account
-    return score(batch_laws(setting, sent), truth[None], used[None], account.most, account.least, tops)
 
 
 def score(

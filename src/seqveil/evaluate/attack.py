@@ -441,12 +441,10 @@ def _fitted(make: Callable[[], Any], known: Any, labels: Flags) -> Callable[[Any
     return lambda rows: np.asarray(fitted.predict_proba(rows)[:, 1])
 
 
-def _curve(
-    scores: Floats, sample: Sample, false_alarm: float, parts: int = 10
-) -> tuple[tuple[float, float, float], ...]:
+def _curve(scores: Floats, sample: Sample, false_alarm: float) -> tuple[tuple[float, float, float], ...]:
     """For the picture: log ratio with its bounds in each tenth of the windows, from the lowest scores up."""
     points = []
-    for part in np.array_split(np.argsort(scores, kind="stable"), parts):
+    for part in np.array_split(np.argsort(scores, kind="stable"), 10):
         inside = np.zeros(scores.size, bool)
         inside[part] = True
         up, down = sample.ratio(inside), sample.ratio(inside, up=False)

@@ -54,7 +54,7 @@ class People:
         """How many events of each stream come before its first midnight, where windows of a day begin."""
         slots = self.alphabet.slots
         if slots is None or self.times is None:
-            raise InputError("an attack on during, or on a window of a day, needs --model, one in slots of time")
+            raise InputError("an attack on during, or on a window of a day, needs a model, one in slots of time")
         first = slots.numbers(np.array([own[0] for own in self.times]))
         return -slots.place(first) % slots.per_day
 
@@ -149,17 +149,17 @@ def _evidence(
     if not others:
         return None
     if model is None:
-        raise InputError("a Bayes attacker weighs each release by how it was made; pass --model, the release's own")
+        raise InputError("a Bayes attacker weighs each release by how it was made; pass the release's own model")
     names = model.alphabet.strict.fingerprint()
     for name, other in others.items():
         if other.alphabet.strict.fingerprint() != names:
             raise ModelError(
-                f"{name} is about other values than the release; fit it with --alphabet and the release's model"
+                f"{name} is about other values than the release; fit it with the alphabet of the release's model"
             )
     received = receive(released, model, **where)
     if received.setting.in_batches or received.setting.budget.seconds is not None:
         raise InputError(
-            "a Bayes attacker weighs releases one by one, without a budget per seconds; leave --with-model out"
+            "a Bayes attacker weighs releases one by one, without a budget per seconds; leave other models out"
         )
     return evidence_of(received)
 
@@ -212,14 +212,14 @@ def read_people(
 def _alphabet(files: Sequence[Source]) -> Symbols:
     """All values of both files, where no model names them."""
     if len(files[0].columns.value_columns) > 1:
-        raise InputError("places in two columns need --model MODEL, which says how they become symbols")
+        raise InputError("places in two columns need the model, which says how they become symbols")
     values: set[object] = set()
     for file in files:
         holes: Holes = "empty" if file is files[0] else "none"  # a release may say nothing, a raw event not
         for chunk in file.chunks("text", again=True, holes=holes):
             values.update(chunk.values.drop_nulls().to_list())  # type: ignore[union-attr]
         if len(values) > 10_000:
-            raise InputError(f"{file.name}: more than 10,000 values; pass --model MODEL, which says how they are cut")
+            raise InputError(f"{file.name}: more than 10,000 values; pass the model, which says how they are cut")
     return Alphabet(sorted(values, key=str)).with_policy("hide")
 
 

@@ -1,8 +1,8 @@
 """Pictures (matplotlib, an extra): the ones of the page, from Python.
 
-`tradeoff` of a plan, `comparison` of mechanisms, one `stream` with belief and account, `belief` and `account` alone,
-and a path on a grid (`grid_path`). Each returns a matplotlib figure, shows itself in a notebook, and is saved where a
-path is given. `blank` and `finish` begin and end a picture of your own in the same look.
+`tradeoff` of a plan, one `stream` with belief and account, `belief` and `account` alone, and a path on a grid
+(`grid_path`). Each returns a matplotlib figure, shows itself in a notebook, and is saved where a path is given. `blank`
+and `finish` begin and end a picture of your own in the same look.
 
 Readers who are colour-blind can tell the colours apart, and colour is never the only difference between two lines:
 markers, fill or dashes differ too.
@@ -13,9 +13,9 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import cycle, product
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,7 +38,6 @@ __all__ = [
     "account",
     "belief",
     "blank",
-    "comparison",
     "finish",
     "grid_path",
     "stream",
@@ -48,10 +47,7 @@ __all__ = [
 RAW, RELEASED, DECODED, LIMIT = "#8a949c", "#b8430f", "#0b6e99", "#1a2126"  # as on the page
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195")
 MARKS = ("o", "^", "D", "v", "P", "h", "X")
-GREYS = ("#5f6a72", "#8a949c", "#a9b2b9", "#3f484f")
 HEAT = ("#ffffff", "#9ecae1", "#2b7bba", "#08415c")  # one hue, darker the more: read alike by all
-BEYOND = 1e3  # a lift without bound is drawn here
-NOTHING_TOLD = 1e-2  # what tells less about a secret is drawn here
 NAMED = 24  # symbols up to which an axis writes their names
 
 
@@ -88,7 +84,7 @@ def finish(figure: Figure, path: str | Path | None) -> Figure:
     return figure
 
 
-def _looks() -> Iterator[dict[str, Any]]:
+def looks() -> Iterator[dict[str, Any]]:
     """Colours and markers for lines, one after another: no two of the first fourteen share both colour and fill."""
     while True:
         for filled, (colour, mark) in product((True, False), zip(COLOURS, MARKS, strict=True)):
@@ -110,7 +106,7 @@ def _name_symbols(axes: Axes, labels: Sequence[str]) -> None:
         axes.set_ylabel("symbol")
 
 
-def _epsilon_axis(axes: Axes, epsilons: Sequence[float]) -> None:
+def epsilon_axis(axes: Axes, epsilons: Sequence[float]) -> None:
     """A tick at every ε that was computed; by factors where they span more than eight times the least."""
     ticks = sorted(set(epsilons))
     if ticks[-1] > 8 * ticks[0]:
@@ -139,7 +135,7 @@ def tradeoff(plan: Plan, path: str | Path | None = None) -> Figure:
     figure = blank((7.5, 4.2))
     axes = figure.subplots()
     names = sorted({_label(row) for row in plan.rows}, key=lambda name: (not name.startswith("optimal"), name))
-    for name, look in zip(names, _looks(), strict=False):
+    for name, look in zip(names, looks(), strict=False):
         rows = sorted((row for row in plan.rows if _label(row) == name), key=lambda row: row.epsilon)
         bounds = [row.epsilon for row in rows]
         axes.plot(bounds, [row.error for row in rows], label=name, **look)
@@ -149,7 +145,7 @@ def tradeoff(plan: Plan, path: str | Path | None = None) -> Figure:
     axes.axhline(plan.rows[0].constant_error, color=LIMIT, lw=1, ls="--", label="best guess, no release")
     axes.set(ylabel=f"expected {error_name(plan.distortion)}", title="What a budget buys", ylim=(0, None))
     axes.set_xlabel("ε an event" if any(row.batch > 1 for row in plan.rows) else "ε per release")
-    _epsilon_axis(axes, [row.epsilon for row in plan.rows])
+    epsilon_axis(axes, [row.epsilon for row in plan.rows])
     figure.legend(frameon=False, fontsize=8, loc="outside right upper")
     return finish(figure, path)
 
@@ -162,7 +158,7 @@ def secret_tradeoff(rows: Sequence[SecretRow], distortion: str, path: str | Path
     figure = blank((7.5, 4.2))
     axes = figure.subplots()
     rates = list(dict.fromkeys(row.epsilon for row in rows))
-    for rate, look in zip(rates, _looks(), strict=False):
+    for rate, look in zip(rates, looks(), strict=False):
         line = sorted((row for row in rows if row.epsilon == rate), key=lambda row: max(row.totals))
         bounds, name = (
             [max(row.totals) for row in line],
@@ -175,7 +171,7 @@ def secret_tradeoff(rows: Sequence[SecretRow], distortion: str, path: str | Path
     axes.axhline(rows[0].constant_error, color=LIMIT, lw=1, ls="--", label="best guess, no release")
     axes.set(ylabel=f"expected {error_name(distortion)}", title="What keeping a secret costs", ylim=(0, None))
     axes.set_xlabel("total ε of the secret")
-    _epsilon_axis(axes, [max(row.totals) for row in rows])
+    epsilon_axis(axes, [max(row.totals) for row in rows])
     figure.legend(frameon=False, fontsize=8, loc="outside right upper")
     return finish(figure, path)
 
@@ -184,141 +180,6 @@ def _label(row: Row) -> str:
     if row.batch > 1:
         return f"{row.mechanism}, {row.batch} at a time"
     return f"{row.mechanism}, pulsed" if row.period > 1 else row.mechanism
-
-
-class Raced(Protocol):
-    """What the picture needs of one line of a comparison (`seqveil.evaluate.comparison.Row` is one)."""
-
-    @property
-    def label(self) -> str:
-        """Name of the contestant."""
-
-    @property
-    def epsilon(self) -> float | None:
-        """The ε an event that it was asked to keep; None for who has none."""
-
-    @property
-    def status(self) -> str:
-        """Whether the race was run, and why not where it was not."""
-
-    @property
-    def limit(self) -> bool:
-        """Whether it is a bound and no mechanism."""
-
-    @property
-    def batch(self) -> int:
-        """Symbols that are released at a time."""
-
-    @property
-    def claimed(self) -> float | None:
-        """The leakage it promises; None without a promise."""
-
-    @property
-    def filtered(self) -> float | None:
-        """Error of the best guess from the releases so far; None where the race was not run."""
-
-    @property
-    def lift_most(self) -> float | None:
-        """Log of the largest lift that was seen."""
-
-    @property
-    def lift_least(self) -> float | None:
-        """Log of the least lift that was seen."""
-
-    @property
-    def secrets(self) -> Sequence[ToldSecret]:
-        """What it says about each declared secret."""
-
-
-class ToldSecret(Protocol):
-    """What the picture needs of one declared secret in one line (`seqveil.evaluate.comparison.Told` is one)."""
-
-    @property
-    def secret(self) -> str:
-        """What is secret, as the command line spells it."""
-
-    @property
-    def epsilon(self) -> float:
-        """The total that it was declared with."""
-
-    @property
-    def log_odds_worst(self) -> float | None:
-        """The most that was told; None without an account."""
-
-
-def comparison(rows: Sequence[Raced], distortion: str, path: str | Path | None = None) -> Figure:
-    """Filtered error (left) and worst measured lift over claimed ε (right).
-
-    Unsound ones are dashed with crosses, limits grey and dotted, batches have squares. Declared secrets get a panel
-    each: error against the most that was told.
-    """
-    about = max((row.secrets for row in rows), key=len, default=())
-    figure = blank((11.5 + 4.5 * len(about), 5))
-    left, right, *others = figure.subplots(1, 2 + len(about))
-    for k, axes in enumerate(others):
-        _told(axes, rows, k, distortion)
-    made = [row for row in rows if row.filtered is not None and row.epsilon is not None]
-    labels = list(dict.fromkeys(row.label for row in sorted(made, key=lambda row: row.limit)))
-    greys, colours, crosses = cycle(GREYS), _looks(), cycle(("x", "+", "1"))
-    for label in labels:
-        line = sorted((row for row in made if row.label == label), key=lambda row: row.epsilon or 0.0)
-        look = _limit(next(greys)) if line[0].limit else _look(line[0], next(colours))
-        if not line[0].limit and any(row.status == "unsound" for row in line):
-            look = {"color": look["color"], "ls": "--", "marker": next(crosses)}
-        left.plot([row.epsilon for row in line], [row.filtered for row in line], label=label, **look)
-        measured = [(row.epsilon, _share(row)) for row in line if row.lift_most is not None and row.claimed]
-        if measured:
-            right.plot(*zip(*measured, strict=True), **look)
-    right.axhline(1.0, color=LIMIT, lw=1)
-    left.set(ylabel=f"{error_name(distortion)}, filtered", ylim=(0, None), title="Error")
-    beyond = f"worst lift measured / claimed ({BEYOND:g}: no bound)"
-    right.set(ylabel=beyond, yscale="log", title="Leakage (above 1: more than it says)")
-    for axes in (left, right):
-        axes.set_xscale("log")
-        _epsilon_axis(axes, [row.epsilon for row in made if row.epsilon is not None])
-        axes.set_xlabel("ε an event")
-    figure.legend(frameon=False, fontsize=8, loc="outside right upper")
-    return finish(figure, path)
-
-
-def _told(axes: Axes, rows: Sequence[Raced], place: int, distortion: str) -> None:
-    """One secret: filtered error against the most that was told about it, each row by name, beside the ε declared."""
-    points = [(row, row.secrets[place]) for row in rows if len(row.secrets) > place]
-    named = set[str]()
-    for row, told in points:
-        if row.filtered is None or told.log_odds_worst is None or (row.limit and row.label in named):
-            continue
-        named.add(row.label)
-        most = min(max(told.log_odds_worst, NOTHING_TOLD), BEYOND)
-        kept = told.log_odds_worst <= told.epsilon
-        axes.plot(most, row.filtered, "o" if kept else "x", color=DECODED if kept else RELEASED, ms=6)
-        own = "" if row.epsilon is None or row.limit else f", ε = {row.epsilon:g}"
-        side, lower = ("right", -5) if most > 100 else ("left", 5), -9 if len(named) % 2 else 3  # apart from each other
-        place_of: dict[str, Any] = {
-            "xytext": (side[1], lower),
-            "textcoords": "offset points",
-            "ha": side[0],
-            "fontsize": 6,
-        }
-        axes.annotate(row.label + own, (most, row.filtered), **place_of)
-    promised = points[0][1]
-    axes.axvline(promised.epsilon, color=LIMIT, lw=1)
-    beyond = f"most told, log of the odds' factor ({BEYOND:g}: unbounded)"
-    axes.set(xscale="log", xlabel=beyond, ylabel=f"{error_name(distortion)}, filtered", ylim=(0, None))
-    axes.set_title(f"{promised.secret} (line: ε = {promised.epsilon:g})")
-
-
-def _limit(grey: str) -> dict[str, Any]:
-    return {"color": grey, "ls": ":", "marker": ".", "lw": 1.2}
-
-
-def _look(row: Raced, look: dict[str, Any]) -> dict[str, Any]:
-    return look | {"ls": "-", "lw": 1.3, "marker": "s" if row.batch > 1 else look["marker"]}
-
-
-def _share(row: Raced) -> float:
-    most, least = row.lift_most or 0.0, row.lift_least or 0.0
-    return min(max(most, -least) / (row.claimed or 1.0), BEYOND)
 
 
 def stream(

@@ -73,7 +73,7 @@ class Wishes:
         if any(secret.window is None for secret in self.secrets) and self.length > LONGEST:
             raise InputError(
                 f"a secret about a whole stream has {LONGEST} events at most, and these streams have {self.length}; "
-                "add --secret-window day or a number of events"
+                "give it a window, such as a day or a number of events"
             )
 
 

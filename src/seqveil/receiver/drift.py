@@ -136,11 +136,10 @@ class Drift:
     other ones of which may have become common. Each bet is spread over the times at which a change might have begun.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> from seqveil.engine.policy import Policy
-    >>> drift = Drift(Policy(epsilon=2.0, mechanism="randomized_response").on(model), alpha=0.01)
+    >>> drift = Drift(Policy(epsilon=2.0, mechanism="randomized_response").on(model))
     >>> users = np.arange(200).tolist()
     >>> for t in range(30):
-    ...     _ = drift.update(users, np.full(200, t % 2))
+    ...     drift.update(users, np.full(200, t % 2))
     >>> drift.alarm, drift.events
     (True, 6000)
 
@@ -148,7 +147,7 @@ class Drift:
     2023; Shin, Ramdas, Rinaldo, *E-detectors*, 2023.
     """
 
-    def __init__(self, setting: Terms, alpha: float = 0.01, rivals: Sequence[Rival] | None = None) -> None:
+    def __init__(self, setting: Terms, alpha: float = ALPHA) -> None:
         if setting.in_batches:
             raise InputError("drift is told from releases one by one; for batches, release a sample with batch=1")
         if not setting.mechanism.sound:
@@ -157,10 +156,8 @@ class Drift:
             raise InputError(f"expected alpha, the rate of false alarms, between 0 and 1, got {alpha}")
         self.setting, self.alpha = setting, alpha
         self.events = 0
-        self.alarm_at: int | None = None
-        self.log_likelihood = 0.0
         self.log_highest = 0.0  # log of the highest e-value on the way
-        self._rivals = list(rivals_of(setting.model) if rivals is None else rivals)
+        self._rivals = rivals_of(setting.model)
         self._followed = Followed(setting)
         self._bets = sum(getattr(rival, "bets", 1) for rival in self._rivals)
         self._active = np.full(self._bets, -np.inf)  # log of what the stakes put in so far have become
@@ -172,8 +169,8 @@ class Drift:
         codes: Ints,
         times: Floats | None = None,
         seen: Seen | None = None,
-    ) -> float:
-        """Take releases in, in the order they were made (NOTHING where there was none); the e-value so far.
+    ) -> None:
+        """Take releases in, in the order they were made (NOTHING where there was none).
 
         `seen` is what an observer makes of them under the model, where somebody has followed all streams already.
         """
@@ -186,25 +183,19 @@ class Drift:
         for turn, rows, told, stamps in turns(everyone, codes, times):
             if seen is None:
                 made = self._followed.observe(rows, told, stamps)
-                self._take(rows, told, Seen(made.columns, made.beliefs))
+                self._take(rows, Seen(made.columns, made.beliefs))
             else:
-                self._take(rows, told, seen.at(turn))
-        return self.e_value
+                self._take(rows, seen.at(turn))
 
-    def _take(self, rows: Rows, codes: Ints, seen: Seen) -> None:
-        largest = seen.columns.max(1)
-        columns = seen.columns / largest[:, None]
+    def _take(self, rows: Rows, seen: Seen) -> None:
+        columns = seen.columns / seen.columns.max(1)[:, None]
         mine = (seen.beliefs * columns).sum(1)
-        made = (codes >= 0) | self._followed.setting.guards  # there, saying nothing is a release too
-        self.log_likelihood += float(np.log(mine * largest / 2.0**62)[made].sum())
         gains = np.log(np.vstack([rival.weigh(rows, columns) for rival in self._rivals]) / mine)
         stake = math.log(_waiting(self.events) - _waiting(self.events + rows.size)) - math.log(self._bets)
         self._active = np.logaddexp(self._active, stake) + gains.sum(1)
         self._own[:, rows] += gains
         self.events += rows.size
         self.log_highest = max(self.log_highest, self.log_e_value)
-        if self.alarm_at is None and self.log_highest >= -math.log(self.alpha):
-            self.alarm_at = self.events
 
     @property
     def log_e_value(self) -> float:
@@ -213,14 +204,9 @@ class Drift:
         return float(np.logaddexp.reduce([*self._active, waiting]))
 
     @property
-    def e_value(self) -> float:
-        """What one unit, bet against the model from the start, has become."""
-        return math.exp(min(self.log_e_value, 700.0))
-
-    @property
     def alarm(self) -> bool:
         """Whether the e-value ever reached 1/α."""
-        return self.alarm_at is not None
+        return self.log_highest >= -math.log(self.alpha)
 
     def user_log_e_values(self) -> dict[Hashable, float]:
         """Log e-value of each user's own stream: above log(users/α) it is an alarm for that user, whoever else."""
@@ -235,7 +221,7 @@ def _waiting(events: int) -> float:
 
 
 def rivals_of(model: MarkovModel) -> list[Rival]:
-    """The rivals that `Drift` bets on unless told otherwise."""
+    """The rivals that `Drift` bets on."""
     found: list[Rival] = [Fixed(looser(model, SHARE))]
     if model.stacked:
         found.append(Fixed(stickier(model, SHARE)))

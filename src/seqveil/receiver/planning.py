@@ -26,8 +26,6 @@ from seqveil.receiver.decode import decode_codes
 PERIODS = (1, 2, 3, 4, 6, 8, 12, 16)
 HIGHEST = 12.0  # ε of one pulse beyond which spending more at once buys nothing
 FEW = 40  # simulated streams of batches
-QUICK = 100  # size of a program up to which a few simulated streams take a moment: symbols times events of a batch
-LARGE = 50_000  # transitions beyond which even those take longer
 PROGRAM = 40  # symbols up to which the exact optimum of any distortion is quick
 
 

@@ -336,8 +336,8 @@ def _model_draws(setting: Terms, said: Said, window: Ints) -> _Draws:
     model = setting.model
     if model.size > MOST_STATES:
         raise InputError(
-            f"counts under the model take at most {MOST_STATES} states, the model has {model.size}; use "
-            "`seqveil decode --histogram`, or method learned"
+            f"counts under the model take at most {MOST_STATES} states, the model has {model.size}; decode "
+            "them into a histogram instead, or use method learned"
         )
     chain, newest = Chain(model.states.initial, model.advance(np.eye(model.size))), model.states.newest
     evidence, generator = _evidence(setting, said), np.random.default_rng(0)

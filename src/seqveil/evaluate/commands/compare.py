@@ -86,10 +86,9 @@ def compare(
     Example: seqveil compare clicks.csv --epsilon 1 --policy policy.toml --attack
     """
     from seqveil.engine.policy import Policy
-    from seqveil.evaluate.comparison import line_up, line_up_for_secrets, tables
+    from seqveil.evaluate.comparison import line_up, line_up_for_secrets, picture, tables
     from seqveil.evaluate.comparison.files import Division
     from seqveil.evaluate.comparison.files import jobs as rows_to_make
-    from seqveil.interfaces import plots
 
     promised = None if policy is None else Policy.load(policy)
     secrets = () if promised is None else tuple(promised.secrets)
@@ -110,7 +109,7 @@ def compare(
     arena, counts = _arena(data, sets, streams, divided, None if promised is None else promised.distortion, cuts, files)
     rows, resumed = run(rows_to_make(arena, bounds, contestants), out)
     if plot is not None:
-        plots.comparison(rows, arena.distortion.name, plot)
+        picture(rows, arena.distortion.name, plot)
     about = _about(arena, divided, resumed) | asdict(counts) | {"plot": None if plot is None else str(plot)}
     if json:
         emit_json(about | {"rows": [row.to_json() for row in rows]})

@@ -6,6 +6,7 @@ private release.
 
 from seqveil.evaluate.baselines.mutual_information import rate_distortion
 from seqveil.evaluate.comparison.arena import KEEPERS, Arena, Contestant, Keeper, line_up, line_up_for_secrets
+from seqveil.evaluate.comparison.pictures import picture
 from seqveil.evaluate.comparison.race import constant, converse, race
 from seqveil.evaluate.comparison.rows import Row, Told
 
@@ -20,6 +21,7 @@ __all__ = [
     "converse",
     "line_up",
     "line_up_for_secrets",
+    "picture",
     "race",
     "rate_distortion",
 ]

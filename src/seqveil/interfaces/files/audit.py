@@ -16,7 +16,7 @@ from seqveil.interfaces.files.received import Received, Where, receive
 from seqveil.interfaces.files.rows import Progress
 from seqveil.interfaces.files.writing import Digest
 from seqveil.receiver.audit import Audit, Report
-from seqveil.receiver.drift import ALPHA, Drift, ModelCheck, Seen
+from seqveil.receiver.drift import Drift, ModelCheck, Seen
 
 if TYPE_CHECKING:
     import polars as pl
@@ -93,7 +93,7 @@ def checked(
     """
     if received.setting.in_batches or not received.setting.mechanism.sound:
         return ModelCheck.none("that takes releases one by one, by a sound mechanism")
-    drift = Drift(received.setting, ALPHA)
+    drift = Drift(received.setting)
     for part in followed or ():
         drift.update(part.users, part.codes, part.times, seen=part.seen)
         if progress is not None:

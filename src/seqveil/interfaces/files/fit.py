@@ -58,7 +58,7 @@ def fit_file(
     """Fit a model to a file of streams, chunk by chunk. Without `FitWords.private` the fit itself is **not** private.
 
     Standard input, slots and sorted files are held in memory, other files are read twice. Of a private fit
-    (`learn.private.fit_private`) `Fitted.users` and `Fitted.events` are noisy too: nothing that comes back tells more
+    (`BoundedCounts`) `Fitted.users` and `Fitted.events` are noisy too: nothing that comes back tells more
     than the model does.
 
     Parameters:
@@ -170,7 +170,7 @@ def _two_readings(
 
 
 def _fit_private(source: Source, words: FitWords, progress: Progress | None) -> Fitted:
-    """A chain of order 1 that is ε-differentially private for each user; see `learn.private.fit_private`."""
+    """A chain of order 1 that is ε-differentially private for each user; see `BoundedCounts`."""
     assert words.private is not None
     alphabet = in_slots(words.alphabet, words.slots).with_missing(words.missing).with_slots(words.slots)
     source.check_width(alphabet)

@@ -119,21 +119,29 @@ def read(
     return reader.chunks(chunk)
 
 
-def first_rows(path: FilePath | pl.DataFrame, format: str | None = None, whole: bool = False) -> pl.DataFrame:
-    """The first rows of a file, or the `whole`, with all columns, those of a text file as text: for a look at them."""
+def first_rows(path: FilePath | pl.DataFrame, format: str | None = None) -> pl.DataFrame:
+    """The first rows of a file with all columns, those of a text file as text: for a look at them."""
     reader = _Reader.of(path, format, everything=True)
-    import polars as pl
-
-    parts = []
-    for part in reader.frames():
-        parts.append(part)
-        reader.row += part.height
-        if not whole:
-            break
-    found = pl.concat(parts, how="vertical_relaxed") if parts else pl.DataFrame()
-    if not found.height:
+    found = next(reader.frames(), None)
+    if found is None or not found.height:
         reader.refuse("holds no rows of data; pass a file with at least one")
     return found
+
+
+def whole_table(text: bytes, format: str, name: str) -> pl.DataFrame:
+    """All rows and columns of a text file that is in memory, those of a delimited one as text; messages name it so."""
+    with needs_extra(*FILES):
+        import polars as pl
+
+    reader, parts = _Reader(name, format, everything=True), []
+    for part in reader.text(io.BytesIO(text)):
+        parts.append(part)
+        reader.row += part.height
+    if not reader.row > 1:
+        reader.refuse("holds no rows of data; pass a file with at least one")
+    if reader.width > parts[0].width:
+        reader.refuse("two columns have the same name; rename one of them")
+    return pl.concat(parts, how="vertical_relaxed")
 
 
 def file_name(path: FilePath | pl.DataFrame) -> str:
@@ -273,7 +281,7 @@ class _Reader:
             self.refuse(f"cannot be opened ({error.strerror}); check its permissions")
         return cast(io.BufferedReader, stack.enter_context(gzip.open(plain))) if compressed(self.path) else plain
 
-    def text(self, stream: io.BufferedReader) -> Iterator[pl.DataFrame]:
+    def text(self, stream: io.BufferedReader | io.BytesIO) -> Iterator[pl.DataFrame]:
         try:
             yield from map(self.json if self.format == "jsonl" else self.csv, self.blocks(stream))
         except (gzip.BadGzipFile, zlib.error, EOFError):
@@ -286,7 +294,7 @@ class _Reader:
         while (part := self.frame.select(keep).slice(self.row - 1, SLICE_ROWS)).height:
             yield part
 
-    def blocks(self, stream: io.BufferedReader) -> Iterator[bytes]:
+    def blocks(self, stream: io.BufferedReader | io.BytesIO) -> Iterator[bytes]:
         """The stream in blocks that end just behind a newline outside quotes: an even number of quotes lies before."""
         held, first = b"", True
         while piece := stream.read1(BLOCK_BYTES) if self.live else stream.read(BLOCK_BYTES):
@@ -478,7 +486,7 @@ class _Reader:
             yield frame
 
 
-def count_rows(path: FilePath, format: str | None = None) -> int | None:
+def count_rows(path: FilePath) -> int | None:
     """About how many rows a file holds, for a progress bar: lines of text, exact for Parquet; None where unknown.
 
     A newline inside quotes counts as a row, so a CSV may hold fewer.
@@ -487,7 +495,7 @@ def count_rows(path: FilePath, format: str | None = None) -> int | None:
 
     if not os.path.isfile(path):
         return None
-    kind = format_of(path, format)
+    kind = format_of(path, None)
     if compressed(path):
         return None
     if kind == "parquet":

@@ -103,12 +103,14 @@ def _is_attack(one: Any) -> bool:
     return texts and isinstance(one.get("guess"), dict | None)
 
 
-def page(made_of: Material, now: datetime | None = None) -> str:
+def page(made_of: Material) -> str:
     """The whole page."""
-    written = (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M UTC")
+    from seqveil import __version__
+
+    written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     parts = [
         f"<h1>Release report: {escape(made_of.name)}</h1>",
-        f"<p><small>Written {written} by seqveil {escape(_version())}, from public things alone: no user and no value "
+        f"<p><small>Written {written} by seqveil {escape(__version__)}, from public things alone: no user and no value "
         "of the data is named here, but for those that declared secrets are about.</small></p>",
         _in_short(made_of),
         _section("What was promised, and to whom", _promises(made_of)),
@@ -124,12 +126,6 @@ def page(made_of: Material, now: datetime | None = None) -> str:
         f'<!doctype html>\n<html lang="en"><head>{head}release report</title><style>{STYLE}</style></head>\n'
         f"<body><main>\n{chr(10).join(parts)}\n</main></body></html>\n"
     )
-
-
-def _version() -> str:
-    from seqveil import __version__
-
-    return __version__
 
 
 def _section(title: str, rows: Rows, note: str = "") -> str:

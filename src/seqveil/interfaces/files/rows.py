@@ -211,7 +211,7 @@ def encode(chunk: Chunk, alphabet: Symbols, name: str, remedy: str = UNKNOWN_VAL
         ) from None
 
 
-def encode_with_blanks(chunk: Chunk, alphabet: Symbols, name: str, remedy: str = UNKNOWN_VALUE) -> Ints:
+def encode_with_blanks(chunk: Chunk, alphabet: Symbols, name: str, remedy: str) -> Ints:
     """The same where an empty value says that nothing was released."""
     values = chunk.values
     empty = np.isnan(values) if isinstance(values, np.ndarray) else values.is_null().to_numpy()[:, None]

@@ -48,17 +48,16 @@ class Columns:
         """The columns of the value: one, or two for places in a plane."""
         return (self.value,) if isinstance(self.value, str) else tuple(self.value)
 
-    def refuse_missing(self, frame: DataFrame, has: str = "frame has", time: bool = False) -> None:
+    def refuse_missing(self, frame: DataFrame, time: bool = False) -> None:
         """Refuse a frame that has not all of these columns.
 
         Parameters:
             frame: the one to look at.
-            has: which rows these are, for the message.
             time: whether the column of the time is needed.
         """
         for name in (self.user, self.seq, *self.values, *((self.time,) if time else ())):
             if name is not None and name not in frame.columns:
-                raise DataError(f"the {has} no column {name!r}; name the columns with columns=Columns(…)")
+                raise DataError(f"the frame has no column {name!r}; name the columns with columns=Columns(…)")
 
 
 def release(

@@ -24,7 +24,6 @@ from seqveil.interfaces.studio.uploads import Cut, rows_of_file
 
 FILE = "seqveil-page.json"  # what the page calls an exported configuration
 MODEL = "page/model.npz"  # where `studio --unpack` writes the model
-SEEDED_COMMAND = "# not private, but these very figures: the same release with --seed {seed}\n"
 SEEDED_SCRIPT = "# not private, but these very figures: sv.Session(…, seed={seed})"
 
 
@@ -84,20 +83,6 @@ def _call(secret: Secret) -> str:
     given += [repr(secret.at_least)] if secret.kind == "count" else []
     given += [f"epsilon={secret.epsilon!r}, window={secret.window!r}"]
     return f"sv.secrets.{secret.kind}({', '.join(given)})"
-
-
-def commands(ask: Ask, source: Source) -> str:
-    """Commands that release the same stream, privately, and audit it.
-
-    With the page's seed added, which the last line names, they print the figures that the page shows.
-    """
-    columns = " --value-column x,y" if source.describe()["grid"] else ""
-    return (
-        f"{_unpack_command(source)}\n"
-        f"seqveil release page/stream.csv --model page/model.npz{columns} \\\n"
-        "    --policy page/policy.toml --out page/released.csv\n"
-        "seqveil audit page/released.csv --model page/model.npz\n" + SEEDED_COMMAND.format(seed=ask.seed)
-    )
 
 
 def python(ask: Ask, source: Source) -> str:
@@ -186,7 +171,7 @@ def source_of(given: Mapping[str, Any], data: str | None = None, model: MarkovMo
 
 
 def unpack(given: Mapping[str, Any], source: Source, folder: Path) -> Ask:
-    """Write the stream (`stream.csv`: raw data), its model (`model.npz`) and its policy (`policy.toml`)."""
+    """Write the stream (`stream.csv`: raw data) and its model (`model.npz`) for the commands that the page shows."""
     import polars as pl
 
     ask = Ask.of(given)
@@ -202,5 +187,4 @@ def unpack(given: Mapping[str, Any], source: Source, folder: Path) -> Ask:
     )
     files.write_text(folder / "stream.csv", table.write_csv())
     source.model.save(folder / "model.npz")
-    files.write_text(folder / "policy.toml", toml.written(ask.setting(source.model).policy.to_dict()))
     return ask

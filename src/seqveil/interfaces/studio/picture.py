@@ -31,7 +31,7 @@ from seqveil.engine.stream import NOTHING, State, Terms, Weights
 from seqveil.engine.terms import NO_BOUND
 from seqveil.interfaces.events import finite_or_text
 from seqveil.interfaces.studio.ask import Ask, compared, offers
-from seqveil.interfaces.studio.exports import commands, policy_file, python, steps
+from seqveil.interfaces.studio.exports import policy_file, python, steps
 from seqveil.interfaces.studio.sources import Source
 
 # figures of each release: ε used, the most that it moved a belief (those of a batch stand at its first event), and
@@ -213,7 +213,7 @@ def picture_of(run: Run, whole: bool = True) -> dict[str, Any]:
         "mechanism": run.setting.mechanism.name,
         "curves": source.remember(("compared", ask.distortion), lambda: compared(source, ask.distortion)),
         "configuration": ask.to_json(source.origin),
-        "snippets": {"cli": commands(ask, source), "python": python(ask, source)},
+        "snippets": {"python": python(ask, source)},
         "files": {"toml": policy_file(run.setting, risk), "steps": steps(source)},
     }
 

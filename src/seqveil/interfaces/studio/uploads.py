@@ -6,11 +6,8 @@ first row of data being row 1.
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +20,7 @@ from seqveil.interfaces.files import Columns, read
 from seqveil.interfaces.files.columns import DECIMAL
 from seqveil.interfaces.files.guessing import Guess, guessed, person_in
 from seqveil.interfaces.files.inspection import Inspection, inspect
-from seqveil.interfaces.files.ordering import order_keys
+from seqveil.interfaces.files.reading import FRAME, whole_table
 from seqveil.interfaces.files.rows import Source as Files
 
 if TYPE_CHECKING:
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
 
 MOST_CELLS = 400  # symbols that a heat map has room for
 MOST_ROWS = 500_000  # of loaded data
-SEPARATORS = ",;\t|"
+THIS = "the file"  # what messages call it
 EVERYONE = "all rows"  # stands for the user where no column does
 
 # what `seqveil inspect` says by options of the command line, and what a visitor of the page can do about it
@@ -44,7 +41,6 @@ SAID_HERE = {
     ", or name date and clock apart, as in --time-column date,hour": ", or choose the rows as they are",
 }
 
-Table = dict[str, list[str]]  # by the name of the column
 Rows = tuple[list[str], list[list[str]]]  # user of each row; its values, one list a value column
 
 
@@ -102,135 +98,63 @@ class Cut:
         return Columns(self.user or EVERYONE, self.value, self.time)
 
 
-def table_of_text(text: str, file: str = "DATA.csv") -> Table:
-    """The columns of a CSV text, or of JSON lines where the file is called so.
+def _table(text: bytes, file: str) -> pl.DataFrame:
+    """All columns of a CSV text, or of JSON lines where the file is called so, and one that stands for everybody."""
+    import polars as pl
 
-    >>> table_of_text("user;value\\nann;3\\nbob;4\\n")
-    {'user': ['ann', 'bob'], 'value': ['3', '4']}
-    >>> table_of_text('{"user": "ann", "value": 3}', "walk.jsonl")
-    {'user': ['ann'], 'value': ['3']}
-    """
-    plain = _encodable(text.removeprefix("\ufeff"))
-    lines = file.lower().endswith((".jsonl", ".ndjson", ".json"))
-    return _objects(plain) if lines else _delimited(plain)
-
-
-def _delimited(text: str) -> Table:
-    first = text.lstrip("\r\n").partition("\n")[0]
-    separator = max(SEPARATORS, key=first.count)
-    lines = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator)
-    try:
-        found = [row for row in lines if row]
-    except csv.Error:
-        raise DataError(f"line {lines.line_num} cannot be read as CSV; close its quotes and save it again") from None
-    if len(found) < 2:
-        raise DataError("expected a header and at least one row of data; load another file")
-    _few_enough(len(found) - 1)
-    header = [name.strip() or f"column {k}" for k, name in enumerate(found[0], 1)]
-    if len(set(header)) < len(header):
-        raise DataError("two columns have the same name; rename one of them")
-    for k, row in enumerate(found[1:], 1):
-        if len(row) != len(header):
-            raise DataError(f"row {k} has {len(row)} fields, the header {len(header)}; mend or quote it")
-    return {name: [row[at].strip() for row in found[1:]] for at, name in enumerate(header)}
-
-
-def _objects(text: str) -> Table:
-    """The fields of JSON objects, one a line."""
-    found = list(_parsed(text))
-    if not found:
-        raise DataError("expected at least one row of data; load another file")
-    _few_enough(len(found))
-    rows = [{_encodable(name).strip(): _plain(value) for name, value in row.items()} for row in found]
-    return {name: [row.get(name, "") for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
-
-
-def _parsed(text: str) -> Iterator[Mapping[str, Any]]:
-    for k, line in enumerate((line for line in text.splitlines() if line.strip()), 1):
-        row = _loaded(line)
-        if not isinstance(row, dict):
-            raise DataError(f"row {k} is not a JSON object; write one object a line, such as {{'user': …, 'value': …}}")
-        yield row
-
-
-def _loaded(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _plain(value: Any) -> str:
-    if value is None:
-        return ""
-    return _encodable(value).strip() if isinstance(value, str) else json.dumps(value)
-
-
-def _encodable(text: str) -> str:
-    """The text with a question mark for every half of a character, which JSON can hold and no file."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _few_enough(rows: int) -> None:
-    if rows > MOST_ROWS:
-        raise DataError(f"expected at most {MOST_ROWS} rows, got {rows}; load a part of them")
+    lines = file.lower().endswith((".jsonl", ".ndjson"))
+    found = whole_table(text, "jsonl" if lines else "csv", THIS)
+    if found.height > MOST_ROWS:
+        raise DataError(f"expected at most {MOST_ROWS} rows, got {found.height}; load a part of them")
+    return found.select(name for name in found.columns if name).with_columns(pl.lit("everyone").alias(EVERYONE))
 
 
 def rows_of_text(text: str, cut: Cut, file: str = "DATA.csv") -> Rows:
     """The users and values of a text, sorted where the cut names times.
 
-    >>> rows_of_text("user,value\\nann,3\\nbob,4\\n", Cut())
+    >>> rows_of_text("user;value\\nann;3\\nbob;4\\n", Cut())
     (['ann', 'bob'], [['3', '4']])
+    >>> rows_of_text('{"user": "ann", "value": 3}', Cut(), "walk.jsonl")
+    (['ann'], [['3']])
     """
-    table = table_of_text(text, file)
-    wanted = [*([cut.user] if cut.user else []), *cut.values, *cut.times]
-    few = len(cut.values) <= 2 and len(set(wanted)) == len(wanted)
-    if not few or not all(name in table for name in wanted):
+    columns, table = cut.columns, _table(_encoded(text), file)
+    if not {*columns.user_columns, *columns.value_columns, *columns.time_columns} <= {*table.columns}:
         raise DataError("the header lacks a column that is asked for; choose the columns of user and value")
-    count = len(table[wanted[0]])
-    users = table[cut.user] if cut.user else [""] * count
-    values = [table[name] for name in cut.values]
-    if not cut.times:
-        return users, values
-    at = _in_time([table[name] for name in cut.times], cut.times)
-    return [users[k] for k in at], [[column[k] for k in at] for column in values]
-
-
-def _in_time(columns: list[list[str]], names: tuple[str, ...]) -> list[int]:
-    """Where each row goes when they are sorted by times or numbers; ties stay as they are."""
-    import polars as pl
-
-    for column in columns:
-        blank = next((k for k, value in enumerate(column, 1) if not value), None)
-        if blank is not None:
-            raise DataError(f"row {blank}: the time is empty; fill it in or choose no column of times")
-    parts = [_typed(pl.Series(name, column)) for name, column in zip(names, columns, strict=True)]
-    order = parts[0] if len(parts) == 1 else pl.DataFrame(parts).to_struct(",".join(names))
-    keys = [key.to_numpy() for key in order_keys(order, lambda k: k + 1, "the file")]
-    return [int(k) for k in np.lexsort(keys[::-1])]
+    try:
+        return _rows(table, cut)
+    except DataError as error:
+        raise DataError(_here(str(error))) from None
 
 
 def rows_of_file(path: str, cut: Cut) -> Rows:
     """The users and values of a file, of any format that the other commands read; without a user, of one of text."""
-    if not cut.user:
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            raise DataError("the file cannot be read as text; check the path, or name a column of the user") from None
-        return rows_of_text(text, cut, path)
+    if cut.user:
+        return _rows(path, cut)
+    try:
+        return _rows(_table(Path(path).read_bytes(), path), cut)
+    except OSError:
+        raise DataError("the file cannot be read; check the path, or name a column of the user") from None
+
+
+def _rows(data: str | pl.DataFrame, cut: Cut) -> Rows:
     users: list[str] = []
     values: list[list[str]] = [[] for _ in cut.values]
     kind: Any = "text" if len(cut.values) == 1 else "number"
     if cut.times:
-        files = Files(path, cut.columns, sort=True).chunks(kind, holes="empty")
+        chunks = Files(data, cut.columns, sort=True).chunks(kind, holes="empty")
     else:
-        files = read(path, cut.columns, value_type=kind, holes="empty")
-    for chunk in files:
+        chunks = read(data, cut.columns, value_type=kind, holes="empty")
+    for chunk in chunks:
         users += [str(user) for user in chunk.users.to_list()]
         parts = chunk.values.T.tolist() if isinstance(chunk.values, np.ndarray) else [chunk.values.to_list()]
         for column, part in zip(values, parts, strict=True):
             column += ["" if value is None or value != value else str(value) for value in part]  # NaN is no value
     return users, values
+
+
+def _encoded(text: str) -> bytes:
+    """The text with a question mark for every half of a character, which JSON can hold and no file."""
+    return text.encode("utf-8", "replace")
 
 
 def _typed(column: pl.Series) -> pl.Series:
@@ -256,9 +180,10 @@ def looked_at(text: str, file: str = "DATA.csv", given: Cut | None = None) -> di
     """
     import polars as pl
 
-    table = table_of_text(text, file)
-    frame = pl.DataFrame([_typed(pl.Series(name, values)) for name, values in table.items()])
-    everyone = frame.with_columns(pl.lit("everyone").alias(EVERYONE))
+    everyone = _table(_encoded(text), file)
+    everyone = everyone.with_columns(_typed(column) for column in everyone.get_columns() if column.dtype == pl.String)
+    frame = everyone.drop(EVERYONE)
+    table = frame.columns
     alone = given is not None and not given.user
     guess: Guess | None
     try:
@@ -267,12 +192,12 @@ def looked_at(text: str, file: str = "DATA.csv", given: Cut | None = None) -> di
         guess = _without_user(everyone) if given is None and "a user's name" in str(error) else None
     names = None if guess is None else guess.columns
     chosen: dict[str, Any] = {
-        "user": (person_in(list(table)) or "") if names is None else "" if names.user == EVERYONE else names.user,
+        "user": (person_in(table) or "") if names is None else "" if names.user == EVERYONE else names.user,
         "value": "" if names is None else names.value,
         "time": given.time if given is not None else _order_of(guess),
         "cells": None if given is None else given.cells,
     }
-    facts = {"columns": list(table), "rows": frame.height, "chosen": chosen, "lines": [], "problem": ""}
+    facts = {"columns": table, "rows": frame.height, "chosen": chosen, "lines": [], "problem": ""}
     if any("," in name and name in table for name in (chosen["user"], chosen["value"], chosen["time"] or "")):
         return facts | {"problem": "a column with a comma in its name cannot be told from two columns; rename it"}
     if not all(name in table for name in chosen["value"].split(",")):
@@ -282,7 +207,7 @@ def looked_at(text: str, file: str = "DATA.csv", given: Cut | None = None) -> di
     try:
         found = inspect(everyone.select(used), columns)
     except InputError as error:
-        return facts | {"problem": _here(str(error).removeprefix("the frame: "))}
+        return facts | {"problem": _here(str(error))}
     except pl.exceptions.ColumnNotFoundError:
         raise DataError("the header lacks a column that is asked for; choose other columns") from None
     said = [(name, text.removeprefix("a frame: ")) for name, text in found.lines() if name not in ("column", "next")]
@@ -311,6 +236,7 @@ def _unsure(guess: Guess | None) -> list[str]:
 
 def _here(text: str) -> str:
     """What `seqveil inspect` says, with what the page offers in place of the options of the command line."""
+    text = text.removeprefix(f"{FRAME}: ")
     for there, here in SAID_HERE.items():
         text = text.replace(there, here)
     return text

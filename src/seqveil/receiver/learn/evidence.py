@@ -18,12 +18,10 @@ from seqveil.core.bulk import Layout, places_within
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
 from seqveil.engine import stream
-from seqveil.engine.accounting import GONE
 from seqveil.engine.state import Rows
 from seqveil.engine.stream import Released
 from seqveil.receiver.follow import Followed, turns
 
-Marks = NDArray[np.bool_]
 BELIEF_FREE = frozenset({"randomized_response"})  # one table whatever the belief: the model in the setting is not used
 
 
@@ -34,9 +32,7 @@ class Evidence:
     Only proportions within a row matter. A row of ones says nothing: an event without a release, or a held one.
 
     >>> from seqveil.core.model import MarkovModel
-    >>> from seqveil.engine.policy import Policy
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> setting = Policy(epsilon=1.0, mechanism="randomized_response").on(model)
+    >>> setting = Policy(epsilon=1.0, mechanism="randomized_response").on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
     >>> Evidence.of(setting, [[0, 0, 1], [1]])
     Evidence(2 users, 4 releases, 2 symbols)
     """
@@ -108,10 +104,6 @@ class Evidence:
           codes: what was released.
           times: when, in seconds.
         """
-        if _one_table(setting):
-            steps = np.empty(users.size, np.int64)
-            steps[np.argsort(users, kind="stable")] = places_within(np.bincount(users))
-            return cls(*_by_table(setting, codes, steps, users.astype(np.int64)))
         followed, log = Followed(setting, int(users.max(initial=-1)) + 1), Log(setting.model.n)
         for _, rows, told, stamps in turns(users, codes, times):
             log.add(rows, followed.observe(rows, told, stamps), setting)
@@ -161,25 +153,6 @@ class Evidence:
         """
         for places, lengths in self.layout.blocks(numbers, most):
             yield self.index[places], lengths
-
-
-def _one_table(setting: stream.Terms) -> bool:
-    """Whether a release's likelihood follows from its code and its step alone."""
-    return not setting.budget.limited and setting.mechanism.name in BELIEF_FREE
-
-
-def _by_table(setting: stream.Terms, codes: Ints, steps: Ints, users: Ints) -> tuple[Floats, Ints, Ints]:
-    """The quick way for a kernel that is one table: n rows and one of ones."""
-    n = setting.model.n
-    if codes.size and not (codes.min() >= 0 and codes.max() < n):
-        raise DataError(f"expected released codes 0..{n - 1}; a budget that stops is not this setting's")
-    wanted = setting.wanted(steps)
-    paid = wanted >= GONE
-    epsilon = float(wanted[paid][0]) if paid.any() else 0.0
-    kernel = stream.kernels(setting, np.full((1, n), 1.0 / n), epsilon).one(0)
-    table = np.ones((n + 1, n))
-    table[kernel.codes] = kernel.probabilities.T
-    return table, users, np.where(paid, codes, n)
 
 
 class Log:

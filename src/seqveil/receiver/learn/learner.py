@@ -24,7 +24,6 @@ from seqveil.core.alphabet import Bins, Grid, Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel, symbols_of
-from seqveil.receiver.learn.climbing import FLOOR, climb, maximise
 from seqveil.receiver.learn.evidence import Evidence
 from seqveil.receiver.learn.expected import Chain, Statistics, expect, law, likelihoods
 
@@ -37,8 +36,9 @@ TRIED = 4000  # users that the strengths are tried on
 PART = 5  # every fifth user is held out
 PIECE = 100  # events: longer streams are cut for the climb, which loses one move a piece and saves many steps
 FAMILY_ROUNDS = 40
-BLOCK = 1 << 21  # numbers of one block's forward laws, and of one block's moves
 LARGEST = 1 << 22  # numbers of a full table
+FASTEST = 8.0  # longest step of over-relaxed EM
+FLOOR = 1e-12  # of a learned probability: a chain learned from releases rules nothing out
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,6 @@ def learn(
     *,
     start: Chain | None = None,
     strength: float | None = None,
-    rounds: int = ROUNDS,
-    tolerance: float = TOLERANCE,
 ) -> Learned:
     """The chain most likely behind the releases, given a Dirichlet prior.
 
@@ -125,9 +123,9 @@ def learn(
     for level in range(1, order + 1):
         centre = centre.deeper(level)
         found = _try(evidence, centre, strength)
-        near = climb(_some(evidence).cut(PIECE), centre, centre, found[0], rounds, tolerance)
+        near = climb(_some(evidence).cut(PIECE), centre, centre, found[0], ROUNDS, TOLERANCE)
         whole_log = evidence.people > TRIED  # most of the way was made on some of the users
-        end = climb(evidence.cut(PIECE), near.chain, centre, found[0], rounds, tolerance) if whole_log else near
+        end = climb(evidence.cut(PIECE), near.chain, centre, found[0], ROUNDS, TOLERANCE) if whole_log else near
         prior, centre = centre, end.chain
     whole = expect(evidence, end.chain)
     chain = Chain(maximise(whole, prior, found[0]).first, end.chain.rows)  # first symbols are those of whole streams
@@ -178,7 +176,7 @@ def _every(evidence: Evidence, step: int) -> NDArray[np.bool_]:
     return mask
 
 
-def family(evidence: Evidence, alphabet: Symbols | None, rounds: int = FAMILY_ROUNDS) -> Chain:
+def family(evidence: Evidence, alphabet: Symbols | None) -> Chain:
     """The best chain of order 1 in the family: a few shares and one law of where jumps go.
 
     >>> from seqveil.core.model import MarkovModel
@@ -190,7 +188,7 @@ def family(evidence: Evidence, alphabet: Symbols | None, rounds: int = FAMILY_RO
     n = evidence.n
     shapes = [np.eye(n), *near(alphabet)]
     shares, base = np.full(len(shapes), 0.5 / len(shapes)), np.full(n, 1.0 / n)
-    for _ in range(rounds):
+    for _ in range(FAMILY_ROUNDS):
         rows = sum((share * shape for share, shape in zip(shares, shapes, strict=True)), np.zeros((n, n)))
         rows = rows + (1.0 - shares.sum()) * base
         found = expect(evidence, Chain(base, rows))
@@ -221,3 +219,69 @@ def near(alphabet: Symbols | None) -> list[Floats]:
         np.fill_diagonal(apart, np.inf)
         beside = apart <= apart.min(1, keepdims=True) * 1.01
     return [beside / beside.sum(1, keepdims=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Climb:
+    """Where EM came to, and whether it had arrived."""
+
+    chain: Chain
+    rounds: int
+    change: float  # of log likelihood + log prior in the last round, nats an event
+    converged: bool
+    value: float
+
+
+def climb(evidence: Evidence, start: Chain, centre: Chain, strength: float, rounds: int, tolerance: float) -> Climb:
+    """max over chains of log Pr(releases) + strength · Σ_s Σ_z centre(z|s) log P(z|s), from `start`, until it is there.
+
+    Each round takes the rows P(z|s) ∝ expected moves + strength · centre(z|s). They are pushed on beyond that as long
+    as the sum rises (over-relaxed EM: P^(1-η) EM^η, η growing by a tenth up to FASTEST, back to 1 after a fall).
+
+    Parameters:
+      evidence: the releases, a stream a user.
+      start: the chain to begin with.
+      centre: the chain that the rows lean to.
+      strength: pseudo-moves a row of it.
+      rounds: at most so many.
+      tolerance: nats an event that a round must gain for another to follow.
+
+    Reference: Dempster, Laird, Rubin 1977; Salakhutdinov, Roweis, *Adaptive overrelaxed bound optimization*, ICML 2003.
+    """
+    chain, (plain, value) = start, _round(evidence, start, centre, strength)
+    push, change, done = 1.0, np.inf, 0
+    while done < rounds and change > tolerance * evidence.events:
+        done += 1
+        tried = _pushed(chain, plain, push)
+        after, new = _round(evidence, tried, centre, strength)
+        if new < value and push > 1.0:
+            tried, push = plain, 1.0
+            after, new = _round(evidence, tried, centre, strength)
+        else:
+            push = min(FASTEST, push * 1.1)
+        chain, plain, change, value = tried, after, abs(new - value), new
+    return Climb(chain, done, change / evidence.events, bool(change <= tolerance * evidence.events), value)
+
+
+def _round(evidence: Evidence, chain: Chain, centre: Chain, strength: float) -> tuple[Chain, float]:
+    """One round of EM: the next chain, and log likelihood + log prior of the present one, up to a constant."""
+    found = expect(evidence, chain)
+    prior = float((centre.rows * np.log(chain.rows)).sum() + (centre.first * np.log(chain.first)).sum())
+    return maximise(found, centre, strength), found.log_likelihood + strength * prior
+
+
+def maximise(found: Statistics, centre: Chain, strength: float) -> Chain:
+    """The chain that expected counts and prior ask for."""
+    first, rows = found.first + strength * centre.first, found.moves + strength * centre.rows
+    return Chain(law(first, FLOOR), law(rows, FLOOR))
+
+
+def _pushed(chain: Chain, plain: Chain, push: float) -> Chain:
+    """A step beyond what a round asks for, by so much."""
+    if push == 1.0:
+        return plain
+
+    def beyond(old: Floats, new: Floats) -> Floats:
+        return law(old * (new / old) ** push, FLOOR)
+
+    return Chain(beyond(chain.first, plain.first), beyond(chain.rows, plain.rows))

@@ -17,9 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core.alphabet import Symbols
 from seqveil.core.bulk import places_within
-from seqveil.core.coins import BITS, Coins, coins
+from seqveil.core.coins import BITS, Coins
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.fitting import read_streams
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel, symbols_of
 from seqveil.core.states import States, validate
@@ -33,56 +32,26 @@ WIDEST = 1 << 54  # of a denominator: leaves 8 bits for the factor K of `_decays
 MOST_STAYING = 0.95  # share of what was not kept that may stay where it is
 
 
-def fit_private(
-    streams: Any,
-    epsilon: float,
-    alphabet: Symbols | Sequence[Any] | None = None,
-    n: int | None = None,
-    contribution: int = CONTRIBUTION,
-    *,
-    user: str = "user",
-    value: str | tuple[str, str] = "value",
-    time: str | None = None,
-    seed: int | None = None,
-) -> MarkovModel:
-    """Fit a chain of order 1 to raw streams, ε-differentially private for each user.
-
-    *Guarantee*: adding or removing one user with their whole stream changes the probability of any model by a factor of
-    at most e^ε (replacing one user: e^{2ε}). It needs no assumption on the data. It does not cover the size of the
-    alphabet, which is public and must be given, nor messages about bad rows, which only the one who fits sees.
-
-    Parameters: `streams`, `user`, `value`, `time` as in `MarkovModel.fit`; `alphabet` or `n` is public, never collected
-    from the data; `contribution` is the most transitions of one user that count, chosen without looking at the data. A
-    `seed` makes the fit repeatable and **not** private; the model's `origin` says which it was.
-
-    >>> streams = [[0, 0, 1, 1, 0]] * 2000
-    >>> model = fit_private(streams, epsilon=1.0, n=2, seed=1)
-    >>> model.advance(np.array([1.0, 0.0])).round(1).tolist()
-    [0.5, 0.5]
-    >>> model.origin["epsilon"], model.origin["sensitivity"], model.origin["private"]
-    (1.0, 21, False)
-
-    Reference: Dwork, McSherry, Nissim, Smith, *Calibrating noise to sensitivity in private data analysis*, TCC 2006.
-    """
-    if alphabet is None and n is None:
-        raise InputError(
-            "a private fit needs the alphabet, which is public: collecting it from data shows who had what"
-        )
-    found = symbols_of(alphabet, n)
-    _, users, codes = read_streams(streams, found, user, value, time)
-    counts = BoundedCounts(found.n, contribution)
-    counts.measure(users.tolist())
-    counts.add(users.tolist(), codes)
-    return counts.noisy(epsilon, coins(seed)).model(found)
-
-
 class BoundedCounts:
     """Starts and transitions of many users, each user's part bounded; fed in chunks, twice.
 
     The first reading (`measure`) tells how long each stream is; the second (`add`) keeps, of a stream of T > M
     transitions, those numbered j with ⌊((j+1)M + r)/T⌋ > ⌊(jM + r)/T⌋, r = ⌊T/2⌋: exactly M of them, evenly spread.
 
-    *Guarantee*: which transitions of a user count depends on that user's stream alone, and they are at most M.
+    *Guarantee*: which transitions of a user count depends on that user's stream alone, and they are at most M. So
+    adding or removing one user with their whole stream changes the probability of any model made of `noisy` counts by a
+    factor of at most e^ε (replacing one user: e^{2ε}), whatever the data. It does not cover the alphabet, which is
+    public, nor messages about bad rows, which only the one who fits sees.
+
+    >>> from seqveil.core.coins import SeededCoins
+    >>> counts, users, codes = BoundedCounts(2), np.repeat(np.arange(2000), 5).tolist(), [0, 0, 1, 1, 0] * 2000
+    >>> counts.measure(users)
+    >>> counts.add(users, codes)
+    >>> model = counts.noisy(1.0, SeededCoins(1)).model(None)
+    >>> model.advance(np.array([1.0, 0.0])).round(1).tolist(), model.origin["sensitivity"], model.origin["private"]
+    ([0.5, 0.5], 21, False)
+
+    Reference: Dwork, McSherry, Nissim, Smith, *Calibrating noise to sensitivity in private data analysis*, TCC 2006.
     """
 
     def __init__(self, n: int, contribution: int = CONTRIBUTION) -> None:
