@@ -18,10 +18,11 @@ import numpy as np
 
 from benchmarks.contexts import clicks_of
 from benchmarks.timing import find
-from seqveil import MarkovModel, Streams, secrets
+from seqveil import MarkovModel, secrets
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.coins import SeededCoins
 from seqveil.core.secrets.declared import Compiled
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.terms import Terms
 from seqveil.evaluate.attack import Finding, attack_secret
@@ -148,7 +149,7 @@ def other_people(chain: MarkovModel) -> MarkovModel:
 
 
 def streams(setting: Terms, raw: np.ndarray, seed: int = 5) -> list[np.ndarray]:
-    many, users = Streams(setting, coins=SeededCoins(seed)), np.arange(len(raw))
+    many, users = CodeStreams(setting, coins=SeededCoins(seed)), np.arange(len(raw))
     return list(np.stack([many.release(users, raw[:, t]).codes for t in range(raw.shape[1])], axis=1))
 
 

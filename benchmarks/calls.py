@@ -21,9 +21,9 @@ from seqveil.core.coins import Coins, SeededCoins
 from seqveil.core.kernel import DENOMINATOR, Kernels
 from seqveil.core.model import MarkovModel
 from seqveil.engine.accounting import Budget
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
-from seqveil.engine.streams import Streams
 
 MODEL = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 BUDGETS = {"total": {"total": 1.8}, "window": {"per_window": 1.8, "releases": 3}}
@@ -169,7 +169,7 @@ class InStore:
     """A store; each stream is a new user's."""
 
     def __init__(self, path: Path, setting: Terms, coins: Coins | None = None) -> None:
-        self.store, self._user = Streams.open(path, setting, coins=coins or SeededCoins(0)), 0
+        self.store, self._user = CodeStreams.open(path, setting, coins=coins or SeededCoins(0)), 0
 
     def begin(self) -> None:
         self._user += 1
@@ -187,13 +187,13 @@ class InStore:
 
 
 class InMemory:
-    """Streams in memory, new for each stream."""
+    """CodeStreams in memory, new for each stream."""
 
     def __init__(self, setting: Terms) -> None:
         self._setting = setting
 
     def begin(self) -> None:
-        self._streams = Streams(self._setting, coins=SeededCoins(0))
+        self._streams = CodeStreams(self._setting, coins=SeededCoins(0))
 
     def call(self, seqs: range, raw: list[int]) -> Seen:
         return tuple(self._streams.release(["ann"] * len(raw), raw).codes.tolist())

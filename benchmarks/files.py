@@ -21,8 +21,8 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion, hamming
 from seqveil.core.mechanisms import Batch
 from seqveil.core.mechanisms import tree as TREE
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
-from seqveil.engine.streams import Streams
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.estimates import decode_file
 from seqveil.interfaces.files.release import release_file
@@ -161,7 +161,7 @@ def _calls() -> Row:
     quick, plain = found["compiled"], found["numpy"]
     print(f"`Session.release`, 17 symbols: compiled {quick:.0f} µs (aim: 66), without numba {plain:.0f} µs (aim: 200)")
     walk, distance = _walk(100)
-    streams = Streams(Policy(epsilon=1.0, mechanism="tree", distortion=distance).on(walk))
+    streams = CodeStreams(Policy(epsilon=1.0, mechanism="tree", distortion=distance).on(walk))
     users = [f"user {k}" for k in range(32)]
     events = walk.sample(6, 32, seed=1)
     spent = [_spent(lambda: streams.release(users, events[:, k : k + 1])) for k in range(6)]  # noqa: B023

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import find
-from seqveil import Grid, MarkovModel, Streams
+from seqveil import Grid, MarkovModel
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.model import Counts
 from seqveil.engine import batches
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State
 from seqveil.receiver.decode import decode_codes
@@ -94,7 +95,7 @@ def in_batches(model: MarkovModel, costs: Distortion, streams: list[Any], size: 
 
 def one_by_one(model: MarkovModel, costs: Distortion, streams: list[Any], name: str, factor: int) -> Row:
     setting = Policy(epsilon=factor * PER_SECOND / FRAMES, mechanism=name, distortion=costs).on(model)
-    many, rows = Streams(setting, coins=SeededCoins(1)), np.arange(len(streams))
+    many, rows = CodeStreams(setting, coins=SeededCoins(1)), np.arange(len(streams))
     truth, spent, codes = np.stack(streams), [], []
     for sample in truth.T:
         begun = time.process_time()

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from seqveil import MarkovModel, Streams, datasets
+from seqveil import MarkovModel, datasets
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Floats, Ints
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.terms import Terms
 from seqveil.receiver.statistics import Summary, summarise
@@ -45,8 +46,8 @@ def truths(raw: Ints, n: int) -> tuple[Floats, Floats, Floats, Floats]:
 
 
 def released(setting: Terms, raw: Ints, seed: int) -> Ints:
-    """Streams (users, length) as they are released with the coins of a seed."""
-    many, rows = Streams(setting, coins=SeededCoins(seed + 10**6)), np.arange(len(raw))
+    """CodeStreams (users, length) as they are released with the coins of a seed."""
+    many, rows = CodeStreams(setting, coins=SeededCoins(seed + 10**6)), np.arange(len(raw))
     return np.stack([many.release(rows, codes).codes for codes in raw.T], axis=1)
 
 
@@ -81,7 +82,7 @@ PEOPLE, AGAIN = 150, 40  # streams released, and how often
 
 
 def real_streams(name: str, options: dict[str, int], length: int, data: Path) -> tuple[Ints, int]:
-    """Streams of one length from a real set, (streams, length) codes: long ones are cut into pieces of one person."""
+    """CodeStreams of one length from a real set, (streams, length) codes: long ones are cut into pieces of one person."""
     found = datasets.load(name, data, **options)
     pieces: list[Ints] = []
     for codes in found.arrays(at_least=length):

@@ -18,14 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from seqveil.engine.store.packing import units
 
 from benchmarks import bridge, live_kills
 from benchmarks.store import EPSILON, SYMBOLS, chain
 from seqveil.core.model import MarkovModel
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import Memory
-from seqveil.engine.store.packing import units
-from seqveil.engine.streams import Streams
 
 MECHANISM = "balanced"
 
@@ -111,11 +111,11 @@ def verdict(folder: Path) -> dict[str, int]:
     data, out = (pl.read_csv(folder / f"{name}.csv") for name in ("data", "out"))
     rows = np.bincount(out["seq"].to_numpy(), minlength=data.height)
     setting = Policy(epsilon=EPSILON, mechanism=MECHANISM).on(MarkovModel.load(folder / "model.npz"))
-    receiver = Streams(setting, Memory(setting, releases=False))
+    receiver = CodeStreams(setting, Memory(setting, releases=False))
     for part in out.iter_slices(20_000):
         receiver.observe(part["user"].to_list(), part["value"].to_numpy().astype(np.int64))
     implied = receiver.accounts()
-    with Streams.open(folder / "state.db", setting) as store:
+    with CodeStreams.open(folder / "state.db", setting) as store:
         kept = store.accounts()
     place = {user: k for k, user in enumerate(kept.users)}
     order = np.array([place[user] for user in implied.users])

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from seqveil import MarkovModel, Streams, datasets
+from seqveil import MarkovModel, datasets
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Ints
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.terms import Terms
 from seqveil.receiver.decode import decode_codes
@@ -30,7 +31,7 @@ def clicks(people: int, seed: int) -> Ints:
 
 def released(setting: Terms, raw: Ints, seed: int) -> Ints:
     """What each person's clicks are released as."""
-    streams, users = Streams(setting, coins=SeededCoins(seed)), range(len(raw))
+    streams, users = CodeStreams(setting, coins=SeededCoins(seed)), range(len(raw))
     return np.stack([streams.release(users, step).codes for step in raw.T], axis=1)
 
 

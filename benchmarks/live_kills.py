@@ -23,9 +23,9 @@ import numpy as np
 from benchmarks.spark import write
 from benchmarks.store import EPSILON, SYMBOLS, chain
 from seqveil.core.coins import KeyedCoins, key_file
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import Memory
-from seqveil.engine.streams import Streams
 
 MECHANISM, USERS, AT_ONCE = "balanced", 50, 20
 OPTIONS = ["--epsilon", f"{EPSILON}", "--mechanism", MECHANISM]
@@ -93,7 +93,7 @@ def service(kills: int) -> dict[str, float]:
         running.terminate()
         running.wait()
         setting = Policy(epsilon=EPSILON, mechanism=MECHANISM).on(chain())
-        with Streams.open(Path(folder, "state.db"), setting) as store:
+        with CodeStreams.open(Path(folder, "state.db"), setting) as store:
             there = int(store.accounts().events.sum())
     sent = len(sender.answers) * AT_ONCE
     return {
@@ -167,7 +167,7 @@ def rows_of(folder: Path) -> dict[str, float]:
     setting = Policy(epsilon=EPSILON, mechanism=MECHANISM).on(chain())
     store = Memory(setting)
     store.salt = json.loads((folder / "state" / "metadata").read_text())["id"].encode()
-    streams = Streams(setting, store, KeyedCoins(key_file(folder / "key")))
+    streams = CodeStreams(setting, store, KeyedCoins(key_file(folder / "key")))
     made = streams.release(raw["user"].to_list(), raw["value"].to_numpy(), raw["seq"].to_numpy())
     right = dict(zip(zip(raw["user"], raw["seq"], strict=True), made.codes.tolist(), strict=True))
     seen = Counter(zip(got["user"], got["seq"], strict=True))

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing import find
-from seqveil import MarkovModel, Streams
+from seqveil import MarkovModel
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.kernel import Kernels, usable
 from seqveil.core.mechanisms import optimal
 from seqveil.core.mechanisms.optimum import solve
 from seqveil.engine import batches
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.receiver import trial
 from seqveil.receiver.decode import decode_codes
@@ -68,7 +69,7 @@ def run(data: Path | None) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for name, epsilon, period in CASES:
         setting = Policy(epsilon=epsilon, mechanism=name, every=period).on(model)
-        many, users = Streams(setting, coins=SeededCoins(7)), np.arange(USERS)
+        many, users = CodeStreams(setting, coins=SeededCoins(7)), np.arange(USERS)
         released = np.stack([many.release(users, clicks).codes for clicks in truth.T], axis=1)
         online, smooth = (decode_codes(setting, released, smooth=s).argmax(2) for s in (False, True))
         wrong = [float((guess != truth).mean()) for guess in (released, online, smooth)]

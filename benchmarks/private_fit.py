@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from seqveil import MarkovModel, Streams, datasets
+from seqveil import MarkovModel, datasets
 from seqveil.core.alphabet import Symbols
 from seqveil.core.coins import SeededCoins
 from seqveil.core.model import Counts
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.receiver.decode import decode_codes
 from seqveil.receiver.learn.private import BoundedCounts
@@ -42,7 +43,7 @@ class Split:
 def wrong(model: MarkovModel, truth: np.ndarray, seed: int = 7) -> float:
     """Share of wrong symbols after the receiver's filter, released with the optimum at every 4th symbol."""
     setting = Policy(epsilon=RELEASE, mechanism="optimal", every=PERIOD).on(model)
-    many, rows = Streams(setting, coins=SeededCoins(seed)), np.arange(len(truth))
+    many, rows = CodeStreams(setting, coins=SeededCoins(seed)), np.arange(len(truth))
     released = np.stack([many.release(rows, symbols).codes for symbols in truth.T], axis=1)
     return float((decode_codes(setting, released, smooth=False).argmax(2) != truth).mean())
 

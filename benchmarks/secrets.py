@@ -20,10 +20,10 @@ from seqveil.core.errors import InputError
 from seqveil.core.secrets import Guarded
 from seqveil.core.secrets.bounds import Bounds
 from seqveil.core.secrets.solving import guarded
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import guarded_table
 from seqveil.engine.store import Memory
-from seqveil.engine.streams import Streams
 from seqveil.evaluate.baselines import declared
 
 USERS, CLICKS, TYPES = 300, 20, 48
@@ -60,7 +60,7 @@ def run(data: Path | None) -> dict[str, object]:
 
 
 def clicks(data: Path | None) -> tuple[list[list[int]], MarkovModel, np.ndarray, int] | None:
-    """Streams of all other users with so many clicks, a chain fitted on them, those held out, and the secret value."""
+    """CodeStreams of all other users with so many clicks, a chain fitted on them, those held out, and the secret value."""
     import polars as pl
 
     path, named = find(data, "msnbc/msnbc_sequences.parquet"), find(data, "msnbc/msnbc_categories.parquet")
@@ -152,7 +152,7 @@ def time_of_rows() -> dict[str, float]:
     people = np.repeat(np.arange(PEOPLE), ROWS // PEOPLE).tolist()
     for name, window in (("whole stream", None), ("windows of 20", 20)):
         setting = Policy(secrets=secrets.ever(0, epsilon=0.5, window=window), mechanism="guarded").on(model)
-        streams, began = Streams(setting, Memory(setting, releases=False), coins(1)), process_time()
+        streams, began = CodeStreams(setting, Memory(setting, releases=False), coins(1)), process_time()
         streams.release(people, codes.ravel())
         found[name] = 1e3 * (process_time() - began) / ROWS
         print(f"  {ROWS} rows of {PEOPLE} people, 17 symbols, {name}: {found[name]:.1f} ms a row", flush=True)

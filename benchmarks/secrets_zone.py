@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing import find
-from seqveil import Budget, Grid, MarkovModel, Streams, secrets
+from seqveil import Budget, Grid, MarkovModel, secrets
 from seqveil.core.coins import SeededCoins
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
 
@@ -129,7 +130,7 @@ def whole_sequence(model: MarkovModel, truth: np.ndarray, zone: np.ndarray) -> d
     found: dict[str, object] = {}
     for name, (epsilon, budget) in cases.items():
         setting = Policy(epsilon=epsilon, budget=budget, mechanism="tree", distortion="euclidean").on(model)
-        streams, out = Streams(setting, coins=SeededCoins(5)), np.empty_like(truth)
+        streams, out = CodeStreams(setting, coins=SeededCoins(5)), np.empty_like(truth)
         users = np.arange(len(truth))
         for t, codes in enumerate(truth.T):
             made = streams.release(users, [[code] for code in codes.tolist()])

@@ -11,12 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+from seqveil.engine.store.database import WAL_PAGES
 
 from seqveil import MarkovModel
 from seqveil.core import fast
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
-from seqveil.engine.store.database import WAL_PAGES
-from seqveil.engine.streams import Streams
 
 EVENTS, GROUP, SYMBOLS, EPSILON, TIMES = 200_000, 1000, 17, 1.0, 2
 AN_HOUR = 1_800_000
@@ -51,7 +51,7 @@ def run(data: Path | None) -> list[dict[str, float]]:
 def soak(users: int = 1000) -> dict[str, float]:
     """Resident memory along 1.8 million events in a store that stays open: an hour at 500 a second."""
     setting, quarters, seen, used = Policy(epsilon=EPSILON, mechanism="balanced").on(chain()), 4, [], []
-    with tempfile.TemporaryDirectory() as folder, Streams.open(Path(folder, "state.db"), setting) as store:
+    with tempfile.TemporaryDirectory() as folder, CodeStreams.open(Path(folder, "state.db"), setting) as store:
         for quarter in range(quarters):
             for group in range(AN_HOUR // quarters // users):
                 seq = quarter * (AN_HOUR // quarters // users) + group
@@ -100,7 +100,7 @@ def chain() -> MarkovModel:
 def durable(stream: list[tuple[list[str], np.ndarray, np.ndarray]], mechanism: str, key: bytes | None = None) -> float:
     setting = Policy(epsilon=EPSILON, mechanism=mechanism).on(chain())
     with tempfile.TemporaryDirectory() as folder:
-        store = Streams.open(Path(folder, "state.db"), setting, key=key)
+        store = CodeStreams.open(Path(folder, "state.db"), setting, key=key)
         start = time.perf_counter()
         for k, (users, seqs, codes) in enumerate(stream):
             store.release(users, codes, seqs, positions={"source": (k + 1) * GROUP})

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from experiments import markov_quilt
-from seqveil import MarkovModel, Streams, mechanisms
+from seqveil import MarkovModel, mechanisms
 from seqveil.core import filtering
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import hamming
 from seqveil.core.mechanisms import Mechanism
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.evaluate.baselines.mutual_information import information
 from seqveil.evaluate.baselines.temporal import leakage
@@ -209,7 +210,7 @@ def online() -> Figures:
     for name in ("randomized_response", "mutual_information", "optimal", "crr"):
         made = []
         for symbols in (codes, changed):
-            many = Streams(Policy(epsilon=EPSILON, mechanism=name).on(STICKY), coins=SeededCoins(1))
+            many = CodeStreams(Policy(epsilon=EPSILON, mechanism=name).on(STICKY), coins=SeededCoins(1))
             made.append([int(many.release([0], s[None]).codes[0]) for s in symbols])
         found[f"{name}: early releases unchanged"] = made[0][:4] == made[1][:4]
     scales = {length: markov_quilt.scale(STICKY, length, 1.0).sigma for length in (5, 10, 20)}

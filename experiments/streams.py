@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from seqveil import MarkovModel, Streams
+from seqveil import MarkovModel
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.mechanisms import BatchMechanism, find
 from seqveil.datasets import Dataset
 from seqveil.engine import batches
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import State
 from seqveil.engine.terms import Terms
 from seqveil.receiver.decode import decode_codes
@@ -58,7 +59,7 @@ def release(setting: Terms, truth: Codes, seed: int, decode: bool = True) -> dic
     """Released and best guesses in hindsight for streams (B, T), and the largest true leakage of a stream."""
     if isinstance(setting.mechanism, BatchMechanism):
         return _in_batches(setting, truth, seed, decode)
-    many, rows = Streams(setting, coins=SeededCoins(seed)), np.arange(len(truth))
+    many, rows = CodeStreams(setting, coins=SeededCoins(seed)), np.arange(len(truth))
     made = np.stack([many.release(rows, symbols).codes for symbols in truth.T], axis=1)
     found: dict[str, Any] = {"released": made, "leakage": float(many.accounts().leakage.max())}
     if decode:

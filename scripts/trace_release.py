@@ -41,7 +41,7 @@ from seqveil.engine.terms import Terms  # noqa: E402
 # what has no name in `seqveil` itself: the end of its module's path, wherever in the package that lies, and its name
 LOAD_COMPILED = ("fast", "load")
 COMMANDS = ("cli", "main")
-STORE = ("engine/streams", "Streams")
+STORE = ("engine/streams", "CodeStreams")
 APP = ("service/app", "create_app")
 CONFIG = ("service/config", "ServeConfig")
 SPARK_JOB = ("spark/job", "Job")

@@ -11,8 +11,8 @@ import numpy as np
 import mosquitto
 from mosquitto import Client, until
 from seqveil.core.model import MarkovModel
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
-from seqveil.engine.streams import Streams
 from seqveil.interfaces.mqtt import Bridge, Broker, Link, Topics
 
 KEY = bytes(range(32))
@@ -62,7 +62,7 @@ class Place:
     @contextmanager
     def bridge(self, setting=None, key=KEY, gaps="refuse", version=5, retained="refuse", **options):
         """A bridge at work in another thread; it must end without an error."""
-        with Streams.open(self.state, setting or setting_of(), key=key, gaps=gaps) as store:
+        with CodeStreams.open(self.state, setting or setting_of(), key=key, gaps=gaps) as store:
             link = Link(self.broker(version=version), self.topics.subscription, retained)
             made = Bridge(store, link, self.topics, log=lambda *line: self.log.append(line), **options)
             failures, begin = [], len(self.log)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bridges import KEY, setting_of
-from seqveil.engine.streams import Streams
+from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.kafka import Bridge, Cluster, Link
 
 MOCK = """
@@ -96,7 +96,7 @@ class Place:
     @contextmanager
     def bridge(self, link=KeepingLink, setting=None, cluster=None, key=KEY, **options):
         """A bridge at work in another thread; what it ended with is in its `failures`."""
-        with Streams.open(self.state, setting or setting_of(), key=key) as store:
+        with CodeStreams.open(self.state, setting or setting_of(), key=key) as store:
             made = Bridge(store, link(cluster or self.cluster), log=lambda *line: self.log.append(line), **options)
             made.failures = []
 

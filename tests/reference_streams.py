@@ -9,8 +9,8 @@ import numpy as np
 from seqveil import MarkovModel
 from seqveil.core.coins import KeyedCoins
 from seqveil.engine import stream
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.store import Memory
-from seqveil.engine.streams import Streams
 
 
 class GivenCoins:
@@ -179,7 +179,7 @@ def release_paths(setting, length, state=None, columns=()):
 
 
 class Rows:
-    """Streams without names, one row each: `State.move` and a step, and nothing else."""
+    """CodeStreams without names, one row each: `State.move` and a step, and nothing else."""
 
     def __init__(self, setting, users=0):
         self.setting, self.state = setting, stream.State.start(setting, users)
@@ -194,7 +194,7 @@ class Rows:
 
 
 def twin(setting, salt, key=bytes(range(32)), **more):
-    """Streams in memory that draw as the state with this salt does."""
+    """CodeStreams in memory that draw as the state with this salt does."""
     store = Memory()
     store.salt = salt
-    return Streams(setting, store, KeyedCoins(key), **more)
+    return CodeStreams(setting, store, KeyedCoins(key), **more)

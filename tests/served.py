@@ -15,8 +15,8 @@ import numpy as np
 
 import reference_streams as ref
 from seqveil.core.model import MarkovModel
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
-from seqveil.engine.streams import Streams
 from seqveil.interfaces.service import tokens
 from seqveil.interfaces.service.app import _warm, create_app
 from seqveil.interfaces.service.app import server as http_server
@@ -66,7 +66,7 @@ class Running:
         gaps = options.get("gaps", "refuse")
         self.config = ServeConfig(no_auth=not auth, port=0, **options)
         self.config.check()
-        self.store = Streams.open(self.folder / "state.db", setting, key=key, gaps=gaps)
+        self.store = CodeStreams.open(self.folder / "state.db", setting, key=key, gaps=gaps)
         self.app = create_app(self.store, setting, self.config)
         _warm(setting)
         self.server = http_server(self.app, self.config)

@@ -24,8 +24,8 @@ from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import trees
 from seqveil.engine import batches, stream
 from seqveil.engine.accounting import Window, compose, log_moment
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
-from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
 
 SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
@@ -346,11 +346,11 @@ def test_mechanisms_without_a_level_are_refused_with_it():
 
 def test_a_file_begun_with_it_is_not_gone_on_with_without(tmp_path):
     path = tmp_path / "s.db"
-    Streams.open(
+    CodeStreams.open(
         path, Policy(epsilon=1.0, budget=Budget(total=3.0, ldp_total=2.0), mechanism="optimal").on(STICKY)
     ).close()
     with pytest.raises(InputError, match="begun with another budget"):
-        Streams.open(path, Policy(epsilon=1.0, budget=3.0, mechanism="optimal").on(STICKY))
+        CodeStreams.open(path, Policy(epsilon=1.0, budget=3.0, mechanism="optimal").on(STICKY))
     with closing(sqlite3.connect(path)) as sql:
         told = json.loads(sql.execute("SELECT value FROM facts WHERE name = 'setting'").fetchone()[0])
     assert told["budget"]["ldp_total"] == 2.0

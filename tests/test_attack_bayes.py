@@ -13,6 +13,7 @@ import pytest
 import seqveil as sv
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.terms import Terms
 from seqveil.evaluate import attack
 from seqveil.evaluate.attack_features import Windows
@@ -74,7 +75,7 @@ def guarded(people: int, seed: int = 3) -> tuple[Terms, list[np.ndarray], list[n
     chain = sv.MarkovModel.fit([[NAMES[x] for x in s] for s in TYPES.sample(LENGTH, 4000, seed=1)], alphabet=NAMES)
     setting = sv.Policy(secrets=[sv.secrets.ever("c", window=LENGTH, epsilon=0.5)], mechanism="guarded").on(chain)
     truth = TYPES.sample(LENGTH, people, seed=seed)
-    streams = sv.Streams(setting, coins=SeededCoins(8))
+    streams = CodeStreams(setting, coins=SeededCoins(8))
     told = np.stack([streams.release(range(people), step).codes for step in truth.T], axis=1)
     return setting, list(told), list(truth), chain
 
@@ -101,7 +102,7 @@ def test_a_promise_that_holds_is_not_broken_by_who_knows_the_truth() -> None:
     """Every release within its ε under the truth, and 2Σε promised: the attacker with the true model finds nothing."""
     setting = sv.Policy(epsilon=0.05, mechanism="optimal").on(TYPES)
     truth = TYPES.sample(LENGTH, 1500, seed=6)
-    streams = sv.Streams(setting, coins=SeededCoins(2))
+    streams = CodeStreams(setting, coins=SeededCoins(2))
     told = list(np.stack([streams.release(range(1500), step).codes for step in truth.T], axis=1))
     secret = sv.secrets.ever("c", window=LENGTH, epsilon=1.0).compile(TYPES)
     more = {"models": {"types": TYPES, "turns": TURNS}, "evidence": Evidence.of(setting, told), "attackers": {}}

@@ -11,7 +11,7 @@ import pytest
 import seqveil as sv
 from bridges import KEY, VALUES, chain, setting_of
 from seqveil.engine.accounting import Budget
-from seqveil.engine.streams import Streams
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.upkeep import erase, verify
 from seqveil.interfaces.bridge import DROPPED, Core, Made
 from seqveil.interfaces.broker import Arrived
@@ -29,7 +29,7 @@ def core_of(store, form="seqveil", log=None):
 
 
 def released(path, events, setting=None, form="seqveil", log=None):
-    with Streams.open(path, setting or setting_of(), key=KEY) as store:
+    with CodeStreams.open(path, setting or setting_of(), key=KEY) as store:
         return core_of(store, form, log).release(events)
 
 
@@ -43,7 +43,7 @@ def numbered(core, *seqs):
 
 def test_an_event_that_leaves_others_out_is_refused_until_they_come():
     lines = []
-    core = core_of(Streams(setting_of()), log=lambda *line: lines.append(line))
+    core = core_of(CodeStreams(setting_of()), log=lambda *line: lines.append(line))
     assert reasons(numbered(core, 0, 2)) == ["Made", "order"]
     assert reasons(numbered(core, 3)) == ["order"]
     assert core.counts.stalled == 1
@@ -58,7 +58,7 @@ def test_an_event_that_leaves_others_out_is_refused_until_they_come():
 
 
 def test_events_that_were_given_up_come_too_late():
-    core = core_of(Streams(setting_of(), gaps="skip"))
+    core = core_of(CodeStreams(setting_of(), gaps="skip"))
     made = numbered(core, 0, 2, 1)
     assert reasons(made) == ["Made"] * 3
     assert json.loads(made[2].payload)["value"] is None
@@ -79,13 +79,13 @@ def test_an_event_whose_release_was_erased_stops_nothing_when_it_comes_again(tmp
 
 
 def test_slots_go_on_after_the_last_one_was_erased(tmp_path):
-    with Streams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
+    with CodeStreams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
         fake = Fake(store)
         fake.come("ann", 0, 1)
         fake.now = BEGIN + 60
         fake.slots.draw()
     erase(tmp_path / "s.db", ["ann"], KEY)
-    with Streams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
+    with CodeStreams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
         fake = Fake(store, now=BEGIN + 70)
         assert list(fake.slots.unpublished()) == []
         fake.come("ann", 0, 1)
@@ -104,7 +104,7 @@ def test_a_damaged_user_is_refused_and_all_others_go_on(tmp_path, numbered):
     seq = (lambda k: k) if numbered else (lambda k: None)
     released(path, [Event(user, seq(0), (1,)) for user in ("ann", "bob")], form=form)
     damage(path, "ann")
-    with Streams.open(path, setting_of(), key=KEY) as store:
+    with CodeStreams.open(path, setting_of(), key=KEY) as store:
         core = core_of(store, form)
         for k in (1, 2):
             events = [Event(user, seq(k), (1,), ident=f"{k}/{user}") for user in ("ann", "bob")]
@@ -113,13 +113,13 @@ def test_a_damaged_user_is_refused_and_all_others_go_on(tmp_path, numbered):
 
 
 def test_a_damaged_stream_in_slots_is_refused_and_all_others_go_on(tmp_path):
-    with Streams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
+    with CodeStreams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
         fake = Fake(store)
         fake.come("ann", 0, 1)
         fake.come("bob", 1)
         fake.drawn(60)
     damage(tmp_path / "s.db", "ann")
-    with Streams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
+    with CodeStreams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
         fake = Fake(store, now=BEGIN + 70)
         assert reasons(out for _, out in fake.slots.unpublished()) in (["Made"], ["damaged", "Made"])
         fake.come("ann", 0)
@@ -148,7 +148,7 @@ def test_erasing_takes_the_time_of_the_latest_event_with_the_name(tmp_path, forg
     assert (count, left) == (2, [])
     assert path.read_bytes().count(b"zq-ann") == path.read_bytes().count(b"zq-ann:latest:x") > 0
     assert verify(path).sound
-    with Streams.open(path, setting_of(), key=KEY) as store:
+    with CodeStreams.open(path, setting_of(), key=KEY) as store:
         assert store.position("mqtt:latest:zq-ann") is store.position("mqtt:latest:numbers") is None
         assert store.position("mqtt:latest:zq-ann:latest:x") == repr(now)
 
@@ -186,7 +186,7 @@ def test_nobody_to_answer_means_that_no_ledger_is_dropped(tmp_path, capfd, monke
         monkeypatch.setattr("sys.stdin", nobody)
         assert main(["state", "erase", str(path), "ann", "--forget-ledger"]) == 2
     assert "nothing was erased" in capfd.readouterr().err.splitlines()[-1]
-    with Streams.open(path, setting_of(), key=KEY) as store:
+    with CodeStreams.open(path, setting_of(), key=KEY) as store:
         assert store.account("ann").events == 1
 
 
@@ -208,7 +208,7 @@ def test_verify_counts_the_releases_that_are_there(tmp_path):
 
 
 def test_slots_say_once_that_the_clock_went_back_or_ahead():
-    fake, lines = Fake(Streams(in_slots())), []
+    fake, lines = Fake(CodeStreams(in_slots())), []
     fake.core.log = lambda *line: lines.append(line)
     fake.come("ann", 0, 1)
     fake.drawn(61)
@@ -241,7 +241,7 @@ class NoLink:
 
 
 def test_a_clock_that_is_set_back_loses_no_event_under_a_budget_in_seconds():
-    store, link, now = Streams(setting_of(budget=Budget(per_window=3.0, seconds=60.0))), NoLink(), [1000.0]
+    store, link, now = CodeStreams(setting_of(budget=Budget(per_window=3.0, seconds=60.0))), NoLink(), [1000.0]
     topics = Topics("raw/{user}", "released/{user}", "errors/{user}")
     made = Bridge(store, link, topics, form=Form.parse("value"), clock=lambda: now[0])
     for moment in (1000.0, 999.9, 500.0, 1001.0):
@@ -252,6 +252,6 @@ def test_a_clock_that_is_set_back_loses_no_event_under_a_budget_in_seconds():
 
 
 def test_a_time_that_goes_back_is_refused_as_late():
-    core = core_of(Streams(setting_of(budget=Budget(per_window=3.0, seconds=60.0))))
+    core = core_of(CodeStreams(setting_of(budget=Budget(per_window=3.0, seconds=60.0))))
     outcomes = core.release([Event("ann", 0, (1,), 10.0)]) + core.release([Event("ann", 1, (1,), 9.0)])
     assert reasons(outcomes) == ["Made", "late"]

@@ -16,9 +16,9 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import ever
 from seqveil.core.slots import NOTHING, Slots
 from seqveil.engine.accounting import Budget
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import UNKNOWN
-from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import Core
 from seqveil.interfaces.payloads import Event, Form, Payloads, Refusal
 from seqveil.interfaces.slotting import SlotStreams
@@ -69,7 +69,7 @@ def told(user, outcome):
 
 
 def test_a_release_for_every_slot_something_or_nothing():
-    fake = Fake(Streams(setting_of()))
+    fake = Fake(CodeStreams(setting_of()))
     assert fake.drawn(59.9) == []
     assert fake.slots.remaining == pytest.approx(0.1)
     fake.come("bob", 1, 61)
@@ -85,7 +85,7 @@ def test_a_release_for_every_slot_something_or_nothing():
 
 
 def test_numbers_go_on_with_the_value_before_and_a_kept_message_says_it():
-    fake = Fake(Streams(setting_of(Bins([0, 10, 20, 30]))))
+    fake = Fake(CodeStreams(setting_of(Bins([0, 10, 20, 30]))))
     fake.slots.state(Event("bob", None, (2,)))
     fake.come("ann", 1, 1)
     assert [value for *_, value in fake.drawn(60) + fake.drawn(120)] == [15.0, 15.0]  # bob has no stream yet
@@ -97,7 +97,7 @@ def test_numbers_go_on_with_the_value_before_and_a_kept_message_says_it():
 
 
 def test_the_most_frequent_message_of_a_slot():
-    fake = Fake(Streams(setting_of(rule="most")))
+    fake = Fake(CodeStreams(setting_of(rule="most")))
     for code in (0, 1, 1, 0, 1):
         fake.come("ann", code, 1)
     assert fake.drawn(60)[0][3] == "zq-away"
@@ -109,11 +109,11 @@ def test_the_most_frequent_message_of_a_slot():
 @pytest.mark.parametrize("gaps", ["refuse", "skip"])
 def test_slots_that_ended_while_nobody_was_there(tmp_path, gaps):
     """They are drawn as values that nobody knows, or given up; a slot that was drawn is not drawn again."""
-    with Streams.open(tmp_path / "s.db", setting_of(), key=KEY, gaps=gaps) as store:
+    with CodeStreams.open(tmp_path / "s.db", setting_of(), key=KEY, gaps=gaps) as store:
         fake = Fake(store)
         fake.come("ann", 0, 1)
         assert len(fake.drawn(60)) == 1
-    with Streams.open(tmp_path / "s.db", setting_of(), key=KEY, gaps=gaps) as store:
+    with CodeStreams.open(tmp_path / "s.db", setting_of(), key=KEY, gaps=gaps) as store:
         fake = Fake(store, now=BEGIN + 250)
         fake.come("ann", 1)
         found = [(seq, minute) for _, seq, minute, _ in fake.drawn(250)]
@@ -128,7 +128,7 @@ def test_slots_that_ended_while_nobody_was_there(tmp_path, gaps):
 
 def test_a_slot_that_is_released_late_has_what_came_in_it():
     """While the broker confirms nothing no slot is drawn; what comes meanwhile stays in its own."""
-    fake = Fake(Streams(setting_of()))
+    fake = Fake(CodeStreams(setting_of()))
     fake.come("ann", 0, 1)
     fake.come("ann", 1, 61)
     fake.come("bob", 0, 130)
@@ -145,7 +145,7 @@ def test_a_long_time_away_is_given_up_in_parts(secret):
     plain = {"epsilon": 1.0}
     guarded = {"mechanism": "guarded", "epsilon": None, "secrets": ever("zq-home", epsilon=0.5, window=4)}
     count = 1_100 if secret else 10_050
-    fake = Fake(Streams(setting_of(**(guarded if secret else plain)), gaps="skip"))
+    fake = Fake(CodeStreams(setting_of(**(guarded if secret else plain)), gaps="skip"))
     fake.come("ann", 0, 1)
     fake.drawn(60)
     found = fake.drawn(60 * (count + 2))
@@ -154,7 +154,7 @@ def test_a_long_time_away_is_given_up_in_parts(secret):
 
 
 def test_a_clock_that_goes_back_draws_nothing_again():
-    fake = Fake(Streams(setting_of()))
+    fake = Fake(CodeStreams(setting_of()))
     fake.come("ann", 0, 1)
     assert len(fake.drawn(120)) == 2
     assert fake.drawn(30) == []
@@ -163,14 +163,14 @@ def test_a_clock_that_goes_back_draws_nothing_again():
 
 
 def test_a_slot_that_was_drawn_and_perhaps_not_published_is_published_again(tmp_path):
-    with Streams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
+    with CodeStreams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
         fake = Fake(store)
         fake.come("ann", 0, 1, ident="7/ann")
         fake.come("bob", 1)
         fake.now = BEGIN + 60
         first = fake.slots.draw()  # killed before anything was published
         assert first.items == ["ann 0", "bob 1"]
-    with Streams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
+    with CodeStreams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
         fake = Fake(store, now=BEGIN + 70)
         again = fake.slots.unpublished()
         assert [(user, out.payload, out.repeated) for user, out in again] == [
@@ -181,13 +181,13 @@ def test_a_slot_that_was_drawn_and_perhaps_not_published_is_published_again(tmp_
         fake.slots.published = fake.slots.last
         assert len(fake.drawn(120)) == 2
         assert store.account("ann").events == 2
-    with Streams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
+    with CodeStreams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
         fake = Fake(store, now=BEGIN + 130)
         assert [json.loads(out.payload)["seqveil"]["seq"] for _, out in fake.slots.unpublished()] == [1, 1]
 
 
 def test_a_message_that_comes_again_within_its_slot_counts_once():
-    fake = Fake(Streams(setting_of(rule="most")))
+    fake = Fake(CodeStreams(setting_of(rule="most")))
     fake.come("ann", 0, 1, ident="1/ann")
     fake.come("ann", 0, 1, ident="2/ann")
     for k, again in ((3, False), (3, True), (3, True)):
@@ -196,7 +196,7 @@ def test_a_message_that_comes_again_within_its_slot_counts_once():
 
 
 def test_times_of_payloads_must_not_go_back():
-    fake = Fake(Streams(setting_of()))
+    fake = Fake(CodeStreams(setting_of()))
     fake.come("ann", 0, 1, stamp=100.0)
     for stamp in (100.0, 99.0):
         with pytest.raises(Refusal, match="later time"):
@@ -206,7 +206,7 @@ def test_times_of_payloads_must_not_go_back():
 
 def test_places_say_when_their_slot_begins():
     grid = Grid.regular(4, 3, bounds=(8.0, 8.4, 49.0, 49.3))
-    fake = Fake(Streams(setting_of(grid)), "owntracks")
+    fake = Fake(CodeStreams(setting_of(grid)), "owntracks")
     fake.come("ann", 5, 1, stamp=BEGIN + 0.5)
     fake.now = BEGIN + 60
     said = json.loads(fake.slots.draw().releases[0][1].payload)
@@ -215,7 +215,7 @@ def test_places_say_when_their_slot_begins():
 
 def test_a_spent_budget_is_no_gap(tmp_path):
     setting = setting_of(epsilon=1.0, budget=Budget(total=2.0, when_spent="stop"))
-    fake = Fake(Streams(setting))
+    fake = Fake(CodeStreams(setting))
     fake.come("ann", 0, 1)
     found = fake.drawn(600)
     assert [seq for _, seq, *_ in found] == list(range(10))
@@ -224,24 +224,24 @@ def test_a_spent_budget_is_no_gap(tmp_path):
 
 def test_a_mean_cannot_be_released_slot_by_slot():
     with pytest.raises(InputError, match="--slot last or --slot most"):
-        Fake(Streams(setting_of(Bins([0, 1, 2]), rule="mean")))
+        Fake(CodeStreams(setting_of(Bins([0, 1, 2]), rule="mean")))
 
 
 def test_a_file_of_events_is_none_of_slots():
-    store = Streams(setting_of())
+    store = CodeStreams(setting_of())
     store.release(["ann"], [0])
     with pytest.raises(InputError, match="begun without slots"):
         Fake(store)
 
 
 def test_slots_go_on_after_the_last_one_was_erased(tmp_path):
-    with Streams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
+    with CodeStreams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
         fake = Fake(store)
         fake.come("ann", 0, 1)
         fake.now = BEGIN + 60
         fake.slots.draw()
     erase(tmp_path / "s.db", ["ann"], KEY)
-    with Streams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
+    with CodeStreams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
         fake = Fake(store, now=BEGIN + 70)
         assert list(fake.slots.unpublished()) == []
         fake.come("ann", 0, 1)
@@ -259,13 +259,13 @@ def reasons(outcomes):
 
 
 def test_a_damaged_stream_in_slots_is_refused_and_all_others_go_on(tmp_path):
-    with Streams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
+    with CodeStreams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
         fake = Fake(store)
         fake.come("ann", 0, 1)
         fake.come("bob", 1)
         fake.drawn(60)
     damage(tmp_path / "s.db", "ann")
-    with Streams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
+    with CodeStreams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
         fake = Fake(store, now=BEGIN + 70)
         assert reasons(out for _, out in fake.slots.unpublished()) in (["Made"], ["damaged", "Made"])
         fake.come("ann", 0)
@@ -274,7 +274,7 @@ def test_a_damaged_stream_in_slots_is_refused_and_all_others_go_on(tmp_path):
 
 
 def test_slots_say_once_that_the_clock_went_back_or_ahead():
-    fake, lines = Fake(Streams(setting_of())), []
+    fake, lines = Fake(CodeStreams(setting_of())), []
     fake.core.log = lambda *line: lines.append(line)
     fake.come("ann", 0, 1)
     fake.drawn(61)
@@ -327,7 +327,7 @@ def test_slots_at_a_real_broker(bridged):
         fresh = {(user, said["seqveil"]["seq"]): said["v"] for user, said in seen()}
         assert fresh[("ann", 2)] == "zq-away"
         assert set(fresh) == {(user, seq) for user in ("ann", "bob") for seq in (1, 2)}
-    with Streams.open(bridged.state, setting_of(), key=KEY) as store:
+    with CodeStreams.open(bridged.state, setting_of(), key=KEY) as store:
         assert [store.account(user).events for user in ("ann", "bob")] == [3, 3]
     assert "zq-" not in repr(bridged.log)
 

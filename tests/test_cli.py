@@ -17,7 +17,7 @@ SECRET = "zq-secret-77"
 
 @pytest.fixture(scope="module")
 def frames():
-    """Streams of 12 users, one of them with a single event: text, numbers and points that move together."""
+    """CodeStreams of 12 users, one of them with a single event: text, numbers and points that move together."""
     rng = np.random.default_rng(5)
     rows = []
     for user in range(12):

@@ -13,7 +13,7 @@ import pytest
 import typer.main
 import yaml
 
-from seqveil.engine.streams import Streams
+from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces import figures
 from seqveil.interfaces.bridge import Counts
 from seqveil.interfaces.cli import app
@@ -58,7 +58,7 @@ def assert_understood(words):
 def exported(tmp_path_factory):
     """The name of every sample that the service, a bridge or Spark can export."""
     folder = tmp_path_factory.mktemp("state")
-    with Streams.open(folder / "state.db", words_setting()) as store:
+    with CodeStreams.open(folder / "state.db", words_setting()) as store:
         service = Metrics(store, 60.0, folder / "state.db")
         service.request("POST", "/v1/release", 200, 0.1, "busy")
         service.released(1, 0)

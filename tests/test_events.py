@@ -11,9 +11,9 @@ import reference_streams as ref
 from seqveil.core.alphabet import Alphabet, Grid
 from seqveil.core.errors import InputError
 from seqveil.engine.accounting import Budget
+from seqveil.engine.coded import GAP, CodeStreams, OutOfOrder, Stored, StoreError
 from seqveil.engine.releases import Releases
 from seqveil.engine.stream import NOTHING, REFUSED, WITHHELD
-from seqveil.engine.streams import GAP, OutOfOrder, Stored, StoreError, Streams
 from seqveil.interfaces.commands.options import SettingOptions
 from seqveil.interfaces.events import Job, Wording, release_together
 from seqveil.interfaces.service.answers import page_of, rows_of
@@ -28,7 +28,7 @@ def job(user, *seqs, raw=None, times=None):
 
 
 def opened(path, **options):
-    return Streams.open(path / "state.db", words_setting(**options), key=KEY)
+    return CodeStreams.open(path / "state.db", words_setting(**options), key=KEY)
 
 
 def test_each_job_gets_its_own_part_of_one_transaction(tmp_path):

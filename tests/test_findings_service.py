@@ -10,8 +10,8 @@ import pytest
 
 import seqveil as sv
 from seqveil.core.errors import InputError
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.store import StoreError
-from seqveil.engine.streams import Streams
 from seqveil.interfaces.service import tokens
 from seqveil.interfaces.service.tokens import Keyring
 from served import running, words_model, words_setting
@@ -30,20 +30,20 @@ def test_what_a_position_has_seen_is_charged_though_it_cannot_be_kept(tmp_path, 
         seen.append(int(made.codes[0]))
         return {"queue": odd}
 
-    with Streams.open(tmp_path / "s.db", words_setting()) as store:
+    with CodeStreams.open(tmp_path / "s.db", words_setting()) as store:
         for _ in range(20):
             with pytest.raises(InputError, match="expected positions by source"):
                 store.release(["ann"], [2], seqs=[0], positions=note)
         assert len(set(seen)) == 1
         assert store.account("ann").events == 1
         assert store.position("queue") is None
-    with Streams.open(tmp_path / "s.db", words_setting()) as store:
+    with CodeStreams.open(tmp_path / "s.db", words_setting()) as store:
         assert [each.code for each in store.releases("ann")] == seen[:1]
 
 
 @pytest.mark.parametrize("given", [lambda made: 1 / 0, lambda made: [7], lambda made: {7: 7}])
 def test_a_position_that_fails_takes_back_nothing(tmp_path, given):
-    with Streams.open(tmp_path / "s.db", words_setting()) as store:
+    with CodeStreams.open(tmp_path / "s.db", words_setting()) as store:
         with pytest.raises((InputError, ZeroDivisionError)):
             store.release(["ann"], [2], seqs=[0], positions=given)
         assert store.account("ann").events == 1
@@ -53,14 +53,14 @@ def test_an_interrupted_position_takes_back_nothing(tmp_path):
     def interrupted(made):
         raise KeyboardInterrupt
 
-    with Streams.open(tmp_path / "s.db", words_setting()) as store:
+    with CodeStreams.open(tmp_path / "s.db", words_setting()) as store:
         with pytest.raises(KeyboardInterrupt):
             store.release(["ann"], [2], seqs=[0], positions=interrupted)
         assert store.account("ann").events == 1
 
 
 def test_positions_given_beforehand_are_refused_before_anything_is_drawn(tmp_path):
-    with Streams.open(tmp_path / "s.db", words_setting()) as store:
+    with CodeStreams.open(tmp_path / "s.db", words_setting()) as store:
         for odd in ODD.values():
             with pytest.raises(InputError, match="expected positions by source"):
                 store.release(["ann"], [2], positions={"queue": odd})
@@ -175,7 +175,7 @@ def test_with_secrets_a_request_may_leave_out_but_few_numbers(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "empty", "fifo", "link", "dangling"])
 def test_a_copy_is_written_over_nothing(tmp_path, seqveil, kind):
-    with Streams.open(tmp_path / "s.db", words_setting()) as store:
+    with CodeStreams.open(tmp_path / "s.db", words_setting()) as store:
         store.release(["ann"], [0])
     target = tmp_path / "ledger"
     if kind == "fifo":

@@ -18,9 +18,9 @@ from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.engine import packing, stream
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import saved_terms
 from seqveil.engine.secrets import guarded_table
-from seqveil.engine.streams import Streams
 from seqveil.engine.terms import NO_BOUND, Terms
 
 ever, always, joint = sv.secrets.ever, sv.secrets.always, sv.secrets.joint
@@ -72,18 +72,18 @@ def outcomes(setting) -> list[tuple[int, ...]]:
 
 
 class Kept:
-    """Streams in memory, or in a file that is closed and opened again after every event."""
+    """CodeStreams in memory, or in a file that is closed and opened again after every event."""
 
     def __init__(self, kind, setting, folder, monkeypatch):
         self._path, self._setting = folder / "s.db", setting
-        self._held = Streams(setting) if kind == "memory" else None
+        self._held = CodeStreams(setting) if kind == "memory" else None
         if kind == "replayed file":
             monkeypatch.setattr(packing, "SMALL", 0)
 
     def run(self, act):
         if self._held is not None:
             return act(self._held)
-        with Streams.open(self._path, self._setting) as streams:
+        with CodeStreams.open(self._path, self._setting) as streams:
             return act(streams)
 
 
@@ -155,10 +155,10 @@ def test_streams_release_as_sessions_do():
     coins = KeyedCoins.seeded(1)
     raw = [[0, 1, 1, 0], [1, 1, 0, 0], [0, 0, 0, 0]]
     users = ["ann", "bob", "cy"]
-    together = Streams(setting, coins=coins)
+    together = CodeStreams(setting, coins=coins)
     made = together.release([user for _ in range(4) for user in users], list(itertools.chain(*zip(*raw, strict=True))))
     for k, user in enumerate(users):
-        alone, state = Streams(setting, coins=coins), stream.State.start(setting)
+        alone, state = CodeStreams(setting, coins=coins), stream.State.start(setting)
         codes = [int(alone.release([user], [code]).codes[0]) for code in raw[k]]
         assert codes == made.codes[k::3].tolist()
         for code in codes:
@@ -170,7 +170,7 @@ def test_streams_release_as_sessions_do():
 
 
 def test_with_an_epsilon_the_ledger_is_that_of_any_sound_mechanism():
-    streams = Streams(setting_of(SECRETS["first"], epsilon=0.8), coins=KeyedCoins(KEY))
+    streams = CodeStreams(setting_of(SECRETS["first"], epsilon=0.8), coins=KeyedCoins(KEY))
     streams.release(["ann"] * 4, [0, 1, 1, 0])
     standing = streams.account("ann")
     assert standing.whole_sequence == ""
@@ -181,7 +181,7 @@ def test_with_an_epsilon_the_ledger_is_that_of_any_sound_mechanism():
 
 def test_a_retry_draws_nothing_and_a_gap_tells_nothing(tmp_path):
     setting = setting_of(SECRETS["until it ends"])
-    with Streams.open(tmp_path / "s.db", setting, gaps="skip") as streams:
+    with CodeStreams.open(tmp_path / "s.db", setting, gaps="skip") as streams:
         first = streams.release(["ann"] * 2, [0, 1], seqs=[0, 1])
         before = streams.account("ann").secrets[0]
         again = streams.release(["ann"] * 2, [1, 0], seqs=[0, 1])
@@ -191,7 +191,7 @@ def test_a_retry_draws_nothing_and_a_gap_tells_nothing(tmp_path):
         streams.release(["ann"], [1], seqs=[3])
         skipped = streams.account("ann").secrets[0]
         assert skipped.step == 4
-    with Streams.open(tmp_path / "s.db", setting, gaps="skip") as streams:
+    with CodeStreams.open(tmp_path / "s.db", setting, gaps="skip") as streams:
         assert streams.account("ann").secrets[0].log_odds == skipped.log_odds
 
 
@@ -199,7 +199,7 @@ def test_a_retry_draws_nothing_and_a_gap_tells_nothing(tmp_path):
 def test_one_event_too_many_is_refused_before_anything_is_drawn(tmp_path, memory, longest):
     longest(LENGTH)
     setting = setting_of(SECRETS["until it ends"])
-    streams = Streams(setting, memory=memory)
+    streams = CodeStreams(setting, memory=memory)
     streams.release(["ann"] * 3, [0, 0, 0])
     with pytest.raises(InputError, match="at most 4 events") as refused:
         streams.release(["bob", "ann", "ann"], [0, 0, 0])
@@ -217,18 +217,18 @@ def test_a_person_is_never_forgotten(tmp_path, longest):
     longest(30)
     setting = sv.Policy(secrets=ever(1, epsilon=0.3), mechanism="guarded").on(MODEL)
     for _ in range(6):
-        with Streams.open(tmp_path / "s.db", setting) as streams:
+        with CodeStreams.open(tmp_path / "s.db", setting) as streams:
             streams.release(["ann"] * 5, [0, 1, 0, 1, 1])
             watch = streams.account("ann").secrets[0]
             assert watch.worst.worst() <= 0.3
     assert watch.step == 30
-    with Streams.open(tmp_path / "s.db", setting) as streams, pytest.raises(InputError, match="at most 30 events"):
+    with CodeStreams.open(tmp_path / "s.db", setting) as streams, pytest.raises(InputError, match="at most 30 events"):
         streams.release(["ann"], [0])
 
 
 def work(path, answers) -> None:
     """Release from where the file stands; answer each event only after it was released."""
-    with Streams.open(path, setting_of(SECRETS["tumbling"])) as streams, open(answers, "ab", buffering=0) as out:
+    with CodeStreams.open(path, setting_of(SECRETS["tumbling"])) as streams, open(answers, "ab", buffering=0) as out:
         for at in range(int(streams.position("events") or 0), 60):
             user, code = f"user {at % 15}", at // 15 % 2
             made = streams.release([user], [code], [at // 15], positions={"events": at + 1})
@@ -252,10 +252,10 @@ def test_kills_lose_nothing_and_draw_nothing_anew(tmp_path):
     work(path, answers)
     told = {int(at): int(code) for at, code in (line.split() for line in answers.read_text().splitlines())}
     assert len(told) >= 57  # an event that was committed when the kill came may have no answer
-    with Streams.open(path, setting_of(SECRETS["tumbling"])) as streams:
+    with CodeStreams.open(path, setting_of(SECRETS["tumbling"])) as streams:
         for at, code in told.items():
             assert streams.releases(f"user {at % 15}")[at // 15].code == code
-        twin = Streams(streams.setting)
+        twin = CodeStreams(streams.setting)
         for k in range(15):
             codes = [stored.code for stored in streams.releases(f"user {k}")]
             twin.observe([f"user {k}"] * 4, codes)
@@ -266,7 +266,7 @@ def test_kills_lose_nothing_and_draw_nothing_anew(tmp_path):
 
 def test_a_failed_commit_is_read_again(tmp_path, monkeypatch):
     setting = setting_of(SECRETS["tumbling"])
-    with Streams.open(tmp_path / "s.db", setting, key=KEY) as streams:
+    with CodeStreams.open(tmp_path / "s.db", setting, key=KEY) as streams:
         streams.release(["ann"], [0])
         before = streams.account("ann").secrets[0].log_odds
         monkeypatch.setattr(streams._store, "append", lambda entry: (_ for _ in ()).throw(OSError("disk")))
@@ -289,10 +289,10 @@ def test_a_setting_with_secrets_as_plain_values(tmp_path):
         saved_terms(saved, MODEL)
     with pytest.raises(DataError, match="missing or damaged"):
         saved_terms({**saved, "secrets": 3}, MODEL, [observer])
-    with Streams.open(tmp_path / "s.db", setting):
+    with CodeStreams.open(tmp_path / "s.db", setting):
         pass
     with pytest.raises(InputError, match="another secrets"):
-        Streams.open(tmp_path / "s.db", setting_of(SECRETS["first"], observers=observer, withhold=True))
+        CodeStreams.open(tmp_path / "s.db", setting_of(SECRETS["first"], observers=observer, withhold=True))
 
 
 @pytest.mark.parametrize(

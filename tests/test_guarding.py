@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from reference_guarding import box_rows, excess, least_cost, random_box, random_promise
-from seqveil import Grid, MarkovModel, Streams, secrets
+from seqveil import Grid, MarkovModel, secrets
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion, absolute, euclidean, hamming, matrix
@@ -16,6 +16,7 @@ from seqveil.core.secrets import Guarded, program, solving
 from seqveil.core.secrets.bounds import TIGHTER, Bounds
 from seqveil.core.secrets.pools import pooled
 from seqveil.core.secrets.solving import guarded
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 
 HALF = np.array([0.5, 0.5])
@@ -235,9 +236,9 @@ def types(seed: int, size: int = 12, count: int = 12) -> MarkovModel:
     return MarkovModel.mixture(chains, rng.dirichlet(np.ones(count)))
 
 
-def released(model: MarkovModel, seed: int, users: int, length: int) -> tuple[np.ndarray, Streams]:
+def released(model: MarkovModel, seed: int, users: int, length: int) -> tuple[np.ndarray, CodeStreams]:
     setting = Policy(secrets=[secrets.ever(0, window=20, epsilon=0.5)], mechanism="guarded").on(model)
-    streams, raw = Streams(setting, coins=SeededCoins(seed)), model.sample(length, users, seed=seed)
+    streams, raw = CodeStreams(setting, coins=SeededCoins(seed)), model.sample(length, users, seed=seed)
     told = [streams.release(np.arange(users), raw[:, t]).codes for t in range(length)]
     return np.stack(told, axis=1), streams
 
@@ -323,7 +324,7 @@ def test_a_zone_of_a_map_is_kept_event_by_event() -> None:
     model = MarkovModel.fit([list(map(tuple, walk.tolist())) for walk in walks], alphabet=grid)
     kept = secrets.zone(centre=(4.5, 4.5), radius=0.8, epsilon=0.8, window=4)
     setting = Policy(secrets=kept, mechanism="guarded", distortion="euclidean").on(model)
-    streams = Streams(setting, coins=SeededCoins(3))
+    streams = CodeStreams(setting, coins=SeededCoins(3))
     for t in range(4):
         streams.release(np.arange(2), grid.encode(list(map(tuple, walks[:2, t].tolist()))))
     assert streams.secrets()[0].log_odds_worst <= 0.8

@@ -11,7 +11,7 @@ import pytest
 
 import seqveil as sv
 from seqveil.core.model import MarkovModel
-from seqveil.engine.streams import Streams
+from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.mqtt import Bridge, Broker, Topics
 from seqveil.interfaces.payloads import Form
@@ -227,7 +227,7 @@ def test_messages_and_log_of_the_bridge(tmp_path, form):
             wire.put(Arrived(f"raw/{user}", text.encode(), mid, True, False, 0))
         wire.put(Stop())
         topics = Topics("raw/{user}", "released/{user}", "errors/{user}")
-        with Streams.open(tmp_path / f"{len(list(tmp_path.iterdir()))}.db", FAINT, key=LIVE_KEY) as store:
+        with CodeStreams.open(tmp_path / f"{len(list(tmp_path.iterdir()))}.db", FAINT, key=LIVE_KEY) as store:
             bridge = Bridge(store, wire, topics, form=Form.parse(form), log=lambda *line: log.append(line))
             bridge.run()
         return wire.raw, log, bridge.hidden

@@ -21,8 +21,8 @@ from mosquitto import Client, until
 from seqveil.core.alphabet import Grid
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import zone
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
-from seqveil.engine.streams import Streams
 from seqveil.interfaces.homeassistant import Discovery
 from seqveil.interfaces.mqtt import Bridge, Broker, Form, Link, Topics
 from test_mqtt_forms import town
@@ -77,7 +77,7 @@ def home_assistant(folder, port):
 @contextmanager
 def bridge(port, name, setting, topics, form, folder):
     """A bridge that tells Home Assistant of what it releases."""
-    with Streams.open(folder / f"{name}.db", setting) as store:
+    with CodeStreams.open(folder / f"{name}.db", setting) as store:
         link = Link(Broker("127.0.0.1", port, name), topics.subscription, form.retained)
         made = Bridge(store, link, topics, form=form, discovery=Discovery("homeassistant", form))
         thread = threading.Thread(target=made.run)

@@ -14,8 +14,8 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.core.words import IMPOSSIBLE, Risk, ToldSecret
 from seqveil.engine.accounting import GONE
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
-from seqveil.engine.streams import Streams
 from seqveil.interfaces.files.release import guarantee
 
 TURNS = [[0, 1] * 10] * 50  # nobody ever does 2, or the same twice
@@ -94,7 +94,9 @@ def test_totals_say_whom_they_are_for():
 
 
 def test_many_streams_say_it_too():
-    streams = Streams(Policy(epsilon=2.0, mechanism="randomized_response").on(MarkovModel.fit(TURNS, n=3, smoothing=0)))
+    streams = CodeStreams(
+        Policy(epsilon=2.0, mechanism="randomized_response").on(MarkovModel.fit(TURNS, n=3, smoothing=0))
+    )
     streams.release(["ann"] * 200, PEOPLE)
     assert ASSUMES in streams.account("ann").sentences[1]
 
@@ -169,13 +171,13 @@ def test_an_epsilon_beside_declared_secrets_is_refused_too():
 @pytest.mark.parametrize("mechanism", ["tree", "batch_lp"])
 def test_a_short_batch_between_others_is_followed_and_charged(mechanism):
     setting = Policy(epsilon=1.0, batch=3, mechanism=mechanism).on(MODEL)
-    streams = Streams(setting, coins=SeededCoins(3))
+    streams = CodeStreams(setting, coins=SeededCoins(3))
     sizes = [3, 1, 2, 3]
     batches = [np.arange(size) % 2 for size in sizes]
     made = streams.release(["ann"] * 4, batches)
     assert [len(each) for each in made.symbols] == sizes
     assert made.epsilons.tolist() == [1.0] * 4
-    receiver = Streams(setting)
+    receiver = CodeStreams(setting)
     seen = receiver.observe(["ann"] * 4, made.paths, sizes=sizes)
     assert json.dumps([each.tolist() for each in seen.symbols]) == json.dumps([each.tolist() for each in made.symbols])
     ours, theirs = streams.account("ann"), receiver.account("ann")

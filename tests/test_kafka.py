@@ -19,7 +19,7 @@ from bridges import KEY, SECRET, VALUES, chain, setting_of
 from kafkas import KeepingLink, Place, once
 from mosquitto import until
 from seqveil.core.errors import InputError
-from seqveil.engine.streams import Streams
+from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.bridge import BrokerError
 from seqveil.interfaces.kafka import Cluster, partitions_of
 
@@ -43,7 +43,7 @@ def some(users=3, each=20, seed=0, numbered=False):
 
 def stored(place, users, setting=None):
     """What the state file holds, as it would be published."""
-    with Streams.open(place.state, setting or setting_of(), key=KEY) as store:
+    with CodeStreams.open(place.state, setting or setting_of(), key=KEY) as store:
         decode = store.setting.model.alphabet.decode_one
         return {(u, one.seq): decode(one.code) for u in users for one in store.releases(u)}
 
@@ -110,7 +110,7 @@ def test_killed_at_any_point_of_a_round_nothing_is_lost_or_published_twice(place
     assert (done, drawn) == (100, 100)
     told = once(place.received(100))
     assert {len(payloads) for payloads in told.values()} == {1}
-    with Streams.open(place.state, setting_of()) as store:
+    with CodeStreams.open(place.state, setting_of()) as store:
         decode = store.setting.model.alphabet.decode_one
         kept = {(u, one.seq): decode(one.code) for u in users for one in store.releases(u)}
     assert {one: json.loads(payload)["value"] for one, [payload] in told.items()} == kept
@@ -162,7 +162,7 @@ def test_another_state_file_an_older_one_and_other_partitions_are_refused(place)
     place.send([("ann", {"value": VALUES[0]}, 0), ("bob", {"value": VALUES[0]}, 1)])
     with place.bridge() as bridge:
         until(lambda: bridge.failures or bridge.counts.acknowledged == 2)
-    with Streams.open(place.state, setting_of(), key=KEY) as store:
+    with CodeStreams.open(place.state, setting_of(), key=KEY) as store:
         store.backup(place.folder / "old.db")
     place.send([("ann", {"value": VALUES[0]}, 0)])
     with place.bridge() as bridge:

@@ -10,7 +10,7 @@ import mosquitto
 from bridges import KEY, SECRET, VALUES, Place, event, published, send, setting_of, some_events
 from mosquitto import Client, until
 from seqveil.core.errors import DataError
-from seqveil.engine.streams import Streams
+from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.mqtt import REASONS, BrokerError
 
 
@@ -30,7 +30,7 @@ def place(shared, tmp_path, request):
 def expected_of(setting, events, folder):
     """What a store with the key releases for these events, by (user, seq)."""
     alphabet = setting.model.alphabet
-    with Streams.open(folder / "twin.db", setting, key=KEY) as twin:
+    with CodeStreams.open(folder / "twin.db", setting, key=KEY) as twin:
         users, seqs, values = zip(*events, strict=True)
         made = twin.release(users, alphabet.encode(list(values)), seqs)
     values = alphabet.decode(made.codes)
@@ -49,7 +49,7 @@ def test_what_is_published_is_what_the_store_releases(place, version, tmp_path, 
         until(lambda: bridge.counts.acknowledged == len(events))
     told = published(receiver)
     assert {one: json.loads(payloads[0]) for one, payloads in told.items()} == expected_of(setting, events, tmp_path)
-    with Streams.open(place.state, setting, key=KEY) as store:
+    with CodeStreams.open(place.state, setting, key=KEY) as store:
         codes = {user: [stored.code for stored in store.releases(user)] for user, _, _ in events}
     encode = setting.model.alphabet.encode_one
     assert codes == {u: [encode(json.loads(told[u, s][0])["value"]) for s in range(30)] for u in codes}
@@ -89,7 +89,7 @@ def test_batches_travel_with_their_path(place):
         until(lambda: bridge.counts.refused.get("shape") == 2)
     told = [json.loads(payload) for _, payload in receiver.got]
     assert told[:3] == told[3:]
-    with Streams.open(place.state, setting, key=KEY) as store:
+    with CodeStreams.open(place.state, setting, key=KEY) as store:
         for said, stored in zip(told, store.releases("ann"), strict=False):
             assert said["values"] == setting.model.alphabet.decode(list(stored.codes))
             assert said["path"]

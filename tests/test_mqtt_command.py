@@ -17,7 +17,7 @@ import pytest
 import mosquitto
 from bridges import SECRET, VALUES, Place, alone, chain, event, published, setting_of, some_events
 from mosquitto import Client, needed, until
-from seqveil.engine.streams import Streams
+from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.mqtt import Topics
 from seqveil.interfaces.payloads import Form
 
@@ -88,7 +88,7 @@ def test_five_kills_lose_nothing_and_change_nothing(bridged):
     assert all(len(set(payloads)) == 1 for payloads in told.values())
     assert counts["repeated"] + counts["released"] == counts["acknowledged"] == counts["received"]
     alphabet = chain().alphabet
-    with Streams.open(bridged.state, setting_of()) as store:
+    with CodeStreams.open(bridged.state, setting_of()) as store:
         for user in {user for user, _, _ in events}:
             stored = [alphabet.decode_one(one.code) for one in store.releases(user)]
             assert stored == [json.loads(told[user, seq][0])["value"] for seq in range(150)]

@@ -17,9 +17,9 @@ from mosquitto import until
 from seqveil.core.alphabet import Grid
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import UNKNOWN
-from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import Core, Counts, Made
 from seqveil.interfaces.homeassistant import Discovery
 from seqveil.interfaces.mqtt import Bridge, Broker, Topics
@@ -131,7 +131,7 @@ def told(outcomes):
 def test_events_that_come_again_before_they_were_confirmed_are_the_same(events, cut):
     """Numbers are kept with the releases: a core that begins anew finds them, and draws only what is new."""
     named = [Event(user, None, (code,), ident=f"{k}/{user}") for k, (user, code, _) in enumerate(events)]
-    store = Streams(setting_of())  # in memory, with the positions beside
+    store = CodeStreams(setting_of())  # in memory, with the positions beside
     first = core_of(store, Form.parse("value"))
     made = first.release(named[:cut])
     settled = [event.ident for event, (*_, confirmed) in zip(named[:cut], events, strict=False) if confirmed]
@@ -151,7 +151,7 @@ def test_events_that_come_again_before_they_were_confirmed_are_the_same(events, 
 
 
 def test_a_name_that_the_broker_uses_anew_is_a_new_event():
-    core = core_of(Streams(setting_of()), Form.parse("value"))
+    core = core_of(CodeStreams(setting_of()), Form.parse("value"))
     event = Event("ann", None, (0,), ident="7/ann")
     core.release([event])
     core.release([event])
@@ -159,7 +159,7 @@ def test_a_name_that_the_broker_uses_anew_is_a_new_event():
 
 
 def test_events_with_and_without_numbers_do_not_take_each_others():
-    core = Core(Streams(setting_of()), Payloads(setting_of(), needs_seq=False), "kafka")
+    core = Core(CodeStreams(setting_of()), Payloads(setting_of(), needs_seq=False), "kafka")
     outcomes = core.release([Event("ann", seq, (0,)) for seq in (0, None, 9, None, 3, 3, None)])
     seqs = [one.reason if isinstance(one, Refusal) else json.loads(one.payload)["seq"] for one in outcomes]
     assert seqs == [0, 1, "order", 2, 3, 3, 4]
@@ -168,7 +168,7 @@ def test_events_with_and_without_numbers_do_not_take_each_others():
 
 def test_only_as_many_numbers_are_kept_as_messages_may_be_under_way():
     """An acknowledgement may get lost, so what was acknowledged may come again."""
-    core = core_of(Streams(setting_of()), Form.parse("value"))
+    core = core_of(CodeStreams(setting_of()), Form.parse("value"))
     sent = [Event("ann", None, (0,), ident=f"{k}/ann") for k in range(5)]
     first = core.release(sent)
     core.keep(3)
@@ -179,7 +179,7 @@ def test_only_as_many_numbers_are_kept_as_messages_may_be_under_way():
 
 def test_what_may_still_come_again_keeps_its_number_and_that_has_an_end():
     """A restarted Mosquitto sends more messages again than it may have under way."""
-    core = core_of(Streams(setting_of()), Form.parse("value"))
+    core = core_of(CodeStreams(setting_of()), Form.parse("value"))
     core.release([Event("ann", None, (0,), ident=f"{k}/ann") for k in range(10)])
     core.keep(3, lambda ident: ident in ("0/ann", "2/ann"))
     assert list(core.numbers) == ["0/ann", "2/ann", "9/ann"]
@@ -190,7 +190,7 @@ def test_what_may_still_come_again_keeps_its_number_and_that_has_an_end():
 
 
 def test_a_session_that_the_broker_has_forgotten_brings_nothing_again():
-    core = core_of(Streams(setting_of()), Form.parse("value"))
+    core = core_of(CodeStreams(setting_of()), Form.parse("value"))
     core.release([Event("ann", None, (0,), ident="7/ann")])
     core.forget()
     core.release([Event("ann", None, (0,), ident="7/ann", again=True)])
@@ -200,7 +200,7 @@ def test_a_session_that_the_broker_has_forgotten_brings_nothing_again():
 def test_whether_something_is_published_does_not_depend_on_values():
     """Nothing is left out as a repeat: the silence would show that nothing changed."""
     for codes in itertools.product((0, 1, UNKNOWN), repeat=3):
-        core = core_of(Streams(setting_of()), Form.parse("json:occupancy"))
+        core = core_of(CodeStreams(setting_of()), Form.parse("json:occupancy"))
         outcomes = core.release([Event("ann", None, (code,)) for code in codes])
         assert [type(one) for one in outcomes] == [Made] * 3
         assert core.counts == Counts(released=3)
@@ -209,10 +209,10 @@ def test_whether_something_is_published_does_not_depend_on_values():
 def test_late_and_double_times_are_refused_also_after_a_restart(tmp_path):
     form = Form.parse("json:v", "t")
     for times, expected in (((5.0, 6.0, 6.0, 4.0), ["late", "late"]), ((6.0, 5.5, 7.0), ["late", "late"])):
-        with Streams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
+        with CodeStreams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
             outcomes = core_of(store, form).release([Event("ann", None, (0,), t, t) for t in times])
             assert [one for one in told(outcomes) if isinstance(one, str)] == expected
-    with Streams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
+    with CodeStreams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
         assert store.account("ann").events == 3
 
 
@@ -233,7 +233,7 @@ def test_what_home_assistant_is_told():
 
     raw = Topics("ha/sensor/{user}/config", "released/{user}")
     with pytest.raises(InputError, match="discovery"):
-        Bridge(Streams(setting_of()), NoLink(), raw, discovery=Discovery("ha", Form()))
+        Bridge(CodeStreams(setting_of()), NoLink(), raw, discovery=Discovery("ha", Form()))
     for prefix in ("", "a/+", "$SYS"):
         with pytest.raises(InputError, match="prefix"):
             Discovery(prefix, Form())
@@ -290,7 +290,7 @@ def test_kills_and_restarts_of_the_broker_draw_nothing_twice_without_numbers(bri
         said, _ = running.communicate(timeout=60)
     assert json.loads(said)["refused"] == {}
     assert all(len(payloads) == 1 for payloads in told_of(receiver).values())
-    with Streams.open(bridged.state, setting_of()) as store:
+    with CodeStreams.open(bridged.state, setting_of()) as store:
         assert {user: store.account(user).events for user in users} == dict.fromkeys(users, 40)
     assert subprocess.run(["grep", "-c", "zq-", bridged.state], capture_output=True).stdout.strip() == b"0"
 

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.calls import BUDGETS, POLICIES, InMemory, InStore, scripted, setting_of, worst, worst_of_all
 from seqveil.core.coins import SeededCoins
-from seqveil.engine.streams import Streams
+from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.bridge import Core
 from seqveil.interfaces.events import Job
 from seqveil.interfaces.files.release import release_file
@@ -104,7 +104,7 @@ class InState:
         return tuple(pl.read_csv(out)["value"].to_list())
 
     def ledger(self):
-        with Streams.open(self._at / "state.db", self._setting) as store:
+        with CodeStreams.open(self._at / "state.db", self._setting) as store:
             account = store.account("ann")
             return 0.0 if account is None else account.leakage
 

@@ -11,8 +11,8 @@ from seqveil import Budget, MarkovModel, Session
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.kernel import Kernels
+from seqveil.engine.coded import REFUSED, CodeStreams, StoreError
 from seqveil.engine.policy import Policy
-from seqveil.engine.streams import REFUSED, StoreError, Streams
 from seqveil.interfaces.files.release import guarantee, release_file
 from seqveil.interfaces.spark.store import KeptUsers, bucket
 
@@ -36,12 +36,12 @@ def test_times_that_go_back_are_refused_before_a_coin_is_thrown(tmp_path):
     budget, coins = Budget(per_window=1.0, seconds=5.0), Counted()
     setting = Policy(epsilon=1.0, budget=budget, mechanism="balanced").on(STICKY)
     users, times = ["ann", "bob", "ann"], np.array([2.0, 1.0, 1.0])
-    with Streams.open(tmp_path / "s.db", setting, coins=coins) as store:
+    with CodeStreams.open(tmp_path / "s.db", setting, coins=coins) as store:
         for wrong in (times, np.array([0.0, np.nan, 1.0])):
             with pytest.raises(InputError, match="time"):
                 store.release(users, [0, 0, 0], [0, 0, 1], wrong)
         assert store.accounts().users == []
-    streams = Streams(setting, coins=coins)
+    streams = CodeStreams(setting, coins=coins)
     with pytest.raises(InputError, match="times"):
         streams.release(users, np.zeros(3, int), times=times)
     assert (streams.accounts().users, coins.thrown) == ([], 0)
@@ -63,7 +63,7 @@ def broken_third_round(monkeypatch):
 
 def test_a_round_that_fails_takes_back_none_before_it(tmp_path, broken_third_round):
     setting = Policy(epsilon=1.0, mechanism="balanced").on(STICKY)
-    with Streams.open(tmp_path / "s.db", setting, coins=SeededCoins(1)) as store:
+    with CodeStreams.open(tmp_path / "s.db", setting, coins=SeededCoins(1)) as store:
         with pytest.raises(GuaranteeError) as failed:
             store.release(["ann"] * 4, [0] * 4, range(4))
         made = failed.value.made.codes.tolist()
@@ -74,7 +74,7 @@ def test_a_round_that_fails_takes_back_none_before_it(tmp_path, broken_third_rou
 
 
 def test_streams_in_memory_keep_the_rounds_before_one_that_fails(broken_third_round):
-    streams = Streams(Policy(epsilon=1.0, mechanism="balanced").on(STICKY), coins=SeededCoins(1))
+    streams = CodeStreams(Policy(epsilon=1.0, mechanism="balanced").on(STICKY), coins=SeededCoins(1))
     with pytest.raises(GuaranteeError) as failed:
         streams.release(["ann"] * 4, np.zeros(4, int))
     made = failed.value.made
@@ -85,7 +85,7 @@ def test_streams_in_memory_keep_the_rounds_before_one_that_fails(broken_third_ro
 
 def test_a_failed_transaction_is_read_again(tmp_path, monkeypatch):
     """The disk's failures depend on no draw: they may undo one, and the live states are then those of the file."""
-    with Streams.open(tmp_path / "s.db", Policy(epsilon=1.0, mechanism="balanced").on(STICKY)) as store:
+    with CodeStreams.open(tmp_path / "s.db", Policy(epsilon=1.0, mechanism="balanced").on(STICKY)) as store:
         store.release(["ann"], [0], [0])
         with monkeypatch.context() as patch:
             patch.setattr(store._store, "set_positions", full_disk)
@@ -114,12 +114,18 @@ WRONG = {"float": np.array([1.9]), "bool": np.array([True]), "text": np.array(["
 def test_codes_that_are_not_whole_are_refused_everywhere(tmp_path, codes):
     plain, tree = Policy(epsilon=1.0).on(STICKY), Policy(epsilon=1.0, batch=2, mechanism="tree").on(STICKY)
     coins = Counted()
-    with Streams.open(tmp_path / "s.db", plain, coins=coins) as store, pytest.raises(InputError, match="whole numbers"):
+    with (
+        CodeStreams.open(tmp_path / "s.db", plain, coins=coins) as store,
+        pytest.raises(InputError, match="whole numbers"),
+    ):
         store.release(["ann"], codes, [0])
-    with Streams.open(tmp_path / "t.db", tree, coins=coins) as store, pytest.raises(InputError, match="whole numbers"):
+    with (
+        CodeStreams.open(tmp_path / "t.db", tree, coins=coins) as store,
+        pytest.raises(InputError, match="whole numbers"),
+    ):
         store.release(["ann"], [codes], [0])
     with pytest.raises(InputError, match="whole numbers"):
-        Streams(plain, coins=coins).release(["ann"], codes)
+        CodeStreams(plain, coins=coins).release(["ann"], codes)
     with pytest.raises(InputError, match="whole numbers"):
         Rows(plain, users=1).release(np.array([0]), codes, coins)
     with pytest.raises(InputError, match="whole numbers"):
@@ -179,7 +185,7 @@ def test_a_window_of_batches_counts_batches_whatever_times_come_with_them():
 
 def test_a_store_refuses_wrong_times_before_it_draws_however_little_memory_it_has(tmp_path):
     setting = Policy(epsilon=1.0, budget=Budget(per_window=2.0, seconds=60.0), mechanism="optimal").on(LEANING)
-    with Streams.open(tmp_path / "s.db", setting, memory=1) as store:
+    with CodeStreams.open(tmp_path / "s.db", setting, memory=1) as store:
         store.release(["bob"], [0], [0], [50.0])
         with pytest.raises(InputError):
             store.release(["ann", "bob"], [0, 0], [0, 1], [100.0, 40.0])

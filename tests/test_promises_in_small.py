@@ -13,7 +13,7 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import hamming
 from seqveil.core.secrets.bounds import Bounds
 from seqveil.core.secrets.tables import Draft, Table
-from seqveil.engine.streams import StoreError, Streams
+from seqveil.engine.coded import CodeStreams, StoreError
 from seqveil.interfaces.files.release import release_file
 
 KEY = bytes(range(32))
@@ -22,9 +22,13 @@ MODEL = sv.MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=["home", "work", "gym"]
 
 
 def opened(kind, folder, setting, seed=1):
-    """Streams in memory, or over a state file."""
+    """CodeStreams in memory, or over a state file."""
     coins = SeededCoins(seed)
-    return Streams(setting, coins=coins) if kind == "memory" else Streams.open(folder / "s.db", setting, coins=coins)
+    return (
+        CodeStreams(setting, coins=coins)
+        if kind == "memory"
+        else CodeStreams.open(folder / "s.db", setting, coins=coins)
+    )
 
 
 # what a release costs is in the ledger
@@ -47,9 +51,9 @@ def test_a_release_is_charged_what_its_kernel_tells_about_each_symbol(tmp_path, 
 def test_no_window_of_releases_costs_more_than_its_budget():
     setting = sv.Policy(epsilon=1.0, budget=sv.Budget(per_window=1.2, releases=3), mechanism="balanced").on(MODEL)
     for seed in range(5):
-        streams, raw = Streams(setting, coins=SeededCoins(seed)), np.random.default_rng(seed).integers(0, 3, 12)
+        streams, raw = CodeStreams(setting, coins=SeededCoins(seed)), np.random.default_rng(seed).integers(0, 3, 12)
         made = [int(streams.release(["ann"], [code]).codes[0]) for code in raw]
-        costs = Streams(setting).observe(["ann"] * 12, made).leakages  # as a receiver computes them
+        costs = CodeStreams(setting).observe(["ann"] * 12, made).leakages  # as a receiver computes them
         sums = [sum(costs[k : k + 3]) for k in range(10)]
         assert max(sums) <= 1.2
         assert max(sums) > 0.6  # the window is what holds it back
@@ -101,12 +105,12 @@ def damage(path, table, column):
 )
 def test_one_bit_that_flipped_in_a_state_file_is_found(tmp_path, table, column):
     setting, path = sv.Policy(epsilon=0.3, mechanism="balanced").on(MODEL), tmp_path / "s.db"
-    with Streams.open(path, setting, key=KEY) as streams:
+    with CodeStreams.open(path, setting, key=KEY) as streams:
         streams.release(["ann"] * 100, [0] * 100)
         streams.backup(tmp_path / "open.db")  # whose log is not put into the tables yet
     where = tmp_path / "open.db" if table == "log" else path
     damage(where, table, column)
-    with pytest.raises(StoreError), Streams.open(where, setting, key=KEY) as streams:  # noqa: PT012
+    with pytest.raises(StoreError), CodeStreams.open(where, setting, key=KEY) as streams:  # noqa: PT012
         streams.releases("ann")
         streams.release(["ann"], [0])
 

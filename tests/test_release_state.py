@@ -18,8 +18,8 @@ import seqveil as sv
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.engine.accounting import Budget
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
-from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.files.resume import Appended
@@ -133,7 +133,7 @@ def test_a_crash_at_any_write_is_gone_on_from(made, tmp_path, kind, monkeypatch)
 @pytest.mark.parametrize("kind", ["plain", "batched"])
 def test_a_crash_within_a_transaction_draws_nothing_again(made, tmp_path, kind, monkeypatch):
     setting = setting_of(made, kind)
-    real, out, state = Streams.release, tmp_path / "out.csv", tmp_path / "s.db"
+    real, out, state = CodeStreams.release, tmp_path / "out.csv", tmp_path / "s.db"
     for count in (1, 2, 3, 2):  # what was drawn before a crash stands, and is not drawn again
 
         def dying(self, users, codes, seqs, times, positions, count=count):
@@ -148,10 +148,10 @@ def test_a_crash_within_a_transaction_draws_nothing_again(made, tmp_path, kind, 
             return real(self, users, codes, seqs, times, note if callable(positions) else positions)
 
         dying.count = 0
-        monkeypatch.setattr(Streams, "release", dying)
+        monkeypatch.setattr(CodeStreams, "release", dying)
         with pytest.raises(Crash):
             release_file(made / "data.csv", setting, out, state=state, seed=1, group=30)
-    monkeypatch.setattr(Streams, "release", real)
+    monkeypatch.setattr(CodeStreams, "release", real)
     release_file(made / "data.csv", setting, out, state=state, seed=1, group=30)
     release_file(made / "data.csv", setting, tmp_path / "whole.csv", state=tmp_path / "w.db", seed=1, group=30)
     assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
@@ -275,7 +275,7 @@ def test_other_options_and_a_second_run_are_refused(made, tmp_path, seqveil):
     code, said = seqveil(*run, "-e", 2)
     assert code == 2
     assert "another epsilon" in said
-    with Streams.open(state, Policy(epsilon=1.0).on(MarkovModel.load(made / "m"))):
+    with CodeStreams.open(state, Policy(epsilon=1.0).on(MarkovModel.load(made / "m"))):
         code, said = seqveil(*run, "-e", 1)
     assert code == 2
     assert "another process has this state file open" in said

@@ -33,7 +33,7 @@ def model(tmp_path_factory):
 
 
 def streams():
-    """Streams of 40 people, of 1 to 30 events, that stay on a value for a while."""
+    """CodeStreams of 40 people, of 1 to 30 events, that stay on a value for a while."""
     rng = np.random.default_rng(8)
     made = {}
     for user in range(40):

@@ -10,8 +10,8 @@ import pytest
 import seqveil as sv
 from bridges import KEY, VALUES, chain
 from seqveil.client import Client
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import Terms
-from seqveil.engine.streams import Streams
 from seqveil.engine.terms import NO_BOUND
 from seqveil.interfaces.commands.options import SettingOptions
 from seqveil.interfaces.mqtt import Payloads
@@ -44,7 +44,7 @@ def test_a_service_keeps_secrets_and_tells_where_users_stand(tmp_path):
     assert account.whole_sequence == answer["whole_sequence"] == NO_BOUND
     assert abs(account.secrets[0].log_odds) <= 0.5
     assert facts["setting"]["secrets"] == [setting.secrets[0].to_dict()]
-    with Streams.open(tmp_path / "state.db", setting, key=bytes(range(32))) as store:
+    with CodeStreams.open(tmp_path / "state.db", setting, key=bytes(range(32))) as store:
         mine = store.account("ann").secrets
     assert [told(each) for each in account.secrets] == [told(each) for each in mine]
 
@@ -103,9 +103,9 @@ def test_a_job_of_spark_keeps_secrets_from_one_micro_batch_to_the_next():
     for seq in range(6):
         rows = pd.DataFrame({"user": users, "seq": [seq] * 2, "v0": [WORDS[seq % 4], "gym"]})
         codes.append(job.release(rows, kept)["value"].tolist())
-    twin = Streams(setting)
+    twin = CodeStreams(setting)
     twin.observe(users * 6, setting.model.alphabet.encode([value for pair in codes for value in pair]))
-    with Streams(setting, SparkStore(setting, kept, users)) as streams:
+    with CodeStreams(setting, SparkStore(setting, kept, users)) as streams:
         for user in users:
             mine, theirs = streams.account(user).secrets, twin.account(user).secrets
             assert [told(each) for each in mine] == [told(each) for each in theirs]

@@ -10,6 +10,7 @@ import pytest
 
 import seqveil as sv
 from seqveil.core.alphabet import WITHHELD, Bins, Grid
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import saved_terms
 
 NAMES = ["news", "sports", "health"]
@@ -54,7 +55,7 @@ def test_released_audited_and_decoded_as_streams_are(seqveil, files, kind):
     assert code == 0, err
     found = json.loads(printed)
     assert found["checks"]["unchanged"]
-    setting, laws, streams = setting_of(out), {}, sv.Streams(setting_of(out))
+    setting, laws, streams = setting_of(out), {}, CodeStreams(setting_of(out))
     for (user,), own in rows.group_by("user", maintain_order=True):
         codes = [WITHHELD if value is None else NAMES.index(value) for value in own["value"]]
         streams.observe([user] * LENGTH, codes)

@@ -19,9 +19,9 @@ from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.secrets import Watch
 from seqveil.core.secrets.ahead import FAINTEST, ahead
 from seqveil.engine import stream
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.secrets import guarded_table
 from seqveil.engine.stream import State, observe
-from seqveil.engine.streams import Streams
 
 EPSILON = 0.5
 
@@ -135,7 +135,7 @@ def test_one_event_more_is_refused_before_anything_is_drawn(window):
         with pytest.raises(sv.errors.InputError, match=f"at most {limit} events; beyond that the model makes"):
             session.release("b")
     assert session.belief.tolist() == before.tolist()
-    streams = Streams(session.setting)
+    streams = CodeStreams(session.setting)
     with pytest.raises(
         sv.errors.InputError, match="give the secret a window" if window is None else "smooth the model"
     ):

@@ -16,6 +16,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.secrets.watch import Watch, Watches
 from seqveil.core.slots import Slots
 from seqveil.core.words import Risk
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import saved_terms
 from seqveil.engine.terms import Terms
 from seqveil.interfaces.bridge import Core
@@ -158,7 +159,7 @@ def test_a_session_stands_by_the_clock():
 @pytest.mark.parametrize("at", [None, 0.0, 3599.0, 7200.0, 90_000.0, -3600.0])
 def test_an_event_that_does_not_lie_in_the_next_slot_is_refused(at):
     session = sv.Session(hourly(), mechanism="guarded", secrets=[NIGHTS], seed=1)
-    streams = sv.Streams(setting_of())
+    streams = CodeStreams(setting_of())
     session.release("home", time=MAY)
     streams.release(["ann"], [0], times=[MAY])
     with pytest.raises(InputError, match="need the time of each" if at is None else "one event in each slot"):
@@ -173,7 +174,7 @@ def test_an_event_that_does_not_lie_in_the_next_slot_is_refused(at):
 
 
 def test_the_first_event_of_a_stream_is_not_left_out():
-    streams = sv.Streams(setting_of(), gaps="skip")
+    streams = CodeStreams(setting_of(), gaps="skip")
     with pytest.raises(InputError, match="need the first event of each stream"):
         streams.release(["ann"], [0], [2], [MAY])
     streams.release(["ann", "ann"], [0, 0], [0, 3], [MAY, MAY + 3 * 3600])
@@ -186,14 +187,14 @@ def test_state_files_remember_when_streams_began(tmp_path, room):
     codes = {name: truths(60, seed) for seed, name in enumerate(("ann", "bob", "eve"))}
     begins = {"ann": MAY, "bob": MAY - 5 * 3600, "eve": MAY + 9 * 3600}
     setting = setting_of(NIGHTS, secrets.ever("work", epsilon=0.4, window=7))
-    seen, now = sv.Streams(setting), list(codes)
+    seen, now = CodeStreams(setting), list(codes)
     for k in range(60):
         stamps = [begins[name] + 3600.0 * k for name in now]
-        with sv.Streams.open(tmp_path / "s.db", setting, key=KEY) as streams:
+        with CodeStreams.open(tmp_path / "s.db", setting, key=KEY) as streams:
             streams._live.room = room
             made = streams.release(now, [codes[name][k] for name in now], times=stamps)
         seen.observe(now, made.codes, stamps)
-    with sv.Streams.open(tmp_path / "s.db", setting, key=KEY) as streams:
+    with CodeStreams.open(tmp_path / "s.db", setting, key=KEY) as streams:
         assert streams.secrets() == seen.secrets()
         assert 0 < streams.secrets()[0].log_odds_worst <= 0.5
         with pytest.raises(InputError, match="one event in each slot"):
@@ -316,7 +317,7 @@ def test_a_service_asks_for_the_times_of_events(tmp_path):
 
 
 def test_a_bridge_in_slots_keeps_the_hours_of_its_clock():
-    store, now = sv.Streams(setting_of()), MAY
+    store, now = CodeStreams(setting_of()), MAY
     core = Core(store, Payloads(store.setting, form=Form.parse("json:v")), "mqtt")
     slots = SlotStreams(core, store, HOUR, "mqtt", lambda: now)
     slots.take("item", Event("ann", None, (0,)))
@@ -335,7 +336,7 @@ def test_spark_keeps_when_streams_began():
     from seqveil.interfaces.spark.store import KeptUsers, bucket
 
     setting, kept, coins = setting_of(), KeptUsers(bytes(16)), sv.coins.KeyedCoins(KEY)
-    whole, codes = sv.Streams(setting, coins=coins), truths(30)
+    whole, codes = CodeStreams(setting, coins=coins), truths(30)
     for k in range(30):
         made = bucket(setting, coins, kept, ["ann"]).release(["ann"], codes[[k]], [k], [MAY + 3600.0 * k])
         assert made.codes.tolist() == whole.release(["ann"], codes[[k]], [k], [MAY + 3600.0 * k]).codes.tolist()

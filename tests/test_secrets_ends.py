@@ -1,4 +1,4 @@
-"""Streams that end inside a window of a secret: what holds for them, and that nothing more is said."""
+"""CodeStreams that end inside a window of a secret: what holds for them, and that nothing more is said."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from seqveil import MarkovModel
 from seqveil.core.secrets import Watch, ever
 from seqveil.core.secrets.bounds import schedule
 from seqveil.engine import stream
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.secrets import guarded_table
-from seqveil.engine.streams import Streams
 from seqveil.receiver.planning import guarded_cost
 
 PAIR = sv.MarkovModel([0.95, 0.05], [[0.7, 0.3], [0.5, 0.5]])
@@ -114,7 +114,7 @@ def test_a_session_says_that_its_window_is_not_over():
         assert ("before it is over" in session._repr_html_()) == (event > 0)
         session.release("work")
     assert "before it is over" not in session._repr_html_()
-    streams = Streams(sv.Policy(secrets=sv.secrets.ever("clinic", epsilon=0.5, window="event")).on(SOON))
+    streams = CodeStreams(sv.Policy(secrets=sv.secrets.ever("clinic", epsilon=0.5, window="event")).on(SOON))
     streams.release(["ann"] * 3, [0, 1, 0])
     assert streams.secrets()[0].unkept == ""
 

@@ -14,7 +14,7 @@ import pytest
 
 import seqveil as sv
 from seqveil.engine import stream
-from seqveil.engine.streams import Streams
+from seqveil.engine.coded import CodeStreams
 
 
 class Chain:
@@ -196,7 +196,7 @@ def test_refusals_and_retries_draw_nothing_and_move_no_account():
             assert session.watches.rows[0][0].log_odds == before
         assert session.release(code) == twin.release(code)
     assert session.watches.rows[0][0].log_odds == twin.watches.rows[0][0].log_odds
-    streams = Streams(setting)
+    streams = CodeStreams(setting)
     first = streams.release(["u"], [2], seqs=[0])
     for _ in range(3):  # what was drawn is never drawn again
         again = streams.release(["u"], [0], seqs=[0])
@@ -210,7 +210,7 @@ def test_releases_from_several_threads_are_charged_one_by_one():
     """Whatever the order of threads, the account is that of the releases in the order they were made."""
     session = sv.Session(MODEL, mechanism="guarded", secrets=[sv.secrets.ever(2, epsilon=0.3, window=5)])
     setting = session.setting
-    streams, released, failed = Streams(setting), [], []
+    streams, released, failed = CodeStreams(setting), [], []
 
     def work(user):
         try:

@@ -13,8 +13,8 @@ import seqveil as sv
 from seqveil.core import mechanisms
 from seqveil.core.errors import InputError
 from seqveil.core.words import Risk
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import saved_terms
-from seqveil.engine.streams import Streams
 from seqveil.evaluate.baselines.declared import utility_optimised
 from seqveil.interfaces.commands.options import SettingOptions
 from seqveil.interfaces.studio.ask import Ask
@@ -130,7 +130,7 @@ def test_an_audit_of_a_kept_secret_says_its_own_promise_whatever_is_asked_beside
 
 def test_streams_say_the_promise_that_they_keep():
     secret = sv.secrets.ever("health", epsilon=0.5, window=4)
-    streams = Streams(sv.Policy(secrets=secret).on(MODEL))
+    streams = CodeStreams(sv.Policy(secrets=secret).on(MODEL))
     streams.release(["ann"] * 4, [2, 2, 0, 2])
     (total,) = streams.secrets()
     assert (total.epsilon, total.kept, total.sentence) == (0.5, True, secret.sentence)

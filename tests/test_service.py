@@ -17,9 +17,9 @@ from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.engine.accounting import Budget
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import UNKNOWN
-from seqveil.engine.streams import Streams
 from seqveil.interfaces.events import Wording
 from seqveil.interfaces.service.app import create_app
 from seqveil.interfaces.service.config import ServeConfig
@@ -42,7 +42,7 @@ def test_what_is_answered_is_what_a_store_with_this_key_releases(service, tmp_pa
     events = [event(*each) for each in zip(users, seqs, raw, strict=True)]
     first = service.ask("POST", "/v1/release", events[0]).json["releases"]  # the form of one event
     rest = service.release(*events[1:]).json["releases"]
-    with Streams.open(tmp_path / "s.db", words_setting(), key=KEY) as twin:
+    with CodeStreams.open(tmp_path / "s.db", words_setting(), key=KEY) as twin:
         made = twin.release(users, [WORDS.index(value) for value in raw], seqs)
         ledger = twin.account("twin 0")
     assert [row["value"] for row in first + rest] == [WORDS[code] for code in made.codes]
@@ -309,7 +309,10 @@ def test_long_text_among_numbers_takes_no_memory():
 
 
 def test_an_application_is_of_its_store(tmp_path):
-    with Streams.open(tmp_path / "s.db", words_setting()) as store, pytest.raises(InputError, match="another setting"):
+    with (
+        CodeStreams.open(tmp_path / "s.db", words_setting()) as store,
+        pytest.raises(InputError, match="another setting"),
+    ):
         create_app(store, words_setting(budget=3.0), ServeConfig(no_auth=True))
 
 

@@ -8,9 +8,9 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.sqlite import SqliteStore
 from seqveil.engine.store import NoSuchUser, StoreError
-from seqveil.engine.streams import Streams
 from served import KEY, event, running, words_setting
 
 # a file that could not be written anew
@@ -50,9 +50,9 @@ def small_disk(most):
 @pytest.mark.slow
 def test_everybody_goes_on_where_the_file_could_not_be_written_anew(tmp_path):
     path, users = tmp_path / "state.db", [f"user {k}" for k in range(3000)]
-    with Streams.open(path, words_setting(), key=KEY) as streams:
+    with CodeStreams.open(path, words_setting(), key=KEY) as streams:
         streams.release(users, [0] * len(users))
-    with Streams.open(path, words_setting(), key=KEY) as streams:
+    with CodeStreams.open(path, words_setting(), key=KEY) as streams:
         with small_disk(path.stat().st_size // 4), pytest.raises(StoreError, match="it is done, but"):
             streams.erase(users[:1])
         assert streams.release(users[1:3], [0, 0]).seqs.tolist() == [1, 1]
@@ -62,7 +62,7 @@ def test_everybody_goes_on_where_the_file_could_not_be_written_anew(tmp_path):
 
 @pytest.mark.slow
 def test_what_something_else_wrote_is_still_noticed_by_an_erasure(tmp_path):
-    with Streams.open(path := tmp_path / "state.db", words_setting(), key=KEY) as streams:
+    with CodeStreams.open(path := tmp_path / "state.db", words_setting(), key=KEY) as streams:
         streams.release(["ann"], [0])
         with closing(sqlite3.connect(path)) as other, other:
             other.execute("CREATE TABLE other (x)")
@@ -74,13 +74,13 @@ def test_what_something_else_wrote_is_still_noticed_by_an_erasure(tmp_path):
 @pytest.mark.parametrize("forget", [False, True])
 def test_an_erasure_that_left_traces_can_be_asked_for_again(tmp_path, crowded, forget):
     key, path = None if forget else KEY, tmp_path / "state.db"
-    with Streams.open(path, words_setting(), key=key) as streams:
+    with CodeStreams.open(path, words_setting(), key=key) as streams:
         streams.release(["zq-ann", "bob"], [0, 1])
         with pytest.raises(StoreError, match=r"it is done, but .* could not be written anew .*, and do it again"):
             streams.erase(["zq-ann"], forget)
         with pytest.raises(StoreError, match="do it again"):
             streams.erase(["zq-ann"], forget)
-    with Streams.open(path, words_setting(), key=key) as streams:
+    with CodeStreams.open(path, words_setting(), key=key) as streams:
         crowded["on"] = False
         assert streams.erase(["zq-ann"], forget) == (0, [])
         assert all(b"zq-ann" not in file.read_bytes() for file in tmp_path.iterdir())

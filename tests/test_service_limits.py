@@ -14,7 +14,7 @@ import reference_streams as ref
 import seqveil as sv
 from seqveil import Budget
 from seqveil.core.errors import InputError
-from seqveil.engine.streams import OutOfOrder, StoreError, Streams
+from seqveil.engine.coded import CodeStreams, OutOfOrder, StoreError
 from served import WORDS, Process, event, running, words_model, words_setting
 
 
@@ -324,7 +324,7 @@ def test_what_stands_of_a_request_that_failed_in_the_middle_is_told(tmp_path, mo
 
 def test_a_look_before_a_release_leaves_nobody_behind(tmp_path):
     setting = words_setting(budget=Budget(per_window=9.0, seconds=60.0, when_spent="stop"))
-    with Streams.open(tmp_path / "state.db", setting) as store:
+    with CodeStreams.open(tmp_path / "state.db", setting) as store:
         store.release(["old"], [0], [0], [10.0])
         for times in ([5.0, 6.0], [6.0, 5.0]):
             try:

@@ -14,7 +14,7 @@ from seqveil import SeqveilError
 from seqveil.client import Client, ServiceError
 from seqveil.core.errors import InputError
 from seqveil.engine.accounting import Budget
-from seqveil.engine.streams import Streams
+from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces import figures
 from served import WORDS, Process, ask, event, running, words_setting
 
@@ -64,7 +64,7 @@ def test_only_an_admin_erases(service):
     assert erased(service, "dora", token=None).reason == "unauthorised"
     assert service.ask("GET", "/v1/users/dora/account").json["events"] == 1
     with pytest.raises(InputError, match="state file"):
-        Streams(words_setting()).erase(["dora"])
+        CodeStreams(words_setting()).erase(["dora"])
 
 
 def test_with_a_key_too_the_ledger_may_be_forgotten_for_the_randomness_is_another_then(service):
@@ -163,7 +163,7 @@ def test_what_was_accepted_is_finished_before_the_end(tmp_path):
     assert process.end() == 0
     for thread in threads:
         thread.join()
-    with Streams.open(tmp_path / "state.db", words_setting()) as store:
+    with CodeStreams.open(tmp_path / "state.db", words_setting()) as store:
         stored = {(u, s.seq): WORDS[s.code] for u in {a[0] for a in answers} for s in store.releases(u)}
     assert {(user, seq): value for user, seq, value in answers} == stored
     assert not (tmp_path / "state.db-wal").exists()

@@ -16,7 +16,7 @@ from seqveil import mechanisms
 from seqveil.core.errors import InputError, UnknownSymbol
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.engine.accounting import Budget
-from seqveil.engine.streams import Streams
+from seqveil.engine.coded import CodeStreams
 
 NAMES = mechanisms.instantaneous()
 SOUND = [name for name in NAMES if mechanisms.get(name).sound]
@@ -359,7 +359,7 @@ def test_threads_that_push_fill_whole_batches():
 
 
 def test_threads_may_share_a_store(tmp_path):
-    with Streams.open(tmp_path / "s.db", sv.Policy(epsilon=1.0, mechanism="balanced").on(MODEL)) as store:
+    with CodeStreams.open(tmp_path / "s.db", sv.Policy(epsilon=1.0, mechanism="balanced").on(MODEL)) as store:
         together(lambda: store.release([f"u{threading.get_ident()}"], [1], [0]), 5)
         made = together(lambda: int(store.release(["ann"], [1], [0]).codes[0]), 5)
         assert len(set(made)) == 1

@@ -20,10 +20,10 @@ from seqveil.core.coins import KeyedCoins  # noqa: E402
 from seqveil.core.errors import DataError, InputError  # noqa: E402
 from seqveil.core.model import MarkovModel  # noqa: E402
 from seqveil.engine.accounting import Budget  # noqa: E402
+from seqveil.engine.coded import OutOfOrder  # noqa: E402
 from seqveil.engine.policy import Policy  # noqa: E402
-from seqveil.engine.streams import OutOfOrder  # noqa: E402
 from seqveil.interfaces.spark.job import Job, release_sorted  # noqa: E402
-from seqveil.interfaces.spark.operator import Release  # noqa: E402
+from seqveil.interfaces.spark.operator import ReleaseProcessor  # noqa: E402
 from seqveil.interfaces.spark.sessions import (  # noqa: E402
     Refused,
     guarded,
@@ -60,7 +60,7 @@ def job_of(setting, **more):
 
 
 def operator_of(job):
-    return TwsTester(Release(job, StringType(), salt=SALT))
+    return TwsTester(ReleaseProcessor(job, StringType(), salt=SALT))
 
 
 def rows_of(events):

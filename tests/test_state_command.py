@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
+from seqveil.engine.coded import CodeStreams, StoreError
 from seqveil.engine.policy import Policy
-from seqveil.engine.streams import StoreError, Streams
 from seqveil.engine.upkeep import verify
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files import resume
@@ -20,7 +20,7 @@ from served import KEY, WORDS, event, running, words_model, words_setting
 
 
 def filled(path, **how):
-    store = Streams.open(path, words_setting(), key=KEY, **how)
+    store = CodeStreams.open(path, words_setting(), key=KEY, **how)
     store.release(["ann"] * 70 + ["bob"] * 3, [k % 4 for k in range(73)])
     return store
 
@@ -48,7 +48,7 @@ def test_a_file_in_use_is_verified_copied_and_read(tmp_path, capsys):
         told = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
         assert [row["value"] for row in told[:70]] == [WORDS[stored.code] for stored in store.releases("ann")]
         store.release(["ann"], [0])  # the writer was not put out
-    with Streams.open(tmp_path / "copy.db", words_setting(), key=KEY) as copy:
+    with CodeStreams.open(tmp_path / "copy.db", words_setting(), key=KEY) as copy:
         assert copy.account("ann").events == 70
 
 
@@ -90,7 +90,7 @@ def test_a_failed_copy_leaves_the_earlier_one(tmp_path):
     with sqlite3.connect(tmp_path / "s.db") as sql:
         sql.execute("DELETE FROM releases WHERE seq = 3")
     sql.close()
-    with Streams.open(tmp_path / "s.db", words_setting(), key=KEY) as store, pytest.raises(StoreError):
+    with CodeStreams.open(tmp_path / "s.db", words_setting(), key=KEY) as store, pytest.raises(StoreError):
         store.backup(tmp_path / "copy.db")
     assert (tmp_path / "copy.db").read_text() == "earlier"
 
@@ -181,14 +181,14 @@ def test_transactions_of_a_file_are_short_where_batches_take_long(tmp_path, monk
     """A batch that takes 20 ms made transactions of 5 s; killed every 3 s they came to no end."""
     now, sizes = [0.0], []
     monkeypatch.setattr(resume, "perf_counter", lambda: now[0])
-    released = Streams.release
+    released = CodeStreams.release
 
     def slow(self, users, *rest, **more):
         now[0] += 0.02 * len(users)
         sizes.append(len(users))
         return released(self, users, *rest, **more)
 
-    monkeypatch.setattr(Streams, "release", slow)
+    monkeypatch.setattr(CodeStreams, "release", slow)
     (tmp_path / "d.csv").write_text("user,value\n" + "".join(f"u{k % 7},{WORDS[k % 4]}\n" for k in range(420)))
     setting = Policy(epsilon=0.7, batch=4, mechanism="tree").on(words_model())
     release_file(tmp_path / "d.csv", setting, tmp_path / "o.csv", state=tmp_path / "s.db")

@@ -11,9 +11,9 @@ import reference_streams as ref
 from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import DataError, SeqveilError
 from seqveil.core.model import MarkovModel
+from seqveil.engine.coded import CodeStreams, StoreError
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import Damaged
-from seqveil.engine.streams import StoreError, Streams
 from seqveil.engine.upkeep import accept, verify
 from seqveil.interfaces.events import Job, release_together
 
@@ -24,7 +24,7 @@ SETTING = Policy(epsilon=0.8, mechanism="balanced").on(
 
 
 def opened(path, **more):
-    return Streams.open(path, SETTING, coins=KeyedCoins.seeded(1), **more)
+    return CodeStreams.open(path, SETTING, coins=KeyedCoins.seeded(1), **more)
 
 
 def make(path):

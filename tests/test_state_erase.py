@@ -13,9 +13,9 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import ever
 from seqveil.engine import sqlite
 from seqveil.engine.accounting import Budget
+from seqveil.engine.coded import EARLIER, CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import Damaged, Erased, NoLongerKept, StoreBusy, StoreError
-from seqveil.engine.streams import EARLIER, Streams
 from seqveil.engine.upkeep import erase, facts_of, verify
 from seqveil.interfaces.cli import main
 from served import running, words_setting
@@ -26,7 +26,7 @@ TOTAL = Policy(epsilon=0.8, budget=Budget(total=4.0), mechanism="balanced").on(C
 
 
 def opened(path, setting=TOTAL, key=KEY):
-    return Streams.open(path, setting, key=key)
+    return CodeStreams.open(path, setting, key=key)
 
 
 def filled(path, setting=TOTAL, key=KEY, events=70):

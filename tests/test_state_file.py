@@ -20,8 +20,8 @@ from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.model import MarkovModel
 from seqveil.engine import sqlite
 from seqveil.engine.accounting import Budget
+from seqveil.engine.coded import GAP, CodeStreams, OutOfOrder, StoreBusy, StoreError
 from seqveil.engine.policy import Policy
-from seqveil.engine.streams import GAP, OutOfOrder, StoreBusy, StoreError, Streams
 from seqveil.engine.upkeep import accept, facts_of, key_for, verify
 from seqveil.interfaces.cli import main
 from served import running, words_model, words_setting
@@ -48,7 +48,7 @@ def salt_of(path):
 
 def test_a_repeated_event_is_given_back_whatever_comes_with_it(tmp_path):
     for k in range(3):
-        with Streams.open(tmp_path / "s.db", plain()) as store:
+        with CodeStreams.open(tmp_path / "s.db", plain()) as store:
             if k == 0:
                 first = store.release(["ann"] * 200, np.arange(200) % 4, range(200))
                 before = store.account("ann")
@@ -56,14 +56,14 @@ def test_a_repeated_event_is_given_back_whatever_comes_with_it(tmp_path):
             assert again.codes.tolist() == first.codes.tolist()
             assert again.replayed.all()
             assert store.account("ann") == before
-    with Streams.open(tmp_path / "s.db", plain()) as store:
+    with CodeStreams.open(tmp_path / "s.db", plain()) as store:
         twice = store.release(["ann"] * 3, [0, 1, 2], [200, 200, 201])
         assert twice.codes[0] == twice.codes[1]
         assert twice.replayed.tolist() == [False, True, False]
 
 
 def test_a_gap_is_refused_whole(tmp_path):
-    with Streams.open(tmp_path / "s.db", plain()) as store:
+    with CodeStreams.open(tmp_path / "s.db", plain()) as store:
         store.release(["ann"], [0], [0])
         with pytest.raises(OutOfOrder, match="event 1 has sequence number 3, and 2 is next") as caught:
             store.release(["ann", "ann"], [0, 0], [1, 3])
@@ -75,7 +75,7 @@ def test_a_gap_is_refused_whole(tmp_path):
 
 
 def test_a_gap_may_be_skipped_and_what_comes_late_is_told_so(tmp_path):
-    with Streams.open(tmp_path / "s.db", plain(), key=KEY, gaps="skip") as store:
+    with CodeStreams.open(tmp_path / "s.db", plain(), key=KEY, gaps="skip") as store:
         made = store.release(["bob", "bob", "bob"], [0, 1, 2], [2, 1, 3])
         assert (made.codes[1], made.replayed.tolist()) == (GAP, [False, True, False])
         with pytest.raises(OutOfOrder, match="at most 10000"):
@@ -83,7 +83,7 @@ def test_a_gap_may_be_skipped_and_what_comes_late_is_told_so(tmp_path):
         made = {seq: store.release(["ann"], [seq % 4], [seq]).codes[0] for seq in (0, 3, 4, 9, 10)}
         expected = [made.get(seq, GAP) for seq in range(11)]
         assert store.release(["ann"] * 11, [0] * 11, range(11)).codes.tolist() == expected
-    with Streams.open(tmp_path / "s.db", plain(), key=KEY) as store:
+    with CodeStreams.open(tmp_path / "s.db", plain(), key=KEY) as store:
         assert [store.release(["ann"], [0], [seq]).codes[0] for seq in reversed(range(11))] == expected[::-1]
         assert [stored.code for stored in store.releases("ann", since=1, limit=4)] == expected[1:5]
         assert store.account("ann").releases == 5
@@ -96,7 +96,7 @@ def test_positions_that_cannot_be_made_take_no_release_back(tmp_path):
         seen.extend(made.codes.tolist())
         raise RuntimeError
 
-    with Streams.open(tmp_path / "s.db", plain()) as store:
+    with CodeStreams.open(tmp_path / "s.db", plain()) as store:
         with pytest.raises(RuntimeError):
             store.release(["ann"] * 3, [0, 1, 2], range(3), positions=fail)
         again = store.release(["ann"] * 3, [0, 1, 2], range(3))
@@ -118,7 +118,7 @@ BAD = {
 
 
 def test_bad_events_are_refused_and_leave_nothing(tmp_path):
-    with Streams.open(tmp_path / "s.db", plain()) as store:
+    with CodeStreams.open(tmp_path / "s.db", plain()) as store:
         for users, seqs, codes in BAD.values():
             with pytest.raises(InputError):
                 store.release(users, codes, seqs)
@@ -127,7 +127,7 @@ def test_bad_events_are_refused_and_leave_nothing(tmp_path):
     with pytest.raises(StoreError, match="closed"):
         store.release(["a"], [0], [1])
     setting = plain(budget=Budget(per_window=2.0, seconds=10.0))
-    with Streams.open(tmp_path / "t.db", setting) as store:
+    with CodeStreams.open(tmp_path / "t.db", setting) as store:
         store.release(["ann"], [0], [0], [100.0])
         for times in (None, [99.0], [np.nan]):
             with pytest.raises(InputError, match="time"):
@@ -150,7 +150,7 @@ def test_threads_may_share_a_file(tmp_path):
         except BaseException as error:
             failures.append(error)
 
-    with Streams.open(tmp_path / "s.db", plain()) as store:
+    with CodeStreams.open(tmp_path / "s.db", plain()) as store:
         threads = [threading.Thread(target=write, args=(f"user {k}",)) for k in range(4)]
         for each in threads:
             each.start()
@@ -166,39 +166,39 @@ def test_threads_may_share_a_file(tmp_path):
 
 def test_another_model_setting_or_seed_is_refused_in_one_line(tmp_path):
     path = tmp_path / "s.db"
-    Streams.open(path, plain()).close()
+    CodeStreams.open(path, plain()).close()
     with pytest.raises(ModelError, match=r"another model.*a new file, whose ledger begins at zero"):
-        Streams.open(path, Policy(epsilon=0.8, mechanism="balanced").on(chain(9)))
+        CodeStreams.open(path, Policy(epsilon=0.8, mechanism="balanced").on(chain(9)))
     for other, named in (
         (plain(budget=3.0), "budget"),
         (Policy(epsilon=0.8, mechanism="optimal").on(chain()), "mechanism"),
     ):
         with pytest.raises(InputError, match=f"another {named}") as caught:
-            Streams.open(path, other)
+            CodeStreams.open(path, other)
         assert "\n" not in str(caught.value)
     costs = np.ones((4, 4)) - np.eye(4)
-    Streams.open(tmp_path / "c.db", Policy(epsilon=0.8, mechanism="optimal", distortion=costs).on(chain())).close()
+    CodeStreams.open(tmp_path / "c.db", Policy(epsilon=0.8, mechanism="optimal", distortion=costs).on(chain())).close()
     with pytest.raises(InputError, match="another costs"):
-        Streams.open(tmp_path / "c.db", Policy(epsilon=0.8, mechanism="optimal", distortion=2 * costs).on(chain()))
+        CodeStreams.open(tmp_path / "c.db", Policy(epsilon=0.8, mechanism="optimal", distortion=2 * costs).on(chain()))
     with pytest.raises(InputError, match="a seed cannot go on"):
-        Streams.open(path, plain(), coins=KeyedCoins.seeded(1))
+        CodeStreams.open(path, plain(), coins=KeyedCoins.seeded(1))
     with pytest.raises(InputError, match="not both"):
-        Streams.open(path, plain(), coins=SeededCoins(1), key=KEY)
+        CodeStreams.open(path, plain(), coins=SeededCoins(1), key=KEY)
     with pytest.raises(InputError, match="gaps"):
-        Streams.open(path, plain(), gaps="ignore")
-    with Streams.open(tmp_path / "seeded.db", plain(), coins=SeededCoins(1)) as store:
+        CodeStreams.open(path, plain(), gaps="ignore")
+    with CodeStreams.open(tmp_path / "seeded.db", plain(), coins=SeededCoins(1)) as store:
         store.release(["ann"], [0])
-    with Streams.open(tmp_path / "seeded.db", plain()) as store:
+    with CodeStreams.open(tmp_path / "seeded.db", plain()) as store:
         assert not store.account("ann").private
 
 
 def test_another_key_or_none_is_refused_and_a_lost_one_is_not_made_anew(tmp_path):
     state, key = tmp_path / "s.db", tmp_path / "key"
     secret = key_for(state, key)
-    Streams.open(state, plain(), key=secret).close()
+    CodeStreams.open(state, plain(), key=secret).close()
     for other, said in ((None, "no key is given"), (bytes(32), "this is another one")):
         with pytest.raises(InputError, match=f"{key_mark(secret)}, and {said}; pass that key"):
-            Streams.open(state, plain(), key=other)
+            CodeStreams.open(state, plain(), key=other)
     key.unlink()
     with pytest.raises(InputError, match="the key cannot be read"):
         key_for(state, key)
@@ -208,20 +208,20 @@ def test_another_key_or_none_is_refused_and_a_lost_one_is_not_made_anew(tmp_path
 @pytest.mark.slow
 def test_a_second_writer_is_refused_and_one_may_look(tmp_path):
     path = tmp_path / "s.db"
-    with Streams.open(path, plain()) as store:
+    with CodeStreams.open(path, plain()) as store:
         store.release(["ann"], [0], [0])
         opens = f"from seqveil.engine.sqlite import SqliteStore; SqliteStore({str(path)!r})"
         other = subprocess.run([sys.executable, "-c", opens], capture_output=True, text=True)
         assert "another process has this state file open" in other.stderr
         with pytest.raises(StoreBusy, match="another process has this state file open"):
-            Streams.open(path, plain())
+            CodeStreams.open(path, plain())
         with pytest.raises(StoreBusy):
             accept(path)
         with sqlite.reading(path) as records:
             store.release(["ann"], [0], [1])  # nobody waits for who reads
             assert records.find(["ann"])[0].events == 1
     assert [each.name for each in tmp_path.iterdir()] == ["s.db"]
-    with Streams.open(path, plain()) as store:
+    with CodeStreams.open(path, plain()) as store:
         assert store.account("ann").events == 2
         path.rename(tmp_path / "moved.db")
         with pytest.raises(StoreError, match="taken away or another one put in its place"):
@@ -232,27 +232,27 @@ def test_what_is_no_state_file_is_refused(tmp_path):
     text, other, versioned = tmp_path / "t.db", tmp_path / "o.db", tmp_path / "v.db"
     text.write_text("user,value\n" * 500)
     with pytest.raises(StoreError, match="no state file"):
-        Streams.open(text, plain())
+        CodeStreams.open(text, plain())
     with sqlite3.connect(other) as sql:
         sql.execute("CREATE TABLE mine (x)")
     sql.close()
     with pytest.raises(DataError, match="not a state file"):
-        Streams.open(other, plain())
-    Streams.open(versioned, plain()).close()
+        CodeStreams.open(other, plain())
+    CodeStreams.open(versioned, plain()).close()
     with sqlite3.connect(versioned) as sql:
         sql.execute("PRAGMA user_version = 99")
     sql.close()
     content = versioned.read_bytes()
-    for use in (lambda: Streams.open(versioned, plain()), lambda: verify(versioned)):
+    for use in (lambda: CodeStreams.open(versioned, plain()), lambda: verify(versioned)):
         with pytest.raises(DataError, match="of version 99, and this seqveil reads version 1; use") as said:
             use()
         assert "\n" not in str(said.value)
     assert versioned.read_bytes() == content
     with pytest.raises(StoreError, match="cannot be opened"):
-        Streams.open(tmp_path / "none" / "s.db", plain())
+        CodeStreams.open(tmp_path / "none" / "s.db", plain())
     with pytest.raises(InputError, match="name a file"):
-        Streams.open(":memory:", plain())
-    with Streams.open(tmp_path / "s.db", plain()) as store:
+        CodeStreams.open(":memory:", plain())
+    with CodeStreams.open(tmp_path / "s.db", plain()) as store:
         store.release(["zq-secret"], [0])
         assert "zq-secret" not in repr(store)
 
@@ -261,15 +261,15 @@ def test_a_file_that_must_exist_is_not_begun(tmp_path):
     path = tmp_path / "s.db"
     for _ in range(2):
         with pytest.raises(DataError, match=r"expected a state file, and there is none or it is empty.*starts at zero"):
-            Streams.open(path, plain(), must_exist=True)
+            CodeStreams.open(path, plain(), must_exist=True)
         assert not [each for each in tmp_path.iterdir() if each != path]
         path.touch()
     sqlite.SqliteStore(path).close()  # tables alone, as a power cut leaves them in the first moment
     with pytest.raises(DataError, match="there is none or it is empty"):
-        Streams.open(path, plain(), must_exist=True)
-    with Streams.open(path, plain()) as first:
+        CodeStreams.open(path, plain(), must_exist=True)
+    with CodeStreams.open(path, plain()) as first:
         assert first.begun
-    with Streams.open(path, plain(), must_exist=True) as again:
+    with CodeStreams.open(path, plain(), must_exist=True) as again:
         assert (again.begun, again.began) == (False, first.began)
 
 
@@ -301,7 +301,7 @@ def test_command_and_service_say_that_a_ledger_begins(tmp_path, capsys):
 def test_an_unsound_mechanism_is_told_without_bound(tmp_path):
     model = MarkovModel([1.0, 0.0], [[1.0, 0.0], [0.0, 1.0]])
     for _ in range(2):
-        with Streams.open(tmp_path / "s.db", Policy(epsilon=1.0, mechanism="crr").on(model), key=KEY) as store:
+        with CodeStreams.open(tmp_path / "s.db", Policy(epsilon=1.0, mechanism="crr").on(model), key=KEY) as store:
             store.release(["ann"] * 30, [1] * 30)
             assert store.account("ann").leakage == np.inf
             assert store.accounts().leakage.tolist() == [np.inf]
@@ -312,8 +312,8 @@ def test_large_states_are_not_written(tmp_path):
     rng = np.random.default_rng(5)
     rows = rng.dirichlet(np.ones(700), 700)
     setting = Policy(epsilon=1.0, mechanism="balanced").on(MarkovModel(rows[0], rows))
-    users, twin = [f"u{k}" for k in range(30)], Streams(setting)
-    with Streams.open(tmp_path / "s.db", setting, memory=1) as store:
+    users, twin = [f"u{k}" for k in range(30)], CodeStreams(setting)
+    with CodeStreams.open(tmp_path / "s.db", setting, memory=1) as store:
         for _ in range(3):
             store.release(users, rng.integers(0, 700, 30))
         for user in users:
@@ -324,10 +324,10 @@ def test_large_states_are_not_written(tmp_path):
 
 def test_no_raw_symbol_is_written(tmp_path, monkeypatch):
     """One user whose raw symbol is always 3, one whose is 5; a constant release (budget spent) never says so."""
-    monkeypatch.setattr("seqveil.engine.streams.time.time", lambda: 1e9)  # when it began is written
+    monkeypatch.setattr("seqveil.engine.coded.time.time", lambda: 1e9)  # when it began is written
     setting = Policy(epsilon=0.5, budget=Budget(total=1e-7), mechanism="balanced").on(chain(2, 6))
     for name, symbol in (("one.db", 3), ("two.db", 5)):
-        with Streams.open(tmp_path / name, setting, key=KEY) as store:
+        with CodeStreams.open(tmp_path / name, setting, key=KEY) as store:
             store.release(["ann"] * 50, [symbol] * 50, range(50))
         with sqlite3.connect(tmp_path / name) as sql:  # all but what is drawn for each file
             sql.execute("DELETE FROM facts WHERE name IN ('salt', 'epoch', 'sums')")
@@ -364,7 +364,7 @@ store.close()
     first, second, third = done.stdout.splitlines()
     assert "nothing was written" in first
     assert (second, third) == ("1 None None", "False")
-    with Streams.open(tmp_path / "s.db", plain()) as store:
+    with CodeStreams.open(tmp_path / "s.db", plain()) as store:
         assert store.accounts().users == ["ann"]
         assert store.account("ann").events == 2
     assert verify(tmp_path / "s.db").sound
@@ -385,7 +385,7 @@ def all_events():
 def work(path, answers, key):
     """Release from where the file stands; answer each group only after it was released."""
     events = all_events()
-    with Streams.open(path, plain(), key=key) as store, open(answers, "ab", buffering=0) as out:
+    with CodeStreams.open(path, plain(), key=key) as store, open(answers, "ab", buffering=0) as out:
         for at in range(store.position("events") or 0, EVENTS, GROUP):
             users, seqs, codes = zip(*events[at : at + GROUP], strict=True)
             made = store.release(users, codes, seqs, positions={"events": at + GROUP})
@@ -419,7 +419,7 @@ def test_kills_lose_nothing_and_double_nothing(tmp_path, key):
         kill_one(path, answers, key, chance.randrange(12), chance.uniform(0.0, 0.01))
     work(path, answers, key)
     events, setting = all_events(), plain()
-    with Streams.open(path, setting, key=key) as store:
+    with CodeStreams.open(path, setting, key=key) as store:
         accounts = store.accounts()
         told = {user: store.releases(user) for user in accounts.users}
     assert sum(map(len, told.values())) == EVENTS
@@ -428,7 +428,7 @@ def test_kills_lose_nothing_and_double_nothing(tmp_path, key):
         user, seq, _ = events[number]
         assert told[user][seq].code == code
     # the accounts are what the releases imply, by a receiver's replay
-    receiver = Streams(setting)
+    receiver = CodeStreams(setting)
     for user in accounts.users:
         receiver.observe([user] * len(told[user]), np.array([stored.code for stored in told[user]], np.int64))
     implied = receiver.accounts()
@@ -449,7 +449,7 @@ def test_two_files_with_one_key_draw_independently(tmp_path):
     setting = Policy(epsilon=1.0, mechanism="randomized_response").on(MarkovModel([0.5, 0.5], [[0.6, 0.4], [0.4, 0.6]]))
     users, made = [f"user {k}" for k in range(600)], []
     for name in ("one.db", "two.db"):
-        with Streams.open(tmp_path / name, setting, key=KEY) as streams:
+        with CodeStreams.open(tmp_path / name, setting, key=KEY) as streams:
             made.append(streams.release(users, np.zeros(600, np.int64)).codes)
     assert salt_of(tmp_path / "one.db") != salt_of(tmp_path / "two.db")
     kept = np.exp(1.0) / (np.exp(1.0) + 1)
@@ -459,18 +459,18 @@ def test_two_files_with_one_key_draw_independently(tmp_path):
 
 def test_a_draw_that_was_lost_comes_out_the_same(tmp_path):
     path, users, raw = tmp_path / "s.db", [f"user {k}" for k in range(50)], [0, 1] * 25
-    Streams.open(path, plain(), key=KEY).close()
+    CodeStreams.open(path, plain(), key=KEY).close()
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         # it dies between the draw and the commit
         lose = lambda made: (os.write(writing, bytes(made.codes.tolist())), os._exit(0))  # noqa: E731
-        Streams.open(path, plain(), key=KEY).release(users, raw, positions=lose)
+        CodeStreams.open(path, plain(), key=KEY).release(users, raw, positions=lose)
     os.waitpid(child, 0)
     lost = list(os.read(reading, 100))
     os.close(reading)
     os.close(writing)
-    with Streams.open(path, plain(), key=KEY) as streams:
+    with CodeStreams.open(path, plain(), key=KEY) as streams:
         assert streams.next_seqs(users).tolist() == [0] * 50
         assert streams.release(users, raw).codes.tolist() == lost
 
@@ -480,10 +480,10 @@ def test_a_copy_never_draws_from_the_randomness_of_its_original(tmp_path, capsys
     path, copy = tmp_path / "s.db", tmp_path / "copy.db"
 
     def opened(file=path):
-        Streams.open(file, plain(), key=KEY).close()
+        CodeStreams.open(file, plain(), key=KEY).close()
         return salt_of(file)
 
-    with Streams.open(path, plain(), key=KEY) as streams:
+    with CodeStreams.open(path, plain(), key=KEY) as streams:
         first = streams.release(["ann"] * 3, [0, 1, 2])
         streams.backup(copy)
         streams.release(["ann"], [0])
@@ -504,7 +504,7 @@ def test_a_copy_never_draws_from_the_randomness_of_its_original(tmp_path, capsys
         assert "adopted" in capsys.readouterr().out
         salts.append(opened())
     assert len(set(salts)) == len(salts)
-    with Streams.open(copy, plain(), key=KEY) as streams:
+    with CodeStreams.open(copy, plain(), key=KEY) as streams:
         assert [stored.code for stored in streams.releases("ann")] == first.codes.tolist()
     with pytest.raises(StoreError, match="No such file or directory"):
         accept(tmp_path / "none.db")

@@ -19,6 +19,7 @@ from seqveil import MarkovModel
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.engine import stream
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.terms import Terms
 from seqveil.interfaces.cli import main
@@ -306,7 +307,7 @@ def _mixture() -> sv.MarkovModel:
 
 
 def _released(setting: Terms, users: int, length: int) -> tuple[list[int], np.ndarray]:
-    streams, raw = sv.Streams(setting, coins=SeededCoins(3)), setting.model.sample(length, users=users, seed=2)
+    streams, raw = CodeStreams(setting, coins=SeededCoins(3)), setting.model.sample(length, users=users, seed=2)
     codes = np.stack([streams.release(range(users), column).codes for column in raw.T], axis=1)
     return np.repeat(np.arange(users), length).tolist(), codes.ravel()
 

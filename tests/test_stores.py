@@ -12,10 +12,10 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import always, ever
 from seqveil.engine import packing, stream
 from seqveil.engine.accounting import Budget
+from seqveil.engine.coded import EARLIER, REFUSED, CodeStreams, OutOfOrder
 from seqveil.engine.policy import Policy
 from seqveil.engine.sqlite import SqliteStore
 from seqveil.engine.store import GAP, Memory, StateStore
-from seqveil.engine.streams import EARLIER, REFUSED, OutOfOrder, Streams
 from seqveil.interfaces.spark.store import KeptUsers, SparkStore
 
 KEY = bytes(range(32))
@@ -86,9 +86,9 @@ def test_every_store_gives_the_same_releases_and_standings(kind, size, name, cut
     """However calls are cut, with room for all users or for one."""
     setting = SETTINGS[name]
     users, raw = events(setting)
-    twin = Streams(setting, coins=coins())
+    twin = CodeStreams(setting, coins=coins())
     whole = twin.release(users, raw)
-    with Streams(setting, kind(setting), coins(), memory=memory) as streams:
+    with CodeStreams(setting, kind(setting), coins(), memory=memory) as streams:
         parts = [streams.release(users[at : at + cut], raw[at : at + cut]) for at in range(0, 40, cut)]
         assert [path for part in parts for path in part.paths] == whole.paths
         for user in USERS:
@@ -111,7 +111,7 @@ def test_who_is_new_is_not_found_and_gets_a_number(kind):
 
 
 def test_a_call_that_cannot_be_leaves_no_user_behind(kind):
-    streams = Streams(SETTINGS["symbols"], kind(SETTINGS["symbols"]), coins())
+    streams = CodeStreams(SETTINGS["symbols"], kind(SETTINGS["symbols"]), coins())
     with pytest.raises(OutOfOrder):
         streams.release(["ann", "bob"], [0, 0], seqs=[0, 1])
     assert streams.account("ann") is None
@@ -127,7 +127,7 @@ def test_an_event_that_comes_again_is_not_drawn_again(kind, name_of, size, name)
     """Where the releases are kept they are given back; where not, all there is to say is that there was one."""
     setting = SETTINGS[name]
     users, raw = events(setting, 9)
-    streams = Streams(setting, kind(setting), coins())
+    streams = CodeStreams(setting, kind(setting), coins())
     first = streams.release(users, raw)
     spent = [streams.account(user).epsilon_spent for user in USERS]
     other = [[0, 0]] * 9 if setting.in_batches else [0] * 9
@@ -144,7 +144,7 @@ def test_an_event_that_comes_again_is_not_drawn_again(kind, name_of, size, name)
 
 def test_releases_are_told_where_they_are_kept(kind, name_of, size):
     setting = SETTINGS["symbols"]
-    streams = Streams(setting, kind(setting), coins(), gaps="skip")
+    streams = CodeStreams(setting, kind(setting), coins(), gaps="skip")
     made = streams.release(["ann"] * 70, np.arange(70) % 3, seqs=[*range(69), 70])
     if name_of == "spark" and size:
         with pytest.raises(InputError, match="keeps no releases"):
@@ -162,12 +162,12 @@ def test_releases_are_told_where_they_are_kept(kind, name_of, size):
 def test_what_lasts_goes_on_as_if_it_had_been_kept_open(tmp_path, size, name):
     setting = SETTINGS[name]
     users, raw = events(setting)
-    whole = Streams(setting, coins=coins()).release(users, raw).paths
+    whole = CodeStreams(setting, coins=coins()).release(users, raw).paths
     for kind in ("file", "spark"):
         kinds, found = Kinds(tmp_path / kind), []
         kinds.folder.mkdir()
         for at in range(0, 40, 9):
-            with Streams(setting, getattr(kinds, kind)(setting), coins()) as streams:
+            with CodeStreams(setting, getattr(kinds, kind)(setting), coins()) as streams:
                 found += streams.release(users[at : at + 9], raw[at : at + 9]).paths
         assert found == whole
 
@@ -182,7 +182,7 @@ def test_what_was_drawn_before_a_failure_stands(kind, monkeypatch):
         return real(*given)
 
     monkeypatch.setattr(stream, "step", failing)
-    streams = Streams(setting, kind(setting), coins())
+    streams = CodeStreams(setting, kind(setting), coins())
     with pytest.raises(GuaranteeError) as failed:
         streams.release(["ann"] * 4, [0] * 4)
     made = failed.value.made.codes.tolist()
@@ -197,9 +197,9 @@ def test_an_observer_reaches_the_same_standings(kind):
     for name in ("symbols", "batches", "guarded", "withheld"):
         setting = SETTINGS[name]
         users, raw = events(setting)
-        sender = Streams(setting, coins=coins())
+        sender = CodeStreams(setting, coins=coins())
         made = sender.release(users, raw)
-        receiver = Streams(setting, kind(setting) if name == "symbols" else Memory())
+        receiver = CodeStreams(setting, kind(setting) if name == "symbols" else Memory())
         seen = receiver.observe(users, made.paths if setting.in_batches else made.codes)
         assert seen.epsilons.tolist() == made.epsilons.tolist()
         assert (seen.leakages <= made.epsilons + 1e-9).all()
@@ -211,7 +211,7 @@ def test_an_observer_reaches_the_same_standings(kind):
 def test_positions_are_kept_with_the_releases(tmp_path):
     for kind in ("memory", "file"):
         setting = SETTINGS["symbols"]
-        streams = Streams(setting, getattr(Kinds(tmp_path), kind)(setting), coins())
+        streams = CodeStreams(setting, getattr(Kinds(tmp_path), kind)(setting), coins())
         streams.release(["ann"], [0], positions={"queue": 7})
         assert (streams.position("queue"), streams.position("other")) == (7, None)
         streams.close()
@@ -219,7 +219,7 @@ def test_positions_are_kept_with_the_releases(tmp_path):
 
 def test_memory_that_keeps_no_releases_draws_none_twice():
     setting = SETTINGS["symbols"]
-    streams = Streams(setting, Memory(releases=False), coins())
+    streams = CodeStreams(setting, Memory(releases=False), coins())
     streams.release(["ann"] * 3, [0, 1, 2])
     assert streams.release(["ann"], [0], seqs=[1]).codes.tolist() == [EARLIER]
     with pytest.raises(InputError, match="keep no releases"):

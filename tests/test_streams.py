@@ -17,10 +17,10 @@ from seqveil.core.leakage import Leakages
 from seqveil.core.model import MarkovModel
 from seqveil.engine import packing, stream
 from seqveil.engine.accounting import Budget
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.session import Session
 from seqveil.engine.state import ARRAYS, rounds
-from seqveil.engine.streams import Streams
 
 SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
 
@@ -159,9 +159,9 @@ SETTINGS = {
 def test_streams_that_put_users_aside_give_the_same_accounts(options, zeros, monkeypatch):
     setting = Policy(epsilon=0.6, mechanism="balanced", **options).on(chain(9, zeros=zeros))
     names, codes, times = events_of(60, 6, 4, seed=10)
-    roomy = Streams(setting, coins=SeededCoins(11))
+    roomy = CodeStreams(setting, coins=SeededCoins(11))
     monkeypatch.setattr(packing, "SMALL", 0)
-    tight = Streams(setting, coins=SeededCoins(11), memory=1)
+    tight = CodeStreams(setting, coins=SeededCoins(11), memory=1)
     assert roomy._live.room == sys.maxsize
     assert tight._live.room == 1
     timed = "budget" in options and options["budget"].seconds is not None
@@ -179,7 +179,7 @@ def test_a_large_alphabet_is_put_aside_too():
     rng = np.random.default_rng(12)
     rows = rng.dirichlet(np.ones(700), 700)
     setting = Policy(epsilon=1.0, mechanism="balanced").on(MarkovModel(rows[0], rows))
-    roomy, tight = Streams(setting, coins=SeededCoins(14)), Streams(setting, memory=1)
+    roomy, tight = CodeStreams(setting, coins=SeededCoins(14)), CodeStreams(setting, memory=1)
     names, codes, _ = events_of(12, 3, 700, seed=13)
     released = roomy.release(names, codes)
     assert tight._live.room == 1
@@ -192,12 +192,12 @@ def test_a_chunk_is_worth_its_events_one_by_one(monkeypatch):
     """A receiver may take releases in chunks of any size, with users coming and going."""
     setting = Policy(epsilon=0.7, budget=Budget(total=2.0), mechanism="optimal").on(chain(15))
     names, codes, _ = events_of(50, 7, 4, seed=16)
-    sender = Streams(setting, coins=SeededCoins(17))
+    sender = CodeStreams(setting, coins=SeededCoins(17))
     made = sender.release(names, codes)
     released, epsilons = made.codes, made.epsilons
     for small, memory, size in [(4096, 1 << 30, 1), (0, 1, 50), (0, 300, 7), (0, 1 << 20, 13)]:
         monkeypatch.setattr(packing, "SMALL", small)
-        receiver = Streams(setting, memory=memory)
+        receiver = CodeStreams(setting, memory=memory)
         for at in range(0, 50, size):
             seen = receiver.observe(names[at : at + size], released[at : at + size])
             assert seen.codes.tolist() == released[at : at + size].tolist()
@@ -206,7 +206,7 @@ def test_a_chunk_is_worth_its_events_one_by_one(monkeypatch):
 
 
 def test_an_empty_chunk_is_nothing():
-    assert len(Streams(Policy(epsilon=0.5).on(chain())).release([], np.zeros(0, np.int64))) == 0
+    assert len(CodeStreams(Policy(epsilon=0.5).on(chain())).release([], np.zeros(0, np.int64))) == 0
 
 
 @pytest.mark.parametrize("code", [-1, 4])

@@ -21,7 +21,7 @@ from seqveil.core import times as clock
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError
 from seqveil.engine import batches, stream
-from seqveil.engine.streams import Streams
+from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files import Chunk, rows
 from seqveil.interfaces.files.audit import audit_file
@@ -166,12 +166,12 @@ def test_a_time_that_was_seen_stays_the_earliest_after_any_gap(tmp_path):
     setting = sv.Policy(epsilon=0.5, budget=limited(), mechanism="optimal").on(MODEL)
     for reopened in (False, True):
         path = tmp_path / f"{reopened}.db"
-        store = Streams.open(path, setting)
+        store = CodeStreams.open(path, setting)
         store.release(["ann", "bob"], [0, 0], [0, 0], [1.0, 5.0])
         store.release(["ann"], [0], [1], [1e9])  # everything before has left the window
         if reopened:
             store.close()
-            store = Streams.open(path, setting)
+            store = CodeStreams.open(path, setting)
         with pytest.raises(InputError, match="never to go back"):
             store.release(["ann"], [0], [2], [1e9 - 1e-6])
         store.release(["ann", "bob"], [0, 0], [2, 1], [1e9, 5.0])

@@ -20,8 +20,8 @@ from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.engine import stream
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import UNKNOWN, State
-from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.files.resume import Appended
@@ -199,7 +199,7 @@ def test_a_row_that_is_not_one_is_still_refused(made, tmp_path):
 def test_the_ledger_charges_it_as_a_receiver_does(tmp_path):
     setting = words_setting("optimal", 0.9)
     codes = [0, UNKNOWN, UNKNOWN, 2, UNKNOWN, 1]
-    with Streams.open(tmp_path / "s.db", setting, key=KEY) as store:
+    with CodeStreams.open(tmp_path / "s.db", setting, key=KEY) as store:
         made = store.release(["ann"] * 6, codes, range(6))
         account = store.account("ann")
         salt = store._store.salt
@@ -215,7 +215,7 @@ def test_the_ledger_charges_it_as_a_receiver_does(tmp_path):
     assert account.leakage == pytest.approx(state.account.worst[0], abs=1e-8)
     assert (made.epsilons == 0.9).all()
     for code in (-1, -3, 3):
-        with pytest.raises(InputError, match="event 0"), Streams.open(tmp_path / "no.db", setting) as store:
+        with pytest.raises(InputError, match="event 0"), CodeStreams.open(tmp_path / "no.db", setting) as store:
             store.release(["ann"], [code], [0])
 
 

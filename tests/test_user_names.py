@@ -12,8 +12,8 @@ import served
 from seqveil import Budget, MarkovModel
 from seqveil.core.coins import KeyedCoins, SeededCoins, user_name
 from seqveil.core.errors import InputError
+from seqveil.engine.coded import CodeStreams, StoreError
 from seqveil.engine.policy import Policy
-from seqveil.engine.streams import StoreError, Streams
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.spark.store import KeptUsers, bucket
 
@@ -26,7 +26,7 @@ WHOLE = {"int": 7, "numpy": np.int64(7), "small": np.uint8(7)}
 @pytest.mark.parametrize("seven", WHOLE.values(), ids=WHOLE)
 def test_a_whole_number_and_its_digits_are_one_user_of_a_store(tmp_path, seven):
     setting = Policy(epsilon=1.0, budget=1.0, mechanism="optimal").on(MODEL)
-    with Streams.open(tmp_path / "s.db", setting, key=KEY) as store:
+    with CodeStreams.open(tmp_path / "s.db", setting, key=KEY) as store:
         first = store.release([seven], [1], [0])
         again = store.release(["7"], [2], [0])
         assert again.replayed.tolist() == [True]
@@ -42,7 +42,7 @@ def test_a_whole_number_and_its_digits_are_one_user_of_a_store(tmp_path, seven):
 @pytest.mark.parametrize("wrong", [True, 7.0, None, b"7", ("7",)])
 def test_what_is_neither_text_nor_a_whole_number_is_refused(tmp_path, wrong):
     with pytest.raises(InputError, match="event 0: expected a user that is text or a whole number"):
-        Streams.open(tmp_path / "s.db", Policy(epsilon=0.5).on(MODEL)).release([wrong], [0], [0])
+        CodeStreams.open(tmp_path / "s.db", Policy(epsilon=0.5).on(MODEL)).release([wrong], [0], [0])
 
 
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def test_a_released_file_keeps_the_type_of_its_users(tmp_path, batch):
 
 def test_accounts_in_memory_follow_the_same_rule():
     setting = Policy(epsilon=1.0, mechanism="optimal").on(MODEL)
-    streams = Streams(setting, coins=SeededCoins(1))
+    streams = CodeStreams(setting, coins=SeededCoins(1))
     streams.release([7, "7", np.int32(7)], np.array([0, 1, 2]))
     assert (streams.accounts().users, streams.accounts().events.tolist()) == (["7"], [3])
 
@@ -103,7 +103,7 @@ def open_handed():
 @pytest.mark.usefixtures("open_handed")
 def test_a_copy_of_a_state_file_is_for_its_owner_alone(tmp_path):
     setting = Policy(epsilon=0.5).on(MODEL)
-    with Streams.open(tmp_path / "s.db", setting, key=KEY) as store:
+    with CodeStreams.open(tmp_path / "s.db", setting, key=KEY) as store:
         store.release(["ann"], [0], [0])
         for name in ("new.db", "shared.db"):
             copy = tmp_path / name
@@ -115,13 +115,13 @@ def test_a_copy_of_a_state_file_is_for_its_owner_alone(tmp_path):
             assert {mode(path) for path in found} == {0o600}
             assert copy in found
     assert mode(tmp_path / "s.db") == 0o600
-    with Streams.open(tmp_path / "new.db", setting, key=KEY) as store:
+    with CodeStreams.open(tmp_path / "new.db", setting, key=KEY) as store:
         assert store.account("ann").events == 1
         assert {mode(path) for path in tmp_path.iterdir() if path.name.startswith("new.db")} == {0o600}
 
 
 def test_a_copy_that_cannot_be_made_is_refused_in_one_line(tmp_path):
-    with Streams.open(tmp_path / "s.db", Policy(epsilon=0.5).on(MODEL)) as store:
+    with CodeStreams.open(tmp_path / "s.db", Policy(epsilon=0.5).on(MODEL)) as store:
         with pytest.raises(StoreError, match="name another file") as refused:
             store.backup(tmp_path / "none" / "copy.db")
         assert "\n" not in str(refused.value)

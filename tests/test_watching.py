@@ -16,7 +16,7 @@ import sparks
 from bridges import VALUES, event
 from mosquitto import until
 from seqveil.core.errors import InputError
-from seqveil.engine.streams import Streams
+from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.bridge import Counts
 from seqveil.interfaces.commands.bridge import MetricsOptions
 from seqveil.interfaces.spark.figures import SparkFigures
@@ -51,7 +51,7 @@ def watched(tmp_path):
     """A bridge that does nothing, its streams and the port of its figures."""
     working = Working()
     with (
-        Streams.open(tmp_path / "state.db", words_setting()) as store,
+        CodeStreams.open(tmp_path / "state.db", words_setting()) as store,
         MetricsOptions(metrics_port=0).serving(working, store, tmp_path / "state.db") as port,
     ):
         yield working, store, port

@@ -12,7 +12,7 @@ True
 The package has five layers; a lower one never imports a higher one:
 
 - `core`: alphabets, chains, kernels, leakage, mechanisms;
-- `engine`: settings, budgets, sessions and streams, and where their state is kept;
+- `engine`: policies, budgets, sessions and streams, and where their state is kept;
 - `receiver`: decoding, statistics, audits, learning from releases;
 - `interfaces`: files, the command line, HTTP, MQTT, Spark, the page;
 - `evaluate`: baselines, comparisons, adversaries; nothing else imports it.
@@ -32,47 +32,20 @@ from seqveil.core.places import Cells
 from seqveil.engine import accounting
 from seqveil.engine.accounting import Budget, compose
 from seqveil.engine.policy import Policy
-from seqveil.engine.releases import Account
+from seqveil.engine.releases import Account, Release
 from seqveil.engine.session import Session
 from seqveil.engine.streams import Streams
 from seqveil.receiver.decode import decode_stream
 
 __version__ = "0.2.0"
 
-__all__ = [
-    "Account",
-    "Alphabet",
-    "Bins",
-    "Budget",
-    "Cells",
-    "Grid",
-    "Kernel",
-    "MarkovModel",
-    "Policy",
-    "SeqveilError",
-    "Session",
-    "Streams",
-    "accounting",
-    "checks",
-    "coins",
-    "compose",
-    "decode_stream",
-    "distortion",
-    "errors",
-    "kernel",
-    "leakage",
-    "mechanisms",
-]
-
-_ON_DEMAND = {  # modules that bring more than numpy, loaded when they are first asked for
+_MODULES = {  # that bring more than numpy, loaded when they are first asked for
     "learn": "seqveil.receiver.learn",
     "plots": "seqveil.interfaces.plots",
     "secrets": "seqveil.core.secrets",
     "statistics": "seqveil.receiver.statistics",
     "store": "seqveil.engine.store",
 }
-
-
 _FUNCTIONS = {  # the same for functions
     "attack": "seqveil.evaluate.attack_files",
     "audit": "seqveil.interfaces.frames",
@@ -83,10 +56,52 @@ _FUNCTIONS = {  # the same for functions
     "stats": "seqveil.interfaces.frames",
 }
 
+__all__ = [  # noqa: F822
+    "Account",
+    "Alphabet",
+    "Bins",
+    "Budget",
+    "Cells",
+    "Grid",
+    "Kernel",
+    "MarkovModel",
+    "Policy",
+    "Release",
+    "SeqveilError",
+    "Session",
+    "Streams",
+    "accounting",
+    "attack",
+    "audit",
+    "checks",
+    "coins",
+    "compose",
+    "decode",
+    "decode_stream",
+    "distortion",
+    "errors",
+    "fit",
+    "inspect",
+    "kernel",
+    "leakage",
+    "learn",
+    "mechanisms",
+    "plots",
+    "release",
+    "secrets",
+    "statistics",
+    "stats",
+    "store",
+]
+
 
 def __getattr__(name: str) -> Any:
-    if name in _ON_DEMAND:
-        return import_module(_ON_DEMAND[name])
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     if name in _FUNCTIONS:
         return getattr(import_module(_FUNCTIONS[name]), name)
     raise AttributeError(f"module 'seqveil' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

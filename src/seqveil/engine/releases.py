@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from seqveil.core.coins import User
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
 from seqveil.core.words import Risk, ToldSecret
@@ -16,6 +17,8 @@ from seqveil.engine.stream import REFUSED, Mask
 
 if TYPE_CHECKING:
     from seqveil.core.secrets import Watch
+    from seqveil.core.symbols import Symbols
+    from seqveil.engine.store import Stored
     from seqveil.engine.terms import Terms
 
 Path = tuple[int, ...]
@@ -38,6 +41,7 @@ class Releases:
     replayed: Mask  # whether the release was there already
     leakages: Floats  # what each release told by itself, where that was computed: batches, and whatever was observed
     sent: list[tuple[Path, Ints] | None] | None  # the path and the reproduction of each batch; None for single symbols
+    alphabet: Symbols | None = None  # what the codes stand for, where that is known
 
     @classmethod
     def none(cls, seqs: Ints, in_batches: bool = False) -> Releases:
@@ -73,12 +77,54 @@ class Releases:
         return ([], None) if sent is None else (sent[1].tolist(), sent[0])
 
     @property
+    def values(self) -> list[Any]:
+        """What was released of each event: its value, or those of a batch; None where nothing was."""
+        if self.alphabet is None:
+            raise InputError("these releases are codes; decode them by the model's alphabet")
+        shown = [self.alphabet.decode(codes) for codes in self.symbols]
+        return [None if not own else own if self.sent is not None else own[0] for own in shown]
+
+    @property
     def symbols(self) -> list[Ints]:
         """The released symbols of each event, a batch's reproduction; empty where nothing was released."""
         nothing = np.zeros(0, np.int64)
         if self.sent is not None:
             return [nothing if each is None else each[1] for each in self.sent]
         return [self.codes[k : k + 1] if code >= 0 else nothing for k, code in enumerate(self.codes.tolist())]
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release; public. `status` is "released", "withheld" (the budget is spent, or a declared secret needs it) or
+    "given-up" (a later event came first); "erased" (it was released before, and the state file no longer has it).
+
+    `value` holds a single symbol; `values` and `path` a batch.
+    """
+
+    user: str
+    seq: int
+    status: str
+    epsilon: float | None  # None where nothing is promised about the whole sequence
+    value: Any = None
+    values: tuple[Any, ...] | None = None
+    path: tuple[int, ...] | None = None
+    events: int = 1
+    time: float | None = None
+    replayed: bool | None = None
+
+    @classmethod
+    def of(cls, user: str, stored: Stored, terms: Terms) -> Release:
+        """A release as a store has it, with its values."""
+        alphabet = terms.model.alphabet
+        from seqveil.engine.store import GAP
+
+        status = "released" if stored.released else "given-up" if stored.code == GAP else "withheld"
+        shown: dict[str, Any] = {}
+        if stored.released:
+            values = tuple(alphabet.decode(np.array(stored.codes, np.int64)))
+            shown = {"values": values, "path": stored.path} if terms.in_batches else {"value": values[0]}
+        epsilon = None if terms.unbounded else stored.epsilon
+        return cls(user, stored.seq, status, epsilon, events=stored.events, time=stored.time, **shown)
 
 
 @dataclass(frozen=True)

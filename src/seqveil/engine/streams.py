@@ -2,570 +2,156 @@
 
 from __future__ import annotations
 
-import json
 import os
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from seqveil.core.coins import Coins, KeyedCoins, SystemCoins, User, key_mark, known_as, user_name
-from seqveil.core.errors import DataError, InputError, SeqveilError
-from seqveil.core.kernel import Floats, Ints
-from seqveil.core.times import Time, seconds
-from seqveil.engine.calls import NEXT, Call, Gaps, OutOfOrder, Seen, Watch, first_gap, plan_of
-from seqveil.engine.live import Live
-from seqveil.engine.releases import EARLIER, Account, Accounts, Figures, Path, Releases
-from seqveil.engine.secrets import SecretTotal, totals
-from seqveil.engine.store import (
-    GAP,
-    Memory,
-    Position,
-    StateStore,
-    StoreBusy,
-    Stored,
-    StoreError,
-    checked_positions,
-)
-from seqveil.engine.stream import NOTHING, REFUSED, TIMELESS, TIMELESS_SECRETS, Terms, raw_codes, released_codes
-from seqveil.engine.terms import refuse_other
-
-if TYPE_CHECKING:
-    from seqveil.engine.sqlite import SqliteStore
-    from seqveil.engine.upkeep import Verified
-
-__all__ = [
-    "EARLIER",
-    "GAP",
-    "NOTHING",
-    "REFUSED",
-    "OutOfOrder",
-    "Releases",
-    "Account",
-    "Accounts",
-    "StateStore",
-    "StoreBusy",
-    "StoreError",
-    "Stored",
-    "Streams",
-]
-
-MEMORY = 1 << 30
-SPENDS = "a new file, whose ledger begins at zero: what was told before would no longer count against any budget"
-Positions = Mapping[str, Position]
+from seqveil.core.coins import SeededCoins, User
+from seqveil.core.errors import DataError, UnknownSymbol
+from seqveil.core.kernel import Ints
+from seqveil.core.model import MarkovModel
+from seqveil.core.times import Time
+from seqveil.engine.calls import Gaps
+from seqveil.engine.coded import MEMORY, CodeStreams, coins_for, state_file
+from seqveil.engine.policy import Policy, policy_of
+from seqveil.engine.releases import Release, Releases
+from seqveil.engine.store import StateStore
+from seqveil.engine.stream import NOTHING
 
 
-class Streams:
-    """Releases events of named users, all with one setting.
+class Streams(CodeStreams):
+    """Releases events of named users, each stream exactly as by a `Session` of its own.
 
-    *Guarantee*: each user's stream is released exactly as by a `Session` of its own, whoever else is there, however its
-    events are cut into calls, and however often its state was put aside. Each event, a user and a sequence number that
-    counts from 0, is drawn once: asked again, the same release is given back, whatever symbol comes with it, and
-    nothing is charged. What was drawn is never taken back, and no refusal depends on a draw that was: a call that
-    cannot be (a code, an order or a time that is wrong) is refused before anything is drawn. With a state file (`open`)
-    a release is committed and synced before `release` returns it, and no raw symbol, nor anything computed from one but
+    *Guarantee*: that of `CodeStreams`. Each event, a user and a sequence number that counts from 0, is drawn once:
+    asked again, the same release is given back, whatever value comes with it, and nothing is charged. With a state file
+    a release is committed and synced before `release` returns it, and no raw value, nor anything computed from one but
     its release, is ever written. Threads may share streams.
 
     Parameters:
-        setting: the model, the mechanism, ε, the budget: everything public about the releases.
-        store: where users are kept; in memory unless told otherwise.
-        coins: the operating system's unless told otherwise; keyed ones (`KeyedCoins`) where an event that is drawn
-            again after a crash must come out the same.
-        gaps: what happens when a sequence number is left out: "refuse" (`OutOfOrder`), or "skip", which gives the
-            missing events up.
-        memory: bytes that live states may take. Small states in memory all stay live.
-        watch: called with each batch that is drawn: the state before it, what was sent, and its ε.
-        seen: called with each round of single symbols that is released or observed: whose they are, and what was made.
+        model: how such streams usually run.
+        policy: what is promised.
+        store: where users are kept: None for memory, the path of a state file (made if it is missing), or a store.
+        key: with a state file, 32 secret bytes (`seqveil.coins.key_file`) for draws that are the same if an event is
+            drawn again after a crash.
+        gaps: what happens when a sequence number is left out: "refuse", or "skip", which gives the missing events up.
+        memory: bytes that live states may take.
+        must_exist: refuse a state file that is missing or empty, rather than begin one whose ledger starts at zero.
+        seed: for research only, in memory: the streams are then marked not private.
+        shorthand: the fields of a `Policy` in place of one.
 
-    *Declared secrets* (`Terms.secrets`) are about a user, whose name stands for the person: there is no second stream
-    of the same user, later events go on with the same account, and a restart does not begin it anew. A secret about
-    the stream as it ends is about all events of the user, at most 1000; one event more is refused.
-
-    >>> from seqveil.core.coins import SeededCoins
-    >>> from seqveil.core.model import MarkovModel
-    >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
-    >>> streams = Streams(setting, coins=SeededCoins(1))
-    >>> made = streams.release(["ann", "bob", "ann"], [0, 1, 0])
-    >>> made.epsilons.tolist(), streams.accounts().users, streams.accounts().events.tolist()
-    ([1.0, 1.0, 1.0], ['ann', 'bob'], [2, 1])
-    >>> again = streams.release(["bob", "bob"], [0, 1], seqs=[0, 1])
-    >>> bool(again.codes[0] == made.codes[1]), again.replayed.tolist(), streams.account("bob").events
-    (True, [True, False], 2)
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["home", "work"])
+    >>> streams = Streams(model, epsilon=1.0, seed=1)
+    >>> made = streams.release(["ann", "bob", "ann"], ["home", "work", "home"])
+    >>> set(made.values) <= {"home", "work"}, streams.account("ann").epsilon_spent
+    (True, 2.0)
     """
 
     def __init__(
         self,
-        setting: Terms,
-        store: StateStore | None = None,
-        coins: Coins | KeyedCoins | None = None,
+        model: MarkovModel,
+        policy: Policy | None = None,
         *,
+        store: StateStore | str | os.PathLike[str] | None = None,
+        key: bytes | None = None,
         gaps: Gaps = "refuse",
         memory: int = MEMORY,
-        watch: Watch | None = None,
-        seen: Seen | None = None,
-    ) -> None:
-        if gaps not in ("refuse", "skip"):
-            raise InputError(f'expected gaps to be "refuse" or "skip", got {gaps!r}')
-        self.setting, self._gaps, self._source = setting, gaps, coins or SystemCoins()
-        self._watch, self._seen = watch, seen
-        self._store: StateStore = Memory() if store is None else store
-        self._coins = self._coins_of_store()
-        private = self._store.fact("private")
-        self.private = self._coins.private if private is None else private == "yes"
-        # whether the ledger began with these streams, and when it did, in seconds since 1970 where that is known
-        self.begun, began = bool(getattr(self._store, "begun", True)), self._store.fact("begun")
-        self.began = None if began is None else float(began)
-        self._live = Live(setting, self._store, memory)
-        self.committed: float | None = None  # when the latest call was kept, in seconds since 1970
-        self._lock = threading.RLock()
-        self._open = True
-        self._key: bytes | None = None  # of the state file
-
-    @classmethod
-    def open(
-        cls,
-        path: str | os.PathLike[str],
-        setting: Terms,
-        *,
-        key: bytes | None = None,
-        coins: Coins | KeyedCoins | None = None,
-        gaps: Gaps = "refuse",
-        memory: int = 1 << 28,
         must_exist: bool = False,
-    ) -> Streams:
-        """Open a state file, or make it; refuses a file of another model, setting or key, or one that is in use.
-
-        Parameters:
-            path: the file.
-            setting: that of the file's first use.
-            key: 32 secret bytes (`seqveil.coins.key_file`) for coins that are the same if an event is drawn again.
-            coins: of another kind; a key or coins, not both.
-            gaps: as for `Streams`.
-            memory: as for `Streams`.
-            must_exist: refuse a file that is missing or empty, rather than begin one whose ledger starts at zero.
-        """
-        from seqveil.engine.sqlite import SqliteStore
-        from seqveil.engine.upkeep import know_erased, tidy
-
-        if key is not None and coins is not None:
-            raise InputError("pass a key or coins, not both")
-        described = setting.signature
-        chosen = KeyedCoins(key) if key is not None else coins or SystemCoins()
-        file = SqliteStore(path, must_exist)
-        file.watched = setting.watches is not None
-        try:
-            with file.transaction():
-                _agree(file, described, chosen.private, None if key is None else key_mark(key))
-                file.settle_epoch()
-                know_erased(file, key)
-            tidy(file)
-            found = cls(setting, file, chosen, gaps=gaps, memory=memory)
-            found._key = key
-            return found
-        except BaseException:
-            file.close()
-            raise
-
-    def __enter__(self) -> Streams:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        seed: int | None = None,
+        **shorthand: Any,
     ) -> None:
-        self.close()
+        terms = policy_of(policy, shorthand).on(model)
+        coins = coins_for(key, None if seed is None else SeededCoins(seed))
+        kept = state_file(store, terms, coins, key, must_exist) if isinstance(store, str | os.PathLike) else store
+        try:
+            super().__init__(terms, kept, coins, gaps=gaps, memory=memory)
+        except BaseException:
+            if kept is not None:
+                kept.close()
+            raise
+        self._key = key
 
-    def close(self) -> None:
-        """Tidy the store and let others have it. Nothing depends on it: a process may as well be killed."""
-        with self._lock:
-            if self._open:
-                self._open = False
-                self._store.close()
+    @property
+    def policy(self) -> Policy:
+        """What is promised."""
+        return self.setting.policy
 
-    def backup(self, path: str | os.PathLike[str]) -> Verified:
-        """Copy the state file as it is committed now, and check the copy; nobody who releases waits for it.
-
-        Going on from an older copy draws the events since then again: see the docs.
-        """
-        if self.file is None:
-            raise InputError("only streams with a state file can be copied; begin with Streams.open")
-        from seqveil.engine.upkeep import backup
-
-        return backup(self.file, path)
-
-    def erase(self, users: Sequence[User], forget_ledger: bool = False) -> tuple[int, list[str]]:
-        """Take users out of the state file, as `seqveil state erase` does: releases, state and name.
-
-        Returns how many releases that were, and the sources whose positions still have one of the names in them.
-        Whoever releases waits meanwhile, for the file is written anew.
-
-        Parameters:
-            users: all are erased, or none.
-            forget_ledger: drop the ledgers too. Else their totals stay, each under a keyed hash of the name.
-        """
-        if self.file is None:
-            raise InputError("only from a state file can a user be erased; begin with Streams.open")
-        from seqveil.engine.upkeep import erase_from
-
-        names, file = [self._named(user) for user in users], self._store
-        with self._lock:
-            if not self._open:
-                raise StoreError("the store is closed; open it again")
-            try:
-                return erase_from(file, names, self._key, forget_ledger)  # type: ignore[arg-type]
-            finally:
-                self._coins = self._coins_of_store()  # the file is in another epoch
-                self._live.undo(names)
-
-    def release(
+    def release(  # type: ignore[override]
         self,
         users: Sequence[User],
-        symbols: Sequence[int] | Ints | Sequence[Sequence[int] | Ints],
+        values: Sequence[Any],
         seqs: Sequence[int] | Ints | None = None,
-        times: Sequence[Time] | Floats | None = None,
-        positions: Positions | Callable[[Releases], Positions] | None = None,
+        times: Sequence[Time] | None = None,
     ) -> Releases:
         """Release one event for each user named, several of a user in a row where they come so, in one transaction.
 
         Parameters:
             users: text or whole numbers.
-            symbols: the code of each event; where the setting releases batches, the codes of each batch, at most as
-                many as the setting's batch. A shorter one costs as much, and its length is public: let it be the last
-                of a stream, or follow from public things alone. Symbols that wait for their batch are the caller's.
+            values: of each event; where the policy releases batches, the values of each batch, at most as many as its
+                `batch`. A shorter one costs as much, and its length is public: let it be the last of a stream.
             seqs: the sequence number of each event; without them each is the next one of its user.
-            times: for a budget in seconds, numbers or ISO 8601 text, read as `seqveil.core.times` says.
-            positions: (how far some source was read, say) kept with the releases, where all were made; a function gets
-                the releases first.
+            times: for a budget in seconds and for secrets that follow the clock: numbers or ISO 8601 text.
         """
-        return self._run(self._call(users, self._raw(symbols), seqs, times, watch=self._watch), positions)
+        made = super().release(users, self._encoded(values), seqs, times)
+        return replace(made, alphabet=self.setting.model.alphabet)
 
-    def check(
+    def check(  # type: ignore[override]
         self,
         users: Sequence[User],
-        symbols: Sequence[int] | Ints | Sequence[Sequence[int] | Ints],
+        values: Sequence[Any],
         seqs: Sequence[int] | Ints | None = None,
-        times: Sequence[Time] | Floats | None = None,
+        times: Sequence[Time] | None = None,
     ) -> None:
         """Refuse what `release` would refuse before it draws anything (an order, a time, a length); nothing is drawn.
 
-        For whoever releases a call in parts: those after the first may still find that somebody else released in
-        between.
-
         Parameters:
             users: as for `release`.
-            symbols: as for `release`.
+            values: as for `release`.
             seqs: as for `release`.
             times: as for `release`.
         """
-        call = self._call(users, self._raw(symbols), seqs, times)
-        with self._lock:
-            known = self._live.known_seqs(call.names)
-            try:
-                with self._store.transaction():
-                    if groups := list(self._groups(call.names)):
-                        self._check(call, groups)
-                    raise _NothingToKeep  # users who came with this call alone are not there yet
-            except _NothingToKeep:
-                pass
-            finally:
-                self._live.undo([name for name in dict.fromkeys(call.names) if name not in known])
+        super().check(users, self._encoded(values), seqs, times)
 
-    def observe(
+    def observe(  # type: ignore[override]
         self,
         users: Sequence[User],
-        releases: Sequence[int] | Ints | Sequence[Path | None],
-        times: Sequence[Time] | Floats | None = None,
+        released: Sequence[Any],
+        times: Sequence[Time] | None = None,
         sizes: Sequence[int] | None = None,
     ) -> Releases:
         """Take releases in, each the next one of its user, as a receiver does: nothing private is needed.
 
-        Refuses releases that this setting cannot have made. What comes back has the ε that each used, and what each
-        told by itself (`leakages`).
-
         Parameters:
             users: whose they are.
-            releases: codes, NOTHING where an event went without or was withheld; for batches their paths, None for such
-                a one.
+            released: values, None where nothing was released; for batches their paths.
             times: as for `release`.
-            sizes: how many symbols each batch has; the setting's batch unless told otherwise.
+            sizes: how many symbols each batch has; the policy's batch by default.
         """
-        if not self.setting.in_batches:
-            codes = released_codes(self.setting, releases)
-            return self._run(self._call(users, codes, None, times, observed=True), None)
-        paths: list[Any] = list(releases)
-        lengths = [self.setting.batch] * len(paths) if sizes is None else sizes
-        raw = [np.zeros(length, np.int64) for length in lengths]
-        return self._run(self._call(users, raw, None, times, observed=True, paths=paths), None)
+        told = released if self.setting.in_batches else encode_released(self.setting.model, released)
+        return replace(super().observe(users, told, times, sizes), alphabet=self.setting.model.alphabet)
 
-    def _raw(self, symbols: Any) -> Ints | list[Ints]:
-        if not self.setting.in_batches:
-            return raw_codes(symbols, self.setting.model.n)
-        return [self._batch(k, codes) for k, codes in enumerate(symbols)]
+    def releases(  # type: ignore[override]
+        self, user: User, since: int = 0, limit: int | None = None
+    ) -> list[Release]:
+        """What was released of a user, from sequence number `since` on, at most `limit` of them."""
+        found = super().releases(user, since, limit)
+        return [Release.of(str(user), stored, self.setting) for stored in found]
 
-    def _batch(self, k: int, codes: Any) -> Ints:
-        try:
-            raw = raw_codes(codes, self.setting.model.n)
-        except InputError:
-            raw = np.zeros(0, np.int64)
-        if not 1 <= raw.size <= self.setting.batch:
-            raise InputError(
-                f"event {k}: expected a batch of 1 to {self.setting.batch} codes, whole numbers "
-                f"0..{self.setting.model.n - 1}"
-            )
-        return raw
-
-    def account(self, user: User) -> Account | None:
-        """What a user's releases have disclosed; None for one who never came."""
-        name, watches = self._named(user), None
-        snapshot = getattr(self._store, "snapshot", None)
-        if snapshot is not None and self.setting.watches is None:
-            with snapshot() as records:
-                row = records.find([name])[0]
-        else:
-            with self._lock, self._store.transaction():
-                row = self._store.find([name])[0]
-                watches = None if row is None or self.setting.watches is None else self._live.watches(name)
-        if row is None:
-            return None
-        figures = Figures(row.events, row.releases, row.most, row.least, row.spent, row.ldp)
-        return Account.of(self.setting, name, figures, self.private, () if watches is None else watches.worst())
-
-    def accounts(self) -> Accounts:
-        """The accounts of all users, in the order they came."""
-        with self._lock, self._store.transaction():
-            names, counts, figures = self._store.everyone()
-        spent, most, least, ldp = figures.T
-        return Accounts(list(names), counts[:, 0], counts[:, 1], spent, most, least, ldp)
-
-    def names(self) -> list[User]:
-        """Every user who was not erased, in the order they came; also those whose records are damaged."""
-        with self._lock, self._store.transaction():
-            users = getattr(self._store, "users", None)
-            if users is None:
-                return list(self._store.everyone()[0])
-            return [name for _, name, _ in users() if isinstance(name, str)]
-
-    def secrets(self) -> list[SecretTotal]:
-        """What all users together were told about each declared secret at most, in the order of declaration."""
-        if not self.setting.secrets:
-            return []
-        with self._lock, self._store.transaction():
-            names = self._store.everyone()[0]
-            watches = (self._live.watches(name) for name in names)
-            return totals(self.setting.secrets, watches, [secret.total for secret in self.setting.secrets])
-
-    def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Stored]:
-        """What was released of a user, from sequence number `since` on, at most `limit` of them.
-
-        A state file is read as it is committed, and nobody who releases waits for it.
-        """
-        name, snapshot = self._named(user), getattr(self._store, "snapshot", None)
-        if snapshot is not None:
-            with snapshot() as records:
-                row = records.find([name])[0]
-                return [] if row is None else list(islice(records.releases(row, since), limit))
-        with self._lock, self._store.transaction():
-            row = self._store.find([name])[0]
-            return [] if row is None else list(islice(self._store.releases(row, since), limit))
-
-    def leakages(self) -> tuple[Floats, int]:
-        """What every user's stream has told, in the order they came, and how many users are damaged and left out."""
-        snapshot = getattr(self._store, "snapshot", None)
-        if snapshot is None:
-            return self.accounts().leakage, 0
-        with snapshot() as records:
-            rows = [row for _, _, row in records.users()]
-        told = [max(row.most, -row.least, 0.0) for row in rows if row is not None]
-        return np.array(told), len(rows) - len(told)
-
-    def next_seqs(self, users: Sequence[User]) -> Ints:
-        """The sequence number that comes next for each of these users: 0 for a new one."""
-        names, snapshot = [self._named(user) for user in users], getattr(self._store, "snapshot", None)
-        if snapshot is not None:
-            with snapshot() as records:
-                rows = records.find(names)
-        else:
-            with self._lock, self._store.transaction():
-                rows = self._store.find(names)
-        return np.array([0 if row is None else row.events for row in rows], np.int64)
-
-    def misplaced(self, calls: Sequence[tuple[Sequence[User], Sequence[int]]]) -> list[OutOfOrder | None]:
-        """Which of several calls, each of users and sequence numbers, would be refused for their order.
-
-        Each is looked at after those before it that would not be. Nothing is changed.
-        """
-        users = list(dict.fromkeys(self._named(user) for names, _ in calls for user in names))
-        with self._lock:
-            upcoming = self._live.known_seqs(users)
-            # whose first event this is, as far as is known, cannot have left any out: that needs no look at the store
-            later = {self._named(user) for names, seqs in calls for user, seq in zip(names, seqs, strict=True) if seq}
-            unknown = [user for user in users if user not in upcoming and user in later]
-            if unknown:
-                with self._store.transaction():
-                    rows = self._store.find(unknown)
-                upcoming |= {user: 0 if row is None else row.events for user, row in zip(unknown, rows, strict=True)}
-        return [first_gap(names, seqs, upcoming, self._gaps) for names, seqs in calls]
-
-    @property
-    def file(self) -> str | None:
-        """The path of the state file; None for streams that have none."""
-        return getattr(self._store, "path", None)
-
-    @property
-    def gaps(self) -> Gaps:
-        """What happens when a sequence number is left out."""
-        return self._gaps
-
-    def position(self, source: str) -> Position | None:
-        """What was last kept as the position of this source."""
-        with self._lock:
-            return self._store.position(source)
-
-    def _coins_of_store(self) -> Coins | KeyedCoins:
-        """The coins that are drawn from: keyed ones belong to this setting and this store alone."""
-        if not isinstance(self._source, KeyedCoins):
-            return self._source
-        return self._source.of_state(self.setting.signature, self._store.salt)
-
-    def _run(self, call: Call, positions: Positions | Callable[[Releases], Positions] | None) -> Releases:
-        made = call.made
-        if positions is not None and not callable(positions):
-            positions = checked_positions(positions)
-        with self._lock:
-            if not self._open:
-                raise StoreError("the store is closed; open it again")
-            try:
-                with self._store.transaction():
-                    failure = self._play(call) or self._note_positions(made, positions)
-            except BaseException:
-                # the disk failed, whatever was drawn; what is live may be ahead of the file, so it is read again
-                self._live.undo(call.names)
-                raise
-            self.committed = time.time()
-        if failure is None:
-            return made
-        raise _with(failure, made)
-
-    def _play(self, call: Call) -> Exception | None:
-        """Release the groups one by one; why it ended early, if it did: then what was drawn before stands."""
-        groups = list(self._groups(call.names))
-        if len(groups) > 1:  # the first group could be drawn before the next is known to be wrong
-            self._check(call, groups)
-        drawn = False
-        for group in groups:
-            played = call.play(group, self._live, self._store, self._coins, self._gaps)
-            drawn = drawn or played.entry is not None
-            if played.failure is not None and not drawn:  # nothing to keep: the call leaves no trace
-                raise _with(played.failure, call.made)
-            if played.failure is not None:
-                return played.failure
-        return None
-
-    def _check(self, call: Call, groups: Sequence[NDArray[np.intp]]) -> None:
-        """Refuse a wrong order, wrong times, or more events than were promised for; nothing is drawn."""
-        if call.made.seqs[0] != NEXT:
-            everyone = {name: k for k, name in enumerate(dict.fromkeys(call.names))}
-            upcoming = [0 if row is None else row.events for row in self._store.find(list(everyone))]
-            users = np.array([everyone[name] for name in call.names], np.intp)
-            plan_of(users, call.made.seqs, np.array(upcoming, np.int64)[users], self._gaps)
-        if self.setting.timed or self.setting.watches is not None:
-            for group in groups:
-                call.check(group, self._live, self._gaps)
-
-    def _note_positions(
-        self, made: Releases, positions: Positions | Callable[[Releases], Positions] | None
-    ) -> BaseException | None:
-        """Write the positions; a function that fails takes back nothing but them.
-
-        It has seen what was drawn, so whatever it does, or gives back that cannot be kept, the draws are committed.
-        """
-        if positions is None:
-            return None
-        try:
-            found = checked_positions(positions(made)) if callable(positions) else positions
-        except BaseException as error:
-            return error
-        self._store.set_positions(found)
-        return None
-
-    def _groups(self, names: Sequence[User]) -> Iterator[NDArray[np.intp]]:
-        """The events in groups whose users can be live together."""
-        if len(names) <= self._live.room or len(everyone := list(dict.fromkeys(names))) <= self._live.room:
-            if names:
-                yield np.arange(len(names))
-            return
-        number = {name: k // self._live.room for k, name in enumerate(everyone)}
-        groups = np.array([number[name] for name in names], np.intp)
-        for group in range(int(groups.max()) + 1):
-            yield np.flatnonzero(groups == group)
-
-    def _call(
-        self,
-        users: Sequence[User],
-        raw: Ints | list[Ints],
-        seqs: Sequence[int] | Ints | None,
-        times: Sequence[Time] | Floats | None,
-        **how: Any,
-    ) -> Call:
-        """The events, checked before anything of them is drawn."""
-        count = len(raw)
-        names: list[User] = [
-            user if type(user) is str else str(user) if type(user) is int else self._named(user, f"event {k}: ")
-            for k, user in enumerate(users)
-        ]
-        numbers = np.full(count, NEXT, np.int64) if seqs is None else np.asarray(seqs)
-        if numbers.shape != (count,) or len(names) != count or (count and numbers.dtype.kind not in "iu"):
-            raise InputError(f"expected {count} users and {count} whole sequence numbers, one of each an event")
-        extremes = numbers if count == 1 else (numbers.min(initial=0), numbers.max(initial=0))
-        if seqs is not None and not all(0 <= int(each) < 2**62 for each in extremes):
-            raise InputError(f"event {int((numbers < 0).argmax())}: expected a sequence number that counts from 0")
-        stamps = None
-        if self.setting.timed and count:
-            stamps = None if times is None else seconds(times)
-            if stamps is None or stamps.shape != (count,):
-                raise InputError(TIMELESS_SECRETS if self.setting.clocked else TIMELESS)
-        made = Releases.none(numbers.astype(np.int64), self.setting.in_batches)
-        return Call(self.setting, names, stamps, made, raw, seen=self._seen, **how)
-
-    def _named(self, user: Any, where: str = "") -> Any:
-        """A user's name; in memory anything hashable may be one."""
-        return user_name(user, where) if self._store.durable else known_as(user)
-
-    def __repr__(self) -> str:
-        return f"Streams({self._store.name}, {self.setting.mechanism.name}, {len(self._live)} users live)"
+    def _encoded(self, values: Sequence[Any]) -> Any:
+        alphabet = self.setting.model.alphabet
+        return [alphabet.encode(batch) for batch in values] if self.setting.in_batches else alphabet.encode(values)
 
 
-class _NothingToKeep(Exception):
-    """Ends a transaction that was only for looking."""
-
-
-def _with(failure: BaseException, made: Releases) -> BaseException:
-    if isinstance(failure, SeqveilError):
-        failure.made = made
-    return failure
-
-
-def _agree(file: SqliteStore, described: str, private: bool, key: str | None) -> None:
-    """Write down what the file is for, or refuse to use it for something else; `key` is the mark of the key."""
-    known, was_private, marked = (file.fact(name) for name in ("setting", "private", "key"))
-    if known is None:
-        if not file.begun:
-            raise DataError(f"{file.name}: does not say what it is for; it is damaged, restore it from a backup")
-        file.set_fact("setting", described)
-        file.set_fact("private", "yes" if private else "no")
-        file.set_fact("begun", repr(time.time()))
-    else:
-        refuse_other(json.loads(known), json.loads(described), f"{file.name}:", SPENDS)
-        if was_private == "yes" and not private:
-            raise InputError(f"{file.name}: holds private releases, so a seed cannot go on with it; leave it out")
-    if known is not None and private and marked != key:
-        if marked is None:
-            raise InputError(f"{file.name}: was begun without a key; leave it out")
-        given = "no key is given" if key is None else "this is another one"
-        raise InputError(f"{file.name}: was drawn with the key that has the mark {marked}, and {given}; pass that key")
-    if marked is None and key is not None:
-        file.set_fact("key", key)
+def encode_released(model: MarkovModel, released: Sequence[Any]) -> Ints:
+    """Codes of released values; None becomes NOTHING."""
+    codes = np.full(len(released), NOTHING, np.int64)
+    made = [k for k, value in enumerate(released) if value is not None]
+    try:
+        codes[made] = model.alphabet.strict.encode([released[k] for k in made])
+    except UnknownSymbol:
+        raise DataError(
+            "a released value is not in the model's alphabet; check that the model is the release's"
+        ) from None
+    return codes

@@ -30,7 +30,7 @@ from seqveil.interfaces.files.received import receive
 from seqveil.interfaces.files.rows import Progress, Source
 from seqveil.interfaces.files.truth import paired
 from seqveil.interfaces.files.writing import EPSILON, Meta, load_release_meta, stored_columns
-from seqveil.interfaces.frames import ColumnWords, Release, chain_of, columns_of, table_of
+from seqveil.interfaces.frames import ColumnWords, ReleasedRows, chain_of, columns_of, table_of
 from seqveil.receiver.learn import Evidence
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ def attack(
         model: gives the alphabet, which numbers and places need.
         secrets: what to attack; by default what the release promised to keep, else single events.
         epsilon: what was promised about them, where that is not what they and the release say.
-        meta: `Release.meta`, or the path of a side file, where `released` has none with it.
+        meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
         who: also whether people are recognised by their past.
         seed: splits the people.
         false_alarm: how likely a promise that holds may be called broken.
@@ -284,7 +284,7 @@ def attack(
         with_model: models of Bayes attackers by name.
         columns: what they are called, where no side file says it.
     """
-    if isinstance(released, Release):
+    if isinstance(released, ReleasedRows):
         released, meta = released.frame, released.meta if meta is None else meta
     rows = table_of(released)
     found = load_release_meta(rows, meta)

@@ -1,6 +1,6 @@
 """The core that all bridges share: events of some source, released durably, and what its sink is to be told.
 
-A bridge is *source → Streams → sink*. The source says who an event belongs to, what it calls it, and whether it may
+A bridge is *source → CodeStreams → sink*. The source says who an event belongs to, what it calls it, and whether it may
 have come before; the sink publishes what comes back and confirms it. Everything between is here: numbers for events
 that bring none, each event once, refusals that block nothing, counts, and the log.
 
@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from seqveil.core.errors import DataError, InputError, SeqveilError
+from seqveil.engine.coded import EARLIER, CodeStreams, OutOfOrder, Releases, StoreError
 from seqveil.engine.store import LATEST, MOST_POSITION, NUMBERS, Damaged, Erased, Position
 from seqveil.engine.stream import UNKNOWN
-from seqveil.engine.streams import EARLIER, OutOfOrder, Releases, StoreError, Streams
 from seqveil.interfaces.events import Job, Noted, release_together
 from seqveil.interfaces.payloads import Event, Payloads, Refusal
 
@@ -97,7 +97,7 @@ class Core:
 
     def __init__(
         self,
-        store: Streams,
+        store: CodeStreams,
         payloads: Payloads,
         name: str,
         on_refused: OnRefused = "report",

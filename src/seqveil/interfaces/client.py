@@ -17,7 +17,6 @@ import tempfile
 import threading
 import time as clock
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -31,7 +30,7 @@ from seqveil.core.errors import InputError, ModelError, SeqveilError
 from seqveil.core.model import MarkovModel
 from seqveil.core.times import Time
 from seqveil.engine.policy import saved_terms
-from seqveil.engine.releases import Account, SecretAccount
+from seqveil.engine.releases import Account, Release, SecretAccount
 from seqveil.engine.stream import Terms
 
 RETRIED = (429, 503)
@@ -76,26 +75,6 @@ class Event(NamedTuple):
     seq: int
     value: Any
     time: Time | None = None
-
-
-@dataclass(frozen=True)
-class Release:
-    """One release; public. `status` is "released", "withheld" (the budget is spent, or a declared secret needs it) or
-    "given-up" (a later event came first); "erased" (it was released before, and the state file no longer has it).
-
-    `value` holds a single symbol; `values` and `path` a batch.
-    """
-
-    user: str
-    seq: int
-    status: str
-    epsilon: float | None  # None where nothing is promised about the whole sequence
-    value: Any = None
-    values: tuple[Any, ...] | None = None
-    path: tuple[int, ...] | None = None
-    events: int = 1
-    time: float | None = None
-    replayed: bool | None = None
 
 
 class Client:

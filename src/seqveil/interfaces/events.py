@@ -14,8 +14,8 @@ import numpy as np
 from seqveil.core.alphabet import Codes, OnUnknown, Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.times import Time
+from seqveil.engine.coded import CodeStreams, OutOfOrder, Releases, StoreError
 from seqveil.engine.store import Damaged, Position
-from seqveil.engine.streams import OutOfOrder, Releases, StoreError, Streams
 
 
 class Wording:
@@ -89,7 +89,7 @@ class Job:
 Noted = Callable[[Releases], Mapping[str, Position]]  # what is written down with the releases
 
 
-def release_together(store: Streams, jobs: Sequence[Job], noted: Noted | None = None) -> int:
+def release_together(store: CodeStreams, jobs: Sequence[Job], noted: Noted | None = None) -> int:
     """Release all jobs in one transaction; where that cannot be, find who is in the way and go on without.
 
     Returns how many transactions it took.
@@ -127,7 +127,7 @@ def release_together(store: Streams, jobs: Sequence[Job], noted: Noted | None = 
     return 0
 
 
-def _in_order(store: Streams, jobs: Sequence[Job]) -> list[Job]:
+def _in_order(store: CodeStreams, jobs: Sequence[Job]) -> list[Job]:
     """The jobs but for those whose order is wrong, which have that for their outcome: looking at it first costs less
     than a transaction that fails for each of them."""
     try:
@@ -144,7 +144,7 @@ def _in_order(store: Streams, jobs: Sequence[Job]) -> list[Job]:
     return [job for job in jobs if job.outcome is None]
 
 
-def _halves(store: Streams, jobs: Sequence[Job], noted: Noted | None, error: Exception) -> int:
+def _halves(store: CodeStreams, jobs: Sequence[Job], noted: Noted | None, error: Exception) -> int:
     """Go on with either half by itself, down to the one job that has the trouble."""
     if len(jobs) == 1:
         jobs[0].outcome = error
@@ -153,7 +153,7 @@ def _halves(store: Streams, jobs: Sequence[Job], noted: Noted | None, error: Exc
     return sum(release_together(store, part, noted) for part in (jobs[:half], jobs[half:]))
 
 
-def _released(store: Streams, jobs: Sequence[Job], noted: Noted | None) -> Releases:
+def _released(store: CodeStreams, jobs: Sequence[Job], noted: Noted | None) -> Releases:
     users = [user for job in jobs for user in job.users]
     seqs = [seq for job in jobs for seq in job.seqs]
     raw = [codes for job in jobs for codes in job.raw]

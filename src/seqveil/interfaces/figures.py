@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from seqveil.engine.streams import Streams
+from seqveil.engine.coded import CodeStreams
 
 
 def free_bytes(path: str | os.PathLike[str]) -> int:
@@ -43,7 +43,7 @@ class StateFigures(Collector):
         path: of the file; None where they are in memory.
     """
 
-    def __init__(self, store: Streams, path: str | os.PathLike[str] | None) -> None:
+    def __init__(self, store: CodeStreams, path: str | os.PathLike[str] | None) -> None:
         self._store, self._path = store, path
 
     def collect(self) -> Iterator[Metric]:
@@ -98,7 +98,7 @@ class CountFigures(Collector):
             elif each.name != "stalled":
                 told = COUNTED.get(each.name, f"Messages {each.name}.")
                 yield CounterMetricFamily(f"seqveil_bridge_{each.name}", told, value=float(value))
-        stalled = "seqveil_bridge_stalled_streams", "Streams that wait for events which did not come."
+        stalled = "seqveil_bridge_stalled_streams", "CodeStreams that wait for events which did not come."
         yield GaugeMetricFamily(*stalled, value=float(getattr(self._counts, "stalled", 0)))
         waiting = "seqveil_waiting_events", "Events accepted and not yet on the disk."
         yield GaugeMetricFamily(*waiting, value=float(self._waiting()))

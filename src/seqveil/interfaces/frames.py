@@ -99,7 +99,7 @@ class _Told:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Release(_Told):
+class ReleasedRows(_Told):
     """Released rows, and all that is public about them.
 
     `frame` has a row for each release, or is the path of the file that has them: by time or number where there is one,
@@ -206,7 +206,7 @@ def release(
     on_unknown: OnUnknown | None = None,
     format: str | None = None,
     **words: Any,
-) -> Release:
+) -> ReleasedRows:
     """Release every row of a frame or a file, as `seqveil release` does, into a frame of the kind that came.
 
     *Guarantee*: that of `seqveil release`: each user's stream is released as by a `Session` of its own, with the same
@@ -234,14 +234,14 @@ def release(
             raise InputError("expected the path of a file where out= names one; got a frame, so save what comes back")
         sorted_ = goes_back(table, columns_for(terms, names), format) if sort is None else sort
         account = release_file(table, terms, out, columns=columns_for(terms, names), sort=sorted_, **how)
-        return Release(out, account, load_release_meta(out) or {})
+        return ReleasedRows(out, account, load_release_meta(out) or {})
     try:
         held = release_rows(table, terms, columns=names, sort=sort, **how)
     except SeqveilError as error:
         if isinstance(error.made, HeldRelease):
-            error.made = Release(as_kind(data, error.made.frame), error.made.account, error.made.meta)
+            error.made = ReleasedRows(as_kind(data, error.made.frame), error.made.account, error.made.meta)
         raise
-    return Release(as_kind(data, held.frame), held.account, held.meta)
+    return ReleasedRows(as_kind(data, held.frame), held.account, held.meta)
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ class _Received:
     @classmethod
     def of(cls, released: Any, model: MarkovModel, policy: Any, words: Mapping[str, Any], meta: Any) -> _Received:
         """Of what `release` gave back, a frame, or a path; the policy only where no side file has it."""
-        if isinstance(released, Release):
+        if isinstance(released, ReleasedRows):
             released, meta = released.frame, released.meta if meta is None else meta
         named = columns_of(words) if words else None
         given = loaded_policy(policy)
@@ -293,7 +293,7 @@ def audit(
     Parameters:
         released: what `release` gave back, or a frame or path of released rows.
         model: the model that it was released with, or the path of one.
-        meta: `Release.meta`, or the path of a side file, where `released` has none with it.
+        meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
         secrets: what to ask about besides; it is measured, not promised.
         policy: that of the release, or the path of it, where no side file has it.
         delta: failure probability of the (ε, δ) total.
@@ -322,7 +322,7 @@ def decode(
     Parameters:
         released: what `release` gave back, or a frame or path of released rows.
         model: the model that it was released with, or the path of one.
-        meta: `Release.meta`, or the path of a side file, where `released` has none with it.
+        meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
         online: use the releases up to each row only.
         loss: what the estimate minimises; by default the distortion of the release.
         truth: the raw rows, to say how many estimates are right.
@@ -360,7 +360,7 @@ def stats(
     Parameters:
         released: what `release` gave back, or a frame or path of released rows.
         model: the model that it was released with, or the path of one.
-        meta: `Release.meta`, or the path of a side file, where `released` has none with it.
+        meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
         confidence, per, top, method: as in `seqveil stats`.
         policy: that of the release, or the path of it, where no side file has it.
         columns: what they are called, where no side file says it.
@@ -417,4 +417,4 @@ def chain_of(model: Any) -> MarkovModel:
     raise InputError(f"expected a model, as fit gives it, or the path of one; got {type(model).__name__}")
 
 
-__all__ = ["Audited", "Estimates", "Release", "Statistics", "audit", "decode", "fit", "release", "stats"]
+__all__ = ["Audited", "Estimates", "ReleasedRows", "Statistics", "audit", "decode", "fit", "release", "stats"]

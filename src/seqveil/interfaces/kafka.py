@@ -29,7 +29,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from seqveil.core.alphabet import OnUnknown
 from seqveil.core.errors import InputError
-from seqveil.engine.streams import Streams
+from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.bridge import GROUP, BrokerError, Core, Counts, Log, OnRefused
 from seqveil.interfaces.payloads import MOST_NAME, Event, Form, NoEvent, Payloads, Refusal
 
@@ -259,7 +259,7 @@ class Bridge:
 
     def __init__(
         self,
-        store: Streams,
+        store: CodeStreams,
         link: Link,
         *,
         on_unknown: OnUnknown | None = None,

@@ -26,7 +26,7 @@ from typing import Literal
 
 from seqveil.core.alphabet import OnUnknown
 from seqveil.core.errors import InputError
-from seqveil.engine.streams import Streams
+from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.bridge import GROUP, BrokerError, Core, Counts, Log, Made, OnRefused, Outcome
 from seqveil.interfaces.broker import Arrived, Broker, Changed, Confirmed, Failed, Happening, Link, Stop, address
 from seqveil.interfaces.homeassistant import Discovery
@@ -159,7 +159,7 @@ class Bridge:
 
     def __init__(
         self,
-        store: Streams,
+        store: CodeStreams,
         link: Link,
         topics: Topics,
         *,

@@ -25,8 +25,8 @@ from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import InputError
 from seqveil.core.slots import MICRO, NOTHING, Slots
 from seqveil.engine.calls import MOST_SKIPPED, MOST_WATCHED
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import UNKNOWN, Terms
-from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import Core, Made, Outcome
 from seqveil.interfaces.payloads import Event, Refusal
 
@@ -68,7 +68,7 @@ class Drawn(Generic[Item]):
 
 
 class SlotStreams(Generic[Item]):
-    """Streams of a bridge that are released in slots.
+    """CodeStreams of a bridge that are released in slots.
 
     *Guarantee*: each slot of each stream is drawn once and charged once, and when it is drawn, in which order and what
     its payload looks like depend on the clock and the names of streams alone.
@@ -85,7 +85,7 @@ class SlotStreams(Generic[Item]):
     def __init__(
         self,
         core: Core,
-        store: Streams,
+        store: CodeStreams,
         slots: Slots,
         name: str,
         clock: Callable[[], float],
@@ -243,12 +243,12 @@ def _nothing(setting: Terms) -> int | None:
     return int(alphabet.encode([NOTHING])[0]) if isinstance(alphabet, Alphabet) else None
 
 
-def _kept(store: Streams, name: str) -> dict[str, Any] | None:
+def _kept(store: CodeStreams, name: str) -> dict[str, Any] | None:
     kept = store.position(name)
     return None if kept is None else json.loads(str(kept))
 
 
-def refuse_slots(store: Streams, name: str) -> None:
+def refuse_slots(store: CodeStreams, name: str) -> None:
     """Refuse a state file in slots where messages are to be released one by one."""
     if store.position(f"{name}:slots") is not None:
         raise InputError(NUMBERED)

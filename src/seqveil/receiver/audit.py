@@ -15,11 +15,11 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.secrets import Secret, Watches
 from seqveil.core.words import UNCHECKED, Colour, Grade, Risk
 from seqveil.engine.accounting import Budget, Composition, compose
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.releases import Accounts, Releases
 from seqveil.engine.secrets import SecretTotal, totals
 from seqveil.engine.store import Memory
 from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, Released, Terms, check_room, check_slots, observed
-from seqveil.engine.streams import Streams
 from seqveil.receiver.drift import NOT_ASKED, ModelCheck
 
 ROUNDING = 1e-9  # sums of floats may pass a bound by this much of it
@@ -173,7 +173,7 @@ class Audit:
         self._accounts: dict[Hashable, Watches] = {}
         self._clock = _Clock(setting, self._secrets) if any(one.follows_clock for one in self._secrets) else None
         seen = None if self._first is None else self._account
-        self._streams = Streams(setting, Memory(releases=False), memory=memory, seen=seen)
+        self._streams = CodeStreams(setting, Memory(releases=False), memory=memory, seen=seen)
         self._releases = self._held = 0
         self._worst_release = self._worst_window = 0.0
         self._each_release = True

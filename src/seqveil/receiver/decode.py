@@ -14,13 +14,14 @@ import numpy as np
 
 from seqveil.core import filtering
 from seqveil.core.distortion import Distortion, resolve
-from seqveil.core.errors import DataError, UnknownSymbol
+from seqveil.core.errors import DataError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
 from seqveil.core.model import MarkovModel
 from seqveil.core.times import Time, seconds
 from seqveil.engine import batches, stream
 from seqveil.engine.policy import Policy, policy_of
+from seqveil.engine.streams import encode_released
 
 
 def decode_stream(
@@ -55,19 +56,6 @@ def decode_stream(
         return decode_paths(setting, released, length or setting.batch * len(released), stamps, smooth)
     moments = None if times is None else seconds(times)[None, :]
     return decode_codes(setting, encode_released(model, released)[None, :], moments, smooth)[0]
-
-
-def encode_released(model: MarkovModel, released: Sequence[Any]) -> Ints:
-    """Codes of released values; None becomes NOTHING."""
-    codes = np.full(len(released), stream.NOTHING, np.int64)
-    made = [k for k, value in enumerate(released) if value is not None]
-    try:
-        codes[made] = model.alphabet.strict.encode([released[k] for k in made])
-    except UnknownSymbol:
-        raise DataError(
-            "a released value is not in the model's alphabet; check that the model is the release's"
-        ) from None
-    return codes
 
 
 def decode_paths(

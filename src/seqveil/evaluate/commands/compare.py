@@ -54,7 +54,7 @@ def compare(
     cuts: o.CutOptions,
     sets: Annotated[Path | None, o.option("DIR", "Where the data sets are  [default: $SEQVEIL_DATA]", "--data")] = None,
     streams: Annotated[
-        int | None, o.option("N", "Streams of a named set that are released at most  [default: all]")
+        int | None, o.option("N", "CodeStreams of a named set that are released at most  [default: all]")
     ] = None,
     out: Annotated[
         Path | None, o.option("DIR", "Keep finished rows here; a second run goes on.", "--out", "-o")

@@ -25,7 +25,7 @@ from seqveil.interfaces.commands.terminal import ARRIVAL, Interrupted, emit_json
 if TYPE_CHECKING:
     import ssl
 
-    from seqveil.engine.streams import Streams
+    from seqveil.engine.coded import CodeStreams
     from seqveil.interfaces.bridge import Counts
     from seqveil.interfaces.mqtt import Broker
     from seqveil.interfaces.payloads import Form
@@ -170,18 +170,18 @@ class StoreOptions:
         bool, o.flag("--must-exist", "Refuse a state file that is missing or empty, rather than begin one.")
     ] = False
 
-    def opened(self, gaps: str) -> Streams:
+    def opened(self, gaps: str) -> CodeStreams:
         """The streams in the state file."""
         from seqveil.core import fast
         from seqveil.core.model import MarkovModel
+        from seqveil.engine.coded import CodeStreams
         from seqveil.engine.policy import Policy
-        from seqveil.engine.streams import Streams
         from seqveil.engine.upkeep import key_for
 
         setting = Policy.load(self.policy).on(MarkovModel.load(self.model))
         fast.load(setting.in_batches)  # now rather than while somebody waits
         secret, policy = key_for(self.state, self.key), cast(Any, gaps)
-        return Streams.open(self.state, setting, key=secret, gaps=policy, must_exist=self.must_exist)
+        return CodeStreams.open(self.state, setting, key=secret, gaps=policy, must_exist=self.must_exist)
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class MetricsOptions:
             raise InputError(f"expected --metrics-port to be a port from 0 to {MOST_PORT}")
 
     @contextmanager
-    def serving(self, working: Working, store: Streams, state: Path) -> Iterator[int | None]:
+    def serving(self, working: Working, store: CodeStreams, state: Path) -> Iterator[int | None]:
         """Serve the figures of a bridge while it works; the port, or None where none is asked."""
         if self.metrics_port is None:
             yield None
@@ -367,7 +367,7 @@ class Working(Protocol):
         """Finish what was accepted and end."""
 
 
-def _work(working: Working, store: Streams, state: Path, metrics: MetricsOptions, json: bool) -> None:
+def _work(working: Working, store: CodeStreams, state: Path, metrics: MetricsOptions, json: bool) -> None:
     if store.begun:
         _log("warning", {"reason": f"{state.name} was missing or empty: its ledger begins at zero"})
     with metrics.serving(working, store, state) as port:

@@ -1,7 +1,7 @@
-"""Release a file of many users' streams: rows in order, through `Streams`, into an output and its side file.
+"""Release a file of many users' streams: rows in order, through `CodeStreams`, into an output and its side file.
 
 There is one loop for all files. Its parts: a `Source` gives rows with their codes; `OneByOne` or `InBatches` makes
-events of them; `Streams` releases them, in memory or over a state file; and a `Run` writes the rows, whole at the end,
+events of them; `CodeStreams` releases them, in memory or over a state file; and a `Run` writes the rows, whole at the end,
 or as it goes on with what an earlier run wrote (`files.resume`).
 """
 
@@ -27,12 +27,12 @@ from seqveil.core.secrets.words import made_public
 from seqveil.core.slots import Slots
 from seqveil.core.words import Risk
 from seqveil.engine.accounting import GONE
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.releases import Releases
 from seqveil.engine.secrets import SecretTotal
 from seqveil.engine.state import State
 from seqveil.engine.store import Memory
 from seqveil.engine.stream import NOTHING, Terms, check_times
-from seqveil.engine.streams import Streams
 from seqveil.engine.terms import NO_BOUND
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.audit import checked
@@ -270,8 +270,8 @@ def raw_alphabet(setting: Terms, on_unknown: OnUnknown | None, watched: bool = F
     return alphabet if on_unknown is None else alphabet.with_policy(on_unknown)
 
 
-def streams_in_memory(setting: Terms, seed: int | None, memory: int, choices: Choices) -> Streams:
-    """Streams without a state file, which note what the mechanism auto chooses."""
+def streams_in_memory(setting: Terms, seed: int | None, memory: int, choices: Choices) -> CodeStreams:
+    """CodeStreams without a state file, which note what the mechanism auto chooses."""
 
     def note(state: State, sent: Sent, epsilon: float) -> None:
         if epsilon < GONE:
@@ -281,7 +281,7 @@ def streams_in_memory(setting: Terms, seed: int | None, memory: int, choices: Ch
         choices.setdefault(picked.name, {"batches": 0, "why": why})["batches"] += 1
 
     watch = note if setting.mechanism.name == "auto" else None
-    return Streams(setting, Memory(releases=False), coins(seed), memory=memory, watch=watch)
+    return CodeStreams(setting, Memory(releases=False), coins(seed), memory=memory, watch=watch)
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,7 @@ class Run(ABC):
         source: Source,
         setting: Terms,
         alphabet: Symbols,
-        streams: Streams,
+        streams: CodeStreams,
         seed: int | None,
         choices: Choices | None = None,
     ) -> None:

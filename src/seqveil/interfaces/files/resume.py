@@ -25,10 +25,10 @@ from seqveil.core.coins import KeyedCoins, User
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.replacing import settle
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.releases import Releases
 from seqveil.engine.store import Erased
 from seqveil.engine.stream import NOTHING, Terms
-from seqveil.engine.streams import Streams
 from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, output_format, read
 from seqveil.interfaces.files.received import Received
 from seqveil.interfaces.files.release import Run, Target
@@ -63,7 +63,7 @@ def resumed(
     read(source.path, source.columns, format=source.format)  # refuses what is no file before anything is made
     coins = None if seed is None else KeyedCoins.seeded(seed)
     output = Appended(target.out, (*target.inputs, state), (place(target.out, target.meta),))
-    with Streams.open(state, setting, key=key, coins=coins) as streams, output:
+    with CodeStreams.open(state, setting, key=key, coins=coins) as streams, output:
         yield Resumed(source, alphabet, seed, streams, output, group)
 
 
@@ -86,7 +86,7 @@ class Resumed(Run):
     """Goes on where an earlier run was: what that one did is passed over."""
 
     def __init__(
-        self, source: Source, alphabet: Symbols, seed: int | None, streams: Streams, output: Appended, group: int
+        self, source: Source, alphabet: Symbols, seed: int | None, streams: CodeStreams, output: Appended, group: int
     ) -> None:
         super().__init__(source, streams.setting, alphabet, streams, seed)
         self._streams, self._output = streams, output

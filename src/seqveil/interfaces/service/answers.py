@@ -13,9 +13,9 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
+from seqveil.engine.coded import EARLIER, GAP, Stored
 from seqveil.engine.releases import Account, Releases
 from seqveil.engine.stream import NOTHING, REFUSED, WITHHELD
-from seqveil.engine.streams import EARLIER, GAP, Stored
 from seqveil.interfaces.events import Wording, finite_or_text
 
 _STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up", EARLIER: "erased"}

@@ -20,8 +20,8 @@ from starlette.exceptions import HTTPException
 from seqveil import __version__
 from seqveil.core import fast
 from seqveil.core.errors import InputError
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import Terms
-from seqveil.engine.streams import Streams
 from seqveil.engine.upkeep import key_for
 from seqveil.interfaces.commands.terminal import ARRIVAL, tell_hidden
 from seqveil.interfaces.service.config import ServeConfig
@@ -37,7 +37,7 @@ SWITCH = 0.0002
 BEGINS = "the state file was missing or empty; if it should not have been, stop and restore it from a backup"
 
 
-def create_app(store: Streams, setting: Terms, config: ServeConfig) -> FastAPI:
+def create_app(store: CodeStreams, setting: Terms, config: ServeConfig) -> FastAPI:
     """The service as an ASGI application over an open store, which stays the caller's to close.
 
     Parameters:
@@ -51,7 +51,7 @@ def create_app(store: Streams, setting: Terms, config: ServeConfig) -> FastAPI:
     >>> import tempfile
     >>> from seqveil.core.model import MarkovModel
     >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
-    >>> with tempfile.TemporaryDirectory() as folder, Streams.open(f"{folder}/state.db", setting) as store:
+    >>> with tempfile.TemporaryDirectory() as folder, CodeStreams.open(f"{folder}/state.db", setting) as store:
     ...     sorted(create_app(store, setting, ServeConfig(no_auth=True)).openapi()["paths"])[:3]
     ['/healthz', '/livez', '/metrics']
     """
@@ -91,7 +91,7 @@ def serve(setting: Terms, config: ServeConfig) -> None:
         opened.callback(begin_log(config.log_level))
         secret = key_for(config.state, config.key)
         how: Any = {"key": secret, "gaps": config.gaps, "must_exist": config.must_exist}
-        store = opened.enter_context(Streams.open(config.state, setting, **how))
+        store = opened.enter_context(CodeStreams.open(config.state, setting, **how))
         app = create_app(store, setting, config)
         opened.callback(lambda: tell_hidden(app.state.service.hidden))
         _warm(setting)
@@ -135,7 +135,7 @@ def _warm(setting: Terms) -> None:
     """Release something of nobody, in memory: what is loaded at the first release is loaded before a caller waits."""
     fast.load(setting.in_batches)
     raw: Any = [[0]] if setting.in_batches else [0]
-    Streams(setting).release(["nobody"], raw, times=[0.0])
+    CodeStreams(setting).release(["nobody"], raw, times=[0.0])
 
 
 def _announce(config: ServeConfig, port: int) -> None:

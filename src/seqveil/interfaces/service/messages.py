@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstrai
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from seqveil.engine.streams import Releases
+from seqveil.engine.coded import Releases
 
 MOST = 2**53 - 1  # whole numbers that every JSON reader keeps
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$"  # no control characters, and no ends of lines

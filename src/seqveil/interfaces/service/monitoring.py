@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seqveil.core.kernel import Floats
-from seqveil.engine.streams import Streams
+from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.figures import StateFigures
 from seqveil.interfaces.service.messages import Problem
 
@@ -41,7 +41,7 @@ METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS")
 class Metrics:
     """The metrics of one service, in a registry of their own."""
 
-    def __init__(self, store: Streams, refresh: float, state: Path | None = None) -> None:
+    def __init__(self, store: CodeStreams, refresh: float, state: Path | None = None) -> None:
         self.registry = CollectorRegistry()
         shared: Any = {"registry": self.registry}
         self.releases = Counter("seqveil_releases", "Events released and on the disk.", **shared)
@@ -89,7 +89,7 @@ class Metrics:
 class _Standing(Collector):
     """How many users there are and how their leakage spreads, looked up at most every so many seconds."""
 
-    def __init__(self, store: Streams, refresh: float) -> None:
+    def __init__(self, store: CodeStreams, refresh: float) -> None:
         self._store, self._refresh = store, refresh
         self._lock = threading.Lock()
         self._looked, self._leakages, self.damaged = float("-inf"), np.zeros(0), 0

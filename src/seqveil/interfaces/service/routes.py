@@ -16,8 +16,8 @@ from seqveil import __version__
 from seqveil.core.errors import InputError
 from seqveil.core.times import check, check_clock, seconds
 from seqveil.engine.calls import MOST_WATCHED
+from seqveil.engine.coded import Releases
 from seqveil.engine.stream import UNKNOWN
-from seqveil.engine.streams import Releases
 from seqveil.interfaces.events import Job, Wording
 from seqveil.interfaces.service import answers, messages
 from seqveil.interfaces.service.access import covered, guarded

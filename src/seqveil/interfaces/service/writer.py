@@ -24,9 +24,9 @@ from starlette.responses import Response
 
 from seqveil.core.errors import InputError
 from seqveil.engine.calls import MOST_SKIPPED, BeyondSecrets
+from seqveil.engine.coded import CodeStreams, OutOfOrder, Releases, StoreError
 from seqveil.engine.store import Damaged, Erased, NoLongerKept, NoSuchUser
 from seqveil.engine.stream import Terms
-from seqveil.engine.streams import OutOfOrder, Releases, StoreError, Streams
 from seqveil.interfaces.events import Job, Wording, release_together
 from seqveil.interfaces.figures import free_bytes
 from seqveil.interfaces.service.access import Guard
@@ -56,7 +56,7 @@ class Writer:
         linger: the seconds that it waits for more of them.
     """
 
-    def __init__(self, store: Streams, most: int = 1000, linger: float = 0.002) -> None:
+    def __init__(self, store: CodeStreams, most: int = 1000, linger: float = 0.002) -> None:
         self._store, self._most, self._linger = store, most, linger
         self._queue: queue.SimpleQueue[tuple[Job, Promise] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="seqveil-writer", daemon=True)
@@ -193,7 +193,7 @@ def disk_trouble(path: str | os.PathLike[str], least: int) -> str | None:
 class Service:
     """Everything behind the endpoints."""
 
-    def __init__(self, store: Streams, setting: Terms, config: ServeConfig) -> None:
+    def __init__(self, store: CodeStreams, setting: Terms, config: ServeConfig) -> None:
         if setting.signature != store.setting.signature:
             raise InputError("the store is of another setting than the service; open it with the service's own")
         self.store, self.setting, self.config = store, setting, config

@@ -100,7 +100,7 @@ def release(
         return _at_once(rows, job, names)
     from pyspark.sql import functions as F
 
-    from seqveil.interfaces.spark.operator import Release
+    from seqveil.interfaces.spark.operator import ReleaseProcessor
 
     kind = rows.schema[USER].dataType
     bucket = F.pmod(F.xxhash64(F.col(USER)), F.lit(buckets)).alias("bucket")
@@ -108,7 +108,7 @@ def release(
         rows.withColumn("bucket", bucket)
         .groupBy("bucket")
         .transformWithStateInPandas(
-            statefulProcessor=Release(job, kind),
+            statefulProcessor=ReleaseProcessor(job, kind),
             outputStructType=_schema(kind, rows.schema[SEQ].dataType, job, names),
             outputMode="append",
             timeMode="none",

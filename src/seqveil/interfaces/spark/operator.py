@@ -25,7 +25,7 @@ TYPES = {bytes: BinaryType(), int: LongType(), float: DoubleType()}
 KEPT = StructType([StructField(name, TYPES[kind]) for name, kind in get_type_hints(Kept).items()])
 
 
-class Release(StatefulProcessor):
+class ReleaseProcessor(StatefulProcessor):
     """Releases the rows of each bucket as they come.
 
     *Guarantee*: the state and the rows of a micro-batch follow from the state before it, its input, the key and the id

@@ -24,9 +24,9 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.engine import packing
 from seqveil.engine.calls import Gaps, OutOfOrder
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.store import Entry, Position, Row, Stored, with_gaps
 from seqveil.engine.stream import Terms
-from seqveil.engine.streams import Streams
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -86,7 +86,7 @@ class KeptUsers:
 
 def bucket(
     setting: Terms, coins: Coins | KeyedCoins, kept_users: KeptUsers, users: Sequence[User], gaps: Gaps = "refuse"
-) -> Streams:
+) -> CodeStreams:
     """The streams of these users of a bucket, named as they are kept.
 
     >>> from seqveil.core.model import MarkovModel
@@ -96,7 +96,7 @@ def bucket(
     >>> streams.release(["ann"], [1], seqs=[1]).replayed.tolist()
     [True]
     """
-    return Streams(setting, SparkStore(setting, kept_users, users), coins, gaps=gaps, memory=MEMORY)
+    return CodeStreams(setting, SparkStore(setting, kept_users, users), coins, gaps=gaps, memory=MEMORY)
 
 
 class SparkStore:

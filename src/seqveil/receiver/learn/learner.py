@@ -100,11 +100,12 @@ def learn(
     whose prior is the population; `strength` in pseudo-moves a row is otherwise tried on held-out users.
 
     >>> truth = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
-    >>> from seqveil import Policy, Streams
+    >>> from seqveil import Policy
+    >>> from seqveil.engine.coded import CodeStreams
     >>> from seqveil.core.coins import SeededCoins
     >>> none = MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]])
     >>> setting = Policy(epsilon=1.0, mechanism="randomized_response").on(none)
-    >>> streams, raw = Streams(setting, coins=SeededCoins(2)), truth.sample(40, users=500, seed=1)
+    >>> streams, raw = CodeStreams(setting, coins=SeededCoins(2)), truth.sample(40, users=500, seed=1)
     >>> released = np.stack([streams.release(range(500), x).codes for x in raw.T], axis=1)
     >>> learned = learn(Evidence.of(setting, released))
     >>> learned.model.chain.toarray().round(1).tolist(), learned.held_out.earned
