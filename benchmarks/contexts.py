@@ -21,7 +21,6 @@ from seqveil import Alphabet, MarkovModel
 from seqveil.core import fast
 from seqveil.core.coins import SystemCoins
 from seqveil.core.model import TypeCounts
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
 from seqveil.receiver.choosing import Choice, held_out
@@ -34,7 +33,7 @@ REACH = {"msnbc": ("types:48", -1.16), "power": ("types:16", -1.58)}
 
 
 @dataclass(frozen=True, eq=False)
-class CodeStreams:
+class Streams:
     """Events of a data set: which stream, which person, which of n symbols."""
 
     name: str
@@ -56,7 +55,7 @@ def run(data: Path | None) -> Row:
     return results
 
 
-def table(streams: CodeStreams) -> list[Row]:
+def table(streams: Streams) -> list[Row]:
     held = held_out(streams.people)
     alphabet, rows, checks = Alphabet.codes(streams.n), [], list[Check]()
     for name in streams.contexts:
@@ -82,12 +81,12 @@ def table(streams: CodeStreams) -> list[Row]:
     return rows
 
 
-def msnbc(data: Path | None) -> Iterator[CodeStreams]:
+def msnbc(data: Path | None) -> Iterator[Streams]:
     clicks = clicks_of(data)
     if clicks is not None:
         users = np.repeat(np.arange(len(clicks)), CLICKS)
         contexts = (*PLAIN, "types:48", "order:2,types:16")
-        yield CodeStreams("msnbc", f"MSNBC, first {CLICKS} clicks", users, users, clicks.ravel(), SYMBOLS, contexts)
+        yield Streams("msnbc", f"MSNBC, first {CLICKS} clicks", users, users, clicks.ravel(), SYMBOLS, contexts)
 
 
 def clicks_of(data: Path | None) -> np.ndarray | None:
@@ -101,7 +100,7 @@ def clicks_of(data: Path | None) -> np.ndarray | None:
     return long["seq"].list.head(CLICKS).explode().to_numpy().reshape(-1, CLICKS).astype(np.int64) - 1
 
 
-def power(data: Path | None) -> Iterator[CodeStreams]:
+def power(data: Path | None) -> Iterator[Streams]:
     """Days of households, 96 readings each, in ten levels of equal count; whole households with types that change."""
     import polars as pl
 
@@ -117,14 +116,12 @@ def power(data: Path | None) -> Iterator[CodeStreams]:
     people = np.repeat(np.arange(len(readings)), readings.shape[1])
     days = np.arange(codes.size) // 96
     contexts = (*PLAIN, "order:2,types:16")
-    yield CodeStreams("power", "household power, 15 minutes, 10 levels, days", days, people, codes, 10, contexts)
+    yield Streams("power", "household power, 15 minutes, 10 levels, days", days, people, codes, 10, contexts)
     slow = ("order:1", "types:16", "types:16,switch:0.0104", "types:16,switch:0.0208")
-    yield CodeStreams(
-        "power_whole", "the same, seven weeks a household, types may change", people, people, codes, 10, slow
-    )
+    yield Streams("power_whole", "the same, seven weeks a household, types may change", people, people, codes, 10, slow)
 
 
-def shopclicks(data: Path | None, kept: int = 99) -> Iterator[CodeStreams]:
+def shopclicks(data: Path | None, kept: int = 99) -> Iterator[Streams]:
     import polars as pl
 
     path = find(data, "shopclicks/diginetica_train.parquet")
@@ -136,10 +133,10 @@ def shopclicks(data: Path | None, kept: int = 99) -> Iterator[CodeStreams]:
     code = np.full(items.max() + 1, kept)
     code[often] = np.arange(kept)
     about = f"shop clicks, the {kept} items viewed most and all others as one"
-    yield CodeStreams("shopclicks", about, sessions, sessions, code[items], kept + 1)
+    yield Streams("shopclicks", about, sessions, sessions, code[items], kept + 1)
 
 
-def gaze(data: Path | None, every: int = 6, side: int = 10) -> Iterator[CodeStreams]:
+def gaze(data: Path | None, every: int = 6, side: int = 10) -> Iterator[Streams]:
     import polars as pl
 
     path = find(data, "gaze_vr/gaze.parquet")
@@ -153,10 +150,10 @@ def gaze(data: Path | None, every: int = 6, side: int = 10) -> Iterator[CodeStre
     )
     codes = x * side + y
     about = f"gaze on {side} × {side} cells, about five a second, a recording is a stream"
-    yield CodeStreams("gaze", about, seen["rec"].to_numpy(), seen["user"].to_numpy(), codes, side * side)
+    yield Streams("gaze", about, seen["rec"].to_numpy(), seen["user"].to_numpy(), codes, side * side)
 
 
-def heart_rate(data: Path | None, every: int = 5, levels: int = 20) -> Iterator[CodeStreams]:
+def heart_rate(data: Path | None, every: int = 5, levels: int = 20) -> Iterator[Streams]:
     import polars as pl
 
     path = find(data, "heart_rate/heart_rate_1hz.parquet")
@@ -167,10 +164,10 @@ def heart_rate(data: Path | None, every: int = 5, levels: int = 20) -> Iterator[
     codes, people = np.searchsorted(edges, beats["bpm"].to_numpy(), side="right"), beats["user"].to_numpy()
     contexts = ("order:1", "order:2", "types:4", "types:4,switch:0.0167")
     about = f"heart rate, {levels} levels, every {every} seconds"
-    yield CodeStreams("heart_rate", about, people, people, codes, levels, contexts, least_people=4)
+    yield Streams("heart_rate", about, people, people, codes, levels, contexts, least_people=4)
 
 
-def geolife(data: Path | None, every: int = 5, side: int = 12) -> Iterator[CodeStreams]:
+def geolife(data: Path | None, every: int = 5, side: int = 12) -> Iterator[Streams]:
     """Days of people in and around Beijing, on a grid of 12 × 12 cells of about a mile and a half."""
     import polars as pl
 
@@ -184,7 +181,7 @@ def geolife(data: Path | None, every: int = 5, side: int = 12) -> Iterator[CodeS
     people = fixes["user"].to_numpy().astype(np.int64)
     days = people * 100_000 + fixes["t_min"].to_numpy() // 1440
     about = f"GeoLife, {side} × {side} cells of central Beijing, every {every} minutes, a day is a stream"
-    yield CodeStreams("geolife", about, days, people, (north * side + east).astype(np.int64), side * side)
+    yield Streams("geolife", about, days, people, (north * side + east).astype(np.int64), side * side)
 
 
 def fitting(data: Path | None) -> Row:

@@ -15,7 +15,6 @@ from seqveil.engine.policy import Policy
 from seqveil.engine.stream import NOTHING
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.studio.ask import Ask
-from seqveil.interfaces.studio.exports import SEEDED_COMMAND
 from seqveil.interfaces.studio.picture import picture
 from seqveil.interfaces.studio.sources import builtin
 from seqveil.receiver.audit import Audit
@@ -214,4 +213,3 @@ def test_what_the_page_hands_out_carries_no_seed(source):
         assert not any("seed=7" in line or "--seed" in line for line in run)
         [marked] = [line for line in text.splitlines() if line.startswith("#") and "not private" in line]
         assert "seed" in marked
-    assert "--seed 7" in SEEDED_COMMAND.format(seed=7)

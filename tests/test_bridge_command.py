@@ -1,4 +1,4 @@
-"""The options of both bridges: one core, one configuration file, each option in one place; a line for each bad one."""
+"""The options of both bridges: one core, each option in one place; a line for each bad one."""
 
 import inspect
 
@@ -9,25 +9,23 @@ from seqveil.interfaces.cli import main
 from seqveil.interfaces.commands import bridge
 
 OWN = {
-    "mqtt": ['broker = "localhost:1"', 'raw = "a/{user}"', 'released = "b/{user}"'],
-    "kafka": ['bootstrap = "localhost:1"', 'raw = "a"', 'released = "b"', 'group = "g"'],
+    "mqtt": ["--broker", "localhost:1", "--raw", "a/{user}", "--released", "b/{user}"],
+    "kafka": ["--bootstrap", "localhost:1", "--raw", "a", "--released", "b", "--group", "g"],
 }
-
-
-BAD = {"mqtt": ('errors = "a/{user}"', "raw and errors topics"), "kafka": ('errors = "a"', "must differ")}
 
 
 @pytest.fixture
 def said(tmp_path, capfd, monkeypatch):
-    """What a command says of a configuration file; nothing is reached, as it is refused before."""
+    """What a command says; nothing is reached, as it is refused before."""
     pytest.importorskip("paho")
     pytest.importorskip("confluent_kafka")
     monkeypatch.chdir(tmp_path)
     chain().save(tmp_path / "m.model")
 
-    def call(kind, *lines, options=()):
-        (tmp_path / "seqveil.toml").write_text("\n".join([*OWN[kind], *lines]))
-        assert main(["bridge", kind, "--config", "seqveil.toml", *options]) == 2
+    def call(kind, options, policy="epsilon = 1.0"):
+        (tmp_path / "policy.toml").write_text(policy)
+        kept = ["--model", "m.model", "--policy", "policy.toml", "--state", "s.db"]
+        assert main(["bridge", kind, *OWN[kind], *kept, *options]) == 2
         told = capfd.readouterr().err
         assert len(told.splitlines()) == 1
         assert not (tmp_path / "s.db").exists()
@@ -36,27 +34,12 @@ def said(tmp_path, capfd, monkeypatch):
     return call
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mqtt", "kafka"])
-def test_both_take_their_options_from_a_configuration_file(said, kind):
-    common = ['model = "m.model"', 'state = "s.db"', "epsilon = 1.0", 'mechanism = "balanced"', 'on_refused = "stop"']
-    line, text = BAD[kind]
-    assert text in said(kind, *common, line)
-    assert "is no option of this command" in said(kind, *common, "epsilom = 1.0")
-    assert "expected partitions" in said("kafka", *common, 'partitions = "x"')
-    assert "payload" in said(kind, *common, 'payload = "xml"')
-    assert "payload" in said(kind, *common, options=["--payload", "xml"])  # the command line too, and it wins
-    assert "expected epsilon" in said(kind, *common, options=["--epsilon", "-1"])
-    assert "epsilon is a number" in said(kind, *common[:2], 'epsilon = "much"')
-
-
 def test_no_option_of_the_bridges_is_written_twice():
     """What both commands have comes from the same group, but for the topics, which are patterns in one of them."""
     both = [set(inspect.signature(command).parameters) for command in (bridge.mqtt, bridge.kafka)]
-    own = (bridge.StoreOptions, bridge.PayloadOptions, bridge.PolicyOptions, bridge.MetricsOptions)
-    groups = (*own, bridge.o.SettingOptions)
+    groups = (bridge.StoreOptions, bridge.PayloadOptions, bridge.RefusalOptions, bridge.MetricsOptions)
     shared = {name for group in groups for name in inspect.signature(group).parameters}
-    assert both[0] & both[1] - shared == {"raw", "released", "errors", "config", "json"}
+    assert both[0] & both[1] - shared == {"raw", "released", "errors", "json"}
 
 
 REFUSED = {
@@ -80,7 +63,6 @@ REFUSED = {
         ("--client missing", "missing: cannot be read"),
         ("--payload json", "payload"),
         ("--mapping missing", "missing: cannot be read"),
-        ("--payload json:a --batch 3", "batches"),
         ("--payload owntracks", "Grid"),
         ("--on-refused maybe", "on_refused"),
     ],
@@ -90,5 +72,12 @@ REFUSED = {
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "options", "text"), [(kind, *case) for kind, all in REFUSED.items() for case in all])
 def test_the_command_refuses_in_one_line(said, kind, options, text):
-    words = ["--raw", "a b"] if options == "--raw" else options.split()
-    assert text in said(kind, 'model = "m.model"', 'state = "s.db"', "epsilon = 1.0", options=words)
+    assert text in said(kind, ["--raw", "a b"] if options == "--raw" else options.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["mqtt", "kafka"])
+def test_so_it_does_a_bad_policy(said, kind):
+    assert "policy.toml: 'epsilom' is no line of a policy" in said(kind, [], "epsilom = 1.0")
+    assert "policy.toml: expected epsilon to be a finite number" in said(kind, [], 'epsilon = "much"')
+    assert "batches" in said(kind, ["--payload", "json:a"], "epsilon = 3.0\nbatch = 3")

@@ -5,7 +5,6 @@ import signal
 import sqlite3
 
 import pytest
-from seqveil.engine.store.upkeep import erase
 
 import mosquitto
 from bridges import KEY
@@ -19,6 +18,7 @@ from seqveil.engine.accounting import Budget
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import UNKNOWN
+from seqveil.engine.upkeep import erase
 from seqveil.interfaces.bridge import Core
 from seqveil.interfaces.payloads import Event, Form, Payloads, Refusal
 from seqveil.interfaces.slotting import SlotStreams

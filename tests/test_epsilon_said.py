@@ -14,7 +14,7 @@ import seqveil as sv
 from seqveil.core.errors import InputError
 from seqveil.core.slots import Slots
 from seqveil.engine.terms import Terms
-from seqveil.interfaces.commands.options import SettingOptions
+from seqveil.interfaces.commands.options import PromiseOptions
 from seqveil.interfaces.studio.ask import Ask
 
 CODES = sv.Alphabet.codes(2).with_slots(Slots(21_600, empty="hold"))
@@ -80,7 +80,7 @@ def test_the_page_has_no_epsilon_of_its_own_either(given, field):
 def test_nor_have_the_options_of_any_command():
     for secret in ({"secret": ["ever:1"]}, {"secret": ["ever:1"], "epsilon": 1.0}):
         with pytest.raises(InputError, match="add --secret-epsilon"):
-            SettingOptions(**secret).setting(PAIR)
+            PromiseOptions(**secret).made()
 
 
 def test_no_function_of_the_core_and_the_layers_above_has_an_epsilon_of_its_own():

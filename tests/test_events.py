@@ -14,10 +14,8 @@ from seqveil.engine.accounting import Budget
 from seqveil.engine.coded import GAP, CodeStreams, OutOfOrder, Stored, StoreError
 from seqveil.engine.releases import Releases
 from seqveil.engine.stream import NOTHING, REFUSED, WITHHELD
-from seqveil.interfaces.commands.options import SettingOptions
 from seqveil.interfaces.events import Job, Wording, release_together
 from seqveil.interfaces.service.answers import page_of, rows_of
-from seqveil.interfaces.service.config import PREFIX, ServeConfig, load
 from served import words_setting
 
 KEY = bytes(range(32))
@@ -69,14 +67,6 @@ def test_the_disk_s_trouble_is_everyone_s(tmp_path):
         store.close()
         assert release_together(store, jobs) == 0
     assert all(isinstance(each.outcome, StoreError) for each in jobs)
-
-
-def test_the_service_takes_every_option_of_a_setting(monkeypatch):
-    names = {each.name for each in fields(SettingOptions)}
-    assert names <= ServeConfig.model_fields.keys()
-    assert all(getattr(ServeConfig(), name) == getattr(SettingOptions(), name) for name in names)
-    monkeypatch.setenv(f"{PREFIX}LDP_BUDGET", "2.5")
-    assert load({"epsilon": 1.0}).ldp_budget == 2.5
 
 
 NAMES = ["ann", 'a"b\\c', "Ærø 東京 🙂", "\u200f</script>", "x" * 256]

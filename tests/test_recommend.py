@@ -1,12 +1,10 @@
-"""`seqveil plan` from a data file to a setting, with secrets too; the configuration file that every command takes."""
+"""`seqveil plan` from a data file to a policy, with secrets too; the file that every command that releases takes."""
 
 from __future__ import annotations
 
 import json
-import tomllib
 
 import pytest
-from seqveil.interfaces.commands.configuration import configuration
 
 import seqveil as sv
 from seqveil.core import words
@@ -14,7 +12,7 @@ from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.commands import recommend as asking
 from seqveil.receiver import planning
-from seqveil.receiver.advising import Wishes, advise, lines_of
+from seqveil.receiver.advising import Wishes, advise
 
 NAMES = ["home", "news", "health"]
 MODEL = sv.MarkovModel(
@@ -44,22 +42,25 @@ def test_the_setting_it_writes_releases_as_the_same_options_do(clicks, capsys):
     assert main(["plan", "clicks.csv", *asked]) == 0
     said = capsys.readouterr().out
     assert "solved from odds; a suspicion of 10 % is to stay under 25 %" in said
-    written = tomllib.loads((clicks / "seqveil.toml").read_text())
-    epsilon = written["secret_epsilon"]
+    (secret,) = sv.Policy.load("policy.toml").secrets
+    epsilon = secret.epsilon
     assert words.moved(0.10, epsilon) <= 0.25 < words.moved(0.10, epsilon * 1.02)
-    assert sv.MarkovModel.load(clicks / written["model"]).origin["checked"]["people"] == 3  # held out, a fifth of 15
-    assert main(["release", "clicks.csv", "--config", "seqveil.toml", "--seed", "5", "-o", "a.csv"]) == 0
-    options = ["-m", "clicks.model", "--secret", "ever:health", "--secret-epsilon", str(epsilon), *COLUMNS]
-    assert main(["release", "clicks.csv", *options, "--seed", "5", "-o", "b.csv"]) == 0
+    assert sv.MarkovModel.load("clicks.model").origin["checked"]["people"] == 3  # held out, a fifth of 15
+    shared = ["release", "clicks.csv", "-m", "clicks.model", *COLUMNS, "--seed", "5"]
+    assert main([*shared, "--policy", "policy.toml", "-o", "a.csv"]) == 0
+    options = ["--secret", "ever:health", "--secret-epsilon", str(epsilon)]
+    assert main([*shared, *options, "-o", "b.csv"]) == 0
     assert (clicks / "a.csv").read_bytes() == (clicks / "b.csv").read_bytes()
-    assert main(["release", "clicks.csv", "--config", "seqveil.toml", "--secret-epsilon", "3", "-o", "c.csv"]) == 0
-    assert json.loads((clicks / "c.csv.meta.json").read_text())["setting"]["secrets"][0]["epsilon"] == 3.0
+    assert main([*shared, "--policy", "policy.toml", "--secret-epsilon", "3", "-o", "c.csv"]) == 2
+    assert "leave out --secret-epsilon" in capsys.readouterr().err
 
 
 @pytest.mark.slow
 def test_without_secrets_the_whole_stream_keeps_the_odds():
     found = advise(MODEL, Wishes(length=12, suspicion=0.10, limit=0.30))
-    assert words.moved(0.10, 2 * found.options["budget"]) <= 0.30 < words.moved(0.10, 2.04 * found.options["budget"])
+    assert (
+        words.moved(0.10, 2 * found.policy.budget.total) <= 0.30 < words.moved(0.10, 2.04 * found.policy.budget.total)
+    )
     assert found.risk.grade.colour == "unchecked"
     assert found.error <= found.guess + 1e-9
     assert "declare what must stay secret" in found.notes[0]  # so little is told that a guess is nearly as good
@@ -72,11 +73,11 @@ def test_from_accuracy_it_finds_the_least_that_reaches_it():
     assert found.error <= 0.15
     assert found.solved_from == "accuracy"
     assert any("does not keep a suspicion of 10 % under 30 %" in note for note in found.notes)
-    period = found.options.get("every", 1)
-    less = sv.Policy(epsilon=found.options["epsilon"] * 0.85, mechanism="optimal", every=period).on(MODEL)
+    period = found.policy.every
+    less = sv.Policy(epsilon=found.policy.epsilon * 0.85, mechanism="optimal", every=period).on(MODEL)
     assert planning.simulate(less, 12, 60).error > 0.15
     kept = advise(MODEL, wishes, from_accuracy=False)
-    assert kept.options["budget"] < found.options["budget"]
+    assert kept.policy.budget.total < found.policy.budget.total
     assert any("costs more error" in note for note in kept.notes)
 
 
@@ -85,7 +86,7 @@ def test_a_secret_from_accuracy():
     secret = sv.secrets.ever("health", window=4, epsilon=1.0)
     found = advise(MODEL, Wishes(length=8, suspicion=0.1, limit=0.3, wrong=0.1, secrets=(secret,)))
     assert found.error <= 0.1 * 1.05
-    assert found.options["secret_window"] == "4"
+    assert found.policy.secrets[0].window == 4
 
 
 @pytest.mark.slow
@@ -113,7 +114,7 @@ def test_bad_answers_get_one_line_and_nothing_is_written(clicks, capsys, given, 
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
-    assert not (clicks / "seqveil.toml").exists()
+    assert not (clicks / "policy.toml").exists()
 
 
 def test_an_unreachable_accuracy_is_refused():
@@ -122,47 +123,9 @@ def test_an_unreachable_accuracy_is_refused():
         advise(near, Wishes(length=4, suspicion=0.1, limit=0.3, wrong=1e-7))
 
 
-def test_a_configuration_says_what_options_say(tmp_path):
-    file = tmp_path / "seqveil.toml"
-    file.write_text('secret = "ever:a"\nsecret-window = 7\nepsilon = 2\nmodel = "m"\nseq_column = "n"\n')
-    assert configuration(file, ["secret", "secret_window", "epsilon", "model"]) == {
-        "secret": ["ever:a"], "secret_window": "7", "epsilon": 2.0, "model": "m",
-    }  # fmt: skip
-    file.write_text('[[secret]]\never = "a"\n')
-    assert configuration(file, ["secret", "secrets"]) == {"secrets": str(file)}
-    text = lines_of({"secret": ['ever:"a\\b"'], "budget": 1e-7}, ["two\nlines"])
-    file.write_text(text)
-    assert configuration(file, ["secret", "budget"]) == {"secret": ['ever:"a\\b"'], "budget": 1e-7}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("porrt = 3", "'porrt' is no option"),
-        ("epsilon =", "is not TOML"),
-        ('epsilon = ""', "epsilon is a number"),
-        ("epsilon = true", "epsilon is a number"),
-        ("batch = 1.5", "batch is a whole number"),
-        ("secret = [3.5]", "secret is a text"),
-        ('model = ""', "model is a path"),
-        ("secret_epsilon = 1\nsecret-epsilon = 2", "twice"),
-        ('every = 2\nmodel = "m.model"', "expected --epsilon E"),
-    ],
-)
-def test_a_bad_configuration_gets_one_line(clicks, capsys, line, said):
-    (clicks / "c.toml").write_text(line + "\n")
-    for command in (["release", "clicks.csv", "-o", "x.csv", *COLUMNS], ["serve", "--no-auth", "--state", "s.db"]):
-        assert main([*command, "--config", "c.toml"]) == 2
-        error = capsys.readouterr().err
-        assert said in error
-        assert error.count("\n") == 1
-    assert not (clicks / "x.csv").exists()
-
-
-@pytest.mark.slow
-def test_every_command_takes_it(clicks, capsys):
-    (clicks / "c.toml").write_text('model = "m.model"\nepsilon = -1\nuser_column = "person"\n')
+def test_every_command_that_releases_takes_a_policy_and_says_what_is_wrong_with_it(clicks, capsys):
+    (clicks / "bad.toml").write_text("epsilon = -1\n")
     commands = (
         ["release", "clicks.csv", "-o", "x.csv"],
         ["serve", "--no-auth", "--state", "s.db"],
@@ -170,21 +133,11 @@ def test_every_command_takes_it(clicks, capsys):
         ["spark", "release", "clicks.csv", "--key", "k", "--out", "x"],
     )
     for command in commands:
-        assert main([*command, "--config", "c.toml"]) == 2
-        assert "got -1" in capsys.readouterr().err, command
-        assert main([*command, "--config", "none.toml"]) == 2
-        assert "none.toml: no such configuration file" in capsys.readouterr().err, command
-
-
-@pytest.mark.slow
-def test_secrets_on_the_command_line_take_the_place_of_those_in_the_file(clicks):
-    (clicks / "c.toml").write_text('model = "m.model"\n[[secret]]\never = "health"\nepsilon = 0.5\n')
-    mine = ["--secret", "ever:news", "--secret-epsilon", "1", *COLUMNS]
-    for more, names in (([], ["ever:health"]), (mine, ["ever:news"])):
-        out = f"{len(more)}.csv"
-        assert main(["release", "clicks.csv", "--config", "c.toml", *(more or COLUMNS), "-o", out]) == 0
-        told = json.loads((clicks / f"{out}.meta.json").read_text())["secrets"]
-        assert [each["name"] for each in told] == names
+        assert main([*command, "--model", "m.model", "--policy", "bad.toml"]) == 2
+        assert "bad.toml: expected epsilon to be a finite number above 0, got -1" in capsys.readouterr().err, command
+        assert main([*command, "--model", "m.model", "--policy", "none.toml"]) == 2
+        assert "none.toml: no such policy file" in capsys.readouterr().err, command
+    assert not (clicks / "x.csv").exists()
 
 
 @pytest.mark.slow
@@ -201,7 +154,7 @@ def test_at_a_terminal_it_asks_for_what_is_missing(clicks, capsys, monkeypatch):
     monkeypatch.setattr(asking.sys.stderr, "isatty", lambda: True, raising=False)
     assert main(["plan", "m.model", "--wait", "0", "--length", "5", "--json"]) == 0
     assert asked == ["1.", "2.", "4."]
-    assert json.loads(capsys.readouterr().out)["options"]["secret"] == ["ever:health"]
+    assert json.loads(capsys.readouterr().out)["policy"]["secret"][0]["ever"] == ["health"]
     answers["1."] = ""
     assert main(["plan", "m.model", "--wait", "0", "-o", "other.toml"]) == 2
     assert "expected --seen-by" in capsys.readouterr().err
@@ -212,7 +165,7 @@ def test_a_failed_search_leaves_no_model_behind(clicks, capsys):
     assert main(["plan", "clicks.csv", *bad]) == 2
     assert "not in the alphabet" in capsys.readouterr().err
     assert not (clicks / "clicks.model").exists()
-    assert not (clicks / "seqveil.toml").exists()
+    assert not (clicks / "policy.toml").exists()
 
 
 PAGES = sv.MarkovModel(

@@ -13,9 +13,7 @@ from seqveil.client import Client
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import Terms
 from seqveil.engine.terms import NO_BOUND
-from seqveil.interfaces.commands.options import SettingOptions
 from seqveil.interfaces.mqtt import Payloads
-from seqveil.interfaces.service.config import load
 from seqveil.interfaces.spark.job import Job
 from seqveil.interfaces.spark.store import KeptUsers, SparkStore
 from served import WORDS, running, words_model
@@ -76,18 +74,6 @@ def test_spark_refuses_releases_that_say_nothing():
     setting = guarded(words_model(), "gym", withhold=True)
     with pytest.raises(sv.errors.InputError, match="Spark writes no row"):
         Job(setting, setting.model.alphabet, KEY, ("user", "seq", "value"))
-
-
-def test_the_options_of_a_secret_may_stand_in_a_configuration(tmp_path, monkeypatch):
-    (tmp_path / "c.toml").write_text(
-        'secret = ["ever:gym"]\nsecret_epsilon = 0.5\nsecret_window = "4"\nsecret_withhold = true\n'
-    )
-    monkeypatch.setenv("SEQVEIL_SERVE_SECRET_SIDES", "up")
-    loaded = load({"no_auth": True, "secret_withhold": None}, tmp_path / "c.toml")
-    options = SettingOptions(**{name: getattr(loaded, name) for name in SettingOptions.__dataclass_fields__})
-    setting = options.setting(words_model())
-    assert setting.secrets == (sv.secrets.ever(["gym"], epsilon=0.5, window=4, one_sided=True),)
-    assert setting.withhold
 
 
 def test_a_message_says_null_where_there_is_no_epsilon():

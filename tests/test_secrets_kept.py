@@ -16,7 +16,7 @@ from seqveil.core.words import Risk
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import saved_terms
 from seqveil.evaluate.baselines.declared import utility_optimised
-from seqveil.interfaces.commands.options import SettingOptions
+from seqveil.interfaces.commands.options import PromiseOptions
 from seqveil.interfaces.studio.ask import Ask
 
 MODEL = sv.MarkovModel(
@@ -59,7 +59,7 @@ def ways_to_declare(name):
         "setting": lambda: sv.Policy(secrets=SECRET, **words).on(MODEL),
         "decode": lambda: sv.decode_stream(MODEL, [], secrets=SECRET, **words),
         "frames": lambda: sv.release(frame, MODEL, secrets=SECRET, **words),
-        "commands": lambda: SettingOptions(secret=["ever:health"], secret_epsilon=0.5, **words).setting(MODEL),
+        "commands": lambda: PromiseOptions(secret=["ever:health"], secret_epsilon=0.5, **words).made(),
         "page": lambda: Ask("clicks", secret=2, secret_epsilon=0.5, events=20, **words).setting(MODEL),
     }
 

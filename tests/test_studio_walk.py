@@ -1,15 +1,13 @@
 """The walk of the page without a browser: a look at a file, secrets of every kind, the file that it hands out."""
 
 import json
-import tomllib
 
 import polars as pl
 import pytest
-from seqveil.interfaces.commands.configuration import configuration
 
 from seqveil.core.model import MarkovModel
+from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.commands.options import SettingOptions
 from seqveil.interfaces.studio import Ask, builtin, picture
 from seqveil.interfaces.studio.exports import unpack
 from seqveil.interfaces.studio.sandbox import Sandbox
@@ -47,13 +45,10 @@ def handed_out(asked):
 def test_the_configuration_file_is_the_setting_that_is_shown_and_releases_it(asked, tmp_path, monkeypatch, capfd):
     source, ask, setting, shown = handed_out(asked)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "seqveil.toml").write_text(shown["files"]["toml"])
+    (tmp_path / "policy.toml").write_text(shown["files"]["toml"])
     unpack(shown["configuration"], source, tmp_path / "page")
-    found = configuration("seqveil.toml", list(SettingOptions.__dataclass_fields__))
-    if "secrets" in found:
-        found["secrets"] = tmp_path / found["secrets"]
     model = MarkovModel.load("page/model.npz")
-    assert SettingOptions(**found).setting(model).to_dict() == setting.to_dict()
+    assert Policy.load("policy.toml").on(model).to_dict() == setting.to_dict()
     assert shown["risk"]["colour"] in shown["files"]["toml"]
     _, release, audit = shown["files"]["steps"].strip().splitlines()
     assert main([*release.split()[1:], "--yes", "--seed", str(ask.seed)]) == 0
@@ -125,9 +120,8 @@ def test_data_of_ones_own_are_released_from_their_file_by_the_configuration(tmp_
     while not (shown := sandbox.show({"source": made["name"], "events": 10, "epsilon": 0.5}))["complete"]:
         pass
     (tmp_path / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
-    (tmp_path / "seqveil.toml").write_text(shown["files"]["toml"])
-    said = tomllib.loads(shown["files"]["toml"])
-    assert (said["user_column"], said["value_column"], said["time_column"]) == ("person", "page", "at")
+    (tmp_path / "policy.toml").write_text(shown["files"]["toml"])
+    assert " --user-column person --value-column page --time-column at " in shown["files"]["steps"]
     for line in shown["files"]["steps"].strip().splitlines():
         assert main([*line.split()[1:], *(["--yes"] if " release " in line else [])]) == 0, line
     assert pl.read_csv("released.csv").height == 20
