@@ -71,7 +71,7 @@ def test_erasing_takes_names_out_of_every_position(tmp_path, small):
 
 
 def test_releases_whose_numbers_cannot_be_kept_are_not_given_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(protocol, "MOST_POSITION", 80)  # the bridge takes them for larger
+    monkeypatch.setattr(states, "MOST_POSITION", 80)  # the bridge takes them for larger
     with pytest.raises(InputError, match="expected positions"):
         come(tmp_path / "s.db", USERS, again=False)
 

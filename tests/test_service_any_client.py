@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import resource
 import socket
-import sqlite3
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -178,17 +177,6 @@ def test_everybody_goes_on_where_the_file_could_not_be_written_anew(tmp_path):
         assert streams.release(users[1:3], [0, 0]).seqs.tolist() == [1, 1]
         assert streams.erase(users[:1]) == (0, [])
         assert streams.release(users[:2], [0, 0]).seqs.tolist() == [1, 2]
-
-
-@pytest.mark.slow
-def test_what_something_else_wrote_is_still_noticed_by_an_erasure(tmp_path):
-    with Streams.open(path := tmp_path / "state.db", words_setting(), key=KEY) as streams:
-        streams.release(["ann"], [0])
-        with closing(sqlite3.connect(path)) as other, other:
-            other.execute("CREATE TABLE other (x)")
-        for act in (lambda: streams.erase(["ann"]), lambda: streams.release(["ann"], [0])):
-            with pytest.raises(StoreError, match="something else has written"):
-                act()
 
 
 @pytest.mark.parametrize("forget", [False, True])

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -163,7 +164,8 @@ class Streams:
                 _agree(file, described, chosen.private, None if key is None else key_mark(key))
                 file.settle_epoch()
                 know_erased(file, key)
-            tidy(file)
+            with suppress(StoreError):  # a disk that is full now is no reason to stop
+                tidy(file)
             found = cls(setting, file, chosen, gaps=gaps, memory=memory)
             found._key = key
             return found
