@@ -151,7 +151,7 @@ def time_of_rows() -> dict[str, float]:
     people = np.repeat(np.arange(PEOPLE), ROWS // PEOPLE).tolist()
     for name, window in (("whole stream", None), ("windows of 20", 20)):
         setting = Setting.of(model, "guarded", secrets=secrets.ever(0, epsilon=0.5, window=window))
-        streams, began = Streams(setting, Memory(setting, releases=False), coins(1)), process_time()
+        streams, began = Streams(setting, Memory(releases=False), coins(1)), process_time()
         streams.release(people, codes.ravel())
         found[name] = 1e3 * (process_time() - began) / ROWS
         print(f"  {ROWS} rows of {PEOPLE} people, 17 symbols, {name}: {found[name]:.1f} ms a row", flush=True)
