@@ -165,7 +165,7 @@ def rows_of(folder: Path) -> dict[str, float]:
     got = pl.concat(pl.read_parquet(folder / "out" / part) for part in sorted(listed))
     raw = pl.concat(pl.read_parquet(path) for path in sorted((folder / "in").glob("*.parquet")))
     setting = Policy(epsilon=EPSILON, mechanism=MECHANISM).on(chain())
-    store = Memory(setting)
+    store = Memory()
     store.salt = json.loads((folder / "state" / "metadata").read_text())["id"].encode()
     streams = CodeStreams(setting, store, KeyedCoins(key_file(folder / "key")))
     made = streams.release(raw["user"].to_list(), raw["value"].to_numpy(), raw["seq"].to_numpy())

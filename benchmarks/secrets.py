@@ -86,7 +86,7 @@ def of_types(streams: list[list[int]]) -> MarkovModel | None:
 
 
 def health_of(health: int, epsilon: float = 0.5, sides: str = "both") -> secrets.Secret:
-    return secrets.ever(health, epsilon=epsilon, window=f"first {CLICKS}", one_sided=sides == "up")
+    return secrets.ever(health, epsilon=epsilon, window=f"first {CLICKS}", sides=sides)  # type: ignore[arg-type]
 
 
 def race(
@@ -152,7 +152,7 @@ def time_of_rows() -> dict[str, float]:
     people = np.repeat(np.arange(PEOPLE), ROWS // PEOPLE).tolist()
     for name, window in (("whole stream", None), ("windows of 20", 20)):
         setting = Policy(secrets=secrets.ever(0, epsilon=0.5, window=window), mechanism="guarded").on(model)
-        streams, began = CodeStreams(setting, Memory(setting, releases=False), coins(1)), process_time()
+        streams, began = CodeStreams(setting, Memory(releases=False), coins(1)), process_time()
         streams.release(people, codes.ravel())
         found[name] = 1e3 * (process_time() - began) / ROWS
         print(f"  {ROWS} rows of {PEOPLE} people, 17 symbols, {name}: {found[name]:.1f} ms a row", flush=True)

@@ -132,8 +132,10 @@ class Process:
         self.folder = Path(folder)
         if not (self.folder / "model").exists():
             words_model().save(self.folder / "model")
-        command = [sys.executable, "-m", "seqveil", "serve", "--port", str(port), "--epsilon", "0.7"]
-        command += ["--model", self.folder / "model", "--state", self.folder / "state.db", "--mechanism", "balanced"]
+        (self.folder / "policy.toml").write_text('epsilon = 0.7\nmechanism = "balanced"\n')
+        command = [sys.executable, "-m", "seqveil", "serve", "--port", str(port)]
+        command += ["--model", self.folder / "model", "--policy", self.folder / "policy.toml"]
+        command += ["--state", self.folder / "state.db"]
         self.log = self.folder / "log"
         begin = self.log.stat().st_size if self.log.exists() else 0
         with open(self.log, "ab") as log:

@@ -161,7 +161,7 @@ def test_a_pulsed_schedule_spends_the_same_on_whole_periods(period, epsilon, len
 
 @pytest.mark.parametrize("period", [0, -1, 1.5, True, "x", math.nan])
 def test_a_period_is_a_whole_number(period):
-    with pytest.raises(InputError, match="schedule"):
+    with pytest.raises(InputError, match="every"):
         Policy(epsilon=1.0, every=period).on(PAIR)
 
 
@@ -353,7 +353,7 @@ def test_a_file_begun_with_it_is_not_gone_on_with_without(tmp_path):
         CodeStreams.open(path, Policy(epsilon=1.0, budget=3.0, mechanism="optimal").on(STICKY))
     with closing(sqlite3.connect(path)) as sql:
         told = json.loads(sql.execute("SELECT value FROM facts WHERE name = 'setting'").fetchone()[0])
-    assert told["budget"]["ldp_total"] == 2.0
+    assert told["budget"]["ldp"] == 2.0
 
 
 @pytest.mark.slow

@@ -191,7 +191,7 @@ def test_the_unit_runs_a_command_that_there_is():
 def test_the_configuration_file_is_one():
     found = config.load({}, DEPLOY / "serve.toml")
     found.check()
-    assert found.epsilon == 1.0
+    assert str(found.policy) == "/etc/seqveil/policy.toml"
     assert str(found.state).startswith(f"/var/lib/{unit()['StateDirectory']}/")
 
 

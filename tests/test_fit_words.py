@@ -39,7 +39,7 @@ def test_options_keywords_and_fields_make_the_same_model(tmp_path):
     ROWS.write_csv(tmp_path / "d.csv")
     words = o.fit_words(o.CutOptions(), o.FileOptions(user_column="who"), o.SlotOptions(), smoothing=1.0)
     by_record = fit_file(tmp_path / "d.csv", words).model
-    others = (fit_file(ROWS, words).model, sv.fit(ROWS, user_column="who", smoothing=1.0))
+    others = (fit_file(ROWS, words).model, sv.fit(ROWS, user="who", smoothing=1.0))
     assert {model.fingerprint for model in others} == {by_record.fingerprint}
     command = ["fit", str(tmp_path / "d.csv"), "-o", str(tmp_path / "m"), "--user-column", "who", "--smoothing", "1"]
     assert main(command) == 0
@@ -227,10 +227,10 @@ def test_commands(tmp_path, seqveil):
 
 def test_a_point_outside_the_range_is_told_how_to_be_counted():
     with pytest.raises(DataError, match=r"row 3: .* outside --range: widen that, or pass --on-unknown nearest"):
-        sv.fit(gaze("seq"), value_column="x,y", grid="2x2", range="0,2,0,2", smoothing=1)
+        sv.fit(gaze("seq"), value="x,y", grid="2x2", range="0,2,0,2", smoothing=1)
 
 
 def test_a_missing_coordinate_is_not_offered_as_a_symbol():
     rows = gaze("seq").with_columns(pl.when(pl.col("seq") > 33).then(pl.col("x")))
     with pytest.raises(DataError, match=r"--missing drop or --missing hold$"):
-        sv.fit(rows, value_column="x,y", grid="3x2", smoothing=1)
+        sv.fit(rows, value="x,y", grid="3x2", smoothing=1)

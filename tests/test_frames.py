@@ -147,10 +147,10 @@ def test_one_row_and_no_row():
 
 
 def test_no_bound_is_refused_in_one_line():
-    with pytest.raises(sv.errors.InputError, match=r"expected epsilon=E, .* or secrets= to keep; got neither") as told:
+    with pytest.raises(sv.errors.InputError, match="expected epsilon, secrets, or a budget") as told:
         sv.release(ROWS, MODEL)
     assert "\n" not in str(told.value)
-    with pytest.raises(sv.errors.InputError, match="'epsilom' is no word of a release"):
+    with pytest.raises(sv.errors.InputError, match="'epsilom' is no field of a Policy"):
         sv.release(ROWS, MODEL, epsilom=1.0)
     with pytest.raises(sv.errors.InputError, match="says nothing of how it was released"):
         sv.audit(ROWS, MODEL)
@@ -237,7 +237,7 @@ ODD = {
     "a dictionary": (lambda f: f.with_columns(pl.col("user", "value").cast(pl.Categorical)).to_arrow(), {}),
     "a column of that name": (lambda f: f.with_columns(epsilon=pl.lit("x")), {}),
     "rows left out": (lambda f: f.to_pandas(), {"budget": 3.0, "when_spent": "stop"}),
-    "two columns of users": (lambda f: f.with_columns(a=pl.lit("x,y")), {"user_column": "a,user"}),
+    "two columns of users": (lambda f: f.with_columns(a=pl.lit("x,y")), {"user": "a,user"}),
 }
 
 

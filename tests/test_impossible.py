@@ -131,9 +131,9 @@ MODEL = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 
 @pytest.mark.parametrize("mechanism", ["optimal", "balanced", "crr", "randomized_response"])
 def test_an_epsilon_that_tells_nothing_is_refused(mechanism):
-    with pytest.raises(InputError, match="at least 1e-06, got 1e-09: with less a release tells nothing"):
+    with pytest.raises(InputError, match="at least 1e-06, got 1e-09: with less a release only repeats"):
         Session(MODEL, mechanism=mechanism, epsilon=1e-9)
-    with pytest.raises(InputError, match="tells nothing"):
+    with pytest.raises(InputError, match="only repeats"):
         Session(MODEL, epsilon=1e-9, batch=3)
     session = Session(MODEL, mechanism=mechanism, epsilon=GONE, seed=1)
     session.release(0)

@@ -158,12 +158,12 @@ def test_lists_in_a_column_that_nobody_needs_do_not_stop_inspect():
     assert {role.column: role.role for role in found.roles}["tags"] == "not used"
     assert not any("'tags'" in question for question in found.questions)
     with pytest.raises(DataError, match="'tags' holds lists; write a row for each event"):
-        sv.inspect(rows, value_column="tags")
+        sv.inspect(rows, value="tags")
 
 
 def test_inspect_takes_the_words_of_the_command_line():
     rows = pl.DataFrame({"device": WHO, "breite": [47.1, 47.2, 47.3] * 40, "laenge": [8.1, 8.2] * 60})
-    found = sv.inspect(rows, user_column="device", latitude="breite", longitude="laenge")
+    found = sv.inspect(rows, user="device", latitude="breite", longitude="laenge")
     assert "--latitude breite --longitude laenge --cell-metres" in found.command
     with pytest.raises(InputError, match="'usercolumn' is not known here"):
         sv.inspect(rows, usercolumn="device")

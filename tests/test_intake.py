@@ -213,7 +213,7 @@ def test_several_columns_name_a_person(tmp_path, capsys):
     assert pl.read_csv(tmp_path / "guess.csv", infer_schema=False).columns[:3] == ["firm", "badge", "value"]
     assert run("attack", out, "--truth", path, "-m", model) == 0
     capsys.readouterr()
-    made = sv.release(frame, sv.MarkovModel.load(model), epsilon=1.0, user_column="firm,badge")
+    made = sv.release(frame, sv.MarkovModel.load(model), epsilon=1.0, user="firm,badge")
     assert made.account.users == 40
     assert made.frame.select("firm", "badge").unique().height == 40
     assert sv.audit(made, sv.MarkovModel.load(model)).report.users == 40

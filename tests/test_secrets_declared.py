@@ -103,7 +103,7 @@ def test_secrets_from_toml():
         window = 20
 
         [[secret]]
-        visit = "home"
+        followed_by = "home"
         then = ["clinic"]
 
         [[secret]]
@@ -183,7 +183,7 @@ def test_saved_secrets_that_are_none_are_refused_in_one_line(saved):
         (lambda: secrets.ever("a", window="first 0", epsilon=1.0), "window must be"),
         (lambda: secrets.ever("a", window="first x", epsilon=1.0), "window must be"),
         (lambda: secrets.ever("a", window=1.5, epsilon=1.0), "window must be"),
-        (lambda: secrets.ever("a", sides="down", epsilon=1.0), "sides must be"),
+        (lambda: secrets.ever("a", one_sided="down", epsilon=1.0), "one_sided must be"),
         (lambda: secrets.ever([], epsilon=1.0), "at least one value"),
         (lambda: secrets.ever((), epsilon=1.0), "at least one value"),
         (lambda: secrets.ever([{}], epsilon=1.0), "hashable"),

@@ -171,7 +171,9 @@ def test_an_unsafe_service_does_not_start(options, message, tmp_path, capfd):
     with pytest.raises(InputError, match=message):
         ServeConfig(**options).check()
     words_model().save(tmp_path / "m")
-    given = ["serve", "--model", str(tmp_path / "m"), "--epsilon", "1", "--state", str(tmp_path / "s.db")]
+    (tmp_path / "p.toml").write_text("epsilon = 1.0")
+    named = {"model": "m", "policy": "p.toml", "state": "s.db"}
+    given = ["serve", *(f"--{name}={tmp_path / file}" for name, file in named.items())]
     for name, value in options.items():
         given += [f"--{name.replace('_', '-')}", *([] if value is True else [value])]
     assert main(given) == 2
@@ -184,11 +186,11 @@ def test_an_unsafe_service_does_not_start(options, message, tmp_path, capfd):
 
 def test_flags_win_over_the_environment_over_the_file(tmp_path, monkeypatch):
     file = tmp_path / "serve.toml"
-    file.write_text('port = 1\nepsilon = 0.1\nmechanism = "optimal"\nno_auth = true\n')
+    file.write_text('port = 1\npolicy = "a.toml"\nrate = 5.0\nno_auth = true\n')
     monkeypatch.setenv("SEQVEIL_SERVE_PORT", "2")
-    monkeypatch.setenv("SEQVEIL_SERVE_EPSILON", "0.2")
-    found = load({"port": 3, "epsilon": None}, file)
-    assert (found.port, found.epsilon, found.mechanism, found.no_auth) == (3, 0.2, "optimal", True)
+    monkeypatch.setenv("SEQVEIL_SERVE_POLICY", "b.toml")
+    found = load({"port": 3, "policy": None}, file)
+    assert (found.port, str(found.policy), found.rate, found.no_auth) == (3, "b.toml", 5.0, True)
     monkeypatch.delenv("SEQVEIL_SERVE_PORT")
     for text, message in (("prot = 1", "prot"), ("port = 'x'", "port"), ("port = [", "not TOML")):
         file.write_text(text)
@@ -283,7 +285,8 @@ def test_a_certificate_that_is_none_is_refused_before_the_ledger_is_opened(tmp_p
     words_model().save(tmp_path / "model")
     for name in ("cert.pem", "key.pem"):
         (tmp_path / name).write_text("zq-nothing")
-    given = f"--model {tmp_path}/model --state {tmp_path}/state.db --epsilon 1 --no-auth --port 0"
+    (tmp_path / "p.toml").write_text("epsilon = 1.0")
+    given = f"--model {tmp_path}/model --state {tmp_path}/state.db --policy {tmp_path}/p.toml --no-auth --port 0"
     tls = f"--tls-cert {tmp_path}/cert.pem --tls-key {tmp_path}/key.pem"
     assert main(["serve", *given.split(), *tls.split()]) == 2
     assert capsys.readouterr().err.startswith("error: cert.pem, key.pem: expected a certificate and its own key")

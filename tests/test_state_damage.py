@@ -112,7 +112,6 @@ def flipped(content, k):
 
 @pytest.mark.slow
 def test_a_flipped_bit_is_found_or_harmless(tmp_path):
-    """`python -m benchmarks flips` does a thousand."""
     silent, found = silent_changes(tmp_path, flipped, 120)
     assert silent == []
     assert found > 20

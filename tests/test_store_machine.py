@@ -70,9 +70,7 @@ class Machine(RuleBasedStateMachine):
 
     def drawn(self, data):
         """Events of some users, new and old ones, as a call takes them."""
-        upcoming = dict(
-            zip(["ann", "bob", "1", "ü"], self.twin.next_seqs(["ann", "bob", "1", "ü"]).tolist(), strict=True)
-        )
+        upcoming = {str(user): int(self.twin.next_seqs([user])[0]) for user in USERS}
         users, raw, seqs, times = [], [], [], []
         for _ in range(data.draw(st.integers(0, 6))):
             user = data.draw(st.sampled_from(USERS))

@@ -99,7 +99,7 @@ def test_every_store_gives_the_same_releases_and_standings(kind, size, name, cut
 
 
 def _told(watch):
-    return watch.name, watch.step, watch.log_odds, watch.lowest, watch.highest, watch.worst
+    return watch.name, watch.log_odds, watch.lowest, watch.highest, watch.worst
 
 
 def test_who_is_new_is_not_found_and_gets_a_number(kind):

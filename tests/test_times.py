@@ -275,14 +275,14 @@ def gaze(name: str = "t_ms", since: int = 0) -> pl.DataFrame:
 
 
 def test_milliseconds_by_name_are_not_read_as_seconds():
-    words = {"value_column": "x,y", "grid": "3x2", "every_seconds": 0.1, "smoothing": 1}
+    words = {"value": "x,y", "grid": "3x2", "every_seconds": 0.1, "smoothing": 1}
     with pytest.raises(DataError, match="column 't_ms' is in milliseconds by its name"):
-        sv.fit(gaze(), time_column="t_ms", **words)
-    assert sv.fit(gaze("t_ms", 1_700_000_000_000), time_column="t_ms", **words).n == 6
-    model = sv.fit(gaze(), value_column="x,y", time_column="t_ms", grid="3x2", smoothing=1)
+        sv.fit(gaze(), time="t_ms", **words)
+    assert sv.fit(gaze("t_ms", 1_700_000_000_000), time="t_ms", **words).n == 6
+    model = sv.fit(gaze(), value="x,y", time="t_ms", grid="3x2", smoothing=1)
     with pytest.raises(DataError, match="divide them by 1000"):
         sv.release(
-            gaze(), model, epsilon=1, window=2, window_seconds=60, value_column="x,y", time_column="t_ms", sort=True
+            gaze(), model, epsilon=1, budget=sv.Budget(per_window=2, seconds=60), value="x,y", time="t_ms", sort=True
         )
 
 

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -559,7 +560,8 @@ def state_file(
             _agree(file, setting.signature, coins.private, None if key is None else key_mark(key))
             file.settle_epoch()
             know_erased(file, key)
-        tidy(file)
+        with suppress(StoreError):  # a disk that is full now is no reason to stop
+            tidy(file)
         return file
     except BaseException:
         file.close()

@@ -228,6 +228,10 @@ class Policy:
 def policy_of(given: Policy | None, shorthand: Mapping[str, Any]) -> Policy:
     """The policy that was passed, or that its fields spell out where they were passed instead."""
     if given is None:
+        known = [each.name for each in fields(Policy)]
+        strange = next((name for name in shorthand if name not in known), None)
+        if strange is not None:
+            raise InputError(f"{strange[:40]!r} is no field of a Policy; expected one of {', '.join(known)}")
         return Policy(**shorthand)
     if not isinstance(given, Policy):
         number = isinstance(given, int | float | np.number)

@@ -25,32 +25,21 @@ import numpy as np
 from seqveil.core.coins import User
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.engine import packing
-from seqveil.engine.store import (
-    SALT_BYTES,
-    Damaged,
-    Entry,
-    NoLongerKept,
-    Position,
-    Row,
-    StoreBusy,
-    Stored,
-    StoreError,
-    with_gaps,
-)
+from seqveil.engine import packing, store
+from seqveil.engine.store import Damaged, Entry, Position, Row, StoreBusy, Stored, StoreError
 
 FilePath = str | os.PathLike[str]
-Hasher = Callable[[str], bytes]
 APPLICATION, VERSION = 0x5E91E11, 1
 WAL_PAGES = 16_384  # 64 MB between checkpoints: a page that changes often is copied once
 PATIENCE = 5.0  # seconds to wait for whoever opens or closes the file
 TOGETHER = 500  # users that one statement asks for
 WATCHED = 16  # times as large may a state with declared secrets be: computing it again takes a millisecond a release
 ERASED = -9  # the code of the row that stands for all releases of a user who was erased
-EMPTY = (0, 0, 0, 0.0, 0.0, 0.0, 0.0)  # events, releases, last, spent, most, least, ldp of a new user
+EMPTY = (0, 0, 0, 0.0, 0.0, 0.0, 0.0)  # the ledger of a new user: events, releases, last, spent, most, least, ldp
 BROKEN = -1  # in place of a checksum: damage made another kind of what was written
 SALT, EPOCH, SUMS = "salt", "epoch", "sums"  # names of facts
 POSITION = "position "  # before a source, in the name of the fact that has its position
+BUSY = "another process has this state file open; wait for it to end, or use another file, whose ledger begins at zero"
 
 TABLES = {
     # the name is text, or the hashed name of someone who was erased; `sealed` is for what must not lie in the open
@@ -64,15 +53,21 @@ TABLES = {
     " checksum INTEGER NOT NULL)",
     "facts": "CREATE TABLE facts (name TEXT PRIMARY KEY, value NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID",
 }
-USERS = "SELECT id, name, hash, events, releases, last, spent, most, least, ldp, state, sealed, checksum FROM users"
+PRAGMAS = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    f"wal_autocheckpoint={WAL_PAGES}",
+    "cache_size=-131072",
+    "cache_spill=OFF",  # nothing reaches the disk before its commit
+    "cell_size_check=ON",  # damage is found early
+    "trusted_schema=OFF",
+)
+LEDGER = "events = ?, releases = ?, last = ?, spent = ?, most = ?, least = ?, ldp = ?, state = ?, checksum = ?"
 CHAIN = (
     "WITH RECURSIVE chain AS (SELECT * FROM releases WHERE id = ?1 UNION ALL SELECT r.* FROM chain c"
     " JOIN releases r ON r.id = c.previous WHERE c.seq > ?2 AND c.previous < c.id) SELECT * FROM chain"
 )
-_LEDGER = struct.Struct("<4q4d")  # id, events, releases, last, spent, most, least, ldp
-_RELEASE = np.dtype(
-    [(name, "<i8") for name in ("id", "user", "seq", "previous", "code")] + [("epsilon", "<f8"), ("time", "<f8")]
-)
+_LEDGER, _RELEASE = struct.Struct("<4q4d"), struct.Struct("<5q2d")
 
 
 def name_hash(name: str | bytes) -> int:
@@ -85,10 +80,10 @@ def name_hash(name: str | bytes) -> int:
 
 
 def _bytes(name: str | bytes) -> bytes:
-    return b"\xff" + name if isinstance(name, bytes) else name.encode("utf-8", "surrogatepass")
+    return b"\xff" + name if isinstance(name, bytes) else name.encode()
 
 
-def user_checksum(name: str | bytes, ledger: Sequence[Any], state: bytes, sealed: bytes | None) -> int:
+def user_checksum(name: str | bytes, ledger: Sequence[Any], state: bytes, sealed: bytes | None = None) -> int:
     """Of a row of `users`; the ledger begins with the user's id."""
     try:
         return crc32(sealed or b"", crc32(state, crc32(_LEDGER.pack(*ledger), crc32(_bytes(name)))))
@@ -100,8 +95,7 @@ def release_checksum(row: Sequence[Any]) -> int:
     """Of a row of `releases` without its checksum."""
     *numbers, when, batch = row
     try:
-        packed = struct.pack("<5q2d", *numbers, math.nan if when is None else when)
-        return crc32((batch or "").encode(), crc32(packed))
+        return crc32((batch or "").encode(), crc32(_RELEASE.pack(*numbers, math.nan if when is None else when)))
     except (struct.error, TypeError, AttributeError):
         return BROKEN
 
@@ -110,6 +104,16 @@ def fact_checksum(name: str, value: Position) -> int:
     """Of a row of `facts`, whatever kind its value is of."""
     content = value if isinstance(value, bytes) else str(value).encode()
     return crc32(content, crc32(f"{len(str(name))} {type(value).__name__} {name}".encode()))
+
+
+def checked(columns: Sequence[Any]) -> Row | None:
+    """A row of `users` that is as it was written; else None."""
+    user, name, hashed, events, releases, last, spent, most, least, ldp, state, sealed, checksum = columns
+    if not isinstance(name, (str, bytes)) or name_hash(name) != hashed:
+        return None
+    if user_checksum(name, (user, events, releases, last, spent, most, least, ldp), state, sealed) != checksum:
+        return None
+    return Row(user, events, releases, spent, most, least, ldp, state, isinstance(name, bytes), last)
 
 
 def damaged_file(name: str) -> StoreError:
@@ -130,14 +134,10 @@ def _code(error: Exception) -> int:
 
 @contextmanager
 def told(name: str) -> Iterator[None]:
-    """What SQLite and the disk say, as one line that holds no data."""
+    """What SQLite says, as one line that holds no data."""
     try:
         yield
-    except UnicodeDecodeError:  # of text in the file, or of what SQLite says about it
-        raise damaged_file(name) from None
-    except OSError as error:
-        raise StoreError(f"{name}: cannot be opened ({error.strerror}); check the path") from None
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         if is_damage(error):
             raise damaged_file(name) from None
         if _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -151,15 +151,33 @@ def told(name: str) -> Iterator[None]:
         raise StoreError(f"{name}: {reason}, so nothing was written; {remedy}") from None
 
 
-BUSY = "another process has this state file open; wait for it to end, or use another file, whose ledger begins at zero"
-
-
 def connect(path: FilePath) -> sqlite3.Connection:
     """A connection that any thread may use, and whose transactions are ours to begin."""
     return sqlite3.connect(os.fspath(path), timeout=PATIENCE, isolation_level=None, check_same_thread=False)
 
 
-def refuse_other(sql: sqlite3.Connection, name: str) -> None:
+def make_private(path: str) -> None:
+    """Make a file that its owner alone may read, unless it is there.
+
+    A file that is there is not touched: closing it here would drop the locks of a store this process has open.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def size_of(path: FilePath) -> int:
+    """Bytes of a file; 0 where there is none."""
+    return os.path.getsize(path) if os.path.isfile(path) else 0
+
+
+def refuse_no_path(path: FilePath) -> None:
+    """Refuse what SQLite would keep in memory, or take for an address: a ledger that ends with its process is none."""
+    text = os.fspath(path)
+    if text == ":memory:" or text.startswith("file:"):
+        raise InputError(f"{text}: expected the path of a state file, not a database in memory or a URI; name a file")
+
+
+def _refuse_other(sql: sqlite3.Connection, name: str) -> None:
     """Refuse what is no state file, one of another version, and one whose tables are not as they were made."""
     application, version = (sql.execute(f"PRAGMA {p}").fetchone()[0] for p in ("application_id", "user_version"))
     if application != APPLICATION:
@@ -169,13 +187,12 @@ def refuse_other(sql: sqlite3.Connection, name: str) -> None:
             f"{name}: is a state file of version {version}, and this seqveil reads version {VERSION}; use the seqveil "
             "that wrote it"
         )
-    found = dict(sql.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall())
-    if found != TABLES:
+    if dict(sql.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()) != TABLES:
         raise damaged_file(name)
 
 
 @contextmanager
-def reading(path: FilePath, hasher: Hasher | None = None) -> Iterator[Records]:
+def reading(path: FilePath, hasher: Callable[[str], bytes] | None = None) -> Iterator[Records]:
     """A snapshot of a state file that is there; nobody who writes waits for it."""
     name = os.path.basename(path)
     if not os.path.isfile(path):
@@ -183,7 +200,7 @@ def reading(path: FilePath, hasher: Hasher | None = None) -> Iterator[Records]:
     with told(name), closing(connect(path)) as sql:
         sql.execute("PRAGMA query_only=ON")
         sql.execute("BEGIN")
-        refuse_other(sql, name)
+        _refuse_other(sql, name)
         yield Records(sql, name, hasher)
 
 
@@ -198,9 +215,15 @@ class Sums(NamedTuple):
 
 
 class Records:
-    """What stands in a state file, read over one connection and checked."""
+    """What stands in a state file, read over one connection and checked.
 
-    def __init__(self, sql: sqlite3.Connection, name: str, hasher: Hasher | None = None) -> None:
+    Parameters:
+        sql: the connection.
+        name: of the file, for messages.
+        hasher: of the names of those who were erased.
+    """
+
+    def __init__(self, sql: sqlite3.Connection, name: str, hasher: Callable[[str], bytes] | None = None) -> None:
         self.sql, self.name, self.hasher = sql, name, hasher
 
     def damaged(self, user: int | None, names: Sequence[User] = ()) -> Damaged:
@@ -211,6 +234,19 @@ class Records:
             "`seqveil state verify` lists what is damaged; restore it from a backup",
             names,
         )
+
+    def facts(self) -> tuple[dict[str, Any], Sums]:
+        """All that the file says of itself, and what its tables come to, or that it is damaged."""
+        facts, total = dict[str, Any](), 0
+        for name, value, checksum in self.sql.execute("SELECT * FROM facts"):
+            if fact_checksum(name, value) != checksum:
+                raise damaged_file(self.name)
+            facts[name] = value
+            total ^= 0 if name == SUMS else checksum
+        sums = str(facts.pop(SUMS, "")).split()
+        if len(sums) != len(Sums._fields) or int(sums[-1]) != total:
+            raise damaged_file(self.name)
+        return facts, Sums(*map(int, sums))
 
     def find(self, names: Sequence[User]) -> list[Row | None]:
         """Where these users stand, also those of whom only the ledger is left; None for a new one."""
@@ -245,11 +281,11 @@ class Records:
     def _asked(self, column: str, values: list[Any]) -> Iterator[tuple[Any, ...]]:
         for at in range(0, len(values), TOGETHER):
             part = values[at : at + TOGETHER]
-            yield from self.sql.execute(f"{USERS} WHERE {column} IN ({', '.join('?' * len(part))})", part)
+            yield from self.sql.execute(f"SELECT * FROM users WHERE {column} IN ({', '.join('?' * len(part))})", part)
 
     def users(self) -> Iterator[tuple[int, str | bytes, Row | None]]:
         """Id, name and row of users in the order they came; None for a damaged row, bytes as name of who was erased."""
-        for columns in self.sql.execute(f"{USERS} ORDER BY id"):
+        for columns in self.sql.execute("SELECT * FROM users ORDER BY id"):
             yield columns[0], columns[1], checked(columns)
 
     def releases(self, row: Row, since: int | None = 0) -> Iterator[Stored]:
@@ -267,67 +303,9 @@ class Records:
             raise self.damaged(row.id)  # a release is missing
         if chain and chain[-1].code == ERASED and first <= chain[-1].seq:
             if since is not None:
-                raise NoLongerKept(self.name, chain[-1].seq + 1)
+                raise store.NoLongerKept(self.name, chain[-1].seq + 1)
             first = chain[-1].seq + 1
-        kept = [stored for stored in reversed(chain) if stored.seq >= first]
-        yield from with_gaps(kept, first)
-
-
-def checked(columns: Sequence[Any]) -> Row | None:
-    """A row of `users` that is as it was written; else None."""
-    user, name, hashed, events, releases, last, spent, most, least, ldp, state, sealed, checksum = columns
-    if not isinstance(name, (str, bytes)) or name_hash(name) != hashed:
-        return None
-    figures = (spent, most, least, ldp)
-    if user_checksum(name, (user, events, releases, last, *figures), state, sealed) != checksum:
-        return None
-    return Row(user, events, releases, *figures, state, isinstance(name, bytes), last)
-
-
-def sums_of(text: object, name: str) -> Sums:
-    """What the fact "sums" says, which was checked, or that it is missing."""
-    numbers = str(text).split()
-    if len(numbers) != len(Sums._fields):
-        raise damaged_file(name)
-    return Sums(*map(int, numbers))
-
-
-def refuse_no_path(path: FilePath) -> None:
-    """Refuse what SQLite would keep in memory, or take for an address: a ledger that ends with its process is none."""
-    text = os.fspath(path)
-    if text == ":memory:" or text.startswith("file:"):
-        raise InputError(f"{text}: expected the path of a state file, not a database in memory or a URI; name a file")
-
-
-def missing(name: str) -> DataError:
-    """What to say where a state file is demanded."""
-    return DataError(
-        f"{name}: expected a state file, and there is none or it is empty; restore it from a backup, or begin one "
-        "whose ledger starts at zero, without demanding that it exists"
-    )
-
-
-def make_private(path: str) -> None:
-    """Make a file that its owner alone may read, unless it is there: what was drawn but never committed may lie in it.
-
-    A file that is there is not touched: closing it here would drop the locks of a store this process has open.
-    """
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-
-
-def size_of(path: FilePath) -> int:
-    """Bytes of a file; 0 where there is none."""
-    return os.path.getsize(path) if os.path.isfile(path) else 0
-
-
-def place_of(path: str) -> tuple[int, int] | None:
-    """Which file a path names; None where it names none."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+        yield from store.with_gaps([stored for stored in reversed(chain) if stored.seq >= first], first)
 
 
 class Lock:
@@ -340,9 +318,11 @@ class Lock:
     """
 
     def __init__(self, path: str, name: str) -> None:
-        self._path, self._name = f"{path}-lock", name
-        with told(name):
+        self._path = f"{path}-lock"
+        try:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StoreError(f"{name}: cannot be opened ({error.strerror}); check the path") from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # a file that was taken away meanwhile is a lock on nothing
@@ -353,21 +333,12 @@ class Lock:
             os.close(self._file)
             raise StoreBusy(f"{name}: {BUSY}")
         number, _, checksum = os.pread(self._file, 64, 0).partition(b" ")
-        self.before = int(number) if number and b"%08x\n" % crc32(number) == checksum else 0
-        if not size_of(path) and (self.before or size_of(f"{path}-wal")):
+        self.commits = int(number) if number and b"%08x\n" % crc32(number) == checksum else 0
+        if not size_of(path) and (self.commits or size_of(f"{path}-wal")):
             self.close(False)
             raise StoreError(
                 f"{name}: is missing or empty, and what lies beside it ({name}-wal or {name}-lock) says that it was in "
                 "use; put it back, or move those away to begin a ledger at zero"
-            )
-
-    def check(self, commits: int) -> None:
-        """Refuse a file with fewer commits than were made."""
-        if commits < self.before:
-            raise StoreError(
-                f"{self._name}: {self.before - commits} committed transactions are missing, for the file or its -wal "
-                "was damaged or an older copy put in its place; what they disclosed is not in this ledger. Put the "
-                "newest file back, or go on without them: `seqveil state adopt`"
             )
 
     def note(self, commits: int) -> None:
@@ -390,7 +361,7 @@ class SqliteStore(Records):
     Parameters:
         path: the file.
         must_exist: refuse a file that is not there, or empty, rather than begin one.
-        accept: go on with a file that lacks transactions, from randomness of its own.
+        accept: go on with a file that lacks transactions.
     """
 
     durable = keeps_releases = True
@@ -400,75 +371,78 @@ class SqliteStore(Records):
         self.watched = False  # whether secrets are declared
         self.begun = False  # whether this is the file's first use
         self.sums = Sums()
-        self._ends = np.zeros(0, np.int64)  # by the user's id, the latest release of whoever was looked up
         refuse_no_path(path)
+        missing = DataError(
+            f"{self.name}: expected a state file, and there is none or it is empty; restore it from a backup, or begin "
+            "one whose ledger starts at zero, without demanding that it exists"
+        )
         if must_exist and not size_of(path):
-            raise missing(self.name)
+            raise missing
         if size_of(path) == 1:
             raise damaged_file(self.name)  # SQLite takes one byte for an empty file, and would begin anew
         self._lock = Lock(self.path, self.name)
-        with ExitStack() as failing:
-            failing.callback(lambda: self._lock.close(not self._lock.before))
-            with told(self.name):
-                make_private(self.path)
-                self.sql = failing.enter_context(closing(connect(self.path)))
-                self._place = place_of(self.path)
-                self._prepare()
-                self._load()
-            if not accept:
-                self._lock.check(self.sums.commits)
+        with ExitStack() as failing, told(self.name):
+            failing.callback(lambda: self._lock.close(not self._lock.commits))
+            make_private(self.path)  # what was drawn but never committed may lie in it
+            self._place = self._placed()
+            self.sql = failing.enter_context(closing(connect(self.path)))
+            self._prepare()
+            self._check_commits(accept)
             if must_exist and self.begun:
-                raise missing(self.name)
+                raise missing
             failing.pop_all()
 
-    @property
-    def largest(self) -> float:
-        """Bytes of a state that is kept as it is; a larger one is computed from the releases again."""
-        return packing.SMALL * (WATCHED if self.watched else 1)
-
     def _prepare(self) -> None:
+        """Make the tables of a new file; see that those of an old one come to what they should."""
         sql = self.sql
-        for pragma in (
-            "journal_mode=WAL",
-            "synchronous=FULL",
-            f"wal_autocheckpoint={WAL_PAGES}",
-            "cache_size=-131072",
-            "cache_spill=OFF",  # nothing reaches the disk before its commit
-            "cell_size_check=ON",  # damage is found early
-            "trusted_schema=OFF",
-        ):
+        for pragma in PRAGMAS:
             sql.execute(f"PRAGMA {pragma}").fetchall()
-        heads = (sql.execute(f"PRAGMA {p}").fetchone()[0] for p in ("application_id", "user_version"))
+        heads = [sql.execute(f"PRAGMA {p}").fetchone()[0] for p in ("application_id", "user_version")]
         if not any(heads) and not sql.execute("SELECT 1 FROM sqlite_master").fetchall():
-            self.begun = True
             sql.execute("BEGIN IMMEDIATE")
             for statement in TABLES.values():
                 sql.execute(statement)
-            self._put_sums()
+            self._write_sums()
             sql.execute(f"PRAGMA application_id={APPLICATION}")
             sql.execute(f"PRAGMA user_version={VERSION}")
             sql.execute("COMMIT")
-        refuse_other(sql, self.name)
-
-    def _load(self) -> None:
-        """Read what the tables come to, and see that the facts do."""
-        total, sums = 0, ""
-        for name, value, checksum in self.sql.execute("SELECT * FROM facts"):
-            if fact_checksum(name, value) != checksum:
-                raise damaged_file(self.name)
-            total ^= checksum if name != SUMS else 0
-            sums = value if name == SUMS else sums
-        self.sums = sums_of(sums, self.name)
-        last = self.sql.execute("SELECT max(id) FROM users").fetchone()[0] or 0
-        if total != self.sums.facts or last > self.sums.last_user:
+        _refuse_other(sql, self.name)
+        _, self.sums = self.facts()
+        if (sql.execute("SELECT max(id) FROM users").fetchone()[0] or 0) > self.sums.last_user:
             raise damaged_file(self.name)
+        # by the user's id, where the latest release is of whoever was looked up
         self._ends = np.zeros(self.sums.last_user + 1, np.int64)
-        # tables that nothing was ever written to, as after a power cut in the first moment, are no ledger
-        self.begun = self.begun or not self.sums.commits
+        # tables alone, as a power cut leaves them in the first moment, are no ledger
+        self.begun = not self.sums.commits
 
-    def _put_sums(self) -> None:
+    def _check_commits(self, accept: bool) -> None:
+        lost = self._lock.commits - self.sums.commits
+        if lost > 0 and not accept:
+            raise StoreError(
+                f"{self.name}: {lost} committed transactions are missing, for the file or its -wal was damaged or an "
+                "older copy put in its place; what they disclosed is not in this ledger. Put the newest file back, or "
+                "go on without them: `seqveil state adopt`"
+            )
+
+    def _write_sums(self) -> None:
         text = " ".join(map(str, self.sums))
         self.sql.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", (SUMS, text, fact_checksum(SUMS, text)))
+
+    def _placed(self) -> str:
+        """Which file the path names."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return ""
+        return f" at {found.st_dev} {found.st_ino}"
+
+    def _check_place(self) -> None:
+        """Refuse where the path names another file by now, or none: what was released would be in no file to come."""
+        if self._placed() != self._place:
+            raise StoreError(
+                f"{self.name}: the state file was taken away or another one put in its place while it was in use, so "
+                "nothing is released; stop, put the right file there, and open it again"
+            )
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -481,7 +455,7 @@ class SqliteStore(Records):
                 yield
                 if self.sums != before:
                     self.sums = self.sums._replace(commits=before.commits + 1)
-                    self._put_sums()
+                    self._write_sums()
                 self.sql.execute("COMMIT")
             except BaseException:
                 with suppress(sqlite3.Error):
@@ -490,13 +464,12 @@ class SqliteStore(Records):
                 raise
             self._lock.note(self.sums.commits)
 
-    def _check_place(self) -> None:
-        """Refuse where the path names another file by now, or none: what was released would be in no file to come."""
-        if place_of(self.path) != self._place:
-            raise StoreError(
-                f"{self.name}: the state file was taken away or another one put in its place while it was in use, so "
-                "nothing is released; stop, put the right file there, and open it again"
-            )
+    @contextmanager
+    def snapshot(self) -> Iterator[Records]:
+        """What is committed now, for a reader on whatever thread; nobody waits for it."""
+        self._check_place()
+        with reading(self.path, self.hasher) as records:
+            yield records
 
     def close(self) -> None:
         """Copy the -wal into the file and close it; others may then open it."""
@@ -505,13 +478,6 @@ class SqliteStore(Records):
             done = not self.sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         self.sql.close()
         self._lock.close(done)
-
-    @contextmanager
-    def snapshot(self) -> Iterator[Records]:
-        """What is committed now, for a reader on whatever thread; nobody waits for it."""
-        self._check_place()
-        with reading(self.path, self.hasher) as records:
-            yield records
 
     def shrink(self) -> None:
         """Write the file anew without what was deleted from it, also in its -wal; outside a transaction."""
@@ -534,6 +500,11 @@ class SqliteStore(Records):
 
     # users and releases
 
+    @property
+    def largest(self) -> float:
+        """Bytes of a state that is kept as it is; a larger one is computed from the releases again."""
+        return packing.SMALL * (WATCHED if self.watched else 1)
+
     def find(self, names: Sequence[User]) -> list[Row | None]:
         """Where these users stand; None for a new one."""
         rows = super().find(names)
@@ -544,32 +515,25 @@ class SqliteStore(Records):
 
     def add(self, names: Sequence[User]) -> list[int]:
         """Ids for new users, one after another."""
-        first, count = self.sums.last_user + 1, len(names)
-        ids = range(first, first + count)
+        ids = range(self.sums.last_user + 1, self.sums.last_user + 1 + len(names))
         if ids.stop > self._ends.size:
-            self._ends = np.concatenate([self._ends, np.zeros(max(count, self._ends.size), np.int64)])
-        self._ends[first : ids.stop] = 0
+            self._ends = np.concatenate([self._ends, np.zeros(max(len(ids), self._ends.size), np.int64)])
+        self._ends[ids.start : ids.stop] = 0
         rows = [
-            (user, name, name_hash(name), *EMPTY, b"", user_checksum(name, (user, *EMPTY), b"", None))
+            (user, name, name_hash(name), *EMPTY, b"", user_checksum(name, (user, *EMPTY), b""))
             for user, name in zip(ids, map(str, names), strict=True)
         ]
         self.sql.executemany(f"INSERT INTO users VALUES ({', '.join('?' * 11)}, NULL, ?)", rows)
-        self.sums = self.sums._replace(users=self.sums.users + count, last_user=ids.stop - 1)
+        self.sums = self.sums._replace(users=self.sums.users + len(ids), last_user=ids.stop - 1)
         return list(ids)
 
-    def name_again(self, row: Row, name: User) -> None:
-        """Someone who was erased has come back: the record gets its name again."""
-        self.rewrite(row, str(name))
-
-    def rewrite(self, row: Row, name: str | bytes) -> None:
-        """Have a user's row say this, under this name."""
+    def name_again(self, row: Row, name: User | bytes) -> None:
+        """Have a user's row say this, under this name; someone who was erased has come back, or is being erased."""
+        known = name if isinstance(name, bytes) else str(name)
         ledger = (row.events, row.releases, row.last, row.spent, row.most, row.least, row.ldp)
-        checksum = user_checksum(name, (row.id, *ledger), row.state, None)
-        columns = "name = ?, hash = ?, events = ?, releases = ?, last = ?, spent = ?, most = ?, least = ?, ldp = ?"
-        self.sql.execute(
-            f"UPDATE users SET {columns}, state = ?, sealed = NULL, checksum = ? WHERE id = ?",
-            (name, name_hash(name), *ledger, row.state, checksum, row.id),
-        )
+        own = (*ledger, row.state, user_checksum(known, (row.id, *ledger), row.state))
+        update = f"UPDATE users SET name = ?, hash = ?, {LEDGER}, sealed = NULL WHERE id = ?"
+        self.sql.execute(update, (known, name_hash(known), *own, row.id))
         self._ends[row.id] = row.last
 
     def append(self, entry: Entry) -> None:
@@ -584,11 +548,8 @@ class SqliteStore(Records):
             for k, (name, state) in enumerate(zip(entry.names, states, strict=True))
         ]
         ids, *counts = numbers.T.tolist()
-        columns = "events = ?, releases = ?, last = ?, spent = ?, most = ?, least = ?, ldp = ?, state = ?"
-        update = f"UPDATE users SET {columns}, checksum = ? WHERE id = ?"
-        if self.sql.executemany(
-            update, zip(*counts, *figures.T.tolist(), states, checksums, ids, strict=True)
-        ).rowcount != len(ids):
+        rows = zip(*counts, *figures.T.tolist(), states, checksums, ids, strict=True)
+        if self.sql.executemany(f"UPDATE users SET {LEDGER} WHERE id = ?", rows).rowcount != len(ids):
             raise damaged_file(self.name)
 
     def _append_releases(self, entry: Entry) -> None:
@@ -598,16 +559,16 @@ class SqliteStore(Records):
         for k, owner in enumerate(owners):
             before[k] = latest.get(owner, before[k])
             latest[owner] = first + k
-        table = np.empty(len(owners), _RELEASE)
-        table["id"], table["user"], table["seq"] = np.arange(first, first + len(owners)), entry.owners, entry.seqs
-        table["previous"], table["code"], table["epsilon"] = before, entry.codes, entry.epsilons
-        table["time"] = np.nan if entry.times is None else entry.times + 0.0
-        packed, size = table.tobytes(), _RELEASE.itemsize
+        ids = np.arange(first, first + len(owners))
+        numbers = np.column_stack([ids, entry.owners, entry.seqs, before, entry.codes]).astype("<i8", copy=False)
+        times = np.full(len(owners), np.nan) if entry.times is None else entry.times
+        figures = np.column_stack([entry.epsilons, times]).astype("<f8", copy=False) + 0.0
+        packed, size = np.concatenate([numbers.view("<f8"), figures], axis=1).tobytes(), _RELEASE.size
         batches: Sequence[str | None] = entry.batches or [None] * len(owners)
         checksums = [  # as `release_checksum` has them
             crc32((batch or "").encode(), crc32(packed[k * size : (k + 1) * size])) for k, batch in enumerate(batches)
         ]
-        rows = zip(*(table[name].tolist() for name in _RELEASE.names or ()), batches, checksums, strict=True)
+        rows = zip(*numbers.T.tolist(), *figures.T.tolist(), batches, checksums, strict=True)
         self.sql.executemany("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
         self._ends[list(latest)] = list(latest.values())
         self.sums = self.sums._replace(last_release=first + len(owners) - 1)
@@ -625,8 +586,11 @@ class SqliteStore(Records):
             row = next((checked(columns) for columns in self._asked("id", [user])), None)
             if row is None:
                 raise self.damaged(user)
-            with suppress(NoLongerKept):
-                found |= {(user, each.seq): each for each in self.releases(row, min(of))}
+            try:
+                kept = list(self.releases(row, min(of)))
+            except store.NoLongerKept as error:
+                kept = list(self.releases(row, error.kept))
+            found |= {(user, each.seq): each for each in kept}
         return found
 
     def everyone(self) -> tuple[list[User], Ints, Floats]:
@@ -656,11 +620,12 @@ class SqliteStore(Records):
         """Have the file say this of itself, or nothing; the sum of all keeps up."""
         row = self.sql.execute("SELECT checksum FROM facts WHERE name = ?", (name,)).fetchone()
         total = self.sums.facts ^ (0 if row is None else int(row[0]))
-        self.sql.execute("DELETE FROM facts WHERE name = ?", (name,))
-        if value is not None:
+        if value is None:
+            self.sql.execute("DELETE FROM facts WHERE name = ?", (name,))
+        else:
             checksum = fact_checksum(name, value)
             total ^= checksum
-            self.sql.execute("INSERT INTO facts VALUES (?, ?, ?)", (name, value, checksum))
+            self.sql.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", (name, value, checksum))
         self.sums = self.sums._replace(facts=total)
 
     def position(self, source: str) -> Position | None:
@@ -685,14 +650,10 @@ class SqliteStore(Records):
         """Go on with the epoch of the file, unless there is none or it was begun in another place: then this is a copy,
         and the file that it was taken from may have drawn since."""
         if self.fact(SALT) is None:
-            self.set_fact(SALT, os.urandom(SALT_BYTES).hex())
-        if not (self.fact(EPOCH) or "").endswith(self._where):
+            self.set_fact(SALT, os.urandom(store.SALT_BYTES).hex())
+        if not (self.fact(EPOCH) or "").endswith(self._place):
             self.begin_epoch()
 
     def begin_epoch(self) -> None:
         """Never again draw from the randomness that this file, or one it was copied from, has drawn from so far."""
-        self.set_fact(EPOCH, os.urandom(SALT_BYTES).hex() + self._where)
-
-    @property
-    def _where(self) -> str:
-        return " at {} {}".format(*self._place or (0, 0))
+        self.set_fact(EPOCH, os.urandom(store.SALT_BYTES).hex() + self._place)

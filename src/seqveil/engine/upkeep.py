@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -18,27 +18,8 @@ from zlib import crc32
 
 from seqveil.core.coins import key_file, key_mark
 from seqveil.core.errors import DataError, InputError
-from seqveil.engine import packing
-from seqveil.engine.sqlite import (
-    EPOCH,
-    ERASED,
-    POSITION,
-    SALT,
-    SUMS,
-    FilePath,
-    Hasher,
-    Records,
-    SqliteStore,
-    connect,
-    fact_checksum,
-    is_damage,
-    make_private,
-    reading,
-    refuse_no_path,
-    release_checksum,
-    sums_of,
-    told,
-)
+from seqveil.engine import packing, sqlite
+from seqveil.engine.sqlite import ERASED, POSITION, FilePath, Records, SqliteStore, is_damage, reading, release_checksum
 from seqveil.engine.store import LATEST, NUMBERS, NoSuchUser, Position, Row, StoreBusy, StoreError
 
 KEY_MARK = "key"  # the fact that tells the key of the file from others
@@ -87,14 +68,7 @@ def verify(path: FilePath) -> Verified:
 
 
 def _look(records: Records, found: Verified) -> None:
-    total, said = 0, ""
-    for name, value, checksum in records.sql.execute("SELECT * FROM facts"):
-        if fact_checksum(name, value) != checksum:
-            found.found("a fact is damaged")
-        total, said = (total, value) if name == SUMS else (total ^ checksum, said)
-    sums = sums_of(said, records.name)
-    if total != sums.facts:
-        found.found("a fact is missing")
+    _, sums = records.facts()
     ends: dict[int, tuple[int, int]] = {}  # the latest release of each user, and its number
     for *columns, checksum in records.sql.execute("SELECT * FROM releases ORDER BY id"):
         at, user, seq, previous, code, *_ = columns
@@ -108,7 +82,7 @@ def _look(records: Records, found: Verified) -> None:
         found.users += row is None or not row.erased
         if row is None:
             found.found(f"user number {user}: the name, the ledger or the state is damaged", user)
-        elif (row.last, row.events - 1) != ends.pop(user, (0, -1)) and user not in found.damaged_users:
+        elif (row.last, row.events - 1) != ends.get(user, (0, -1)) and user not in found.damaged_users:
             found.found(f"user number {user}: releases are missing", user)
     if count != sums.users:
         found.found(f"{sums.users} users are expected, and {count} are there")
@@ -116,19 +90,16 @@ def _look(records: Records, found: Verified) -> None:
 
 def facts_of(path: FilePath) -> dict[str, str]:
     """What a state file says of itself: its setting, the mark of its key; nothing where there is no such file."""
-    if not os.path.isfile(path) or not os.path.getsize(path):
-        return {}
     try:
         with reading(path) as records:
-            rows = records.sql.execute("SELECT name, value FROM facts").fetchall()
-            return {name: value for name, value in rows if not name.startswith(POSITION)}
+            return records.facts()[0]
     except (StoreError, DataError):  # none of ours, about which opening it will say more
         return {}
 
 
 def key_for(state: FilePath, key: FilePath | None) -> bytes | None:
     """The key in a file; one is made where there is none, unless the state file was drawn with one already."""
-    refuse_no_path(state)
+    sqlite.refuse_no_path(state)
     return None if key is None else key_file(key, create=KEY_MARK not in facts_of(state))
 
 
@@ -150,7 +121,7 @@ def backup(path: FilePath, copy: FilePath) -> Verified:
             raise StoreError(
                 f"{name}: is damaged ({found.problems[0]}), so no copy was made; `seqveil state verify` lists all"
             )
-        for beside in ("-wal", "-shm"):  # what an earlier one left would be taken for its own
+        for beside in ("-wal", "-shm", "-journal"):  # what an earlier one left would be taken for its own
             with suppress(FileNotFoundError):
                 os.unlink(target + beside)
         os.link(part, target)  # unlike a renaming, it takes nobody's place
@@ -168,24 +139,20 @@ def backup(path: FilePath, copy: FilePath) -> Verified:
 
 def _copy(path: FilePath, part: str) -> None:
     """Each time the copy is put back it begins an epoch of its own, for it has none."""
+    sqlite.make_private(part)
     with reading(path) as records:
-        make_private(part)
         try:
-            with closing(connect(part)) as copy:
+            with closing(sqlite.connect(part)) as copy:
                 records.sql.backup(copy)  # one step: a snapshot that writers need not wait for
         except sqlite3.Error as error:
             if is_damage(error):
                 raise
             raise OSError(0, "the disk is full or cannot be written") from None
-    store = SqliteStore(part)
-    try:
-        with store.transaction():
-            store.set_fact(EPOCH, None)
-    finally:
-        store.close()
+    with closing(SqliteStore(part)) as store, store.transaction():
+        store.set_fact(sqlite.EPOCH, None)
 
 
-def name_hasher(salt: str, key: bytes | None) -> Hasher:
+def name_hasher(salt: str, key: bytes | None) -> Callable[[str], bytes]:
     """Under what the ledger of someone who was erased stands: a hash of the name, keyed with the file's salt and key.
 
     Of a file without a key whoever has the file can test whether a name was erased.
@@ -202,7 +169,7 @@ def know_erased(store: SqliteStore, key: bytes | None) -> None:
 
     `key` is that of the file. Inside a transaction.
     """
-    store.hasher = hasher = name_hasher(store.fact(SALT) or "", key)
+    store.hasher = hasher = name_hasher(store.fact(sqlite.SALT) or "", key)
     lines = [line for line in _listed(store) if store.fact(GONE + line) is None]
     if not lines:
         return
@@ -246,11 +213,8 @@ def erase(path: FilePath, names: Sequence[str], key: bytes | None, forget: bool 
         key: that of the file, where it has one; to forget ledgers it is not needed.
         forget: drop the ledgers too. Who comes back then begins at zero, though what was disclosed stays disclosed.
     """
-    store = _alone(path)
-    try:
+    with closing(_alone(path)) as store:
         return erase_from(store, names, key, forget)
-    finally:
-        store.close()
 
 
 def _alone(path: FilePath, accept: bool = False) -> SqliteStore:
@@ -312,12 +276,14 @@ def _note(store: SqliteStore, hashed: bytes, forget: bool) -> str:
     """Put someone on the list of erasures, before anything is erased."""
     line = f"{secrets.token_hex(8)} {hashed.hex()} {'forget' if forget else 'keep'}"
     path = f"{store.path}-erased"
-    with told(f"{store.name}-erased"):
-        make_private(path)
+    try:
+        sqlite.make_private(path)
         with open(path, "a", encoding="ascii") as file:
             file.write(f"{line} {crc32(line.encode()):08x}\n")
             file.flush()
             os.fsync(file.fileno())
+    except OSError as error:
+        raise StoreError(f"{store.name}-erased: cannot be written ({error.strerror}), so nobody was erased") from None
     return line
 
 
@@ -337,7 +303,7 @@ def _erase(store: SqliteStore, row: Row, hashed: bytes | None) -> int:
         stub = (last, row.id, row.events - 1, 0, ERASED, 0.0, None, None)
         store.sql.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*stub, release_checksum(stub)))
         store.sums = store.sums._replace(last_release=last)
-    store.rewrite(row._replace(state=packing.carried(row.state), last=last), hashed)
+    store.name_again(row._replace(state=packing.carried(row.state), last=last), hashed)
     return int(count)
 
 
@@ -345,7 +311,7 @@ def _tidy_bridges(store: SqliteStore, names: Sequence[str]) -> list[str]:
     """Take names out of what bridges keep, the time of the latest event and the numbers of events that may come again;
     the sources that still have one of them."""
     left = []
-    facts = store.sql.execute("SELECT name, value FROM facts").fetchall()
+    facts = store.sql.execute("SELECT name, value FROM facts").fetchall()  # its sums are of before this transaction
     for source, value in ((name.removeprefix(POSITION), value) for name, value in facts if name.startswith(POSITION)):
         bridge, _, user = source.partition(LATEST)
         if user and user in names and ":" not in bridge:
@@ -390,9 +356,5 @@ def accept(path: FilePath) -> None:
 
     From now on it draws from randomness of its own, and what `FILE-lock` says of missing transactions is dropped.
     """
-    store = _alone(path, accept=True)
-    try:
-        with store.transaction():
-            store.begin_epoch()
-    finally:
-        store.close()
+    with closing(_alone(path, accept=True)) as store, store.transaction():
+        store.begin_epoch()

@@ -142,7 +142,7 @@ def inspect(
         format: of a file whose name does not tell.
         on_map: whether two columns of the value are latitude and longitude, whatever they are called.
         progress: called with the number of rows done.
-        words: user_column, value_column, time_column, latitude, longitude, in place of `columns`.
+        words: user, value, time, latitude, longitude, in place of `columns`.
 
     >>> import polars as pl
     >>> rows = {"person": [k // 4 for k in range(80)], "page": ["news", "news", "sport", "news"] * 20}
@@ -154,7 +154,7 @@ def inspect(
         from seqveil.interfaces.frames import columns_of
 
         if columns is not None:
-            raise InputError("columns are named once: pass columns, or words such as user_column")
+            raise InputError("columns are named once: pass columns, or words such as user=")
         columns, on_map = columns_of(words), on_map or words.get("latitude") is not None
     source = as_polars(data)
     if isinstance(source, str | os.PathLike) and os.fspath(source) == "-":
