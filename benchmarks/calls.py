@@ -187,7 +187,7 @@ class InStore:
 
 
 class InMemory:
-    """CodeStreams in memory, new for each stream."""
+    """Streams in memory, new for each stream."""
 
     def __init__(self, setting: Terms) -> None:
         self._setting = setting

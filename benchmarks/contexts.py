@@ -118,9 +118,7 @@ def power(data: Path | None) -> Iterator[Streams]:
     contexts = (*PLAIN, "order:2,types:16")
     yield Streams("power", "household power, 15 minutes, 10 levels, days", days, people, codes, 10, contexts)
     slow = ("order:1", "types:16", "types:16,switch:0.0104", "types:16,switch:0.0208")
-    yield Streams(
-        "power_whole", "the same, seven weeks a household, types may change", people, people, codes, 10, slow
-    )
+    yield Streams("power_whole", "the same, seven weeks a household, types may change", people, people, codes, 10, slow)
 
 
 def shopclicks(data: Path | None, kept: int = 99) -> Iterator[Streams]:

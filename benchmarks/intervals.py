@@ -46,7 +46,7 @@ def truths(raw: Ints, n: int) -> tuple[Floats, Floats, Floats, Floats]:
 
 
 def released(setting: Terms, raw: Ints, seed: int) -> Ints:
-    """CodeStreams (users, length) as they are released with the coins of a seed."""
+    """Streams (users, length) as they are released with the coins of a seed."""
     many, rows = CodeStreams(setting, coins=SeededCoins(seed + 10**6)), np.arange(len(raw))
     return np.stack([many.release(rows, codes).codes for codes in raw.T], axis=1)
 
@@ -82,7 +82,7 @@ PEOPLE, AGAIN = 150, 40  # streams released, and how often
 
 
 def real_streams(name: str, options: dict[str, int], length: int, data: Path) -> tuple[Ints, int]:
-    """CodeStreams of one length from a real set, (streams, length) codes: long ones are cut into pieces of one person."""
+    """Streams of one length from a real set, (streams, length) codes: long ones are cut into pieces of one person."""
     found = datasets.load(name, data, **options)
     pieces: list[Ints] = []
     for codes in found.arrays(at_least=length):

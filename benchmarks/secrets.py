@@ -60,7 +60,7 @@ def run(data: Path | None) -> dict[str, object]:
 
 
 def clicks(data: Path | None) -> tuple[list[list[int]], MarkovModel, np.ndarray, int] | None:
-    """CodeStreams of all other users with so many clicks, a chain fitted on them, those held out, and the secret value."""
+    """Streams of all other users with so many clicks, a chain fitted on them, those held out, and the secret value."""
     import polars as pl
 
     path, named = find(data, "msnbc/msnbc_sequences.parquet"), find(data, "msnbc/msnbc_categories.parquet")

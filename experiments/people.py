@@ -38,7 +38,7 @@ class Sizes:
 
 @dataclass(frozen=True, eq=False)
 class Crowd:
-    """CodeStreams (B, T) to release, whose they are (0..P-1), the half each is in (0 or 1), and others to learn from."""
+    """Streams (B, T) to release, whose they are (0..P-1), the half each is in (0 or 1), and others to learn from."""
 
     codes: Codes
     person: Codes

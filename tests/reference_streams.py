@@ -179,7 +179,7 @@ def release_paths(setting, length, state=None, columns=()):
 
 
 class Rows:
-    """CodeStreams without names, one row each: `State.move` and a step, and nothing else."""
+    """Streams without names, one row each: `State.move` and a step, and nothing else."""
 
     def __init__(self, setting, users=0):
         self.setting, self.state = setting, stream.State.start(setting, users)
@@ -194,7 +194,7 @@ class Rows:
 
 
 def twin(setting, salt, key=bytes(range(32)), **more):
-    """CodeStreams in memory that draw as the state with this salt does."""
+    """Streams in memory that draw as the state with this salt does."""
     store = Memory()
     store.salt = salt
     return CodeStreams(setting, store, KeyedCoins(key), **more)

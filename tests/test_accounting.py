@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import reference_streams as ref
+from policies import promise
 from reference_streams import Rows
 from seqveil import Budget, MarkovModel, Session, mechanisms
 from seqveil.core.coins import SeededCoins
@@ -362,15 +363,15 @@ def test_the_commands_take_it_and_an_audit_checks_it(tmp_path, capsys):
     (tmp_path / "data.csv").write_text("user,seq,value\n" + rows)
     where = [str(tmp_path / name) for name in ("data.csv", "m", "out.csv")]
     assert main(["fit", where[0], "-o", where[1], "--smoothing", "1"]) == 0
-    release = ["release", where[0], "-m", where[1], "-e", "0.5", "--out", where[2]]
-    assert main([*release, "--ldp-budget", "3", "--json"]) == 0
+    policy = promise(epsilon=0.5, budget=Budget(ldp_total=3.0))
+    assert main(["release", where[0], "-m", where[1], *policy, "--out", where[2], "--json"]) == 0
     side = json.loads((tmp_path / "out.csv.meta.json").read_text())
-    assert side["setting"]["budget"]["ldp_total"] == 3.0
+    assert side["setting"]["budget"]["ldp"] == 3.0
     capsys.readouterr()
     assert main(["audit", where[2], "-m", where[1], "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["checks"]["ldp_total"] is True
     assert found["ldp"] == pytest.approx(3.0)
     shutil.copy(where[2], tmp_path / "bare.csv")
-    assert main(["audit", str(tmp_path / "bare.csv"), "-m", where[1], "-e", "0.5"]) != 0
-    assert main(["audit", str(tmp_path / "bare.csv"), "-m", where[1], "-e", "0.5", "--ldp-budget", "3"]) == 0
+    assert main(["audit", str(tmp_path / "bare.csv"), "-m", where[1], *promise(epsilon=0.5)]) != 0
+    assert main(["audit", str(tmp_path / "bare.csv"), "-m", where[1], *policy]) == 0

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from policies import promise
 from seqveil import Budget, MarkovModel
 from seqveil.core.errors import DataError
 from seqveil.engine import batches, stream
@@ -236,16 +237,16 @@ def test_audit_sees_a_changed_row(seqveil, place, released, column):
 def test_without_a_side_file_the_batch_size_must_be_right(seqveil, place, released):
     (place / "r.csv.meta.json").unlink()
     chain = place / "m.model"
-    assert seqveil("audit", released, "-m", chain, "-e", 2, "--batch", 4).code == 0
+    assert seqveil("audit", released, "-m", chain, *promise(epsilon=2, batch=4)).code == 0
     for size in (3, 5, 8):
-        said = seqveil("audit", released, "-m", chain, "-e", 2, "--batch", size)
+        said = seqveil("audit", released, "-m", chain, *promise(epsilon=2, batch=size))
         assert said.code == 2
         assert "--batch" in said.err
-    assert "in batches" in seqveil("audit", released, "-m", chain, "-e", 2).err
-    assert seqveil("decode", released, "-m", chain, "-e", 2, "--batch", 3, "-o", place / "d.csv").code == 2
+    assert "in batches" in seqveil("audit", released, "-m", chain, *promise(epsilon=2)).err
+    assert seqveil("decode", released, "-m", chain, *promise(epsilon=2, batch=3), "-o", place / "d.csv").code == 2
     assert seqveil("release", place / "data.csv", "-m", chain, "-e", 2, "-o", released, "--force").code == 0
     (place / "r.csv.meta.json").unlink()
-    said = seqveil("audit", released, "-m", chain, "-e", 2, "--batch", 4)
+    said = seqveil("audit", released, "-m", chain, *promise(epsilon=2, batch=4))
     assert (said.code, "'path'" in said.err) == (2, True)
 
 

@@ -7,6 +7,8 @@ import polars as pl
 import pytest
 import typer
 
+import seqveil as sv
+from policies import promise
 from seqveil import mechanisms
 from seqveil.interfaces import cli
 from seqveil.interfaces.cli import app
@@ -17,7 +19,7 @@ SECRET = "zq-secret-77"
 
 @pytest.fixture(scope="module")
 def frames():
-    """CodeStreams of 12 users, one of them with a single event: text, numbers and points that move together."""
+    """Streams of 12 users, one of them with a single event: text, numbers and points that move together."""
     rng = np.random.default_rng(5)
     rows = []
     for user in range(12):
@@ -116,7 +118,7 @@ def test_release_says_what_it_promises(seqveil, words, model, tmp_path):
     assert said.err.count("warning") == 1  # fourteen nats are too much, and the line says what to do
     assert "warning    red: a suspicion of 1 % about anything in the stream may become more likely than not" in said.err
     assert "warning" not in seqveil("release", words, "-m", model, "-e", 1, "-o", tmp_path / "y.csv", "--yes").err
-    pulsed = seqveil("release", words, "-m", model, "-e", 1, "--every", 3, "--budget", 4, "-o", tmp_path / "p.csv")
+    pulsed = seqveil("release", words, "-m", model, *promise(epsilon=1, every=3, budget=4), "-o", tmp_path / "p.csv")
     assert "e^3 = 20.1" in pulsed.err
     assert "together by at most a factor e^4" in pulsed.err
     assert "held at the best guess" in pulsed.err
@@ -160,8 +162,8 @@ def test_a_seed_repeats_and_is_marked(seqveil, words, model, tmp_path):
 @pytest.mark.slow
 def test_budgets_reach_the_side_file_and_the_audit(seqveil, words, model, tmp_path):
     out = tmp_path / "r.csv"
-    window = ("--window", 1.5, "--window-releases", 4, "--when-spent", "stop")
-    account = seqveil("release", words, "-m", model, "-e", 1, "--budget", 3, *window, "-o", out, "--json").json
+    policy = promise(epsilon=1, budget=sv.Budget(total=3, per_window=1.5, releases=4, when_spent="stop"))
+    account = seqveil("release", words, "-m", model, *policy, "-o", out, "--json").json
     assert account["stopped"] > 0
     assert account["releases"] == read(out).height == account["events"] - account["stopped"]
     report = seqveil("audit", out, "-m", model, "--json").json
@@ -179,14 +181,14 @@ def test_audit_needs_the_right_model_and_setting(seqveil, words, model, tmp_path
     wrong = seqveil("audit", out, "-m", other)
     assert wrong.code == 2
     assert "the model is not the one the release was made with" in wrong.err
-    assert "another setting" in seqveil("audit", out, "-m", model, "--epsilon", 2).err
+    assert "another setting" in seqveil("audit", out, "-m", model, *promise(epsilon=2)).err
     (tmp_path / "r.csv.meta.json").rename(tmp_path / "side.json")
     alone = seqveil("audit", out, "-m", model)
     assert alone.code == 2
     assert "no side file" in alone.err
     assert seqveil("audit", out, "-m", model, "--meta", tmp_path / "side.json").code == 0
-    assert seqveil("audit", out, "-m", model, "--epsilon", 1).code == 0
-    assert seqveil("audit", out, "-m", model, "--epsilon", 2, "--json").code in (1, 2)  # the ε column says 1
+    assert seqveil("audit", out, "-m", model, *promise(epsilon=1)).code == 0
+    assert seqveil("audit", out, "-m", model, *promise(epsilon=2), "--json").code in (1, 2)  # the ε column says 1
 
 
 def bad_cases(tmp_path, words, model):
@@ -204,7 +206,12 @@ def bad_cases(tmp_path, words, model):
     (tmp_path / "cut.model").write_bytes(model.read_bytes()[:-200])
 
     def release(data, *more, chain=model, epsilon=1):
-        return ("release", tmp_path / data, "-m", chain, "-e", epsilon, "-o", tmp_path / "out.csv", *more)
+        plain = () if "--policy" in more else ("-e", epsilon)
+        return ("release", tmp_path / data, "-m", chain, *plain, "-o", tmp_path / "out.csv", *more)
+
+    (tmp_path / "shrug.toml").write_text('epsilon = 1.0\nbudget = { total = 3.0, when_spent = "shrug" }\n')
+    (tmp_path / "window.toml").write_text("epsilon = 1.0\nbudget = { window = { epsilon = 2.0 } }\n")
+    seconds = promise(epsilon=1, budget=sv.Budget(per_window=1, seconds=60))
 
     return {
         "epsilon 0": (release(words, epsilon=0), "epsilon"),
@@ -218,9 +225,9 @@ def bad_cases(tmp_path, words, model):
         "plan batch sizes": (("plan", model, "--mechanism", "tree"), "--batch"),
         "plan epsilon": (("plan", model, "--epsilon", "1,many"), "epsilon"),
         "mechanism": (release(words, "--mechanism", "magic"), "randomized_response"),
-        "distortion": (release(words, "--distortion", "absolute"), "hamming"),
-        "policy": (release(words, "--when-spent", "shrug"), "when_spent"),
-        "window": (release(words, "--window", 2), "window"),
+        "distortion": (release(words, *promise(epsilon=1, distortion="absolute")), "hamming"),
+        "policy": (release(words, "--policy", tmp_path / "shrug.toml"), "when_spent"),
+        "window": (release(words, "--policy", tmp_path / "window.toml"), "window"),
         "seed": (release(words, "--seed", -4), "seed"),
         "nearest text": (release(words, "--on-unknown", "nearest"), "on_unknown"),
         "option": (release(words, "--colour"), "--colour"),
@@ -236,7 +243,7 @@ def bad_cases(tmp_path, words, model):
         "no folder": (("release", words, "-m", model, "-e", 1, "-o", tmp_path / "none" / "o.csv"), "folder"),
         "onto itself": (("release", words, "-m", model, "-e", 1, "-o", words), "words.csv"),
         "onto the model": (("release", words, "-m", model, "-e", 1, "-o", model, "--format", "csv"), "words.model"),
-        "seconds": (release("header2.csv", "--window", 1, "--window-seconds", 60), "time"),
+        "seconds": (release("header2.csv", *seconds), "time"),
         "fit cuts": (("fit", words, "-o", tmp_path / "o.model", "--bins", 1, "--levels", 2), "bins"),
         "fit grid": (("fit", words, "-o", tmp_path / "o.model", "--grid", "3by3"), "grid"),
         "fit bins of text": (("fit", words, "-o", tmp_path / "o.model", "--bins", 1), "row 1"),
@@ -244,7 +251,7 @@ def bad_cases(tmp_path, words, model):
         "fit order": (("fit", words, "-o", tmp_path / "o.model", "--order", 0), "order"),
         "fit onto data": (("fit", words, "-o", words), "words.csv"),
         "fit folder": (("fit", words, "-o", tmp_path / "none" / "o.model"), "folder"),
-        "decode pipe": (("decode", "-", "-m", model, "-e", 1, "-o", tmp_path / "out.csv"), "pipe"),
+        "decode pipe": (("decode", "-", "-m", model, *promise(epsilon=1), "-o", tmp_path / "out.csv"), "pipe"),
     }
 
 

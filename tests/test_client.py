@@ -220,7 +220,7 @@ def test_a_live_decoder_knows_what_the_offline_one_does(tmp_path, kind):
     else:
         values = [release.value for release in told]
         times = [float(k) for k in range(24)] if kind == "seconds" else None
-        expected = decode_stream(setting.model, values, mechanism="balanced", epsilon=0.7, budget=setting.budget, times=times, smooth=False)  # fmt: skip
+        expected = decode_stream(setting.model, values, setting.policy, times=times, smooth=False)
     assert np.allclose(laws, expected)
 
 

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import seqveil as sv
+from policies import promise
 from seqveil import datasets, distortion
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import DataError
@@ -110,7 +111,7 @@ def test_json_holds_everything(seqveil, data):
 def test_other_costs_and_points(seqveil, tmp_path):
     path = tmp_path / "numbers.csv"
     frame().write_csv(path)
-    args = ("compare", path, "--value-column", "x", "--levels", 3, "--distortion", "absolute", "--json")
+    args = ("compare", path, "--value-column", "x", "--levels", 3, *promise(epsilon=1, distortion="absolute"), "--json")
     code, out, err = seqveil(*args, "--epsilon", 1, "--mechanisms", "topl,balanced")
     assert code == 0, err
     rows = {row["label"]: row for row in json.loads(out)["rows"]}
@@ -171,7 +172,7 @@ def test_bad_input_is_one_line(seqveil, data, tmp_path):
         "is a file": (data, "--out", alone),
         "a seed": (data, "--seed", "-1"),
         "at least 1 user": (data, "--batched-users", "0"),
-        "needs numbers": (data, "--distortion", "absolute"),
+        "needs numbers": (data, *promise(epsilon=1, distortion="absolute")),
     }
     for expected, args in cases.items():
         code, out, err = seqveil("compare", *args)

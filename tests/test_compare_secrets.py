@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 import seqveil as sv
+from policies import promise
 from reference_secrets import Enumerated, random_model, typed_model
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
@@ -261,7 +262,7 @@ def data(tmp_path_factory):
     return folder / "d.csv"
 
 
-ASKED = ("--secret", "ever:health", "--secret-epsilon", "0.5", "--secret-window", "first 6")
+ASKED = promise(secrets=EVER)
 QUICK = ("--epsilon", "1", "--mechanisms", "balanced", "--batch", "1", "--test-users", "20")
 
 
@@ -315,12 +316,12 @@ def test_types_of_people_can_be_the_model(seqveil, data):
 
 @pytest.mark.slow
 def test_bad_input_is_one_line(seqveil, data, tmp_path):
-    asked = ("--secret", "ever:health")
+    (tmp_path / "no_total.toml").write_text('[[secret]]\never = "health"\n')
     cases = {
-        "--secret has no total; add --secret-epsilon": asked,
-        "not in the alphabet": ("--secret", "ever:zq-secret-77", "--secret-epsilon", "0.5"),
+        "a declared secret has no epsilon": ("--policy", tmp_path / "no_total.toml"),
+        "not in the alphabet": promise(secrets=sv.secrets.ever("zq-secret-77", epsilon=0.5)),
         "at least 40 released people": (*ASKED, "--attack", "--test-users", "39"),
-        "got 0; release more": (*asked, "--secret-epsilon", "1", "--secret-window", "7", "--attack"),
+        "got 0; release more": (*promise(secrets=sv.secrets.ever("health", epsilon=1.0, window=7)), "--attack"),
         "--attack is on a declared secret": ("--attack",),
         "expected a mechanism among": (*ASKED, "--mechanisms", "guarded,nonsense"),
         "expected a mechanism among optimal": ("--mechanisms", "suppression"),
@@ -368,9 +369,9 @@ def test_secrets_are_kept_from_observers(seqveil, tmp_path, monkeypatch, longest
     other = sv.MarkovModel([0.4, 0.3, 0.3], np.full((3, 3), 1 / 3), alphabet=NAMES)
     other.save("other.model")
     args = ("compare", "raw.csv", "--epsilon", 1, "--mechanisms", "guarded", "--json")
-    asked = ("--secret", "ever:health", "--secret-epsilon", 0.5)
-    kept = ("--observer", "other.model")
-    made = seqveil(*args, *asked, *kept)
+    health = sv.secrets.ever("health", epsilon=0.5)
+    asked = promise(secrets=health)
+    made = seqveil(*args, *promise(secrets=health, observers=str(tmp_path / "other.model")))
     assert made.code == 0, made.err
     assert made.json["observers"] == [other.fingerprint]
     assert made.json["rows"][-1]["secrets"][0]["log_odds_worst"] <= 0.5
@@ -381,6 +382,3 @@ def test_secrets_are_kept_from_observers(seqveil, tmp_path, monkeypatch, longest
     short = seqveil(*args, *asked)
     assert short.code == 2
     assert "at most 5 events" in short.err
-    idle = seqveil(*args[:-1], "--mechanisms", "crr", "--observer", "other.model")
-    assert idle.code == 2
-    assert "--observer says how a secret is kept, and there is none" in idle.err

@@ -13,7 +13,6 @@ import pytest
 import seqveil as sv
 from seqveil.core.errors import InputError
 from seqveil.core.slots import Slots
-from seqveil.engine.terms import Terms
 from seqveil.interfaces.commands.options import PromiseOptions
 from seqveil.interfaces.studio.ask import Ask
 
@@ -130,7 +129,7 @@ def files(tmp_path):
 def test_a_file_of_secrets_without_a_total_releases_nothing(seqveil, files, text, state):
     (files / "s.toml").write_text(text)
     kept = ("--state", files / "s.db") if state else ()
-    args = ("-m", files / "m.model", "--secrets", files / "s.toml", *kept, "--out", files / "r.csv")
+    args = ("-m", files / "m.model", "--policy", files / "s.toml", *kept, "--out", files / "r.csv")
     code, _, err = seqveil("release", files / "d.csv", *args)
     assert code == 2
     assert "has no epsilon" in err
@@ -151,7 +150,7 @@ def test_one_total_of_a_joint_secret_is_enough():
 def test_an_attack_asks_about_secrets_without_a_total(seqveil, files):
     pytest.importorskip("sklearn")
     out = files / "r.csv"
-    args = ("-m", files / "m.model", "--secrets", files / "with.toml", "--out", out)
+    args = ("-m", files / "m.model", "--policy", files / "with.toml", "--out", out)
     assert seqveil("release", files / "d.csv", *args)[0] == 0
     code, printed, err = seqveil("attack", out, "--truth", files / "d.csv", "--secrets", files / "without.toml")
     assert code == 0, err
@@ -161,7 +160,7 @@ def test_an_attack_asks_about_secrets_without_a_total(seqveil, files):
 @pytest.mark.slow
 def test_where_nothing_is_promised_there_is_one_wording_and_the_attack_is_named_last(seqveil, files):
     model, out = files / "m.model", files / "r.csv"
-    _, _, released = seqveil("release", files / "d.csv", "-m", model, "--secrets", files / "with.toml", "--out", out)
+    _, _, released = seqveil("release", files / "d.csv", "-m", model, "--policy", files / "with.toml", "--out", out)
     _, audited, _ = seqveil("audit", out, "-m", model)
     for said in (released, audited):
         assert "no bound" in said

@@ -91,14 +91,14 @@ def test_every_function_takes_every_kind_and_gives_it_back(kind):
     assert made.account.private
     assert sv.audit(made, model).passed
     assert sv.audit(made.frame, model, meta=made.meta).passed
-    assert sv.audit(made.frame, model, epsilon=1.0).passed  # the words stand for the side file
+    assert sv.audit(made.frame, model, policy=sv.Policy(1.0)).passed  # it stands for the side file
     found = sv.decode(made, model, truth=data)
     assert isinstance(found.frame, TYPES[kind])
     assert plain(found.frame).select("user", "time").rows() == plain(made.frame).select("user", "time").rows()
     assert 0 <= found.decoded.right <= 1
     table = sv.stats(made, model).frame
     assert plain(table)["value"].to_list() == list(MODEL.alphabet.values)
-    findings = sv.attack(made, data, secret="ever:gym", secret_epsilon=9.0)
+    findings = sv.attack(made, data, secrets=sv.secrets.ever("gym", epsilon=9.0))
     assert [one.people for one in findings] == [USERS]
     for shown in (made, sv.audit(made, model), found, sv.stats(made, model), findings):
         assert "<table" in shown._repr_html_()
@@ -162,13 +162,13 @@ def test_no_bound_is_refused_in_one_line():
 
 @pytest.mark.slow
 def test_secrets_in_words_and_as_they_are():
-    by_words = sv.release(ROWS, MODEL, secret="ever:gym", secret_epsilon=0.5, seed=1)
+    by_words = sv.release(ROWS, MODEL, secrets=sv.secrets.parse("ever:gym", epsilon=0.5), seed=1)
     as_object = sv.release(ROWS, MODEL, secrets=[sv.secrets.ever(["gym"], epsilon=0.5)], seed=1)
     assert by_words.frame.equals(as_object.frame)
     assert by_words.account.secrets[0].log_odds_worst <= 0.5 + 1e-9
-    told = sv.audit(sv.release(ROWS, MODEL, epsilon=0.5), MODEL, secret="ever:gym")
+    told = sv.audit(sv.release(ROWS, MODEL, epsilon=0.5), MODEL, secrets=sv.secrets.ever("gym", epsilon=None))
     assert len(told.report.secrets) == 1
-    with pytest.raises(sv.errors.InputError, match="words go into secret="):
+    with pytest.raises(sv.errors.InputError, match="expected secrets as sv.secrets makes them"):
         sv.release(ROWS, MODEL, secrets=["ever:gym"])
 
 
@@ -256,7 +256,7 @@ def test_odd_frames_are_released_and_audited(name):
 def test_numbers_that_were_withheld_stay_whole_numbers():
     data = rows(numbers=True).to_pandas()
     model = sv.fit(data, smoothing=1.0)
-    made = sv.release(data, model, secrets=sv.secrets.ever([1], epsilon=2.0), secret_withhold=True)
+    made = sv.release(data, model, secrets=sv.secrets.ever([1], epsilon=2.0), withhold=True)
     assert made.account.withheld == made.frame["value"].isna().sum() > 0
     assert made.frame["value"].dtype == "Int64"
     assert sv.audit(made, model).passed

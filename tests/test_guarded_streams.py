@@ -15,7 +15,7 @@ import seqveil as sv
 from reference_secrets import Enumerated, random_model, typed_model
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import KeyedCoins, SeededCoins
-from seqveil.core.errors import DataError, InputError, ModelError
+from seqveil.core.errors import InputError, ModelError
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.engine import packing, stream
 from seqveil.engine.coded import CodeStreams
@@ -72,7 +72,7 @@ def outcomes(setting) -> list[tuple[int, ...]]:
 
 
 class Kept:
-    """CodeStreams in memory, or in a file that is closed and opened again after every event."""
+    """Streams in memory, or in a file that is closed and opened again after every event."""
 
     def __init__(self, kind, setting, folder, monkeypatch):
         self._path, self._setting = folder / "s.db", setting
@@ -136,7 +136,8 @@ def test_accounts_come_back_to_the_last_bit(model, more):
         ever(1, epsilon=0.5, window=3),
         joint(ever(0, window=2, epsilon=1.0), ever(1, window=2, epsilon=1.0), epsilon=0.7),
     ]
-    setting = sv.Policy(secrets=secrets, mechanism="guarded", observers=[random_model(np.random.default_rng(7), model.n)], **more).on(model)  # fmt: skip
+    observer = random_model(np.random.default_rng(7), model.n)
+    setting = sv.Policy(secrets=secrets, observers=observer, **more).on(model)
     coins, state = SeededCoins(3), stream.State.start(setting)
     for code in model.sample(12, seed=2)[0]:
         _, state = stream.step(setting, state, np.array([code]), coins)

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import seqveil as sv
+from policies import promise
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.geography import haversine
 from seqveil.core.places import Cells
@@ -44,7 +45,7 @@ def test_from_a_file_of_coordinates_to_a_release(tmp_path, seqveil):
     fit = seqveil("fit", data, "-o", model, "--cell-metres", 500, "--smoothing", 1)
     assert "cells of 500 m" in fit.out
     made = seqveil(
-        "release", data, "-m", model, "-e", 2, "--mechanism", "balanced", "--distortion", "metres", "--out", out
+        "release", data, "-m", model, *promise(epsilon=2, mechanism="balanced", distortion="metres"), "--out", out
     )
     assert made.code == 0, made.err
     raw, released = pl.read_csv(data), pl.read_csv(out)
@@ -163,8 +164,8 @@ def test_zones_in_metres(tmp_path, seqveil):
     codes = sv.secrets.declared.codes_within(secret.circle, alphabet)
     assert len(codes) <= 4
     zone = ("--secret", f"zone:{HOME[0]},{HOME[1]},300", "--secret-epsilon", 1, "--secret-window", 10)
-    out = tmp_path / "out.csv"
-    made = seqveil("release", tmp_path / "w.csv", "-m", tmp_path / "m", *zone, "--distortion", "metres", "--out", out)
+    out, kept = tmp_path / "out.csv", promise(secrets=secret, distortion="metres")
+    made = seqveil("release", tmp_path / "w.csv", "-m", tmp_path / "m", *kept, "--out", out)
     assert made.code == 0, made.err
     asked = json.loads(seqveil("audit", out, "-m", tmp_path / "m", *zone[:2], *zone[4:], "--json").out)
     assert asked["secrets"][0]["log_odds_worst"] <= 1.0 + 1e-9

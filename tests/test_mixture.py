@@ -26,7 +26,7 @@ def chains(n: int, types: int, seed: int = 0, order: int = 1) -> list[sv.MarkovM
 
 
 def simulated(types: int = 3, n: int = 4, people: int = 300, length: int = 25, seed: int = 5) -> list[list[int]]:
-    """CodeStreams of people of clearly different types."""
+    """Streams of people of clearly different types."""
     streams = []
     for k, model in enumerate(chains(n, types, seed)):
         streams += model.sample(length, people, seed=k).tolist()

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from filed import in_public_order
+from policies import promise
 from reference_streams import Rows
 from seqveil import MarkovModel
 from seqveil.engine.policy import Policy
@@ -83,7 +84,7 @@ def summary(capsys):
 
 HOW = {
     "optimal": ["--epsilon", "1"],
-    "optimal, pulsed": ["--epsilon", "1", "--every", "2"],
+    "optimal, pulsed": list(promise(epsilon=1, every=2)),
     "randomized response": ["--epsilon", "1.5", "--mechanism", "randomized_response"],
 }
 

@@ -48,12 +48,14 @@ def test_a_visitor_walks_from_a_file_to_a_setting(browser, page_server, tmp_path
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         with page.expect_download() as download:
             page.click("#save-toml")
-        download.value.save_as(tmp_path / "seqveil.toml")
-        said = tomllib.loads((tmp_path / "seqveil.toml").read_text())
-        assert (said["user_column"], said["value_column"], said["time_column"]) == ("person", "tile", "week,hour")
+        download.value.save_as(tmp_path / "policy.toml")
+        said = tomllib.loads((tmp_path / "policy.toml").read_text())
         [secret] = said["secret"]
         assert (secret["epsilon"], secret["at_least"], secret["window"]) == (0.462, 3, "first 40")
-        assert "seqveil release own.csv --config seqveil.toml --sort" in page.inner_text("#steps")
+        assert (
+            "--user-column person --value-column tile --time-column week,hour --policy policy.toml --sort"
+            in page.inner_text("#steps")
+        )
 
 
 def leaked(suspicion, epsilon):

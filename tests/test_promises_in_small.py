@@ -22,7 +22,7 @@ MODEL = sv.MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=["home", "work", "gym"]
 
 
 def opened(kind, folder, setting, seed=1):
-    """CodeStreams in memory, or over a state file."""
+    """Streams in memory, or over a state file."""
     coins = SeededCoins(seed)
     return (
         CodeStreams(setting, coins=coins)

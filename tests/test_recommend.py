@@ -224,17 +224,6 @@ def test_secrets_from_a_file_and_an_epsilon_beside_them(planned, tmp_path):
 
 
 @pytest.mark.slow
-def test_how_secrets_are_kept_is_planned_too(planned, tmp_path):
-    total = ("--secret-epsilon", 0.5, "--json")
-    (told,) = json.loads(planned(*ASKED, *total)[1])["rows"]
-    (withheld,) = json.loads(planned(*ASKED, *total, "--secret-withhold", "--mechanism", "guarded")[1])["rows"]
-    assert withheld["error"] == pytest.approx(withheld["withheld"])
-    assert withheld["truth"] == pytest.approx(1 - withheld["withheld"])
-    assert withheld["withheld"] > told["error"]
-    assert planned(*ASKED, *total, "--observer", tmp_path / "m.model")[0] == 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -245,10 +234,8 @@ def test_how_secrets_are_kept_is_planned_too(planned, tmp_path):
         ((*ASKED, "--secret-epsilon", 1, "--plot", "plan.doc"), "expected a picture"),
         ((*ASKED, "--secret-epsilon", "1,many"), "for secret-epsilon"),
         ((*ASKED, "--secret-epsilon", 1, "--epsilon", "many"), "for epsilon"),
-        ((*ASKED, "--secret-epsilon", 1, "--secret-withhold", "--epsilon", 1), "leave one of them out"),
         ((*ASKED, "--secret-epsilon", 1, "--users", 0), "≥ 1"),
         (ASKED, "add --secret-epsilon"),
-        (("--secret-withhold",), "--secret-withhold says how a secret is kept"),
         (("--mechanism", "guarded"), ""),
     ],
 )

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 import seqveil as sv
+from policies import promise
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.engine.accounting import Budget
@@ -28,9 +29,9 @@ KEY = bytes(range(32))
 SECRET = "zq-secret-77"
 ROWS = 300
 OPTIONS = {
-    "plain": (),
-    "stop": ("--budget", 2, "--when-spent", "stop"),
-    "batched": ("--batch", 3, "--mechanism", "tree"),
+    "plain": promise(epsilon=1.5),
+    "stop": promise(epsilon=1.5, budget=Budget(total=2.0, when_spent="stop")),
+    "batched": promise(epsilon=1.5, batch=3, mechanism="tree"),
 }
 
 
@@ -71,7 +72,7 @@ def setting_of(made, kind):
 def test_the_chain_holds_and_a_finished_run_changes_nothing(made, tmp_path, seqveil, kind, suffix):
     out, state, back = tmp_path / f"out{suffix}", tmp_path / "s.db", tmp_path / f"back{suffix}"
     options = OPTIONS[kind]
-    run = ("release", made / "data.csv", "-m", made / "m", "-e", 1.5, *options, "--out", out, "--state", state)
+    run = ("release", made / "data.csv", "-m", made / "m", *options, "--out", out, "--state", state)
     assert seqveil(*run)[0] == 0
     first, side = out.read_bytes(), (tmp_path / f"out{suffix}.meta.json").read_bytes()
     told = json.loads(side)

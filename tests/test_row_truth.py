@@ -8,7 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+import seqveil as sv
 from filed import in_public_order
+from policies import promise
 from seqveil import MarkovModel
 from seqveil.core.errors import InputError
 from seqveil.engine.policy import Policy
@@ -33,7 +35,7 @@ def model(tmp_path_factory):
 
 
 def streams():
-    """CodeStreams of 40 people, of 1 to 30 events, that stay on a value for a while."""
+    """Streams of 40 people, of 1 to 30 events, that stay on a value for a while."""
     rng = np.random.default_rng(8)
     made = {}
     for user in range(40):
@@ -144,8 +146,8 @@ def test_rows_keep_their_place_across_chunks(tmp_path, model, layout, batch):
 def test_rows_that_were_left_out_do_not_move_the_others(tmp_path, model):
     raw = table("mixed", "times")
     raw.write_csv(tmp_path / "raw.csv")
-    stop = ["--budget", 60, "--when-spent", "stop"]
-    run("release", tmp_path / "raw.csv", "--model", model, *SURE, *stop, "--out", tmp_path / "out.csv")
+    stop = promise(epsilon=16, budget=sv.Budget(total=60, when_spent="stop"))
+    run("release", tmp_path / "raw.csv", "--model", model, *stop, *SURE[2:], "--out", tmp_path / "out.csv")
     kept = pl.read_csv(tmp_path / "out.csv").select("user", "time").join(raw, on=["user", "time"], how="left")
     assert 0 < kept.height < raw.height
     assert_same_rows(tmp_path / "out.csv", kept.select("user", "time", "value"))

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import seqveil as sv
+from policies import promise
 from reference_secrets import Enumerated
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.engine import stream
@@ -133,7 +134,7 @@ def test_with_an_epsilon_the_rows_have_it(seqveil, files):
 
 @pytest.mark.slow
 def test_a_side_file_that_is_lost_is_replaced_by_the_options(seqveil, files):
-    args = (*GUARDED, "--secret-window", "4", "--secret-sides", "up")
+    args = promise(secrets=sv.secrets.ever("health", epsilon=0.5, window=4, one_sided=True))
     assert seqveil("release", files / "d.csv", "-m", files / "m.model", *args, "--out", files / "r.csv").code == 0
     (files / "r.csv.meta.json").unlink()
     found = seqveil("audit", files / "r.csv", "-m", files / "m.model", *args, "--json")
@@ -146,19 +147,11 @@ def test_a_side_file_that_is_lost_is_replaced_by_the_options(seqveil, files):
 @pytest.mark.slow
 def test_secrets_from_a_file_and_several_at_once(seqveil, files):
     (files / "s.toml").write_text(
+        '[[secret]]\nfollowed_by = "news"\nthen = "health"\nepsilon = 1.0\nwindow = 4\n\n'
         '[[secret]]\never = "health"\nepsilon = 0.5\nwindow = 3\n\n'
         '[[secret]]\ncount = "sports"\nat_least = 2\nepsilon = 1.0\nwindow = 3\n'
     )
-    both = (
-        "--secrets",
-        files / "s.toml",
-        "--secret",
-        "followed_by:news>health",
-        "--secret-epsilon",
-        1,
-        "--secret-window",
-        4,
-    )
+    both = ("--policy", files / "s.toml")
     made = seqveil("release", files / "d.csv", "-m", files / "m.model", *both, "--out", files / "r.csv", "--json")
     assert made.code == 0, made.err
     told = {each["name"]: each for each in made.json["secrets"]}
@@ -176,19 +169,19 @@ def test_secrets_from_a_file_and_several_at_once(seqveil, files):
         (("--secret", "count:health:9", "--secret-epsilon", 0.5, "--secret-window", 3), "certain or impossible"),
         (("--secret", "ever:health"), "add --secret-epsilon"),
         (("--secret", "helth", "--secret-epsilon", 1), "written ever:A"),
-        (("--mechanism", "guarded"), "add --secret"),
-        (("--mechanism", "guarded", "--epsilon", 1), "add --secret"),
+        (("--mechanism", "guarded"), "keeps declared secrets and got none"),
+        (("--mechanism", "guarded", "--epsilon", 1), "keeps declared secrets and got none"),
         (("--secret-epsilon", 1, "--epsilon", 1), "without a secret"),
         (("--secret", "ever:health", "--secret-epsilon", 1, "--secret-window", "day"), "need slots of time"),
         (("--secret", "ever:health", "--secret-epsilon", 1, "--secret-window", "week"), "window must be"),
         (("--secret", "ever:health", "--secret-epsilon", -1), "above 0"),
         (
             ("--secret", "ever:health", "--secret-epsilon", 1, "--mechanism", "optimal", "-e", 1),
-            "does not keep secrets",
+            "keeps no declared secrets",
         ),
-        (("--secret", "ever:health", "--secret-epsilon", 1, "--batch", 3), "takes no batch"),
-        (("--secret", "ever:health", "--secret-epsilon", 1, "--budget", 3), "takes no batch"),
-        (("--secrets", "nowhere.toml"), "cannot be read"),
+        (("--secret", "ever:health", "--secret-epsilon", 1, "--batch", 3), "take no batch"),
+        (("--secret", "ever:health", "--secret-epsilon", 1, "--budget", 3), "take no batch"),
+        (("--policy", "nowhere.toml"), "no such policy file"),
     ],
 )
 @pytest.mark.parametrize("state", [False, True])
@@ -230,8 +223,9 @@ def test_a_secret_is_kept_from_several_observers(seqveil, files, state):
     out, model, kept = files / "r.csv", files / "m.model", ("--state", files / "s.db") if state else ()
     OTHER.save(files / "other.model")
     MIXED.save(files / "mixed.model")
-    observers = ("--observer", files / "other.model", "--observer", files / "mixed.model")
-    args = ("release", files / "d.csv", "-m", model, *GUARDED, "--secret-window", 5, *observers, *kept, "--out", out)
+    names = [str(files / name) for name in ("other.model", "mixed.model")]
+    policy = promise(secrets=sv.secrets.ever("health", epsilon=0.5, window=5), observers=names)
+    args = ("release", files / "d.csv", "-m", model, *policy, *kept, "--out", out)
     made = seqveil(*args, "--json")
     assert made.code == 0, made.err
     saved = json.loads((files / "r.csv.meta.json").read_text())["setting"]
@@ -240,7 +234,7 @@ def test_a_secret_is_kept_from_several_observers(seqveil, files, state):
     assert without.code == 2
     assert "name the models of all of them" in without.err
     assert len(without.err.strip().splitlines()) == 1
-    found = seqveil("audit", out, "-m", model, *observers[2:], *observers[:2], "--json")
+    found = seqveil("audit", out, "-m", model, *policy, "--json")
     assert found.code == 0, found.err
     setting = saved_terms(saved, MODEL, [MIXED, OTHER])
     secret, released = setting.secrets[0], pl.read_csv(out)
@@ -249,7 +243,7 @@ def test_a_secret_is_kept_from_several_observers(seqveil, files, state):
     assert found.json["secrets"][0]["log_odds_worst"] == made.json["secrets"][0]["log_odds_worst"]
     for command in ("decode", "stats"):
         written = ("--out", files / "best.csv") if command == "decode" else ()
-        assert seqveil(command, out, "-m", model, *observers, *written).code == 0
+        assert seqveil(command, out, "-m", model, *policy, *written).code == 0
     if state:
         before = out.read_bytes()
         assert seqveil(*args).code == 0
@@ -282,22 +276,11 @@ def test_a_release_says_whether_its_model_was_checked_on_people_held_out(seqveil
     assert "held_out_check" not in meta
 
 
-@pytest.mark.slow
-def test_observers_are_refused_in_one_line(seqveil, files):
-    OTHER.save(files / "other.model")
+def test_an_observer_with_another_alphabet_is_refused_in_one_line(seqveil, files):
     sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["a", "b"]).save(files / "letters.model")
-    release = ("release", files / "d.csv", "-m", files / "m.model", "--out", files / "r.csv")
-    cases = {
-        (*GUARDED, "--observer", files / "letters.model"): "share one alphabet",
-        ("-e", 1, "--observer", files / "other.model"): "there is none; add --secret",
-    }
-    for args, words in cases.items():
-        made = seqveil(*release, *args)
-        assert made.code == 2
-        assert words in made.err
-        assert len(made.err.strip().splitlines()) == 1
-        assert not (files / "r.csv").exists()
-    assert seqveil(*release, "-e", 1).code == 0
-    asked = seqveil("audit", files / "r.csv", "-m", files / "m.model", "--observer", files / "other.model")
-    assert asked.code == 2
-    assert "not made for this observer" in asked.err
+    policy = promise(secrets=sv.secrets.ever("health", epsilon=0.5), observers=str(files / "letters.model"))
+    made = seqveil("release", files / "d.csv", "-m", files / "m.model", *policy, "--out", files / "r.csv")
+    assert made.code == 2
+    assert "share one alphabet" in made.err
+    assert len(made.err.strip().splitlines()) == 1
+    assert not (files / "r.csv").exists()

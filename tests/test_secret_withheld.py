@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import seqveil as sv
+from policies import promise
 from seqveil.core.alphabet import WITHHELD, Bins, Grid
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import saved_terms
@@ -17,8 +18,9 @@ NAMES = ["news", "sports", "health"]
 ROWS = [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]]
 MODEL = sv.MarkovModel([0.5, 0.3, 0.2], ROWS, alphabet=NAMES)
 LENGTH, USERS = 5, 12
-SECRET = ("--secret", "ever:health", "--secret-epsilon", 0.5, "--secret-window", 5)
-WITHHOLD = (*SECRET, "--secret-withhold")
+HEALTH = sv.secrets.ever("health", epsilon=0.5, window=5)
+SECRET = promise(secrets=HEALTH)
+WITHHOLD = promise(secrets=HEALTH, withhold=True)
 
 
 @pytest.fixture
@@ -92,9 +94,9 @@ def test_what_receivers_do_with_such_files(seqveil, files):
     assert sum(json.loads(printed)["histogram"]["value"]) == pytest.approx(USERS * LENGTH, rel=1e-6)
     (files / "r.csv.meta.json").unlink()
     for command in (("audit",), ("decode", "--out", files / "c.csv"), ("stats",)):
-        code, _, err = seqveil(command[0], out, "-m", model, "--mechanism", "guarded", *WITHHOLD, *command[1:])
+        code, _, err = seqveil(command[0], out, "-m", model, *WITHHOLD, *command[1:])
         assert code == 0, (command, err)
-    code, _, err = seqveil("audit", out, "-m", model, "--mechanism", "guarded", *SECRET)
+    code, _, err = seqveil("audit", out, "-m", model, *SECRET)
     assert code == 2  # without the option an empty value is a damaged row
     assert "is empty" in err
 
@@ -142,8 +144,8 @@ def test_numbers_and_places_may_be_empty_too(seqveil, tmp_path, alphabet, points
     data, out = tmp_path / f"d.{kind}", tmp_path / f"r.{kind}"
     write(pl.DataFrame({"user": ["a", "a", "a", "b"] * 5} | {name: own * 5 for name, own in points.items()}), data)
     zone = "[[2.5, 0.5]]" if "x" in points else "[2.5]"
-    (tmp_path / "s.toml").write_text(f"[[secret]]\nzone = {zone}\nepsilon = 1.5\nwindow = 4\n")
-    how = ("-m", tmp_path / "m.model", "--value-column", names, "--secrets", tmp_path / "s.toml", "--secret-withhold")
+    (tmp_path / "p.toml").write_text(f"withhold = true\n[[secret]]\nzone = {zone}\nepsilon = 1.5\nwindow = 4\n")
+    how = ("-m", tmp_path / "m.model", "--value-column", names, "--policy", tmp_path / "p.toml")
     code, _, err = seqveil("release", data, *how, "--out", out)
     assert code == 0, err
     rows = (pl.read_csv if kind == "csv" else pl.read_ndjson)(out)
@@ -177,9 +179,3 @@ def test_what_cannot_be_told_from_an_empty_value_is_refused(seqveil, tmp_path, f
     assert code == 2
     assert "has an empty value" in err
     assert not (files / "r.csv").exists()
-    for args, words in (
-        ((*WITHHOLD, "--epsilon", 1), "leave one of them out"),
-        (("--epsilon", 1, "--secret-withhold"), "there is none; add --secret"),
-    ):
-        code, _, err = seqveil("release", files / "d.csv", "-m", files / "m.model", *args, "--out", files / "r.csv")
-        assert (code, words in err, len(err.strip().splitlines())) == (2, True, 1), err

@@ -99,7 +99,7 @@ def test_the_files_of_the_page_are_released_and_audited(seqveil, files, text):
     columns = ("--value-column", "x,y") if places else ()
     for k, table in enumerate(text.split("[[secret]]")[1:]):
         (files / f"{k}.toml").write_text(f"[[secret]]{table}")
-        kept = ("--secrets", files / f"{k}.toml")
+        kept = ("--policy", files / f"{k}.toml")
         made = seqveil("release", data, "-m", model, *columns, *kept, "--out", files / f"{k}.csv", "--json")
         assert made.code == 0, (table, made.err)
         told = made.json["secrets"][0]

@@ -299,9 +299,11 @@ def test_frames_without_slots_have_no_nights():
     raw = clinic(4)
     model = sv.fit(raw, smoothing=1)
     with pytest.raises(InputError, match="need slots of time"):
-        sv.release(raw, model, secret="during:clinic:22-6", secret_epsilon=0.5)
+        sv.release(raw, model, secrets=sv.secrets.during("clinic", (22, 6), epsilon=0.5))
     plain = sv.release(raw, sv.fit(raw, smoothing=1, every_seconds=3600), epsilon=1.0, seed=1)
-    measured = sv.audit(plain, sv.fit(raw, smoothing=1, every_seconds=3600), secret="during:clinic:22-6")
+    measured = sv.audit(
+        plain, sv.fit(raw, smoothing=1, every_seconds=3600), secrets=sv.secrets.during("clinic", (22, 6), epsilon=None)
+    )
     assert measured.report.secrets[0].log_odds_worst > 0.5  # nothing was promised about it
 
 

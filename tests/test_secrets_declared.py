@@ -85,7 +85,8 @@ def test_secrets_from_a_command_line(text, same):
 @pytest.mark.parametrize(
     "text",
     ["", "ever", "ever:", "ever: ", "ever:a,,b", "never:a", "count:a", "count:a:b", "count:a:0", "count:a:-1",
-     "followed_by:a", "followed_by:a>", "pattern:(", "zone:1", "zone:a,b,c", "zone:1,2,-3", "zone:1,2,nan", "during:a:22",
+     "followed_by:a", "followed_by:a>", "pattern:(", "zone:1", "zone:a,b,c", "zone:1,2,-3", "zone:1,2,nan",
+     "during:a:22",
      "during:a:22-25", "joint:a", "zone:", None, 3],
 )  # fmt: skip
 def test_command_lines_that_cannot_be_read_say_so_in_one_line(text):

@@ -1,4 +1,4 @@
-"""CodeStreams that end inside a window of a secret: what holds for them, and that nothing more is said."""
+"""Streams that end inside a window of a secret: what holds for them, and that nothing more is said."""
 
 from __future__ import annotations
 

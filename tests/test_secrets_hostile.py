@@ -96,7 +96,7 @@ def random_setting(rng, steps):
     how = [{}, {"withhold": True}, {"epsilon": 0.7}, {"distortion": "absolute"}]
     more = how[rng.integers(0, len(how))]
     declared = [secret for secret, _, _ in rules]
-    made = sv.Policy(epsilon=more.pop("epsilon", None), secrets=declared, mechanism="guarded", observers=[other.model for other in others], **more).on(chain.model)  # fmt: skip
+    made = sv.Policy(secrets=declared, observers=[other.model for other in others], **more).on(chain.model)
     return made, [chain, *others], rules
 
 

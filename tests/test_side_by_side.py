@@ -1,4 +1,4 @@
-"""CodeStreams of different lengths go together: the same estimates as one by one, however they are cut into parts."""
+"""Streams of different lengths go together: the same estimates as one by one, however they are cut into parts."""
 
 from __future__ import annotations
 

@@ -60,7 +60,8 @@ POWER = {"source": "power", "distortion": "absolute"}
     [
         {"secret": 17}, {"secret": -1}, {"secret": "x"}, {"secret": 1.5}, {"secret": None}, {"secret_epsilon": 0},
         {"secret_epsilon": 101}, {"secret_epsilon": None}, {"mechanism": "optimal"}, {"batch": 2}, {"every": 2},
-        {"budget": 3.0}, {"secret_kind": "zone"}, {"secret_kind": "followed_by"}, {"secret_kind": "followed_by", "secret_then": 17},
+        {"budget": 3.0}, {"secret_kind": "zone"}, {"secret_kind": "followed_by"},
+        {"secret_kind": "followed_by", "secret_then": 17},
         {"secret_kind": "during"}, {"secret_kind": "joint"}, {"secret_kind": "count", "secret_count": 0},
         {"secret_kind": "zone", "secret_radius": -1, **POWER}, {"secret_window": 0}, {"secret_kind": 3},
     ],

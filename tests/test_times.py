@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import seqveil as sv
 import served
+from policies import promise
 from seqveil import Budget, MarkovModel, Session
 from seqveil.core import times as clock
 from seqveil.core.coins import SeededCoins
@@ -259,8 +260,8 @@ def test_a_file_is_released_by_the_same_seconds_and_says_what_it_read(tmp_path, 
     assert not any(kept is False for kept in (report.each_release, report.each_stream, report.window))
     assert report.worst_window <= 1.0 + 1e-9
     MODEL.save(tmp_path / "m")
-    command = ["release", str(tmp_path / "data.csv"), "-m", str(tmp_path / "m"), "-e", "0.5", "--window", "1"]
-    command += ["--window-seconds", "60"]
+    command = ["release", str(tmp_path / "data.csv"), "-m", str(tmp_path / "m")]
+    command += promise(epsilon=0.5, budget=sv.Budget(per_window=1, seconds=60))
     for more in ([], ["--state", str(tmp_path / "s.db")]):
         assert main([*command, "--out", str(tmp_path / f"again{len(more)}.csv"), *more]) == 0
         assert capsys.readouterr().err.count(f"read as {clock.UNITS[unit]}") == 1
@@ -345,11 +346,12 @@ def run(*arguments):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "how", [(), ("--state", "s.db"), ("--batch", 2), ("--batch", 2, "--state", "s.db"), ("--sort",)]
+    ("how", "batch"), [((), 1), (("--state", "s.db"), 1), ((), 2), (("--state", "s.db"), 2), (("--sort",), 1)]
 )
-def test_a_budget_per_seconds_counts_by_the_time_column(dense, how, capsys, monkeypatch):
+def test_a_budget_per_seconds_counts_by_the_time_column(dense, how, batch, capsys, monkeypatch):
     monkeypatch.chdir(dense)
-    command = ("both.csv", "-m", "m.model", "-e", 1, "--window", 3, "--window-seconds", 100, *how)
+    policy = promise(epsilon=1, batch=batch, budget=sv.Budget(per_window=3, seconds=100))
+    command = ("both.csv", "-m", "m.model", *policy, *how)
     assert run("release", *command, "--out", "out.csv") == 0
     said = capsys.readouterr().err
     assert "column 'time'" in said
@@ -361,7 +363,7 @@ def test_a_budget_per_seconds_counts_by_the_time_column(dense, how, capsys, monk
     assert json.loads((dense / "out.csv.meta.json").read_text())["columns"]["order"] == "time"
     assert run("audit", "out.csv", "-m", "m.model") == 0
     assert run("decode", "out.csv", "-m", "m.model", "--out", "decoded.csv") == 0
-    if "--batch" not in how:
+    if batch == 1:
         assert run("stats", "out.csv", "-m", "m.model") == 0
 
 
@@ -369,7 +371,8 @@ def test_a_budget_per_seconds_counts_by_the_time_column(dense, how, capsys, monk
 @pytest.mark.parametrize("how", [(), ("--state", "s.db")])
 def test_sequence_numbers_are_no_times_unless_named(dense, how, capsys, monkeypatch):
     monkeypatch.chdir(dense)
-    command = ("-m", "m.model", "-e", 1, "--window", 3, "--window-seconds", 100, *how, "--out", "out.csv")
+    policy = promise(epsilon=1, budget=sv.Budget(per_window=3, seconds=100))
+    command = ("-m", "m.model", *policy, *how, "--out", "out.csv")
     assert run("release", "seq.csv", *command) == 2
     said = capsys.readouterr().err
     assert "--time-column" in said

@@ -24,7 +24,7 @@ MODEL = sv.MarkovModel(np.full(6, 1 / 6), 0.4 * np.eye(6) + 0.1, alphabet=LETTER
 
 
 def raw_rows(gap: bool = False) -> pl.DataFrame:
-    """CodeStreams of 1 to 20 events of 25 people, in turns; with `gap` some values are missing."""
+    """Streams of 1 to 20 events of 25 people, in turns; with `gap` some values are missing."""
     rng = np.random.default_rng(4)
     rows = [(f"u{u:02d}", 60 * t) for u in range(25) for t in range(int(rng.integers(1, 21)))]
     rows = sorted(rows, key=lambda row: (row[1], row[0][::-1]))

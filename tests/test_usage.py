@@ -88,9 +88,9 @@ def test_a_misspelt_command_is_guessed(said):
 
 
 ALONE = {
-    "--window 3 has no length; add --window-releases N": ("--epsilon", "1", "--window", "3"),
-    "add --window EPS": ("--epsilon", "1", "--window-releases", "3"),
-    "expected --epsilon E": (),
+    "leave out --epsilon, --secret-epsilon": ("--policy", "p.toml", "--epsilon", "1", "--secret-epsilon", "3"),
+    "--secret has no total; add --secret-epsilon": ("--epsilon", "1", "--secret", "ever:1"),
+    "pass --epsilon E": (),
 }
 
 

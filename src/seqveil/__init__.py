@@ -56,7 +56,7 @@ _FUNCTIONS = {  # the same for functions
     "stats": "seqveil.interfaces.frames",
 }
 
-__all__ = [  # noqa: F822
+__all__ = [
     "Account",
     "Alphabet",
     "Bins",

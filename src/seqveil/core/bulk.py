@@ -147,7 +147,7 @@ class Layout:
             at = end
 
     def blocks(self, numbers: int = ANY, most: int = ANY) -> Iterator[tuple[Ints, Ints]]:
-        """CodeStreams that go together: positions of their events (U, T), any past a stream's end, and lengths (U,).
+        """Streams that go together: positions of their events (U, T), any past a stream's end, and lengths (U,).
 
         numbers: positions that a block may have.
         most: streams that a block may have; the shortest has at least half of the longest's events.

@@ -90,7 +90,7 @@ class KeyedCoins:
 
     *Guarantee*: to anyone without the key the coins of different events are independent and uniform, as far as BLAKE2b
     is a pseudo-random function. **Whoever has the key can undo the release**, and the coins of one event must serve one
-    symbol only. So `CodeStreams` mixes in its setting and the random salt of its store (`of_state`): two states never share
+    symbol only. So `Streams` mixes in its setting and the random salt of its store (`of_state`): two states never share
     coins, though they share the key, the users and the numbers. A user who is a whole number has the coins of its
     digits.
 

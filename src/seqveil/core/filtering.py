@@ -217,7 +217,7 @@ def smooth(
 ) -> None:
     """Forward–backward in place: each filtered law (T, B, S) times the likelihood of what was released later.
 
-    CodeStreams of several lengths go together, longest first: all may hold, step by step, the rows of those that have got
+    Streams of several lengths go together, longest first: all may hold, step by step, the rows of those that have got
     so far.
     """
     if not len(filtered):

@@ -1,4 +1,4 @@
-"""CodeStreams in slots of equal length: one symbol for each slot, whether something happened in it or not."""
+"""Streams in slots of equal length: one symbol for each slot, whether something happened in it or not."""
 
 from __future__ import annotations
 

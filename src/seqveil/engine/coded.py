@@ -45,15 +45,15 @@ __all__ = [
     "GAP",
     "NOTHING",
     "REFUSED",
-    "OutOfOrder",
-    "Releases",
     "Account",
     "Accounts",
+    "CodeStreams",
+    "OutOfOrder",
+    "Releases",
     "StateStore",
     "StoreBusy",
     "StoreError",
     "Stored",
-    "CodeStreams",
 ]
 
 MEMORY = 1 << 30

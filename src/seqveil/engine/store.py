@@ -1,4 +1,4 @@
-"""Where the users of `CodeStreams` are kept between calls: what a store of states is, and one in memory.
+"""Where the users of `Streams` are kept between calls: what a store of states is, and one in memory.
 
 Three of them are there: memory, an SQLite file (`engine.sqlite`), and Spark's state store. One suite tests them all
 (`tests/test_stores.py`). Nothing here knows a raw symbol.

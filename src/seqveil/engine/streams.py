@@ -25,7 +25,7 @@ from seqveil.engine.stream import NOTHING
 class Streams(CodeStreams):
     """Releases events of named users, each stream exactly as by a `Session` of its own.
 
-    *Guarantee*: that of `CodeStreams`. Each event, a user and a sequence number that counts from 0, is drawn once:
+    *Guarantee*: that of `Streams`. Each event, a user and a sequence number that counts from 0, is drawn once:
     asked again, the same release is given back, whatever value comes with it, and nothing is charged. With a state file
     a release is committed and synced before `release` returns it, and no raw value, nor anything computed from one but
     its release, is ever written. Threads may share streams.

@@ -1,6 +1,6 @@
 """The core that all bridges share: events of some source, released durably, and what its sink is to be told.
 
-A bridge is *source → CodeStreams → sink*. The source says who an event belongs to, what it calls it, and whether it may
+A bridge is *source → Streams → sink*. The source says who an event belongs to, what it calls it, and whether it may
 have come before; the sink publishes what comes back and confirms it. Everything between is here: numbers for events
 that bring none, each event once, refusals that block nothing, counts, and the log.
 

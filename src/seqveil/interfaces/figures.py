@@ -98,7 +98,7 @@ class CountFigures(Collector):
             elif each.name != "stalled":
                 told = COUNTED.get(each.name, f"Messages {each.name}.")
                 yield CounterMetricFamily(f"seqveil_bridge_{each.name}", told, value=float(value))
-        stalled = "seqveil_bridge_stalled_streams", "CodeStreams that wait for events which did not come."
+        stalled = "seqveil_bridge_stalled_streams", "Streams that wait for events which did not come."
         yield GaugeMetricFamily(*stalled, value=float(getattr(self._counts, "stalled", 0)))
         waiting = "seqveil_waiting_events", "Events accepted and not yet on the disk."
         yield GaugeMetricFamily(*waiting, value=float(self._waiting()))

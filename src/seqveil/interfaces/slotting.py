@@ -68,7 +68,7 @@ class Drawn(Generic[Item]):
 
 
 class SlotStreams(Generic[Item]):
-    """CodeStreams of a bridge that are released in slots.
+    """Streams of a bridge that are released in slots.
 
     *Guarantee*: each slot of each stream is drawn once and charged once, and when it is drawn, in which order and what
     its payload looks like depend on the clock and the names of streams alone.

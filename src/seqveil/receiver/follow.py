@@ -1,4 +1,4 @@
-"""CodeStreams of many users as anyone who has the releases can follow them: one row of public state a user.
+"""Streams of many users as anyone who has the releases can follow them: one row of public state a user.
 
 Audits, drift, statistics and learning all go through releases in this way. Nothing private is needed.
 """
@@ -32,7 +32,7 @@ def turns(rows: Rows, codes: Ints, times: Floats | None = None) -> Iterator[tupl
 
 
 class Followed:
-    """CodeStreams of users under one setting, by name or by row.
+    """Streams of users under one setting, by name or by row.
 
     >>> from seqveil.core.model import MarkovModel
     >>> from seqveil.engine.policy import Policy

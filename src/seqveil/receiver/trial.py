@@ -1,4 +1,4 @@
-"""CodeStreams released for a trial: those of simulated people, or of people whose data one holds. None of it is private.
+"""Streams released for a trial: those of simulated people, or of people whose data one holds. None of it is private.
 
 Plans, checks of a context and comparisons release streams with seeded coins and lay the truth beside what anyone sees.
 """

@@ -50,7 +50,7 @@ class Outcome:
 
 
 def release(setting: Terms, truth: Ints, secrets: Secret | Sequence[Secret], seed: int = 0) -> Outcome:
-    """CodeStreams (B, T) as a mechanism releases them, and what that reveals about the secrets, kept by it or not."""
+    """Streams (B, T) as a mechanism releases them, and what that reveals about the secrets, kept by it or not."""
     codes, watches = [], np.full(len(truth), Watches(setting.model, secrets), object)
     for step in one_by_one(setting, truth, SeededCoins(seed)):
         codes.append(step.made.codes)
@@ -208,7 +208,7 @@ class Halving:
         return Released(np.array(told, np.int64), epsilons, columns, beliefs, weighed), after
 
     def release(self, truth: Ints, seed: int = 0) -> Outcome:
-        """CodeStreams (B, T), and the account of the secrets after each."""
+        """Streams (B, T), and the account of the secrets after each."""
         coins, codes = SeededCoins(seed), np.empty_like(truth)
         after = []
         for user, stream in enumerate(truth):

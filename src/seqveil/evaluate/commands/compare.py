@@ -54,7 +54,7 @@ def compare(
     cuts: o.CutOptions,
     sets: Annotated[Path | None, o.option("DIR", "Where the data sets are  [default: $SEQVEIL_DATA]", "--data")] = None,
     streams: Annotated[
-        int | None, o.option("N", "CodeStreams of a named set that are released at most  [default: all]")
+        int | None, o.option("N", "Streams of a named set that are released at most  [default: all]")
     ] = None,
     out: Annotated[
         Path | None, o.option("DIR", "Keep finished rows here; a second run goes on.", "--out", "-o")
@@ -75,8 +75,8 @@ def compare(
     run that was interrupted goes on where it ended.
 
     With a policy that keeps secrets every row says what it promises about each and the most that was disclosed about
-    it (the exact account under the model). The ways to keep a secret run too: guarded, total, halving, utility_optimised and
-    suppression, or those of them that --mechanisms names. With --attack classifiers learn from half of the released
+    it (the exact account under the model). The ways to keep a secret run too: guarded, total, halving,
+    utility_optimised and suppression, or those of them that --mechanisms names. With --attack classifiers learn from half of the released
     people to guess the secret, and the other half gives a lower bound on the realised ε, and a verdict.
 
     DATA may be a set that seqveil knows: msnbc, gaze_vr:side=10, heart_rate, electricity and others, found in --data.

@@ -63,7 +63,7 @@ def load(
 
 
 def synthetic(kind: str, users: int, length: int, seed: int = 0, **options: Any) -> Dataset:
-    """CodeStreams of one kind from a seed: `users` streams of `length` symbols. For research; no privacy rests on them.
+    """Streams of one kind from a seed: `users` streams of `length` symbols. For research; no privacy rests on them.
 
     Each maker's docstring states the statistics it reproduces. Options: `side` of the grid (gaze 100, places 40),
     `n` items (items 5,000, sets 2,000).

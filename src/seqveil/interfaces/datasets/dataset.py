@@ -30,7 +30,7 @@ class Content(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """CodeStreams of codes with everything an experiment needs to know of them.
+    """Streams of codes with everything an experiment needs to know of them.
 
     `streams` has a row an event, in order: `user`, the number of the stream, and `value`, a code of `alphabet`.
     `index` has a row a stream: `user`, the `person` it is of, the `recording` of that person, and its `length`. A
@@ -89,7 +89,7 @@ class Dataset:
 
 
 def gather(person: NDArray[Any], recording: NDArray[Any], value: NDArray[Any]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """CodeStreams and index from columns in order: a stream ends where person or recording changes."""
+    """Streams and index from columns in order: a stream ends where person or recording changes."""
     with needs_extra(*FILES):
         import polars as pl
 
@@ -105,7 +105,7 @@ def gather(person: NDArray[Any], recording: NDArray[Any], value: NDArray[Any]) -
 
 
 def rectangle(codes: Codes) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """CodeStreams and index from (users, length) codes: one stream a person."""
+    """Streams and index from (users, length) codes: one stream a person."""
     users, length = codes.shape
     person = np.repeat(np.arange(users, dtype=np.int32), length)
     return gather(person, np.zeros(users * length, np.int32), codes.ravel().astype(np.int32))

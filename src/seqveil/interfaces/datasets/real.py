@@ -264,7 +264,7 @@ def geolife(folder: Folder, users: int | None, *, side: int = 40) -> Content:
 
 
 def _lists(frame: pl.DataFrame, user: str, values: str, users: int | None) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """CodeStreams from one list of numbers 1.. a user."""
+    """Streams from one list of numbers 1.. a user."""
     import polars as pl
 
     kept = (frame if users is None else frame.head(users)).filter(pl.col(values).list.len() > 0)

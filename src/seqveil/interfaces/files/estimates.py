@@ -175,7 +175,7 @@ class _Log:
 
 
 def groups(ids: Ints, width: int, online: bool) -> Iterator[list[Ints]]:
-    """CodeStreams that are decoded together, as many as fit: the positions of their t-th events for t = 0, 1, …
+    """Streams that are decoded together, as many as fit: the positions of their t-th events for t = 0, 1, …
 
     `ids` are the users event by event, `width` the numbers that one event takes.
     """

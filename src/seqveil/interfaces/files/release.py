@@ -1,7 +1,7 @@
-"""Release a file of many users' streams: rows in order, through `CodeStreams`, into an output and its side file.
+"""Release a file of many users' streams: rows in order, through `Streams`, into an output and its side file.
 
 There is one loop for all files. Its parts: a `Source` gives rows with their codes; `OneByOne` or `InBatches` makes
-events of them; `CodeStreams` releases them, in memory or over a state file; and a `Run` writes the rows, whole at the end,
+events of them; `Streams` releases them, in memory or over a state file; and a `Run` writes the rows, whole at the end,
 or as it goes on with what an earlier run wrote (`files.resume`).
 """
 
@@ -271,7 +271,7 @@ def raw_alphabet(setting: Terms, on_unknown: OnUnknown | None, watched: bool = F
 
 
 def streams_in_memory(setting: Terms, seed: int | None, memory: int, choices: Choices) -> CodeStreams:
-    """CodeStreams without a state file, which note what the mechanism auto chooses."""
+    """Streams without a state file, which note what the mechanism auto chooses."""
 
     def note(state: State, sent: Sent, epsilon: float) -> None:
         if epsilon < GONE:

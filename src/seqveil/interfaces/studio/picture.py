@@ -46,7 +46,7 @@ REMEDY_HERE = (  # with no secret declared, and with one: what the command line 
 
 
 class Run:
-    """CodeStreams of a source under way, as far as there is time: what a slow mechanism has made so far can be shown.
+    """Streams of a source under way, as far as there is time: what a slow mechanism has made so far can be shown.
 
     Arrays have a row for each stream and a column for each event; after a batch all of its events have its figures.
 

@@ -35,7 +35,7 @@ CELLS, LEVELS = 10, 20  # how numbers are cut where nobody says how
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """CodeStreams with the chain they are released under. The repr shows no data.
+    """Streams with the chain they are released under. The repr shows no data.
 
     `origin` is all that `seqveil.studio.unpack` needs to make the source again; `event` and `unit` say what an event
     and an error are, in words; `start` what the page proposes for it.
@@ -200,14 +200,14 @@ def builtin(name: str) -> Source:
 
 
 def sampled(model: MarkovModel, seed: int = 0) -> Source:
-    """CodeStreams sampled from a model: made up, so that nobody's data is needed to see what a release under it does."""
+    """Streams sampled from a model: made up, so that nobody's data is needed to see what a release under it does."""
     if model.n > MOST_SYMBOLS:
         raise InputError(f"the page shows at most {MOST_SYMBOLS} symbols, the model has {model.n}; cut it coarser")
     streams = list(model.sample(MOST_EVENTS, SAMPLES, seed))
     origin = {"kind": "model", "model": model.fingerprint, "seed": seed}
     kind = costs_of(model)
     title = "This model"
-    about = f"CodeStreams sampled from the model given, {model.n} symbols: nobody's data. It was {said_of_check(model)}"
+    about = f"Streams sampled from the model given, {model.n} symbols: nobody's data. It was {said_of_check(model)}"
     return Source("model", title, about, model, streams, kind, "event", unit_of(kind), origin)
 
 

@@ -32,7 +32,8 @@ class Evidence:
     Only proportions within a row matter. A row of ones says nothing: an event without a release, or a held one.
 
     >>> from seqveil.core.model import MarkovModel
-    >>> setting = Policy(epsilon=1.0, mechanism="randomized_response").on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> setting = Policy(epsilon=1.0, mechanism="randomized_response").on(model)
     >>> Evidence.of(setting, [[0, 0, 1], [1]])
     Evidence(2 users, 4 releases, 2 symbols)
     """
