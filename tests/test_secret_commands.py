@@ -95,9 +95,7 @@ def test_release_audit_and_decode(seqveil, files, state):
     assert made.json["whole_sequence"] == NO_BOUND
     assert made.json["composition"] == "inf"
     meta = json.loads((files / "r.csv.meta.json").read_text(), parse_constant=lambda text: pytest.fail(text))
-    assert meta["setting"]["secrets"] == [
-        sv.secrets.ever("health", epsilon=0.5, window=LENGTH).to_dict() | {"values": ["health"]}
-    ]
+    assert meta["setting"]["secret"] == [sv.secrets.ever("health", epsilon=0.5, window=LENGTH).to_dict()]
     assert meta["secrets"][0]["log_odds_worst"] == made.json["secrets"][0]["log_odds_worst"]
     assert meta["whole_sequence"] == NO_BOUND
     assert pl.read_csv(out).columns == ["user", "seq", "value"]

@@ -66,7 +66,7 @@ def run_lines(lines, folder, monkeypatch, capfd, seed=None):
 def saved(shown, folder):
     """The commands that the page shows, with the files beside them that it saves."""
     (folder / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
-    (folder / "seqveil.toml").write_text(shown["files"]["toml"])
+    (folder / "policy.toml").write_text(shown["files"]["toml"])
     return shown["files"]["steps"]
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 
 import polars as pl
 import pytest
 
 from seqveil.core.errors import InputError
 from seqveil.interfaces.files.inspection import inspect
-from seqveil.interfaces.studio import Ask, exports
+from seqveil.interfaces.studio import exports
 from seqveil.interfaces.studio.exports import steps
 from seqveil.interfaces.studio.sandbox import KEPT, LOADED, Gone, Sandbox
 from seqveil.interfaces.studio.sources import loaded
@@ -252,7 +253,6 @@ def test_one_stream_without_a_user_is_released_from_what_was_unpacked(tmp_path):
     (tmp_path / "own.csv").write_text("value\n" + "a\nb\nb\n" * 5)
     cut = Cut("")
     source = loaded(rows_of_file(str(tmp_path / "own.csv"), cut), cut, "data")
-    ask = Ask("data", events=5, epsilon=1.0)
     assert "release page/stream.csv --model" in steps(source)
     assert "--user-column" not in steps(source)
 

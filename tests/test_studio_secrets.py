@@ -87,7 +87,7 @@ def test_the_exported_commands_and_script_reprint_the_odds(name, code, tmp_path,
     asked = Ask.of({**KEPT, "source": name, "secret": code, "events": 12})
     shown = picture(source, asked)
     unpack(shown["configuration"], source, tmp_path / "page")
-    (tmp_path / "seqveil.toml").write_text(shown["files"]["toml"])
+    (tmp_path / "policy.toml").write_text(shown["files"]["toml"])
     written = tomllib.loads(shown["files"]["toml"])
     assert (written["secret"][0]["epsilon"], written["secret"][0]["window"]) == (1.0, "first 12")
     assert "epsilon" not in written

@@ -88,7 +88,7 @@ def test_a_misspelt_command_is_guessed(said):
 
 
 ALONE = {
-    "leave out --epsilon, --secret-epsilon": ("--policy", "p.toml", "--epsilon", "1", "--secret-epsilon", "3"),
+    "leave out --secret-epsilon, --epsilon": ("--policy", "p.toml", "--epsilon", "1", "--secret-epsilon", "3"),
     "--secret has no total; add --secret-epsilon": ("--epsilon", "1", "--secret", "ever:1"),
     "pass --epsilon E": (),
 }

@@ -76,8 +76,9 @@ def compare(
 
     With a policy that keeps secrets every row says what it promises about each and the most that was disclosed about
     it (the exact account under the model). The ways to keep a secret run too: guarded, total, halving,
-    utility_optimised and suppression, or those of them that --mechanisms names. With --attack classifiers learn from half of the released
-    people to guess the secret, and the other half gives a lower bound on the realised ε, and a verdict.
+    utility_optimised and suppression, or those of them that --mechanisms names. With --attack classifiers learn from
+    half of the released people to guess the secret, and the other half gives a lower bound on the realised ε, and a
+    verdict.
 
     DATA may be a set that seqveil knows: msnbc, gaze_vr:side=10, heart_rate, electricity and others, found in --data.
 
