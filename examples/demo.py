@@ -33,8 +33,8 @@ def main() -> None:
     model, released = OUT / "past.model", OUT / "released.csv"
     command(f"inspect {OUT}/past.csv")
     command(f"fit {OUT}/past.csv -o {model}")
-    command(f"plan {model} --seen-by partner --secret ever:health --out {OUT}/seqveil.toml")
-    command(f"release {OUT}/today.csv --config {OUT}/seqveil.toml --out {released}")
+    command(f"plan {model} --seen-by partner --secret ever:health --out {OUT}/policy.toml")
+    command(f"release {OUT}/today.csv --model {model} --policy {OUT}/policy.toml --out {released}")
     command(f"audit {released} --model {model}")
     command(f"attack {released} --truth {OUT}/today.csv --plot {OUT}/attack.png")
     command(f"decode {released} --model {model} --truth {OUT}/today.csv --out {OUT}/decoded.csv")

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from journeys import in_folder, seqveil, write
 
+import seqveil as sv
+
 START = 1_715_000_000_000  # milliseconds since 1970
 FRAME = 1000 / 30
 
@@ -42,7 +44,9 @@ def journey(folder: Path) -> None:
     columns = "--user-column participant --value-column x,y"
     seqveil(f"inspect {known}")
     seqveil(f"fit {known} -o {model} {columns} --missing hold --grid auto --every-seconds 0.1")
-    seqveil(f"release {others} --model {model} {columns} --epsilon 0.5 --every 8 --budget 60 --out {out}")
+    policy = folder / "policy.toml"
+    sv.Policy(epsilon=0.5, every=8, budget=sv.Budget(total=60.0)).save(policy)
+    seqveil(f"release {others} --model {model} {columns} --policy {policy} --out {out}")
     seqveil(f"audit {out} --model {model}")
     seqveil(f"decode {out} --model {model} --truth {others} --out {decoded}")
 

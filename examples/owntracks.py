@@ -23,8 +23,8 @@ from paho.mqtt import client as paho
 import seqveil as sv
 from seqveil.core.alphabet import Grid
 from seqveil.core.model import MarkovModel
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import Terms
-from seqveil.engine.streams import Streams
 from seqveil.interfaces.mqtt import Bridge, Broker, Form, Link, Topics, address
 
 WEST, EAST, SOUTH, NORTH = 8.38, 8.42, 49.00, 49.02  # a town of 8 × 6 cells, each of about 370 m
@@ -71,7 +71,7 @@ def through_the_bridge(broker: Broker, setting: Terms, sent: list[bytes], state:
     """Publish the day as the phone does, and collect what a friend gets."""
     form, topics = Form.parse("owntracks"), Topics("owntracks/{user}/phone", "friends/{user}/phone")
     got: dict[int, dict[str, float]] = {}
-    with Streams.open(state, setting) as store:
+    with CodeStreams.open(state, setting) as store:
         bridge = Bridge(store, Link(broker, topics.subscription, form.retained), topics, form=form)
         working = threading.Thread(target=bridge.run)
         working.start()

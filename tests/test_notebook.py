@@ -44,7 +44,7 @@ def test_the_stored_outputs_are_what_the_cells_show():
     assert pictures >= 5
     assert tables >= 5
     assert names["tight"].leakage <= 15.0
-    assert abs(names["guarded"].secrets[0].log_odds) <= 1.0
+    assert abs(names["guarded"].account.secrets[0].log_odds) <= 1.0
     assert names["walker"].account.releases == 120
     assert {row.status for row in names["rows"]} == {"sound", "unsound"}
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,14 +16,18 @@ from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.times import Time
 from seqveil.engine.calls import Gaps
-from seqveil.engine.coded import MEMORY, CodeStreams, coins_for, state_file
+from seqveil.engine.coded import MEMORY, CodeStreams, Positions, coins_for
 from seqveil.engine.policy import Policy, policy_of
-from seqveil.engine.releases import Release, Releases
-from seqveil.engine.store import StateStore
+from seqveil.engine.releases import Account, Accounts, Release, Releases
+from seqveil.engine.secrets import SecretTotal
+from seqveil.engine.store import Position, StateStore
 from seqveil.engine.stream import NOTHING
 
+if TYPE_CHECKING:
+    from seqveil.engine.upkeep import Verified
 
-class Streams(CodeStreams):
+
+class Streams:
     """Releases events of named users, each stream exactly as by a `Session` of its own.
 
     *Guarantee*: that of `Streams`. Each event, a user and a sequence number that counts from 0, is drawn once:
@@ -62,28 +67,49 @@ class Streams(CodeStreams):
         seed: int | None = None,
         **shorthand: Any,
     ) -> None:
-        terms = policy_of(policy, shorthand).on(model)
+        self._terms = policy_of(policy, shorthand).on(model)
         coins = coins_for(key, None if seed is None else SeededCoins(seed))
-        kept = state_file(store, terms, coins, key, must_exist) if isinstance(store, str | os.PathLike) else store
-        try:
-            super().__init__(terms, kept, coins, gaps=gaps, memory=memory)
-        except BaseException:
-            if kept is not None:
-                kept.close()
-            raise
-        self._key = key
+        how: dict[str, Any] = {"gaps": gaps, "memory": memory}
+        if isinstance(store, str | os.PathLike):
+            how |= {"key": key} if key is not None else {"coins": coins}
+            self._coded = CodeStreams.open(store, self._terms, must_exist=must_exist, **how)
+        else:
+            self._coded = CodeStreams(self._terms, store, coins, **how)
 
     @property
     def policy(self) -> Policy:
         """What is promised."""
-        return self.setting.policy
+        return self._terms.policy
 
-    def release(  # type: ignore[override]
+    @property
+    def private(self) -> bool:
+        """False for seeded streams: anyone with the seed can undo them."""
+        return self._coded.private
+
+    @property
+    def file(self) -> str | None:
+        """The path of the state file; None for streams that have none."""
+        return self._coded.file
+
+    def __enter__(self) -> Streams:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let others have the store. Nothing depends on it: a process may as well be killed."""
+        self._coded.close()
+
+    def release(
         self,
         users: Sequence[User],
         values: Sequence[Any],
         seqs: Sequence[int] | Ints | None = None,
         times: Sequence[Time] | None = None,
+        positions: Positions | Callable[[Releases], Positions] | None = None,
     ) -> Releases:
         """Release one event for each user named, several of a user in a row where they come so, in one transaction.
 
@@ -93,11 +119,13 @@ class Streams(CodeStreams):
                 `batch`. A shorter one costs as much, and its length is public: let it be the last of a stream.
             seqs: the sequence number of each event; without them each is the next one of its user.
             times: for a budget in seconds and for secrets that follow the clock: numbers or ISO 8601 text.
+            positions: (how far some source was read, say) kept with the releases, where all were made; a function gets
+                the releases first.
         """
-        made = super().release(users, self._encoded(values), seqs, times)
-        return replace(made, alphabet=self.setting.model.alphabet)
+        made = self._coded.release(users, self._encoded(values), seqs, times, positions)
+        return replace(made, alphabet=self._terms.model.alphabet)
 
-    def check(  # type: ignore[override]
+    def check(
         self,
         users: Sequence[User],
         values: Sequence[Any],
@@ -112,9 +140,9 @@ class Streams(CodeStreams):
             seqs: as for `release`.
             times: as for `release`.
         """
-        super().check(users, self._encoded(values), seqs, times)
+        self._coded.check(users, self._encoded(values), seqs, times)
 
-    def observe(  # type: ignore[override]
+    def observe(
         self,
         users: Sequence[User],
         released: Sequence[Any],
@@ -129,19 +157,50 @@ class Streams(CodeStreams):
             times: as for `release`.
             sizes: how many symbols each batch has; the policy's batch by default.
         """
-        told = released if self.setting.in_batches else encode_released(self.setting.model, released)
-        return replace(super().observe(users, told, times, sizes), alphabet=self.setting.model.alphabet)
+        told = released if self._terms.in_batches else encode_released(self._terms.model, released)
+        return replace(self._coded.observe(users, told, times, sizes), alphabet=self._terms.model.alphabet)
 
-    def releases(  # type: ignore[override]
-        self, user: User, since: int = 0, limit: int | None = None
-    ) -> list[Release]:
+    def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Release]:
         """What was released of a user, from sequence number `since` on, at most `limit` of them."""
-        found = super().releases(user, since, limit)
-        return [Release.of(str(user), stored, self.setting) for stored in found]
+        found = self._coded.releases(user, since, limit)
+        return [Release.of(str(user), stored, self._terms) for stored in found]
+
+    def account(self, user: User) -> Account | None:
+        """What a user's releases have disclosed; None for one who never came."""
+        return self._coded.account(user)
+
+    def accounts(self) -> Accounts:
+        """The accounts of all users, in the order they came."""
+        return self._coded.accounts()
+
+    def secrets(self) -> list[SecretTotal]:
+        """What the releases of all users disclosed about each declared secret at most, in the order of declaration."""
+        return self._coded.secrets()
+
+    def next_seqs(self, users: Sequence[User]) -> Ints:
+        """The sequence number that comes next for each of these users: 0 for a new one."""
+        return self._coded.next_seqs(users)
+
+    def position(self, source: str) -> Position | None:
+        """What was last kept as the position of this source."""
+        return self._coded.position(source)
+
+    def backup(self, path: str | os.PathLike[str]) -> Verified:
+        """Copy the state file as it is committed now, and check the copy; nobody who releases waits for it."""
+        return self._coded.backup(path)
+
+    def erase(self, users: Sequence[User], forget_ledger: bool = False) -> tuple[int, list[str]]:
+        """Take users out of the state file, as `seqveil state erase` does: releases, state and name.
+
+        Parameters:
+            users: all are erased, or none.
+            forget_ledger: drop the ledgers too. Else their totals stay, each under a keyed hash of the name.
+        """
+        return self._coded.erase(users, forget_ledger)
 
     def _encoded(self, values: Sequence[Any]) -> Any:
-        alphabet = self.setting.model.alphabet
-        return [alphabet.encode(batch) for batch in values] if self.setting.in_batches else alphabet.encode(values)
+        alphabet = self._terms.model.alphabet
+        return [alphabet.encode(batch) for batch in values] if self._terms.in_batches else alphabet.encode(values)
 
 
 def encode_released(model: MarkovModel, released: Sequence[Any]) -> Ints:
