@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from seqveil.client import Client, Release, ServiceError
+from seqveil import Release
+from seqveil.client import Client, ServiceError
 from seqveil.core import filtering
 from seqveil.engine import batches, stream
 from seqveil.engine.stream import NOTHING, State, Terms

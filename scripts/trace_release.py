@@ -41,11 +41,11 @@ from seqveil.engine.terms import Terms  # noqa: E402
 # what has no name in `seqveil` itself: the end of its module's path, wherever in the package that lies, and its name
 LOAD_COMPILED = ("fast", "load")
 COMMANDS = ("cli", "main")
-STORE = ("engine/streams", "CodeStreams")
+STORE = ("engine/coded", "CodeStreams")
 APP = ("service/app", "create_app")
 CONFIG = ("service/config", "ServeConfig")
 SPARK_JOB = ("spark/job", "Job")
-SPARK_OPERATOR = ("spark/operator", "Release")
+SPARK_OPERATOR = ("spark/operator", "ReleaseProcessor")
 
 PACKAGE = Path(sv.__file__).parent
 HOME = f"{PACKAGE}{os.sep}"
