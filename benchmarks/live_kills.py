@@ -77,7 +77,7 @@ def service(kills: int) -> dict[str, float]:
         free.close()
         chain().save(Path(folder, "model"))
         files = ["--model", f"{folder}/model", "--state", f"{folder}/state.db"]
-        command = [sys.executable, "-m", "seqveil", "serve", *files, *OPTIONS, "--port", f"{port}", "--no-auth"]
+        command = [sys.executable, "-m", "seqveil", "serve", "--begin", *files, *OPTIONS, "--port", f"{port}", "--no-auth"]
         sender, chance = Sender(port), random.Random(7)
         sender.start()
         for _ in range(kills):

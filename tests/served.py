@@ -132,7 +132,7 @@ class Process:
         self.folder = Path(folder)
         if not (self.folder / "model").exists():
             words_model().save(self.folder / "model")
-        command = [sys.executable, "-m", "seqveil", "serve", "--port", str(port), "--epsilon", "0.7"]
+        command = [sys.executable, "-m", "seqveil", "serve", "--begin", "--port", str(port), "--epsilon", "0.7"]
         command += ["--model", self.folder / "model", "--state", self.folder / "state.db", "--mechanism", "balanced"]
         self.log = self.folder / "log"
         begin = self.log.stat().st_size if self.log.exists() else 0

@@ -167,7 +167,7 @@ def test_the_bridge_serves_its_figures(tmp_path):
         place = Place(running, tmp_path, "watched")
         topics = ("--raw", place.topics.raw, "--released", place.topics.released)
         command = [
-            *(sys.executable, "-m", "seqveil", "bridge", "mqtt", "--broker", running.address, "--model"),
+            *(sys.executable, "-m", "seqveil", "bridge", "mqtt", "--begin", "--broker", running.address, "--model"),
             *(tmp_path / "m.model", "--epsilon", 1, "--state", place.state, *topics, "--metrics-port", 0),
         ]
         with open(tmp_path / "log", "wb") as log:

@@ -374,7 +374,7 @@ class SqliteStore(Records):
         refuse_no_path(path)
         missing = DataError(
             f"{self.name}: expected a state file, and there is none or it is empty; restore it from a backup, or begin "
-            "one whose ledger starts at zero, without demanding that it exists"
+            "one whose ledger starts at zero: --begin, or must_exist=False in Python"
         )
         if must_exist and not size_of(path):
             raise missing
@@ -541,15 +541,16 @@ class SqliteStore(Records):
         self._append_releases(entry)
         numbers = np.column_stack([entry.ids, entry.counts, self._ends[entry.ids]]).astype("<i8", copy=False)
         figures = (entry.figures + 0.0).astype("<f8", copy=False)  # SQLite knows no negative zero
-        packed, size = np.concatenate([numbers.view("<f8"), figures], axis=1).tobytes(), _LEDGER.size
-        states = [entry.state(k) for k in range(entry.ids.size)]
-        checksums = [  # as `user_checksum` has them
-            crc32(state, crc32(packed[k * size : (k + 1) * size], crc32(str(name).encode())))
-            for k, (name, state) in enumerate(zip(entry.names, states, strict=True))
-        ]
+        own = np.frombuffer(entry.states, np.uint8).reshape(entry.ids.size, -1)
+        rows = np.concatenate([numbers.view(np.uint8), figures.view(np.uint8), own], axis=1)
+        packed, size = rows.tobytes(), rows.shape[1]
+        parts = [packed[at : at + size] for at in range(0, len(packed), size)]
+        states = [part[_LEDGER.size :] for part in parts]
+        # as `user_checksum` has them
+        checksums = [crc32(part, crc32(str(name).encode())) for part, name in zip(parts, entry.names, strict=True)]
         ids, *counts = numbers.T.tolist()
-        rows = zip(*counts, *figures.T.tolist(), states, checksums, ids, strict=True)
-        if self.sql.executemany(f"UPDATE users SET {LEDGER} WHERE id = ?", rows).rowcount != len(ids):
+        columns = zip(*counts, *figures.T.tolist(), states, checksums, ids, strict=True)
+        if self.sql.executemany(f"UPDATE users SET {LEDGER} WHERE id = ?", columns).rowcount != len(ids):
             raise damaged_file(self.name)
 
     def _append_releases(self, entry: Entry) -> None:
@@ -565,9 +566,9 @@ class SqliteStore(Records):
         figures = np.column_stack([entry.epsilons, times]).astype("<f8", copy=False) + 0.0
         packed, size = np.concatenate([numbers.view("<f8"), figures], axis=1).tobytes(), _RELEASE.size
         batches: Sequence[str | None] = entry.batches or [None] * len(owners)
-        checksums = [  # as `release_checksum` has them
-            crc32((batch or "").encode(), crc32(packed[k * size : (k + 1) * size])) for k, batch in enumerate(batches)
-        ]
+        checksums = [crc32(packed[at : at + size]) for at in range(0, len(packed), size)]  # as `release_checksum`
+        if entry.batches is not None:
+            checksums = [crc32(text.encode(), before) for text, before in zip(entry.batches, checksums, strict=True)]
         rows = zip(*numbers.T.tolist(), *figures.T.tolist(), batches, checksums, strict=True)
         self.sql.executemany("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
         self._ends[list(latest)] = list(latest.values())

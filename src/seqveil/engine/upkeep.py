@@ -169,8 +169,10 @@ def know_erased(store: SqliteStore, key: bytes | None) -> None:
 
     `key` is that of the file. Inside a transaction.
     """
-    store.hasher = hasher = name_hasher(store.fact(sqlite.SALT) or "", key)
+    hasher = name_hasher(store.fact(sqlite.SALT) or "", key)
     lines = [line for line in _listed(store) if store.fact(GONE + line) is None]
+    if lines or store.sql.execute("SELECT 1 FROM facts WHERE name GLOB ?", (f"{GONE}*",)).fetchone():
+        store.hasher = hasher
     if not lines:
         return
     forget = {line.split()[1]: line.split()[2] == "forget" for line in lines}
@@ -243,6 +245,7 @@ def erase_from(
         if key is not None or not forget:
             _check_key(store, key)
         know_erased(store, key)
+        store.hasher = hasher = name_hasher(store.fact(sqlite.SALT) or "", key)
         wanted = list(dict.fromkeys(names))
         rows = store.find(wanted)
         if None in rows and store.fact(TRACES) is None:  # else of whoever was erased with the ledger traces may be left
@@ -250,8 +253,6 @@ def erase_from(
                 f"{store.name}: nothing was released of such a user, so nobody was erased; `seqveil state account` "
                 "lists all"
             )
-        hasher = store.hasher
-        assert hasher is not None
         count = 0
         for name, row in zip(wanted, rows, strict=True):
             if row is not None and not (row.erased and not forget):

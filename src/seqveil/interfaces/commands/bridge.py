@@ -163,10 +163,10 @@ class StoreOptions:
     """The model, and where what was released with it is kept."""
 
     model: o.ModelFile
-    state: Annotated[Path, o.option("FILE", "Where what was released is kept; made if missing.")]
+    state: Annotated[Path, o.option("FILE", "Where what was released is kept.")]
     key: Annotated[Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing).")] = None
-    must_exist: Annotated[
-        bool, o.flag("--must-exist", "Refuse a state file that is missing or empty, rather than begin one.")
+    begin: Annotated[
+        bool, o.flag("--begin", "Begin a state file that is missing or empty: its ledger starts at zero.")
     ] = False
 
     def opened(self, chosen: o.SettingOptions, gaps: str) -> Streams:
@@ -179,7 +179,7 @@ class StoreOptions:
         setting = chosen.setting(MarkovModel.load(self.model))
         fast.load(setting.in_batches)  # now rather than while somebody waits
         secret, policy = key_for(self.state, self.key), cast(Any, gaps)
-        return Streams.open(self.state, setting, key=secret, gaps=policy, must_exist=self.must_exist)
+        return Streams.open(self.state, setting, key=secret, gaps=policy, must_exist=not self.begin)
 
 
 @dataclass(frozen=True)

@@ -55,12 +55,12 @@ serve = typer.Typer(name="serve", rich_markup_mode=None)
 def _serve(
     context: typer.Context,
     model: o.ModelOrNone = None,
-    state: Annotated[Path | None, o.option("FILE", "Where releases and ledgers are kept; made if missing.")] = None,
+    state: Annotated[Path | None, o.option("FILE", "Where releases and ledgers are kept.")] = None,
     key: Annotated[
         Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing); keep it apart.")
     ] = None,
-    must_exist: Annotated[
-        bool | None, o.flag("--must-exist", "Refuse a state file that is missing or empty, rather than begin one.")
+    begin: Annotated[
+        bool | None, o.flag("--begin", "Begin a state file that is missing or empty: its ledger starts at zero.")
     ] = None,
     *,
     chosen: o.SettingOptions,
@@ -77,7 +77,7 @@ def _serve(
     """
     if context.invoked_subcommand is not None:
         return
-    kept = {"model": model, "state": state, "key": key, "must_exist": must_exist}
+    kept = {"model": model, "state": state, "key": key, "begin": begin}
     given = {**kept, **asdict(chosen), **asdict(service)}
     try:
         _run(given, config)

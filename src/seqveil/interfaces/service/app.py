@@ -90,7 +90,7 @@ def serve(setting: Setting, config: ServeConfig) -> None:
     with ExitStack() as opened:
         opened.callback(begin_log(config.log_level))
         secret = key_for(config.state, config.key)
-        how: Any = {"key": secret, "gaps": config.gaps, "must_exist": config.must_exist}
+        how: Any = {"key": secret, "gaps": config.gaps, "must_exist": not config.begin}
         store = opened.enter_context(Streams.open(config.state, setting, **how))
         app = create_app(store, setting, config)
         opened.callback(lambda: tell_hidden(app.state.service.hidden))

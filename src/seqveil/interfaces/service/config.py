@@ -37,7 +37,7 @@ class ServeConfig(_OfSetting):  # type: ignore[misc]
     model: Path | None = None
     state: Path | None = None
     key: Path | None = None
-    must_exist: bool = False
+    begin: bool = False
     on_unknown: Literal["error", "hide", "nearest"] | None = None
     gaps: Literal["refuse", "skip"] = "refuse"
 
