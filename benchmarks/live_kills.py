@@ -76,8 +76,8 @@ def service(kills: int) -> dict[str, float]:
         port = free.getsockname()[1]
         free.close()
         chain().save(Path(folder, "model"))
-        files = ["--model", f"{folder}/model", "--state", f"{folder}/state.db"]
-        command = [sys.executable, "-m", "seqveil", "serve", "--begin", *files, *OPTIONS, "--port", f"{port}", "--no-auth"]
+        files = ["--model", f"{folder}/model", "--state", f"{folder}/state.db", "--begin"]
+        command = [sys.executable, "-m", "seqveil", "serve", *files, *OPTIONS, "--port", f"{port}", "--no-auth"]
         sender, chance = Sender(port), random.Random(7)
         sender.start()
         for _ in range(kills):

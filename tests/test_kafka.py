@@ -282,8 +282,8 @@ def command(place, *more):
     chain().save(place.folder / "m.model")
     own = place.cluster
     return [
-        *(sys.executable, "-m", "seqveil", "bridge", "kafka", "--begin", "--bootstrap", own.bootstrap, "--raw", own.raw),
-        *("--released", own.released, "--errors", own.errors, "--group", own.group, "--state", place.state),
+        *(sys.executable, "-m", "seqveil", "bridge", "kafka", "--bootstrap", own.bootstrap, "--raw", own.raw),
+        *("--released", own.released, "--errors", own.errors, "--group", own.group, "--begin", "--state", place.state),
         *("--model", place.folder / "m.model", "--epsilon", "1", "--mechanism", "balanced", *more),
     ]
 

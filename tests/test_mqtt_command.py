@@ -28,9 +28,9 @@ def command(place, *more):
         chain().save(model)
     topics = ("--raw", place.topics.raw, "--released", place.topics.released, "--errors", place.topics.errors)
     return [
-        *(sys.executable, "-m", "seqveil", "bridge", "mqtt", "--begin", "--broker", place.mosquitto.address, "--model", model),
+        *(sys.executable, "-m", "seqveil", "bridge", "mqtt", "--broker", place.mosquitto.address, "--model", model),
         *("--epsilon", "1", "--mechanism", "balanced", "--state", place.state, "--client-id", f"{place.name}-bridge"),
-        *(*topics, *more),
+        *("--begin", *topics, *more),
     ]
 
 

@@ -436,7 +436,7 @@ class SqliteStore(Records):
             return ""
         return f" at {found.st_dev} {found.st_ino}"
 
-    def _check_place(self) -> None:
+    def check_place(self) -> None:
         """Refuse where the path names another file by now, or none: what was released would be in no file to come."""
         if self._placed() != self._place:
             raise StoreError(
@@ -447,7 +447,7 @@ class SqliteStore(Records):
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All of the block is committed and on the disk when it ends, or nothing of it."""
-        self._check_place()
+        self.check_place()
         with told(self.name):
             self.sql.execute("BEGIN IMMEDIATE")
             before = self.sums
@@ -467,7 +467,7 @@ class SqliteStore(Records):
     @contextmanager
     def snapshot(self) -> Iterator[Records]:
         """What is committed now, for a reader on whatever thread; nobody waits for it."""
-        self._check_place()
+        self.check_place()
         with reading(self.path, self.hasher) as records:
             yield records
 
