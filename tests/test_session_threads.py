@@ -8,8 +8,6 @@ import pytest
 import seqveil as sv
 from seqveil.core.errors import InputError
 from seqveil.engine.accounting import Budget
-from seqveil.engine.stream import Setting
-from seqveil.engine.streams import Streams
 
 MODEL = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 THREADS = 8
@@ -70,14 +68,6 @@ def test_threads_that_push_fill_whole_batches():
     assert sorted(map(len, made)) == [0] * 160 + [3] * 80
     assert len(session.paths) == 80
     assert session.standing().releases == 240
-
-
-def test_threads_may_share_a_store(tmp_path):
-    with Streams.open(tmp_path / "s.db", Setting.of(MODEL, "balanced", 1.0)) as store:
-        together(lambda: store.release([f"u{threading.get_ident()}"], [1], [0]), 5)
-        made = together(lambda: int(store.release(["ann"], [1], [0]).codes[0]), 5)
-        assert len(set(made)) == 1
-        assert store.standing("ann").releases == 1
 
 
 def test_a_refused_push_can_be_pushed_again():

@@ -171,7 +171,9 @@ def test_many_users_are_found_as_each_of_them_is(tmp_path):
         assert streams.release(names[10:30], [0] * 20).seqs.tolist() == [1] * 20
 
 
-@pytest.mark.parametrize("change", ["UPDATE releases SET code = 1 - code", "DELETE FROM releases"])
+@pytest.mark.parametrize(
+    "change", ["UPDATE releases SET code = 1 - code", "UPDATE releases SET batch = 0", "DELETE FROM releases"]
+)
 def test_damaged_releases_are_never_given_back_nor_replayed(tmp_path, change):
     path = make(tmp_path / "s.db")
     damage(path, f"{change} WHERE user = 4 AND seq = 8")

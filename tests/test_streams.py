@@ -1,6 +1,5 @@
 """States and streams: every user exactly as in a session of its own, whoever else is there or was put aside."""
 
-import sys
 from dataclasses import fields
 
 import numpy as np
@@ -150,40 +149,6 @@ SETTINGS = {
     "window": {"budget": Budget(per_window=1.0, releases=3)},
     "seconds": {"budget": Budget(per_window=1.0, seconds=2.0)},
 }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS.keys())
-@pytest.mark.parametrize("zeros", [False, True])
-def test_streams_that_put_users_aside_give_the_same_accounts(options, zeros, monkeypatch):
-    setting = stream.Setting.of(chain(9, zeros=zeros), "balanced", 0.6, **options)
-    names, codes, times = events_of(60, 6, 4, seed=10)
-    roomy = Streams(setting, coins=SeededCoins(11))
-    monkeypatch.setattr(packing, "SMALL", 0)
-    tight = Streams(setting, coins=SeededCoins(11), memory=1)
-    assert roomy._live.room == sys.maxsize
-    assert tight._live.room == 1
-    timed = "budget" in options and options["budget"].seconds is not None
-    for k in range(60):  # one event a call, so that both throw the same coins
-        stamp = times[[k]] if timed else None
-        first = roomy.release(names[k : k + 1], codes[[k]], times=stamp)
-        second = tight.release(names[k : k + 1], codes[[k]], times=stamp)
-        assert (first.codes[0], first.epsilons[0]) == (second.codes[0], second.epsilons[0])
-    assert len(tight._live) == 1
-    assert figures(roomy) == figures(tight)
-
-
-@pytest.mark.slow
-def test_a_large_alphabet_is_put_aside_too():
-    rng = np.random.default_rng(12)
-    rows = rng.dirichlet(np.ones(700), 700)
-    setting = stream.Setting.of(MarkovModel(rows[0], rows), "balanced", 1.0)
-    roomy, tight = Streams(setting, coins=SeededCoins(14)), Streams(setting, memory=1)
-    names, codes, _ = events_of(12, 3, 700, seed=13)
-    released = roomy.release(names, codes)
-    assert tight._live.room == 1
-    tight.observe(names, released.codes)
-    assert figures(roomy) == figures(tight)
 
 
 @pytest.mark.slow

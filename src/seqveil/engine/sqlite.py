@@ -36,6 +36,7 @@ TOGETHER = 500  # users that one statement asks for
 WATCHED = 16  # times as large may a state with declared secrets be: computing it again takes a millisecond a release
 ERASED = -9  # the code of the row that stands for all releases of a user who was erased
 EMPTY = (0, 0, 0, 0.0, 0.0, 0.0, 0.0)  # the ledger of a new user: events, releases, last, spent, most, least, ldp
+NOTHING = b"nothing"  # in place of what is empty, so that it differs from what is not there
 BROKEN = -1  # in place of a checksum: damage made another kind of what was written
 SALT, EPOCH, SUMS = "salt", "epoch", "sums"  # names of facts
 POSITION = "position "  # before a source, in the name of the fact that has its position
@@ -86,7 +87,8 @@ def _bytes(name: str | bytes) -> bytes:
 def user_checksum(name: str | bytes, ledger: Sequence[Any], state: bytes, sealed: bytes | None = None) -> int:
     """Of a row of `users`; the ledger begins with the user's id."""
     try:
-        return crc32(sealed or b"", crc32(state, crc32(_LEDGER.pack(*ledger), crc32(_bytes(name)))))
+        checksum = crc32(state, crc32(_LEDGER.pack(*ledger), crc32(_bytes(name))))
+        return checksum if sealed is None else crc32(sealed or NOTHING, checksum)
     except (struct.error, TypeError, AttributeError):
         return BROKEN
 
@@ -95,7 +97,8 @@ def release_checksum(row: Sequence[Any]) -> int:
     """Of a row of `releases` without its checksum."""
     *numbers, when, batch = row
     try:
-        return crc32((batch or "").encode(), crc32(_RELEASE.pack(*numbers, math.nan if when is None else when)))
+        checksum = crc32(_RELEASE.pack(*numbers, math.nan if when is None else when))
+        return checksum if batch is None else crc32(batch.encode() or NOTHING, checksum)
     except (struct.error, TypeError, AttributeError):
         return BROKEN
 

@@ -176,12 +176,16 @@ def know_erased(store: SqliteStore, key: bytes | None) -> None:
     if not lines:
         return
     forget = {line.split()[1]: line.split()[2] == "forget" for line in lines}
+    damaged = set[str]()
     for _, name, row in list(store.users()):
         hashed = hasher(name).hex() if isinstance(name, str) else ""
-        if row is not None and hashed in forget:
+        if hashed in forget and row is None:
+            damaged.add(hashed)
+        elif hashed in forget and row is not None:
             _erase(store, row, None if forget[hashed] else hasher(str(name)))
     for line in lines:
-        store.set_fact(GONE + line, "yes")
+        if line.split()[1] not in damaged:  # else there is nothing to go on from: it stays on the list
+            store.set_fact(GONE + line, "yes")
     store.set_fact(TRACES, "yes")
     store.begin_epoch()
 
@@ -212,7 +216,7 @@ def erase(path: FilePath, names: Sequence[str], key: bytes | None, forget: bool 
     Parameters:
         path: the file.
         names: of the users; all are erased, or none.
-        key: that of the file, where it has one; to forget ledgers it is not needed.
+        key: that of the file, where it has one.
         forget: drop the ledgers too. Who comes back then begins at zero, though what was disclosed stays disclosed.
     """
     with closing(_alone(path)) as store:
@@ -242,8 +246,7 @@ def erase_from(
         forget: as for `erase`.
     """
     with store.transaction():
-        if key is not None or not forget:
-            _check_key(store, key)
+        _check_key(store, key)
         know_erased(store, key)
         store.hasher = hasher = name_hasher(store.fact(sqlite.SALT) or "", key)
         wanted = list(dict.fromkeys(names))
