@@ -81,7 +81,13 @@ def name_hash(name: str | bytes) -> int:
 
 
 def _bytes(name: str | bytes) -> bytes:
-    return b"\xff" + name if isinstance(name, bytes) else name.encode()
+    return b"\xff" + name if isinstance(name, bytes) else _encoded(name)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(
+        "utf-8", "surrogateescape"
+    )  # damage makes bytes that are no text, which must come back as they are
 
 
 def user_checksum(name: str | bytes, ledger: Sequence[Any], state: bytes, sealed: bytes | None = None) -> int:
@@ -98,15 +104,15 @@ def release_checksum(row: Sequence[Any]) -> int:
     *numbers, when, batch = row
     try:
         checksum = crc32(_RELEASE.pack(*numbers, math.nan if when is None else when))
-        return checksum if batch is None else crc32(batch.encode() or NOTHING, checksum)
+        return checksum if batch is None else crc32(_encoded(batch) or NOTHING, checksum)
     except (struct.error, TypeError, AttributeError):
         return BROKEN
 
 
 def fact_checksum(name: str, value: Position) -> int:
     """Of a row of `facts`, whatever kind its value is of."""
-    content = value if isinstance(value, bytes) else str(value).encode()
-    return crc32(content, crc32(f"{len(str(name))} {type(value).__name__} {name}".encode()))
+    content = value if isinstance(value, bytes) else _encoded(str(value))
+    return crc32(content, crc32(_encoded(f"{len(str(name))} {type(value).__name__} {name}")))
 
 
 def checked(columns: Sequence[Any]) -> Row | None:
@@ -128,7 +134,7 @@ def is_damage(error: Exception) -> bool:
     """Whether what SQLite says is about the content of the file."""
     # SQLITE_ERROR is said of statements that do not fit the tables, and all of ours do
     codes = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT)
-    return isinstance(error, UnicodeDecodeError) or _code(error) in codes or "could not decode" in str(error).lower()
+    return _code(error) in codes
 
 
 def _code(error: Exception) -> int:
@@ -140,7 +146,7 @@ def told(name: str) -> Iterator[None]:
     """What SQLite says, as one line that holds no data."""
     try:
         yield
-    except (sqlite3.Error, UnicodeDecodeError) as error:
+    except sqlite3.Error as error:
         if is_damage(error):
             raise damaged_file(name) from None
         if _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -156,7 +162,9 @@ def told(name: str) -> Iterator[None]:
 
 def connect(path: FilePath) -> sqlite3.Connection:
     """A connection that any thread may use, and whose transactions are ours to begin."""
-    return sqlite3.connect(os.fspath(path), timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+    sql = sqlite3.connect(os.fspath(path), timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+    sql.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
+    return sql
 
 
 def make_private(path: str) -> None:
@@ -272,7 +280,7 @@ class Records:
                         if row is None or columns[1] != key:
                             raise self.damaged(columns[0], [keys[key]])
                         found[keys[key]] = row
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        except sqlite3.DatabaseError as error:
             if not is_damage(error):
                 raise
             if len(keys) == 1:
@@ -300,7 +308,7 @@ class Records:
                 if release_checksum(columns) != checksum or user != row.id or (not chain and seq != row.events - 1):
                     raise self.damaged(row.id)
                 chain.append(Stored.of(seq, *columns[4:]))
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        except sqlite3.DatabaseError as error:
             raise self.damaged(row.id) if is_damage(error) else error from None
         if first < row.events and (not chain or (previous and chain[-1].seq > first)):
             raise self.damaged(row.id)  # a release is missing

@@ -60,7 +60,7 @@ def verify(path: FilePath) -> Verified:
                 if line != "ok":
                     found.found("the tables are damaged (SQLite's own check)")
             _look(records, found)
-        except (sqlite3.Error, UnicodeDecodeError, StoreError) as error:
+        except (sqlite3.Error, StoreError) as error:
             if isinstance(error, sqlite3.Error) and not is_damage(error):
                 raise
             found.found("the file cannot be read through; restore it from a backup")
