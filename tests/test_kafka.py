@@ -331,7 +331,7 @@ def test_the_command_refuses_in_one_line(options, text, tmp_path, capfd):
     chain().save(tmp_path / "m.model")
     own = ["--bootstrap", "localhost:1", "--raw", "raw", "--released", "released", "--epsilon", "1"]
     files = ["--model", f"{tmp_path}/m.model", "--state", f"{tmp_path}/s.db"]
-    assert main(["bridge", "kafka", *own, *files, *options]) == 2
+    assert main(["bridge", "kafka", "--begin", *own, *files, *options]) == 2
     said = capfd.readouterr().err
     assert text in said
     assert len(said.splitlines()) == 1

@@ -181,7 +181,7 @@ def test_the_command_refuses_in_one_line(options, text, tmp_path, capfd):
         "--state",
         f"{tmp_path}/s.db",
     ]
-    assert main(["bridge", "mqtt", *given, *options]) == 2
+    assert main(["bridge", "mqtt", "--begin", *given, *options]) == 2
     said = capfd.readouterr().err
     assert text in said
     assert len(said.splitlines()) == 1

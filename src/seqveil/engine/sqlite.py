@@ -385,7 +385,7 @@ class SqliteStore(Records):
         refuse_no_path(path)
         missing = DataError(
             f"{self.name}: expected a state file, and there is none or it is empty; restore it from a backup, or begin "
-            "one whose ledger starts at zero: --begin, or must_exist=False in Python"
+            "one whose ledger starts at zero, without demanding that it exists"
         )
         if must_exist and not size_of(path):
             raise missing

@@ -175,9 +175,11 @@ class StoreOptions:
         from seqveil.core.model import MarkovModel
         from seqveil.engine.streams import Streams
         from seqveil.engine.upkeep import key_for
+        from seqveil.interfaces.events import check_begun
 
         setting = chosen.setting(MarkovModel.load(self.model))
         fast.load(setting.in_batches)  # now rather than while somebody waits
+        check_begun(self.state, self.begin)
         secret, policy = key_for(self.state, self.key), cast(Any, gaps)
         return Streams.open(self.state, setting, key=secret, gaps=policy, must_exist=not self.begin)
 
