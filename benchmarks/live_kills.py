@@ -76,7 +76,7 @@ def service(kills: int) -> dict[str, float]:
         port = free.getsockname()[1]
         free.close()
         chain().save(Path(folder, "model"))
-        files = ["--model", f"{folder}/model", "--state", f"{folder}/state.db"]
+        files = ["--model", f"{folder}/model", "--state", f"{folder}/state.db", "--begin"]
         command = [sys.executable, "-m", "seqveil", "serve", *files, *OPTIONS, "--port", f"{port}", "--no-auth"]
         sender, chance = Sender(port), random.Random(7)
         sender.start()

@@ -1,8 +1,5 @@
 """A refusal or a failure takes back nothing that was drawn, and throws no coin again."""
 
-import itertools
-import sqlite3
-
 import numpy as np
 import pytest
 
@@ -45,58 +42,6 @@ def test_times_that_go_back_are_refused_before_a_coin_is_thrown(tmp_path):
     with pytest.raises(InputError, match="times"):
         streams.release(users, np.zeros(3, int), times=times)
     assert (streams.accounts().users, coins.thrown) == ([], 0)
-
-
-@pytest.fixture
-def broken_third_round(monkeypatch):
-    """The third draw of a call finds a kernel that cannot be drawn from, whatever it is."""
-    count, pick = itertools.count(), Kernels.pick
-
-    def fail(self, codes, coins):
-        if next(count) == 2:
-            raise GuaranteeError("a kernel failed its own check; nothing was released")
-        return pick(self, codes, coins)
-
-    monkeypatch.setattr("seqveil.core.fast._loaded", False)
-    monkeypatch.setattr(Kernels, "pick", fail)
-
-
-def test_a_round_that_fails_takes_back_none_before_it(tmp_path, broken_third_round):
-    setting = Policy(epsilon=1.0, mechanism="balanced").on(STICKY)
-    with CodeStreams.open(tmp_path / "s.db", setting, coins=SeededCoins(1)) as store:
-        with pytest.raises(GuaranteeError) as failed:
-            store.release(["ann"] * 4, [0] * 4, range(4))
-        made = failed.value.made.codes.tolist()
-        assert made[2:] == [REFUSED] * 2
-        again = store.release(["ann"] * 4, [1] * 4, range(4))
-        assert again.codes[:2].tolist() == made[:2]
-        assert again.replayed.tolist() == [True, True, False, False]
-
-
-def test_streams_in_memory_keep_the_rounds_before_one_that_fails(broken_third_round):
-    streams = CodeStreams(Policy(epsilon=1.0, mechanism="balanced").on(STICKY), coins=SeededCoins(1))
-    with pytest.raises(GuaranteeError) as failed:
-        streams.release(["ann"] * 4, np.zeros(4, int))
-    made = failed.value.made
-    assert made.codes[2:].tolist() == [REFUSED] * 2
-    assert made.epsilons.tolist() == [1.0, 1.0, 0.0, 0.0]
-    assert streams.accounts().events.tolist() == [2]
-
-
-def test_a_failed_transaction_is_read_again(tmp_path, monkeypatch):
-    """The disk's failures depend on no draw: they may undo one, and the live states are then those of the file."""
-    with CodeStreams.open(tmp_path / "s.db", Policy(epsilon=1.0, mechanism="balanced").on(STICKY)) as store:
-        store.release(["ann"], [0], [0])
-        with monkeypatch.context() as patch:
-            patch.setattr(store._store, "set_positions", full_disk)
-            with pytest.raises(StoreError):
-                store.release(["ann"], [0], [1], positions={"x": 1})
-        assert store.next_seqs(["ann"]).tolist() == [1]
-        assert not store.release(["ann"], [0], [1]).replayed[0]
-
-
-def full_disk(positions):
-    raise sqlite3.OperationalError("database or disk is full")
 
 
 @pytest.mark.parametrize("rows", [[2, -1], [3], [0, 0], [0.0, 1.0]])

@@ -176,7 +176,7 @@ def test_a_second_server_on_one_state_is_refused(tmp_path):
         with pytest.raises(RuntimeError, match="another process has this state file open"):
             Process(tmp_path, "--no-auth")
         assert ask(process.port, "POST", "/v1/release", event("ann", 0)).status == 200
-        command = [sys.executable, "-m", "seqveil", "serve", "--no-auth", "--port", str(process.port)]
+        command = [sys.executable, "-m", "seqveil", "serve", "--begin", "--no-auth", "--port", str(process.port)]
         command += ["--model", str(tmp_path / "model"), "--epsilon", "1", "--state", str(tmp_path / "other.db")]
         taken = subprocess.run(command, capture_output=True, text=True)
         assert taken.returncode == 2
