@@ -80,9 +80,7 @@ def test_the_service_takes_every_option_of_a_setting(monkeypatch):
 
 
 NAMES = ["ann", 'a"b\\c', "Ærø 東京 🙂", "\u200f</script>", "x" * 256]
-
 WORDINGS = [Wording(Alphabet(['q"', None, True, 1.5])), Wording(Grid.regular(2, 2, bounds=(0, 4, 0, 2)))]
-
 STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up"}
 
 

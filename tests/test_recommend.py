@@ -219,9 +219,7 @@ def test_a_failed_search_leaves_no_model_behind(clicks, capsys):
 PAGES = sv.MarkovModel(
     [0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], alphabet=["news", "sports", "health"]
 )
-
 SHORT = ("--length", 8, "--users", 4)
-
 ASKED = ("--secret", "ever:health", "--secret-window", 4)
 
 

@@ -19,15 +19,10 @@ from seqveil.interfaces.studio.uploads import Cut, looked_at, rows_of_file, rows
 from studios import finish
 
 PAGES = ("home", "item", "cart")
-
 DRAWN = random.Random(4)
-
 CLEAN = "user,value\n" + "".join(f"u{k % 12},{DRAWN.choice(PAGES)}\n" for k in range(240))
-
 HOLES = "user,value\n" + "".join(f"u{k % 12},{'' if k % 10 == 3 else DRAWN.choice(PAGES)}\n" for k in range(240))
-
 NUMBERS = "user,value\n" + "".join(f"u{k % 12},{DRAWN.uniform(50, 120):.3f}\n" for k in range(240))
-
 DAYS = "Kunde Nr.;am;was\n" + "".join(
     f"k{k % 3};0{1 + k % 3}.03.2026 08:{k // 6:02d};{'abc'[k % 7 % 3]}\n" for k in range(180)
 )
