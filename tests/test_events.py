@@ -12,7 +12,7 @@ from seqveil.core.alphabet import Alphabet, Grid
 from seqveil.core.errors import InputError
 from seqveil.engine.accounting import Budget
 from seqveil.engine.releases import Releases
-from seqveil.engine.stream import NOTHING, REFUSED, WITHHELD
+from seqveil.engine.stream import NOTHING, REFUSED
 from seqveil.engine.streams import GAP, OutOfOrder, Stored, StoreError, Streams
 from seqveil.interfaces.commands.options import SettingOptions
 from seqveil.interfaces.events import Job, Wording, release_together
@@ -81,7 +81,6 @@ def test_the_service_takes_every_option_of_a_setting(monkeypatch):
 
 NAMES = ["ann", 'a"b\\c', "Ærø 東京 🙂", "\u200f</script>", "x" * 256]
 WORDINGS = [Wording(Alphabet(['q"', None, True, 1.5])), Wording(Grid.regular(2, 2, bounds=(0, 4, 0, 2)))]
-STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up"}
 
 
 @pytest.mark.parametrize("wording", WORDINGS)
