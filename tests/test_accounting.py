@@ -130,22 +130,15 @@ def test_fact_8_simulated_streams_rarely_pass_the_bound():
     assert passed <= stats.binom.ppf(1 - 1e-6, users, delta)
 
 
-@pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, math.nan])
-def test_compose_refuses_a_delta_outside_zero_and_one(delta):
-    with pytest.raises(InputError, match="delta"):
-        compose(1.0, 10, delta)
-
-
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
-def test_compose_refuses_an_epsilon_that_is_none(epsilon):
-    with pytest.raises(InputError, match="epsilon"):
-        compose(epsilon, 10)
-
-
-@pytest.mark.parametrize("releases", [-1, 2.5, math.nan])
-def test_compose_refuses_a_number_of_releases_that_is_none(releases):
-    with pytest.raises(InputError, match="releases"):
-        compose(1.0, releases)
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [((1.0, 10, delta), "delta") for delta in (0.0, 1.0, -0.1, math.nan)]
+    + [((epsilon, 10), "epsilon") for epsilon in (0.0, -1.0, math.nan, math.inf)]
+    + [((1.0, releases), "releases") for releases in (-1, 2.5, math.nan)],
+)
+def test_compose_refuses_what_makes_no_sense(wrong, said):
+    with pytest.raises(InputError, match=said):
+        compose(*wrong)
 
 
 def test_nothing_released_costs_nothing():
@@ -228,14 +221,9 @@ def test_a_window_sums_alike_whoever_else_is_there():
 
 
 KEY = bytes(range(32))
-
 STICKY = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
-
 SURE = MarkovModel([1.0, 0.0], [[1.0, 0.0]] * 2)  # of the symbol that never comes
-
 WRONG = MarkovModel([1 - 1e-9, 1e-9], [[1 - 1e-9, 1e-9]] * 2)
-
-UNIT = 2.0**-31
 
 
 def realised(columns):

@@ -340,7 +340,6 @@ def test_the_best_ldp_kernel_tells_the_truth_where_epsilon_is_large():
 MODEL = sv.MarkovModel(
     [0.5, 0.4, 0.1], [[0.6, 0.35, 0.05], [0.4, 0.55, 0.05], [0.3, 0.2, 0.5]], alphabet=["news", "sports", "health"]
 )
-
 SECRET = sv.secrets.ever("health", epsilon=0.5, window="first 8")
 
 

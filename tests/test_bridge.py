@@ -251,6 +251,16 @@ def test_a_clock_that_is_set_back_loses_no_event_under_a_budget_in_seconds():
     assert [each.time for each in store.releases("ann")] == [1000.0, 1000.0, 1000.0, 1001.0]
 
 
+@pytest.mark.parametrize("stamped", [True, False])
+def test_a_late_event_takes_no_number_from_those_after_it(stamped):
+    """By a time of its payload, or by the time that a budget in seconds counts by."""
+    setting = setting_of(budget=Budget(per_window=3.0, seconds=60.0))
+    core = Core(CodeStreams(setting), Payloads(setting, needs_seq=False), "kafka")
+    events = [Event("ann", None, (1,), time, time if stamped else None) for time in (10.0, 5.0, 11.0, 12.0)]
+    told = [one.reason if isinstance(one, Refusal) else json.loads(one.payload)["seq"] for one in core.release(events)]
+    assert told == [0, "late", 1, 2]
+
+
 def test_a_time_that_goes_back_is_refused_as_late():
     core = core_of(CodeStreams(setting_of(budget=Budget(per_window=3.0, seconds=60.0))))
     outcomes = core.release([Event("ann", 0, (1,), 10.0)]) + core.release([Event("ann", 1, (1,), 9.0)])

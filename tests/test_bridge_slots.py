@@ -25,11 +25,7 @@ from seqveil.interfaces.slotting import SlotStreams
 from test_mqtt_command import meet, process
 
 SLOT = 60.0
-
-
 BEGIN = 1_700_000_040.0  # a multiple of a minute
-
-
 NAMES = Alphabet(["zq-home", "zq-away", NOTHING])
 
 

@@ -77,9 +77,7 @@ def test_coins_of_the_system_are_uniform_in_every_part(four):
 
 
 PERIODIC = MarkovModel([0.5, 0.5, 0.0], [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
-
 STICKY = MarkovModel([0.9, 0.1], [[0.9999, 0.0001], [0.0003, 0.9997]])
-
 FAINT = MarkovModel([1.0, 0.0], [[1.0 - 1e-12, 1e-12], [1e-200, 1.0]])  # whose powers leave the floats
 
 

@@ -79,7 +79,6 @@ def test_the_chain_is_fitted_on_the_others_alone(data):
 
 
 QUICK = ("--epsilon", "0.5,2", "--mechanisms", "balanced,randomized_response,crr", "--batch", "1")
-
 FEW = ("--epsilon", "0.5,2", "--mechanisms", "optimal,crr,tree", "--batch", "2")
 
 

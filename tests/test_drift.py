@@ -22,10 +22,6 @@ RARE = 1e-6  # chance that a statistical test here fails though all is well
 MODEL = MarkovModel([0.4, 0.3, 0.3], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
 MOVED = MarkovModel([0.4, 0.3, 0.3], [[0.6, 0.1, 0.3], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]])  # τ = .2, .2, 0
 
-CALM = MarkovModel([0.4, 0.3, 0.3], 0.9 * np.eye(3) + 0.1 / 3)
-LIVELY = MarkovModel([0.4, 0.3, 0.3], 0.1 * np.eye(3) + 0.9 / 3)
-BOTH = MarkovModel.mixture([CALM, LIVELY], [0.5, 0.5], 1e-4)
-
 
 def released(setting, truth, users, length, seed):
     fleet, coins, rows = Rows(setting, users), SeededCoins(seed), np.arange(users)

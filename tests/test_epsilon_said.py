@@ -104,11 +104,8 @@ def _takes_one(function) -> bool:
 MODEL = sv.MarkovModel(
     [0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], alphabet=["news", "sports", "health"]
 )
-
 WITHOUT = '[[secret]]\never = "health"\nwindow = 4\n'
-
 WITH = '[[secret]]\never = "health"\nwindow = 4\nepsilon = 0.5\n'
-
 JOINT = '[[secret]]\njoint = [{{ever = "health"}}, {{ever = "sports"{}}}]\nwindow = 4\n'
 
 
@@ -144,17 +141,6 @@ def test_one_total_of_a_joint_secret_is_enough():
     for text in (shared, each):
         (secret,) = sv.secrets.from_toml(text)
         assert secret.epsilon == 0.5
-
-
-@pytest.mark.slow
-def test_an_attack_asks_about_secrets_without_a_total(seqveil, files):
-    pytest.importorskip("sklearn")
-    out = files / "r.csv"
-    args = ("-m", files / "m.model", "--policy", files / "with.toml", "--out", out)
-    assert seqveil("release", files / "d.csv", *args)[0] == 0
-    code, printed, err = seqveil("attack", out, "--truth", files / "d.csv", "--secrets", files / "without.toml")
-    assert code == 0, err
-    assert "whether health occurs" in printed
 
 
 @pytest.mark.slow

@@ -70,10 +70,7 @@ def test_the_disk_s_trouble_is_everyone_s(tmp_path):
 
 
 NAMES = ["ann", 'a"b\\c', "Ærø 東京 🙂", "\u200f</script>", "x" * 256]
-
 WORDINGS = [Wording(Alphabet(['q"', None, True, 1.5])), Wording(Grid.regular(2, 2, bounds=(0, 4, 0, 2)))]
-
-STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up"}
 
 
 @pytest.mark.parametrize("wording", WORDINGS)

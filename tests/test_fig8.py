@@ -85,14 +85,6 @@ def test_the_adversary_with_the_table_holds_the_exact_filter(crowd, order, name)
     np.testing.assert_allclose(seen.entropy, -(laws * np.log(laws)).sum(2), atol=1e-9)
 
 
-def test_raw_streams_are_known_and_as_likely_as_the_chain_says(crowd):
-    model = crowd.model(2)
-    seen = observed.plainly(model, crowd.codes[:3])
-    np.testing.assert_allclose(seen.entropy, 0.0, atol=1e-12)
-    np.testing.assert_allclose(seen.means, observed.places(model)[crowd.codes[:3]], atol=1e-12)
-    assert seen.likely.sum(1).tolist() == pytest.approx([model.log_likelihood(codes) for codes in crowd.codes[:3]])
-
-
 def test_the_filter_of_restricted_responses_is_bayes_rule():
     grid = Grid.regular(2, 2, (0, 2, 0, 2))
     moves = np.array([[0.5, 0.5, 0.0, 0.0], [0.2, 0.3, 0.5, 0.0], [0.0, 0.3, 0.3, 0.4], [0.6, 0.0, 0.0, 0.4]])
@@ -179,12 +171,3 @@ def test_claims_follow_the_numbers():
     ]
     assert verdicts[0] == ["holds"] * 5
     assert verdicts[1][3] == "holds only for the unsound mechanism"
-
-
-def test_want_of_data_is_not_called_refuted():
-    alike = dict.fromkeys(fig8.NAMES, (0.2, 0.2))
-    numbers = {"chance": 0.05, "data": {"side": 10}, "temporal": {"at least": 0.4, "at most": 0.41}}
-    for claim in fig8.claims({**numbers, "orders": {"1": lines_with(alike)}}):
-        assert claim["verdict"] == "not decided"
-        assert "0 against" in claim["reason"]
-        assert "0 undecided" not in claim["reason"]

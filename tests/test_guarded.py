@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import seqveil as sv
+from benchmarks import secrets_soundness
 from reference_secrets import Enumerated, random_model, typed_model
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import SeededCoins
@@ -294,3 +295,10 @@ def test_events_that_no_window_is_about_are_released_within_epsilon() -> None:
         assert kernel.leakage(belief, whole_alphabet=True) <= 1.0
         assert session.release(symbol) in kernel.outputs
     assert kernel.error(belief, sv.distortion.hamming()) == pytest.approx(1 - np.e / N, abs=1e-6)  # the optimum for ε
+
+
+@pytest.mark.slow
+def test_random_chains_and_secrets_are_never_told_more_about_than_promised():
+    """The same by code of its own, from the definition; `python -m benchmarks secrets` does it ten thousand times."""
+    rng = np.random.default_rng(3)
+    assert max(secrets_soundness.one_stream(rng, number)[0] for number in range(60)) <= 0.0

@@ -159,9 +159,7 @@ def test_what_was_changed_is_shown_on_a_terminal_and_nowhere_else(tmp_path, caps
 
 
 LIVE_KEY = bytes(range(32))
-
 VALUES = ["a", "zq-" + "long" * 50]
-
 LONG = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], alphabet=VALUES)
 
 FAINT = sv.Policy(epsilon=1e-6, mechanism="balanced").on(LONG)

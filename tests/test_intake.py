@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -17,7 +16,6 @@ from seqveil.interfaces.files.columns import joined, parted, separator_of
 from seqveil.interfaces.files.fit import fit_file
 from seqveil.interfaces.files.rows import Source
 
-ROOT = Path(__file__).parent.parent
 SECRET = "Zq9secret"
 
 

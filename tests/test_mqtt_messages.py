@@ -16,11 +16,8 @@ from seqveil.engine.stream import UNKNOWN
 from seqveil.interfaces.mqtt import REASONS, Broker, Event, Payloads, Refusal, Topics, address
 
 VALUES = ["zq-left", "zq-right", "zq-up"]
-
 SECRET = "zq-secret-88"
-
 KINDS = ({}, {"mechanism": "tree", "batch": 2}, {"budget": Budget(per_window=1.0, seconds=5.0)})
-
 MODEL = MarkovModel.fit([VALUES * 5], smoothing=1.0)
 
 PAYLOADS = [Payloads(Policy(**{"mechanism": "balanced", "epsilon": 1.0, **kind}).on(MODEL)) for kind in KINDS]
@@ -32,7 +29,6 @@ JSON = st.recursive(
     ),
     max_leaves=8,
 )
-
 LIKELY = st.fixed_dictionaries(
     {}, optional={"seq": JSON | st.integers(0, 5), "value": JSON, "values": JSON, "time": JSON}
 ).map(lambda content: json.dumps(content).encode())

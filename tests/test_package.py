@@ -24,7 +24,6 @@ from seqveil.interfaces import cli
 
 SOURCES = sorted(Path(inspect.getfile(sv)).parent.rglob("*.py"))
 HEAVY = ("scipy", "polars", "highspy", "matplotlib", "pandas", "pyarrow", "typer", "rich")
-
 LOADED = {  # what is imported or run, and what of it must stay unloaded
     "seqveil": HEAVY,
     "seqveil.interfaces.files": ("polars", "pandas", "pyarrow"),

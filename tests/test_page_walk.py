@@ -163,7 +163,6 @@ def test_no_label_is_printed_over_another(browser, page_server, width):
 
 
 OTHER = CLEAN.replace("user,value", "person,page")
-
 TEXT = "document.getElementById('{}').textContent"
 
 

@@ -82,6 +82,15 @@ def test_from_accuracy_it_finds_the_least_that_reaches_it():
 
 
 @pytest.mark.slow
+def test_waiting_helps():
+    both = [
+        advise(MODEL, Wishes(length=12, suspicion=0.1, limit=0.3, wrong=0.2, wait=wait)).options["budget"]
+        for wait in (0, 4)
+    ]
+    assert both[1] <= both[0]
+
+
+@pytest.mark.slow
 def test_a_secret_from_accuracy():
     secret = sv.secrets.ever("health", window=4, epsilon=1.0)
     found = advise(MODEL, Wishes(length=8, suspicion=0.1, limit=0.3, wrong=0.1, secrets=(secret,)))
@@ -171,9 +180,7 @@ def test_a_failed_search_leaves_no_model_behind(clicks, capsys):
 PAGES = sv.MarkovModel(
     [0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], alphabet=["news", "sports", "health"]
 )
-
 SHORT = ("--length", 8, "--users", 4)
-
 ASKED = ("--secret", "ever:health", "--secret-window", 4)
 
 

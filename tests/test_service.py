@@ -66,11 +66,7 @@ def test_the_same_event_again_gives_the_same_release(service):
 
 
 NAME = "a user without control characters and ends of lines"
-
-
 UTF8 = "expected JSON in UTF-8"
-
-
 MALFORMED = {  # what is sent, and how the answer says what was expected, where that is promised
     "no JSON": (b'{"user": "u", "seq"', ""),
     "no UTF-8": (b'{"user": "\xff\xfe", "seq": 0, "value": "home"}', UTF8),

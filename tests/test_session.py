@@ -297,7 +297,6 @@ def test_what_others_read_cannot_be_written():
 
 
 MODEL = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-
 THREADS = 8
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -18,8 +17,6 @@ from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.fit import fit_file
 from seqveil.interfaces.files.rows import Source
 from seqveil.interfaces.files.slots import MOST_ROWS
-
-ROOT = Path(__file__).parent.parent
 
 
 def rows(frame, slots, **more):

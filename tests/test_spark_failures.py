@@ -12,8 +12,6 @@ import sparks
 from seqveil.interfaces.spark.sessions import patient, translated
 
 SECRET = "zq-secret-88"
-
-
 FAILS_ONCE = """
 import os, sys
 from seqveil.interfaces.spark.sessions import quiet_session

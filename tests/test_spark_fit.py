@@ -14,8 +14,6 @@ from seqveil.interfaces.cli import main
 from seqveil.spark import Columns, fit
 
 pytestmark = [pytest.mark.java, sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
-
-
 SECRET = "zq-secret-77"
 
 

@@ -37,13 +37,6 @@ def test_every_cell_is_judged(runs):
     assert broken == ["MIP composes sequentially: no", "SIP costs O(|X|) a release"]
 
 
-def test_it_can_be_drawn_from_the_numbers_alone(runs):
-    figure_class = pytest.importorskip("matplotlib.figure").Figure
-    figure = figure_class(layout="constrained")
-    table1.draw(figure, runs[0][0])
-    assert len(figure.axes) == 2
-
-
 def test_counted_growth(runs):
     grown = runs[0][0]["numbers"]["growth"]
     assert grown["SIP published, n, every transition possible"]["exponent"] == pytest.approx(2, abs=0.05)

@@ -284,7 +284,6 @@ def test_a_session_goes_on_by_the_policy_of_its_model():
 
 
 LARGE = 2**53
-
 ALPHABETS = [
     Alphabet.codes(4),
     Alphabet([LARGE, LARGE + 1, LARGE + 2]),
@@ -298,7 +297,6 @@ ALPHABETS = [
     Bins([0, 1, 2.5, 2.0**60]),
     Grid.regular(3, 2, (0, 3, 0, 2)),
 ]
-
 ODD = st.sampled_from(
     [
         *(math.nan, math.inf, -math.inf, None, 0.5, "", "a", True, False, [], (), [[]], {}, (1, 0), (True, 0)),

@@ -27,13 +27,9 @@ from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.files.resume import Appended
 
 KEY = bytes(range(32))
-
 SECRET = "zq-secret-77"
-
 WORDS = ["home", "work", "gym"]
-
 STICKY = [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]]
-
 ODD = ["", SECRET, "nan", "1e999"]
 
 
