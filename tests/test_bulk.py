@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from seqveil.core import bulk, fast
+from seqveil.core import bulk, compiled
 from seqveil.core.coins import SeededCoins, SystemCoins
 from seqveil.core.model import MarkovModel
 from seqveil.engine.stream import Setting, State, step
@@ -36,7 +36,7 @@ def test_an_error_in_a_part_is_raised(four):
 @pytest.mark.parametrize("mechanism", ["optimal", "crr", "randomized_response"])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_releases_beliefs_and_accounts_are_those_of_one_thread(mechanism, sparse, monkeypatch):
-    if not fast.load():
+    if not compiled.load():
         pytest.skip("numba is not installed")
     rng = np.random.default_rng(3)
     law = rng.dirichlet(np.full(9, 0.6), 9)

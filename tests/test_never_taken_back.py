@@ -57,7 +57,6 @@ def broken_third_round(monkeypatch):
             raise GuaranteeError("a kernel failed its own check; nothing was released")
         return pick(self, codes, coins)
 
-    monkeypatch.setattr("seqveil.core.fast._loaded", False)
     monkeypatch.setattr(Kernels, "pick", fail)
 
 

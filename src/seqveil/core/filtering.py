@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core import side_by_side
 from seqveil.core.bulk import Layout
 from seqveil.core.kernel import Floats, Ints, grouped_sum
 from seqveil.core.model import MarkovModel
@@ -52,6 +53,10 @@ def faint(states: Floats) -> NDArray[np.bool_]:
 
 def move(model: MarkovModel, states: Floats, column: Floats | Ints) -> tuple[Floats, Floats]:
     """The filter's whole step: law of the next state after a release, and the marginal (B,) of it."""
+    plain = model.full_support or not (model.barely or states.min(initial=0.0) < 0)
+    quick = side_by_side.update(model, states, column) if plain else None
+    if quick is not None and (model.full_support or not faint(quick[0]).any()):
+        return quick
     posterior, marginal = condition(model, states, column)
     return _onward(model, states, posterior, column, marginal), marginal
 
@@ -65,7 +70,7 @@ def predict(model: MarkovModel, posterior: Floats) -> Floats:
 def _onward(model: MarkovModel, states: Floats, posterior: Floats, column: Floats | Ints, marginal: Floats) -> Floats:
     """One step on from `posterior`, and from the faint ones of the `states` that it was conditioned from."""
     ahead = model.advance(posterior)
-    ahead /= ahead.sum(-1, keepdims=True)
+    ahead /= total(ahead)[:, None]
     if model.full_support:
         return ahead
     rows = np.flatnonzero((model.barely | faint(states) | faint(ahead)) & (marginal > 0))
@@ -118,13 +123,18 @@ def condition(model: MarkovModel, states: Floats, column: Floats | Ints) -> tupl
     """
     weights = column if model.size == model.n else column[:, model.newest]
     post = clear(states) * weights
-    marginal = post.sum(-1)
-    total = marginal[:, None]
+    marginal = sums = total(post)
     if not marginal.all():
-        post = np.where(total > 0, post, weights.astype(np.float64))
-        total = post.sum(-1, keepdims=True)
-    post /= total
+        post = np.where(marginal[:, None] > 0, post, weights.astype(np.float64))
+        sums = total(post)
+    post /= sums[:, None]
     return post, marginal
+
+
+def total(laws: Floats) -> Floats:
+    """Sums of rows, strictly from left to right, as compiled code takes them."""
+    sums: Floats = np.cumsum(laws, axis=-1)[..., -1]
+    return sums
 
 
 def symbols(model: MarkovModel, states: Floats) -> Floats:
@@ -171,9 +181,7 @@ def pull(model: MarkovModel, values: Floats) -> Floats:
     if model.size < LARGE:
         onward: Floats = (model.chain @ values.T).T
         return onward + model.backoff * jump[:, None]
-    from seqveil.core import fast  # which needs this module
-
-    quick = fast.pull(model, values, jump)
+    quick = side_by_side.pull(model, values, jump)
     if quick is not None:
         return quick
     out = np.empty(values.shape)  # turning such laws round takes longer than the product

@@ -209,19 +209,8 @@ class MarkovModel:
         return sparse.vstack([self.chain.T, sparse.csr_array(self.backoff[None, :])], format="csr")
 
     @cached_property
-    def compact(self) -> tuple[NDArray[Any], ...]:
-        """What the compiled update needs of the chain: dense where that is small, else by rows (`_compiled.update`)."""
-        small = self.size <= 128 and self.chain.nnz * 4 >= self.size**2
-        dense = self.chain.toarray() if small else np.empty((0, 0))
-        backoff = self.backoff.copy() if self.backoff.any() else np.empty(0)
-        integers = [np.array(a, np.int64) for a in (self.chain.indptr, self.chain.indices, self.base_state)]
-        pointers, targets, base_state = integers
-        floats = self.chain.data.copy(), backoff
-        return self.newest.copy(), dense, pointers, targets, *floats, base_state, self.base.copy()
-
-    @cached_property
     def inward(self) -> tuple[NDArray[Any], ...]:
-        """What the compiled update needs of a sparse chain: `inflow`, and the base law (`compiled_laws.update_wide`).
+        """What the compiled update needs of a sparse chain: `inflow`, and the base law (`side_by_side.move`).
 
         Empty arrays stand for what is plain: symbols and base law in the order of the states, no base law.
         """
@@ -234,7 +223,7 @@ class MarkovModel:
 
     @cached_property
     def outward(self) -> tuple[NDArray[Any], ...]:
-        """What the compiled way back needs of a sparse chain (`compiled_laws.pull_wide`)."""
+        """What the compiled way back needs of a sparse chain (`side_by_side.pull_back`)."""
         return *(np.array(a, np.uint32) for a in (self.chain.indptr, self.chain.indices)), self.chain.data.copy()
 
     def advance(self, weights: ArrayLike) -> Floats:

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
-from seqveil.core import fast, filtering
+from seqveil.core import filtering
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
@@ -287,8 +287,7 @@ class Fixed:
     def weigh(self, rows: Rows, columns: Floats) -> Floats:
         """Probability of each release under the fixed chain; then filter on it."""
         before = self._states[rows]
-        quick = fast.update(self._model, before, columns)
-        self._states[rows], marginal = filtering.move(self._model, before, columns) if quick is None else quick[:2]
+        self._states[rows], marginal = filtering.move(self._model, before, columns)
         return marginal
 
 

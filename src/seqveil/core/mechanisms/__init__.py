@@ -27,6 +27,7 @@ optimal = _sound(
     cost="Hamming: O(n) + a table of ⌈1+e^ε⌉ columns; else an LP",
     reference="docs/theory.md, section 5",
     build=optimum.optimal,
+    quick=optimum.release,
 )
 balanced = _sound(
     name="balanced",
@@ -52,6 +53,7 @@ randomized_response = Mechanism(
     sound=True,
     ldp=1.0,
     build=responses.randomized_response,
+    quick=responses.respond,
 )
 crr = Mechanism(
     name="crr",

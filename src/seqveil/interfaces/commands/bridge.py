@@ -171,13 +171,13 @@ class StoreOptions:
 
     def opened(self, chosen: o.SettingOptions, gaps: str) -> Streams:
         """The streams in the state file."""
-        from seqveil.core import fast
+        from seqveil.core import compiled
         from seqveil.core.model import MarkovModel
         from seqveil.engine.store.backup import key_for
         from seqveil.engine.streams import Streams
 
         setting = chosen.setting(MarkovModel.load(self.model))
-        fast.load(setting.in_batches)  # now rather than while somebody waits
+        compiled.load()  # now rather than while somebody waits
         secret, policy = key_for(self.state, self.key), cast(Any, gaps)
         return Streams.open(self.state, setting, key=secret, gaps=policy, must_exist=self.must_exist)
 
