@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from reference_guarding import box_rows, excess, least_cost, random_box, random_promise
+from seqveil.core import programs
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.distortion import absolute, hamming, matrix
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.core.secrets import Guarded, program
+from seqveil.core.secrets import Guarded
 from seqveil.core.secrets.bounds import TIGHTER, Bounds
 from seqveil.core.secrets.pools import pooled
 from seqveil.core.secrets.solving import guarded
@@ -57,7 +58,7 @@ def test_the_closed_form_is_the_optimum_of_the_whole_program():
         assert (secret >= lo * mass - 1e-13).all()
         best = least_cost(belief, rows, 1 - np.eye(belief.size))
         assert made.error == pytest.approx(best, abs=3e-8)
-        found = program.solve(belief, 1 - np.eye(belief.size), rows)
+        found = programs.bounded(belief, 1 - np.eye(belief.size), rows)
         assert found.error == pytest.approx(best, abs=3e-8)
         assert found.bound == pytest.approx(best, abs=3e-8)
 

@@ -42,10 +42,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core import programs
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, usable
-from seqveil.core.mechanisms import program
 from seqveil.core.mechanisms.base import stack
 
 WIDEST = 1024  # outputs a table may have
@@ -79,7 +79,7 @@ def optimal(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     n = beliefs.shape[1]
     aim = usable(epsilon, n)
     if not distortion.is_hamming:
-        program.check_size(n, n)  # before n² distances are made
+        programs.check_size(n, n)  # before n² distances are made
         costs = distortion.matrix(n)
         return stack([_by_program(belief, aim, costs) for belief in beliefs])
     if not fits(n, aim):
@@ -91,7 +91,7 @@ def optimal(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
 
 
 def _by_program(belief: Floats, aim: float, costs: Floats) -> Kernels:
-    found = program.solve(belief, aim, costs)
+    found = programs.sound(belief, aim, costs)
     return Kernels.from_tables(found.outputs[None, :], found.table[None], None, belief[None])
 
 
