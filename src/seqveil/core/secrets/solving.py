@@ -61,10 +61,10 @@ def guarded(
     - `epsilon`: what every lift has to be within as well; none: no such bound.
 
     >>> from seqveil.core.distortion import hamming
-    >>> from seqveil.core.secrets import Guarded
+    >>> from seqveil.core.secrets.bounds import Promise
     >>> weights, belief = np.array([[[0.81, 0.0], [0.19, 1.0]]]), np.array([0.5, 0.5])
-    >>> secret = Guarded(np.array([0]), weights, np.array([[0.405, 0.595]]), 0.5, "both", 0.0)
-    >>> made = guarded(Bounds.of_guarded([(belief, secret)], belief), hamming())
+    >>> secret = Promise.of(belief, belief * weights, np.array([[0.405, 0.595]]), 0.5, "both", 0.0)
+    >>> made = guarded(Bounds.joined([secret], [belief], belief), hamming())
     >>> round(made.error, 4), made.outputs.tolist(), (made.full() / 2**62).round(4).tolist()
     (0.3543, [0, 1], [[0.6225, 0.3775], [0.331, 0.669]])
     """
