@@ -49,8 +49,8 @@ class Automaton:
     """A deterministic automaton: `moves` (A, n), `labels` (A,) in 0..values-1, and the start state.
 
     >>> health = ever([2], n=3)
-    >>> health.moves.tolist(), health.accepting.tolist()
-    ([[0, 0, 1], [1, 1, 1]], [False, True])
+    >>> health.moves.tolist(), health.labels.tolist()
+    ([[0, 0, 1], [1, 1, 1]], [0, 1])
     >>> health.read([0, 2, 1]), health.read([0, 0])
     (1, 0)
     """
@@ -59,11 +59,6 @@ class Automaton:
     labels: Codes
     values: int = 2
     start: int = 0
-
-    @property
-    def accepting(self) -> NDArray[np.bool_]:
-        """Whether the secret is true when a window ends in each state (for secrets that are true or not)."""
-        return self.labels == 1
 
     @property
     def size(self) -> int:
