@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from reference_guarding import Guarded, bounds_of
 from seqveil import Grid, MarkovModel, Setting, Streams, secrets
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion, euclidean, hamming
-from seqveil.core.secrets import Guarded, solving
+from seqveil.core.secrets import solving
 from seqveil.core.secrets.bounds import Bounds
 
 
@@ -24,7 +25,7 @@ def bounded(n: int, windows: int, seed: int, broad: float = 0.15, epsilon: float
     belief /= belief.sum()
     sigma = np.clip(rng.beta(0.3, 0.9, size=(windows, n)), 1e-3, 1 - 1e-3)
     weights, prior = np.stack([1 - sigma, sigma], axis=1), np.stack([(1 - sigma) @ belief, sigma @ belief], axis=1)
-    return Bounds.of_guarded([(belief, Guarded(np.arange(windows), weights, prior, epsilon, "both", 0.0))], belief)
+    return bounds_of([(belief, Guarded(np.arange(windows), weights, prior, epsilon, "both", 0.0))], belief)
 
 
 @pytest.mark.parametrize("windows", [1, 3])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from seqveil import MarkovModel, Setting, Streams, secrets
+from seqveil.core import programs
 from seqveil.core.coins import SeededCoins
-from seqveil.core.secrets import program
 
 
 def types(seed: int, size: int = 12, count: int = 12) -> MarkovModel:
@@ -31,15 +31,15 @@ def released(model: MarkovModel, seed: int, users: int, length: int) -> tuple[np
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_every_program_of_a_mixture_is_solved(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, gaps, solve = [], list[float](), program.solve
+    asked, gaps, solve = [], list[float](), programs.bounded
 
-    def watched(*given: np.ndarray) -> program.Solution:
+    def watched(*given: np.ndarray) -> programs.Solution:
         asked.append(given)
         found = solve(*given)  # raises where it is not solved
         gaps.append(found.error - found.bound)
         return found
 
-    monkeypatch.setattr(program, "solve", watched)
+    monkeypatch.setattr(programs, "bounded", watched)
     _, streams = released(types(seed), seed, users=8, length=20)
     assert len(gaps) == len(asked) > 50
     assert max(gaps) < 5e-3
@@ -48,7 +48,7 @@ def test_every_program_of_a_mixture_is_solved(seed: int, monkeypatch: pytest.Mon
 
 @pytest.mark.slow
 def test_a_program_that_does_not_end_is_given_up_and_the_secret_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "ITERATIONS", 0)
+    monkeypatch.setattr(programs, "ITERATIONS", 0)
     codes, streams = released(types(0), 0, users=4, length=12)
     assert codes.shape == (4, 12)
     assert streams.secrets()[0].log_odds_worst <= 0.5

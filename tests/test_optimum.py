@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 import reference
 import reference_optimum
+from seqveil.core import programs
 from seqveil.core.distortion import hamming as hamming_distortion
 from seqveil.core.errors import InputError
-from seqveil.core.mechanisms import optimal, optimum, program
+from seqveil.core.mechanisms import optimal, optimum
 
 EPSILONS = (0.1, 0.2, 0.5, math.log(2.0), 1.0, math.log(3.0), 2.0, 3.0, 5.0)
 weights = st.one_of(
@@ -178,7 +179,7 @@ def distortions(generator, n):
 
 
 def check_program(belief, epsilon, distortion):
-    optimum = program.solve(belief, epsilon, distortion)
+    optimum = programs.sound(belief, epsilon, distortion)
     check_sound(belief, optimum.table, epsilon)
     spread = float(np.ptp(distortion)) or 1.0
     cost = np.sum(belief[:, None] * optimum.table * distortion[:, optimum.outputs])
@@ -216,14 +217,14 @@ def test_program_agrees_with_the_closed_form():
     for n in (3, 10, 60):
         for epsilon in EPSILONS:
             belief = generator.dirichlet(np.full(n, 0.5))
-            optimum = program.solve(belief, epsilon, 1.0 - np.eye(n))
+            optimum = programs.sound(belief, epsilon, 1.0 - np.eye(n))
             assert optimum.error == pytest.approx(hamming(belief, epsilon)[1], abs=5e-9)
 
 
 def test_program_takes_the_published_kernel_where_it_is_sound():
     belief, epsilon = np.array([0.3, 0.4, 0.3]), 1.0
     distance = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
-    optimum = program.solve(belief, epsilon, distance)
+    optimum = programs.sound(belief, epsilon, distance)
     published = math.exp(-epsilon) * belief - math.expm1(-epsilon) * np.eye(3)
     np.testing.assert_allclose(optimum.table, published, rtol=0.0, atol=1e-15)
     assert optimum.error - optimum.bound <= 1e-15
@@ -232,10 +233,17 @@ def test_program_takes_the_published_kernel_where_it_is_sound():
 def test_program_gives_symbols_of_belief_zero_their_cheapest_sound_row():
     belief, epsilon = np.array([0.5, 0.5, 0.0]), 1.0
     distance = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
-    table = program.solve(belief, epsilon, distance).table
+    table = programs.sound(belief, epsilon, distance).table
     np.testing.assert_allclose(table[2], table[1], rtol=0.0, atol=1e-15)
+
+
+def test_a_program_that_does_not_end_is_given_up(monkeypatch):
+    monkeypatch.setattr(programs, "ITERATIONS", 0)
+    belief, distance = np.array([0.05, 0.6, 0.35]), np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
+    with pytest.raises(programs.Unsolved, match="was not solved"):
+        programs.sound(belief, 0.3, distance)
 
 
 def test_program_refuses_what_it_cannot_solve():
     with pytest.raises(InputError, match="balanced"):
-        program.solve(np.full(500, 1.0 / 500), 1.0, np.zeros((500, 500)))
+        programs.sound(np.full(500, 1.0 / 500), 1.0, np.zeros((500, 500)))

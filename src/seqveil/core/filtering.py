@@ -1,7 +1,9 @@
 """What an observer believes, from the model and the releases alone: one step forward and back, and whole streams.
 
 `move` is the whole step of the filter, `condition` and `predict` its two halves, `pull` one step of the way back.
-`walk`, `forward` and `smooth` put them together for streams whose releases are given as columns Q(y_k | ·).
+`walk`, `filtered` and `smooth` put them together for streams whose releases are given as columns Q(y_k | ·). `forward`
+and `backward` are the recursions themselves, whatever their steps are: of a table that is being learned, of a secret's
+automaton beside the chain.
 
 A law of states is an array of probabilities, but where one is below FAINT its logarithm stands in its place, a number
 below zero: on a chain that does not mix, a sequence that one stretch of releases all but rules out may come back by
@@ -10,8 +12,9 @@ another, hundreds of nats later, and no float would remember it. Zero is what th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +31,16 @@ CHUNK = 1 << 22  # numbers gathered at once
 ROWS = 256  # users whose laws stay in the processor's own memory
 LARGE = 1024  # states from which laws are led back one by one
 CLEAR = 1e-120  # what is more hears nothing of the faint ones
+
+
+class Steps(Protocol):
+    """What the releases of streams side by side say, step by step: an array, a list, or what makes them when asked."""
+
+    def __len__(self) -> int:
+        """How many steps there are."""
+
+    def __getitem__(self, t: int, /) -> Any:
+        """The columns of the streams that have a t-th release, a row for each."""
 
 
 def start(model: MarkovModel, users: int) -> Floats:
@@ -190,7 +203,60 @@ def pull(model: MarkovModel, values: Floats) -> Floats:
     return out
 
 
-def forward(model: MarkovModel, columns: Floats | Ints) -> tuple[Floats, Floats]:
+def forward(
+    joint: Floats, columns: Iterable[Floats], step: Callable[[Floats, Floats], Floats]
+) -> Iterator[tuple[Floats, Floats]]:
+    """The scaled forward recursion along streams side by side: each law after a release, and the release's probability.
+
+    Laws are (..., B, S), users on the last axis but one, and the longest streams come first.
+
+    Parameters:
+      joint: the law of the first state times what the first release says.
+      columns: what each later release says, of the streams that have got so far (B on the first axis).
+      step: leads a law on, and multiplies it by what the column says.
+    """
+    others = tuple(axis for axis in range(joint.ndim) if axis != joint.ndim - 2)
+    scale = joint.sum(others)
+    law = joint / scale[:, None]
+    yield law, scale
+    for column in columns:
+        joint = step(law[..., : len(column), :], column)
+        scale = joint.sum(others)
+        law = joint / scale[:, None]
+        yield law, scale
+
+
+def backward(
+    later: Floats,
+    columns: Steps,
+    weigh: Callable[[Floats, Any], Floats],
+    pull: Callable[[Floats], Floats],
+    scales: Sequence[Floats] | None = None,
+) -> Iterator[tuple[int, Floats]]:
+    """The way back from the last release: at each step t the likelihood of step t+1 and all later, by its state.
+
+    `later` (..., B, S), ones at first, becomes the likelihood of all releases after step t by the state there; what a
+    caller changes in it counts from there on. A stream that ends at t has ones.
+
+    Parameters:
+      later: ones, in the shape of the first law.
+      columns: what each release says, of the streams that have got so far.
+      weigh: multiplies a likelihood by what a column says.
+      pull: leads a likelihood one step back.
+      scales: those of the way forward, by which it is exact; without them each row's largest is 1.
+    """
+    for t in range(len(columns) - 2, -1, -1):
+        going = slice(len(columns[t + 1]))
+        ahead = weigh(later[..., going, :], columns[t + 1])
+        if scales is None:
+            ahead /= np.maximum(ahead.max(-1, keepdims=True), TINY)
+        else:
+            ahead /= scales[t + 1][:, None]
+        later[..., going, :] = pull(ahead)
+        yield t, ahead
+
+
+def filtered(model: MarkovModel, columns: Floats | Ints) -> tuple[Floats, Floats]:
     """Laws of the state before and after each release, from the columns Q(y_k | ·) (T, B, n): two (T, B, S) arrays.
 
     A column of equal weights tells nothing, so streams of several lengths go together when padded with ones.
@@ -220,35 +286,40 @@ def walk(model: MarkovModel, users: int, columns: Iterable[Floats | Ints]) -> It
 
 def smooth(
     model: MarkovModel,
-    filtered: Floats | Sequence[Floats],
-    columns: Floats | Ints | Sequence[Floats | Ints],
+    laws: Floats | Sequence[Floats],
+    columns: Steps,
 ) -> None:
     """Forward–backward in place: each filtered law (T, B, S) times the likelihood of what was released later.
 
     Streams of several lengths go together, longest first: all may hold, step by step, the rows of those that have got
     so far.
     """
-    if not len(filtered):
+    if not len(laws):
         return
-    later = np.ones(filtered[-1].shape)
-    for t in range(len(filtered) - 2, -1, -1):
-        ahead = later * (columns[t + 1] if model.size == model.n else columns[t + 1][:, model.newest])
-        ahead /= np.maximum(ahead.max(1, keepdims=True), TINY)
-        later, own = pull(model, ahead), filtered[t][: len(ahead)]
-        law = own * later
+    later = np.ones(laws[0].shape)
+    for t, ahead in back(model, later, columns):
+        own = laws[t][: len(ahead)]
+        law = own * later[: len(ahead)]
         total = law.sum(1, keepdims=True)
         if not total.all():
             # a release the model rules out (an unsound mechanism's) says nothing about what came before it
-            later = np.where(total > 0, later, 1.0)
+            later[: len(ahead)] = np.where(total > 0, later[: len(ahead)], 1.0)
             law, total = np.where(total > 0, law, own), np.where(total > 0, total, 1.0)
         np.divide(law, total, out=own)
-        if len(own) < len(filtered[t]):  # the others end here, so nothing later speaks of them
-            later = np.concatenate([later, np.ones((len(filtered[t]) - len(own), model.size))])
+
+
+def back(model: MarkovModel, later: Floats, columns: Steps) -> Iterator[tuple[int, Floats]]:
+    """`backward` along a model, from the columns Q(y_k | ·) (B, n) of every step; `later` is (B, S)."""
+
+    def weigh(values: Floats, column: Floats | Ints) -> Floats:
+        return values * (column if model.size == model.n else column[:, model.newest])
+
+    return backward(later, columns, weigh, partial(pull, model))
 
 
 def laws(model: MarkovModel, columns: Floats | Ints, smoothed: bool = True) -> Floats:
     """Laws of the symbols (B, T, n) behind columns (T, B, n), given all releases of a stream or those up to each."""
-    _, found = forward(model, columns)
+    _, found = filtered(model, columns)
     if smoothed:
         smooth(model, found, columns)
     return symbols_of_streams(model, found)
@@ -330,7 +401,7 @@ def unseen(model: MarkovModel, length: int) -> Floats:
     >>> unseen(MarkovModel([1.0, 0.0], [[0.9, 0.1], [0.1, 0.9]]), 2).round(3).tolist()
     [[1.0, 0.0], [0.9, 0.1]]
     """
-    before, _ = forward(model, np.ones((length, 1, model.n)))
+    before, _ = filtered(model, np.ones((length, 1, model.n)))
     return symbols_of_streams(model, before)[0] if length else np.zeros((0, model.n))
 
 
@@ -368,6 +439,19 @@ def gathered(places: Ints, law: Floats, size: int) -> Floats:
     exact = np.full(size, -np.inf)
     np.logaddexp.at(exact, places, as_logs(law))
     return _with_faint(sums, exact)
+
+
+def read(law: Floats, target: Ints) -> Floats:
+    """A law of automaton and state, (A, S) or (A, B, S), after the symbol that the state shows moved the automaton.
+
+    `target` (A, S) is the state of the automaton that each goes to.
+
+    >>> read(np.array([[0.5, 0.25], [0.25, 0.0]]), np.array([[0, 1], [1, 1]])).tolist()
+    [[0.5, 0.0], [0.25, 0.25]]
+    """
+    inner = np.arange(law[0].size).reshape(-1, law.shape[-1])
+    places = target[:, None, :] * inner.size + inner
+    return gathered(places.ravel(), law.ravel(), law.size).reshape(law.shape)
 
 
 def shared(law: Floats, total: Floats | float) -> Floats:

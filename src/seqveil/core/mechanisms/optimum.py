@@ -1,4 +1,4 @@
-"""The exact optimum: least expected distortion of all sound kernels. For Hamming in closed form, else by a program.
+"""The exact optimum: least expected distortion of all sound kernels. For Hamming in closed form, else by a programs.
 
     minimise Σ_x β(x) (1 - Q(x|x))   over row-stochastic Q with  e^-ε p(y) ≤ Q(y|x) ≤ e^ε p(y),   p = β Q
 
@@ -48,12 +48,12 @@ from typing import Any
 
 import numpy as np
 
+from seqveil.core import programs
 from seqveil.core.bulk import in_parts
 from seqveil.core.compiled import compiled, form, reals, wholes
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, DROP, Floats, Ints, Kernels, slack, usable
-from seqveil.core.mechanisms import program
 from seqveil.core.mechanisms.base import Asked, Made, stack
 
 WIDEST = 1024  # outputs a table may have
@@ -105,7 +105,7 @@ def optimal(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     n = beliefs.shape[1]
     aim = usable(epsilon, n)
     if not distortion.is_hamming:
-        program.check_size(n, n)  # before n² distances are made
+        programs.check_size(n, n)  # before n² distances are made
         costs = distortion.matrix(n)
         return stack([_by_program(belief, aim, costs) for belief in beliefs])
     if not fits(n, aim):
@@ -117,7 +117,7 @@ def optimal(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
 
 
 def _by_program(belief: Floats, aim: float, costs: Floats) -> Kernels:
-    found = program.solve(belief, aim, costs)
+    found = programs.sound(belief, aim, costs)
     return Kernels.from_tables(found.outputs[None, :], found.table[None], None, belief[None])
 
 
