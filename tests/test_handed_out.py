@@ -160,8 +160,8 @@ def test_what_is_watched_says_that_the_order_of_arrival_is_seen(tmp_path, capsys
     assert main([*typed, str(tmp_path / "whole.csv")]) == 0
     assert "in the order in which events arrive" not in capsys.readouterr().err
     side = json.loads((tmp_path / "whole.csv.meta.json").read_text())
-    assert side["grade"] in ("green", "red")
-    assert side["check"]["fits"] is not None
+    assert side["grade"] == "unchecked"  # so few releases cannot speak against a model
+    assert side["check"]["fits"] is None
 
 
 def test_what_was_changed_is_shown_on_a_terminal_and_nowhere_else(tmp_path, capsys, monkeypatch):
