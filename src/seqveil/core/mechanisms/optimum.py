@@ -1,4 +1,4 @@
-"""The exact optimum: least expected distortion of all sound kernels. For Hamming in closed form, else by a programs.
+"""The exact optimum: least expected distortion of all sound kernels. For Hamming in closed form, else by a program.
 
     minimise Σ_x β(x) (1 - Q(x|x))   over row-stochastic Q with  e^-ε p(y) ≤ Q(y|x) ≤ e^ε p(y),   p = β Q
 
