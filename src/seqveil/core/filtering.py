@@ -203,18 +203,18 @@ def forward(
     Laws are (..., B, S), users on the last axis but one, and the longest streams come first.
 
     Parameters:
-      joint: the law of the first state times what the first release says.
+      joint: the law of the first state times what the first release says; it is scaled in place.
       columns: what each later release says, of the streams that have got so far (B on the first axis).
-      step: leads a law on, and multiplies it by what the column says.
+      step: leads a law on, and multiplies it by what the column says: a new array.
     """
     others = tuple(axis for axis in range(joint.ndim) if axis != joint.ndim - 2)
-    scale = joint.sum(others)
-    law = joint / scale[:, None]
+    law, scale = joint, joint.sum(others)
+    law /= scale[:, None]
     yield law, scale
     for column in columns:
-        joint = step(law[..., : len(column), :], column)
-        scale = joint.sum(others)
-        law = joint / scale[:, None]
+        law = step(law[..., : len(column), :], column)
+        scale = law.sum(others)
+        law /= scale[:, None]
         yield law, scale
 
 
