@@ -110,10 +110,11 @@ def test_em_agrees_with_its_twin_and_never_falls() -> None:
     ][::40]
     counts = TypeCounts(n)
     counts.add(np.repeat(np.arange(len(streams)), 6), np.concatenate(streams))
-    table = counts.streams()
-    assert table.features.size == n + n * n  # all runs occur, so that the twin's layout is the same
+    table, _, features = counts.streams()
+    assert features.size == n + n * n  # all runs occur, so that the twin's layout is the same
     base = counts.base(0.0)
-    search = mixture._Search(table, mixture._Common(counts, 0.0, counts.prior("data", 0.0, base), base), None, 1)
+    common = mixture._Common(counts, 0.0, counts.prior("data", 0.0, base), base)
+    search = mixture._Search(table, common.laws(features), None, 1)
     begin = search._seeded(types, np.random.default_rng(2))
     ours = search._run(begin, 9).path
     theirs = brute_em(streams, n, types, begin.expected, len(ours))
@@ -173,7 +174,7 @@ def test_chunks_frames_and_lists_give_one_model() -> None:
             sorted(again.chain.data.tolist()), sorted(whole.chain.data.tolist()), atol=0.2
         )  # the people come in another order, so the beginnings differ
         assert counts.events == len(codes)
-        assert counts.streams().counts.sum() == sum(len(s) for s in streams)
+        assert counts.streams()[0].sum() == sum(len(s) for s in streams)
 
 
 def test_the_fit_is_repeatable() -> None:

@@ -211,18 +211,18 @@ def forward(
     Laws are (..., B, S), users on the last axis but one, and the longest streams come first.
 
     Parameters:
-      joint: the law of the first state times what the first release says.
+      joint: the law of the first state times what the first release says; it is scaled in place.
       columns: what each later release says, of the streams that have got so far (B on the first axis).
-      step: leads a law on, and multiplies it by what the column says.
+      step: leads a law on, and multiplies it by what the column says: a new array.
     """
     others = tuple(axis for axis in range(joint.ndim) if axis != joint.ndim - 2)
-    scale = joint.sum(others)
-    law = joint / scale[:, None]
+    law, scale = joint, joint.sum(others)
+    law /= scale[:, None]
     yield law, scale
     for column in columns:
-        joint = step(law[..., : len(column), :], column)
-        scale = joint.sum(others)
-        law = joint / scale[:, None]
+        law = step(law[..., : len(column), :], column)
+        scale = law.sum(others)
+        law /= scale[:, None]
         yield law, scale
 
 
@@ -337,45 +337,42 @@ def foresee(model: MarkovModel, codes: Ints, lengths: Ints) -> Iterator[tuple[Fl
       codes: true streams side by side (U, T), longest first (`layout.Layout.blocks`).
       lengths: events of each (U,).
     """
-    states, known = start(model, len(codes)), _Known(model)
+    states, step = start(model, len(codes)), _known_step(model)
     for t in range(codes.shape[1]):
         now = int((lengths > t).sum())
         states, truth = states[:now], codes[:now, t]
         yield symbols(model, states), truth
         if t + 1 < codes.shape[1]:
-            states = known.move(states, truth)
+            states = step(states, truth)
 
 
-class _Known:
-    """One step on from symbols that are known: only the states that show them count, one in n."""
+def _known_step(model: MarkovModel) -> Callable[[Floats, Ints], Floats]:
+    """One step on from symbols that are known (B,): only the states that show them count, one in n. (B, S) → (B, S)."""
+    from scipy import sparse
 
-    def __init__(self, model: MarkovModel) -> None:
-        self.model = model
-        # no type gets too faint for a float where there is one alone, or where any may come back at each step
-        self.plain = model.types == 1 or bool((model.backoff > 0).all())
-        order = np.argsort(model.newest, kind="stable")
-        self.showing = np.split(order, np.cumsum(np.bincount(model.newest, minlength=model.n))[:-1])
-        self.onward: dict[int, Any] = {}
+    def careful(states: Floats, truth: Ints) -> Floats:
+        return move(model, states, np.equal.outer(truth, np.arange(model.n)).astype(np.float64))[0]
 
-    def move(self, states: Floats, truth: Ints) -> Floats:
-        """Law of the next state, given the symbols: (B, S) → (B, S)."""
-        model = self.model
-        if not self.plain:
-            column = np.zeros((len(truth), model.n))
-            column[np.arange(len(truth)), truth] = 1.0
-            return move(model, states, column)[0]
-        ahead = np.empty(states.shape)
-        for symbol in np.unique(truth).tolist():
-            rows, own = np.flatnonzero(truth == symbol), self.showing[symbol]
-            post = clear(states[np.ix_(rows, own)])
-            total = post.sum(1, keepdims=True)
-            post = np.where(total > 0, post, 1.0) / np.where(total > 0, total, own.size)  # ruled out: start anew
-            if symbol not in self.onward:
-                self.onward[symbol] = model.chain[own].T.tocsr()
-            part = np.asarray(self.onward[symbol] @ post.T).T
-            part[:, model.base_state] += (post @ model.backoff[own])[:, None] * model.base
-            ahead[rows] = part
+    # no type gets too faint for a float where there is one alone, or where any may come back at each step
+    if model.types > 1 and not (model.backoff > 0).all():
+        return careful
+    order, counts = np.argsort(model.newest, kind="stable"), np.bincount(model.newest, minlength=model.n)
+    first = np.cumsum(counts) - counts
+
+    def quick(states: Floats, truth: Ints) -> Floats:
+        ends = np.cumsum(counts[truth])
+        rows = np.repeat(np.arange(truth.size), counts[truth])
+        places = order[np.repeat(first[truth] - (ends - counts[truth]), counts[truth]) + np.arange(rows.size)]
+        weights = clear(states[rows, places])
+        total = np.bincount(rows, weights, truth.size)
+        weights = np.where(total[rows] > 0, weights, 1.0)  # what the model rules out starts anew
+        weights /= np.where(total > 0, total, counts[truth])[rows]
+        post = sparse.csr_array((weights, places, np.append(0, ends)), shape=states.shape)
+        ahead: Floats = (post @ model.chain).toarray()
+        ahead[:, model.base_state] += (post @ model.backoff)[:, None] * model.base
         return ahead
+
+    return quick
 
 
 def log_likelihoods(model: MarkovModel, users: Ints, codes: Ints) -> Floats:

@@ -86,17 +86,26 @@ class Program:
         self._solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         self._solver.silent()
         self._solver.setOptionValue("small_matrix_value", UNSEEN)  # dropped entries make the just feasible infeasible
-        empty = np.zeros(0, np.int32)
-        self._solver.addRows(lower.size, lower, upper, 0, empty, empty, np.zeros(0))
+        self._lower, self._upper = lower, upper
 
     def add(self, cost: Floats, columns: Columns, most: float = math.inf) -> None:
-        """Further columns. They leave what was found feasible, so the primal simplex goes on from there."""
+        """Columns, or further ones. They leave what was found feasible, so the primal simplex goes on from there."""
+        import highspy
+
         starts, places, values = columns
         bounds = np.zeros(cost.size), np.full(cost.size, most)
-        indices = starts[:-1].astype(np.int32), places.astype(np.int32)
         if self._solver.getNumCol():
+            entries = starts[:-1].astype(np.int32), places.astype(np.int32), values
+            self._solver.addCols(cost.size, cost, *bounds, values.size, *entries)
             self._solver.setOptionValue("simplex_strategy", 4)
-        self._solver.addCols(cost.size, cost, *bounds, values.size, *indices, values)
+            return
+        program = highspy.HighsLp()
+        program.num_row_, program.num_col_ = self._lower.size, cost.size
+        program.row_lower_, program.row_upper_ = self._lower, self._upper
+        program.col_cost_, (program.col_lower_, program.col_upper_) = cost, bounds
+        program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+        program.a_matrix_.start_, program.a_matrix_.index_, program.a_matrix_.value_ = starts, places, values
+        self._solver.passModel(program)
 
     def run(self) -> tuple[Floats, Floats]:
         """v, what the solver leaves below zero rounded away, and the duals of the rows."""
