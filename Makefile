@@ -44,7 +44,7 @@ lint: $(VENV)/.ready
 	$(BIN)/lint-imports
 
 compiled: $(VENV)/.ready
-	@$(BIN)/python -c "from seqveil.core import fast; fast.load(batches=True)"  # once, before several workers would do it
+	@$(BIN)/python -c "from seqveil.core import compiled; compiled.load()"  # once, before several workers would do it
 
 check: lint compiled
 	$(BIN)/python -m pytest -n auto -m "$(QUICK)"

@@ -16,9 +16,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from seqveil.core import fast, single
 from seqveil.core.coins import Coins, SeededCoins
 from seqveil.core.kernel import DENOMINATOR, Kernels
+from seqveil.core.mechanisms import Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.engine.accounting import Budget
 from seqveil.engine.coded import CodeStreams
@@ -84,14 +84,13 @@ class Script:
 @contextmanager
 def scripted() -> Iterator[Script]:
     """Every draw of a release goes by the script."""
-    script, pick, loaded, largest = Script(), Kernels.pick, fast._loaded, single.LARGEST_TABLE
-    fast._loaded, single.LARGEST_TABLE = False, 0  # both draw by themselves
+    script, pick, release = Script(), Kernels.pick, Mechanism.release
+    Mechanism.release = lambda *of: None  # type: ignore[method-assign]  # it draws by itself
     Kernels.pick = lambda self, codes, coins: script.pick(self, codes, coins)  # type: ignore[method-assign]
     try:
         yield script
     finally:
-        Kernels.pick, fast._loaded = pick, loaded  # type: ignore[method-assign]
-        single.LARGEST_TABLE = largest
+        Kernels.pick, Mechanism.release = pick, release  # type: ignore[method-assign]
 
 
 def cuts(length: int) -> list[list[range]]:

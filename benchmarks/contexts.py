@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.scale import sticky
 from benchmarks.timing import find
 from seqveil import Alphabet, MarkovModel
-from seqveil.core import fast
+from seqveil.core import compiled
 from seqveil.core.coins import SystemCoins
 from seqveil.core.model import TypeCounts
 from seqveil.engine.policy import Policy
@@ -216,7 +216,7 @@ def bulk() -> Row:
         law = 0.6 * np.eye(SYMBOLS) + 0.4 * generator.dirichlet(np.full(SYMBOLS, 0.5), SYMBOLS) + 1e-4
         chains.append(MarkovModel(generator.dirichlet(np.ones(SYMBOLS)), law / law.sum(1, keepdims=True)))
     mixed = MarkovModel.mixture(chains, np.full(TYPES, 1 / TYPES), 1e-4)
-    fast.load()
+    compiled.load()
     found = {"chain": 0.0, "mixture": 0.0}
     for _ in range(2):  # in turn: the machine's other work weighs on both alike
         found["chain"] = max(found["chain"], rate(chains[0]))

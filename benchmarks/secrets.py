@@ -17,8 +17,7 @@ from seqveil import Budget, MarkovModel, secrets
 from seqveil.core.coins import coins
 from seqveil.core.distortion import hamming
 from seqveil.core.errors import InputError
-from seqveil.core.secrets import Guarded
-from seqveil.core.secrets.bounds import Bounds
+from seqveil.core.secrets.bounds import Bounds, Promise
 from seqveil.core.secrets.solving import guarded
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
@@ -167,8 +166,8 @@ def time_of_large() -> float:
     weights = np.minimum(weights, 1.0)
     prior = float(belief @ weights)
     rows, priors = np.stack([1 - weights, weights])[None], np.array([[1 - prior, prior]])
-    promises = [(belief, Guarded(np.array([0]), rows, priors, 0.5, "both", 0.0))]
-    took = 1e3 * best(lambda: guarded(Bounds.of_guarded(promises, belief), hamming()), 20)
-    made = guarded(Bounds.of_guarded(promises, belief), hamming())
+    promises = [Promise.of(belief, belief * rows, priors, 0.5, "both", 0.0)]
+    took = 1e3 * best(lambda: guarded(Bounds.joined(promises, [belief], belief), hamming()), 20)
+    made = guarded(Bounds.joined(promises, [belief], belief), hamming())
     print(f"  one kernel for {LARGE} symbols: {took:.1f} ms, wrong symbols {made.error:.4f}")
     return took

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from seqveil import MarkovModel
-from seqveil.core import fast
+from seqveil.core import compiled
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.sqlite import WAL_PAGES
@@ -23,7 +23,7 @@ AN_HOUR = 1_800_000
 
 
 def run(data: Path | None) -> list[dict[str, float]]:
-    how = "compiled" if fast.load() else "numpy alone"
+    how = "compiled" if compiled.load() else "plain Python"
     print(
         f"events/s ({how}), n={SYMBOLS}, ε={EPSILON:g}, {EVENTS:,} events, {GROUP} a transaction, synced at each commit"
     )

@@ -16,7 +16,7 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.mechanisms import Batch, BatchMechanism
 from seqveil.core.mechanisms import tree as TREE
 from seqveil.core.mechanisms import tree_ldp as TREE_LDP
-from seqveil.core.mechanisms.program import solve
+from seqveil.core.programs import sound
 from seqveil.engine import batches
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State
@@ -86,7 +86,7 @@ def _small() -> list[Row]:
             costs = distortion.hamming() if name == "hamming" else distortion.absolute(np.arange(n))
             batches = table[:, 1:].astype(int)
             between = costs.between(batches[:, None, :], batches[None]).sum(2)
-            least = solve(table[:, 0], epsilon, between).error
+            least = sound(table[:, 0], epsilon, between).error
             batch = Batch(model, model.initial, length, epsilon, costs)
             for mechanism in (TREE, TREE_LDP):
                 ratios[mechanism.name].append((mechanism.expected(batch) or 0.0) / least)

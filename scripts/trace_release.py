@@ -39,7 +39,7 @@ from seqveil.engine.policy import Policy  # noqa: E402
 from seqveil.engine.terms import Terms  # noqa: E402
 
 # what has no name in `seqveil` itself: the end of its module's path, wherever in the package that lies, and its name
-LOAD_COMPILED = ("fast", "load")
+LOAD_COMPILED = ("compiled", "load")
 COMMANDS = ("cli", "main")
 STORE = ("engine/coded", "CodeStreams")
 APP = ("service/app", "create_app")

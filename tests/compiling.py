@@ -1,22 +1,20 @@
-"""Tests that take the compiled way and the one through numpy in turn."""
+"""Tests that take the compiled form of the code and the plain one in turn."""
 
 import pytest
 
-from seqveil.core import fast
+from seqveil.core import compiled
 
 
 @pytest.fixture(autouse=True)
 def restored():
     """Whatever a test switches on or off is as before after it; a file that imports this has it for all its tests."""
-    before = fast._loaded, fast._made
+    before = compiled._used, compiled._made
     yield
-    fast._loaded, fast._made = before
+    compiled._used, compiled._made = before
 
 
-def use(compiled: bool) -> None:
-    """Release by compiled code from now on, or by numpy."""
-    fast._loaded = False
-    if compiled:
-        fast._loaded = None
-        if not fast.load():
-            pytest.skip("the compiled path needs numba")
+def use(translated: bool) -> None:
+    """Use the compiled forms from now on, or the plain ones."""
+    compiled._used = None if translated else False
+    if translated and not compiled.load():
+        pytest.skip("compiled forms need numba")

@@ -3,12 +3,74 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import linprog
 
-from seqveil.core.secrets import Guarded
-from seqveil.core.secrets.bounds import TIGHTER
+from seqveil.core.secrets import Watch
+from seqveil.core.secrets.bounds import TIGHTER, Bounds, Promise
+
+
+@dataclass(frozen=True, eq=False)
+class Guarded:
+    """What W windows of one secret ask of a kernel over n symbols, in the obvious form.
+
+    With w_v(x) = Pr(v | X = x, y_<k) and π_v the prior of value v: Σ_x β(x) [w_v(x)/π_v - e^ε w_v'(x)/π_v'] Q(y|x) ≤ 0
+    for every label y and every bounded pair (v, v'); for two values a box for the weight σ = w_1 of every label.
+    """
+
+    windows: np.ndarray  # (W,) the number of each window
+    weights: np.ndarray  # (W, V, n)
+    prior: np.ndarray  # (W, V)
+    epsilon: float
+    sides: str
+    error: float
+
+    @property
+    def sigma(self) -> np.ndarray:
+        return self.weights[:, 1]
+
+    @property
+    def low(self) -> np.ndarray:
+        return self._box(-self.epsilon) if self.sides == "both" else np.zeros(len(self.windows))
+
+    @property
+    def high(self) -> np.ndarray:
+        return self._box(self.epsilon)
+
+    def _box(self, log_odds: float) -> np.ndarray:
+        yes, no = self.prior[:, 1] * np.exp(log_odds), self.prior[:, 0]
+        return yes / (yes + no)
+
+    def pairs(self) -> list[tuple[int, int]]:
+        values = range(self.prior.shape[1])
+        return [(1, 0)] if self.sides == "up" else [(one, two) for one in values for two in values if one != two]
+
+    def linear(self) -> np.ndarray:
+        """Rows c (C, n) with Σ_x β(x) c(x) Q(y|x) ≤ 0 for every label y."""
+        rows = [np.zeros((0, self.weights.shape[2]))]
+        for one, two in self.pairs():
+            bounded = (self.prior[:, one] > 0) & (self.prior[:, two] > 0)
+            lifts = (self.weights[bounded, v] / self.prior[bounded, v, None] for v in (one, two))
+            rows.append(next(lifts) - np.exp(self.epsilon) * next(lifts))
+        return np.concatenate(rows)
+
+
+def asked(watch: Watch) -> Guarded:
+    """What all live windows of a secret ask of the next kernel; symbols the belief rules out ask for nothing."""
+    total, present = watch.masses.sum(1, keepdims=True), watch.masses.sum(2)
+    present = (present / np.maximum(present.sum(1, keepdims=True), 1e-300))[:, :, None]
+    weights = np.where(total > 0, watch.masses / np.where(total > 0, total, 1.0), present)
+    return Guarded(watch.records.index, weights, watch.records.prior, watch.ahead.aim, watch.secret.sides, 0.0)
+
+
+def bounds_of(promises: list[tuple[np.ndarray, Guarded]], belief: np.ndarray) -> Bounds:
+    """The bounds of these promises, each with its observer's belief."""
+    made = [
+        Promise.of(seen, seen * one.weights, one.prior, one.epsilon, one.sides, one.error) for seen, one in promises
+    ]
+    return Bounds.joined(made, [belief, *(seen for seen, _ in promises)], belief)
 
 
 def least_cost(belief: np.ndarray, rows: np.ndarray, cost: np.ndarray) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from reference_guarding import asked
 from seqveil import secrets
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.model import MarkovModel
@@ -98,8 +99,8 @@ def kept_kernel(watches, table: np.ndarray) -> np.ndarray:
 
     With β of several models there are several marginals; the first model's is mixed in, which keeps all.
     """
-    rows = [(belief, guarded.linear()) for belief, several in watches.weights() for guarded in several]
-    constant = watches.weights()[0][0] @ table
+    rows = [(watch.belief, asked(watch).linear()) for row in watches.rows for watch in row]
+    constant = watches.rows[0][0].belief @ table
 
     def broken(share: float) -> bool:
         mixed = (1 - share) * table + share * constant

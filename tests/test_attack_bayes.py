@@ -70,6 +70,19 @@ def test_a_posterior_is_that_of_all_sequences(kind: str) -> None:
             assert found[k, 1] == pytest.approx(want, abs=1e-12)
 
 
+def test_what_a_believers_model_rules_out_tells_nothing() -> None:
+    stuck = sv.MarkovModel([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]])  # who begins in one stays there
+    sure = np.eye(2)[[0, 1, 0, 0]]  # the second release cannot be
+    secret, windows = sv.secrets.ever(1, window=2, epsilon=1.0).compile(stuck), [0, 2]
+    found = posteriors(
+        Evidence(sure, np.zeros(4, np.int64), np.arange(4)),
+        stuck,
+        secret,
+        Windows(np.zeros(2, np.int64), np.arange(2), np.array(windows), np.zeros(2, np.int64), 2),
+    )
+    assert found.tolist() == [[1.0, 0.0], [1.0, 0.0]]
+
+
 def guarded(people: int, seed: int = 3) -> tuple[Terms, list[np.ndarray], list[np.ndarray], sv.MarkovModel]:
     """People of two types, released under the one chain that was fitted to others of them."""
     chain = sv.MarkovModel.fit([[NAMES[x] for x in s] for s in TYPES.sample(LENGTH, 4000, seed=1)], alphabet=NAMES)

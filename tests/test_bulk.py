@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import reference_streams as ref
-from seqveil.core import bulk, fast, filtering
+from seqveil.core import bulk, compiled, filtering
 from seqveil.core.coins import SeededCoins, SystemCoins
 from seqveil.core.leakage import FEW, Leakages, pass_over
 from seqveil.core.model import MarkovModel
@@ -39,7 +39,7 @@ def test_an_error_in_a_part_is_raised(four):
 @pytest.mark.parametrize("mechanism", ["optimal", "crr", "randomized_response"])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_releases_beliefs_and_accounts_are_those_of_one_thread(mechanism, sparse, monkeypatch):
-    if not fast.load():
+    if not compiled.load():
         pytest.skip("numba is not installed")
     rng = np.random.default_rng(3)
     law = rng.dirichlet(np.full(9, 0.6), 9)

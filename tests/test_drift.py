@@ -13,10 +13,11 @@ from reference_streams import Rows
 from seqveil import MarkovModel
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
+from seqveil.core.words import Risk
 from seqveil.engine import stream
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
-from seqveil.receiver.drift import Drift, Fixed, Learning, looser, rivals_of, stickier
+from seqveil.receiver.drift import Drift, Fixed, Learning, ModelCheck, looser, rivals_of, stickier
 
 RARE = 1e-6  # chance that a statistical test here fails though all is well
 MODEL = MarkovModel([0.4, 0.3, 0.3], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
@@ -170,3 +171,17 @@ def test_green_only_where_these_people_follow_the_model(tmp_path, capsys):
         assert main(["audit", out, *args]) == (name == "moved")
         (grade,) = re.findall(r"^grade .*", capsys.readouterr().out, re.MULTILINE)
         assert ("these people do not follow the model" in grade) == (name == "moved")
+
+
+def test_a_check_without_power_grades_nothing_green():
+    """One person and seven events cannot speak against any model; what a check rests on is said with its green."""
+    drift = Drift(Setting.of(MODEL, "randomized_response", 0.5))
+    drift.update([0] * 7, np.zeros(7, np.int64))
+    alone = ModelCheck.of(drift)
+    assert alone.fits is None
+    assert Risk(0.1, doubts=alone.doubts, support=alone.support).grade.colour == "unchecked"
+    drift.update(list(range(1, 31)) * 10, np.random.default_rng(1).integers(0, 3, 300))
+    many = ModelCheck.of(drift)
+    grade = Risk(0.1, doubts=many.doubts, support=many.support).grade
+    assert (many.fits, grade.colour) == (True, "green")
+    assert "31 people do not speak against the model" in grade.why

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reference_guarding import box_rows, excess, least_cost, random_box, random_promise
+from reference_guarding import Guarded, bounds_of, box_rows, excess, least_cost, random_box, random_promise
 from seqveil import Grid, MarkovModel, secrets
+from seqveil.core import programs
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion, absolute, euclidean, hamming, matrix
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.core.secrets import Guarded, program, solving
+from seqveil.core.secrets import solving
 from seqveil.core.secrets.bounds import TIGHTER, Bounds
 from seqveil.core.secrets.pools import pooled
 from seqveil.core.secrets.solving import guarded
@@ -41,7 +42,7 @@ def test_the_check_values_of_the_design():
     odds = box([0.19, 1.0], 0.595, 0.5)
     assert odds.low[0] == pytest.approx(0.47120, abs=1e-5)
     assert odds.high[0] == pytest.approx(0.70779, abs=1e-5)
-    table = guarded(Bounds.of_guarded([(HALF, odds)], HALF), hamming())
+    table = guarded(bounds_of([(HALF, odds)], HALF), hamming())
     assert table.error == pytest.approx(least_cost(HALF, box_rows(HALF, odds.sigma[0], odds.low[0], odds.high[0]),
                                                    1 - np.eye(2)), abs=3e-6)  # fmt: skip
 
@@ -61,7 +62,7 @@ def test_the_closed_form_is_the_optimum_of_the_whole_program():
         assert (secret >= lo * mass - 1e-13).all()
         best = least_cost(belief, rows, 1 - np.eye(belief.size))
         assert made.error == pytest.approx(best, abs=3e-8)
-        found = program.solve(belief, 1 - np.eye(belief.size), rows)
+        found = programs.bounded(belief, 1 - np.eye(belief.size), rows)
         assert found.error == pytest.approx(best, abs=3e-8)
         assert found.bound == pytest.approx(best, abs=3e-8)
 
@@ -79,7 +80,7 @@ def test_integer_tables_keep_every_promise_and_miss_the_optimum_by_next_to_nothi
         promises = [random_promise(rng, belief, 2 if rng.random() < 0.7 else 4) for _ in range(rng.integers(1, 3))]
         costs = [hamming(), absolute(np.arange(n)), matrix(rng.random((n, n)) * (1 - np.eye(n)))][case % 3]
         lies = rng.random() < 0.8
-        made = guarded(Bounds.of_guarded([(belief, one) for one in promises], belief), costs, lies)
+        made = guarded(bounds_of([(belief, one) for one in promises], belief), costs, lies)
         table = table_of(made)
         assert (table.sum(1) == DENOMINATOR).all()
         assert table.min() >= 0
@@ -100,7 +101,7 @@ def promised_twice(seed, count=60):
     for _ in range(count):
         belief = rng.dirichlet(np.ones(int(rng.integers(2, 6))))
         promises = [random_promise(rng, belief) for _ in range(2)]
-        bounds = Bounds.of_guarded([(belief, one) for one in promises], belief)
+        bounds = bounds_of([(belief, one) for one in promises], belief)
         if len(bounds.aimed):
             yield belief, bounds
 
@@ -117,14 +118,14 @@ def test_the_bound_is_the_optimum_of_the_program_over_all_pairs():
 def test_labels_that_a_solver_leaves_with_next_to_nothing_are_never_released():
     belief = np.array([0.5, 0.5 - 3e-8, 3e-8])
     two = [box([0.2, 0.3, 1.0], 0.25, 0.3), box([0.3, 0.6, 0.0], 0.45, 0.3)]
-    made = guarded(Bounds.of_guarded([(belief, one) for one in two], belief), hamming())
+    made = guarded(bounds_of([(belief, one) for one in two], belief), hamming())
     assert 2 not in made.outputs.tolist()
     assert (belief @ table_of(made) / DENOMINATOR > 1e-7).all()
 
 
 def test_a_free_symbol_is_told_however_unlikely_it_is():
     belief = np.array([0.5, 0.5 - 1e-12, 1e-12])
-    made = guarded(Bounds.of_guarded([(belief, box([0.0, 1.0, 0.5], 0.5, 0.3))], belief), hamming())
+    made = guarded(bounds_of([(belief, box([0.0, 1.0, 0.5], 0.5, 0.3))], belief), hamming())
     place = made.outputs.tolist().index(2)
     assert table_of(made)[2, place] == DENOMINATOR
 
@@ -137,26 +138,25 @@ def test_on_the_edge_what_says_nothing_about_the_secret_is_still_told():
     prior = 1 / (1 + (0.4 / 0.6) * np.exp(epsilon * (1 - TIGHTER)))
     promise = box(sigma, prior, epsilon)
     assert promise.high[0] == pytest.approx(belief @ sigma, abs=1e-6)
-    made = guarded(Bounds.of_guarded([(belief, promise)], belief), hamming())
+    made = guarded(bounds_of([(belief, promise)], belief), hamming())
     assert made.error == pytest.approx(0.2, abs=1e-4)
-    made = guarded(Bounds.of_guarded([(belief, promise)] * 2, belief), hamming())  # by the program
+    made = guarded(bounds_of([(belief, promise)] * 2, belief), hamming())  # by the program
     assert made.error == pytest.approx(0.2, abs=1e-4)
 
 
 def test_one_side_lets_everything_that_speaks_against_it_be_told():
     belief, sigma = np.array([0.2, 0.6, 0.2]), np.array([0.0, 0.3, 0.5])
     both, up = (
-        guarded(Bounds.of_guarded([(belief, box(sigma, 0.28, 0.5, sides))], belief), hamming())
-        for sides in ("both", "up")
+        guarded(bounds_of([(belief, box(sigma, 0.28, 0.5, sides))], belief), hamming()) for sides in ("both", "up")
     )
     assert up.error < both.error
 
 
 def test_a_certain_belief_and_nothing_to_keep():
-    made = guarded(Bounds.of_guarded([], np.array([0.0, 1.0])), hamming())
+    made = guarded(bounds_of([], np.array([0.0, 1.0])), hamming())
     assert made.error == 0.0
     assert made.outputs.tolist() == [1]
-    made = guarded(Bounds.of_guarded([], np.array([0.25, 0.75])), hamming())
+    made = guarded(bounds_of([], np.array([0.25, 0.75])), hamming())
     assert table_of(made).tolist() == [[DENOMINATOR, 0], [0, DENOMINATOR]]
 
 
@@ -167,7 +167,7 @@ def test_both_promises_at_once():
         n = int(rng.integers(2, 7))
         belief = rng.dirichlet(np.ones(n))
         promise = random_promise(rng, belief)
-        bounds = Bounds.of_guarded([(belief, promise)], belief)
+        bounds = bounds_of([(belief, promise)], belief)
         alone, made = guarded(bounds, hamming()), guarded(bounds, hamming(), epsilon=0.8)
         kernel = made.kernels().one(0)
         assert kernel.leakage(belief, whole_alphabet=True) <= 0.8
@@ -179,7 +179,7 @@ def test_both_promises_at_once():
 def test_an_observer_who_rules_a_symbol_out_never_sees_it_told():
     mine, theirs = np.array([0.4, 0.3, 0.3]), np.array([0.5, 0.5, 0.0])
     promises = [(mine, box([0.2, 0.5, 0.9], 0.5, 0.4)), (theirs, box([0.3, 0.5, 0.4], 0.4, 0.4))]
-    made = guarded(Bounds.of_guarded(promises, mine), hamming())
+    made = guarded(bounds_of(promises, mine), hamming())
     assert 2 not in made.outputs.tolist()
     for seen, promise in promises:
         assert all(excess(seen, promise, column) <= 1e-12 for column in table_of(made).T)
@@ -191,7 +191,7 @@ def test_large_alphabets(costs):
     belief = rng.dirichlet(np.full(400, 0.5))
     sigma = np.where(np.arange(400) < 12, 0.9, rng.uniform(0.1, 0.4, 400))
     promise = box(sigma, float(belief @ sigma), 0.5)
-    made = guarded(Bounds.of_guarded([(belief, promise)], belief), costs)
+    made = guarded(bounds_of([(belief, promise)], belief), costs)
     table = table_of(made)
     assert (table.sum(1) == DENOMINATOR).all()
     assert max(excess(belief, promise, column) for column in table.T) <= 1e-12
@@ -201,7 +201,7 @@ def test_large_alphabets(costs):
 def test_too_large_for_an_epsilon_beside_the_secrets():
     belief = np.full(6000, 1 / 6000)
     with pytest.raises(InputError, match="at most 5000 symbols"):
-        guarded(Bounds.of_guarded([], belief), hamming(), epsilon=1.0)
+        guarded(bounds_of([], belief), hamming(), epsilon=1.0)
 
 
 @pytest.mark.slow
@@ -218,7 +218,7 @@ def test_an_epsilon_is_kept_inside_the_program():
     for _ in range(40):
         n, epsilon = int(rng.integers(2, 6)), float(rng.choice([0.3, 1.0]))
         belief = rng.dirichlet(np.ones(n))
-        bounds = Bounds.of_guarded([(belief, random_promise(rng, belief))], belief)
+        bounds = bounds_of([(belief, random_promise(rng, belief))], belief)
         law = np.tile(belief, (n, 1))
         lifts = np.concatenate([np.eye(n) - np.exp(epsilon) * law, np.exp(-epsilon) * law - np.eye(n)])
         best = least_cost(belief, np.concatenate([bounds.aimed, lifts]), 1 - np.eye(n))
@@ -246,15 +246,15 @@ def released(model: MarkovModel, seed: int, users: int, length: int) -> tuple[np
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_every_program_of_a_mixture_is_solved(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, gaps, solve = [], list[float](), program.solve
+    asked, gaps, solve = [], list[float](), programs.bounded
 
-    def watched(*given: np.ndarray) -> program.Solution:
+    def watched(*given: np.ndarray) -> programs.Solution:
         asked.append(given)
         found = solve(*given)  # raises where it is not solved
         gaps.append(found.error - found.bound)
         return found
 
-    monkeypatch.setattr(program, "solve", watched)
+    monkeypatch.setattr(programs, "bounded", watched)
     _, streams = released(types(seed), seed, users=8, length=20)
     assert len(gaps) == len(asked) > 50
     assert max(gaps) < 5e-3
@@ -263,7 +263,7 @@ def test_every_program_of_a_mixture_is_solved(seed: int, monkeypatch: pytest.Mon
 
 @pytest.mark.slow
 def test_a_program_that_does_not_end_is_given_up_and_the_secret_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "ITERATIONS", 0)
+    monkeypatch.setattr(programs, "ITERATIONS", 0)
     codes, streams = released(types(0), 0, users=4, length=12)
     assert codes.shape == (4, 12)
     assert streams.secrets()[0].log_odds_worst <= 0.5
@@ -281,7 +281,7 @@ def bounded(n: int, windows: int, seed: int, broad: float = 0.15, epsilon: float
     belief /= belief.sum()
     sigma = np.clip(rng.beta(0.3, 0.9, size=(windows, n)), 1e-3, 1 - 1e-3)
     weights, prior = np.stack([1 - sigma, sigma], axis=1), np.stack([(1 - sigma) @ belief, sigma @ belief], axis=1)
-    return Bounds.of_guarded([(belief, Guarded(np.arange(windows), weights, prior, epsilon, "both", 0.0))], belief)
+    return bounds_of([(belief, Guarded(np.arange(windows), weights, prior, epsilon, "both", 0.0))], belief)
 
 
 @pytest.mark.parametrize("windows", [1, 3])

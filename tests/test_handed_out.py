@@ -112,6 +112,40 @@ def test_polars_and_arrow_get_no_categories_and_no_metadata_back():
     assert made.schema.metadata is None
 
 
+@pytest.mark.parametrize("missing", [None, "drop"])
+def test_the_bytes_of_a_frame_hold_no_order_of_arrival_and_nobody_who_was_dropped(missing):
+    """Long text is views into memory: what an Arrow file or a pickle of the frame writes is that memory."""
+    names = [f"somebody with a long name {k:03}" for k in range(200)]
+    order = np.random.default_rng(2).permutation(200)
+    values = [NAMES[k % 4] for k in range(200)]
+    if missing is not None:
+        values[:5] = [None] * 5
+    frame = pl.DataFrame({"user": [names[k] for k in order], "value": values})
+    made = sv.release(frame, MODEL, epsilon=0.01, missing=missing).frame
+    held, kept = made.write_ipc(None, compat_level=pl.CompatLevel.newest()).getvalue(), sorted(made["user"].to_list())
+    places = [held.find(name.encode()) for name in kept]
+    assert min(places) > 0
+    assert places == sorted(places)
+    assert not any(name.encode() in held for name in set(names) - set(kept))
+    assert len(kept) == (200 if missing is None else 195)
+
+
+def test_how_the_raw_rows_stood_is_said_of_no_release():
+    """Neither ties nor rows that went back in time, whatever order the raw rows had."""
+    rows = [("ann", 0, "flu"), ("ann", 1, "hiv"), ("bob", 0, "flu"), ("bob", 1, "cold"), ("bob", 1, "flu")]
+    frames = [pl.DataFrame(each, schema=["user", "time", "value"], orient="row") for each in (rows, rows[::-1])]
+    made = [sv.release(frame, MODEL, epsilon=0.2).account.read for frame in frames]
+    assert made[0] == made[1]
+    assert "tie" not in made[0]
+
+
+def test_why_auto_chose_does_not_depend_on_who_came_first():
+    frame = pl.DataFrame({"user": ["ann", "bob", "bob"], "value": ["flu", "hiv", "cold"]})
+    both = (frame, pl.concat([frame[1:], frame[:1]]))
+    found = [sv.release(each, MODEL, epsilon=2.0, batch=3).account.choices for each in both]
+    assert found[0] == found[1]
+
+
 def test_the_type_of_the_released_column_does_not_depend_on_the_raw_rows():
     """Where the alphabet holds numbers, a file without some of them has the same type."""
     model = sv.MarkovModel(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), alphabet=[1, 2, 300])
@@ -133,8 +167,8 @@ def test_what_is_watched_says_that_the_order_of_arrival_is_seen(tmp_path, capsys
     assert main([*typed, str(tmp_path / "whole.csv")]) == 0
     assert "in the order in which events arrive" not in capsys.readouterr().err
     side = json.loads((tmp_path / "whole.csv.meta.json").read_text())
-    assert side["grade"] in ("green", "red")
-    assert side["check"]["fits"] is not None
+    assert side["grade"] == "unchecked"  # so few releases cannot speak against a model
+    assert side["check"]["fits"] is None
 
 
 def test_what_was_changed_is_shown_on_a_terminal_and_nowhere_else(tmp_path, capsys, monkeypatch):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import reference_streams as ref
 from seqveil.core import filtering
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.core.leakage import Leakages, log_lifts
+from seqveil.core.leakage import Leakages, log_lifts, weight_range
 from seqveil.core.model import MarkovModel
 
 seeds = st.integers(0, 2**32 - 1)
@@ -28,7 +28,7 @@ def charged(model, columns):
         weights = column[None].astype(float)
         possible = filtering.symbols(model, states) > 0
         posterior, marginal = filtering.condition(model, states, weights)
-        account = account.charge(model, weights, marginal, possible)
+        account = account.charge(model, weights, marginal, *weight_range(weights, possible))
         states = filtering.predict(model, posterior)
     return account
 
@@ -108,10 +108,12 @@ def test_users_are_charged_apart():
     columns = np.array(columns_of(rng, 5, 4), dtype=float)
     beliefs = np.array([ref.random_belief(rng, 4) for _ in range(5)])
     marginal = (beliefs * columns).sum(1)
-    together = Leakages.start(model, 5).charge(model, columns, marginal, beliefs > 0)
+    together = Leakages.start(model, 5).charge(model, columns, marginal, *weight_range(columns, beliefs > 0))
     for user in range(5):
         one = [user]
-        alone = Leakages.start(model, 1).charge(model, columns[one], marginal[one], beliefs[one] > 0)
+        alone = Leakages.start(model, 1).charge(
+            model, columns[one], marginal[one], *weight_range(columns[one], beliefs[one] > 0)
+        )
         part = together.take(np.array(one))
         for name in ("most", "least", "ahead_most", "ahead_least"):
             assert getattr(part, name).tolist() == getattr(alone, name).tolist()

@@ -15,6 +15,7 @@ from seqveil import MarkovModel
 from seqveil.core import filtering
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Kernels, to_weights
+from seqveil.core.leakage import weight_range
 from seqveil.core.mechanisms import Batch, BatchMechanism
 from seqveil.core.mechanisms.codebook import Codebook, support
 from seqveil.core.mechanisms.trees import TreeRelease
@@ -185,14 +186,15 @@ def test_an_event_nobody_released_moves_the_account_on_too():
     _, state = stream.step(setting, stream.State.start(setting), np.array([0]), SeededCoins(1))
     column = np.array([[7, 3, 1]], np.int64) << 58
     silent = np.full((1, 3), 1 << 62)
-    told = state.account.charge(model, silent, np.array([float(1 << 62)]), np.ones((1, 3), bool))
+    told = state.account.charge(model, silent, np.array([float(1 << 62)]), silent[:, 0], silent[:, 0])
     gap = skipped(setting, state)
     for account in (told, gap.account):
         assert account.ahead_most.tolist() == told.ahead_most.tolist()
     after, marginal = filtering.move(model, gap.states, column)
     assert after.sum() == pytest.approx(1.0)
-    charged = gap.account.charge(model, column, marginal, filtering.possible(model, gap.states))
-    assert charged.worst[0] == told.charge(model, column, marginal, filtering.possible(model, gap.states)).worst[0]
+    extremes = weight_range(column, filtering.possible(model, gap.states))
+    charged = gap.account.charge(model, column, marginal, *extremes)
+    assert charged.worst[0] == told.charge(model, column, marginal, *extremes).worst[0]
 
 
 def respond(batch: Batch) -> Codebook:

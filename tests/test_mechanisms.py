@@ -48,18 +48,22 @@ def test_the_contract_at_every_epsilon_a_session_takes(name, epsilon):
         checks.check_kernels(mechanisms.get(name), checks.random_beliefs(30, n, rng), epsilon)
 
 
+def over_silence(mechanism, beliefs, epsilon, costs):
+    """By how much a mechanism errs more than the best constant release, which leaks nothing."""
+    return (mechanism.kernels(beliefs, epsilon, costs).error(beliefs, costs) - costs.expected(beliefs).min(1)).max()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_optimum_is_never_worse_than_silence(name):
     rng = np.random.default_rng(3)
     for costs in [hamming(), *costs_over(4)]:
         for epsilon in (0.05, 0.5, 2.0):
-            checks.check_constant(mechanisms.get(name), checks.random_beliefs(8, 4, rng), epsilon, costs)
+            assert over_silence(mechanisms.get(name), checks.random_beliefs(8, 4, rng), epsilon, costs) <= 1e-9
 
 
-def test_the_closed_form_is_sometimes_worse_than_silence_and_the_check_says_so():
-    with pytest.raises(GuaranteeError, match="worse"):
-        checks.check_constant(mechanisms.crr, np.array([[0.9, 0.1]]), 0.5)
+def test_the_closed_form_is_sometimes_worse_than_silence():
+    assert over_silence(mechanisms.crr, np.array([[0.9, 0.1]]), 0.5, hamming()) > 1e-3
 
 
 def test_one_symbol_leaves_nothing_to_tell():

@@ -150,10 +150,10 @@ def test_the_page_says_whether_its_model_was_checked(tmp_path: Path) -> None:
     assert "checked on 12 held-out people" in source.about
     assert source.describe()["held_out_check"]["people"] == 12
     plain = sampled(CALM)
-    assert plain.about.endswith("It was never checked on people held out")
+    assert plain.about.endswith("It was never checked on held-out people when it was fitted")
     assert plain.describe()["held_out_check"] is None
     rows = rows_of_text("value\na\nb\na\nb\n", Cut(""))
-    assert loaded(rows, Cut(""), "own").about.endswith("never checked on people held out")
+    assert loaded(rows, Cut(""), "own").about.endswith("never checked on held-out people when it was fitted")
     raw = rows_of_text("value\na\nb\na\nb\n", Cut(""))
     assert "checked on 12 held-out people" in loaded(raw, Cut(""), "own", checked).about
 

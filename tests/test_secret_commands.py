@@ -263,7 +263,7 @@ def test_a_release_says_whether_its_model_was_checked_on_people_held_out(seqveil
         return run.err, json.loads((files / f"{name}.csv.meta.json").read_text())
 
     said, meta = made("m.model", "never", *GUARDED)
-    assert "never checked on people held out" in said
+    assert "never checked on held-out people when it was fitted" in said
     assert meta["held_out_check"] is None
     said, meta = made("checked.model", "once", *GUARDED)
     assert "checked on 12 held-out people" in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from reference_guarding import asked
 from reference_secrets import LENGTH, SECRETS, Enumerated, kept_kernel, random_model, small_models
 from seqveil import secrets
 from seqveil.core.secrets.watch import Watch, Watches
@@ -45,8 +46,8 @@ def test_fact_3_the_constant_kernel_keeps_every_live_window(secret, longest):
         watches = Watches(model, secret, kept=True)
         rng = np.random.default_rng(seed)
         for _ in range(LENGTH):
-            belief, (guarded,) = watches.weights(every=True)[0]
-            assert (guarded.linear() @ belief <= 1e-12).all()
+            watch = watches.rows[0][0]
+            assert (asked(watch).linear() @ watch.belief <= 1e-12).all()
             kernel = kept_kernel(watches, rng.dirichlet(np.full(3, 0.3), model.n))
             watches = watches.observe(kernel[:, rng.integers(3)])
 

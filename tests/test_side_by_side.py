@@ -91,12 +91,13 @@ def test_wide_rows_are_worth_a_thread_sooner(monkeypatch):
 
 
 def test_the_number_of_cores_can_be_set_and_changes_no_result(monkeypatch):
-    from seqveil.core import fast
+    from seqveil.core import compiled
     from seqveil.core.distortion import hamming
     from seqveil.core.mechanisms import optimal
+    from seqveil.core.mechanisms.base import Asked
 
-    if not fast.load():
-        pytest.skip("the compiled path needs numba")
+    if not compiled.load():
+        pytest.skip("compiled forms need numba")
     monkeypatch.setenv("SEQVEIL_THREADS", "1")
     rng = np.random.default_rng(1)
     beliefs = rng.dirichlet(np.full(1500, 0.1), 200)
@@ -105,7 +106,7 @@ def test_the_number_of_cores_can_be_set_and_changes_no_result(monkeypatch):
         for count in (1, 3):
             bulk.use_threads(count)
             assert bulk.threads() == count
-            found.append(fast.release(optimal, beliefs, 1.0, hamming(), truths, thrown))
+            found.append(optimal.release(beliefs, 1.0, hamming(), Asked(truths, thrown)))
     finally:
         monkeypatch.undo()
         bulk.threads.cache_clear()

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 import reference_batches as twin
 import reference_streams as ref
 import seqveil as sv
+from compiling import restored, use  # noqa: F401 -- it restores after every test
 from reference_streams import Rows
 from seqveil import mechanisms
-from seqveil.core import fast, filtering
+from seqveil.core import filtering
 from seqveil.core.alphabet import Alphabet, Bins, Grid, from_json
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
@@ -131,9 +132,8 @@ def test_many_users_at_once_are_as_one_by_one_and_only_unknown_values_throw_a_co
     assert (together.epsilons == 1.3).all()
 
 
-def test_the_compiled_path_gives_the_same(monkeypatch):
-    if not fast.load():
-        pytest.skip("numba is not here")
+def test_compiled_code_gives_the_same():
+    use(True)
     rng = np.random.default_rng(3)
     setting = sv.Policy(epsilon=1.0, mechanism="optimal").on(MarkovModel(*ref.random_chain(rng, 5)))
     codes = np.where(rng.random((4, 50)) < 0.3, UNKNOWN, rng.integers(0, 5, (4, 50)))
@@ -143,7 +143,7 @@ def test_the_compiled_path_gives_the_same(monkeypatch):
         return [fleet.release(np.arange(50), each, coins).codes.tolist() for each in codes]
 
     compiled = released()
-    monkeypatch.setattr(fast, "_loaded", False)
+    use(False)
     assert released() == compiled
 
 

@@ -139,7 +139,7 @@ def clicks(tmp_path, monkeypatch):
     model.save(tmp_path / "m.model")
     rows = [
         f"u{user},{k},{model.alphabet.decode_one(int(code))}"
-        for user, codes in enumerate(model.sample(8, 12, seed=2))
+        for user, codes in enumerate(model.sample(25, 12, seed=2))
         for k, code in enumerate(codes)
     ]
     (tmp_path / "clicks.csv").write_text("user,seq,value\n" + "\n".join(rows) + "\n")

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from seqveil.core.coins import SeededCoins
-from seqveil.core.distortion import Distortion, hamming
+from seqveil.core.distortion import Distortion
 from seqveil.core.errors import GuaranteeError
 from seqveil.core.kernel import DENOMINATOR, Floats, Kernels
 from seqveil.core.mechanisms import Mechanism
@@ -56,15 +56,6 @@ def check_kernels(mechanism: Mechanism, beliefs: Floats, epsilon: float, distort
             _check_lifts(mechanism, kernels.one(user).weights, beliefs[user], epsilon)
     if mechanism.sound and math.isinf(mechanism.ldp):
         raise GuaranteeError(f"{mechanism.name} is declared sound, so its LDP level is at most 2ε; declare it")
-
-
-def check_constant(mechanism: Mechanism, beliefs: Floats, epsilon: float, distortion: Distortion | None = None) -> None:
-    """Never worse than the best constant release, which leaks nothing."""
-    costs = hamming() if distortion is None else distortion
-    error = mechanism.kernels(beliefs, epsilon, costs).error(beliefs, costs)
-    best = costs.expected(beliefs).min(1)
-    if (error > best + 1e-9).any():
-        raise GuaranteeError(f"{mechanism.name} is worse than a constant release by {(error - best).max():.3g}")
 
 
 def _check_tables(mechanism: Mechanism, kernels: Kernels) -> None:

@@ -152,47 +152,24 @@ def _median(beliefs: NDArray[np.float64], points: NDArray[np.float64]) -> NDArra
 
 def _geometric_median(distortion: Distortion, law: NDArray[np.float64]) -> int:
     """The best of the few symbols nearest to the geometric median; one law at a time, so that no other changes it."""
-    from seqveil.core import fast
-
     assert distortion.points is not None
     kept = np.flatnonzero(law > FAINT * law.max())
     lines, spacing = _lines(distortion)
     places, weights = np.take(lines, kept, axis=1), law[kept]
-    code = fast.trees()
     start = _weighed(places, weights) / weights.sum()
     if kept.size > MANY:  # steps over a few hundred parts of the map come close first, for a fraction of the time
         parts, middles = _parts(distortion)
-        start = _centre(
-            start, middles, np.bincount(parts, law, middles.shape[1]).astype(np.float64), CLOSE * spacing, code
-        )
-    centre = _centre(start, places, weights, CLOSE * spacing, code)
+        masses = np.bincount(parts, law, middles.shape[1]).astype(np.float64)
+        start = _centre(start, middles, masses, CLOSE * spacing)
+    centre = _centre(start, places, weights, CLOSE * spacing)
     _, found = _nearest(distortion).query(centre, k=4)
     candidates = np.unique(np.append(found, kept[weights.argmax()]))
-    return int(candidates[np.argmin(_costs_around(distortion.points[candidates], places, weights, code))])
+    costs = [_weighed(_apart(centre, places), weights) for centre in distortion.points[candidates]]
+    return int(candidates[np.argmin(costs)])
 
 
-def medians(points: Floats, law: Floats, code: Any) -> list[tuple[Floats, Floats]]:
-    """What compiled code and numpy find on the way to the geometric median of a law over points (n, d)."""
-    places = np.ascontiguousarray(points.T)
-    ways = (_centre(points[0], places, law, 1e-9, code), _centre(points[0], places, law, 1e-9, None))
-    costs = (_costs_around(points, places, law, code), _costs_around(points, places, law, None))
-    return [ways, costs]
-
-
-def _costs_around(centres: Floats, places: Floats, weights: Floats, code: Any) -> Floats:
-    """Expected distance (C,) from each of a few centres (C, d), by compiled code where that is given."""
-    if code is None:
-        return np.array([_weighed(_apart(centre, places), weights) for centre in centres])
-    out = np.empty(len(centres))
-    code.costs_around(centres, places, weights, out)
-    return out
-
-
-def _centre(start: Floats, places: Floats, weights: Floats, close: float, code: Any) -> Floats:
+def _centre(start: Floats, places: Floats, weights: Floats, close: float) -> Floats:
     """The geometric median of places (d, k) by Weiszfeld's steps from a start, until one moves it less than `close`."""
-    if code is not None:
-        found: Floats = code.median(start, places, weights, STEPS, close)
-        return found
     centre = start
     for _ in range(STEPS):
         near = weights / np.maximum(_apart(centre, places), 1e-6)

@@ -1,7 +1,9 @@
 """What an observer believes, from the model and the releases alone: one step forward and back, and whole streams.
 
 `move` is the whole step of the filter, `condition` and `predict` its two halves, `pull` one step of the way back.
-`walk`, `forward` and `smooth` put them together for streams whose releases are given as columns Q(y_k | ·).
+`walk`, `filtered` and `smooth` put them together for streams whose releases are given as columns Q(y_k | ·). `forward`
+and `backward` are the recursions themselves, whatever their steps are: of a table that is being learned, of a secret's
+automaton beside the chain.
 
 A law of states is an array of probabilities, but where one is below FAINT its logarithm stands in its place, a number
 below zero: on a chain that does not mix, a sequence that one stretch of releases all but rules out may come back by
@@ -10,12 +12,14 @@ another, hundreds of nats later, and no float would remember it. Zero is what th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core import side_by_side
 from seqveil.core.bulk import Layout
 from seqveil.core.kernel import Floats, Ints, grouped_sum
 from seqveil.core.model import MarkovModel
@@ -27,6 +31,16 @@ CHUNK = 1 << 22  # numbers gathered at once
 ROWS = 256  # users whose laws stay in the processor's own memory
 LARGE = 1024  # states from which laws are led back one by one
 CLEAR = 1e-120  # what is more hears nothing of the faint ones
+
+
+class Steps(Protocol):
+    """What the releases of streams side by side say, step by step: an array, a list, or what makes them when asked."""
+
+    def __len__(self) -> int:
+        """How many steps there are."""
+
+    def __getitem__(self, t: int, /) -> Any:
+        """The columns of the streams that have a t-th release, a row for each."""
 
 
 def start(model: MarkovModel, users: int) -> Floats:
@@ -52,6 +66,10 @@ def faint(states: Floats) -> NDArray[np.bool_]:
 
 def move(model: MarkovModel, states: Floats, column: Floats | Ints) -> tuple[Floats, Floats]:
     """The filter's whole step: law of the next state after a release, and the marginal (B,) of it."""
+    plain = model.full_support or not (model.barely or states.min(initial=0.0) < 0)
+    quick = side_by_side.update(model, states, column) if plain else None
+    if quick is not None and (model.full_support or not faint(quick[0]).any()):
+        return quick
     posterior, marginal = condition(model, states, column)
     return _onward(model, states, posterior, column, marginal), marginal
 
@@ -65,7 +83,7 @@ def predict(model: MarkovModel, posterior: Floats) -> Floats:
 def _onward(model: MarkovModel, states: Floats, posterior: Floats, column: Floats | Ints, marginal: Floats) -> Floats:
     """One step on from `posterior`, and from the faint ones of the `states` that it was conditioned from."""
     ahead = model.advance(posterior)
-    ahead /= ahead.sum(-1, keepdims=True)
+    ahead /= total(ahead)[:, None]
     if model.full_support:
         return ahead
     rows = np.flatnonzero((model.barely | faint(states) | faint(ahead)) & (marginal > 0))
@@ -118,13 +136,18 @@ def condition(model: MarkovModel, states: Floats, column: Floats | Ints) -> tupl
     """
     weights = column if model.size == model.n else column[:, model.newest]
     post = clear(states) * weights
-    marginal = post.sum(-1)
-    total = marginal[:, None]
+    marginal = sums = total(post)
     if not marginal.all():
-        post = np.where(total > 0, post, weights.astype(np.float64))
-        total = post.sum(-1, keepdims=True)
-    post /= total
+        post = np.where(marginal[:, None] > 0, post, weights.astype(np.float64))
+        sums = total(post)
+    post /= sums[:, None]
     return post, marginal
+
+
+def total(laws: Floats) -> Floats:
+    """Sums of rows, strictly from left to right, as compiled code takes them."""
+    sums: Floats = np.cumsum(laws, axis=-1)[..., -1]
+    return sums
 
 
 def symbols(model: MarkovModel, states: Floats) -> Floats:
@@ -171,9 +194,7 @@ def pull(model: MarkovModel, values: Floats) -> Floats:
     if model.size < LARGE:
         onward: Floats = (model.chain @ values.T).T
         return onward + model.backoff * jump[:, None]
-    from seqveil.core import fast  # which needs this module
-
-    quick = fast.pull(model, values, jump)
+    quick = side_by_side.pull(model, values, jump)
     if quick is not None:
         return quick
     out = np.empty(values.shape)  # turning such laws round takes longer than the product
@@ -182,7 +203,60 @@ def pull(model: MarkovModel, values: Floats) -> Floats:
     return out
 
 
-def forward(model: MarkovModel, columns: Floats | Ints) -> tuple[Floats, Floats]:
+def forward(
+    joint: Floats, columns: Iterable[Floats], step: Callable[[Floats, Floats], Floats]
+) -> Iterator[tuple[Floats, Floats]]:
+    """The scaled forward recursion along streams side by side: each law after a release, and the release's probability.
+
+    Laws are (..., B, S), users on the last axis but one, and the longest streams come first.
+
+    Parameters:
+      joint: the law of the first state times what the first release says; it is scaled in place.
+      columns: what each later release says, of the streams that have got so far (B on the first axis).
+      step: leads a law on, and multiplies it by what the column says: a new array.
+    """
+    others = tuple(axis for axis in range(joint.ndim) if axis != joint.ndim - 2)
+    law, scale = joint, joint.sum(others)
+    law /= scale[:, None]
+    yield law, scale
+    for column in columns:
+        law = step(law[..., : len(column), :], column)
+        scale = law.sum(others)
+        law /= scale[:, None]
+        yield law, scale
+
+
+def backward(
+    later: Floats,
+    columns: Steps,
+    weigh: Callable[[Floats, Any], Floats],
+    pull: Callable[[Floats], Floats],
+    scales: Sequence[Floats] | None = None,
+) -> Iterator[tuple[int, Floats]]:
+    """The way back from the last release: at each step t the likelihood of step t+1 and all later, by its state.
+
+    `later` (..., B, S), ones at first, becomes the likelihood of all releases after step t by the state there; what a
+    caller changes in it counts from there on. A stream that ends at t has ones.
+
+    Parameters:
+      later: ones, in the shape of the first law.
+      columns: what each release says, of the streams that have got so far.
+      weigh: multiplies a likelihood by what a column says.
+      pull: leads a likelihood one step back.
+      scales: those of the way forward, by which it is exact; without them each row's largest is 1.
+    """
+    for t in range(len(columns) - 2, -1, -1):
+        going = slice(len(columns[t + 1]))
+        ahead = weigh(later[..., going, :], columns[t + 1])
+        if scales is None:
+            ahead /= np.maximum(ahead.max(-1, keepdims=True), TINY)
+        else:
+            ahead /= scales[t + 1][:, None]
+        later[..., going, :] = pull(ahead)
+        yield t, ahead
+
+
+def filtered(model: MarkovModel, columns: Floats | Ints) -> tuple[Floats, Floats]:
     """Laws of the state before and after each release, from the columns Q(y_k | ·) (T, B, n): two (T, B, S) arrays.
 
     A column of equal weights tells nothing, so streams of several lengths go together when padded with ones.
@@ -212,35 +286,40 @@ def walk(model: MarkovModel, users: int, columns: Iterable[Floats | Ints]) -> It
 
 def smooth(
     model: MarkovModel,
-    filtered: Floats | Sequence[Floats],
-    columns: Floats | Ints | Sequence[Floats | Ints],
+    laws: Floats | Sequence[Floats],
+    columns: Steps,
 ) -> None:
     """Forward–backward in place: each filtered law (T, B, S) times the likelihood of what was released later.
 
     Streams of several lengths go together, longest first: all may hold, step by step, the rows of those that have got
     so far.
     """
-    if not len(filtered):
+    if not len(laws):
         return
-    later = np.ones(filtered[-1].shape)
-    for t in range(len(filtered) - 2, -1, -1):
-        ahead = later * (columns[t + 1] if model.size == model.n else columns[t + 1][:, model.newest])
-        ahead /= np.maximum(ahead.max(1, keepdims=True), TINY)
-        later, own = pull(model, ahead), filtered[t][: len(ahead)]
-        law = own * later
+    later = np.ones(laws[0].shape)
+    for t, ahead in back(model, later, columns):
+        own = laws[t][: len(ahead)]
+        law = own * later[: len(ahead)]
         total = law.sum(1, keepdims=True)
         if not total.all():
             # a release the model rules out (an unsound mechanism's) says nothing about what came before it
-            later = np.where(total > 0, later, 1.0)
+            later[: len(ahead)] = np.where(total > 0, later[: len(ahead)], 1.0)
             law, total = np.where(total > 0, law, own), np.where(total > 0, total, 1.0)
         np.divide(law, total, out=own)
-        if len(own) < len(filtered[t]):  # the others end here, so nothing later speaks of them
-            later = np.concatenate([later, np.ones((len(filtered[t]) - len(own), model.size))])
+
+
+def back(model: MarkovModel, later: Floats, columns: Steps) -> Iterator[tuple[int, Floats]]:
+    """`backward` along a model, from the columns Q(y_k | ·) (B, n) of every step; `later` is (B, S)."""
+
+    def weigh(values: Floats, column: Floats | Ints) -> Floats:
+        return values * (column if model.size == model.n else column[:, model.newest])
+
+    return backward(later, columns, weigh, partial(pull, model))
 
 
 def laws(model: MarkovModel, columns: Floats | Ints, smoothed: bool = True) -> Floats:
     """Laws of the symbols (B, T, n) behind columns (T, B, n), given all releases of a stream or those up to each."""
-    _, found = forward(model, columns)
+    _, found = filtered(model, columns)
     if smoothed:
         smooth(model, found, columns)
     return symbols_of_streams(model, found)
@@ -258,45 +337,42 @@ def foresee(model: MarkovModel, codes: Ints, lengths: Ints) -> Iterator[tuple[Fl
       codes: true streams side by side (U, T), longest first (`layout.Layout.blocks`).
       lengths: events of each (U,).
     """
-    states, known = start(model, len(codes)), _Known(model)
+    states, step = start(model, len(codes)), _known_step(model)
     for t in range(codes.shape[1]):
         now = int((lengths > t).sum())
         states, truth = states[:now], codes[:now, t]
         yield symbols(model, states), truth
         if t + 1 < codes.shape[1]:
-            states = known.move(states, truth)
+            states = step(states, truth)
 
 
-class _Known:
-    """One step on from symbols that are known: only the states that show them count, one in n."""
+def _known_step(model: MarkovModel) -> Callable[[Floats, Ints], Floats]:
+    """One step on from symbols that are known (B,): only the states that show them count, one in n. (B, S) → (B, S)."""
+    from scipy import sparse
 
-    def __init__(self, model: MarkovModel) -> None:
-        self.model = model
-        # no type gets too faint for a float where there is one alone, or where any may come back at each step
-        self.plain = model.types == 1 or bool((model.backoff > 0).all())
-        order = np.argsort(model.newest, kind="stable")
-        self.showing = np.split(order, np.cumsum(np.bincount(model.newest, minlength=model.n))[:-1])
-        self.onward: dict[int, Any] = {}
+    def careful(states: Floats, truth: Ints) -> Floats:
+        return move(model, states, np.equal.outer(truth, np.arange(model.n)).astype(np.float64))[0]
 
-    def move(self, states: Floats, truth: Ints) -> Floats:
-        """Law of the next state, given the symbols: (B, S) → (B, S)."""
-        model = self.model
-        if not self.plain:
-            column = np.zeros((len(truth), model.n))
-            column[np.arange(len(truth)), truth] = 1.0
-            return move(model, states, column)[0]
-        ahead = np.empty(states.shape)
-        for symbol in np.unique(truth).tolist():
-            rows, own = np.flatnonzero(truth == symbol), self.showing[symbol]
-            post = clear(states[np.ix_(rows, own)])
-            total = post.sum(1, keepdims=True)
-            post = np.where(total > 0, post, 1.0) / np.where(total > 0, total, own.size)  # ruled out: start anew
-            if symbol not in self.onward:
-                self.onward[symbol] = model.chain[own].T.tocsr()
-            part = np.asarray(self.onward[symbol] @ post.T).T
-            part[:, model.base_state] += (post @ model.backoff[own])[:, None] * model.base
-            ahead[rows] = part
+    # no type gets too faint for a float where there is one alone, or where any may come back at each step
+    if model.types > 1 and not (model.backoff > 0).all():
+        return careful
+    order, counts = np.argsort(model.newest, kind="stable"), np.bincount(model.newest, minlength=model.n)
+    first = np.cumsum(counts) - counts
+
+    def quick(states: Floats, truth: Ints) -> Floats:
+        ends = np.cumsum(counts[truth])
+        rows = np.repeat(np.arange(truth.size), counts[truth])
+        places = order[np.repeat(first[truth] - (ends - counts[truth]), counts[truth]) + np.arange(rows.size)]
+        weights = clear(states[rows, places])
+        total = np.bincount(rows, weights, truth.size)
+        weights = np.where(total[rows] > 0, weights, 1.0)  # what the model rules out starts anew
+        weights /= np.where(total > 0, total, counts[truth])[rows]
+        post = sparse.csr_array((weights, places, np.append(0, ends)), shape=states.shape)
+        ahead: Floats = (post @ model.chain).toarray()
+        ahead[:, model.base_state] += (post @ model.backoff)[:, None] * model.base
         return ahead
+
+    return quick
 
 
 def log_likelihoods(model: MarkovModel, users: Ints, codes: Ints) -> Floats:
@@ -322,7 +398,7 @@ def unseen(model: MarkovModel, length: int) -> Floats:
     >>> unseen(MarkovModel([1.0, 0.0], [[0.9, 0.1], [0.1, 0.9]]), 2).round(3).tolist()
     [[1.0, 0.0], [0.9, 0.1]]
     """
-    before, _ = forward(model, np.ones((length, 1, model.n)))
+    before, _ = filtered(model, np.ones((length, 1, model.n)))
     return symbols_of_streams(model, before)[0] if length else np.zeros((0, model.n))
 
 
@@ -360,6 +436,19 @@ def gathered(places: Ints, law: Floats, size: int) -> Floats:
     exact = np.full(size, -np.inf)
     np.logaddexp.at(exact, places, as_logs(law))
     return _with_faint(sums, exact)
+
+
+def read(law: Floats, target: Ints) -> Floats:
+    """A law of automaton and state, (A, S) or (A, B, S), after the symbol that the state shows moved the automaton.
+
+    `target` (A, S) is the state of the automaton that each goes to.
+
+    >>> read(np.array([[0.5, 0.25], [0.25, 0.0]]), np.array([[0, 1], [1, 1]])).tolist()
+    [[0.5, 0.0], [0.25, 0.25]]
+    """
+    inner = np.arange(law[0].size).reshape(-1, law.shape[-1])
+    places = target[:, None, :] * inner.size + inner
+    return gathered(places.ravel(), law.ravel(), law.size).reshape(law.shape)
 
 
 def shared(law: Floats, total: Floats | float) -> Floats:

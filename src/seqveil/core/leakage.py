@@ -15,13 +15,16 @@ step changes nothing.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import filtering
+from seqveil.core.compiled import compiled, form
 from seqveil.core.kernel import UNIT, Floats, Ints, outward, slack
 from seqveil.core.model import MarkovModel
 
@@ -38,11 +41,6 @@ def log_lifts(column: Ints, marginal: Floats, terms: int) -> tuple[Floats, Float
     A release that is equally likely whatever the truth is has lift 1 exactly.
     """
     return _rounded(column, marginal, terms, (column == column[:, :1]).all(1))
-
-
-def extremes(column: Ints, marginal: Floats, possible: NDArray[np.bool_], terms: int) -> tuple[Floats, Floats]:
-    """Logs of the least and largest lift over the possible symbols, rounded outward: two (B,) arrays."""
-    return between(*weight_range(column, possible), marginal, terms)
 
 
 def weight_range(column: Ints, possible: NDArray[np.bool_]) -> tuple[Ints, Ints]:
@@ -114,16 +112,15 @@ class Leakages:
         possible = np.broadcast_to(chain.initial > 0, (users, chain.initial.size))
         return cls(most, least, np.where(possible, 0.0, -np.inf), np.where(possible, 0.0, np.inf))
 
-    def charge(self, chain: MarkovModel, column: Ints, marginal: Floats, possible: NDArray[np.bool_]) -> Leakages:
+    def charge(self, chain: MarkovModel, column: Ints, marginal: Floats, low: Ints, high: Ints) -> Leakages:
         """The account after a release with weights `column` (B, n) and their mean `marginal` (B,) under the belief.
 
-        `possible` (B, n) are the symbols that the model allows there (`filtering.possible`).
+        `low` and `high` (B,) are the extremes of the weights over the symbols that the model allows (`weight_range`).
         """
         terms = chain.newest.size
         if chain.full_support:
-            least, most = extremes(column, marginal, possible, terms)
-            up = _add(self.ahead_most, most[:, None], np.inf)
-            down = _add(self.ahead_least, least[:, None], -np.inf)
+            up = _add_extreme(self.ahead_most, high, low, marginal, slack(terms))
+            down = _add_extreme(self.ahead_least, low, high, marginal, -slack(terms))
             return self._after(up, down, up, down, marginal)
         down, up = log_lifts(column, marginal, terms)
         most = _extend(self.ahead_most, up[:, chain.newest], -np.inf)
@@ -201,6 +198,34 @@ class Leakages:
     def take(self, users: NDArray[np.intp] | slice) -> Leakages:
         """The accounts of some of the users."""
         return Leakages(self.most[users], self.least[users], self.ahead_most[users], self.ahead_least[users])
+
+
+def _add_extreme(running: Floats, extreme: Ints, other: Ints, marginal: Floats, relative: float) -> Floats:
+    """One side of an account (B, 1) after releases with this extreme weight; the sign of `relative` is the side's."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(extreme / marginal)  # numpy's in either form: others may differ in the last bit
+    given = running[:, 0], logs, extreme == other
+    if len(running) == 1:
+        out = [0.0]
+        before, log, silent = (values.tolist() for values in given)
+        add_outward(before, log, silent, relative, out)
+        return np.array([out])
+    found = np.empty(len(running))
+    form(add_outward)(*given, relative, found)
+    return found[:, None]
+
+
+@compiled
+def add_outward(running: Any, logs: Any, silent: Any, relative: float, out: Any) -> None:
+    """running + log of each user, rounded outward, up where `relative` is above 0; what is silent costs nothing."""
+    sign = math.copysign(UNIT, relative)
+    for user in range(len(out)):
+        both, log = running[user], logs[user]
+        if not silent[user]:
+            log += relative + 8.0 * sign * abs(log) if not math.isinf(log) else 0.0
+            both += log
+            both += 2.0 * sign * abs(both) if not math.isinf(both) else 0.0
+        out[user] = both
 
 
 def _extend(ahead: Floats, logs: Floats, impossible: float) -> Floats:

@@ -89,8 +89,9 @@ class TypeCounts(RunCounts):
         if self._waiting > 1 << 23:
             self._parts, self._waiting = [_merged(self._parts)], 0
 
-    def streams(self) -> StreamTable:
-        """The counts as a table, a row a stream, or a piece of one."""
+    def streams(self) -> tuple[Any, Codes, Codes]:
+        """How often each run (J) occurs in each stream, or piece of one (P): a sparse table, whose each row is, and the
+        numbers of the runs, shorter ones first."""
         from scipy import sparse
 
         person, piece, feature, count = _merged(self._parts)
@@ -98,7 +99,7 @@ class TypeCounts(RunCounts):
         pieces = int(piece.max(initial=0)) + 1
         rows, row = np.unique(person * pieces + piece, return_inverse=True)
         table = sparse.csr_array((count.astype(np.float64), (row, column)), shape=(rows.size, features.size))
-        return StreamTable(table, rows // pieces, features)
+        return table, rows // pieces, features
 
     def model(
         self,
@@ -135,20 +136,6 @@ def _merged(parts: list[tuple[Codes, Codes, Codes, Codes]]) -> tuple[Codes, Code
     begins = np.flatnonzero(new)
     counts = np.add.reduceat(count[order], begins) if begins.size else count
     return person[begins], piece[begins], feature[begins], counts
-
-
-@dataclass(frozen=True, eq=False)
-class StreamTable:
-    """How often each run occurs in each stream (or piece): a sparse matrix, and what its rows and columns are."""
-
-    counts: Any  # (P, J) scipy CSR
-    person: Codes  # (P,)
-    features: Codes  # (J,) numbers of the runs, shorter ones first
-
-    @property
-    def people(self) -> int:
-        """How many people the streams come from."""
-        return int(np.unique(self.person).size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,22 +191,23 @@ def fit_types(
       progress: told the share that is done, 0 to 1.
     """
     _check(types, switch, least_people)
-    table = counts.streams() if counts.events else None
-    if table is None or counts.runs()[1][0].size == 0:
+    if not counts.events or counts.runs()[1][0].size == 0:
         raise DataError("types are told apart by how symbols follow one another; got no stream of two or more events")
-    if table.people < types:
-        raise DataError(f"a mixture of {types} types needs at least as many people; got {table.people}")
+    table, person, features = counts.streams()
+    people = int(np.unique(person).size)
+    if people < types:
+        raise DataError(f"a mixture of {types} types needs at least as many people; got {people}")
     base = counts.base(smoothing)
     common = _Common(counts, smoothing, counts.prior(prior, smoothing, base), base)
-    search = _Search(table, common, progress, starts)
+    search = _Search(table, common.laws(features), progress, starts)
     best = search.begin(types, starts, np.random.default_rng(seed))
-    fitted = search.merged(best, table.person, least_people)
+    fitted = search.merged(best, person, least_people)
     own_first = isinstance(prior, str) and prior == "data"
-    blocks = [common.block(table.features, counted, own_first) for counted in fitted.expected]
+    blocks = [common.block(features, counted, own_first) for counted in fitted.expected]
     states = mixture(blocks, fitted.weights, switch)
     if progress is not None:
         progress(1.0)
-    return Mixture(states, fitted.people, table.people, types, switch, fitted.path)
+    return Mixture(states, fitted.people, people, types, switch, fitted.path)
 
 
 def fit_mixture(
@@ -339,11 +327,11 @@ class _Types:
 class _Search:
     """EM over a table of streams."""
 
-    def __init__(self, table: StreamTable, common: _Common, progress: Progress | None, starts: int) -> None:
-        self.counts, self.progress = table.counts, progress
-        self.law, self.context = common.laws(table.features)
+    def __init__(self, table: Any, laws: tuple[Floats, Codes], progress: Progress | None, starts: int) -> None:
+        self.counts, self.progress = table, progress
+        self.law, self.context = laws
         self.contexts = int(self.context.max()) + 1
-        self.events = float(table.counts.sum())
+        self.events = float(table.sum())
         self.unseen = 1.0 - np.bincount(self.context, self.law, minlength=self.contexts)
         self.unseen[self.unseen < 1e-12] = 0.0
         self.rounds, self.planned = 0, starts * TRIAL_ROUNDS + ROUNDS

@@ -209,19 +209,8 @@ class MarkovModel:
         return sparse.vstack([self.chain.T, sparse.csr_array(self.backoff[None, :])], format="csr")
 
     @cached_property
-    def compact(self) -> tuple[NDArray[Any], ...]:
-        """What the compiled update needs of the chain: dense where that is small, else by rows (`_compiled.update`)."""
-        small = self.size <= 128 and self.chain.nnz * 4 >= self.size**2
-        dense = self.chain.toarray() if small else np.empty((0, 0))
-        backoff = self.backoff.copy() if self.backoff.any() else np.empty(0)
-        integers = [np.array(a, np.int64) for a in (self.chain.indptr, self.chain.indices, self.base_state)]
-        pointers, targets, base_state = integers
-        floats = self.chain.data.copy(), backoff
-        return self.newest.copy(), dense, pointers, targets, *floats, base_state, self.base.copy()
-
-    @cached_property
     def inward(self) -> tuple[NDArray[Any], ...]:
-        """What the compiled update needs of a sparse chain: `inflow`, and the base law (`compiled_laws.update_wide`).
+        """What the compiled update needs of a sparse chain: `inflow`, and the base law (`side_by_side.move`).
 
         Empty arrays stand for what is plain: symbols and base law in the order of the states, no base law.
         """
@@ -234,7 +223,7 @@ class MarkovModel:
 
     @cached_property
     def outward(self) -> tuple[NDArray[Any], ...]:
-        """What the compiled way back needs of a sparse chain (`compiled_laws.pull_wide`)."""
+        """What the compiled way back needs of a sparse chain (`side_by_side.pull_back`)."""
         return *(np.array(a, np.uint32) for a in (self.chain.indptr, self.chain.indices)), self.chain.data.copy()
 
     def advance(self, weights: ArrayLike) -> Floats:
@@ -359,15 +348,9 @@ class MarkovModel:
         sequence = self.alphabet._checked_codes(codes)
         if len(sequence) == 0:
             raise InputError("a likelihood needs at least one event; got none")
-        weights, total = self.initial, 0.0
-        for step, code in enumerate(sequence.tolist()):
-            weights = self.advance(weights) if step else weights
-            weights = np.where(self.newest == code, weights, 0.0)
-            mass = float(weights.sum())
-            if mass == 0:
-                return -np.inf
-            weights, total = weights / mass, total + float(np.log(mass))
-        return total
+        from seqveil.core.filtering import log_likelihoods  # which needs this module
+
+        return float(log_likelihoods(self, np.zeros_like(sequence), sequence)[0])
 
     def sample(self, length: int, users: int = 1, seed: int | None = None) -> Codes:
         """Simulated streams, (users, length) codes. For planning and research; no privacy rests on this generator."""
@@ -383,25 +366,19 @@ class MarkovModel:
         return out
 
     @cached_property
-    def _row_cumulative(self) -> Floats:
-        """Running sums of the chain's entries within each row."""
-        running = np.cumsum(self.chain.data)
-        before = np.concatenate([[0.0], running])[self.chain.indptr[:-1]]
-        return np.asarray(running - np.repeat(before, np.diff(self.chain.indptr)))
+    def _running(self) -> Floats:
+        """Running sums of the chain's entries, from 0 on: (nnz + 1,)."""
+        return np.concatenate([[0.0], np.cumsum(self.chain.data)])
 
     def _step(self, state: Codes, generator: np.random.Generator) -> Codes:
-        coin = generator.random(len(state))
-        low, end = self.chain.indptr[state].astype(np.int64), self.chain.indptr[state + 1].astype(np.int64)
-        high = end.copy()
-        while (low < high).any():  # one bisection for all users at once
-            middle = (low + high) // 2
-            below = (low < high) & (self._row_cumulative[np.minimum(middle, len(self.chain.data) - 1)] <= coin)
-            low, high = np.where(below, middle + 1, low), np.where(below, high, middle)
-        past = low >= end
+        begin, end = self.chain.indptr[state], self.chain.indptr[state + 1]
+        coin = self._running[begin] + generator.random(len(state))
+        place = np.maximum(np.searchsorted(self._running[1:], coin, side="right"), begin)
+        past = place >= end
         restart = past & (self.backoff[state] > 0)
-        low[past & ~restart] -= 1  # a complete row whose sum fell short of one by rounding
+        place[past & ~restart] = end[past & ~restart] - 1  # a complete row whose sum fell short of one by rounding
         following = np.empty(len(state), np.int64)
-        following[~restart] = self.chain.indices[low[~restart]]
+        following[~restart] = self.chain.indices[place[~restart]]
         following[restart] = self.base_state[_draw(self.base, generator.random(int(restart.sum())))]
         return following
 

@@ -48,16 +48,16 @@ class Cells(Symbols):
     on_map = True
     width = 2
     metres: float
+    _around: int  # rows of cells from pole to pole
+    _south: int  # the first of them that is here
+    _rows: Codes  # of each row here: how many cells go around the globe, the first one here, and how many there are
+    _offsets: Codes  # the first code of each row
 
     def __init__(
         self, metres: float, bounds: tuple[float, float, float, float], on_unknown: OnUnknown = "error"
     ) -> None:
         size = _size(metres)
-        south, north, west, east = _bounds(bounds)
-        around = rows_around(size)
-        first, last = (min(int((edge + 90.0) * around / 180.0), around - 1) for edge in (south, north))
-        rows = _rows(np.arange(first, last + 1), around, size, west, east)
-        self._adopt(size, around, first, rows, on_unknown)
+        self._adopt(size, *_laid_out(size, bounds), on_unknown)
 
     @classmethod
     def from_rows(
@@ -149,24 +149,6 @@ class Cells(Symbols):
         west, east = np.where(alone, -180.0, west), np.where(alone, 180.0, east)
         return np.where(row == 0, -90.0, south), np.where(row == row[-1], 90.0, north), west, east
 
-    @property
-    def _around(self) -> int:
-        return int(self.__dict__["_around"])
-
-    @property
-    def _south(self) -> int:
-        return int(self.__dict__["_south"])
-
-    @property
-    def _rows(self) -> Codes:
-        rows: Codes = self.__dict__["_rows"]
-        return rows
-
-    @property
-    def _offsets(self) -> Codes:
-        offsets: Codes = self.__dict__["_offsets"]
-        return offsets
-
     def _content(self) -> dict[str, Any]:
         return {
             "kind": "cells",
@@ -182,22 +164,22 @@ def rows_around(metres: float) -> int:
     return max(1, round(180.0 * DEGREE / metres))
 
 
-def _rows(which: Codes, around: int, metres: float, west: float, east: float) -> Codes:
-    """Of each row: how many cells go around the globe, the first one between west and east, and how many there are."""
-    middle = np.radians((which + 0.5) * (180.0 / around) - 90.0)
+def _laid_out(metres: float, bounds: tuple[float, float, float, float]) -> tuple[int, int, Codes]:
+    """How many rows the globe has, the first that touches the bounds, and those rows as `Cells` keeps them."""
+    south, north, west, east = _bounds(bounds)
+    around = rows_around(metres)
+    begin, end = (min(int((edge + 90.0) * around / 180.0), around - 1) for edge in (south, north))
+    middle = np.radians((np.arange(begin, end + 1) + 0.5) * (180.0 / around) - 90.0)
     whole = np.maximum(1, np.rint(360.0 * DEGREE * np.cos(middle) / metres)).astype(np.int64)
     starts, span = (west + 180.0) % 360.0, east - west if east >= west else east - west + 360.0
     first = np.minimum((starts / 360.0 * whole).astype(np.int64), whole - 1)
     last = np.floor((starts + span) / 360.0 * whole).astype(np.int64)
-    return np.stack((whole, first, np.minimum(last - first + 1, whole)), axis=1)
+    return around, begin, np.stack((whole, first, np.minimum(last - first + 1, whole)), axis=1)
 
 
 def count_cells(metres: float, bounds: tuple[float, float, float, float]) -> int:
     """How many cells of this size touch the bounds; nothing is held for each of them."""
-    south, north, west, east = _bounds(bounds)
-    around = rows_around(metres)
-    first, last = (min(int((edge + 90.0) * around / 180.0), around - 1) for edge in (south, north))
-    return int(_rows(np.arange(first, last + 1), around, metres, west, east)[:, 2].sum())
+    return int(_laid_out(metres, bounds)[2][:, 2].sum())
 
 
 def _size(metres: Any) -> float:

@@ -118,30 +118,26 @@ def from_arrays(prior: Any, transitions: Any, order: int) -> States:
         first = checked_law(law, "prior", n**order)
     if order == 1:
         return States(1, n, first, rows, np.zeros(n), first, np.arange(n), np.arange(n))
-    return _unfold(rows, _opening(first, rows, n, order), n, order)
+    return _unfold(rows, *_opening(first, rows, n, order), n, order)
 
 
-@dataclass(frozen=True)
-class _Opening:
-    """How a stream reaches its first full context: edges between contexts (length, number), with probabilities."""
-
-    prior: Floats
-    edges: list[tuple[int, Codes, int, Codes, Floats]]
+Edges = list[tuple[int, Codes, int, Codes, Floats]]  # from a context (length, number) to another, with probabilities
 
 
-def _opening(first: Floats, rows: Any, n: int, order: int) -> _Opening:
+def _opening(first: Floats, rows: Any, n: int, order: int) -> tuple[Floats, Edges]:
+    """The law of the first symbol, and how a stream reaches its first full context."""
     if first.size == n:  # missing history = the first symbol repeated
         repeated = sum(n**k for k in range(order))
         symbols = np.flatnonzero(first)
         source, target, weight = _successors(rows, symbols * repeated, n, order)
-        return _Opening(first, [(1, symbols[source], order, target, weight)])
+        return first, [(1, symbols[source], order, target, weight)]
     edges = []
     for length in range(1, order):
         mass = first.reshape(n**length, -1).sum(axis=1)
         longer = first.reshape(n ** (length + 1), -1).sum(axis=1)
         target = np.flatnonzero(longer)
         edges.append((length, target // n, length + 1, target, longer[target] / mass[target // n]))
-    return _Opening(first.reshape(n, -1).sum(axis=1), edges)
+    return first.reshape(n, -1).sum(axis=1), edges
 
 
 def _successors(rows: Any, contexts: Codes, n: int, order: int) -> tuple[Codes, Codes, Floats]:
@@ -157,27 +153,27 @@ def _successors(rows: Any, contexts: Codes, n: int, order: int) -> tuple[Codes, 
     return source, target.astype(np.int64), rows.data[entry]
 
 
-def _unfold(rows: Any, opening: _Opening, n: int, order: int) -> States:
+def _unfold(rows: Any, prior: Floats, opening: Edges, n: int, order: int) -> States:
     """Number the contexts that can occur and lay out the chain on them."""
-    full = np.unique(opening.edges[-1][3])
+    full = np.unique(opening[-1][3])
     fresh = full
     while len(fresh):  # contexts reached from those already known
         _, target, _ = _successors(rows, fresh, n, order)
         fresh = np.setdiff1d(target, full)
         full = np.union1d(full, fresh)
     contexts: dict[int, Codes] = {1: np.arange(n)}
-    for _, _, length, target, _ in opening.edges:
+    for _, _, length, target, _ in opening:
         contexts[length] = target if length < order else full
     source, target, weight = _successors(rows, full, n, order)
-    return from_contexts(order, n, contexts, [*opening.edges, (order, full[source], order, target, weight)],
-                         opening.prior, opening.prior)  # fmt: skip
+    edges = [*opening, (order, full[source], order, target, weight)]
+    return from_contexts(order, n, contexts, edges, prior, prior)
 
 
 def from_contexts(
     order: int,
     n: int,
     contexts: dict[int, Codes],
-    edges: list[tuple[int, Codes, int, Codes, Floats]],
+    edges: Edges,
     prior: Floats,
     base: Floats,
     backoff: Floats | None = None,

@@ -252,18 +252,6 @@ class Bins(Symbols):
         codes[outside] = -1
         return codes
 
-    def away_from(self, number: float, beyond: bool = False) -> Floats:
-        """How far the nearest number of each bin is, 0 inside; with `beyond` the end bins have no end."""
-        low, high = self.edges[:-1].copy(), self.edges[1:].copy()
-        if beyond:
-            low[0], high[-1] = -np.inf, np.inf
-        return np.maximum(np.maximum(low - number, number - high), 0.0)
-
-    def within(self, centre: tuple[float, ...], radius: float) -> Codes:
-        """The bins of which some part lies within a radius of a number; none where all of that is outside."""
-        (number,) = centre
-        return _touched(radius, self.away_from(number), self.away_from(number, beyond=True))
-
     def _content(self) -> dict[str, Any]:
         return {"kind": "bins", "edges": self.edges.tolist()}
 
@@ -320,29 +308,8 @@ class Grid(Symbols):
         super()._set_policy(on_unknown)
         self.__dict__.update(x=self.x.with_policy(on_unknown), y=self.y.with_policy(on_unknown))
 
-    def within(self, centre: tuple[float, ...], radius: float) -> Codes:
-        """The cells of which some part lies within a radius of a point; none where all of that is outside.
-
-        >>> Grid.regular(3, 3, bounds=(0, 3, 0, 3)).within((0.5, 0.5), 0.6).tolist()
-        [0, 1, 3]
-        """
-        x, y = centre
-        ways = [np.hypot(self.x.away_from(x, far)[:, None], self.y.away_from(y, far)).ravel() for far in (False, True)]
-        return _touched(radius, *ways)
-
     def _content(self) -> dict[str, Any]:
         return {"kind": "grid", "x_edges": self.x.edges.tolist(), "y_edges": self.y.edges.tolist()}
-
-
-def _touched(radius: float, inside: Floats, counted: Floats) -> Codes:
-    """Codes of cells that come within a radius, where any of them does by its own area (`inside`).
-
-    What lies outside all cells counts to those at the edge under "nearest", so a cell is as near as all that counts to
-    it (`counted`).
-    """
-    most = radius * (1 + 1e-12)
-    near = counted <= most if (inside <= most).any() else np.zeros(counted.size, bool)
-    return np.flatnonzero(near).astype(np.int64)
 
 
 __all__ = [

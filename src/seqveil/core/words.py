@@ -213,6 +213,7 @@ class Risk:
         size: the events of a batch.
         measured: nothing is promised about the whole stream: what is said about it was measured.
         doubts: what keeps a small bound from being called green.
+        support: what a small bound rests on where the releases were asked; said with a green grade.
         unkept: of which streams nothing is promised, because they end inside a window of a secret; a sentence each.
         ldp: the level that holds whatever people do, worst over users, where the model calls something impossible; it
             takes the place of `up` and `down`. None where the model allows everything.
@@ -239,6 +240,7 @@ class Risk:
     size: int = 1
     measured: bool = False
     doubts: tuple[str, ...] = (UNCHECKED,)
+    support: str = ""
     unkept: tuple[str, ...] = ()
     ldp: float | None = None
     undone: str = ""
@@ -330,6 +332,8 @@ class Risk:
             doubts = (*doubts, IMPOSSIBLE)
         if colour(becomes) == "green" and doubts:
             return Grade("unchecked", f"{why}, but {', and '.join(doubts)}")
+        if colour(becomes) == "green" and self.support:
+            return Grade("green", f"{why}; {self.support}")
         return Grade(colour(becomes), why)
 
     @property

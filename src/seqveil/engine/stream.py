@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core import fast, filtering, mechanisms
+from seqveil.core import filtering, mechanisms
 from seqveil.core import times as clock
 from seqveil.core.alphabet import UNKNOWN as UNKNOWN
 from seqveil.core.alphabet import WITHHELD as WITHHELD
@@ -23,6 +23,7 @@ from seqveil.core.coins import Coins, rows
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.core.leakage import Leakages, cost, weight_range
+from seqveil.core.mechanisms.base import Asked, Made
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets.tables import Table
 from seqveil.engine import accounting
@@ -246,8 +247,9 @@ class _Thrown:
     def some(self, part: Part) -> _Thrown:
         return _Thrown(self.codes[part], self.coins[part])
 
-    def quickly(self, setting: Terms, beliefs: Floats, epsilon: float) -> fast.Made | None:
-        return fast.release(setting.mechanism, beliefs, epsilon, setting.distortion, self.codes, self.coins)
+    def quickly(self, setting: Terms, beliefs: Floats, epsilon: float) -> Made | None:
+        asked = Asked(self.codes, self.coins)
+        return mechanisms.get(setting.mechanism).release(beliefs, epsilon, setting.distortion, asked)
 
     def pick(self, built: Kernels) -> Ints:
         return built.pick(self.codes, self.coins)
@@ -278,8 +280,9 @@ class _Given:
 
     some = of
 
-    def quickly(self, setting: Terms, beliefs: Floats, epsilon: float) -> fast.Made | None:
-        made = fast.release(setting.mechanism, beliefs, epsilon, setting.distortion, given=self.codes)
+    def quickly(self, setting: Terms, beliefs: Floats, epsilon: float) -> Made | None:
+        asked = Asked(given=self.codes)
+        made = mechanisms.get(setting.mechanism).release(beliefs, epsilon, setting.distortion, asked)
         return None if made is not None and made.impossible else made
 
     def pick(self, built: Kernels) -> Ints:
@@ -427,15 +430,9 @@ def charge(model: MarkovModel, states: Floats, account: Leakages, columns: Ints)
 
     Whichever model had chosen the kernels, the columns are public, and any chain can weigh them.
     """
-    quick = None if np.count_nonzero(np.isinf(account.most)) else fast.update(model, states, columns)
-    if quick is not None:
-        ahead, marginal, low, high = quick
-        after = fast.charge(model, account, columns, marginal, low, high)
-    else:
-        ahead, marginal = filtering.move(model, states, columns)
-        possible = filtering.possible(model, states)
-        low, high = weight_range(columns, possible)
-        after = account.charge(model, columns, marginal, possible)
+    ahead, marginal = filtering.move(model, states, columns)
+    low, high = weight_range(columns, filtering.possible(model, states))
+    after = account.charge(model, columns, marginal, low, high)
     return ahead, after, Weights(low, high, marginal, model.size)
 
 

@@ -102,7 +102,7 @@ def laws(model: MarkovModel, columns: Floats | Ints) -> Laws:
     """
     length, users = columns.shape[:2]
     weights = columns / columns.max(-1, keepdims=True)
-    before, filtered = filtering.forward(model, weights)
+    before, filtered = filtering.filtered(model, weights)
     parts = [filtering.symbols_of_streams(model, before), filtering.symbols_of_streams(model, filtered)]
     filtering.smooth(model, filtered, weights)
     parts.append(filtering.symbols_of_streams(model, filtered))

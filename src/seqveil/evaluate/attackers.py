@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -116,71 +117,76 @@ def posteriors(evidence: Evidence, model: MarkovModel, secret: Compiled, windows
 
 
 class _Seen:
-    """Releases of people side by side, as the believer in a model weighs them."""
+    """Releases of people side by side, longest streams first, as the believer in a model weighs them.
+
+    As a sequence it is the columns Q(y_t|·) of every step, one row a person: ones where there is no release, and where
+    the model rules out what was released, which tells its believer nothing.
+    """
 
     def __init__(self, table: Floats, index: Ints, lengths: Ints, model: MarkovModel) -> None:
         self._table, self._index, self._lengths, self._model = table, index, lengths, model
-        self._silent = np.zeros(index.shape, bool)  # what the model rules out tells its believer nothing
+        self._silent = np.zeros(index.shape, bool)
+
+    def __len__(self) -> int:
+        return self._index.shape[1]
+
+    def __getitem__(self, t: int) -> Floats:
+        return self._columns(np.arange(self._lengths.size), np.full(self._lengths.size, t))
 
     def values(self, secret: Compiled, owners: Ints, begins: Ints, length: int | None) -> Floats:
         """Probability of each value of the secret in each window, given all releases."""
-        automaton, model = secret.automaton, self._model
+        automaton = secret.automaton
         spans = self._lengths[owners] if length is None else np.full(owners.size, length)
-        before = self._before(owners, begins)
-        after = self._after(owners, begins + spans)
-        law = np.zeros((owners.size, automaton.size, model.size))
-        law[:, automaton.start] = before
-        for k in range(int(spans.max())):
-            going = spans > k
-            now = law[going]
-            if k:
-                now = model.advance(now.reshape(-1, model.size)).reshape(now.shape)
-            now = _read(now, automaton.moves[:, model.newest + model.n * int(secret.clock[k % len(secret.clock)])])
-            now *= self._weights(owners[going], begins[going] + k)[:, None]
-            law[going] = now / now.sum((1, 2), keepdims=True)
-        held = np.einsum("was,ws->wa", law, after)
+        order = np.argsort(-spans, kind="stable")
+        owners, begins, spans = owners[order], begins[order], spans[order]
+        before = self._before(owners, begins)  # which finds what the model rules out
+        inside, after = self._inside(secret, before, owners, begins, spans), self._after(owners, begins + spans)
+        held = np.einsum("aws,ws->wa", inside, after)
         values = np.stack([held[:, automaton.labels == value].sum(1) for value in range(automaton.values)], axis=1)
-        return values / values.sum(1, keepdims=True)
+        out = np.empty_like(values)
+        out[order] = values / values.sum(1, keepdims=True)
+        return out
 
-    def _weights(self, people: Ints, times: Ints) -> Floats:
-        """Q(y|x(s)) of the release of each of these people at its time; ones where there is none."""
-        last = self._index.shape[1] - 1
-        weights = self._table[self._index[people, np.minimum(times, last)]][:, self._model.newest]
+    def _columns(self, people: Ints, times: Ints) -> Floats:
+        """Q(y|x) of the release of each of these people at its time: (people, n)."""
+        last = len(self) - 1
         none = (times >= self._lengths[people]) | self._silent[people, np.minimum(times, last)]
-        return np.where(none[:, None], 1.0, weights)
+        return np.where(none[:, None], 1.0, self._table[self._index[people, np.minimum(times, last)]])
+
+    def _inside(self, secret: Compiled, before: Floats, owners: Ints, begins: Ints, spans: Ints) -> Floats:
+        """Law (A, W, S) of automaton and state at the end of each window, given the releases up to there."""
+        automaton, model, place = secret.automaton, self._model, count()
+
+        def read(law: Floats, column: Floats) -> Floats:
+            tick = int(secret.clock[next(place) % len(secret.clock)])
+            return filtering.read(law, automaton.moves[:, model.newest + model.n * tick]) * column[:, model.newest]
+
+        going = [int((spans > k).sum()) for k in range(int(spans.max()))]
+        columns = (self._columns(owners[:now], begins[:now] + k) for k, now in enumerate(going))
+        law = np.zeros((automaton.size, *before.shape))
+        law[automaton.start] = before
+        ends = np.empty_like(law)
+        steps = filtering.forward(read(law, next(columns)), columns, lambda law, said: read(model.advance(law), said))
+        for (law, _), after in zip(steps, [*going[1:], 0], strict=True):
+            ends[:, after : law.shape[1]] = law[:, after:]
+        return ends
 
     def _before(self, owners: Ints, begins: Ints) -> Floats:
         """The posterior of the state in which each window begins, given the releases before it."""
-        everybody = np.arange(self._lengths.size)
-        law = np.repeat(self._model.initial[None], everybody.size, axis=0)
-        out = np.empty((owners.size, self._model.size))
-        for t in range(max(self._index.shape[1], int(begins.max()) + 1)):  # a window may begin after the last release
-            law = self._model.advance(law) if t else law
-            out[begins == t] = law[owners[begins == t]]
-            after = law * self._weights(everybody, np.full(everybody.size, t))
-            total = after.sum(1, keepdims=True)
-            law = np.where(total > 0, after / np.where(total > 0, total, 1.0), law)
-            if t < self._index.shape[1]:
-                self._silent[:, t] = total[:, 0] <= 0
+        model, out = self._model, np.empty((owners.size, self._model.size))
+        states = filtering.start(model, self._lengths.size)
+        for t in range(max(len(self), int(begins.max()) + 1)):  # a window may begin after the last release
+            out[begins == t] = filtering.clear(states)[owners[begins == t]]
+            column = self[t]
+            silent = (filtering.symbols(model, states) * column).sum(1) <= 0
+            column[silent] = 1.0
+            self._silent[:, t : t + 1] = silent[:, None]  # past the last release there is nothing to mark
+            states, _ = filtering.move(model, states, column)
         return out
 
     def _after(self, owners: Ints, ends: Ints) -> Floats:
         """The likelihood of the releases after each window, by the state in which it ends, up to a factor."""
-        everybody = np.arange(self._lengths.size)
-        law = np.ones((everybody.size, self._model.size))
-        out = np.ones((owners.size, self._model.size))
-        for t in range(self._index.shape[1] - 1, -1, -1):
-            out[ends == t + 1] = law[owners[ends == t + 1]]
-            law = filtering.pull(self._model, law * self._weights(everybody, np.full(everybody.size, t)))
-            law /= law.max(1, keepdims=True)
+        later, out = np.ones((self._lengths.size, self._model.size)), np.ones((owners.size, self._model.size))
+        for t, _ in filtering.back(self._model, later, self):
+            out[ends == t + 1] = later[owners[ends == t + 1]]
         return out
-
-
-def _read(law: Floats, moves: Ints) -> Floats:
-    """Each automaton state moved on by the symbol that the model's state shows: `moves` is (A, S)."""
-    after = np.zeros_like(law)
-    for state, targets in enumerate(moves):
-        for target in np.unique(targets):
-            same = targets == target
-            after[:, target, same] += law[:, state, same]
-    return after

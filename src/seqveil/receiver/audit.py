@@ -274,7 +274,7 @@ class Audit:
         asked = [None] * (len(self._secrets) - len(promised))
         told = tuple(totals(self._secrets, self._accounts.values(), [*promised, *asked]))
         checks = [total.kept for total in told if total.kept is not None]
-        risk = Risk.of(setting, accounts, told, doubts=check.doubts, undone=check.rejection)
+        risk = Risk.of(setting, accounts, told, doubts=check.doubts, support=check.support, undone=check.rejection)
         return Report(
             users=len(accounts.users),
             releases=self._releases,

@@ -153,11 +153,11 @@ def said_of_check(model: MarkovModel) -> str:
     """Whether the model was checked on people held out, in words that follow "the model was".
 
     >>> said_of_check(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
-    'never checked on people held out'
+    'never checked on held-out people when it was fitted'
     """
     found = held_out_check(model)
     if found is None:
-        return "never checked on people held out"
+        return "never checked on held-out people when it was fitted"
     return (
         f"checked on {found['people']:,} held-out people: log-likelihood {found['log_likelihood']:.4f} a symbol, "
         f"± {found['standard_error']:.4f}"

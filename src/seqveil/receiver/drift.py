@@ -18,7 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
-from seqveil.core import fast, filtering
+from seqveil.core import filtering
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
@@ -37,6 +37,7 @@ LEAST = 1e-4  # probability that a learning rival gives any step
 SETTLED = 30  # steps after which people are held to be where they usually are
 EARLY = 1000.0  # events over which half of a bet's stake is put in
 ALPHA = 0.01  # of a false alarm in a check, however many releases there are
+FEWEST = (10, 300)  # people and releases without which a check that finds nothing says nothing
 
 
 class Rival(Protocol):
@@ -89,6 +90,8 @@ class ModelCheck:
         """What all bets together say, and how many users depart by their own releases."""
         rule = f"an e-value that ever reaches 1/{ALPHA:g} is an alarm; if the model is right, that has probability"
         own = drift.user_log_e_values()
+        if not drift.alarm and (len(own) < FEWEST[0] or drift.events < FEWEST[1]):
+            return cls.none(f"{drift.events} releases of {len(own)} people are too few to speak against it")
         alone = sum(value >= math.log(len(own) / ALPHA) for value in own.values())
         alarm = -math.log(ALPHA)
         return cls(not drift.alarm, drift.log_highest, alarm, f"{rule} {ALPHA:g} at most", alone, len(own))
@@ -97,6 +100,13 @@ class ModelCheck:
     def doubts(self) -> tuple[str, ...]:
         """What keeps a small bound from being called green."""
         return () if self.fits else (UNCHECKED,)
+
+    @property
+    def support(self) -> str:
+        """What a bound under the model rests on where the releases passed the check; empty where they did not."""
+        if not self.fits:
+            return ""
+        return f"the releases of {self.users} people do not speak against the model; `seqveil attack` tries it on them"
 
     @property
     def rejection(self) -> str:
@@ -287,8 +297,7 @@ class Fixed:
     def weigh(self, rows: Rows, columns: Floats) -> Floats:
         """Probability of each release under the fixed chain; then filter on it."""
         before = self._states[rows]
-        quick = fast.update(self._model, before, columns)
-        self._states[rows], marginal = filtering.move(self._model, before, columns) if quick is None else quick[:2]
+        self._states[rows], marginal = filtering.move(self._model, before, columns)
         return marginal
 
 

@@ -27,6 +27,7 @@ optimal = _sound(
     cost="Hamming: O(n) + a table of ⌈1+e^ε⌉ columns; else an LP",
     reference="docs/theory.md, section 5",
     build=optimum.optimal,
+    quick=optimum.release,
 )
 balanced = _sound(
     name="balanced",
@@ -52,6 +53,7 @@ randomized_response = Mechanism(
     sound=True,
     ldp=1.0,
     build=responses.randomized_response,
+    quick=responses.respond,
 )
 crr = Mechanism(
     name="crr",
@@ -232,7 +234,7 @@ def choose(batch: Batch) -> tuple[BatchMechanism, str]:
     """
     walks = _walks(batch)
     if walks <= EXACT and batch.epsilon <= batch_lp.largest:
-        return batch_lp, f"{walks} possible batches, so the exact optimum can be had"
+        return batch_lp, f"at most {EXACT} possible batches, so the exact optimum can be had"
     if walks <= EXACT:
         return tree, f"ε above {batch_lp.largest:g}, which is more than the exact program takes"
     return tree, f"more than {EXACT} possible batches, too many for the exact program"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,7 +23,29 @@ if TYPE_CHECKING:
 
 LARGEST = 16.0  # ε of one release; beyond it 62-bit weights cannot keep the promise, and nothing is protected
 
+NOBODY: Ints = np.empty(0, np.int64)
+
+
+class Asked(NamedTuple):
+    """What is to be released: raw codes and a coin for each, (B,); or releases that were made, to be read again."""
+
+    truths: Ints = NOBODY
+    coins: Ints = NOBODY
+    given: Ints = NOBODY
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """Releases, each from a table that was checked, and which rows are left for `Kernels` to make and check."""
+
+    codes: Ints  # (B,)
+    columns: Ints  # (B, n)
+    left: Ints = field(default_factory=lambda: NOBODY)
+    impossible: bool = False  # some release given cannot have been made
+
+
 Build = Callable[[Floats, float, Distortion], Kernels]
+Quick = Callable[[Floats, float, Distortion, Asked], Made | None]
 
 
 @dataclass(frozen=True)
@@ -52,12 +74,14 @@ class Mechanism(Promise):
 
     `build`: the kernels for beliefs (B, n) at one ε under a distortion.
     `wide`: a kernel may be a full table, a column for every symbol, so that few fit the memory at once.
+    `quick`: the same releases without a stack of kernels, where that is sooner.
     `for_model`: the rule for a given model, where more of it is needed than its belief; `build` is then the rule for
     independent events.
     """
 
     build: Build
     wide: bool = False
+    quick: Quick | None = None
     for_model: Callable[[MarkovModel], Build] | None = None
 
     def kernels(self, beliefs: Floats, epsilon: float, distortion: Distortion | None = None) -> Kernels:
@@ -67,6 +91,12 @@ class Mechanism(Promise):
             return constant(beliefs, costs)
         built = self.build(beliefs, epsilon, costs)
         return built.made_sound(beliefs, epsilon, self.ldp * epsilon) if self.sound else built
+
+    def release(self, beliefs: Floats, epsilon: float, distortion: Distortion, asked: Asked) -> Made | None:
+        """One release for each user without a stack of kernels; None where only `kernels` can make it."""
+        if self.quick is None or not len(beliefs) or beliefs.shape[1] == 1 or usable(epsilon, beliefs.shape[1]) == 0.0:
+            return None
+        return self.quick(beliefs, epsilon, distortion, asked)
 
 
 @dataclass(frozen=True, eq=False)

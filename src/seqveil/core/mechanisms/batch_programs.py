@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from seqveil.core import programs
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints, Kernels, usable
-from seqveil.core.mechanisms import optimum, program
+from seqveil.core.mechanisms import optimum
 from seqveil.core.mechanisms.base import Batch
 from seqveil.core.mechanisms.codebook import Codebook, Support, support
 from seqveil.core.mechanisms.rule_cache import RuleCache
@@ -73,19 +74,19 @@ def _closed_form(found: Support, epsilon: float) -> tuple[Ints, Kernels]:
 def _first_labels(found: Support) -> Ints:
     """All of X^w where a program with as many labels may be solved, else the batches that can occur."""
     n, length = found.batch.model.n, found.batch.length
-    if len(found.batches) == n**length or n**length * len(found.batches) > program.CELLS_AT_MOST:
+    if len(found.batches) == n**length or n**length * len(found.batches) > programs.CELLS_AT_MOST:
         return found.batches
     return np.indices((n,) * length).reshape(length, -1).T.astype(np.int64)  # in lexicographic order
 
 
-def with_best_labels(rows: Support, epsilon: float, labels: Ints) -> tuple[program.Optimum, Ints]:
+def with_best_labels(rows: Support, epsilon: float, labels: Ints) -> tuple[programs.Solution, Ints]:
     """The optimum over the given labels (K, w), then over better ones as long as there are any, and the labels it uses.
 
     Each round replaces nothing and adds, for every output, the best reproduction under its posterior; so the cost
     never rises, and at the end each output's label is its own best reproduction.
     """
     mass = rows.mass
-    best = program.solve(mass, epsilon, rows.costs(labels))
+    best = programs.sound(mass, epsilon, rows.costs(labels))
     used = labels[best.outputs]
     for _ in range(ROUNDS):
         proposed = np.unique(rows.guesses((mass[:, None] * best.table).T), axis=0)
@@ -93,7 +94,7 @@ def with_best_labels(rows: Support, epsilon: float, labels: Ints) -> tuple[progr
         if known.all():
             break
         candidates = np.concatenate((used, proposed[~known]))
-        again = program.solve(mass, epsilon, rows.costs(candidates))
+        again = programs.sound(mass, epsilon, rows.costs(candidates))
         if again.error >= best.error - GAIN * max(best.error, GAIN):
             break
         best, used = again, candidates[again.outputs]

@@ -95,7 +95,6 @@ class Window:
     bases: list[Floats]  # where the back-off leads among the kept states of the next position
     whole: bool  # nothing was cut
     inflow: Any = None  # transitions by target, where all positions share them
-    code: Any = None  # compiled functions for the products, None where scipy does them
 
     @cached_property
     def length(self) -> int:
@@ -130,10 +129,7 @@ class Window:
         """Weights at `position`, one step on."""
         restart = float((law * self.restarts[position]).sum()) if self.model.restarts else 0.0
         step = self.steps[position]
-        if self.code is not None:
-            moved = np.zeros(step.shape[1])
-            self.code.scatter(law, step.indptr, step.indices, step.data, moved)
-        elif len(present := np.flatnonzero(law)) < SPARSE * len(law):
+        if len(present := np.flatnonzero(law)) < SPARSE * len(law):
             moved = np.asarray(step[present].T @ law[present])
         else:
             moved = np.asarray(self.flows[position] @ law)
@@ -143,11 +139,7 @@ class Window:
         """Values at `position` + 1, seen from `position`."""
         restart = float((self.bases[position] * value).sum()) if self.model.restarts else 0.0
         step, way = self.steps[position], self.inflow
-        if self.code is not None:
-            seen, rows = np.zeros(step.shape[0]), step if way is None else way
-            lead = self.code.gather if way is None else self.code.scatter
-            lead(value, rows.indptr, rows.indices, rows.data, seen)
-        elif way is not None and len(present := np.flatnonzero(value)) < SPARSE * len(value):
+        if way is not None and len(present := np.flatnonzero(value)) < SPARSE * len(value):
             seen = np.asarray(way[present].T @ value[present])
         else:
             seen = np.asarray(step @ value)
@@ -162,20 +154,14 @@ class Window:
 
 def open_window(model: MarkovModel, states: Floats, length: int, spare: float) -> Window:
     """The window that leaves out at most `spare` of the belief; small chains are kept whole."""
-    from seqveil.core import fast
-
     base, everything, flow = _base(model)
-    small, code = model.size + model.chain.nnz <= WHOLE, fast.trees(length)
+    small = model.size + model.chain.nnz <= WHOLE
     kept = everything if small else _carriers(states, spare / length, everything)
     laws, all_kept, steps = [states[kept]], [kept], []
     for _ in range(length - 1):
         all_of_it = len(kept) == model.size
         rows = model.chain if all_of_it else model.chain[kept]
-        if code is not None:
-            arrived = np.zeros(model.size)
-            code.scatter(laws[-1], rows.indptr, rows.indices, rows.data, arrived)
-        else:
-            arrived = np.asarray((flow if all_of_it else rows.T) @ laws[-1])
+        arrived = np.asarray((flow if all_of_it else rows.T) @ laws[-1])
         if model.restarts:
             arrived += float((laws[-1] * model.backoff[kept]).sum()) * base
         kept = all_kept[0] if small else _carriers(arrived, spare / length, everything)
@@ -192,8 +178,7 @@ def open_window(model: MarkovModel, states: Floats, length: int, spare: float) -
         [model.backoff[k] for k in all_kept[:-1]],
         [base[k] for k in all_kept[1:]],
         whole,
-        _by_target(model) if whole and (code is not None or not small) else None,
-        code,
+        _by_target(model) if whole and not small else None,
     )
 
 

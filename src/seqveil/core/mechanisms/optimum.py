@@ -32,31 +32,57 @@ So at most ⌈1+e^ε⌉ symbols are ever released, always the most likely ones.
 symbols. Filling every slot with all of them alike tells a receiver nothing about them; giving each symbol a slot of its
 own, as far as masses allow, costs nothing now and sharpens the belief for later releases (MSNBC, ε = 1: .48 wrong
 instead of .55). Symbols fill the slots in the order of their codes; one on the border of two slots is split.
+
+**The code.** One source, a number at a time, compiled where numba is loaded and plain Python where not (`compiled`).
+Both take sums in the order written and call no function of a library, so they give the same integers bit for bit:
+whoever reads releases may have numba or not. Plain Python is given lists where numba is given arrays.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from seqveil.core import programs
+from seqveil.core.bulk import in_parts
+from seqveil.core.compiled import compiled, form, reals, wholes
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
-from seqveil.core.kernel import Floats, Ints, Kernels, usable
-from seqveil.core.mechanisms import program
-from seqveil.core.mechanisms.base import stack
+from seqveil.core.kernel import DENOMINATOR, DROP, Floats, Ints, Kernels, slack, usable
+from seqveil.core.mechanisms.base import Asked, Made, stack
 
 WIDEST = 1024  # outputs a table may have
 QUICK = 40  # symbols up to which the program for any distortion takes some hundredths of a second
-BLOCK = 32  # symbols whose maximum stands for them in a search for the likeliest
-NARROW = 128  # symbols up to which comparing all with all borders is quicker than a search for each user
+MARGIN = 1e-12  # what the check in floats keeps away from a bound; the closed form keeps ten times as far (`usable`)
+LISTED = 1024  # users whose beliefs are made into lists at a time
+ONE = float(DENOMINATOR)
+DONE, LEFT, IMPOSSIBLE = 0, 1, 2  # what became of a row: released; in doubt; no such release can have been made
+
+Numbers = tuple[float, float, float]
+Row = Any  # a list of numbers, or an array of them
+Entries = tuple[Row, Row, Row, Row]  # room for `fill`; of each entry its row, its label, and its weight
+Plan = tuple[Row, Row, Row, Row, Row, Row]  # top beliefs, and what `timetable` fills in
 
 
 def fits(n: int, epsilon: float) -> bool:
     """Whether the closed form's table for Hamming distortion is of a sensible width."""
     return columns(n, epsilon) <= WIDEST
+
+
+def columns(n: int, epsilon: float) -> int:
+    """How many symbols an optimum needs: min(n, ⌈1+e^ε⌉).
+
+    >>> columns(17, 1.0), columns(3, 1.0), columns(100, math.log(3.0))
+    (4, 3, 4)
+    """
+    if epsilon >= math.log(n):
+        return n
+    return min(n, math.ceil((1.0 + math.exp(epsilon)) * (1.0 - 1e-14)))
 
 
 def optimal(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
@@ -79,7 +105,7 @@ def optimal(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     n = beliefs.shape[1]
     aim = usable(epsilon, n)
     if not distortion.is_hamming:
-        program.check_size(n, n)  # before n² distances are made
+        programs.check_size(n, n)  # before n² distances are made
         costs = distortion.matrix(n)
         return stack([_by_program(belief, aim, costs) for belief in beliefs])
     if not fits(n, aim):
@@ -91,239 +117,370 @@ def optimal(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
 
 
 def _by_program(belief: Floats, aim: float, costs: Floats) -> Kernels:
-    found = program.solve(belief, aim, costs)
+    found = programs.sound(belief, aim, costs)
     return Kernels.from_tables(found.outputs[None, :], found.table[None], None, belief[None])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Solution:
-    """Optimal kernels of B users: Q(outputs[y] | x) = table[rows[x], y]."""
+    """Optimal kernels of B users, and what no sound kernel does better than."""
 
-    outputs: Ints  # (B, K) the likeliest symbols, in that order
-    table: Floats  # (B, R, K)
-    rows: Ints  # (B, n)
-    bound: Floats  # (B,) no sound kernel errs less (the dual value)
+    stack: Kernels
+    bound: Floats  # (B,) expected distortion (the dual value)
+
+    @property
+    def outputs(self) -> Ints:
+        """(B, K) the likeliest symbols, in that order."""
+        return self.stack.outputs
+
+    @property
+    def table(self) -> Floats:
+        """(B, R, K) as probabilities, a row for each class of symbols (`stack.rows`)."""
+        return (self.stack.extra + self.stack.base[:, None]) / ONE
 
     def kernels(self, beliefs: Floats) -> Kernels:
-        """The same in integers, up to rounding."""
-        return Kernels.from_tables(self.outputs, self.table, self.rows, beliefs)
+        """The kernels, without outputs that would hardly ever be released."""
+        stack = self.stack
+        weak = (stack.marginal(beliefs) < DROP * ONE) & (stack.base > 0)
+        some = np.flatnonzero(weak.any(1))
+        if some.size:
+            assert stack.rows is not None
+            without = Kernels.from_tables(stack.outputs[some], self.table[some], stack.rows[some], beliefs[some])
+            stack.base[some], stack.extra[some] = without.base, without.extra
+        return stack
 
 
 def solve(beliefs: Floats, epsilon: float) -> Solution:
     """The exact optimum for Hamming distortion, sound at ε up to rounding.
 
     >>> solution = solve(np.array([[0.2, 0.8]]), 1.0)
-    >>> solution.outputs.tolist(), solution.table[0, solution.rows[0]].round(3).tolist()
+    >>> solution.outputs.tolist(), solution.stack.one(0).probabilities.round(3).tolist()
     ([[1, 0]], [[0.269, 0.731], [0.847, 0.153]])
     """
-    width = columns(beliefs.shape[1], epsilon)
-    outputs = top(beliefs, width)
-    likely = np.take_along_axis(beliefs, outputs, axis=1)
-    rest = np.zeros(len(beliefs))
-    if width < beliefs.shape[1]:
-        rest = np.maximum(0.0, beliefs.sum(1) - np.cumsum(likely, axis=1)[:, -1])
-    plan = timetable(likely, rest, epsilon)
-    table, rows = tables(beliefs, outputs, plan, math.exp(-epsilon))
-    return Solution(outputs, table, rows, 1.0 - plan.value)
-
-
-@dataclass(frozen=True)
-class Timetable:
-    """Who is present where: the optimum before it is written out as a table. K labels, the likeliest first."""
-
-    labelled: NDArray[np.bool_]  # (B, K): symbols with a label of their own
-    last: NDArray[np.bool_]  # (B, K): one-hot, the symbol z; all False where it gets no label
-    kept: Floats  # (B, K): time a labelled symbol spends under its own label, 1 - tφ
-    share: Floats  # (B, K): φ, the part of z's slot for which a labelled symbol is there
-    filling: Floats  # (B, K): tail mass under each label
-    marginal: Floats  # (B, K)
-    tail: Floats  # (B, 1): R
-    time: Floats  # (B, 1): t, how long z's slot lasts
-    value: Floats  # (B,): the dual value, so no sound kernel has Pr(Y = X) above it
-
-
-def columns(n: int, epsilon: float) -> int:
-    """How many symbols an optimum needs: min(n, ⌈1+e^ε⌉).
-
-    >>> columns(17, 1.0), columns(3, 1.0), columns(100, math.log(3.0))
-    (4, 3, 4)
-    """
-    if epsilon >= math.log(n):
-        return n
-    return min(n, math.ceil((1.0 + math.exp(epsilon)) * (1.0 - 1e-14)))
-
-
-def top(beliefs: Floats, count: int) -> Ints:
-    """Codes of the `count` likeliest symbols of each belief, likeliest first, ties by code.
-
-    >>> top(np.array([[0.1, 0.4, 0.1, 0.4]]), 3).tolist()
-    [[1, 3, 0]]
-    """
-    if count >= beliefs.shape[1] or beliefs.shape[1] <= 64:
-        return np.argsort(-beliefs, axis=1, kind="stable")[:, :count]
-    return np.stack([top_one(belief, count) for belief in beliefs])
-
-
-def top_one(belief: Floats, count: int) -> Ints:
-    """The same for one belief, without sorting all of it.
-
-    The `count` largest of the maxima of small blocks bound the `count` largest values from below.
-
-    >>> top_one(np.array([0.1, 0.4, 0.1, 0.4]), 3).tolist()
-    [1, 3, 0]
-    """
-    blocks = belief.size // BLOCK
-    if blocks <= 2 * count:
-        return np.argsort(-belief, kind="stable")[:count]
-    largest = belief[: blocks * BLOCK].reshape(blocks, BLOCK).max(1)
-    least = np.partition(largest, blocks - count)[blocks - count]
-    chosen = np.flatnonzero(belief >= least)
-    return chosen[np.argsort(-belief[chosen], kind="stable")[:count]]
-
-
-def timetable(top: Floats, rest: Floats, epsilon: float) -> Timetable:
-    """The optimal timetable for B beliefs; see the module for the problem, the solution and the proof.
-
-    `top` (B, K) holds the K ≥ columns(n, epsilon) largest beliefs in descending order, `rest` (B,) the mass of all
-    others. A user's result does not depend, bit for bit, on who else is in the call.
-
-    >>> round(1.0 - timetable(np.array([[0.8, 0.2]]), np.zeros(1), 1.0).value.item(), 4)
-    0.1765
-    """
-    a, gain = math.exp(-epsilon), -math.expm1(-epsilon)
-    kappa = a / (1.0 + a)
-    from_here = np.cumsum(np.column_stack((rest, top[:, ::-1])), axis=1)[:, ::-1]  # mass of i and all less likely
-    after = from_here[:, 1:]
-    need = np.maximum(kappa - top, 0.0)
-    largest = top[:, :1]
-
-    worth_it = top > a * a * largest
-    labelled = np.logical_and.accumulate(worth_it & (after >= np.cumsum(need, axis=1)), axis=1)
-    count = labelled.sum(axis=1)[:, None]
-    need = np.where(labelled, need, 0.0)
-    tail = np.take_along_axis(from_here, count, axis=1)
-    left = np.maximum(tail - _sum(need)[:, None], 0.0)
-
-    # The slot of the last label: whom it holds, and whether its price r₀ beats a·max β.
-    last = (np.arange(top.shape[1]) == count) & worth_it
-    share = np.where(labelled, np.clip((kappa - after) / np.where(labelled, top, 1.0), 0.0, 1.0), 0.0)
-    slope = np.minimum(tail, kappa) - _sum(share * need)[:, None]
-    worth = np.where(labelled, top * (a * np.maximum(top, kappa) + gain), 0.0)
-    head = _sum(np.where(last, top, 0.0))[:, None]
-    advantage = (kappa / a) * head - _sum(share * worth)[:, None]
-    open_last = last.any(axis=1)[:, None] & (advantage > a * largest * slope) & (left > 0.0)
-    last &= open_last
-    slope = np.where(slope > 0.0, slope, 1.0)
-    time = np.where(open_last, np.minimum(left / slope, 1.0), 0.0)
-    price = np.where(open_last, advantage / slope, a * largest)
-
-    kept = np.where(labelled, 1.0 - time * share, 0.0)
-    filling = kept * need
-    filling[:, :1] += np.where(open_last, 0.0, left)
-    marginal = kept * top + filling + time * kappa * last
-    value = _sum(worth) + (price * left)[:, 0]
-    return Timetable(labelled, last, kept, share, filling, marginal, tail, time, value)
-
-
-def _sum(values: Floats) -> Floats:
-    """Sum along the last axis, strictly left to right, so that a row's sum never depends on the shape of the batch."""
-    totals: Floats = np.cumsum(values, axis=-1)[..., -1]
-    return totals
-
-
-def tables(beliefs: Floats, outputs: Ints, plan: Timetable, a: float) -> tuple[Floats, Ints]:
-    """Q (B, R, K) and the row of each symbol (B, n) for labels `outputs` (B, K) and their timetable; a = e^-ε.
-
-    Symbols that fill the same slot share a row, so R ≤ 4K+1 whatever n is.
-    """
     users, n = beliefs.shape
-    labels = outputs.shape[1]
-    place = _places(n, outputs, plan.labelled)
-    holds = _last_slot(beliefs, place, outputs, plan, a / (1.0 + a))
-    in_last = plan.time * holds
-    mass = np.where(place < 0, beliefs * (1.0 - in_last), 0.0)
-    end = np.cumsum(mass, axis=1)
-    start, borders = end - mass, np.cumsum(plan.filling, axis=1)
-    final = (borders < borders[:, -1:]).sum(1)[:, None]
-    first = np.minimum(_count(borders, start, at_them=True), final)
-    past = np.maximum(np.minimum(_count(borders, end, at_them=False), final), first)
-    whole = (first == past) & ((holds == 0.0) | (holds == 1.0))
-
-    classes = min(n, 4 * labels + 1)
-    rows, symbols = np.broadcast_to(np.arange(n), (users, n)), [place, in_last, start, end, first, past]
-    if classes < n:
-        rows = np.where(place >= 0, place, labels + first + labels * (holds == 1.0))
-        user, symbol = np.nonzero((place < 0) & ~whole)  # on a border: at most one for each, and a row for each
-        rows[user, symbol] = 3 * labels + np.arange(user.size) - np.searchsorted(user, user)
-        example = np.zeros((users, classes), np.int64)
-        np.put_along_axis(example, rows, np.broadcast_to(np.arange(n), (users, n)), axis=1)
-        symbols = [np.take_along_axis(v, example, axis=1) for v in symbols]
-    place, in_last, start, end, first, past = (v[:, :, None] for v in symbols)
-    slots = np.arange(labels)
-    overlap = np.minimum(end, borders[:, None, :]) - np.maximum(start, (borders - plan.filling)[:, None, :])
-    overlap = np.where((slots >= first) & (slots <= past), np.maximum(overlap, 0.0), 0.0)
-    overlap = np.where(first == past, slots == first, overlap)
-    nobody_fills = (borders[:, -1:] <= 0.0)[:, :, None]  # then any sound row will do: the marginal
-    overlap = np.where(nobody_fills, plan.marginal[:, None, :], overlap)
-    presence = overlap * ((1.0 - in_last) / _across(overlap)[:, :, None])
-    presence += in_last * plan.last[:, None, :]
-    left = np.take_along_axis(plan.time * plan.share, np.maximum(place[:, :, 0], 0), axis=1)[:, :, None]
-    own = (slots == place) * plan.kept[:, None, :] + left * plan.last[:, None, :]
-    presence = np.where(place >= 0, own, presence)
-    return a * plan.marginal[:, None, :] + (1.0 - a) * presence, rows
-
-
-def _across(values: Floats) -> Floats:
-    """Sum along the last axis, from left to right; quick where it is short."""
-    total = values[..., 0].copy()
-    for place in range(1, values.shape[-1]):
-        total += values[..., place]
-    return total
-
-
-def _places(n: int, outputs: Ints, labelled: NDArray[np.bool_]) -> Ints:
-    """Column of each symbol that has a label of its own, -1 for the others: (B, n)."""
-    place = np.full((len(outputs), n), -1, np.int64)
-    np.put_along_axis(place, outputs, np.where(labelled, np.arange(outputs.shape[1]), -1), axis=1)
-    return place
-
-
-def _last_slot(beliefs: Floats, place: Ints, outputs: Ints, plan: Timetable, kappa: float) -> Floats:
-    """Share of its time in the last slot for which each unlabelled symbol is there: the label itself, then by code."""
-    opened = plan.last.any(1)
-    head = np.take_along_axis(outputs, plan.last.argmax(1)[:, None], axis=1)
-    room = kappa - np.take_along_axis(beliefs, head, axis=1)
-    mass = np.where(place < 0, beliefs, 0.0)
-    np.put_along_axis(mass, head, 0.0, axis=1)
-    end = np.cumsum(mass, axis=1)
-    if beliefs.shape[1] <= NARROW:
-        before = end - mass
-        share = np.where(
-            mass > 0.0, np.clip((room - before) / np.where(mass > 0.0, mass, 1.0), 0.0, 1.0), before < room
-        )
+    width, code = columns(n, epsilon), form(write, users)
+    outputs, base, rows = (np.empty((users, size), np.int64) for size in (width, width, n))
+    extra, bound = np.zeros((users, min(n, 4 * width), width), np.int64), np.empty(users)
+    filled = outputs, base, extra, rows, bound
+    if code is write:
+        for one in (slice(user, user + 1) for user in range(users)):
+            _in_lists(write, (beliefs[one],), (_numbers(epsilon),), [array[one] for array in filled])
     else:
-        share = np.zeros(beliefs.shape)
-        for user in np.flatnonzero(opened):
-            full = int(np.searchsorted(end[user], room[user, 0]))
-            share[user, :full] = 1.0
-            if full < mass.shape[1]:
-                share[user, full] = 1.0 - (end[user, full] - room[user, 0]) / mass[user, full]
-    np.put_along_axis(share, head, 1.0, axis=1)
-    share[plan.tail[:, 0] < kappa] = 1.0
-    share[~opened] = 0.0
-    return share
+        code(np.ascontiguousarray(beliefs), _numbers(epsilon), *filled)
+    return Solution(Kernels(n, outputs, base, extra, None, rows), bound)
 
 
-def _count(borders: Floats, values: Floats, at_them: bool) -> Ints:
-    """How many borders lie below each value, or at it where `at_them`; both ascend along a row."""
-    if values.shape[1] <= NARROW:
-        counted = np.zeros(values.shape, np.int64)
-        for border in borders.T:  # few: summing along a short axis is slow
-            counted += (border[:, None] <= values) if at_them else (border[:, None] < values)
-        return counted
-    found = np.empty(values.shape, np.int64)
-    for user, row in enumerate(values):
-        passed = np.searchsorted(row, borders[user], "left" if at_them else "right")
-        steps = np.diff(np.concatenate(([0], passed, [row.size])))
-        found[user] = np.repeat(np.arange(steps.size), steps)
-    return found
+def _in_lists(code: Callable[..., None], given: Any, numbers: Any, filled: Any) -> None:
+    """Call the plain form of `write` or `draw`, with lists in place of arrays."""
+    lists = [array.tolist() for array in filled]
+    code(given[0].tolist(), *numbers, *(array.tolist() for array in given[1:]), *lists)
+    for array, values in zip(filled, lists, strict=True):
+        array[:] = values
+
+
+def release(beliefs: Floats, epsilon: float, distortion: Distortion, asked: Asked) -> Made | None:
+    """One release for each user, from its table checked in integers; None where the closed form does not cover it."""
+    users, n = beliefs.shape
+    aim = usable(epsilon, n)
+    if not distortion.is_hamming or not fits(n, aim):
+        return None
+    numbers = labels_and_bounds(epsilon, n)
+    codes, found, state = np.zeros(users, np.int64), np.empty((users, n), np.int64), np.zeros(users, np.int8)
+    code = form(draw, users)
+
+    def some(part: slice) -> None:
+        given, filled = (beliefs[part], *(array[part] for array in asked)), (codes[part], found[part], state[part])
+        if code is draw:
+            _in_lists(draw, given, numbers, filled)
+        else:
+            code(given[0], *numbers, *given[1:], *filled)
+
+    if code is draw:
+        for at in range(0, users, LISTED):
+            some(slice(at, at + LISTED))
+    else:
+        beliefs = np.ascontiguousarray(beliefs)
+        in_parts(users, some, n)
+    if not np.count_nonzero(state):  # all are done
+        return Made(codes, found)
+    return Made(codes, found, np.flatnonzero(state == LEFT), bool(np.count_nonzero(state == IMPOSSIBLE)))
+
+
+@lru_cache(maxsize=256)
+def labels_and_bounds(epsilon: float, n: int) -> tuple[int, Numbers, Numbers]:
+    """How many labels the optimum has, the numbers of its closed form, and bounds on lifts and on ratios of weights.
+
+    They are taken once, in Python: the exponential of another library may differ in the last bit.
+    """
+    aim, top = usable(epsilon, n), epsilon - MARGIN - 4 * slack(n)
+    return columns(n, aim), _numbers(aim), (math.exp(top), math.exp(-top), math.exp(2.0 * top))
+
+
+def _numbers(epsilon: float) -> Numbers:
+    """e^-ε, 1-e^-ε and κ = 1/(1+e^ε)."""
+    a = math.exp(-epsilon)
+    return a, -math.expm1(-epsilon), a / (1.0 + a)
+
+
+@compiled
+def room_for(n: int, width: int) -> Any:
+    """What a table of n symbols and so many labels is made in: at most 4K rows, with at most 9K entries in all."""
+    height, most = min(n, 4 * width), 9 * width
+    entries = wholes(2 * width), wholes(most), wholes(most), wholes(most)
+    plan = reals(width), reals(width), reals(width), reals(width), reals(width), reals(width)
+    return wholes(width), wholes(width), wholes(n), reals(height), entries, plan
+
+
+@compiled
+def table(
+    belief: Row, numbers: Numbers, labels: Row, base: Row, classes: Row, masses: Row, entries: Entries, plan: Plan
+) -> tuple[int, float, float]:
+    """The optimum of one belief in integers: weight(x, k) is base[k] and the entries on label k of the row of x.
+
+    Fills in the symbols of the labels (K,), a·p in integers (K,), the row of each symbol (n,), the belief in the
+    symbols of each row (R,), and the entries. Returns how many entries there are, the sum of the belief, and the dual
+    value, so that no sound kernel has Pr(Y = X) above it.
+    """
+    a, _, kappa = numbers
+    top, after, share, filling, borders, marginal = plan
+    everything, above, extra, width = likeliest(belief, labels, top), 0.0, DENOMINATOR, len(labels)
+    for k in range(width):
+        above += top[k]
+    rest = max(0.0, everything - above) if width < len(belief) else 0.0
+    count, time, tail, value = timetable(rest, numbers, top, after, share, filling, borders, marginal)
+    for k in range(width):
+        base[k] = int(a * marginal[k] * ONE)
+        extra -= base[k]
+    head = labels[count] if time > 0.0 else -1
+    free = kappa - belief[head] if tail >= kappa else 1.0  # what others than the label itself may have of the last slot
+    for x in range(len(belief)):
+        classes[x] = -1
+    for k in range(count):
+        classes[labels[k]] = k
+    made = fill(belief, count, time, head, free, extra, share, borders, classes, masses, *entries)
+    return made, everything, value
+
+
+@compiled
+def likeliest(belief: Row, labels: Row, top: Row) -> float:
+    """Fill in the likeliest symbols in descending order, ties by code, and their beliefs; the sum of all beliefs."""
+    last, held, least, everything = len(labels) - 1, 0, -1.0, 0.0
+    for x in range(len(belief)):
+        here = belief[x]
+        everything += here
+        if here > least:
+            at = min(held, last)
+            while at > 0 and top[at - 1] < here:
+                top[at], labels[at] = top[at - 1], labels[at - 1]
+                at -= 1
+            top[at], labels[at] = here, x
+            held += 1
+            if held > last:
+                least = top[last]
+    return everything
+
+
+@compiled
+def timetable(
+    rest: float, numbers: Numbers, top: Row, after: Row, share: Row, filling: Row, borders: Row, marginal: Row
+) -> tuple[int, float, float, float]:
+    """Who is present where: steps 1 and 2 of the optimum, for the likeliest beliefs and the mass of all others.
+
+    Fills in for each label the mass of less likely symbols, φ, the mass of unlabelled symbols under it, where that ends
+    with all of them laid end to end, and p. Returns how many symbols have a label, how long the slot of one more label
+    lasts (0: there is none), the mass R of all symbols without a label, and the dual value.
+    """
+    a, gain, kappa = numbers
+    tail, width = rest, len(top)
+    for k in range(width - 1, -1, -1):
+        after[k] = tail
+        tail += top[k]
+        share[k], filling[k], marginal[k] = 0.0, 0.0, 0.0
+    count, needed, held, priced, worth, least = 0, 0.0, 0.0, 0.0, 0.0, a * a * top[0]
+    while count < width and top[count] > least:
+        here, need = top[count], max(kappa - top[count], 0.0)
+        if after[count] < needed + need:
+            break
+        share[count], filling[count] = min(max((kappa - after[count]) / here, 0.0), 1.0), need
+        price = here * (a * max(here, kappa) + gain)
+        needed, worth = needed + need, worth + price
+        held, priced = held + share[count] * need, priced + share[count] * price
+        tail = after[count]
+        count += 1
+    left, slope = max(tail - needed, 0.0), min(tail, kappa) - held
+    time, price = 0.0, a * top[0]
+    if count < width and top[count] > least and left > 0.0:
+        advantage = (kappa / a) * top[count] - priced
+        if advantage > price * slope:
+            slope = slope if slope > 0.0 else 1.0
+            time, price = min(left / slope, 1.0), advantage / slope
+            marginal[count] = time * kappa
+    if time == 0.0:
+        filling[0] += left
+    end = 0.0
+    for k in range(width):
+        if k < count:
+            kept = 1.0 - time * share[k]
+            filling[k] *= kept
+            marginal[k] = kept * top[k] + filling[k]
+            end += filling[k]
+        borders[k] = end
+    return count, time, tail, worth + price * left
+
+
+@compiled
+def fill(
+    belief: Row, count: int, time: float, head: int, free: float, extra: int, share: Row, borders: Row,
+    classes: Row, masses: Row, known: Row, owners: Row, places: Row, extras: Row,
+) -> int:  # fmt: skip
+    """The rows of all symbols, those with a label given by its place in `classes`; how many entries there are.
+
+    Symbols without a label fill the slots in the order of their codes. In the last slot are its label's own symbol
+    `head` and others in the order of their codes, as far as it is `free`. Nobody fills where all have a label: then a
+    symbol that the belief rules out passes for the likeliest one.
+    """
+    width, rows, entry, final, slot, start, inside = len(borders), 0, 0, 0, 0, 0.0, 0.0
+    while borders[final] < borders[width - 1]:
+        final += 1
+    for k in range(2 * width):
+        known[k] = -1  # the row of symbols that fill one slot alone, outside of the last slot and inside
+    for x in range(len(belief)):
+        here, own, row, place, end = belief[x], classes[x], -1, -1, start
+        if own >= 0:
+            in_last, first, past = share[own], own, own
+        else:
+            in_last = 0.0
+            if head >= 0:
+                before = inside
+                inside += here if x != head else 0.0
+                if x == head or inside <= free:
+                    in_last = 1.0
+                elif before < free:
+                    in_last = (free - before) / here
+            end = start + here * (1.0 - time * in_last)
+            while slot < final and borders[slot] <= start:
+                slot += 1
+            first, past = slot, slot
+            while past < final and borders[past] < end:
+                past += 1
+            if past == slot and (in_last == 0.0 or in_last == 1.0):
+                place = slot if in_last == 0.0 else width + slot
+                row = known[place]
+        if row >= 0:
+            masses[row] += here
+        else:
+            row, masses[rows] = rows, here
+            rows += 1
+            if place >= 0:
+                known[place] = row
+            last = min(int(time * in_last * float(extra)), extra)
+            left, across = extra - last, end - start
+            for k in range(first, past):  # over borders: in proportion to what lies in each slot
+                part = min(int((borders[k] - start) / across * float(extra - last)), left)
+                owners[entry], places[entry], extras[entry] = row, k, part
+                entry, left, start = entry + 1, left - part, borders[k]
+            owners[entry], places[entry], extras[entry] = row, past, left
+            entry += 1
+            if last > 0:
+                owners[entry], places[entry], extras[entry] = row, count, last
+                entry += 1
+        classes[x], start = row, end
+    return entry
+
+
+@compiled
+def inside_bounds(
+    made: int, everything: float, bounds: Numbers, base: Row, masses: Row, entries: Entries, mean: Row, high: Row
+) -> bool:
+    """Whether the very integers keep the promise with a margin: each lift, and the ratio of each two weights.
+
+    The least weight of a label is its base, or more.
+    """
+    ceiling, floor, ratio = bounds
+    _, owners, places, extras = entries
+    for k in range(len(base)):
+        high[k], mean[k] = float(base[k]), everything * float(base[k])
+    for entry in range(made):
+        k = places[entry]
+        high[k] = max(high[k], float(base[k] + extras[entry]))
+        mean[k] += masses[owners[entry]] * float(extras[entry])
+    for k in range(len(base)):
+        least = float(base[k])
+        kept = high[k] <= ceiling * mean[k] and least >= floor * mean[k] and high[k] <= ratio * least
+        if high[k] > 0.0 and not (kept and mean[k] > 4.0 * DROP * ONE):
+            return False
+    return True
+
+
+@compiled
+def write(beliefs: Any, numbers: Numbers, outputs: Any, base: Any, extra: Any, rows: Any, bound: Row) -> None:
+    """Write each user's table out: outputs and base (B, K), entries (B, R, K), rows of the symbols, and the bound."""
+    labels, shared, classes, masses, entries, plan = room_for(len(beliefs[0]), len(outputs[0]))
+    _, owners, places, extras = entries
+    for user in range(len(beliefs)):
+        made, _, value = table(beliefs[user], numbers, labels, shared, classes, masses, entries, plan)
+        bound[user] = 1.0 - value
+        for k in range(len(labels)):
+            outputs[user][k], base[user][k] = labels[k], shared[k]
+        for x in range(len(classes)):
+            rows[user][x] = classes[x]
+        for entry in range(made):
+            extra[user][owners[entry]][places[entry]] = extras[entry]
+        for row in range(owners[made - 1] + 1, len(masses)):  # one that no symbol has is a proper row, too
+            for k in range(len(labels)):
+                extra[user][row][k] = extra[user][0][k]
+
+
+@compiled
+def draw(
+    beliefs: Any, width: int, numbers: Numbers, bounds: Numbers, truths: Row, coins: Row, given: Row,
+    codes: Row, found: Any, state: Row,
+) -> None:  # fmt: skip
+    """Make each user's table, check it, and draw from it; or find the column of the release given.
+
+    Parameters:
+        beliefs: (B, n).
+        width, numbers, bounds: see `labels_and_bounds`.
+        truths, coins: (B,) raw codes and whole numbers in [0, 2**62); not looked at where releases are `given`.
+        given: (B,) or empty.
+        codes, found, state: filled in with released codes (B,), columns (B, n), and what became of each row (B,).
+    """
+    labels, base, classes, masses, entries, plan = room_for(len(beliefs[0]), width)
+    _, owners, places, extras = entries
+    mean, high, of_row = reals(width), reals(width), wholes(len(masses))
+    for user in range(len(beliefs)):
+        belief, column, drawn = beliefs[user], found[user], 0
+        made, everything, _ = table(belief, numbers, labels, base, classes, masses, entries, plan)
+        if not inside_bounds(made, everything, bounds, base, masses, entries, mean, high):
+            state[user] = LEFT
+            continue
+        if len(given):
+            while drawn < width and labels[drawn] != given[user]:
+                drawn += 1
+        else:
+            drawn = pick(classes[truths[user]], coins[user], made, base, owners, places, extras)
+        state[user] = IMPOSSIBLE
+        if drawn < width and base[drawn] > 0:
+            codes[user], state[user] = labels[drawn], DONE
+            for entry in range(made):
+                of_row[owners[entry]] = base[drawn]
+            for entry in range(made):
+                if places[entry] == drawn:
+                    of_row[owners[entry]] += extras[entry]
+            for x in range(len(belief)):
+                column[x] = of_row[classes[x]]
+
+
+@compiled
+def pick(row: int, coin: int, made: int, base: Row, owners: Row, places: Row, extras: Row) -> int:
+    """The label that a coin picks for a row: by its entries, else by the base."""
+    for entry in range(made):
+        if owners[entry] == row:
+            if coin < extras[entry]:
+                return places[entry]
+            coin -= extras[entry]
+    drawn = 0
+    while coin >= base[drawn]:
+        coin -= base[drawn]
+        drawn += 1
+    return drawn

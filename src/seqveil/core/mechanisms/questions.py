@@ -20,7 +20,6 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -41,7 +40,6 @@ LOOSE = 0.05  # the same where splits are judged exactly
 SOFT = 64  # with more cells than this a lost one is not worth a soft cut
 SEED = 20260101  # public, and part of the format: another seed is another tree
 ROUNDS = 60  # of the search for symbols that follow one another
-NOWHERE: Floats = np.empty(0)
 ROUND = 11  # digits of a score that count: rounding elsewhere must not change the tree
 
 
@@ -60,11 +58,6 @@ class Search:
     least: float  # mass of the smallest cell
     told: float  # λ
     sound: Callable[[float, float], bool]  # whether a cell of this chance and mass may be published
-
-    @property
-    def code(self) -> Any:
-        """The compiled functions that judge samples, None where numpy does it."""
-        return self.root.window.code
 
     @cached_property
     def before(self) -> Floats:
@@ -203,16 +196,12 @@ class Cuts:
         level, place, theta = self.level[codes][None], self.place[:, None], np.round(self.theta * scale) / scale
         return np.where(level < place, 1.0, np.where(level == place, theta[:, None], 0.0))
 
-    def split(self, node: Node, index: int, code: Any = None) -> Split:
+    def split(self, node: Node, index: int) -> Split:
         """One of the cuts as a question of the tree, with the integer weights it is asked with."""
         by_level = np.zeros(self.levels, np.int64)
         by_level[: self.place[index]] = DENOMINATOR
         by_level[self.place[index]] = round(float(self.theta[index]) * STEPS) * (DENOMINATOR // STEPS)
         law = node.symbol_law(self.position)
-        if code is not None:
-            left, share = np.empty(law.size, np.int64), np.empty(law.size)
-            mass, rest = code.split(law, by_level, self.level, ONE, left, share)
-            return Split(self.position, left, mass, rest, share)
         left = by_level[self.level]
         share = left / ONE
         mass, rest = float((law * share).sum()), float((law * (1.0 - share)).sum())
@@ -226,19 +215,11 @@ def cut(
     mass: float,
     least: float,
     aims: Floats | None = None,
-    code: Any = None,
 ) -> Cuts:
     """Cuts that leave a cell on both sides: between levels, and inside one where a whole number of cells fits.
 
-    `masses` are those of the levels; `aims` are the shares near which to cut (every place where None). `code` are
-    compiled functions that do the same (`fast.trees`).
+    `masses` are those of the levels; `aims` are the shares near which to cut (every place where None).
     """
-    if code is not None:
-        shares = NOWHERE if aims is None else aims
-        room = np.empty((3, 3 * (len(masses) if aims is None else 2 * len(aims)) + 4))
-        place, numbers = np.empty(room.shape[1], np.int64), (SOFT, float(STEPS), HAIR)
-        found = code.cut(masses, mass, least, cells(mass, least), shares, aims is None, *numbers, place, *room)
-        return Cuts(position, level, len(masses), place[:found], *room[:, :found])
     running = np.concatenate(([0.0], np.cumsum(masses)))
     beyond = np.concatenate((np.cumsum(masses[::-1])[::-1], [0.0, 0.0]))  # no difference: a small side keeps its digits
     count, enough = cells(mass, least), least * (1 - HAIR)

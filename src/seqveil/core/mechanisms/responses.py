@@ -9,8 +9,8 @@ import numpy as np
 
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
-from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, grouped_sum, usable
-from seqveil.core.mechanisms.base import parts, truth_or_draw
+from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, grouped_sum, slack, usable
+from seqveil.core.mechanisms.base import Asked, Made, parts, truth_or_draw
 
 
 def randomized_response(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
@@ -31,6 +31,19 @@ def randomized_response(beliefs: Floats, epsilon: float, distortion: Distortion)
         nothing = np.zeros(users, np.int64)
         return truth_or_draw(nothing, parts(np.full((users, n), 1.0 / n), nothing + DENOMINATOR))
     return truth_or_draw(np.full(users, told, np.int64), np.full((users, n), each, np.int64))
+
+
+def respond(beliefs: Floats, epsilon: float, distortion: Distortion, asked: Asked) -> Made | None:
+    """Randomised response of many users: ε-LDP, so sound for every belief, and one check is enough for all."""
+    users, n = beliefs.shape
+    told, each = response_weights(epsilon, n)
+    if not told or math.log((told + each) / each) > epsilon - 1e-12 - 8 * slack(n):
+        return None
+    drawn = np.where(asked.coins < told, asked.truths, (asked.coins - told) // each)
+    codes = asked.given if asked.given.size else drawn
+    columns = np.full((users, n), each, np.int64)
+    columns[np.arange(users), codes] += told
+    return Made(codes, columns)
 
 
 def response_weights(epsilon: float, n: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from seqveil.core.distortion import Distortion
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms.boxes import Node, Split
-from seqveil.core.mechanisms.optimum import top_one
 from seqveil.core.mechanisms.questions import SEED, Cuts, Search, cells, cut, score
 from seqveil.core.model import MarkovModel
 
@@ -25,6 +24,7 @@ STAY = 0.7  # share of the best gain that is enough to ask about the same positi
 SCALE = 1024.0  # coordinates become integers up to this
 POPULAR = 32  # symbols of a position that may be its best guess
 THIN, TAIL = 32, 8  # entries of a chain's row that sampling looks at, and how many of them stand for all the others
+TOGETHER = 32  # symbols whose maximum stands for them in a search for the likeliest
 AIMS, MANY_AIMS = np.array([0.35, 0.5, 0.65]), np.linspace(0.1, 0.9, 9)
 
 
@@ -64,13 +64,13 @@ def best_sampled(search: Search, node: Node) -> Split | None:
         if len(found.place):
             weight = found.shares(sample.codes[:, found.position], SCALE)
             values = score(sample.both(weight), found.sides, node.mass, search.least)
-            return found.split(node, int(values.argmin()), search.code)
+            return found.split(node, int(values.argmin()))
     return None
 
 
 def _sample(search: Search, node: Node) -> Sample:
-    drawn = _draw(node, _coins(node.path, node.window.length), search.code)
-    return sample_of(search.levels, search.distortion, drawn, search.code)
+    drawn = _draw(node, _coins(node.path, node.window.length))
+    return sample_of(search.levels, search.distortion, drawn)
 
 
 @lru_cache(maxsize=32)
@@ -80,12 +80,10 @@ def _coins(path: tuple[int, ...], length: int) -> Floats:
     return generator.random((length, DRAWN if path else FIRST))
 
 
-def sample_of(levels: list[Ints], distortion: Distortion, codes: Ints, code: Any) -> Sample:
-    """A sample of batches (sample, w), judged by compiled code (`fast.trees`) where that is given."""
+def sample_of(levels: list[Ints], distortion: Distortion, codes: Ints) -> Sample:
+    """A sample of batches (sample, w), judged by the distortion."""
     if distortion.points is not None:
-        return _Moments.of(levels, distortion, codes, code)
-    if code is not None and distortion.table is None:
-        return _CompiledCounts(np.stack(levels), codes, code)
+        return _Moments.of(levels, distortion, codes)
     return _Counts(levels, distortion.table, codes)
 
 
@@ -94,15 +92,15 @@ def _cuts(search: Search, node: Node, position: int, which: int) -> Cuts:
     law = node.symbol_law(position)
     if which >= 0:
         level = search.levels[which]
-        masses = _sums(level, law, search.tops[which], search.code)
+        masses = np.bincount(level, law, search.tops[which]).astype(np.float64, copy=False)
         aims = AIMS if cells(node.mass, search.least) > 8 else MANY_AIMS
-        return cut(position, level, masses, node.mass, search.least, aims, search.code)
+        return cut(position, level, masses, node.mass, search.least, aims)
     # symbols past the likely ones share one level: they are never told apart here
     order = top_one(law, 4 * POPULAR)
     level = np.full(len(law), len(order))
     level[order] = np.arange(len(order))
-    masses = _sums(level, law, len(order) + 1, search.code)
-    return cut(position, level, masses, node.mass, search.least, MANY_AIMS, search.code)
+    masses = np.bincount(level, law, len(order) + 1).astype(np.float64, copy=False)
+    return cut(position, level, masses, node.mass, search.least, MANY_AIMS)
 
 
 def _halves(keys: Ints) -> NDArray[np.bool_]:
@@ -112,15 +110,6 @@ def _halves(keys: Ints) -> NDArray[np.bool_]:
     strict, loose = keys < middle, keys <= middle
     nearer = np.abs(2 * strict.sum(1) - count) <= np.abs(2 * loose.sum(1) - count)
     return np.where(nearer[:, None], strict, loose).transpose(0, 2, 1).reshape(orders * length, count)
-
-
-def _sums(level: Ints, law: Floats, levels: int, code: Any) -> Floats:
-    """What a law gives each level; `code` are compiled functions that do the same (`fast.trees`)."""
-    if code is None:
-        return np.bincount(level, law, levels).astype(np.float64, copy=False)
-    out = np.zeros(levels)
-    code.sums(level, law, out)
-    return out
 
 
 @lru_cache(maxsize=64)
@@ -143,47 +132,31 @@ class _Moments:
 
     codes: Ints
     keys: Ints  # (orders, sample, w) levels
-    most: int  # levels that an order has in the sample, at most
     places: Floats  # (sample, w·d) coordinates as whole numbers
     squares: Floats  # (sample, w)
     squared: bool
-    code: Any  # the compiled functions, None where numpy is to do it
 
     @classmethod
-    def of(cls, levels: list[Ints], distortion: Distortion, codes: Ints, code: Any) -> _Moments:
+    def of(cls, levels: list[Ints], distortion: Distortion, codes: Ints) -> _Moments:
         points = distortion.points
         assert points is not None
         keys, squared = np.stack([level[codes] for level in levels]), distortion.name == "squared"
-        most, by_symbol = int(keys.max(initial=0)) + 1, points.reshape(len(points), -1)
-        if code is not None:
-            places, squares = np.empty((len(codes), codes.shape[1] * by_symbol.shape[1])), np.empty(codes.shape)
-            code.places_of(codes, by_symbol, SCALE, places, squares)
-            return cls(codes, keys, most, places, squares, squared, code)
-        flat = by_symbol[codes]  # (sample, w, d)
+        flat = points.reshape(len(points), -1)[codes]  # (sample, w, d)
         low = flat.min((0, 1))
         span = float((flat - low).max()) or 1.0
         whole = np.rint((flat - low) * (SCALE / span))
         squares = (whole**2).sum(2)
-        return cls(codes, keys, most, whole.reshape(len(codes), -1), squares, squared, code)
+        return cls(codes, keys, whole.reshape(len(codes), -1), squares, squared)
 
     def part(self, kept: Ints) -> _Moments:
         places, squares = self.places[kept], self.squares[kept]
-        return _Moments(self.codes[kept], self.keys[:, kept], self.most, places, squares, self.squared, self.code)
+        return _Moments(self.codes[kept], self.keys[:, kept], places, squares, self.squared)
 
     def gains(self) -> tuple[Floats, Ints, Ints]:
         orders, _, length = self.keys.shape
-        owners = _owners(orders, length)
-        if self.code is None:
-            return _gained(self, _halves(self.keys).astype(np.float64), *owners)
-        gains, what = np.empty(orders * length), (self.places, self.squares, self.squared)
-        some = self.code.moment_gains(np.ascontiguousarray(self.keys), self.most, *what, gains)
-        return (gains, *owners) if some else (gains[:0], owners[0][:0], owners[1][:0])
+        return _gained(self, _halves(self.keys).astype(np.float64), *_owners(orders, length))
 
     def both(self, weight: Floats) -> Floats:
-        if self.code is not None:
-            out = np.empty((len(weight), 2))
-            self.code.moment_costs(weight, self.places, self.squares, self.squared, out)
-            return out
         mass = weight.sum(1)[:, None]
         first, second = weight @ self.places, weight @ self.squares
         left = self._cost(mass, first, second)
@@ -254,71 +227,33 @@ class _Counts:
         return np.stack((self.cost(left, mass), self.cost(self.everything - left, len(self.codes) - mass)), axis=1)
 
 
-class _CompiledCounts:
-    """`_Counts` by compiled code, where every wrong symbol costs the same."""
-
-    def __init__(self, levels: Ints, codes: Ints, code: Any) -> None:
-        self.codes, self._levels, self._code = codes, levels, code
-        length = codes.shape[1]
-        self._ranks, self._slots = np.empty(codes.shape, np.int64), np.empty(codes.shape, np.uint32)
-        self._kept, self._middle = np.empty(length, np.int64), np.empty(length, np.int64)
-        self._totals = np.zeros((length, POPULAR + 1), np.int32)
-        filled = self._ranks, self._slots, self._kept, self._middle, self._totals
-        code.rank(codes, int(codes.max(initial=0)) + 1, POPULAR, *filled)
-
-    def part(self, kept: Ints) -> _CompiledCounts:
-        return _CompiledCounts(self._levels, self.codes[kept], self._code)
-
-    def gains(self) -> tuple[Floats, Ints, Ints]:
-        room = (len(self._levels) + 3) * self.codes.shape[1]
-        gains, positions, orders = np.empty(room), np.empty(room, np.int64), np.empty(room, np.int64)
-        given = self.codes, self._levels, self._ranks, self._slots, self._kept, self._middle, self._totals
-        asked = self._code.count_gains(*given, gains, positions, orders)
-        return gains[:asked], positions[:asked], orders[:asked]
-
-    def both(self, weight: Floats) -> Floats:
-        out = np.empty((len(weight), 2))
-        self._code.count_costs(weight, self._slots, self._kept, self._totals, out)
-        return out
-
-
-def _draw(node: Node, coins: Floats, code: Any) -> Ints:
+def _draw(node: Node, coins: Floats) -> Ints:
     """Batches drawn from the node, nearly by its law: codes (sample, w). For utility only; nothing rests on it."""
     window, model = node.window, node.window.model
-    states = window.kept[0][begin(node.law(0), coins[0], code)]
+    states = window.kept[0][begin(node.law(0), coins[0])]
     if window.length == 1:
         return model.newest[states][:, None]
     values = np.zeros((window.length, model.size))
     for position in range(1, window.length):
         values[position, window.kept[position]] = node.weights[position] * node.backward(position)
-    found = walk(model, states, values, coins[1:], code)
+    found = walk(model, states, values, coins[1:])
     return np.ascontiguousarray(model.newest[found].T)
 
 
-def begin(law: Floats, coins: Floats, code: Any) -> Ints:
-    """Places in a law, one for each of as many equal parts of it, by a coin each; `code` as for `walk`."""
-    found = np.empty(len(coins), np.int64)
-    if code is not None:
-        code.begin(law, coins, found)
-        return found
+def begin(law: Floats, coins: Floats) -> Ints:
+    """Places in a law, one for each of as many equal parts of it, by a coin each."""
     running = np.cumsum(law)
     aim = (np.arange(len(coins)) + coins) / len(coins) * running[-1]
     return np.minimum(np.searchsorted(running, aim, side="right"), len(running) - 1)
 
 
-def walk(model: MarkovModel, states: Ints, values: Floats, coins: Floats, code: Any) -> Ints:
+def walk(model: MarkovModel, states: Ints, values: Floats, coins: Floats) -> Ints:
     """States (w, sample) of batches that begin with these: each step goes in proportion to transition × value.
 
     values: (w, S) of every state at each position.
     coins: (w - 1, sample) for the steps.
-    code: compiled functions that do the same (`fast.trees`).
     """
-    targets, chances = _thinned(model)
     found = np.empty((len(values), len(states)), np.int64)
-    if code is not None:
-        *_, backoff, base_state, base = model.compact
-        code.walk(states, values, coins, targets, chances, backoff, base, base_state, found)
-        return found
     found[0] = states
     for position in range(1, len(values)):
         found[position] = _step(model, found[position - 1], values[position], coins[position - 1])
@@ -370,3 +305,20 @@ def _thinned(model: MarkovModel) -> tuple[Ints, Floats]:
         targets[long, width - TAIL :] = target[np.clip(place, 0, len(target) - 1)]
         weights[long, width - TAIL :] = ((high - low) / TAIL)[:, None]
     return targets, weights
+
+
+def top_one(belief: Floats, count: int) -> Ints:
+    """Codes of the `count` likeliest symbols, likeliest first, ties by code, without sorting all of them.
+
+    The `count` largest of the maxima of small blocks bound the `count` largest values from below.
+
+    >>> top_one(np.array([0.1, 0.4, 0.1, 0.4]), 3).tolist()
+    [1, 3, 0]
+    """
+    blocks = belief.size // TOGETHER
+    if blocks <= 2 * count:
+        return np.argsort(-belief, kind="stable")[:count]
+    largest = belief[: blocks * TOGETHER].reshape(blocks, TOGETHER).max(1)
+    least = np.partition(largest, blocks - count)[blocks - count]
+    chosen = np.flatnonzero(belief >= least)
+    return chosen[np.argsort(-belief[chosen], kind="stable")[:count]]

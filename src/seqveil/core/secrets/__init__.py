@@ -12,12 +12,11 @@ True
 from seqveil.core.secrets.automaton import Automaton
 from seqveil.core.secrets.declared import Secret, always, count, during, ever, followed_by, joint, pattern, zone
 from seqveil.core.secrets.watch import Watch, Watches
-from seqveil.core.secrets.windows import Guarded, WindowAccount
+from seqveil.core.secrets.windows import WindowAccount
 from seqveil.core.secrets.words import from_dict, from_toml, parse
 
 __all__ = [
     "Automaton",
-    "Guarded",
     "Secret",
     "Watch",
     "Watches",

@@ -128,8 +128,7 @@ class Ahead:
 
     def read(self, law: Floats, position: int) -> Floats:
         """Law (A, S) of automaton and next state before that state's symbol is read, as the law after it is read."""
-        flat = self.target(position) * self.model.size + self._places
-        return filtering.gathered(flat.ravel(), law.ravel(), law.size).reshape(law.shape)
+        return filtering.read(law, self.target(position))
 
     def opened(self, states: Floats, place: int = 0) -> Floats:
         """Law (A, S) at the first event of a window from the law of that event's state, which stands at this place."""

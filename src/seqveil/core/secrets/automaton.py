@@ -12,16 +12,17 @@ name holds spaces or signs, with
     ( )          grouping                   a* a+ a?     any number, at least one, at most one
     a{m,n}       m to n times ({m}, {m,})   ^ $          where the window begins, where it ends
 
-Without `^` and `$` the pattern may occur anywhere in the window. The way to the automaton is the classical one: the
-pattern becomes a net of states (Thompson), sets of states become states (subset construction), and those that act alike
-become one. All symbols that the pattern does not name are one letter meanwhile.
+Without `^` and `$` the pattern may occur anywhere in the window. A state of the automaton is what is left to match, and
+states that act alike become one. All symbols that the pattern does not name are one letter meanwhile.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,8 +39,7 @@ _TOKEN = re.compile(
     |(?P<name>[^\s.|()*+?{}^$"']+))""",
     re.VERBOSE,
 )
-_DEEPEST, _LARGEST_NET, _LARGEST_SUBSETS = 30, 4096, 2048
-_REST = -1  # the letter of every symbol that is not named
+_DEEPEST = 30
 
 Node = tuple[object, ...]
 
@@ -49,8 +49,8 @@ class Automaton:
     """A deterministic automaton: `moves` (A, n), `labels` (A,) in 0..values-1, and the start state.
 
     >>> health = ever([2], n=3)
-    >>> health.moves.tolist(), health.accepting.tolist()
-    ([[0, 0, 1], [1, 1, 1]], [False, True])
+    >>> health.moves.tolist(), health.labels.tolist()
+    ([[0, 0, 1], [1, 1, 1]], [0, 1])
     >>> health.read([0, 2, 1]), health.read([0, 0])
     (1, 0)
     """
@@ -59,11 +59,6 @@ class Automaton:
     labels: Codes
     values: int = 2
     start: int = 0
-
-    @property
-    def accepting(self) -> NDArray[np.bool_]:
-        """Whether the secret is true when a window ends in each state (for secrets that are true or not)."""
-        return self.labels == 1
 
     @property
     def size(self) -> int:
@@ -213,21 +208,12 @@ def of_pattern(text: str, code_of: Callable[[str], int], n: int) -> Automaton:
     (1, 0)
     """
     tree = parsed(text)
-    codes = {name: code_of(name) for name in names(tree)}
-    net = _Net({name: int(code) for name, code in codes.items()})
-    begin, end = net.state(), net.state()
-    net.reads(begin, None, begin)
-    net.reads(end, None, end)
-    net.add(tree, begin, end)
-    letters = sorted(set(codes.values()))
-    if len(letters) < n:
-        letters.append(_REST)
-    moves, accepting = _subsets(net, begin, end, letters)
-    place = np.full(n, len(letters) - 1)
-    for column, code in enumerate(letters):
-        if code != _REST:
-            place[code] = column
-    small = minimal(moves, accepting)
+    codes = {name: int(code_of(name)) for name in names(tree)}
+    known = sorted(set(codes.values()))
+    letters = [frozenset(name for name in codes if codes[name] == code) for code in known]
+    place = np.full(n, len(letters))  # the letter of every symbol that is not named
+    place[known] = np.arange(len(letters))
+    small = minimal(*_determined(tree, [*letters, frozenset()] if len(letters) < n else letters))
     return Automaton(small.moves[:, place], small.labels) if n else small
 
 
@@ -316,99 +302,68 @@ def _times(text: str) -> tuple[int, int | None]:
     return least, most
 
 
-@dataclass
-class _Net:
-    """A net of states: silent edges, perhaps only where the window begins or ends, and edges that read a symbol."""
-
-    codes: dict[str, int]
-    silent: list[list[tuple[str, int]]] = field(default_factory=list)
-    reading: list[list[tuple[int | None, int]]] = field(default_factory=list)  # None reads anything
-
-    def state(self) -> int:
-        if len(self.silent) == _LARGEST_NET:
-            check_size(_LARGEST_NET)
-        self.silent.append([])
-        self.reading.append([])
-        return len(self.silent) - 1
-
-    def reads(self, source: int, code: int | None, target: int) -> None:
-        self.reading[source].append((code, target))
-
-    def add(self, node: Node, source: int, target: int) -> None:
-        """Lay the ways of a tree between two states."""
-        kind, parts = node[0], [part for part in node[1:] if isinstance(part, tuple)]
-        if kind == "symbol":
-            self.reads(source, self.codes[str(node[1])], target)
-        elif kind == "any":
-            self.reads(source, None, target)
-        elif kind in ("begin", "end"):
-            self.silent[source].append((str(kind), target))
-        elif kind == "either":
-            for part in parts:
-                self.add(part, source, target)
-        elif kind == "repeat":
-            least, most = node[2], node[3]
-            assert isinstance(least, int)
-            assert most is None or isinstance(most, int)
-            self._repeat(parts[0], least, most, source, target)
-        else:
-            for part in parts:
-                source = self._after(part, source)
-            self.silent[source].append(("", target))
-
-    def _after(self, part: Node, source: int) -> int:
-        """The state behind a part, with silent edges on both sides so that loops of several parts stay apart."""
-        inside, behind = self.state(), self.state()
-        self.silent[source].append(("", inside))
-        self.add(part, inside, behind)
-        return behind
-
-    def _repeat(self, part: Node, least: int, most: int | None, source: int, target: int) -> None:
-        for _ in range(least):
-            source = self._after(part, source)
-        if most is None:
-            loop = self.state()
-            self.silent[source].append(("", loop))
-            self.silent[self._after(part, loop)].append(("", loop))
-            source = loop
-        for _ in range(0 if most is None else most - least):
-            self.silent[source].append(("", target))
-            source = self._after(part, source)
-        self.silent[source].append(("", target))
-
-    def closed(self, states: Iterable[int], *conditions: str) -> frozenset[int]:
-        """All states that silent edges lead to, where the named conditions hold."""
-        found = set(states)
-        todo = list(found)
-        while todo:
-            for condition, target in self.silent[todo.pop()]:
-                if (not condition or condition in conditions) and target not in found:
-                    found.add(target)
-                    todo.append(target)
-        return frozenset(found)
+_EMPTY: Node = ("row",)  # matches the empty word alone
+_NOTHING: Node = ("either",)  # matches no word
 
 
-def _subsets(net: _Net, begin: int, end: int, letters: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Moves and labels over sets of states of the net; the first is where a window begins, and nothing returns to it.
+def _rows(*parts: Any) -> Node:
+    """One thing after another, brackets taken off."""
+    flat = [each for part in parts for each in (part[1:] if part[0] == "row" else (part,))]
+    return _NOTHING if _NOTHING in flat else flat[0] if len(flat) == 1 else ("row", *flat)
 
-    The set at the beginning may use edges that ask for the beginning, every set those that ask for the end when it is
-    asked whether a window that ends here is accepted.
+
+def _choice(parts: Iterable[Any]) -> Node:
+    """One or the other, each once, in one order, so that there are few different ones."""
+    flat = {each for part in parts for each in (part[1:] if part[0] == "either" else (part,))}
+    return flat.pop() if len(flat) == 1 else ("either", *sorted(flat, key=hash))
+
+
+def _empty(node: Any, first: bool, last: bool) -> bool:
+    """Whether the empty word matches where the window begins (`first`) or ends (`last`)."""
+    kind = node[0]
+    if kind in ("either", "row"):
+        return (any if kind == "either" else all)(_empty(part, first, last) for part in node[1:])
+    if kind == "repeat":
+        return node[2] == 0 or _empty(node[1], first, last)
+    return (kind == "begin" and first) or (kind == "end" and last)
+
+
+@lru_cache(maxsize=1 << 14)  # states share most of what is left to match
+def _after(node: Any, letter: frozenset[str], first: bool) -> Node:
+    """What is left to match once a letter, which has these names, was read: the derivative of the pattern.
+
+    Reference: Brzozowski, *Derivatives of regular expressions*, JACM 1964.
     """
-    first = net.closed([begin], "begin")
-    number: dict[tuple[frozenset[int], bool], int] = {(first, True): 0}
-    order = [(first, True)]
+    kind, *parts = node
+    if kind == "either":
+        return _choice(_after(part, letter, first) for part in parts)
+    if kind == "row":
+        reached = next((k for k, part in enumerate(parts) if not _empty(part, first, False)), len(parts) - 1)
+        return _choice(_rows(_after(parts[k], letter, first), *parts[k + 1 :]) for k in range(reached + 1))
+    if kind == "repeat":
+        part, least, most = parts
+        if most == 0:
+            return _NOTHING
+        rest = ("repeat", part, max(least - 1, 0), None if most is None else most - 1)
+        skipped = [_after(rest, letter, first)] if least and _empty(part, first, False) else []
+        return _choice([_rows(_after(part, letter, first), rest), *skipped])
+    return _EMPTY if kind == "any" or (kind == "symbol" and parts[0] in letter) else _NOTHING
+
+
+def _determined(tree: Node, letters: list[frozenset[str]]) -> tuple[Codes, Codes]:
+    """Moves and labels of the pattern anywhere in a window; the first state is where the window begins."""
+    anything = ("repeat", ("any",), 0, None)
+    order = [(_rows(anything, tree, anything), True)]
+    number = {order[0]: 0}
     moves, accepting = [], []
-    for states, fresh in order:
-        accepting.append(end in net.closed(states, "end", *(["begin"] if fresh else [])))
-        row = []
+    for node, first in order:
+        accepting.append(_empty(node, first, True))
         for letter in letters:
-            targets = [t for s in states for code, t in net.reading[s] if code is None or code == letter]
-            key = (net.closed(targets), False)
+            key = _after(node, letter, first), False
             if key not in number:
-                if len(order) == _LARGEST_SUBSETS:
-                    check_size(_LARGEST_SUBSETS)
+                if len(order) == _LARGEST_BEFORE // 2:
+                    check_size(len(order))
                 number[key] = len(order)
                 order.append(key)
-            row.append(number[key])
-        moves.append(row)
-    return np.array(moves, dtype=np.int64), np.array(accepting, dtype=np.int64)
+            moves.append(number[key])
+    return np.array(moves, np.int64).reshape(len(order), -1), np.array(accepting, np.int64)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from seqveil.core.kernel import Floats, Ints, slack
 from seqveil.core.secrets.watch import Watch, Watches
-from seqveil.core.secrets.windows import Guarded, pairs
+from seqveil.core.secrets.windows import pairs
 
 TIGHTER = 1e-6  # of ε: how much less than promised is aimed at
 START = 0.5  # share of ε that a window of known length begins with
@@ -107,32 +107,24 @@ class Bounds:
         """Of all live windows of all secrets, as every observer sees them."""
         beliefs = [row[0].belief for row in watches.rows]
         parts = [
-            _Promise.of(
+            Promise.of(
                 belief, watch.masses, watch.records.prior, watch.ahead.aim, watch.secret.sides,
                 watch.ahead.error(watch.step), schedule(watch),
             )
             for belief, row in zip(beliefs, watches.rows, strict=True) for watch in row
         ]  # fmt: skip
-        return cls._of(parts, beliefs, beliefs[0])
+        return cls.joined(parts, beliefs, beliefs[0])
 
     @classmethod
-    def of_guarded(cls, promises: Sequence[tuple[Floats, Guarded]], belief: Floats) -> Bounds:
-        """Of these promises, each with its observer's belief; `belief` is that of the stream's own model.
+    def joined(cls, parts: Iterable[Promise | None], beliefs: Sequence[Floats], own: Floats) -> Bounds:
+        """Of these promises under the beliefs of all observers; `own` is that of the stream's own model.
 
-        >>> weights, prior = np.array([[[0.81, 0.0], [0.19, 1.0]]]), np.array([[0.405, 0.595]])
-        >>> belief = np.array([0.5, 0.5])
-        >>> bounds = Bounds.of_guarded([(belief, Guarded(np.array([0]), weights, prior, 0.5, "both", 0.0))], belief)
+        >>> belief, prior = np.array([0.5, 0.5]), np.array([[0.405, 0.595]])
+        >>> promise = Promise.of(belief, belief * np.array([[[0.81, 0.0], [0.19, 1.0]]]), prior, 0.5, "both", 0.0)
+        >>> bounds = Bounds.joined([promise], [belief], belief)
         >>> bounds.promised.shape, [round(float(edge[0]), 5) for edge in (bounds.boxes.low, bounds.boxes.high)]
         ((2, 2), [0.4712, 0.70779])
         """
-        parts = (
-            _Promise.of(seen, seen * one.weights, one.prior, one.epsilon, one.sides, one.error)
-            for seen, one in promises
-        )
-        return cls._of(parts, [belief, *(seen for seen, _ in promises)], belief)
-
-    @classmethod
-    def _of(cls, parts: Iterable[_Promise | None], beliefs: Sequence[Floats], own: Floats) -> Bounds:
         binding = [part for part in parts if part is not None]
         possible = own > 0.0
         for seen in beliefs:
@@ -188,7 +180,7 @@ def _joined(parts: list[Floats]) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class _Promise:
+class Promise:
     """The rows of one secret under one model, of the windows that some symbol could break."""
 
     belief: Floats
@@ -200,7 +192,7 @@ class _Promise:
     def of(
         cls, belief: Floats, masses: Floats, prior: Floats, epsilon: float, sides: str, error: float,
         aims: Floats | float | None = None,
-    ) -> _Promise | None:  # fmt: skip
+    ) -> Promise | None:  # fmt: skip
         """From Pr(v, X = x | y_<k) (W, V, n) and the priors (W, V); None where no symbol, told as it is, breaks it.
 
         `epsilon` is what is promised, `aims` (W,) what is aimed at where that is less.

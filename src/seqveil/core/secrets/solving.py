@@ -26,12 +26,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core import programs
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.kernel import Floats, Ints, mix, usable
 from seqveil.core.mechanisms import optimal
-from seqveil.core.secrets import program
 from seqveil.core.secrets.bounds import Bounds
 from seqveil.core.secrets.pools import NEGLIGIBLE, pooled
 from seqveil.core.secrets.tables import WRITABLE, Draft, Table, constant
@@ -61,10 +61,10 @@ def guarded(
     - `epsilon`: what every lift has to be within as well; none: no such bound.
 
     >>> from seqveil.core.distortion import hamming
-    >>> from seqveil.core.secrets import Guarded
+    >>> from seqveil.core.secrets.bounds import Promise
     >>> weights, belief = np.array([[[0.81, 0.0], [0.19, 1.0]]]), np.array([0.5, 0.5])
-    >>> secret = Guarded(np.array([0]), weights, np.array([[0.405, 0.595]]), 0.5, "both", 0.0)
-    >>> made = guarded(Bounds.of_guarded([(belief, secret)], belief), hamming())
+    >>> secret = Promise.of(belief, belief * weights, np.array([[0.405, 0.595]]), 0.5, "both", 0.0)
+    >>> made = guarded(Bounds.joined([secret], [belief], belief), hamming())
     >>> round(made.error, 4), made.outputs.tolist(), (made.full() / 2**62).round(4).tolist()
     (0.3543, [0, 1], [[0.6225, 0.3775], [0.331, 0.669]])
     """
@@ -173,8 +173,8 @@ class _Work:
         if epsilon is not None:
             bounded = np.concatenate([bounded, _lifts(rows.mass, usable(epsilon, free.size) - 1e-9)])
         try:
-            found = program.solve(rows.mass, rows.cost, bounded)
-        except program.Unsolved:
+            found = programs.bounded(rows.mass, rows.cost, bounded)
+        except programs.Unsolved:
             return None
         pure = bounds.possible & free if epsilon is None else np.zeros_like(free)
         least = found.bound if whole else -np.inf
@@ -348,11 +348,15 @@ def _least_cover(mass: Floats, rows: Floats, excess: Floats) -> Floats:
             return share
     if not mass.size:
         return mass
-    from scipy.optimize import linprog
+    from scipy import sparse
 
     scale = np.maximum(np.abs(rows).max(1), np.abs(excess)) + TINY
-    found = linprog(mass, rows / scale[:, None], -excess / scale, bounds=(0.0, 1.0), method="highs")
-    return np.ones_like(mass) if found.x is None else np.clip(found.x, 0.0, 1.0)
+    matrix, upper = sparse.csc_array(rows / scale[:, None]), -excess / scale
+    try:
+        found, _ = programs.minimise(mass, matrix, np.full(upper.size, -np.inf), upper, most=1.0)
+    except programs.Unsolved:
+        return np.ones_like(mass)
+    return np.minimum(found, 1.0)
 
 
 def _best_for(epsilon: float, bounds: Bounds, distortion: Distortion) -> Draft:

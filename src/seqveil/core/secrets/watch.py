@@ -36,7 +36,7 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import words
 from seqveil.core.secrets.ahead import MARGIN, Ahead, ahead
 from seqveil.core.secrets.declared import Secret
-from seqveil.core.secrets.windows import Guarded, Records, WindowAccount, account, coming, furthest, known, reach, worse
+from seqveil.core.secrets.windows import Records, WindowAccount, account, coming, furthest, known, reach, worse
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +46,8 @@ class Watch:
     >>> from seqveil.core.secrets.declared import ever
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> watch = Watch.start(model, ever(1, epsilon=0.5, window="first 3"))
-    >>> round(watch.prior, 6), watch.weights().sigma.round(6).tolist()
-    (0.595, [[0.19, 1.0]])
+    >>> round(watch.prior, 6), watch.masses.round(6).tolist()
+    (0.595, [[[0.405, 0.0], [0.095, 0.5]]])
     >>> told = watch.observe([0.25, 0.75])
     >>> round(told.log_odds, 4), round(told.posterior, 4)
     (0.9861, 0.7975)
@@ -126,22 +126,6 @@ class Watch:
             parts.extend((plan.before.at(wait) * states)[None] for wait in waits)
             law = np.concatenate(parts)
         return plan.shown(law)
-
-    def weights(self, epsilon: float | None = None, every: bool = False) -> Guarded:
-        """What the next kernel has to keep.
-
-        `epsilon` narrows the bound, never widens it, for boxes that open with time; where it is less than what was told
-        already, not even a constant kernel keeps it. Windows that no kernel could break at this event are left out,
-        unless `every` is true.
-        """
-        aim = self.ahead.aim if epsilon is None else min(self.ahead.aim, epsilon)
-        total = self.masses.sum(1, keepdims=True)
-        present = self.masses.sum(2)
-        present = (present / np.maximum(present.sum(1, keepdims=True), filtering.TINY))[:, :, None]
-        weights = np.where(total > 0, self.masses / np.where(total > 0, total, 1.0), present)
-        secret, records = self.secret, self.records
-        found = Guarded(records.index, weights, records.prior, aim, secret.sides, self.ahead.error(self.step))
-        return found if every else found[found.binding()]
 
     def observe(self, column: ArrayLike) -> Watch:
         """The account after a release y with `column` = Q(y|·) (n,), of any mechanism; only proportions matter."""
@@ -310,8 +294,8 @@ class Watches:
     >>> from seqveil.core.secrets.declared import ever
     >>> models = [MarkovModel([0.5, 0.5], [[p, 1 - p], [1 - p, p]]) for p in (0.9, 0.6)]
     >>> watches = Watches(models, [ever(1, window="first 3", epsilon=0.5)])
-    >>> [(belief.tolist(), guarded[0].sigma.round(2).tolist()) for belief, guarded in watches.weights()]
-    [([0.5, 0.5], [[0.19, 1.0]]), ([0.5, 0.5], [[0.64, 1.0]])]
+    >>> [round(row[0].prior, 4) for row in watches.rows]
+    [0.595, 0.82]
     """
 
     rows: tuple[tuple[Watch, ...], ...]
@@ -330,10 +314,6 @@ class Watches:
         if any(chain.alphabet != chains[0].alphabet for chain in chains):
             raise InputError("the models of several observers must share one alphabet; fit them with the same one")
         self.rows = tuple(tuple(Watch.start(chain, one, kept, place) for one in wanted) for chain in chains)
-
-    def weights(self, epsilon: float | None = None, every: bool = False) -> list[tuple[Floats, list[Guarded]]]:
-        """For every model its belief β (n,) and what the next kernel has to keep for each secret (`Watch.weights`)."""
-        return [(row[0].belief, [watch.weights(epsilon, every) for watch in row]) for row in self.rows]
 
     def observe(self, column: ArrayLike) -> Self:
         """The accounts after a release with `column` = Q(y|·); these stay as they are."""

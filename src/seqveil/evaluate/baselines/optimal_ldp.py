@@ -10,7 +10,7 @@ from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, to_weights, usable
 from seqveil.core.mechanisms.base import Mechanism, stack
-from seqveil.core.mechanisms.program import cheapest_rows, minimise
+from seqveil.core.programs import cheapest_rows, minimise
 
 MOST = 300  # symbols of the linear program: some seconds a release
 FAINT = 1e-9  # a share l_y the solver leaves below this is its residue

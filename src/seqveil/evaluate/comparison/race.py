@@ -163,7 +163,8 @@ class _Watched(Mechanism):
     @classmethod
     def of(cls, inner: Mechanism, watch: Watch) -> _Watched:
         """The same mechanism, seen by a watch."""
-        return cls(**{f.name: getattr(inner, f.name) for f in fields(Mechanism)}, inner=inner, watch=watch)
+        given = {f.name: getattr(inner, f.name) for f in fields(Mechanism)} | {"quick": None}  # kernels are looked at
+        return cls(**given, inner=inner, watch=watch)
 
     def kernels(self, beliefs: Floats, epsilon: float, distortion: Distortion | None = None) -> Kernels:
         """The kernels of the mechanism, looked at off the clock."""

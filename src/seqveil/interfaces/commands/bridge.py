@@ -172,7 +172,7 @@ class StoreOptions:
 
     def opened(self, gaps: str) -> CodeStreams:
         """The streams in the state file."""
-        from seqveil.core import fast
+        from seqveil.core import compiled
         from seqveil.core.model import MarkovModel
         from seqveil.engine.coded import CodeStreams
         from seqveil.engine.policy import Policy
@@ -180,7 +180,7 @@ class StoreOptions:
         from seqveil.interfaces.events import check_begun
 
         setting = Policy.load(self.policy).on(MarkovModel.load(self.model))
-        fast.load(setting.in_batches)  # now rather than while somebody waits
+        compiled.load()  # now rather than while somebody waits
         check_begun(self.state, self.begin)
         secret, policy = key_for(self.state, self.key), cast(Any, gaps)
         return CodeStreams.open(self.state, setting, key=secret, gaps=policy, must_exist=not self.begin)

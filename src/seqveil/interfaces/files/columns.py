@@ -110,7 +110,7 @@ class Taken:
     """How a file was read and ordered: what each column was taken for and why, and what happened to rows.
 
     It is filled in while the rows are read (the first time, where they are read twice). Nothing in it is a value of the
-    file. `missing`, `dropped` and `held` are for whoever has the raw file: they are never published.
+    file. `sorted`, `ties`, `missing`, `dropped` and `held` are for whoever has the raw file: they are never published.
     """
 
     file: str = ""
@@ -143,15 +143,19 @@ class Taken:
         if self.order is None:
             return f"rows in the order of the file ({self.why})"
         unit = f", {self.unit}" if self.unit else ""
-        where = "sorted by" if self.sorted else "in the order of"
-        tied = f"; {self.ties:,} {'tie' if self.ties == 1 else 'ties'}, in the order of the file" if self.ties else ""
-        return f"{where} {_quoted(self.order)} ({self.why}{unit}){tied}"
+        return f"in the order of {_quoted(self.order)} ({self.why}{unit})"
 
     @property
     def public(self) -> str:
-        """In one line, without what follows from values."""
+        """In one line, without what follows from values or from how the raw rows stood in the file."""
         roles = f"user {_quoted(self.user)}, value {_quoted(self.value)}"
         return "; ".join([f"{self.form}: {roles}", self.by, *self.notes])
+
+    @property
+    def stood(self) -> str:
+        """How the raw rows stood in the file; empty where they stood in their order, one at a time."""
+        tied = f"{self.ties:,} {'tie' if self.ties == 1 else 'ties'}, in the order of the file"
+        return ", ".join(["sorted first"] * self.sorted + [tied] * bool(self.ties))
 
     @property
     def holes(self) -> str:
@@ -164,7 +168,7 @@ class Taken:
     @property
     def sentence(self) -> str:
         """All of it in one line."""
-        return "; ".join(filter(None, (self.public, self.holes)))
+        return "; ".join(filter(None, (self.public, self.stood, self.holes)))
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain values."""

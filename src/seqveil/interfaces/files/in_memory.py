@@ -135,7 +135,7 @@ def as_kind(data: Any, made: pl.DataFrame) -> Any:
     if kind == "pandas":
         import pandas as pd
 
-        labels = {str(label): label for label in data.columns}
+        labels = {str(label): label for label in data.columns if type(label) is int}
         return pd.DataFrame({labels.get(name, name): _pandas_values(made[name]) for name in made.columns})
     if kind == "arrow":
         import pyarrow as pa

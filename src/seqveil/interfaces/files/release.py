@@ -390,7 +390,7 @@ class Run(ABC):
             warnings.append(SEEDED)
         told = tuple(self.streams.secrets())
         undone = self.check.rejection if self.private else SEEDED
-        risk = Risk.of(setting, found, told, doubts=self.check.doubts, undone=undone)
+        risk = Risk.of(setting, found, told, doubts=self.check.doubts, support=self.check.support, undone=undone)
         return Released(
             events=self.events,
             users=len(found),

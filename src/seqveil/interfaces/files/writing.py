@@ -170,7 +170,7 @@ class Held:
 
     def write(self, frame: pl.DataFrame) -> None:
         """Keep the next rows."""
-        self._frames.append(frame)
+        self._frames.append(frame.select(_own(column) for column in frame))
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -178,6 +178,17 @@ class Held:
         import polars as pl
 
         return pl.concat(self._frames, how="vertical_relaxed") if self._frames else pl.DataFrame()
+
+
+def _own(column: pl.Series) -> pl.Series:
+    """The column in memory of its own.
+
+    Gathered text is views into the memory of the rows that came, which holds all of them, in the order they came in;
+    an Arrow file or a pickle of the frame would carry it along.
+    """
+    import polars as pl
+
+    return pl.Series(column.name, column.to_list(), dtype=column.dtype) if column.dtype == pl.String else column
 
 
 def write_text(path: FilePath, text: str) -> None:

@@ -18,7 +18,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from seqveil import __version__
-from seqveil.core import fast
+from seqveil.core import compiled
 from seqveil.core.errors import InputError
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import Terms
@@ -135,7 +135,7 @@ def server(app: FastAPI, config: ServeConfig) -> uvicorn.Server:
 
 def _warm(setting: Terms) -> None:
     """Release something of nobody, in memory: what is loaded at the first release is loaded before a caller waits."""
-    fast.load(setting.in_batches)
+    compiled.load()
     raw: Any = [[0]] if setting.in_batches else [0]
     CodeStreams(setting).release(["nobody"], raw, times=[0.0])
 

@@ -22,7 +22,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from seqveil import __version__
-from seqveil.core import fast
+from seqveil.core import compiled
 from seqveil.core.errors import SeqveilError
 from seqveil.interfaces.service.access import KeyGuard, guarded
 from seqveil.interfaces.service.hosting import UNTRACED, listen, quiet
@@ -108,7 +108,7 @@ def _warm(sandbox: Sandbox) -> None:
     first = sandbox.begin()["first"]
     start = sandbox.source({"source": first})["start"]
     sandbox.show({"source": first, **start, "events": 20})
-    fast.load()  # half a second, and some more the first time on a machine: pictures come without it, later
+    compiled.load()  # half a second, and some more the first time on a machine: pictures come without it, later
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,8 @@ With b_k(x) = Q(y_k|x), α_k(s) ∝ Pr(s_k = s, y_1..y_k) and ω_k(s) ∝ Pr(y_k
 from context s to symbol z is Σ_k α_k(s) P(z|s) b_k+1(z) ω_k+1(s'), each term divided by the likelihood. It is exact: it
 equals the sum over all sequences.
 
-`core.filtering` follows laws of states that must hold for any chain, however faint, and keeps them whole. Learning runs
-dozens of rounds over all streams and needs the expected moves besides, so that the loops here take a block of streams
-of like length, drop those that have ended, and make each step one product of matrices.
+The recursions are those of `core.filtering`. Learning runs dozens of rounds over all streams, so a block of streams of
+like length goes together, and each step is one product of matrices.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seqveil.core import filtering
 from seqveil.core.alphabet import Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
@@ -90,38 +90,41 @@ class Walk:
         self.laws: list[Floats] = []
         self.said: list[Floats] = []
         self.scales: list[Floats] = []
-        law, says, log = self._first(users), np.ones((users, 1)), np.zeros(users)
-        for t in range(self.opening - 1, max(self.index.shape[1], self.opening)):
-            # all have the opening, where a shorter stream has events that say nothing
-            going = int((self.lengths > t).sum()) if t >= self.opening else users
-            if t >= self.opening:
-                says = self._says(t, going)
-                law = self._onward(law[:, :going], says)
-            scale = law.sum((0, 2))
-            if not (scale > 0).all():
-                raise InputError(IMPOSSIBLE)
-            law = law / scale[:, None]
-            log[:going] += np.log(scale)
-            if keep:
-                self.laws.append(law)
-                self.said.append(says)
-                self.scales.append(scale)
+        log = np.zeros(users)
+        # all have the opening, where a shorter stream has events that say nothing
+        later = ((t, int((self.lengths > t).sum())) for t in range(self.opening, self.index.shape[1]))
+        said = (self._says(t, going) for t, going in later)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            for law, scale in filtering.forward(self._first(users), self._noted(said, keep), self._onward):
+                if not (scale > 0).all():
+                    raise InputError(IMPOSSIBLE)
+                log[: scale.size] += np.log(scale)
+                if keep:
+                    self.laws.append(law)
+                    self.scales.append(scale)
         return log
+
+    def _noted(self, said: Iterator[Floats], keep: bool) -> Iterator[Floats]:
+        """What events say, step by step, kept for the way back."""
+        self.said.append(np.ones((self.lengths.size, 1)))  # the opening has no way back
+        for says in said:
+            if keep:
+                self.said.append(says)
+            yield says
 
     def counts(self) -> tuple[Floats, Floats]:
         """Expected firsts and moves (the latter still to be multiplied by the rows), together or user by user."""
         users, n = self.lengths.size, self.n
         moves = np.zeros((self.rest, users, n, n) if self.apart else (self.rest, n, n))
-        later = np.ones_like(self.laws[0])
-        for at in range(len(self.laws) - 1, 0, -1):
-            going = len(self.scales[at])
-            before = self.laws[at - 1][:, :going]
-            value = self._ahead(later[:, :going], self.said[at]) / self.scales[at][:, None]
+        later, back = np.ones_like(self.laws[0]), self.step.transpose(0, 2, 1)
+        way = filtering.backward(later, self.said, self._ahead, lambda value: np.matmul(value, back), self.scales)
+        for at, value in way:
+            going = value.shape[1]
+            before = self.laws[at][:, :going]
             if self.apart:
                 moves[:, :going] += before[..., :, None] * value[..., None, :]
             else:
                 moves += np.matmul(before.transpose(0, 2, 1), value)
-            later[:, :going] = np.matmul(value, self.step.transpose(0, 2, 1))
         first = self.laws[0] * later
         if self.apart:
             told = first.transpose(1, 2, 0).reshape(users, -1)

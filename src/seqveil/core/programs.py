@@ -1,0 +1,406 @@
+"""Every linear program, solved and certified in one place.
+
+`Program` hands rows and columns to HiGHS, with one policy for tolerances, presolve and the number of iterations.
+Nothing that is promised rests on the solver's word: a bound on what a table misses follows from any prices, and every
+table is checked from its integers before anything is drawn from it. Two problems are solved here.
+
+**Sound at ε**, for any distortion matrix (`sound`):
+
+    minimise Σ_x,y β(x) Q(y|x) D(x,y)   over row-stochastic Q with  e^-ε p(y) ≤ Q(y|x) ≤ e^ε p(y),   p = β Q
+
+Put a = e^-ε, κ = 1/(1+e^ε). By the structure theorem Q = a p + (1-a) I with a channel I of the same marginal, and the
+problem is, with c(x,y) = a Σ_x' β(x') D(x',y) + (1-a) D(x,y),
+
+    minimise Σ β(x) I(y|x) c(x,y)   over row-stochastic I with  I(y|x) ≤ p(y)/κ,   p = β I.
+
+One cap per cell, with two non-zeros, instead of two dense ones: HiGHS solves it far quicker than the problem as stated.
+An optimum uses few labels, so a large problem is solved over some of them, and labels are added as the dual asks.
+
+- *Closed form.* Σ β(x) min_y c(x,y) is a lower bound. If sending every x to its cheapest y gives each label used a
+  mass of at least κ, that I is feasible and attains it. (Where D is a metric and min β ≥ κ, the cheapest y is x itself,
+  and Q is the paper's kernel.)
+- *Rows.* Symbols with equal rows of D need not be told apart (average their rows), so they are merged. A symbol of
+  belief zero constrains nothing, as p itself is a sound row for it; it gets its cheapest sound row.
+- *Dual bound.* Prices u(x) bound the cost by Σ β u if for each y the least value of Σ β(x) φ(x) (c(x,y) - u(x)) over
+  φ ∈ [0,1]^n with Σ β φ = κ, a fractional knapsack, is not negative. Any u becomes feasible by adding a constant.
+
+**Under linear bounds on the labels** (`bounded`):
+
+    minimise Σ_x,y β(x) D(x,y) Q(y|x)   over row-stochastic Q with   Σ_x rows(i, x) Q(y|x) ≤ 0   for all y and i.
+
+A secret with weights σ and box [lo, hi] has the rows β(x)(σ(x) - hi) and β(x)(lo - σ(x)); a joint secret one row for
+every pair of its values; another observer's belief gives further rows of the same form.
+
+- *Bounds as they are broken.* The program starts with the rows that some symbol, told as it is, breaks most, and takes
+  in those that a table it found breaks, until none is.
+- *Pairs as they are asked for.* It starts with few pairs (x, y) and takes in those whose reduced cost is negative,
+  until none is.
+- *Dual bound.* For any prices λ(i, y) ≥ 0, Σ_x min_y [β(x) D(x,y) + Σ_i λ(i, y) rows(i, x)] is at most the optimum.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from seqveil.core.errors import GuaranteeError, InputError
+from seqveil.core.kernel import Floats, Ints
+
+# Presolve may take a program that just has a solution for one that has none, and a program whose vertices nearly fall
+# together may be solved no better than to 1e-7: then the table is mixed until its integers keep what is promised.
+ATTEMPTS = (("on", 1e-10), ("off", 1e-9), ("off", 1e-8), ("off", 1e-7))
+ITERATIONS = 10  # of the simplex for each row and column; some programs would otherwise never end
+UNSEEN = 1e-12  # HiGHS takes smaller coefficients for zero
+TOLERANCE = 1e-9  # how much a bound may be broken, a reduced cost be negative or an optimum be missed
+NEGLIGIBLE = 1e-9  # an output less likely than this is merged into another
+
+CELLS_AT_MOST = 160_000  # symbols × outputs: 400 × 400 takes seconds to minutes
+CELLS_AT_ONCE = 2_500  # a program up to this size is solved whole, a larger one label by label
+LABELS_AT_ONCE = 16
+FIRST_PAIRS, MORE_PAIRS = 500, 300  # pairs that a bounded program starts with, and takes in at a time
+MORE_ROWS = 12  # bounds taken in at a time
+
+Columns = tuple[Any, Any, Floats]  # where each column begins, the rows it has entries in, and the entries
+
+
+class Unsolved(GuaranteeError):
+    """The solver gave up. Whoever can say nothing instead does so, which keeps every bound."""
+
+
+class Program:
+    """min cost·v over 0 ≤ v ≤ most with lower ≤ A v ≤ upper, whose columns come in one go or as they are asked for.
+
+    >>> program = Program(np.array([1.0]), np.array([1.0]))
+    >>> program.add(np.array([2.0, 1.0]), (np.array([0, 1, 2]), np.array([0, 0]), np.ones(2)))
+    >>> found, duals = program.run()
+    >>> found.tolist(), duals.tolist()
+    ([0.0, 1.0], [1.0])
+    """
+
+    def __init__(self, lower: Floats, upper: Floats) -> None:
+        import highspy
+
+        self._solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        self._solver.silent()
+        self._solver.setOptionValue("small_matrix_value", UNSEEN)  # dropped entries make the just feasible infeasible
+        self._lower, self._upper = lower, upper
+
+    def add(self, cost: Floats, columns: Columns, most: float = math.inf) -> None:
+        """Columns, or further ones. They leave what was found feasible, so the primal simplex goes on from there."""
+        import highspy
+
+        starts, places, values = columns
+        bounds = np.zeros(cost.size), np.full(cost.size, most)
+        if self._solver.getNumCol():
+            entries = starts[:-1].astype(np.int32), places.astype(np.int32), values
+            self._solver.addCols(cost.size, cost, *bounds, values.size, *entries)
+            self._solver.setOptionValue("simplex_strategy", 4)
+            return
+        program = highspy.HighsLp()
+        program.num_row_, program.num_col_ = self._lower.size, cost.size
+        program.row_lower_, program.row_upper_ = self._lower, self._upper
+        program.col_cost_, (program.col_lower_, program.col_upper_) = cost, bounds
+        program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+        program.a_matrix_.start_, program.a_matrix_.index_, program.a_matrix_.value_ = starts, places, values
+        self._solver.passModel(program)
+
+    def run(self) -> tuple[Floats, Floats]:
+        """v, what the solver leaves below zero rounded away, and the duals of the rows."""
+        import highspy
+
+        solver = self._solver
+        solver.setOptionValue("simplex_iteration_limit", ITERATIONS * (solver.getNumRow() + solver.getNumCol()))
+        for presolve, tolerance in ATTEMPTS:
+            solver.setOptionValue("presolve", presolve)
+            solver.setOptionValue("primal_feasibility_tolerance", tolerance)
+            solver.setOptionValue("dual_feasibility_tolerance", tolerance)
+            solver.run()
+            if solver.getModelStatus() == highspy.HighsModelStatus.kOptimal:
+                solution = solver.getSolution()
+                return np.maximum(np.array(solution.col_value), 0.0), np.array(solution.row_dual)
+            solver.clearSolver()
+        raise Unsolved(
+            f"a linear program of {solver.getNumCol()} variables was not solved ({solver.getModelStatus().name}); "
+            'use mechanism="balanced" or "randomized_response", which need no solver'
+        )
+
+
+def minimise(cost: Floats, matrix: Any, lower: Floats, upper: Floats, most: float = math.inf) -> tuple[Floats, Floats]:
+    """min cost·v over 0 ≤ v ≤ most with lower ≤ matrix v ≤ upper: v, and the duals of the rows.
+
+    `matrix` is sparse, by columns.
+    """
+    program = Program(lower, upper)
+    program.add(cost, (matrix.indptr, matrix.indices, matrix.data), most)
+    return program.run()
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The best kernel over the outputs it uses, what it costs, and a bound that no kernel can beat."""
+
+    outputs: Ints  # (k,): columns of the distortion matrix
+    table: Floats  # (n, k): Q(y|x)
+    error: float  # expected distortion
+    bound: float  # certified: error - bound ≥ 0 is the most that could be gained
+
+
+def check_size(symbols: int, outputs: int) -> None:
+    """Refuse a program that would take hours."""
+    if symbols * outputs > CELLS_AT_MOST:
+        raise InputError(
+            f"the exact optimum takes at most {CELLS_AT_MOST} cells (symbols × outputs), got {symbols} × {outputs}; "
+            'use mechanism="tree" or mechanism="balanced" for alphabets this large'
+        )
+
+
+def sound(belief: Floats, epsilon: float, distortion: Floats) -> Solution:
+    """The kernel of least expected distortion among those sound at ε.
+
+    *Guarantee*: the table is sound at ε up to rounding, for symbols of belief zero too, and its cost is within
+    `error - bound` of the least possible.
+
+    belief: (n,) sums to one. distortion: (n, m), a row per symbol and a column per possible output.
+
+    >>> distance = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
+    >>> optimum = sound(np.array([0.2, 0.5, 0.3]), 1.0, distance)
+    >>> round(optimum.error, 4), optimum.error - optimum.bound < 1e-9
+    (0.331, True)
+    """
+    check_size(*distortion.shape)
+    kinds, kind_of = np.unique(distortion, axis=0, return_inverse=True)
+    kind_of = kind_of.reshape(-1)
+    weight: Floats = np.bincount(kind_of, weights=belief / belief.sum(), minlength=len(kinds)).astype(np.float64)
+    seen = weight > UNSEEN
+    a, gain = math.exp(-epsilon), -math.expm1(-epsilon)
+    kappa = a / (1.0 + a)
+    mean_cost = weight @ kinds
+    channel, bound = _solve_channel(weight[seen], a * mean_cost + gain * kinds[seen], kappa)
+
+    outputs, channel = _drop_negligible(weight[seen], channel, kinds[seen])
+    rows = np.empty((len(kinds), len(outputs)))
+    rows[seen] = channel
+    rows[~seen] = cheapest_rows(kinds[~seen][:, outputs], weight[seen] @ channel / kappa)
+    rows = _repair(weight, rows, kappa)
+    table = a * (weight @ rows) + gain * rows
+    table /= table.sum(axis=1, keepdims=True)
+    error = float(np.sum(weight[:, None] * table * kinds[:, outputs]))
+
+    constant = int(mean_cost.argmin())
+    if mean_cost[constant] <= error:
+        outputs, table, error = np.array([constant]), np.ones((len(kinds), 1)), float(mean_cost[constant])
+    return Solution(outputs, table[kind_of], error, min(bound, error))
+
+
+def _solve_channel(weight: Floats, cost: Floats, kappa: float) -> tuple[Floats, float]:
+    """The optimal I, (n, m), up to the solver's tolerance, and a certified lower bound on Σ β I c."""
+    cheapest = cost.argmin(axis=1)
+    cells = np.bincount(cheapest, weights=weight, minlength=cost.shape[1])
+    if np.all((cells == 0.0) | (cells >= kappa)):
+        channel = np.zeros_like(cost)
+        channel[np.arange(len(weight)), cheapest] = 1.0
+        return channel, float(weight @ cost.min(axis=1))
+    return _generate_labels(weight, cost, kappa)
+
+
+def _generate_labels(weight: Floats, cost: Floats, kappa: float) -> tuple[Floats, float]:
+    """Solve for some of the labels, price the others by the dual, add the most promising, until the gap closes."""
+    spread = float(np.ptp(cost)) or 1.0
+    used = _first_labels(weight, cost, kappa)
+    bound, previous = -math.inf, math.inf
+    while True:
+        part, prices = _run_highs(weight, (cost[:, used] - cost.min()) / spread, kappa)
+        prices = prices / weight * spread + cost.min()
+        # A rare symbol's price is its dual over its belief, noise and all; kept within the row's costs it does no harm.
+        tamed = np.clip(prices, cost.min(axis=1), cost.max(axis=1))
+        reduced = _reduced_costs(weight, cost, kappa, prices)
+        for guess, least in ((prices, reduced.min()), (tamed, _reduced_costs(weight, cost, kappa, tamed).min())):
+            bound = max(bound, float(weight @ guess + least))
+        value = float(np.sum(weight[:, None] * part * cost[:, used]))
+        reduced[used] = 0.0
+        promising = np.argsort(reduced, kind="stable")[:LABELS_AT_ONCE]
+        promising = promising[reduced[promising] < -TOLERANCE * spread]
+        if value - bound <= TOLERANCE * spread or not len(promising):
+            channel = np.zeros_like(cost)
+            channel[:, used] = part
+            return channel, bound
+        if value < previous - TOLERANCE * spread:  # progress, so forgetting idle labels cannot make it cycle
+            used = used[weight @ part > 0.0]
+        used, previous = np.concatenate((used, promising)), value
+
+
+def _first_labels(weight: Floats, cost: Floats, kappa: float) -> Ints:
+    """All labels of a small program, else about 2/κ that one after the other lower Σ β min_y c(x,y) most."""
+    if cost.size <= CELLS_AT_ONCE:
+        return np.arange(cost.shape[1])
+    chosen: list[int] = []
+    nearest = cost.max(axis=1)
+    while len(chosen) < min(2 * math.ceil(1.0 / kappa), max(1, CELLS_AT_ONCE // len(weight))):
+        best = int(np.argmin(weight @ np.minimum(cost, nearest[:, None])))
+        if best in chosen:
+            break
+        chosen.append(best)
+        nearest = np.minimum(nearest, cost[:, best])
+    return np.array(chosen)
+
+
+def _run_highs(weight: Floats, cost: Floats, kappa: float) -> tuple[Floats, Floats]:
+    """Variables I(y|x) and p(y); rows: I(y|x) ≤ p(y)/κ, Σ_y I(y|x) = 1 (their duals are the prices), Σ_x β I = p."""
+    from scipy import sparse
+
+    n, m = cost.shape
+    each_row, each_column = np.ones((n, 1)), np.ones((1, m))
+    matrix = sparse.block_array(
+        [
+            [sparse.eye_array(n * m), sparse.kron(each_row, sparse.eye_array(m)) * (-1.0 / kappa)],
+            [sparse.kron(sparse.eye_array(n), each_column), None],
+            [sparse.kron(weight[None, :], sparse.eye_array(m)), -sparse.eye_array(m)],
+        ],
+        format="csc",
+    )
+    upper = np.concatenate((np.zeros(n * m), np.ones(n), np.zeros(m)))
+    lower = np.concatenate((np.full(n * m, -np.inf), upper[n * m :]))
+    found, duals = minimise(np.concatenate(((weight[:, None] * cost).ravel(), np.zeros(m))), matrix, lower, upper)
+    return found[: n * m].reshape(n, m), duals[n * m : n * m + n]
+
+
+def _reduced_costs(weight: Floats, cost: Floats, kappa: float, prices: Floats) -> Floats:
+    """For each label the value of its knapsack per unit of mass; prices plus the least of them are dual feasible."""
+    reduced = cost - prices[:, None]
+    order = np.argsort(reduced, axis=0)
+    mass = weight[order]
+    before = np.cumsum(mass, axis=0) - mass
+    held = np.clip(kappa - before, 0.0, mass)
+    values: Floats = np.sum(held * np.take_along_axis(reduced, order, axis=0), axis=0) / kappa
+    return values
+
+
+def _drop_negligible(weight: Floats, channel: Floats, kinds: Floats) -> tuple[Ints, Floats]:
+    """The outputs worth keeping; any other is merged into the cheapest of them, which never raises a lift."""
+    marginal = weight @ channel
+    keep = marginal >= NEGLIGIBLE
+    outputs = np.flatnonzero(keep)
+    kept = channel[:, keep]
+    for output in np.flatnonzero(~keep & (marginal > 0.0)):
+        heir = int(((weight * channel[:, output]) @ kinds[:, outputs]).argmin())
+        kept[:, heir] += channel[:, output]
+    return outputs, kept
+
+
+def _repair(weight: Floats, channel: Floats, kappa: float) -> Floats:
+    """Undo the solver's rounding: rows sum to one and 0 ≤ I ≤ p/κ exactly, by mixing columns with their marginal.
+
+    A rare column may be off by much relative to its marginal, so each column is mixed for itself first and the most
+    likely one takes up the difference; what is then left to mix is of the size of the solver's tolerance.
+    """
+    channel = channel / channel.sum(axis=1, keepdims=True)
+    marginal = weight @ channel
+    base = int(marginal.argmax())
+    share = _mixing_share(channel, marginal, kappa).max(axis=0)
+    share[base] = 0.0
+    channel = channel + share * (marginal - channel)
+    channel[:, base] += 1.0 - channel.sum(axis=1)
+    marginal = weight @ channel
+    share_of_all = _mixing_share(channel, marginal, kappa).max()
+    mixed: Floats = np.maximum(channel + share_of_all * (marginal - channel), 0.0)
+    return mixed
+
+
+def _mixing_share(channel: Floats, marginal: Floats, kappa: float) -> Floats:
+    """The least λ that brings (1-λ) I/p + λ into [0, 1/κ], cell by cell."""
+    ratio = channel / marginal
+    above = np.maximum(ratio - 1.0 / kappa, 0.0) / np.maximum(ratio - 1.0, 1.0 / kappa - 1.0)
+    below = np.maximum(-ratio, 0.0) / (1.0 + np.maximum(-ratio, 0.0))
+    share: Floats = np.maximum(above, below)
+    return share
+
+
+def cheapest_rows(cost: Floats, caps: Floats, total: float = 1.0) -> Floats:
+    """For each row the masses under the caps, `total` in all, of least cost: fill the cheapest outputs first.
+
+    >>> cheapest_rows(np.array([[2.0, 0.0, 1.0]]), np.array([0.5, 0.7, 0.7])).round(9).tolist()
+    [[0.0, 0.7, 0.3]]
+    """
+    order = np.argsort(cost, axis=1, kind="stable")
+    sorted_caps = caps[order]
+    before = np.cumsum(sorted_caps, axis=1) - sorted_caps
+    rows = np.empty_like(cost)
+    np.put_along_axis(rows, order, np.clip(total - before, 0.0, sorted_caps), axis=1)
+    return rows
+
+
+def bounded(mass: Floats, cost: Floats, rows: Floats) -> Solution:
+    """The best table over X symbols and Y labels: mass (X,) = β(x), cost (X, Y) = D(x,y), and bounds, rows (I, X).
+
+    >>> mass, cost = np.array([0.5, 0.5]), 1.0 - np.eye(2)
+    >>> weights = np.array([0.19, 1.0])
+    >>> rows = mass * np.stack([weights - 0.754355, 0.360886 - weights])
+    >>> found = bounded(mass, cost, rows)
+    >>> round(found.error, 5), round(found.bound, 5)
+    (0.26589, 0.26589)
+    """
+    scale = np.abs(rows).max(1, keepdims=True)
+    rows = np.divide(rows, scale, out=np.zeros_like(rows), where=scale > 0)  # HiGHS drops what is too small
+    priced = mass[:, None] * cost
+    pairs = _first_pairs(priced, rows)
+    chosen = np.zeros(len(rows), bool)
+    chosen[np.unique(rows.argmax(0))] = True
+    while True:
+        table, prices = _over_pairs(pairs, priced, rows[chosen])
+        worst = (rows @ table).max(1)
+        worst[chosen] = 0.0
+        broken = np.flatnonzero(worst > TOLERANCE)
+        if not broken.size:
+            break
+        chosen[broken[np.argsort(-worst[broken], kind="stable")[:MORE_ROWS]]] = True
+    bound = float((priced + rows[chosen].T @ prices).min(1).sum())
+    return Solution(np.arange(cost.shape[1]), table, float((priced * table).sum()), bound)
+
+
+def _over_pairs(pairs: Any, priced: Floats, rows: Floats) -> tuple[Floats, Floats]:
+    """The best table, and prices (I, Y) ≥ 0 of the bounds, over as many pairs as are asked for; `pairs` keeps them."""
+    (size, labels), count = priced.shape, len(rows)
+    upper = np.concatenate([np.ones(size), np.zeros(count * labels)])
+    program = Program(np.concatenate([np.ones(size), np.full(count * labels, -np.inf)]), upper)
+    x, y = np.nonzero(pairs)
+    program.add(priced[x, y], _pair_columns(x, y, priced.shape, rows))
+    while True:
+        found, duals = program.run()
+        prices = np.maximum(-duals[size:].reshape(count, labels), 0.0)
+        reduced = priced - duals[:size, None] + rows.T @ prices
+        reduced[pairs] = 0.0
+        wanted = np.flatnonzero(reduced.ravel() < -TOLERANCE * max(1.0, float(priced.max())))
+        if not wanted.size:
+            table = np.zeros(priced.shape)
+            table[x, y] = found
+            return table / table.sum(1, keepdims=True), prices
+        best = np.sort(wanted[np.argsort(reduced.ravel()[wanted], kind="stable")[:MORE_PAIRS]])
+        pairs.ravel()[best] = True
+        more = np.divmod(best, labels)
+        program.add(priced[more], _pair_columns(*more, priced.shape, rows))
+        x, y = np.concatenate([x, more[0]]), np.concatenate([y, more[1]])
+
+
+def _pair_columns(x: Ints, y: Ints, shape: tuple[int, ...], rows: Floats) -> Columns:
+    """The column of each pair: a one in the row of its symbol, and its part in the bounds of its label."""
+    at = np.column_stack([x, *(shape[0] + i * shape[1] + y for i in range(len(rows)))])
+    values = np.column_stack([np.ones(x.size), *(row[x] for row in rows)])
+    there = values != 0.0
+    return np.concatenate([[0], np.cumsum(there.sum(1))]), at[there], values[there]
+
+
+def _first_pairs(priced: Floats, rows: Floats) -> Any:
+    """All pairs of a small program; else each symbol with its cheapest labels, and all with the few likeliest ones."""
+    if priced.size <= FIRST_PAIRS:
+        return np.ones(priced.shape, bool)
+    pairs = np.zeros(priced.shape, bool)
+    nearest = np.argsort(priced, axis=1, kind="stable")[:, : max(4, FIRST_PAIRS // (2 * len(priced)))]
+    np.put_along_axis(pairs, nearest, True, axis=1)
+    everyone = np.argsort(-np.abs(rows).sum(0))[: max(1, FIRST_PAIRS // (4 * priced.shape[1]))]
+    pairs[everyone] = True
+    # one label that everybody may go to keeps the program feasible: the constant release
+    pairs[:, int(priced.sum(0).argmin())] = True
+    return pairs
