@@ -1,7 +1,6 @@
 """The options of both bridges: one core, each option in one place; a line for each bad one."""
 
 import inspect
-from pathlib import Path
 
 import pytest
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from compiling import restored, use  # noqa: F401 -- it restores after every test
 from reference_streams import Rows
-from seqveil import Budget, MarkovModel, Session, Setting, errors
+from seqveil import Budget, MarkovModel, Session, errors
 from seqveil.core import bulk, compiled, filtering, side_by_side
 from seqveil.core.alphabet import UNKNOWN
 from seqveil.core.coins import SeededCoins
@@ -21,7 +21,9 @@ from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.mechanisms import optimal, optimum, randomized_response
 from seqveil.core.mechanisms.base import Asked
 from seqveil.engine import stream
+from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
+from seqveil.engine.terms import Terms
 
 pytest.importorskip("numba", reason="compiled forms need numba (pip install -e '.[fast]')")
 
@@ -52,7 +54,7 @@ def random_model(seed: int) -> MarkovModel:
     return MarkovModel(rng.dirichlet(np.full(n, 0.5)), law / law.sum(1, keepdims=True))
 
 
-def run(setting: Setting, codes: np.ndarray, seed: int) -> tuple[Rows, list]:
+def run(setting: Terms, codes: np.ndarray, seed: int) -> tuple[Rows, list]:
     fleet, coins = Rows(setting, codes.shape[1]), SeededCoins(seed)
     rows = np.arange(codes.shape[1])
     return fleet, [fleet.release(rows, event, coins) for event in codes]
@@ -146,7 +148,9 @@ def test_every_coin_on_a_border_picks_what_the_kernel_says(translated):
 )
 def test_streams_are_the_same_to_the_last_bit(seed, name, epsilon, users):
     model = random_model(seed)
-    setting = replace(Setting.of(model, name, 1.0), epsilon=epsilon)  # also one that a person may not ask for
+    setting = replace(
+        Policy(epsilon=1.0, mechanism=name).on(model), epsilon=epsilon
+    )  # also one that a person may not ask for
     codes = np.random.default_rng(seed).integers(0, model.n, (4, users))
     use(True)
     quick, quick_made = run(setting, codes, seed + 1)  # another seed than the symbols': equal ones go together
@@ -169,7 +173,7 @@ def test_streams_are_the_same_to_the_last_bit(seed, name, epsilon, users):
     [
         {"budget": 3.0},
         {"budget": Budget(total=4.0, when_spent="stop")},
-        {"schedule": 3},
+        {"every": 3},
         {"budget": Budget(per_window=2.0, releases=3)},
     ],
 )
@@ -178,7 +182,7 @@ def test_budgets_and_schedules_alike(options):
     codes, found = np.random.default_rng(5).integers(0, model.n, (12, 20)), []
     for translated in (True, False):
         use(translated)
-        found.append(run(Setting.of(model, "optimal", 1.0, **options), codes, 9))
+        found.append(run(Policy(epsilon=1.0, mechanism="optimal", **options).on(model), codes, 9))
     assert_same(found[0][0].state, found[1][0].state)
     for one, two in zip(found[0][1], found[1][1], strict=True):
         assert_same(one, two)
@@ -202,7 +206,7 @@ def test_a_session_may_switch_midway():
 def test_a_table_out_of_bounds_is_left_to_the_exact_check(monkeypatch, translated):
     """With bounds that no table keeps, every row is in doubt and made and checked as a kernel: none goes unchecked."""
     use(translated)
-    setting = Setting.of(random_model(1), "optimal", 1.0)
+    setting = Policy(epsilon=1.0, mechanism="optimal").on(random_model(1))
     codes = np.random.default_rng(0).integers(0, setting.model.n, (3, 20))
     plain, _ = run(setting, codes, 3)
     numbers = optimum.labels_and_bounds
@@ -219,7 +223,7 @@ def test_a_table_out_of_bounds_is_left_to_the_exact_check(monkeypatch, translate
 def test_a_release_that_cannot_be_is_refused(translated, n):
     use(translated)
     model = MarkovModel.fit([np.repeat(np.arange(n), 2)], n=n, smoothing=1.0)
-    setting = Setting.of(model, "optimal", 0.2)
+    setting = Policy(epsilon=0.2, mechanism="optimal").on(model)
     state = State.start(setting, 1)
     likely = optimal.kernels(filtering.symbols(model, state.states), 0.2).outputs[0]
     with pytest.raises(errors.DataError, match="cannot have come from"):
@@ -281,7 +285,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch):
     use(True)
     rng = np.random.default_rng(6)
     model = MarkovModel.fit([rng.zipf(1.5, 2000) % 1100], n=1100, smoothing=0.5)
-    setting, found = Setting.of(model, epsilon=2.0), []
+    setting, found = Policy(epsilon=2.0).on(model), []
     truths = rng.integers(0, model.n, (2, 300))
     truths[:, 7] = UNKNOWN  # a value outside the alphabet
     for count in (1, 3):

@@ -175,7 +175,7 @@ def test_green_only_where_these_people_follow_the_model(tmp_path, capsys):
 
 def test_a_check_without_power_grades_nothing_green():
     """One person and seven events cannot speak against any model; what a check rests on is said with its green."""
-    drift = Drift(Setting.of(MODEL, "randomized_response", 0.5))
+    drift = Drift(Policy(epsilon=0.5, mechanism="randomized_response").on(MODEL))
     drift.update([0] * 7, np.zeros(7, np.int64))
     alone = ModelCheck.of(drift)
     assert alone.fits is None

@@ -13,7 +13,7 @@ from seqveil.core.errors import InputError
 from seqveil.engine.accounting import Budget
 from seqveil.engine.coded import GAP, CodeStreams, OutOfOrder, Stored, StoreError
 from seqveil.engine.releases import Releases
-from seqveil.engine.stream import NOTHING, REFUSED, WITHHELD
+from seqveil.engine.stream import NOTHING, REFUSED
 from seqveil.interfaces.events import Job, Wording, release_together
 from seqveil.interfaces.service.answers import page_of, rows_of
 from served import words_setting

@@ -6,9 +6,8 @@ import pytest
 from reference_streams import Rows
 from seqveil import Budget, MarkovModel, Session
 from seqveil.core.coins import SeededCoins
-from seqveil.core.errors import GuaranteeError, InputError
-from seqveil.core.kernel import Kernels
-from seqveil.engine.coded import REFUSED, CodeStreams, StoreError
+from seqveil.core.errors import InputError
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.files.release import guarantee, release_file
 from seqveil.interfaces.spark.store import KeptUsers, bucket

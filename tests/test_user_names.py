@@ -12,7 +12,7 @@ import served
 from seqveil import Budget, MarkovModel
 from seqveil.core.coins import KeyedCoins, SeededCoins, user_name
 from seqveil.core.errors import InputError
-from seqveil.engine.coded import CodeStreams, StoreError
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.spark.store import KeptUsers, bucket
