@@ -112,6 +112,6 @@ def sequence_leakage(model, length, epsilons, distortion, table_of, read):
             sent = read(batch, (int(output),))
             last = np.bincount(symbols[:, (depth + 1) * length - 1], prior * following, model.n)
             np.testing.assert_allclose(sent.posterior, last / last.sum(), rtol=0, atol=1e-11)
-            todo.append((depth + 1, predict(model, sent.posterior), following))
+            todo.append((depth + 1, predict(model, sent.posterior[None])[0], following))
     assert worst <= math.fsum(epsilons) + 1e-9
     return worst

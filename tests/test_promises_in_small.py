@@ -80,41 +80,6 @@ def test_an_event_that_comes_again_has_the_release_that_it_had(tmp_path, kind):
 # what a state file says is checked
 
 
-def damage(path, table, column):
-    """Flip one bit in the middle of a blob."""
-    with sqlite3.connect(path) as sql:
-        (content,) = sql.execute(f"SELECT {column} FROM {table}").fetchone()
-        changed = bytearray(content)
-        changed[len(changed) // 2] ^= 4
-        sql.execute(f"UPDATE {table} SET {column} = ? WHERE {column} = ?", (bytes(changed), content))
-    sql.close()
-
-
-@pytest.mark.parametrize(
-    ("table", "column"),
-    [
-        ("users", "state"),
-        ("users", "recent"),
-        ("chunks", "releases"),
-        ("log", "names"),
-        ("log", "events"),
-        ("log", "touched"),
-        ("log", "states"),
-        ("log", "releases"),
-    ],
-)
-def test_one_bit_that_flipped_in_a_state_file_is_found(tmp_path, table, column):
-    setting, path = sv.Policy(epsilon=0.3, mechanism="balanced").on(MODEL), tmp_path / "s.db"
-    with CodeStreams.open(path, setting, key=KEY) as streams:
-        streams.release(["ann"] * 100, [0] * 100)
-        streams.backup(tmp_path / "open.db")  # whose log is not put into the tables yet
-    where = tmp_path / "open.db" if table == "log" else path
-    damage(where, table, column)
-    with pytest.raises(StoreError), CodeStreams.open(where, setting, key=KEY) as streams:  # noqa: PT012
-        streams.releases("ann")
-        streams.release(["ann"], [0])
-
-
 # rows stand where they stood
 
 

@@ -161,7 +161,7 @@ def test_a_name_that_is_no_text_any_more_is_damage_of_one_user(tmp_path):
     damage(path, "UPDATE users SET name = CAST(x'75ff' AS TEXT) WHERE name = 'user 3'")
     with opened(path) as streams:
         with pytest.raises(Damaged):
-            streams.standing("user 3")
+            streams.account("user 3")
         assert len(streams.names()) == 8
         assert streams.release(["user 1"], [0]).seqs.tolist() == [21]
     assert verify(path).damaged_users == {4}
