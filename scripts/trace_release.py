@@ -37,7 +37,7 @@ os.environ["SEQVEIL_COMPILED"] = "01"[COMPILED]
 import seqveil as sv  # noqa: E402
 
 # what has no name in `seqveil` itself: the end of its module's path, wherever in the package that lies, and its name
-LOAD_COMPILED = ("fast", "load")
+LOAD_COMPILED = ("compiled", "load")
 COMMANDS = ("cli", "main")
 STORE = ("engine/streams", "Streams")
 APP = ("service/app", "create_app")
