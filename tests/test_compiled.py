@@ -74,8 +74,7 @@ def assert_same(one: object, two: object) -> None:
 
 def tables(beliefs: np.ndarray, epsilon: float) -> list:
     """What is released of each belief for some symbols and coins, and all of its table."""
-    rng, (users, n) = np.random.default_rng(users_seed := len(beliefs)), beliefs.shape
-    assert users_seed == users
+    rng, (users, n) = np.random.default_rng(len(beliefs)), beliefs.shape
     asked = Asked(rng.integers(0, n, users), rng.integers(0, DENOMINATOR, users))
     made = optimal.release(beliefs, epsilon, hamming(), asked)
     solved = optimum.solve(beliefs, epsilon)
@@ -328,8 +327,8 @@ def test_what_numba_keeps_is_found_and_old_code_is_not_taken_for_new(monkeypatch
     home = tmp_path / "core" / "mechanisms"
     for folder in (home / "__pycache__", tmp_path / "kept" / "mechanisms_ab12"):
         folder.mkdir(parents=True)
-        (home / "optimum.py").write_text("")
-        kept = folder / "optimum.draw-1.py311.nbi"
+        (home / "closed_form.py").write_text("")
+        kept = folder / "closed_form.draw-1.py311.nbi"
         kept.write_text("")
         os.utime(kept, (1, 1))
         assert not asked()

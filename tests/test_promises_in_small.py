@@ -77,7 +77,6 @@ def test_an_event_that_comes_again_has_the_release_that_it_had(tmp_path, kind):
     assert (found.events, found.epsilon_spent) == (8, pytest.approx(8 * 0.3))
 
 
-# what a state file says is checked
 
 
 # rows stand where they stood

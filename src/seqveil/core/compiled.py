@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 WORTH_IT = 20_000  # releases of a process after which the code is compiled where it has to be
 WORTH_LOADING = 2_000  # releases after which it is loaded where it was kept
-KEPT = "mechanisms/optimum.draw"  # a function of which numba keeps the code, if of any
+KEPT = "mechanisms/closed_form.draw"  # a function of which numba keeps the code, if of any
 
 Source = TypeVar("Source")
 
@@ -63,22 +63,26 @@ def ready(releases: int = 1) -> bool:
         soon = releases == 1 or _made >= WORTH_LOADING  # one release alone is a session's, which is expected to go on
         if _made >= WORTH_IT or (soon and _kept()):
             _used = os.environ.get("SEQVEIL_COMPILED") != "0" and find_spec("numba") is not None
+            if _used:
+                _take_steps()
     return bool(_used)
 
 
 def load() -> bool:
     """Load the compiled forms now, and leave none to compile later; False where numba is missing or switched off."""
-    if ready(WORTH_IT):
-        _take_steps()
-    return ready()
+    return ready(WORTH_IT)
 
 
 def _take_steps() -> None:
-    """A release, the belief and the account after it, and a step back, all with compiled forms."""
+    """A release, the belief and the account after it, and a step back: so that nothing is left to compile later."""
+    from numba import config
+
     from seqveil.core import distortion, filtering, leakage, mechanisms, side_by_side
     from seqveil.core.mechanisms.base import Asked
     from seqveil.core.model import MarkovModel
 
+    numba: Any = config
+    before, numba.SLP_VECTORIZE = numba.SLP_VECTORIZE, 1  # `SIDE` like operations become one, with the same results
     model, some = MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]]), np.zeros(5, np.int64)
     laws = filtering.start(model, 5)
     made = mechanisms.optimal.release(laws, 1.0, distortion.hamming(), Asked(some, some))
@@ -87,6 +91,7 @@ def _take_steps() -> None:
         filtering.move(model, laws, columns)
     leakage.Leakages.start(model, 5).charge(model, made.columns, np.ones(5), some + 1, some + 1)
     side_by_side.pull(model, laws, np.zeros(5))
+    numba.SLP_VECTORIZE = before
 
 
 def _forms() -> dict[Any, Any]:
@@ -94,8 +99,8 @@ def _forms() -> dict[Any, Any]:
     if len(_known) < len(_sources):
         from numba import njit
 
-        # no fast-math: reordered sums or fused products would give other last bits
-        translate = njit(cache=True, nogil=True, error_model="numpy")
+        # no fast-math: reordered sums or fused products would give other last bits; a call would cost more than it does
+        translate = njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
         arrays = {"reals": translate(_array_of_reals), "wholes": translate(_array_of_wholes)}
         for function in _sources[len(_known) :]:
             scope = _scopes.setdefault(function.__module__, {**function.__globals__, **arrays})

@@ -31,6 +31,7 @@ from seqveil.core.model import MarkovModel
 FEW = 64  # steps that are simply taken
 LARGEST = 512  # states of a chain whose powers are kept
 CHAINS = 4  # whose powers are kept at a time
+SHORT = 32  # weights of a row up to which many rows are looked through side by side
 LEAST = 1e-280  # what is less in a power is no longer to be trusted
 
 
@@ -46,7 +47,8 @@ def log_lifts(column: Ints, marginal: Floats, terms: int) -> tuple[Floats, Float
 def weight_range(column: Ints, possible: NDArray[np.bool_]) -> tuple[Ints, Ints]:
     """Least and largest weight over the possible symbols: two (B,) arrays."""
     if possible.all():
-        return column.min(1), column.max(1)
+        turned = np.ascontiguousarray(column.T) if column.shape[1] <= SHORT < len(column) else column.T
+        return turned.min(0), turned.max(0)
     return np.where(possible, column, np.iinfo(np.int64).max).min(1), np.where(possible, column, 0).max(1)
 
 
@@ -119,8 +121,13 @@ class Leakages:
         """
         terms = chain.newest.size
         if chain.full_support:
-            up = _add_extreme(self.ahead_most, high, low, marginal, slack(terms))
-            down = _add_extreme(self.ahead_least, low, high, marginal, -slack(terms))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                logs = np.log(
+                    np.array((high, low)) / marginal
+                )  # numpy's in either form: others may differ in the last bit
+            silent = low == high
+            up = _added(self.ahead_most, logs[0], silent, slack(terms))
+            down = _added(self.ahead_least, logs[1], silent, -slack(terms))
             return self._after(up, down, up, down, marginal)
         down, up = log_lifts(column, marginal, terms)
         most = _extend(self.ahead_most, up[:, chain.newest], -np.inf)
@@ -133,6 +140,8 @@ class Leakages:
         # a release the belief ruled out (an unsound mechanism's) tells all there is to tell, for good
         told_all = np.isinf(self.most) | (marginal == 0)
         if not told_all.any():
+            if most.shape[1] == 1:  # one number a side, and quicker to copy than to look for extremes of
+                return Leakages(most[:, 0].copy(), least[:, 0].copy(), ahead_most, ahead_least)
             return Leakages(most.max(1), least.min(1), ahead_most, ahead_least)
         return Leakages(
             np.where(told_all, np.inf, most.max(1)),
@@ -200,18 +209,14 @@ class Leakages:
         return Leakages(self.most[users], self.least[users], self.ahead_most[users], self.ahead_least[users])
 
 
-def _add_extreme(running: Floats, extreme: Ints, other: Ints, marginal: Floats, relative: float) -> Floats:
-    """One side of an account (B, 1) after releases with this extreme weight; the sign of `relative` is the side's."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(extreme / marginal)  # numpy's in either form: others may differ in the last bit
-    given = running[:, 0], logs, extreme == other
-    if len(running) == 1:
+def _added(running: Floats, logs: Floats, silent: NDArray[np.bool_], relative: float) -> Floats:
+    """One side of an account (B, 1) after releases with these logs of extreme lifts (B,); `relative` has its sign."""
+    if len(logs) == 1:
         out = [0.0]
-        before, log, silent = (values.tolist() for values in given)
-        add_outward(before, log, silent, relative, out)
+        add_outward(running[:, 0].tolist(), logs.tolist(), silent.tolist(), relative, out)
         return np.array([out])
-    found = np.empty(len(running))
-    form(add_outward)(*given, relative, found)
+    found = np.empty(len(logs))
+    form(add_outward)(running[:, 0], logs, silent, relative, found)
     return found[:, None]
 
 

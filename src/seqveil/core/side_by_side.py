@@ -62,14 +62,17 @@ def move(
                 laws[s, u] /= sums[0, u]
         _products(laws, pointers, sources, chances, led)
         for k in range(base.size):
-            target = led[base_state[k] if base_state.size else k]
+            target = base_state[k] if base_state.size else k
             for u in range(SIDE):
-                target[u] += led[size, u] * base[k]
+                led[target, u] += led[size, u] * base[k]
         _products(led, everything, order, ones, sums)
+        for s in range(size):
+            for u in range(SIDE):
+                led[s, u] /= sums[0, u]
         for u in range(min(SIDE, users - begin)):
             row = ahead[begin + u]
             for s in range(size):
-                row[s] = led[s, u] / sums[0, u]
+                row[s] = led[s, u]
 
 
 @compiled

@@ -1,0 +1,324 @@
+"""The closed form of the optimum for Hamming distortion: its problem, its solution, the proof, and its one source.
+
+    minimise Σ_x β(x) (1 - Q(x|x))   over row-stochastic Q with  e^-ε p(y) ≤ Q(y|x) ≤ e^ε p(y),   p = β Q
+
+Put κ = 1/(1+e^ε), a = e^-ε. By the structure theorem Q = a p + (1-a) I, where I(y|x) is a channel with the same
+marginal p and I(y|x) ≤ p(y)/κ. Read I as a timetable: time runs for 1/κ, every instant carries a label y and holds
+rows of total belief exactly κ, each row x is present for time 1 in all, I(y|x) = time x spends under label y.
+
+**The optimum.** Order the symbols from most to least likely.
+
+1. Every symbol with β ≥ κ has its label to itself. The next ones, while whole slots of length 1 are left and
+   β > a² max β, get a slot each: they are present throughout, less likely rows fill the slot up to κ.
+   Let R be the mass of the symbols without a label yet (the tail), H the filling they gave, f = R - H ≥ 0 what is left.
+2. The left-over f goes either to the most likely symbol's label, or to a last label z, the most likely of the tail.
+   If R ≥ κ the slot of z holds z and tail rows. If R < κ it holds the κ *least likely mass* of all: the tail and, from
+   the least likely upwards, a share φ_i of labelled symbols, which leave their own slots for as long.
+   The slot lasts t = f / (min(R, κ) - Σ φ_i (κ-β_i)^+) ≤ 1.
+
+**Proof.** Primal: rows and instants add up by construction, and t, φ ≤ 1.
+Dual: prices u(x) bound Pr(Y=X) by Σ β u if every label y has Σ_x β(x) φ(x) (a β(y) + (1-a)[x=y] - u(x)) ≤ 0 for all
+φ ∈ [0,1]^n with Σ β φ = κ. Give the tail the price r and a labelled symbol u_i = c_i - r (κ-β_i)^+ / β_i, where
+c_i = a max(β_i, κ) + 1 - a ≥ e^ε κ. If a max β ≤ r ≤ u_i for all i, each label is best served by its own symbol with
+the tail as filling (the cheapest rows), and earns exactly nothing; only z still needs W(r) ≥ e^ε κ β(z), W(r) being the
+least price of mass κ. A less likely symbol is never dearer, whatever r is, so that is the least likely mass, and W is
+linear with slope f/t > 0. At r = e^ε β(z) all prices are at least r, hence W(r) ≥ κ r: the root r₀ of
+W(r) = e^ε κ β(z) has r₀ ≤ e^ε β(z) ≤ u_i. So r = max(a max β, r₀) is feasible, with value Σ β_i c_i + r f, which the
+timetable attains. ∎
+
+So at most ⌈1+e^ε⌉ symbols are ever released, always the most likely ones.
+
+**Who fills which slot.** The optimum fixes how much mass of unlabelled symbols fills each label's slot, not which
+symbols. Filling every slot with all of them alike tells a receiver nothing about them; giving each symbol a slot of its
+own, as far as masses allow, costs nothing now and sharpens the belief for later releases (MSNBC, ε = 1: .48 wrong
+instead of .55). Symbols fill the slots in the order of their codes; one on the border of two slots is split.
+
+**The code.** One source, a number at a time, compiled where numba is loaded and plain Python where not (`compiled`).
+Both take sums in the order written and call no function of a library, so they give the same integers bit for bit:
+whoever reads releases may have numba or not. Plain Python is given lists where numba is given arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seqveil.core.compiled import compiled, reals, wholes
+from seqveil.core.kernel import DENOMINATOR, DROP
+
+ONE = float(DENOMINATOR)
+DONE, LEFT, IMPOSSIBLE = 0, 1, 2  # what became of a row: released; in doubt; no such release can have been made
+
+Numbers = tuple[float, float, float]
+Row = Any  # a list of numbers, or an array of them
+
+
+@compiled
+def room_for(n: int, width: int) -> Any:
+    """What `table` fills in and works in: at most 4K rows, with at most 9K entries in all; and the timetable."""
+    height, most = min(n, 4 * width), 9 * width
+    rows = wholes(width), wholes(width), wholes(n), reals(height)
+    entries = wholes(most), wholes(most), wholes(most), wholes(2 * width)
+    return rows, entries, (reals(width), reals(width), reals(width), reals(width), reals(width), reals(width))
+
+
+@compiled
+def table(
+    belief: Row, numbers: Numbers, labels: Row, base: Row, classes: Row, masses: Row, owners: Row, places: Row,
+    extras: Row, known: Row, top: Row, after: Row, share: Row, filling: Row, borders: Row, marginal: Row,
+) -> tuple[int, float, float]:  # fmt: skip
+    """The optimum of one belief in integers: weight(x, k) is base[k] and the entries on label k of the row of x.
+
+    Fills in the symbols of the labels (K,), a·p in integers (K,), the row of each symbol (n,) and the belief in the
+    symbols of each row (R,); of each entry its row, its label and its weight, ascending by row and label (M,). The rest
+    is room to work in. Returns how many entries there are, the sum of the belief, and the dual value, so that no sound
+    kernel has Pr(Y = X) above it.
+    """
+    a, _, kappa = numbers
+    everything, above, extra, width = likeliest(belief, labels, top), 0.0, DENOMINATOR, len(labels)
+    for k in range(width):
+        above += top[k]
+    rest = max(0.0, everything - above) if width < len(belief) else 0.0
+    count, time, tail, value = timetable(rest, numbers, top, after, share, filling, borders, marginal)
+    for k in range(width):
+        base[k] = int(a * marginal[k] * ONE)
+        extra -= base[k]
+    for x in range(len(belief)):
+        classes[x] = -1
+    entry = 0
+    for k in range(count):  # under its own label, and in the last slot for its share
+        classes[labels[k]], masses[k] = k, top[k]
+        last = min(int(time * share[k] * float(extra)), extra)
+        owners[entry], places[entry], extras[entry] = k, k, extra - last
+        entry += 1
+        if last > 0:
+            owners[entry], places[entry], extras[entry] = k, count, last
+            entry += 1
+    head = labels[count] if time > 0.0 else -1
+    free = kappa - belief[head] if tail >= kappa else 1.0  # what others than the label itself may have of the last slot
+    made = fill(belief, count, time, head, free, extra, entry, borders, classes, masses, owners, places, extras, known)
+    return made, everything, value
+
+
+@compiled
+def likeliest(belief: Row, labels: Row, top: Row) -> float:
+    """Fill in the likeliest symbols in descending order, ties by code, and their beliefs; the sum of all beliefs."""
+    last, held, least, everything = len(labels) - 1, 0, -1.0, 0.0
+    for x in range(len(belief)):
+        here = belief[x]
+        everything += here
+        if here > least:
+            at = min(held, last)
+            while at > 0 and top[at - 1] < here:
+                top[at], labels[at] = top[at - 1], labels[at - 1]
+                at -= 1
+            top[at], labels[at] = here, x
+            held += 1
+            if held > last:
+                least = top[last]
+    return everything
+
+
+@compiled
+def timetable(
+    rest: float, numbers: Numbers, top: Row, after: Row, share: Row, filling: Row, borders: Row, marginal: Row
+) -> tuple[int, float, float, float]:
+    """Who is present where: steps 1 and 2 of the optimum, for the likeliest beliefs and the mass of all others.
+
+    Fills in for each label the mass of less likely symbols, φ, the mass of unlabelled symbols under it, where that ends
+    with all of them laid end to end, and p. Returns how many symbols have a label, how long the slot of one more label
+    lasts (0: there is none), the mass R of all symbols without a label, and the dual value.
+    """
+    a, gain, kappa = numbers
+    tail, width = rest, len(top)
+    for k in range(width - 1, -1, -1):
+        after[k] = tail
+        tail += top[k]
+        share[k], filling[k], marginal[k] = 0.0, 0.0, 0.0
+    count, needed, held, priced, worth, least = 0, 0.0, 0.0, 0.0, 0.0, a * a * top[0]
+    while count < width and top[count] > least:
+        here, need = top[count], max(kappa - top[count], 0.0)
+        if after[count] < needed + need:
+            break
+        share[count], filling[count] = min(max((kappa - after[count]) / here, 0.0), 1.0), need
+        price = here * (a * max(here, kappa) + gain)
+        needed, worth = needed + need, worth + price
+        held, priced = held + share[count] * need, priced + share[count] * price
+        tail = after[count]
+        count += 1
+    left, slope = max(tail - needed, 0.0), min(tail, kappa) - held
+    time, price = 0.0, a * top[0]
+    if count < width and top[count] > least and left > 0.0:
+        advantage = (kappa / a) * top[count] - priced
+        if advantage > price * slope:
+            slope = slope if slope > 0.0 else 1.0
+            time, price = min(left / slope, 1.0), advantage / slope
+            marginal[count] = time * kappa
+    if time == 0.0:
+        filling[0] += left
+    end = 0.0
+    for k in range(width):
+        if k < count:
+            kept = 1.0 - time * share[k]
+            filling[k] *= kept
+            marginal[k] = kept * top[k] + filling[k]
+            end += filling[k]
+        borders[k] = end
+    return count, time, tail, worth + price * left
+
+
+@compiled
+def fill(
+    belief: Row, count: int, time: float, head: int, free: float, extra: int, entry: int, borders: Row,
+    classes: Row, masses: Row, owners: Row, places: Row, extras: Row, known: Row,
+) -> int:  # fmt: skip
+    """The rows of symbols without a label, behind those of the labels; how many entries there are in all.
+
+    They fill the slots in the order of their codes. In the last slot are its label's own symbol `head` and others in
+    the order of their codes, as far as it is `free`. Nobody fills where all have a label: then a symbol that the belief
+    rules out passes for the likeliest one.
+    """
+    width, rows, final, slot, start, inside = len(borders), count, 0, 0, 0.0, 0.0
+    while borders[final] < borders[width - 1]:
+        final += 1
+    for k in range(2 * width):
+        known[k] = -1  # the row of symbols that fill one slot alone, outside of the last slot and inside
+    for x in range(len(belief)):
+        if classes[x] >= 0:
+            continue
+        here, before, in_last = belief[x], inside, 0.0
+        if head >= 0:
+            inside += here if x != head else 0.0
+            if x == head or inside <= free:
+                in_last = 1.0
+            elif before < free:
+                in_last = (free - before) / here
+        end = start + here * (1.0 - time * in_last)
+        while slot < final and borders[slot] <= start:
+            slot += 1
+        past = slot
+        while past < final and borders[past] < end:
+            past += 1
+        alone = past == slot and (in_last == 0.0 or in_last == 1.0)
+        place = slot if in_last == 0.0 else width + slot
+        if alone and known[place] >= 0:
+            classes[x] = known[place]
+            masses[known[place]] += here
+        else:
+            classes[x], masses[rows] = rows, here
+            if alone:
+                known[place] = rows
+            last = min(int(time * in_last * float(extra)), extra)
+            left, across = extra - last, end - start
+            for k in range(slot, past):  # over borders: in proportion to what lies in each slot
+                part = min(int((borders[k] - start) / across * float(extra - last)), left)
+                owners[entry], places[entry], extras[entry] = rows, k, part
+                entry, left, start = entry + 1, left - part, borders[k]
+            owners[entry], places[entry], extras[entry] = rows, past, left
+            entry += 1
+            if last > 0:
+                owners[entry], places[entry], extras[entry] = rows, count, last
+                entry += 1
+            rows += 1
+        start = end
+    return entry
+
+
+@compiled
+def inside_bounds(
+    made: int, everything: float, bounds: Numbers, base: Row, masses: Row, owners: Row, places: Row, extras: Row,
+    mean: Row, high: Row,
+) -> bool:  # fmt: skip
+    """Whether the very integers keep the promise with a margin: each lift, and the ratio of each two weights.
+
+    The least weight of a label is its base, or more.
+    """
+    ceiling, floor, ratio = bounds
+    for k in range(len(base)):
+        high[k], mean[k] = float(base[k]), everything * float(base[k])
+    for entry in range(made):
+        k = places[entry]
+        high[k] = max(high[k], float(base[k] + extras[entry]))
+        mean[k] += masses[owners[entry]] * float(extras[entry])
+    for k in range(len(base)):
+        least = float(base[k])
+        kept = high[k] <= ceiling * mean[k] and least >= floor * mean[k] and high[k] <= ratio * least
+        if high[k] > 0.0 and not (kept and mean[k] > 4.0 * DROP * ONE):
+            return False
+    return True
+
+
+@compiled
+def write(beliefs: Any, numbers: Numbers, outputs: Any, base: Any, extra: Any, rows: Any, bound: Row) -> None:
+    """Write each user's table out: outputs and base (B, K), entries (B, R, K), rows of the symbols, and the bound."""
+    made_in, entries, plan = room_for(len(beliefs[0]), len(outputs[0]))
+    (labels, shared, classes, masses), (owners, places, extras, _) = made_in, entries
+    for user in range(len(beliefs)):
+        made, _, value = table(beliefs[user], numbers, *made_in, *entries, *plan)
+        bound[user] = 1.0 - value
+        for k in range(len(labels)):
+            outputs[user][k], base[user][k] = labels[k], shared[k]
+        for x in range(len(classes)):
+            rows[user][x] = classes[x]
+        for entry in range(made):
+            extra[user][owners[entry]][places[entry]] += extras[entry]
+        for row in range(owners[made - 1] + 1, len(masses)):  # one that no symbol has is a proper row, too
+            for k in range(len(labels)):
+                extra[user][row][k] = extra[user][0][k]
+
+
+@compiled
+def draw(
+    beliefs: Any, width: int, numbers: Numbers, bounds: Numbers, truths: Row, coins: Row, given: Row,
+    codes: Row, found: Any, state: Row,
+) -> None:  # fmt: skip
+    """Make each user's table, check it, and draw from it; or find the column of the release given.
+
+    Parameters:
+        beliefs: (B, n).
+        width, numbers, bounds: see `labels_and_bounds`.
+        truths, coins: (B,) raw codes and whole numbers in [0, 2**62); not looked at where releases are `given`.
+        given: (B,) or empty.
+        codes, found, state: filled in with released codes (B,), columns (B, n), and what became of each row (B,).
+    """
+    rows, entries, plan = room_for(len(beliefs[0]), width)
+    (labels, base, classes, masses), (owners, places, extras, known) = rows, entries
+    top, after, share, filling, borders, marginal = plan
+    mean, high, of_row = reals(width), reals(width), wholes(len(masses))
+    for user in range(len(beliefs)):
+        belief, column, drawn = beliefs[user], found[user], 0
+        made, everything, _ = table(  # a tuple of them would have its references counted for each user
+            belief, numbers, labels, base, classes, masses, owners, places, extras, known,
+            top, after, share, filling, borders, marginal,
+        )  # fmt: skip
+        if not inside_bounds(made, everything, bounds, base, masses, owners, places, extras, mean, high):
+            state[user] = LEFT
+            continue
+        if len(given):
+            while drawn < width and labels[drawn] != given[user]:
+                drawn += 1
+        else:
+            drawn = pick(classes[truths[user]], coins[user], made, base, owners, places, extras)
+        state[user] = IMPOSSIBLE
+        if drawn < width and base[drawn] > 0:
+            codes[user], state[user] = labels[drawn], DONE
+            for row in range(owners[made - 1] + 1):
+                of_row[row] = base[drawn]
+            for entry in range(made):
+                of_row[owners[entry]] += extras[entry] if places[entry] == drawn else 0
+            for x in range(len(belief)):
+                column[x] = of_row[classes[x]]
+
+
+@compiled
+def pick(row: int, coin: int, made: int, base: Row, owners: Row, places: Row, extras: Row) -> int:
+    """The label that a coin picks for a row: by its entries, else by the base."""
+    for entry in range(made):
+        if owners[entry] == row:
+            if coin < extras[entry]:
+                return places[entry]
+            coin -= extras[entry]
+    drawn = 0
+    while coin >= base[drawn]:
+        coin -= base[drawn]
+        drawn += 1
+    return drawn
