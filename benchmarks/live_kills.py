@@ -28,7 +28,7 @@ from seqveil.engine.policy import Policy
 from seqveil.engine.store import Memory
 
 MECHANISM, USERS, AT_ONCE = "balanced", 50, 20
-OPTIONS = ["--epsilon", f"{EPSILON}", "--mechanism", MECHANISM]
+POLICY = f'epsilon = {EPSILON}\nmechanism = "{MECHANISM}"\n'
 
 
 class Sender(threading.Thread):
@@ -76,8 +76,9 @@ def service(kills: int) -> dict[str, float]:
         port = free.getsockname()[1]
         free.close()
         chain().save(Path(folder, "model"))
-        files = ["--model", f"{folder}/model", "--state", f"{folder}/state.db", "--begin"]
-        command = [sys.executable, "-m", "seqveil", "serve", *files, *OPTIONS, "--port", f"{port}", "--no-auth"]
+        Path(folder, "policy.toml").write_text(POLICY)
+        files = ["--model", f"{folder}/model", "--policy", f"{folder}/policy.toml", "--state", f"{folder}/state.db"]
+        command = [sys.executable, "-m", "seqveil", "serve", "--begin", *files, "--port", f"{port}", "--no-auth"]
         sender, chance = Sender(port), random.Random(7)
         sender.start()
         for _ in range(kills):
@@ -123,8 +124,22 @@ def spark(kills: int, events: int = 8_000, users: int = 400, files: int = 8) -> 
         folder, chance, early = Path(name), random.Random(8), 0
         write(folder / "in", events, users, files)
         chain().save(folder / "model")
-        places = ["--model", "model", "--key", "key", "--checkpoint", "state", "--out", "out", "--files", "1"]
-        command = [sys.executable, "-m", "seqveil", "spark", "release", "in", *places, *OPTIONS, "--master", "local[2]"]
+        (folder / "policy.toml").write_text(POLICY)
+        places = [
+            "--model",
+            "model",
+            "--policy",
+            "policy.toml",
+            "--key",
+            "key",
+            "--checkpoint",
+            "state",
+            "--out",
+            "out",
+            "--files",
+            "1",
+        ]
+        command = [sys.executable, "-m", "seqveil", "spark", "release", "in", *places, "--master", "local[2]"]
         command += ["--partitions", "2", "--buckets", "8", "--log", "spark.log"]
         for _ in range(kills):
             running = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL, start_new_session=True)

@@ -106,9 +106,9 @@ def serving(scope: str = "release", *more: str) -> Iterator[tuple[int, str]]:
         seqveil = [sys.executable, "-m", "seqveil"]
         add = [*seqveil, "serve", "token", "add", f"{folder}/tokens", "--scope", scope]
         token = subprocess.run(add, capture_output=True, text=True, check=True).stdout.strip()
-        options = (
-            f"--epsilon {EPSILON} --state {folder}/state.db --tokens {folder}/tokens --port 0 --model {folder}/model"
-        )
+        Path(folder, "policy.toml").write_text(f"epsilon = {EPSILON}\n")
+        options = f"--policy {folder}/policy.toml --state {folder}/state.db --tokens {folder}/tokens --port 0"
+        options += f" --model {folder}/model"
         with open(Path(folder, "log"), "w+") as log:
             server = subprocess.Popen([*seqveil, "serve", "--begin", *options.split(), *more], stderr=log)
             try:

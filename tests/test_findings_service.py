@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import seqveil as sv
+from policies import promise
 from seqveil.core.errors import InputError
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.store import StoreError
@@ -202,7 +203,7 @@ def test_a_state_in_memory_is_refused(place, seqveil, name):
         ["bridge", "mqtt", "--broker", "localhost", "--model", "m"],
     ]
     for command in commands:
-        found = seqveil(*command, "--epsilon", "1", "--state", name, "--key", "key")
+        found = seqveil(*command, *promise(epsilon=1), "--state", name, "--key", "key")
         assert found.code == 2, found
         assert "expected the path of a state file" in found.err
         assert found.err.count("\n") == 1

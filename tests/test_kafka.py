@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from policies import promise
+
 pytest.importorskip("confluent_kafka")
 
 
@@ -270,7 +272,7 @@ def command(place, *more):
     return [
         *(sys.executable, "-m", "seqveil", "bridge", "kafka", "--bootstrap", own.bootstrap, "--raw", own.raw),
         *("--released", own.released, "--errors", own.errors, "--group", own.group, "--begin", "--state", place.state),
-        *("--model", place.folder / "m.model", "--epsilon", "1", "--mechanism", "balanced", *more),
+        *("--model", place.folder / "m.model", *promise(epsilon=1, mechanism="balanced"), *more),
     ]
 
 

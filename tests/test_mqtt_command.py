@@ -17,6 +17,7 @@ import pytest
 import mosquitto
 from bridges import SECRET, VALUES, Place, alone, chain, event, published, setting_of, some_events
 from mosquitto import Client, needed, until
+from policies import promise
 from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.mqtt import Topics
 from seqveil.interfaces.payloads import Form
@@ -31,7 +32,7 @@ def command(place, *more):
     topics = ("--raw", place.topics.raw, "--released", place.topics.released, "--errors", place.topics.errors)
     return [
         *(sys.executable, "-m", "seqveil", "bridge", "mqtt", "--broker", place.mosquitto.address, "--model", model),
-        *("--epsilon", "1", "--mechanism", "balanced", "--state", place.state, "--client-id", f"{place.name}-bridge"),
+        *(*promise(epsilon=1, mechanism="balanced"), "--state", place.state, "--client-id", f"{place.name}-bridge"),
         *("--begin", *topics, *more),
     ]
 

@@ -1,7 +1,6 @@
 """The central promises by a small case each: what a charge, a draw, a checksum, a row and a secret's bound must be."""
 
 import math
-import sqlite3
 
 import numpy as np
 import polars as pl
@@ -13,7 +12,7 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import hamming
 from seqveil.core.secrets.bounds import Bounds
 from seqveil.core.secrets.tables import Draft, Table
-from seqveil.engine.coded import CodeStreams, StoreError
+from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.files.release import release_file
 
 KEY = bytes(range(32))
@@ -75,8 +74,6 @@ def test_an_event_that_comes_again_has_the_release_that_it_had(tmp_path, kind):
         found = streams.account("ann")
     assert len(set(first.codes.tolist())) > 1
     assert (found.events, found.epsilon_spent) == (8, pytest.approx(8 * 0.3))
-
-
 
 
 # rows stand where they stood

@@ -16,6 +16,8 @@ import polars as pl
 import pytest
 from scipy import stats
 
+from policies import promise
+
 pytest.importorskip("pyspark")
 import reference_streams as ref
 import sparks
@@ -332,7 +334,7 @@ def test_the_commands(spark, run, small, tmp_path):
     model = MarkovModel.fit(frame, smoothing=1.0)
     assert json.loads(said)["fingerprint"] == model.fingerprint
     place = ("--checkpoint", tmp_path / "checkpoint", "--out", tmp_path / "out", "--files", 1)
-    options = ("-m", tmp_path / "m", "-e", 1, "--budget", 9, "--key", tmp_path / "key")
+    options = ("-m", tmp_path / "m", *promise(epsilon=1, budget=9), "--key", tmp_path / "key")
     code, _, told_in = run("release", folder / "in", *options, *place)
     assert code == 0
     assert "2000 of 2000 events, 60 users" in told_in
@@ -357,10 +359,7 @@ def test_files_at_once_by_the_command(spark, run, small, tmp_path, salted):
     options = (
         "-m",
         tmp_path / "m",
-        "-e",
-        0.8,
-        "--mechanism",
-        "balanced",
+        *promise(epsilon=0.8, mechanism="balanced"),
         "--key",
         tmp_path / "key",
         "--out-format",
@@ -387,7 +386,7 @@ def test_the_example_runs(spark, tmp_path):
 
 def test_errors_of_the_commands_are_one_line(run, small, tmp_path):
     sparks.model().save(tmp_path / "m")
-    options = ("-m", tmp_path / "m", "-e", 1, "--key", tmp_path / "key", "--out", tmp_path / "out")
+    options = ("-m", tmp_path / "m", *promise(epsilon=1), "--key", tmp_path / "key", "--out", tmp_path / "out")
     wrong = [
         (("account", tmp_path), "is not the checkpoint of a release"),
         (("fit", tmp_path / "no.parquet", "-o", tmp_path / "x"), "no.parquet: no such file or folder"),
@@ -409,7 +408,7 @@ def test_an_interrupted_release_goes_on(spark, run, small, tmp_path):
     sparks.write(frame[:1200], tmp_path / "in", 1)
     sparks.model().save(tmp_path / "m")
     place = ["--checkpoint", tmp_path / "checkpoint", "--out", tmp_path / "out", "--key", tmp_path / "key"]
-    args = ["release", tmp_path / "in", "-m", tmp_path / "m", "-e", 1, "--mechanism", "balanced", *place]
+    args = ["release", tmp_path / "in", "-m", tmp_path / "m", *promise(epsilon=1, mechanism="balanced"), *place]
     command = [sys.executable, "-m", "seqveil", "spark", *map(str, args), "--follow"]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     await_file(tmp_path / "checkpoint" / "commits" / "0", running)

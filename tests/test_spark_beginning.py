@@ -12,6 +12,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from policies import promise
+
 pytest.importorskip("pyspark")
 import reference_streams as ref
 import sparks
@@ -41,9 +43,9 @@ def run(capfd):
     return call
 
 
-def arguments(place, *more):
+def arguments(place, *more, epsilon=1):
     folders = ("--checkpoint", place / "cp", "--out", place / "out", "--key", place / "key", "--buckets", "4")
-    model = ("-m", place / "m", "-e", "1", "--mechanism", "balanced", "--files", "1", "--partitions", "2")
+    model = ("-m", place / "m", *promise(epsilon=epsilon, mechanism="balanced"), "--files", "1", "--partitions", "2")
     return ["spark", "release", place / "in", *model, *folders, *more]
 
 
@@ -90,7 +92,7 @@ def test_with_other_options_it_says_what_differs_or_what_to_remove(spark, run, p
     assert run(*arguments(place))[0] == 0
     cut(place, published=False)
     before = sorted(path.name for path in (place / "out").iterdir())
-    code, said = run(*arguments(place, "-e", "2"))
+    code, said = run(*arguments(place, epsilon=2))
     assert (code, "was begun with another epsilon" in said, said.count("\n")) == (2, True, 1)
     assert sorted(path.name for path in (place / "out").iterdir()) == before
     shutil.rmtree(place / "out")

@@ -127,7 +127,10 @@ def test_a_release_on_spark_writes_its_figures(tmp_path):
     (tmp_path / "in").mkdir()
     rows = [(f"zq-{k % 3}", k // 3, k % 17) for k in range(60)]
     pl.DataFrame(rows, schema=["user", "seq", "value"], orient="row").write_parquet(tmp_path / "in" / "a.parquet")
-    options = "-m m -e 1 --checkpoint state --out out --key key --metrics-file s.prom --partitions 1 --buckets 1"
+    (tmp_path / "p.toml").write_text("epsilon = 1.0")
+    options = (
+        "-m m --policy p.toml --checkpoint state --out out --key key --metrics-file s.prom --partitions 1 --buckets 1"
+    )
     command = [sys.executable, "-m", "seqveil", "spark", "release", "in", *options.split(), "--master", "local[1]"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
