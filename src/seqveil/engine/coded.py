@@ -90,6 +90,7 @@ class CodeStreams:
 
     >>> from seqveil.core.coins import SeededCoins
     >>> from seqveil.core.model import MarkovModel
+    >>> from seqveil.engine.policy import Policy
     >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
     >>> streams = CodeStreams(setting, coins=SeededCoins(1))
     >>> made = streams.release(["ann", "bob", "ann"], [0, 1, 0])

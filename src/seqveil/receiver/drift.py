@@ -136,6 +136,7 @@ class Drift:
     other ones of which may have become common. Each bet is spread over the times at which a change might have begun.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> from seqveil.engine.policy import Policy
     >>> drift = Drift(Policy(epsilon=2.0, mechanism="randomized_response").on(model))
     >>> users = np.arange(200).tolist()
     >>> for t in range(30):

@@ -50,6 +50,7 @@ def create_app(store: CodeStreams, setting: Terms, config: ServeConfig) -> FastA
 
     >>> import tempfile
     >>> from seqveil.core.model import MarkovModel
+    >>> from seqveil.engine.policy import Policy
     >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
     >>> with tempfile.TemporaryDirectory() as folder, CodeStreams.open(f"{folder}/state.db", setting) as store:
     ...     sorted(create_app(store, setting, ServeConfig(no_auth=True)).openapi()["paths"])[:3]

@@ -90,6 +90,7 @@ def bucket(
     """The streams of these users of a bucket, named as they are kept.
 
     >>> from seqveil.core.model import MarkovModel
+    >>> from seqveil.engine.policy import Policy
     >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
     >>> streams = bucket(setting, KeyedCoins(bytes(32)), KeptUsers(b"salt"), ["ann"])
     >>> made = streams.release(["ann", "ann"], [0, 0], seqs=[0, 1])

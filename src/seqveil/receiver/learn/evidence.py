@@ -33,6 +33,7 @@ class Evidence:
 
     >>> from seqveil.core.model import MarkovModel
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> from seqveil.engine.policy import Policy
     >>> setting = Policy(epsilon=1.0, mechanism="randomized_response").on(model)
     >>> Evidence.of(setting, [[0, 0, 1], [1]])
     Evidence(2 users, 4 releases, 2 symbols)
