@@ -6,6 +6,7 @@ import json
 import math
 
 import numpy as np
+import polars as pl
 import pytest
 from scipy import sparse, stats
 from typer import Typer
@@ -378,3 +379,12 @@ def test_nobody_has_to_listen():
     heard = _Heard(1, None)
     assert heard.begin() is None
     assert heard.learning() is None
+
+
+def test_what_was_promised_about_a_stream_is_its_budget_where_that_is_less(tmp_path):
+    model = sv.MarkovModel([0.5, 0.4, 0.1], TABLE, alphabet=NAMES)
+    frame = [(f"u{k}", NAMES[code]) for k, stream in enumerate(people(5)) for code in stream]
+    data = pl.DataFrame(frame, schema=["user", "value"], orient="row")
+    for budget, want in ((None, 1.6), (0.5, 0.5)):
+        made = sv.release(data, model, sv.Policy(epsilon=0.2, budget=budget))
+        assert read_people(made.frame, data, model, made.meta).total == pytest.approx(want)

@@ -302,3 +302,17 @@ def test_random_chains_and_secrets_are_never_told_more_about_than_promised():
     """The same by code of its own, from the definition; `python -m benchmarks secrets` does it ten thousand times."""
     rng = np.random.default_rng(3)
     assert max(secrets_soundness.one_stream(rng, number)[0] for number in range(60)) <= 0.0
+
+
+@pytest.mark.parametrize("observed", [False, True])
+def test_the_account_in_words_counts_every_window_and_every_observer(observed):
+    """What a suspicion may become by now is that of the window, and the observer, that learned most."""
+    model = sv.MarkovModel([0.5, 0.5], [[0.6, 0.4], [0.4, 0.6]], alphabet=["n", "h"])
+    others = [sv.MarkovModel([0.5, 0.5], [[0.95, 0.05], [0.05, 0.95]], alphabet=["n", "h"])] if observed else []
+    session = sv.Session(model, secrets=[sv.secrets.ever("h", epsilon=2, window=2)], observers=others, seed=0)
+    for value in "hhhnhn":
+        session.release(value)
+    worst = max(watch.worst.worst() for row in session.watches.rows for watch in row)
+    account = session.account
+    assert account.secrets[0].worst == worst
+    assert account.risk.secrets[0].log_odds == worst > account.secrets[0].highest

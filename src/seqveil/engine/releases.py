@@ -170,7 +170,7 @@ class Account:
     @property
     def risk(self) -> Risk:
         """What the figures mean for the person."""
-        told = tuple(ToldSecret(each.name, max(0.0, each.highest), "so far") for each in self.secrets)
+        told = tuple(ToldSecret(each.name, max(0.0, each.worst), "so far") for each in self.secrets)
         ldp = self.ldp if self.rules_out else None
         return Risk(max(0.0, self.most), -self.least, secrets=told, measured=bool(self.whole_sequence), ldp=ldp)
 

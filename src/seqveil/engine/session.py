@@ -200,7 +200,7 @@ class Session:
             state, released, watches = self._state, self._released, self.watches
         sides = float(state.account.most[0]), float(state.account.least[0])
         figures = Figures(int(state.steps[0]), released, *sides, float(state.spent[0]), float(state.ldp[0]))
-        return Account.of(self._setting, None, figures, self.private, () if watches is None else watches.rows[0])
+        return Account.of(self._setting, None, figures, self.private, () if watches is None else watches.worst())
 
     def compose(self, releases: int, delta: float = 1e-6) -> Composition:
         """What `releases` releases add up to in advance, by the paper's theorems and by tighter ones."""

@@ -47,7 +47,7 @@ class People:
     releases: list[Ints]
     truth: list[Ints]
     times: list[Floats] | None  # of each event, in seconds; None where the files have none
-    total: float | None  # the largest sum of ε over a stream; None where the file has no ε
+    total: float | None  # the most that a stream may leak: its budget, or its Σε; None where neither is known
     meta: Meta | None
 
     def before_midnight(self) -> Ints:
@@ -203,10 +203,11 @@ def read_people(
     out = Source(released, names, format)
     raw = Source.released(truth, names, format, missing or told_missing, slots)
     alphabet = _alphabet([out, raw]) if model is None else model.alphabet
-    batch = int(((found or {}).get("setting") or {}).get("batch", 1))
+    promised = (found or {}).get("setting") or {}
+    batch, budget = int(promised.get("batch", 1)), promised.get("budget") or {}
     both = paired(out, raw, alphabet, batch, progress)
     codes = np.concatenate([part.codes for part in out.coded(alphabet.with_policy("hide"), progress)])
-    return People(alphabet, both.aligned(codes), both.truth, both.times, _total(out), found)
+    return People(alphabet, both.aligned(codes), both.truth, both.times, _total(out, budget), found)
 
 
 def _alphabet(files: Sequence[Source]) -> Symbols:
@@ -223,8 +224,14 @@ def _alphabet(files: Sequence[Source]) -> Symbols:
     return Alphabet(sorted(values, key=str)).with_policy("hide")
 
 
-def _total(file: Source) -> float | None:
-    """The largest sum of ε over a stream, from the column that a release writes."""
+def _total(file: Source, budget: Mapping[str, Any]) -> float | None:
+    """The most that a stream may leak: the largest sum of ε, from the column that a release writes, or its budget."""
+    exact = None if budget.get("delta") is not None else budget.get("total")
+    spent = [each for each in (_largest_sum(file), exact) if each is not None]
+    return min(spent, default=None)
+
+
+def _largest_sum(file: Source) -> float | None:
     spent: dict[Hashable, float] = {}
     try:
         for chunk in read(file.path, replace(file.columns, value=EPSILON), file.chunk, file.format, "number"):
