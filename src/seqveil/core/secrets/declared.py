@@ -39,8 +39,8 @@ _KINDS = ("ever", "always", "count", "followed_by", "pattern", "zone", "during",
 _LARGEST_EPSILON = 100.0
 _LARGEST_WINDOW = 1_000_000
 CLOCKLESS = (
-    'during and window="day" need slots of time, whose beginnings are known; pass a model that was fitted with them, for '
-    "instance every_seconds=1800"
+    'during and window="day" need slots of time, whose beginnings are known; pass a model that was fitted with them, '
+    "for instance with every_seconds=1800"
 )
 
 
