@@ -75,7 +75,7 @@ def trials() -> Iterator[tuple[str, Callable[[int, int], bytes], Callable[[Mosqu
 
 def bridge(broker: Mosquitto, form: str) -> list[str]:
     options = ["--model", f"{broker.folder}/m.model", "--state", f"{broker.folder}/s.db", "--payload", FORMS[form]]
-    command = [sys.executable, "-m", "seqveil", "bridge", "mqtt", "--broker", f"127.0.0.1:{broker.port}"]
+    command = [sys.executable, "-m", "seqveil", "bridge", "mqtt", "--begin", "--broker", f"127.0.0.1:{broker.port}"]
     Path(broker.folder, "policy.toml").write_text('epsilon = 1.0\nmechanism = "balanced"\n')
     return [*command, *options, "--policy", f"{broker.folder}/policy.toml"]
 

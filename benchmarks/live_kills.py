@@ -78,6 +78,7 @@ def service(kills: int) -> dict[str, float]:
         chain().save(Path(folder, "model"))
         Path(folder, "policy.toml").write_text(POLICY)
         files = ["--model", f"{folder}/model", "--policy", f"{folder}/policy.toml", "--state", f"{folder}/state.db"]
+        files += ["--begin"]
         command = [sys.executable, "-m", "seqveil", "serve", *files, "--port", f"{port}", "--no-auth"]
         sender, chance = Sender(port), random.Random(7)
         sender.start()

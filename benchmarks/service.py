@@ -110,7 +110,7 @@ def serving(scope: str = "release", *more: str) -> Iterator[tuple[int, str]]:
         options = f"--policy {folder}/policy.toml --state {folder}/state.db --tokens {folder}/tokens --port 0"
         options += f" --model {folder}/model"
         with open(Path(folder, "log"), "w+") as log:
-            server = subprocess.Popen([*seqveil, "serve", *options.split(), *more], stderr=log)
+            server = subprocess.Popen([*seqveil, "serve", "--begin", *options.split(), *more], stderr=log)
             try:
                 yield _port(server, Path(folder, "log")), token
             finally:

@@ -133,7 +133,7 @@ class Process:
         if not (self.folder / "model").exists():
             words_model().save(self.folder / "model")
         (self.folder / "policy.toml").write_text('epsilon = 0.7\nmechanism = "balanced"\n')
-        command = [sys.executable, "-m", "seqveil", "serve", "--port", str(port)]
+        command = [sys.executable, "-m", "seqveil", "serve", "--begin", "--port", str(port)]
         command += ["--model", self.folder / "model", "--policy", self.folder / "policy.toml"]
         command += ["--state", self.folder / "state.db"]
         self.log = self.folder / "log"

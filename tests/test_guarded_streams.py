@@ -264,19 +264,6 @@ def test_kills_lose_nothing_and_draw_nothing_anew(tmp_path):
         assert all(total.kept for total in streams.secrets())
 
 
-def test_a_failed_commit_is_read_again(tmp_path, monkeypatch):
-    setting = setting_of(SECRETS["tumbling"])
-    with CodeStreams.open(tmp_path / "s.db", setting, key=KEY) as streams:
-        streams.release(["ann"], [0])
-        before = streams.account("ann").secrets[0].log_odds
-        monkeypatch.setattr(streams._store, "append", lambda entry: (_ for _ in ()).throw(OSError("disk")))
-        with pytest.raises(OSError, match="disk"):
-            streams.release(["ann"], [1])
-        monkeypatch.undo()
-        assert streams.account("ann").secrets[0].log_odds == before
-        assert streams.release(["ann"], [1]).seqs.tolist() == [1]
-
-
 def test_a_setting_with_secrets_as_plain_values(tmp_path):
     observer = random_model(np.random.default_rng(11), 3)
     setting = setting_of(SECRETS["tumbling"], observers=observer, withhold=True)

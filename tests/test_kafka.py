@@ -271,7 +271,7 @@ def command(place, *more):
     own = place.cluster
     return [
         *(sys.executable, "-m", "seqveil", "bridge", "kafka", "--bootstrap", own.bootstrap, "--raw", own.raw),
-        *("--released", own.released, "--errors", own.errors, "--group", own.group, "--state", place.state),
+        *("--released", own.released, "--errors", own.errors, "--group", own.group, "--begin", "--state", place.state),
         *("--model", place.folder / "m.model", *promise(epsilon=1, mechanism="balanced"), *more),
     ]
 

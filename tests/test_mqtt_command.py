@@ -33,7 +33,7 @@ def command(place, *more):
     return [
         *(sys.executable, "-m", "seqveil", "bridge", "mqtt", "--broker", place.mosquitto.address, "--model", model),
         *(*promise(epsilon=1, mechanism="balanced"), "--state", place.state, "--client-id", f"{place.name}-bridge"),
-        *(*topics, *more),
+        *("--begin", *topics, *more),
     ]
 
 

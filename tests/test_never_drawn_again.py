@@ -62,7 +62,7 @@ class InBucket:
 
     def ledger(self):
         kept = self._shelf.get("ann")
-        return max(kept.most, -kept.least) / 2**32
+        return max(kept.most, -kept.least)
 
 
 class InFile:

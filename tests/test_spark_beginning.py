@@ -64,7 +64,7 @@ def right(spark, place, frame=FRAME):
     spent = dict(zip(store.accounts().users, store.accounts().epsilon_spent, strict=True))
     want = frame.with_columns(value=pl.Series(made.codes)).sort("user", "seq")
     assert sparks.released(spark, place).select("user", "seq", "value").equals(want)
-    assert {row.user: row.spent / 2**32 for row in account(spark, str(place / "cp")).collect()} == spent
+    assert {row.user: row.spent for row in account(spark, str(place / "cp")).collect()} == spent
 
 
 def cut(place, published):

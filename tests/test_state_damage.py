@@ -156,6 +156,17 @@ def test_a_damaged_user_is_set_apart_and_the_others_go_on(tmp_path):
     assert verify(path).damaged_users == {4}
 
 
+def test_a_name_that_is_no_text_any_more_is_damage_of_one_user(tmp_path):
+    path = make(tmp_path / "s.db")
+    damage(path, "UPDATE users SET name = CAST(x'75ff' AS TEXT) WHERE name = 'user 3'")
+    with opened(path) as streams:
+        with pytest.raises(Damaged):
+            streams.account("user 3")
+        assert len(streams.names()) == 8
+        assert streams.release(["user 1"], [0]).seqs.tolist() == [21]
+    assert verify(path).damaged_users == {4}
+
+
 @pytest.mark.slow
 def test_many_users_are_found_as_each_of_them_is(tmp_path):
     names = [f"user-{k}" for k in range(1200)]
@@ -173,7 +184,9 @@ def test_many_users_are_found_as_each_of_them_is(tmp_path):
         assert streams.release(names[10:30], [0] * 20).seqs.tolist() == [1] * 20
 
 
-@pytest.mark.parametrize("change", ["UPDATE releases SET code = 1 - code", "DELETE FROM releases"])
+@pytest.mark.parametrize(
+    "change", ["UPDATE releases SET code = 1 - code", "UPDATE releases SET batch = 0", "DELETE FROM releases"]
+)
 def test_damaged_releases_are_never_given_back_nor_replayed(tmp_path, change):
     path = make(tmp_path / "s.db")
     damage(path, f"{change} WHERE user = 4 AND seq = 8")

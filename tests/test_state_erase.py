@@ -174,6 +174,8 @@ def test_without_the_key_nobody_is_erased(tmp_path):
     for key, said in ((None, "none is given"), (OTHER, "this is another one")):
         with pytest.raises(InputError, match=f"its key, which has the mark {key_mark(KEY)}, and {said}; pass it"):
             erase(path, ["bob"], key)
+        with pytest.raises(InputError, match=said):  # nor to forget, for the list beside the file would name nobody
+            erase(path, ["bob"], key, forget=True)
     with opened(path) as streams:
         assert streams.account("bob").events == 2
 

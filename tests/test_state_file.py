@@ -288,6 +288,12 @@ def test_command_and_service_say_that_a_ledger_begins(tmp_path, capsys):
     assert "s.db is new: its ledger began at zero" in capsys.readouterr().err
     assert main([*command, "--must-exist"]) == 0
     assert "began at zero" not in capsys.readouterr().err
+    words_model().save(tmp_path / "m")
+    own = ["--model", str(tmp_path / "m"), "--epsilon", "1", "--state", str(tmp_path / "none.db")]
+    for live in (["serve", "--no-auth"], ["bridge", "mqtt", "--broker", "localhost:1"]):
+        assert main([*live, *own]) == 2  # nothing is begun without being asked for
+        assert "or pass --begin, for the first start alone" in capsys.readouterr().err
+        assert not (tmp_path / "none.db").exists()
     with running(tmp_path, words_setting()) as service:
         text = service.ask("GET", "/metrics").content.decode()
         told = dict(line.split(" ") for line in text.splitlines() if line.startswith("seqveil_ledger"))

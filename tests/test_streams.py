@@ -1,6 +1,5 @@
 """States and streams: every user exactly as in a session of its own, whoever else is there or was put aside."""
 
-import sys
 from dataclasses import fields
 
 import numpy as np
@@ -151,40 +150,6 @@ SETTINGS = {
     "window": {"budget": Budget(per_window=1.0, releases=3)},
     "seconds": {"budget": Budget(per_window=1.0, seconds=2.0)},
 }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS.keys())
-@pytest.mark.parametrize("zeros", [False, True])
-def test_streams_that_put_users_aside_give_the_same_accounts(options, zeros, monkeypatch):
-    setting = Policy(epsilon=0.6, mechanism="balanced", **options).on(chain(9, zeros=zeros))
-    names, codes, times = events_of(60, 6, 4, seed=10)
-    roomy = CodeStreams(setting, coins=SeededCoins(11))
-    monkeypatch.setattr(packing, "SMALL", 0)
-    tight = CodeStreams(setting, coins=SeededCoins(11), memory=1)
-    assert roomy._live.room == sys.maxsize
-    assert tight._live.room == 1
-    timed = "budget" in options and options["budget"].seconds is not None
-    for k in range(60):  # one event a call, so that both throw the same coins
-        stamp = times[[k]] if timed else None
-        first = roomy.release(names[k : k + 1], codes[[k]], times=stamp)
-        second = tight.release(names[k : k + 1], codes[[k]], times=stamp)
-        assert (first.codes[0], first.epsilons[0]) == (second.codes[0], second.epsilons[0])
-    assert len(tight._live) == 1
-    assert figures(roomy) == figures(tight)
-
-
-@pytest.mark.slow
-def test_a_large_alphabet_is_put_aside_too():
-    rng = np.random.default_rng(12)
-    rows = rng.dirichlet(np.ones(700), 700)
-    setting = Policy(epsilon=1.0, mechanism="balanced").on(MarkovModel(rows[0], rows))
-    roomy, tight = CodeStreams(setting, coins=SeededCoins(14)), CodeStreams(setting, memory=1)
-    names, codes, _ = events_of(12, 3, 700, seed=13)
-    released = roomy.release(names, codes)
-    assert tight._live.room == 1
-    tight.observe(names, released.codes)
-    assert figures(roomy) == figures(tight)
 
 
 @pytest.mark.slow

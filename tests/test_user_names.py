@@ -12,7 +12,7 @@ import served
 from seqveil import Budget, MarkovModel
 from seqveil.core.coins import KeyedCoins, SeededCoins, user_name
 from seqveil.core.errors import InputError
-from seqveil.engine.coded import CodeStreams, StoreError
+from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.spark.store import KeptUsers, bucket
@@ -118,10 +118,3 @@ def test_a_copy_of_a_state_file_is_for_its_owner_alone(tmp_path):
     with CodeStreams.open(tmp_path / "new.db", setting, key=KEY) as store:
         assert store.account("ann").events == 1
         assert {mode(path) for path in tmp_path.iterdir() if path.name.startswith("new.db")} == {0o600}
-
-
-def test_a_copy_that_cannot_be_made_is_refused_in_one_line(tmp_path):
-    with CodeStreams.open(tmp_path / "s.db", Policy(epsilon=0.5).on(MODEL)) as store:
-        with pytest.raises(StoreError, match="name another file") as refused:
-            store.backup(tmp_path / "none" / "copy.db")
-        assert "\n" not in str(refused.value)

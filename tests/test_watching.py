@@ -1,6 +1,7 @@
 """What operators watch: figures of bridges and Spark, and that dashboards and alerts name what there is."""
 
 import re
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -13,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import mosquitto
 import sparks
-from bridges import VALUES, event
+from bridges import VALUES, Place, chain, event
 from mosquitto import until
 from seqveil.core.errors import InputError
 from seqveil.engine.coded import CodeStreams
@@ -21,7 +22,6 @@ from seqveil.interfaces.bridge import Counts
 from seqveil.interfaces.commands.bridge import MetricsOptions
 from seqveil.interfaces.spark.figures import SparkFigures
 from served import words_setting
-from test_mqtt_command import meet, process
 
 
 def scraped(port):
@@ -124,15 +124,29 @@ def test_figures_of_spark_count_each_batch_once_and_are_replaced_whole(tmp_path)
 @sparks.needs_java
 def test_a_release_on_spark_writes_its_figures(tmp_path):
     sparks.model().save(tmp_path / "m")
+    rows = {
+        "user": [f"zq-{k % 3}" for k in range(60)],
+        "seq": [k // 3 for k in range(60)],
+        "value": [k % 17 for k in range(60)],
+    }
     (tmp_path / "in").mkdir()
-    rows = [(f"zq-{k % 3}", k // 3, k % 17) for k in range(60)]
-    pl.DataFrame(rows, schema=["user", "seq", "value"], orient="row").write_parquet(tmp_path / "in" / "a.parquet")
-    (tmp_path / "p.toml").write_text("epsilon = 1.0")
-    options = (
-        "-m m --policy p.toml --checkpoint state --out out --key key --metrics-file s.prom --partitions 1 --buckets 1"
-    )
-    command = [sys.executable, "-m", "seqveil", "spark", "release", "in", *options.split(), "--master", "local[1]"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    pl.DataFrame(rows).write_parquet(tmp_path / "in" / "a.parquet")
+    place = ["--checkpoint", tmp_path / "state", "--out", tmp_path / "out", "--key", tmp_path / "key"]
+    args = ["release", tmp_path / "in", "-m", tmp_path / "m", "-e", 1, *place, "--metrics-file", tmp_path / "s.prom"]
+    command = [
+        sys.executable,
+        "-m",
+        "seqveil",
+        "spark",
+        *map(str, args),
+        "--master",
+        "local[1]",
+        "--partitions",
+        "1",
+        "--buckets",
+        "1",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "s.prom").read_text()
     found = figures_of(text)
@@ -142,16 +156,32 @@ def test_a_release_on_spark_writes_its_figures(tmp_path):
     assert "zq" not in text
 
 
+# the bridge as a command
+
+
 @pytest.mark.broker
 @mosquitto.needed
-def test_the_bridge_serves_its_figures(bridged):
-    log = bridged.folder / "log"
-    with process(bridged, "--metrics-port", "0") as running:
-        meet(bridged, running)
-        port = int(re.search(r'"metrics", "port": (\d+)', log.read_text())[1])
-        device = bridged.device()
-        for seq in (0, 1, 5):
-            device.send(bridged.raw("zq-ann"), event(seq, VALUES[0]))
-        for name, count in (("received", 3), ("released", 2)):
-            until(lambda: figures_of(scraped(port))[f"seqveil_bridge_{name}_total",] == count, 60)  # noqa: B023
-        assert "zq" not in scraped(port)
+def test_the_bridge_serves_its_figures(tmp_path):
+    chain().save(tmp_path / "m.model")
+    with mosquitto.broker(tmp_path) as running:
+        place = Place(running, tmp_path, "watched")
+        topics = ("--raw", place.topics.raw, "--released", place.topics.released)
+        command = [
+            *(sys.executable, "-m", "seqveil", "bridge", "mqtt", "--begin", "--broker", running.address, "--model"),
+            *(tmp_path / "m.model", "--epsilon", 1, "--state", place.state, *topics, "--metrics-port", 0),
+        ]
+        with open(tmp_path / "log", "wb") as log:
+            bridge = subprocess.Popen([str(part) for part in command], stderr=log)
+        try:
+            until(lambda: '"subscribed"' in (tmp_path / "log").read_text(), 60)
+            port = int(re.search(r'"metrics", "port": (\d+)', (tmp_path / "log").read_text())[1])
+            device = place.device()
+            for seq in (0, 1, 5):
+                device.send(place.raw("zq-ann"), event(seq, VALUES[0]))
+            until(lambda: figures_of(scraped(port))["seqveil_bridge_received_total",] == 3, 60)
+            until(lambda: figures_of(scraped(port))["seqveil_bridge_released_total",] == 2, 60)
+            assert "zq" not in scraped(port)
+        finally:
+            place.close()
+            bridge.send_signal(signal.SIGTERM)
+            assert bridge.wait(60) == 0

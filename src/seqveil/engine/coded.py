@@ -182,11 +182,13 @@ class CodeStreams:
 
         Going on from an older copy draws the events since then again: see the docs.
         """
-        if self.file is None:
-            raise InputError('only streams with a state file can be copied; begin with store="state.db"')
+        from seqveil.engine.sqlite import SqliteStore
         from seqveil.engine.upkeep import backup
 
-        return backup(self.file, path)
+        if not isinstance(self._store, SqliteStore):
+            raise InputError('only streams with a state file can be copied; begin with store="state.db"')
+        self._store.check_place()
+        return backup(self._store.path, path)
 
     def erase(self, users: Sequence[User], forget_ledger: bool = False) -> tuple[int, list[str]]:
         """Take users out of the state file, as `seqveil state erase` does: releases, state and name.
@@ -198,16 +200,17 @@ class CodeStreams:
             users: all are erased, or none.
             forget_ledger: drop the ledgers too. Else their totals stay, each under a keyed hash of the name.
         """
-        if self.file is None:
-            raise InputError('only from a state file can a user be erased; begin with store="state.db"')
+        from seqveil.engine.sqlite import SqliteStore
         from seqveil.engine.upkeep import erase_from
 
         names, file = [self._named(user) for user in users], self._store
+        if not isinstance(file, SqliteStore):
+            raise InputError('only from a state file can a user be erased; begin with store="state.db"')
         with self._lock:
             if not self._open:
                 raise StoreError("the store is closed; open it again")
             try:
-                return erase_from(file, names, self._key, forget_ledger)  # type: ignore[arg-type]
+                return erase_from(file, names, self._key, forget_ledger)
             finally:
                 self._coins = self._coins_of_store()  # the file is in another epoch
                 self._live.undo(names)

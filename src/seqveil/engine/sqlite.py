@@ -36,6 +36,7 @@ TOGETHER = 500  # users that one statement asks for
 WATCHED = 16  # times as large may a state with declared secrets be: computing it again takes a millisecond a release
 ERASED = -9  # the code of the row that stands for all releases of a user who was erased
 EMPTY = (0, 0, 0, 0.0, 0.0, 0.0, 0.0)  # the ledger of a new user: events, releases, last, spent, most, least, ldp
+NOTHING = b"nothing"  # in place of what is empty, so that it differs from what is not there
 BROKEN = -1  # in place of a checksum: damage made another kind of what was written
 SALT, EPOCH, SUMS = "salt", "epoch", "sums"  # names of facts
 POSITION = "position "  # before a source, in the name of the fact that has its position
@@ -80,13 +81,20 @@ def name_hash(name: str | bytes) -> int:
 
 
 def _bytes(name: str | bytes) -> bytes:
-    return b"\xff" + name if isinstance(name, bytes) else name.encode()
+    return b"\xff" + name if isinstance(name, bytes) else _encoded(name)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(
+        "utf-8", "surrogateescape"
+    )  # damage makes bytes that are no text, which must come back as they are
 
 
 def user_checksum(name: str | bytes, ledger: Sequence[Any], state: bytes, sealed: bytes | None = None) -> int:
     """Of a row of `users`; the ledger begins with the user's id."""
     try:
-        return crc32(sealed or b"", crc32(state, crc32(_LEDGER.pack(*ledger), crc32(_bytes(name)))))
+        checksum = crc32(state, crc32(_LEDGER.pack(*ledger), crc32(_bytes(name))))
+        return checksum if sealed is None else crc32(sealed or NOTHING, checksum)
     except (struct.error, TypeError, AttributeError):
         return BROKEN
 
@@ -95,15 +103,16 @@ def release_checksum(row: Sequence[Any]) -> int:
     """Of a row of `releases` without its checksum."""
     *numbers, when, batch = row
     try:
-        return crc32((batch or "").encode(), crc32(_RELEASE.pack(*numbers, math.nan if when is None else when)))
+        checksum = crc32(_RELEASE.pack(*numbers, math.nan if when is None else when))
+        return checksum if batch is None else crc32(_encoded(batch) or NOTHING, checksum)
     except (struct.error, TypeError, AttributeError):
         return BROKEN
 
 
 def fact_checksum(name: str, value: Position) -> int:
     """Of a row of `facts`, whatever kind its value is of."""
-    content = value if isinstance(value, bytes) else str(value).encode()
-    return crc32(content, crc32(f"{len(str(name))} {type(value).__name__} {name}".encode()))
+    content = value if isinstance(value, bytes) else _encoded(str(value))
+    return crc32(content, crc32(_encoded(f"{len(str(name))} {type(value).__name__} {name}")))
 
 
 def checked(columns: Sequence[Any]) -> Row | None:
@@ -125,7 +134,7 @@ def is_damage(error: Exception) -> bool:
     """Whether what SQLite says is about the content of the file."""
     # SQLITE_ERROR is said of statements that do not fit the tables, and all of ours do
     codes = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT)
-    return isinstance(error, UnicodeDecodeError) or _code(error) in codes or "could not decode" in str(error).lower()
+    return _code(error) in codes
 
 
 def _code(error: Exception) -> int:
@@ -137,7 +146,7 @@ def told(name: str) -> Iterator[None]:
     """What SQLite says, as one line that holds no data."""
     try:
         yield
-    except (sqlite3.Error, UnicodeDecodeError) as error:
+    except sqlite3.Error as error:
         if is_damage(error):
             raise damaged_file(name) from None
         if _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -153,7 +162,9 @@ def told(name: str) -> Iterator[None]:
 
 def connect(path: FilePath) -> sqlite3.Connection:
     """A connection that any thread may use, and whose transactions are ours to begin."""
-    return sqlite3.connect(os.fspath(path), timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+    sql = sqlite3.connect(os.fspath(path), timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+    sql.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
+    return sql
 
 
 def make_private(path: str) -> None:
@@ -269,7 +280,7 @@ class Records:
                         if row is None or columns[1] != key:
                             raise self.damaged(columns[0], [keys[key]])
                         found[keys[key]] = row
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        except sqlite3.DatabaseError as error:
             if not is_damage(error):
                 raise
             if len(keys) == 1:
@@ -297,7 +308,7 @@ class Records:
                 if release_checksum(columns) != checksum or user != row.id or (not chain and seq != row.events - 1):
                     raise self.damaged(row.id)
                 chain.append(Stored.of(seq, *columns[4:]))
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        except sqlite3.DatabaseError as error:
             raise self.damaged(row.id) if is_damage(error) else error from None
         if first < row.events and (not chain or (previous and chain[-1].seq > first)):
             raise self.damaged(row.id)  # a release is missing
@@ -436,7 +447,7 @@ class SqliteStore(Records):
             return ""
         return f" at {found.st_dev} {found.st_ino}"
 
-    def _check_place(self) -> None:
+    def check_place(self) -> None:
         """Refuse where the path names another file by now, or none: what was released would be in no file to come."""
         if self._placed() != self._place:
             raise StoreError(
@@ -447,7 +458,7 @@ class SqliteStore(Records):
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All of the block is committed and on the disk when it ends, or nothing of it."""
-        self._check_place()
+        self.check_place()
         with told(self.name):
             self.sql.execute("BEGIN IMMEDIATE")
             before = self.sums
@@ -467,7 +478,7 @@ class SqliteStore(Records):
     @contextmanager
     def snapshot(self) -> Iterator[Records]:
         """What is committed now, for a reader on whatever thread; nobody waits for it."""
-        self._check_place()
+        self.check_place()
         with reading(self.path, self.hasher) as records:
             yield records
 
@@ -541,15 +552,16 @@ class SqliteStore(Records):
         self._append_releases(entry)
         numbers = np.column_stack([entry.ids, entry.counts, self._ends[entry.ids]]).astype("<i8", copy=False)
         figures = (entry.figures + 0.0).astype("<f8", copy=False)  # SQLite knows no negative zero
-        packed, size = np.concatenate([numbers.view("<f8"), figures], axis=1).tobytes(), _LEDGER.size
-        states = [entry.state(k) for k in range(entry.ids.size)]
-        checksums = [  # as `user_checksum` has them
-            crc32(state, crc32(packed[k * size : (k + 1) * size], crc32(str(name).encode())))
-            for k, (name, state) in enumerate(zip(entry.names, states, strict=True))
-        ]
+        own = np.frombuffer(entry.states, np.uint8).reshape(entry.ids.size, -1)
+        rows = np.concatenate([numbers.view(np.uint8), figures.view(np.uint8), own], axis=1)
+        packed, size = rows.tobytes(), rows.shape[1]
+        parts = [packed[at : at + size] for at in range(0, len(packed), size)]
+        states = [part[_LEDGER.size :] for part in parts]
+        # as `user_checksum` has them
+        checksums = [crc32(part, crc32(str(name).encode())) for part, name in zip(parts, entry.names, strict=True)]
         ids, *counts = numbers.T.tolist()
-        rows = zip(*counts, *figures.T.tolist(), states, checksums, ids, strict=True)
-        if self.sql.executemany(f"UPDATE users SET {LEDGER} WHERE id = ?", rows).rowcount != len(ids):
+        columns = zip(*counts, *figures.T.tolist(), states, checksums, ids, strict=True)
+        if self.sql.executemany(f"UPDATE users SET {LEDGER} WHERE id = ?", columns).rowcount != len(ids):
             raise damaged_file(self.name)
 
     def _append_releases(self, entry: Entry) -> None:
@@ -565,9 +577,9 @@ class SqliteStore(Records):
         figures = np.column_stack([entry.epsilons, times]).astype("<f8", copy=False) + 0.0
         packed, size = np.concatenate([numbers.view("<f8"), figures], axis=1).tobytes(), _RELEASE.size
         batches: Sequence[str | None] = entry.batches or [None] * len(owners)
-        checksums = [  # as `release_checksum` has them
-            crc32((batch or "").encode(), crc32(packed[k * size : (k + 1) * size])) for k, batch in enumerate(batches)
-        ]
+        checksums = [crc32(packed[at : at + size]) for at in range(0, len(packed), size)]  # as `release_checksum`
+        if entry.batches is not None:
+            checksums = [crc32(text.encode(), before) for text, before in zip(entry.batches, checksums, strict=True)]
         rows = zip(*numbers.T.tolist(), *figures.T.tolist(), batches, checksums, strict=True)
         self.sql.executemany("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
         self._ends[list(latest)] = list(latest.values())

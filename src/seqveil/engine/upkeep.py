@@ -60,7 +60,7 @@ def verify(path: FilePath) -> Verified:
                 if line != "ok":
                     found.found("the tables are damaged (SQLite's own check)")
             _look(records, found)
-        except (sqlite3.Error, UnicodeDecodeError, StoreError) as error:
+        except (sqlite3.Error, StoreError) as error:
             if isinstance(error, sqlite3.Error) and not is_damage(error):
                 raise
             found.found("the file cannot be read through; restore it from a backup")
@@ -169,17 +169,23 @@ def know_erased(store: SqliteStore, key: bytes | None) -> None:
 
     `key` is that of the file. Inside a transaction.
     """
-    store.hasher = hasher = name_hasher(store.fact(sqlite.SALT) or "", key)
+    hasher = name_hasher(store.fact(sqlite.SALT) or "", key)
     lines = [line for line in _listed(store) if store.fact(GONE + line) is None]
+    if lines or store.sql.execute("SELECT 1 FROM facts WHERE name GLOB ?", (f"{GONE}*",)).fetchone():
+        store.hasher = hasher
     if not lines:
         return
     forget = {line.split()[1]: line.split()[2] == "forget" for line in lines}
+    damaged = set[str]()
     for _, name, row in list(store.users()):
         hashed = hasher(name).hex() if isinstance(name, str) else ""
-        if row is not None and hashed in forget:
+        if hashed in forget and row is None:
+            damaged.add(hashed)
+        elif hashed in forget and row is not None:
             _erase(store, row, None if forget[hashed] else hasher(str(name)))
     for line in lines:
-        store.set_fact(GONE + line, "yes")
+        if line.split()[1] not in damaged:  # else there is nothing to go on from: it stays on the list
+            store.set_fact(GONE + line, "yes")
     store.set_fact(TRACES, "yes")
     store.begin_epoch()
 
@@ -210,7 +216,7 @@ def erase(path: FilePath, names: Sequence[str], key: bytes | None, forget: bool 
     Parameters:
         path: the file.
         names: of the users; all are erased, or none.
-        key: that of the file, where it has one; to forget ledgers it is not needed.
+        key: that of the file, where it has one.
         forget: drop the ledgers too. Who comes back then begins at zero, though what was disclosed stays disclosed.
     """
     with closing(_alone(path)) as store:
@@ -240,9 +246,9 @@ def erase_from(
         forget: as for `erase`.
     """
     with store.transaction():
-        if key is not None or not forget:
-            _check_key(store, key)
+        _check_key(store, key)
         know_erased(store, key)
+        store.hasher = hasher = name_hasher(store.fact(sqlite.SALT) or "", key)
         wanted = list(dict.fromkeys(names))
         rows = store.find(wanted)
         if None in rows and store.fact(TRACES) is None:  # else of whoever was erased with the ledger traces may be left
@@ -250,8 +256,6 @@ def erase_from(
                 f"{store.name}: nothing was released of such a user, so nobody was erased; `seqveil state account` "
                 "lists all"
             )
-        hasher = store.hasher
-        assert hasher is not None
         count = 0
         for name, row in zip(wanted, rows, strict=True):
             if row is not None and not (row.erased and not forget):

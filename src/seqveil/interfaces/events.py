@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ import numpy as np
 from seqveil.core.alphabet import Codes, OnUnknown, Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.times import Time
-from seqveil.engine.coded import CodeStreams, OutOfOrder, Releases, StoreError
+from seqveil.engine.coded import OutOfOrder, Releases, StoreError
+from seqveil.engine.sqlite import refuse_no_path, size_of
 from seqveil.engine.store import Damaged, Position
 
 
@@ -180,3 +182,13 @@ def _share(jobs: Sequence[Job], made: Releases) -> None:
         own: list[Any] = [column if column is None else column[part] for column in columns]
         job.outcome = Releases(*own)
         at += job.size
+
+
+def check_begun(state: Path, begin: bool) -> None:
+    """Refuse a state file that is missing or empty, unless one is to be begun."""
+    refuse_no_path(state)
+    if not begin and not size_of(state):
+        raise InputError(
+            f"{state.name}: expected a state file, and there is none or it is empty; restore it from a backup, or pass "
+            "--begin, for the first start alone: its ledger starts at zero"
+        )

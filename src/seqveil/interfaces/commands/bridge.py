@@ -164,10 +164,10 @@ class StoreOptions:
 
     model: o.ModelFile
     policy: o.PolicyFile
-    state: Annotated[Path, o.option("FILE", "Where what was released is kept; made if missing.")]
+    state: Annotated[Path, o.option("FILE", "Where what was released is kept.")]
     key: Annotated[Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing).")] = None
-    must_exist: Annotated[
-        bool, o.flag("--must-exist", "Refuse a state file that is missing or empty, rather than begin one.")
+    begin: Annotated[
+        bool, o.flag("--begin", "Begin a state file that is missing or empty: its ledger starts at zero.")
     ] = False
 
     def opened(self, gaps: str) -> CodeStreams:
@@ -177,11 +177,13 @@ class StoreOptions:
         from seqveil.engine.coded import CodeStreams
         from seqveil.engine.policy import Policy
         from seqveil.engine.upkeep import key_for
+        from seqveil.interfaces.events import check_begun
 
+        check_begun(self.state, self.begin)
         setting = Policy.load(self.policy).on(MarkovModel.load(self.model))
         fast.load(setting.in_batches)  # now rather than while somebody waits
         secret, policy = key_for(self.state, self.key), cast(Any, gaps)
-        return CodeStreams.open(self.state, setting, key=secret, gaps=policy, must_exist=self.must_exist)
+        return CodeStreams.open(self.state, setting, key=secret, gaps=policy, must_exist=not self.begin)
 
 
 @dataclass(frozen=True)

@@ -58,12 +58,12 @@ def _serve(
     policy: Annotated[
         Path | None, o.option("FILE", "What is promised: the policy, as `seqveil plan` writes it.", "--policy")
     ] = None,
-    state: Annotated[Path | None, o.option("FILE", "Where releases and ledgers are kept; made if missing.")] = None,
+    state: Annotated[Path | None, o.option("FILE", "Where releases and ledgers are kept.")] = None,
     key: Annotated[
         Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing); keep it apart.")
     ] = None,
-    must_exist: Annotated[
-        bool | None, o.flag("--must-exist", "Refuse a state file that is missing or empty, rather than begin one.")
+    begin: Annotated[
+        bool | None, o.flag("--begin", "Begin a state file that is missing or empty: its ledger starts at zero.")
     ] = None,
     *,
     service: ServiceOptions,
@@ -79,7 +79,7 @@ def _serve(
     """
     if context.invoked_subcommand is not None:
         return
-    kept = {"model": model, "policy": policy, "state": state, "key": key, "must_exist": must_exist}
+    kept = {"model": model, "policy": policy, "state": state, "key": key, "begin": begin}
     given = {**kept, **asdict(service)}
     try:
         _run(given, config)

@@ -24,6 +24,7 @@ from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import Terms
 from seqveil.engine.upkeep import key_for
 from seqveil.interfaces.commands.terminal import ARRIVAL, tell_hidden
+from seqveil.interfaces.events import check_begun
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.gate import Gate
 from seqveil.interfaces.service.hosting import UNTRACED, listen, quiet
@@ -50,7 +51,6 @@ def create_app(store: CodeStreams, setting: Terms, config: ServeConfig) -> FastA
 
     >>> import tempfile
     >>> from seqveil.core.model import MarkovModel
-    >>> from seqveil.engine.policy import Policy
     >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
     >>> with tempfile.TemporaryDirectory() as folder, CodeStreams.open(f"{folder}/state.db", setting) as store:
     ...     sorted(create_app(store, setting, ServeConfig(no_auth=True)).openapi()["paths"])[:3]
@@ -90,8 +90,9 @@ def serve(setting: Terms, config: ServeConfig) -> None:
         raise InputError("expected --state FILE, where releases are kept")
     with ExitStack() as opened:
         opened.callback(begin_log(config.log_level))
+        check_begun(config.state, config.begin)
         secret = key_for(config.state, config.key)
-        how: Any = {"key": secret, "gaps": config.gaps, "must_exist": config.must_exist}
+        how: Any = {"key": secret, "gaps": config.gaps, "must_exist": not config.begin}
         store = opened.enter_context(CodeStreams.open(config.state, setting, **how))
         app = create_app(store, setting, config)
         opened.callback(lambda: tell_hidden(app.state.service.hidden))

@@ -30,7 +30,7 @@ class ServeConfig(BaseSettings):
     policy: Path | None = None
     state: Path | None = None
     key: Path | None = None
-    must_exist: bool = False
+    begin: bool = False
     on_unknown: Literal["error", "hide", "nearest"] | None = None
     gaps: Literal["refuse", "skip"] = "refuse"
 
