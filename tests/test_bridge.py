@@ -195,7 +195,7 @@ def test_an_empty_file_is_refused_without_naming_options_that_are_not_there(tmp_
     assert main(["state", "erase", str(tmp_path / "s.db"), "ann"]) == 2
     told = capfd.readouterr().err
     assert "is empty" in told
-    assert "--must-exist" not in told
+    assert "--begin" not in told
 
 
 def test_verify_counts_the_releases_that_are_there(tmp_path):

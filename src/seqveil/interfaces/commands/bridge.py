@@ -179,9 +179,9 @@ class StoreOptions:
         from seqveil.engine.upkeep import key_for
         from seqveil.interfaces.events import check_begun
 
+        check_begun(self.state, self.begin)
         setting = Policy.load(self.policy).on(MarkovModel.load(self.model))
         compiled.load()  # now rather than while somebody waits
-        check_begun(self.state, self.begin)
         secret, policy = key_for(self.state, self.key), cast(Any, gaps)
         return CodeStreams.open(self.state, setting, key=secret, gaps=policy, must_exist=not self.begin)
 

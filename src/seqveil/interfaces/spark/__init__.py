@@ -3,14 +3,12 @@
 Nothing here needs Spark to be imported; the functions do (`pip install -e '.[spark]'` and Java 17).
 """
 
-from seqveil.engine.releases import Account
 from seqveil.interfaces.spark.checkpoint import Total, account, total
 from seqveil.interfaces.spark.counting import fit
 from seqveil.interfaces.spark.frames import Columns, release
 from seqveil.interfaces.spark.sessions import session, session_conf
 
 __all__ = [
-    "Account",
     "Columns",
     "Total",
     "account",
