@@ -21,6 +21,7 @@ from seqveil.interfaces.bridge import Counts
 from seqveil.interfaces.commands.bridge import MetricsOptions
 from seqveil.interfaces.spark.figures import SparkFigures
 from served import words_setting
+from test_mqtt_command import meet, process
 
 
 def scraped(port):
@@ -123,29 +124,15 @@ def test_figures_of_spark_count_each_batch_once_and_are_replaced_whole(tmp_path)
 @sparks.needs_java
 def test_a_release_on_spark_writes_its_figures(tmp_path):
     sparks.model().save(tmp_path / "m")
-    rows = {
-        "user": [f"zq-{k % 3}" for k in range(60)],
-        "seq": [k // 3 for k in range(60)],
-        "value": [k % 17 for k in range(60)],
-    }
     (tmp_path / "in").mkdir()
-    pl.DataFrame(rows).write_parquet(tmp_path / "in" / "a.parquet")
-    place = ["--checkpoint", tmp_path / "state", "--out", tmp_path / "out", "--key", tmp_path / "key"]
-    args = ["release", tmp_path / "in", "-m", tmp_path / "m", "-e", 1, *place, "--metrics-file", tmp_path / "s.prom"]
-    command = [
-        sys.executable,
-        "-m",
-        "seqveil",
-        "spark",
-        *map(str, args),
-        "--master",
-        "local[1]",
-        "--partitions",
-        "1",
-        "--buckets",
-        "1",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    rows = [(f"zq-{k % 3}", k // 3, k % 17) for k in range(60)]
+    pl.DataFrame(rows, schema=["user", "seq", "value"], orient="row").write_parquet(tmp_path / "in" / "a.parquet")
+    (tmp_path / "p.toml").write_text("epsilon = 1.0")
+    options = (
+        "-m m --policy p.toml --checkpoint state --out out --key key --metrics-file s.prom --partitions 1 --buckets 1"
+    )
+    command = [sys.executable, "-m", "seqveil", "spark", "release", "in", *options.split(), "--master", "local[1]"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "s.prom").read_text()
     found = figures_of(text)
