@@ -15,7 +15,7 @@ import numpy as np
 from seqveil.core.alphabet import Codes, OnUnknown, Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.times import Time
-from seqveil.engine.coded import OutOfOrder, Releases, StoreError
+from seqveil.engine.coded import CodeStreams, OutOfOrder, Releases, StoreError
 from seqveil.engine.sqlite import refuse_no_path, size_of
 from seqveil.engine.store import Damaged, Position
 
