@@ -50,7 +50,7 @@ def test_batches_are_lists_of_values():
 
 
 def test_a_stream_has_the_releases_of_a_session():
-    session = sv.Session(MODEL, mechanism=POLICY, seed=7)
+    session = sv.Session(MODEL, POLICY, seed=7)
     streams = sv.Streams(MODEL, POLICY, seed=7)
     for value in ("home", "gym", "work", "home"):
         assert streams.release(["ann"], [value]).values == [session.release(value)]
