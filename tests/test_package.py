@@ -95,11 +95,7 @@ def size_of(value):
     return sum(size_of(getattr(value, f.name)) for f in fields(value)) if hasattr(value, "__dataclass_fields__") else 0
 
 
-KINDS = {
-    "plain": {},
-    "total": {"budget": Budget(total=5.0)},
-    "window": {"budget": Budget(per_window=2.0, releases=5)},
-}
+KINDS = {"plain": {}, "total": {"budget": Budget(total=5.0)}, "window": {"budget": Budget(per_window=2.0, releases=5)}}
 
 
 @pytest.mark.slow

@@ -232,10 +232,7 @@ def test_a_full_disk_is_503_and_passes(tmp_path):
         assert service.ask("GET", "/healthz").status == 503
 
 
-BUDGETS = {
-    "stop": Budget(total=2.0, when_spent="stop"),
-    "seconds": Budget(per_window=1.0, seconds=10.0),
-}
+BUDGETS = {"stop": Budget(total=2.0, when_spent="stop"), "seconds": Budget(per_window=1.0, seconds=10.0)}
 
 
 @pytest.mark.slow

@@ -75,18 +75,7 @@ def test_counts_and_their_variances_are_unbiased_by_enumeration(mechanism, raw):
         moves, moved = inversion.transitions(found)
         before = np.vstack([np.zeros(3), found.values[:-1]])
         line = (found.values * (a + b * before)).sum(0)
-        told = (
-            1.0,
-            seen,
-            seen**2,
-            wide,
-            moves,
-            moves**2,
-            moved,
-            line,
-            line**2,
-            inversion._linear(found, before, a, b),
-        )
+        told = (1.0, seen, seen**2, wide, moves, moves**2, moved, line, line**2, inversion._linear(found, before, a, b))
         for name, value in zip(sums, told, strict=True):
             sums[name] = sums[name] + p * value
     assert sums["weight"] == pytest.approx(1.0)
