@@ -8,7 +8,6 @@ import inspect
 import re
 import subprocess
 import sys
-import tomllib
 from dataclasses import fields
 from pathlib import Path
 
@@ -174,14 +173,3 @@ def test_a_frame_without_polars_is_refused_in_one_line(tmp_path):
     ):
         with pytest.raises(InputError, match=REMEDY):
             ask()
-
-
-def test_the_extras_bring_what_reads_files_where_it_is_needed():
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-    assert not [name for name in project["dependencies"] if name.startswith(("polars", "pyarrow", "pandas"))]
-    extras = project["optional-dependencies"]
-    assert any(name.startswith("polars") for name in extras["files"])
-    for extra in ("serve", "attack", "spark"):
-        assert "seqveil[files]" in extras[extra]
-    demo = (Path(__file__).parents[1] / "Makefile").read_text()
-    assert "-e '.[files,plots,serve" in demo

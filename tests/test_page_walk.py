@@ -98,68 +98,7 @@ def test_a_total_for_the_whole_stream_is_small_and_spread_over_it(browser, page_
         assert "All releases" not in page.inner_text("#problem")
 
 
-def test_the_dot_is_on_its_curve_and_goes_where_a_budget_is_set(browser, page_server):
-    with visit(browser, page_server.url) as page:
-        until(page, "document.getElementById('curve').dataset.complete === 'true'", 60)
-        after(page, lambda: page.fill("#epsilon", "1.5"))
-        until(page, "document.getElementById('curve').dataset.complete === 'true'", 60)
-        far = page.evaluate(
-            """() => { const dot = document.querySelector('#curve circle[r="6"]');
-                       const [x, y] = [dot.cx.baseVal.value, dot.cy.baseVal.value];
-                       const own = document.querySelector('#curve path[stroke-width="3.2"]');
-                       let least = Infinity;
-                       for (let at = 0; at <= own.getTotalLength(); at += 0.5) {
-                         const point = own.getPointAtLength(at);
-                         least = Math.min(least, Math.hypot(point.x - x, point.y - y));
-                       }
-                       return least; }"""
-        )
-        assert far < 1
-        page.click("#more > summary")
-        after(page, lambda: page.fill("#budget", "6"))
-        assert page.locator('#curve circle[r="6"]').count() == 0
-        assert "without a budget" in page.inner_text("#curve-note")
-        after(page, lambda: page.fill("#every", "3"))
-        until(page, "document.getElementById('curve').dataset.complete === 'true'", 60)
-        assert "one release in 3, as chosen" in page.inner_html("#curve svg")
-        assert "3th" not in page.inner_html("body")
-
-
-def test_on_a_phone_the_promise_stands_right_below_the_slider(browser, page_server):
-    with visit(browser, page_server.url, "light", 360) as page:
-        until(page, "document.body.dataset.ready >= 1")
-        place = "document.getElementById('{}').getBoundingClientRect()"
-        slider, verdict = (page.evaluate(f"{place.format(name)}.bottom") for name in ("epsilon-slider", "why"))
-        assert 0 < verdict - slider < 500
-        page.evaluate("scrollTo(0, 3000)")
-        assert page.is_visible("#verdict-top")
-        assert page.evaluate(f"{place.format('verdict-top')}.top") >= 0
-        overlapping = page.evaluate(OVERLAPS)
-        assert overlapping == []
-
-
 # pairs of labels in one chart that are printed over each other
-OVERLAPS = """() => [...document.querySelectorAll('.picture svg')].flatMap(chart => {
-  const texts = [...chart.querySelectorAll('text')].map(text => [text.textContent, text.getBoundingClientRect()]);
-  return texts.flatMap(([name, a], k) => texts.slice(k + 1)
-    .filter(([, b]) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3)
-    .map(([other]) => `${name} / ${other}`));
-})"""
-
-
-@pytest.mark.parametrize("width", [360, 1280])
-def test_no_label_is_printed_over_another(browser, page_server, width):
-    with visit(browser, page_server.url, "light", width) as page:
-        until(page, "document.getElementById('curve').dataset.complete === 'true'", 60)
-        page.select_option("#curve-view", "all")
-        until(page, "document.getElementById('curve').dataset.complete === 'true'", 90)
-        assert page.evaluate(OVERLAPS) == []
-        page.click("#more > summary")
-        after(page, lambda: page.fill("#budget", "20"))
-        assert page.evaluate(OVERLAPS) == []
-        for name in ("power", "heart_rate", "gaze"):
-            after(page, lambda name=name: page.select_option("#source", name))
-            assert page.evaluate(OVERLAPS) == []
 
 
 OTHER = CLEAN.replace("user,value", "person,page")

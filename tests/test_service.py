@@ -342,6 +342,8 @@ def test_a_compressed_body_is_named_as_that(service, coding):
 def test_a_word_that_is_neither_yes_nor_no_is_told_so(service):
     [told] = service.ask("DELETE", "/v1/users/ann?forget_ledger=perhaps").json["errors"]
     assert (told["where"], told["expected"]) == (["forget_ledger"], "true or false")
+    [told] = service.release("home").json["errors"]
+    assert told["where"] == ["events", 0]
 
 
 def test_every_refusal_is_in_the_table_of_the_docs():

@@ -30,11 +30,6 @@ def test_the_reference_lists_every_public_name():
     assert set(inside) <= named
 
 
-def test_the_primer_is_the_first_page_of_the_navigation():
-    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    assert re.search(r"^- .*?\]\((.*?)\)", index, re.MULTILINE)[1] == "primer.md"
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     pytest.importorskip("sphinx")

@@ -352,7 +352,7 @@ def test_a_file_that_may_not_grow_undoes_the_call_and_no_more(tmp_path):
 import resource, sys
 sys.path[:0] = {sys.path!r}
 import test_state_file as t
-store = t.Streams.open({str(tmp_path / "s.db")!r}, t.plain())
+store = t.CodeStreams.open({str(tmp_path / "s.db")!r}, t.plain())
 store.release(["ann"], [0], [0])
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
 names = [f"user {{k}}" for k in range(3000)]

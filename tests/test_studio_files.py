@@ -22,7 +22,6 @@ PAGES = ("home", "item", "cart")
 DRAWN = random.Random(4)
 CLEAN = "user,value\n" + "".join(f"u{k % 12},{DRAWN.choice(PAGES)}\n" for k in range(240))
 HOLES = "user,value\n" + "".join(f"u{k % 12},{'' if k % 10 == 3 else DRAWN.choice(PAGES)}\n" for k in range(240))
-NUMBERS = "user,value\n" + "".join(f"u{k % 12},{DRAWN.uniform(50, 120):.3f}\n" for k in range(240))
 DAYS = "Kunde Nr.;am;was\n" + "".join(
     f"k{k % 3};0{1 + k % 3}.03.2026 08:{k // 6:02d};{'abc'[k % 7 % 3]}\n" for k in range(180)
 )
@@ -51,12 +50,6 @@ def test_a_file_with_holes_goes_the_same_way_on_the_command_line(tmp_path):
     whole = loaded(rows_of_text(CLEAN, Cut()), Cut(), "own")
     assert whole.model.alphabet.missing is None
     assert "Left out" not in whole.about
-
-
-def test_the_page_advises_nothing_that_only_the_command_line_has():
-    for text, given in ((NUMBERS, None), (DAYS, Cut("Kunde Nr.", "was", time="am")), (CLEAN, Cut("", "user,value"))):
-        assert "--" not in json.dumps(looked_at(text, given=given))
-    assert "Say it under “Cut numbers into”" in json.dumps(looked_at(NUMBERS), ensure_ascii=False)
 
 
 def test_days_as_people_write_them_are_nobodys_name_and_a_guess_is_asked_about():
@@ -118,6 +111,7 @@ BAD = {
     "empty": "",
     "header alone": "user,value\n",
     "no column": "person,secret-77\na,b\n",
+    "two of a name": "user,value,value\na,secret-77,b\na,b,b\n",
     "short row": "user,value\na\n",
     "long row": "user,value\na,secret-77,c\n",
     "blank value": "user,value\na,secret-77\na,\n",
