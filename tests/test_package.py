@@ -28,13 +28,8 @@ LOADED = {  # what is imported or run, and what of it must stay unloaded
     "seqveil.interfaces.files": ("polars", "pandas", "pyarrow"),
     "seqveil.interfaces.cli": ("scipy", "polars", "matplotlib", "highspy", "paho", "fastapi", "uvicorn", "pydantic"),
     "seqveil.interfaces.cli as c; c.main(['release', '--help']); import seqveil": ("scipy", "polars", "matplotlib"),
-    "seqveil.client, seqveil.interfaces.service.tokens": (
-        "fastapi",
-        "uvicorn",
-        "pydantic",
-        "starlette",
-        "prometheus_client",
-    ),
+    "seqveil.client": ("fastapi", "uvicorn", "pydantic", "starlette", "prometheus_client"),
+    "seqveil.interfaces.service.tokens": ("fastapi", "uvicorn", "pydantic", "starlette", "prometheus_client"),
 }
 
 

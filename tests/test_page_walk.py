@@ -98,9 +98,6 @@ def test_a_total_for_the_whole_stream_is_small_and_spread_over_it(browser, page_
         assert "All releases" not in page.inner_text("#problem")
 
 
-# pairs of labels in one chart that are printed over each other
-
-
 OTHER = CLEAN.replace("user,value", "person,page")
 TEXT = "document.getElementById('{}').textContent"
 

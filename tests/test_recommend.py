@@ -224,12 +224,6 @@ def test_what_makes_no_sense_is_refused_in_one_line(planned, args, words):
     assert not out
 
 
-def test_a_file_without_totals_is_refused(planned, tmp_path):
-    code, _, err = planned("--secrets", tmp_path / "without.toml")
-    assert code == 2
-    assert "has no epsilon" in err
-
-
 def test_only_settings_that_keep_secrets_are_simulated():
     with pytest.raises(sv.errors.InputError, match="guarded"):
         planning.simulate_secrets(sv.Policy(epsilon=1.0, mechanism="optimal").on(PAGES))

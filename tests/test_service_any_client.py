@@ -1,4 +1,4 @@
-"""The service before clients that close at once, compress, add a slash or end a name in a line; unfinished erasures."""
+"""Bodies that never end, and erasures that could not be finished at once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,6 @@ from seqveil.engine.sqlite import SqliteStore
 from seqveil.engine.store import NoSuchUser, StoreError
 from served import KEY, event, running, words_setting
 
-# paths
-
-
-# bodies
-
 
 @pytest.mark.slow
 def test_a_body_that_never_ends_is_dropped_after_a_while_though_it_was_answered(tmp_path):
@@ -31,9 +26,6 @@ def test_a_body_that_never_ends_is_dropped_after_a_while_though_it_was_answered(
         while got := line.recv(1 << 16):
             found += got
     assert b" 401 " in found
-
-
-# what an operator reads
 
 
 # a file that could not be written anew

@@ -38,13 +38,8 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", "-d", folder / "trees"]
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [*map(str, command), ".", str(folder / "html")],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
+    how = {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": path}, "capture_output": True, "text": True}
+    done = subprocess.run([*map(str, command), ".", str(folder / "html")], **how)
     assert done.returncode == 0, done.stderr
     return folder / "html"
 

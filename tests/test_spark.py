@@ -305,16 +305,8 @@ def test_files_at_once_by_the_command(spark, run, small, tmp_path, salted):
     """CSV in and out; a folder that is there is not written over."""
     folder, _ = small
     sparks.model().save(tmp_path / "m")
-    options = (
-        "-m",
-        tmp_path / "m",
-        *promise(epsilon=0.8, mechanism="balanced"),
-        "--key",
-        tmp_path / "key",
-        "--out-format",
-        "csv",
-    )
-    args = ("release", folder / "data.csv", *options, "--out", tmp_path / "out")
+    options = ("-m", tmp_path / "m", *promise(epsilon=0.8, mechanism="balanced"), "--key", tmp_path / "key")
+    args = ("release", folder / "data.csv", *options, "--out-format", "csv", "--out", tmp_path / "out")
     setting, key = Policy(epsilon=0.8, mechanism="balanced").on(sparks.model()), key_file(tmp_path / "key", create=True)
     release_file(folder / "data.csv", setting, tmp_path / "one.csv", state=tmp_path / "s.db", key=key)
     salted(file_salt(tmp_path / "s.db"))

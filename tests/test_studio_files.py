@@ -183,23 +183,19 @@ def test_a_week_is_never_the_value():
 
 
 ODD = {
-    "half a character": (
-        '{"user": "\\ud800", "value": "a"}\n{"user": "\\ud800", "value": "b"}\n',
-        "own.jsonl",
-        "value",
-    ),
-    "no name": ("user,,value\na,3,x\na,2,y\n", "own.csv", "value"),
-    "a value that rises": ("user,value\na,1\na,2\na,3\na,4\n", "own.csv", "value"),
-    "huge": ("user,value\n" + "a,1e308\na,-1e308\na,1\n" * 20, "own.csv", "value"),
-    "one value": ("user,value\na,x\na,x\n", "own.csv", "value"),
+    "half a character": ('{"user": "\\ud800", "value": "a"}\n{"user": "\\ud800", "value": "b"}\n', "own.jsonl"),
+    "no name": ("user,,value\na,3,x\na,2,y\n", "own.csv"),
+    "a value that rises": ("user,value\na,1\na,2\na,3\na,4\n", "own.csv"),
+    "huge": ("user,value\n" + "a,1e308\na,-1e308\na,1\n" * 20, "own.csv"),
+    "one value": ("user,value\na,x\na,x\n", "own.csv"),
 }
 
 
-@pytest.mark.parametrize(("text", "file", "value"), ODD.values(), ids=ODD.keys())
-def test_odd_files_are_looked_at_loaded_and_shown(text, file, value):
+@pytest.mark.parametrize(("text", "file"), ODD.values(), ids=ODD.keys())
+def test_odd_files_are_looked_at_loaded_and_shown(text, file):
     sandbox = Sandbox()
     found = sandbox.inspect({"csv": text, "file": file})
-    assert (found["chosen"]["value"], found["problem"]) == (value, "")
+    assert (found["chosen"]["value"], found["problem"]) == ("value", "")
     made = sandbox.load({"csv": text, "file": file, "columns": found["chosen"]})
     shown = sandbox.show({"source": made["name"], "events": 2, "mechanism": "balanced", "epsilon": 1.0})
     json.dumps(shown, allow_nan=False)
@@ -209,11 +205,7 @@ def test_columns_that_are_chosen_are_looked_at_as_chosen():
     found = Sandbox().inspect({"csv": WEEKS, "columns": {"user": "", "value": "week", "time": None}})
     assert found["chosen"] == {"user": "", "value": "week", "time": None, "cells": None}
     assert dict(found["lines"])["people"].startswith("1 people, 160 events")
-    for columns in (
-        {"user": "person", "value": "tile", "time": "tile"},
-        {"user": "tile", "value": "tile"},
-        {"value": ""},
-    ):
+    for columns in ({"value": "tile", "time": "tile"}, {"user": "tile", "value": "tile"}, {"value": ""}):
         with pytest.raises(InputError, match="choose a different column for each part"):
             Sandbox().inspect({"csv": WEEKS, "columns": {"user": "person", **columns}})
     wrong = Sandbox().inspect({"csv": WEEKS, "columns": {"user": "person", "value": "hour", "time": "tile"}})

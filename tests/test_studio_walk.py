@@ -71,12 +71,7 @@ def test_no_total_that_protects_nothing_is_green():
             {"mechanism": "guarded", "secret": 16, "secret_epsilon": 1.0},
         )
     )
-    assert (plain["colour"], spread["colour"], unsound["colour"], kept["colour"]) == (
-        "red",
-        "unchecked",
-        "red",
-        "unchecked",
-    )
+    assert (plain["colour"], spread["colour"]) == (unsound["colour"], kept["colour"]) == ("red", "unchecked")
     assert "step 3" in plain["remedy"]
     assert spread["remedy"] == kept["remedy"] == ""
     assert "does not keep to its ε" in unsound["why"]
