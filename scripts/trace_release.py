@@ -207,7 +207,7 @@ def by_spark(folder: Path) -> Iterator[Take]:
 
     made, numbers = setting(), iter(range(99))
     job = found(SPARK_JOB)(made, made.model.alphabet, KEY, ("user", "seq", "value"))
-    tester = TwsTester(found(SPARK_OPERATOR)(job, StringType()))
+    tester = TwsTester(found(SPARK_OPERATOR)(job, StringType(), salt=bytes(16)))
 
     def take(events: int) -> None:
         rows = [("ann", next(numbers), 1) for _ in range(events)]

@@ -108,23 +108,6 @@ def test_hamming_is_the_vectorised_form_up_to_rounding(belief, epsilon):
     np.testing.assert_allclose(*joint, rtol=0.0, atol=1e-12)
 
 
-def test_hamming_known_values():
-    assert hamming(np.array([0.2, 0.8]), 1.0)[1] == pytest.approx(0.1765, abs=5e-5)
-    for n in (2, 3, 4, 5, 17, 100):
-        for epsilon in EPSILONS:
-            best = min(math.exp(epsilon) / n, 1.0 - (1.0 - 1.0 / n) * math.exp(-epsilon))
-            assert hamming(np.full(n, 1.0 / n), epsilon)[1] == pytest.approx(1.0 - best, abs=1e-12)
-
-
-def test_hamming_is_the_published_kernel_where_that_is_sound():
-    generator = np.random.default_rng(3)
-    for n, epsilon in ((2, 0.5), (3, 1.0), (5, 2.0), (17, 4.0)):
-        floor = 1.0 / (1.0 + math.exp(epsilon))
-        belief = np.sort(floor + (1.0 - n * floor) * generator.dirichlet(np.ones(n)))[::-1]
-        published = math.exp(-epsilon) * belief - math.expm1(-epsilon) * np.eye(n)
-        np.testing.assert_allclose(hamming(belief, epsilon)[0], published, rtol=0.0, atol=1e-12)
-
-
 def test_hamming_result_does_not_depend_on_company():
     generator = np.random.default_rng(5)
     for n, epsilon in ((17, 1.0), (40, 3.0), (4, 1.0)):

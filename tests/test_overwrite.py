@@ -8,10 +8,7 @@ from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
 
-KINDS = {
-    "plain": ["--model", "m"],
-    "batched": ["--model", "m", "--batch", "3"],
-}
+KINDS = {"plain": ["--model", "m"], "batched": ["--model", "m", "--batch", "3"]}
 
 
 def release(*options):

@@ -8,7 +8,6 @@ import inspect
 import re
 import subprocess
 import sys
-import tomllib
 from dataclasses import fields
 from pathlib import Path
 
@@ -29,13 +28,8 @@ LOADED = {  # what is imported or run, and what of it must stay unloaded
     "seqveil.interfaces.files": ("polars", "pandas", "pyarrow"),
     "seqveil.interfaces.cli": ("scipy", "polars", "matplotlib", "highspy", "paho", "fastapi", "uvicorn", "pydantic"),
     "seqveil.interfaces.cli as c; c.main(['release', '--help']); import seqveil": ("scipy", "polars", "matplotlib"),
-    "seqveil.client, seqveil.interfaces.service.tokens": (
-        "fastapi",
-        "uvicorn",
-        "pydantic",
-        "starlette",
-        "prometheus_client",
-    ),
+    "seqveil.client": ("fastapi", "uvicorn", "pydantic", "starlette", "prometheus_client"),
+    "seqveil.interfaces.service.tokens": ("fastapi", "uvicorn", "pydantic", "starlette", "prometheus_client"),
 }
 
 
@@ -95,11 +89,7 @@ def size_of(value):
     return sum(size_of(getattr(value, f.name)) for f in fields(value)) if hasattr(value, "__dataclass_fields__") else 0
 
 
-KINDS = {
-    "plain": {},
-    "total": {"budget": Budget(total=5.0)},
-    "window": {"budget": Budget(per_window=2.0, releases=5)},
-}
+KINDS = {"plain": {}, "total": {"budget": Budget(total=5.0)}, "window": {"budget": Budget(per_window=2.0, releases=5)}}
 
 
 @pytest.mark.slow
@@ -178,14 +168,3 @@ def test_a_frame_without_polars_is_refused_in_one_line(tmp_path):
     ):
         with pytest.raises(InputError, match=REMEDY):
             ask()
-
-
-def test_the_extras_bring_what_reads_files_where_it_is_needed():
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-    assert not [name for name in project["dependencies"] if name.startswith(("polars", "pyarrow", "pandas"))]
-    extras = project["optional-dependencies"]
-    assert any(name.startswith("polars") for name in extras["files"])
-    for extra in ("serve", "attack", "spark"):
-        assert "seqveil[files]" in extras[extra]
-    demo = (Path(__file__).parents[1] / "Makefile").read_text()
-    assert "-e '.[files,plots,serve" in demo

@@ -36,27 +36,6 @@ SLIDE = """at => { const slider = document.getElementById('epsilon-slider');
                    slider.value = at; slider.dispatchEvent(new Event('input')); }"""
 
 
-def test_every_built_in_stream_is_drawn_and_plays(browser, page_server):
-    with visit(browser, page_server.url) as page:
-        until(page, "document.body.dataset.ready >= 1")
-        for name, symbols in (("gaze", 100), ("heart_rate", 21), ("power", 10)):
-            after(page, lambda name=name: page.select_option("#source", name))
-            assert page.locator("#heat image").get_attribute("href").startswith("data:image/png")
-            assert page.locator("#stage svg title").first.text_content()
-            assert str(symbols) in page.locator("#heat svg title").first.text_content() or name == "heart_rate"
-        page.select_option("#speed", "240")
-        page.click("#play")
-        until(page, "Number(document.getElementById('time').value) < 199")
-        until(page, "document.getElementById('play').textContent === 'Play'")
-        assert page.inner_text("#moment").startswith("Event 200 of 200")
-        page.click("#more > summary")
-        after(page, lambda: page.fill("#every", "1"))
-        after(page, lambda: page.select_option("#mechanism", "crr"))
-        assert page.get_attribute("#verdict", "class") == "verdict red"
-        assert "does not keep to its ε" in page.inner_text("#why")
-        assert "does not keep to its ε" in page.text_content("#sentence")
-
-
 def test_a_budget_runs_out_and_says_so(browser, page_server):
     with visit(browser, page_server.url) as page:
         until(page, "document.body.dataset.ready >= 1")

@@ -1,6 +1,5 @@
 """Pictures: they draw what they are given, look different without colour, and say what they cannot draw."""
 
-import io
 import sys
 from pathlib import Path
 
@@ -8,9 +7,8 @@ import numpy as np
 import pytest
 
 import seqveil as sv
-from seqveil import planning, plots
+from seqveil import plots
 from seqveil.core.errors import InputError
-from seqveil.planning import Plan, Row
 
 STEPS, SYMBOLS = 12, 5
 
@@ -22,13 +20,6 @@ def drawn():
     laws = rng.dirichlet(np.full(SYMBOLS, 0.3), STEPS)
     leakage = np.cumsum(rng.random(STEPS))
     return raw, released, laws, leakage, leakage + 1.0
-
-
-def luminance(colour):
-    from matplotlib.colors import to_rgb
-
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
-    return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
 
 
 @pytest.mark.slow
@@ -67,68 +58,6 @@ def test_lengths_that_differ_are_refused(drawn):
     grid = sv.Grid.regular(2, 2, (0, 2, 0, 2))
     with pytest.raises(InputError, match="expected decoded for 2 events, got 1"):
         plots.grid_path(grid, np.array([0, 1]), np.array([0, 1]), np.array([0]))
-
-
-@pytest.mark.slow
-def test_names_with_dollars_are_not_formulas(drawn):
-    laws = drawn[2]
-    picture = io.BytesIO()
-    plots.belief(laws, ["a$", "$b$", r"$\bad{", "x" * 99, "<"]).savefig(picture, format="png")  # a formula would raise
-    assert picture.getvalue().startswith(b"\x89PNG")
-
-
-def test_the_distance_in_a_path_is_that_of_the_cells():
-    grid = sv.Grid.regular(3, 4, (0, 3, 0, 4))
-    raw, released = np.array([0, 4, 11, 3]), np.array([0, 0, -1, 0])
-    figure = plots.grid_path(grid, raw, released, raw)
-    made = released >= 0
-    off = np.sqrt(((grid.points[raw[made]] - grid.points[released[made]]) ** 2).sum(1)).mean()
-    assert figure.axes[1].get_title(loc="left") == f"released: {off:.2f} off on average"
-    assert figure.axes[2].get_title(loc="left") == "decoded: 0.00 off on average"
-
-
-def test_a_plan_has_a_line_for_each_mechanism_schedule_and_batch_size():
-    def row(name, epsilon, period=1, batch=1):
-        return Row(epsilon, name, period, 0.5, 0.4, 0.5, 0.8, None, 1.0, batch)
-
-    rows = [row("tree", e) for e in (1.0, 2.0)] + [row("optimal", e, p) for e in (1.0, 2.0) for p in (1, 4)]
-    rows += [row("auto", 1.0, batch=5), row("auto", 1.0, batch=10)]
-    axes = plots.tradeoff(Plan(tuple(rows), 10, "hamming", 3)).axes[0]
-    labels = [line.get_label() for line in axes.lines if "decoder" not in line.get_label()]
-    assert labels == [
-        "optimal",
-        "optimal, pulsed",
-        "auto, 10 at a time",
-        "auto, 5 at a time",
-        "tree",
-        "best guess, no release",
-    ]
-    assert axes.get_xlabel() == "ε an event"
-    assert axes.get_xscale() == "linear"
-
-
-def test_ticks_are_at_the_bounds_that_were_planned():
-    model = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    axes = plots.tradeoff(planning.plan(model, [0.1, 0.5, 2.0], length=4, users=5)).axes[0]
-    assert axes.get_xscale() == "log"
-    assert [text.get_text() for text in axes.get_xticklabels()] == ["0.1", "0.5", "2"]
-
-
-def test_no_two_lines_differ_by_colour_alone():
-    looks = [look for look, _ in zip(plots.looks(), range(14), strict=False)]
-    assert len({(look["marker"], look["markerfacecolor"] == "white") for look in looks}) == 14
-    assert len({look["color"] for look in looks[:7]}) == 7
-
-
-def test_raw_released_and_decoded_are_told_apart_in_grey():
-    """A heat map's colours darken steadily, so no kind of colour vision loses its order."""
-    assert luminance(plots.RAW) > 1.5 * max(luminance(plots.RELEASED), luminance(plots.DECODED))
-    steps = [luminance(plots._heat_map()(share)) for share in np.linspace(0, 1, 30)]
-    assert (np.diff(steps) < 0).all()
-
-
-def test_a_picture_shows_itself_in_a_notebook():
-    assert plots.account([1.0], [1.0])._repr_png_()[:4] == b"\x89PNG"
 
 
 @pytest.mark.slow

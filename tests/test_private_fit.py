@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
+from reference_streams import GivenCoins
 from seqveil import MarkovModel
 from seqveil.core.coins import SeededCoins, coins
 from seqveil.core.errors import DataError, InputError
@@ -25,18 +26,6 @@ def fit_private(streams, epsilon, n, seed=None, contribution=CONTRIBUTION):
     counts.measure(users)
     counts.add(users, np.concatenate(streams))
     return counts.noisy(epsilon, coins(seed)).model(None)
-
-
-class Scripted:
-    """Coins that come from a list: what exact integer comparisons do with them can be followed."""
-
-    private = False
-
-    def __init__(self, values):
-        self._values = list(values)
-
-    def draw(self, count):
-        return np.array([self._values.pop(0) for _ in range(count)], np.int64)
 
 
 @pytest.mark.parametrize("rate", [(1, 1), (1, 21), (3, 2), (7, 1)])
@@ -57,7 +46,7 @@ def test_noise_has_the_law_it_states(rate):
 
 def test_uniform_integers_reject_what_would_favour_some():
     bound = 3 << 60  # coins from 3·2^60 on would make the low numbers likelier
-    drawn = uniform(np.array([bound]), Scripted([bound + 5, bound + 1, 7]))
+    drawn = uniform(np.array([bound]), GivenCoins([bound + 5, bound + 1, 7]))
     assert drawn.tolist() == [7]
 
 

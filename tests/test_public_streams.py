@@ -18,10 +18,7 @@ USERS = ["ann", "bob", "ann", "ann"]
 @pytest.mark.parametrize("model", [MODEL, NUMBERS], ids=["names", "numbers that are codes too"])
 def test_values_go_in_and_come_out_as_the_codes_behind_them_do(model, tmp_path):
     codes = np.array([0, 1, 2, 0])
-    with (
-        sv.Streams(model, POLICY, store=tmp_path / "a.db", key=KEY) as streams,
-        CodeStreams(POLICY.on(model)) as coded,
-    ):
+    with sv.Streams(model, POLICY, store=tmp_path / "a.db", key=KEY) as streams, CodeStreams(POLICY.on(model)) as coded:
         made = streams.release(USERS, model.alphabet.decode(codes))
         assert set(made.values) <= set(model.alphabet.values)
         assert made.values == model.alphabet.decode(made.codes)

@@ -13,10 +13,6 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.studio.sources import loaded, sampled
-from seqveil.interfaces.studio.uploads import Cut, rows_of_text
-from seqveil.receiver.choosing import choose
-from seqveil.receiver.contexts import said_of_check
 from seqveil.receiver.decode import decode_codes
 from seqveil.receiver.planning import plan, realised
 from seqveil.receiver.trial import in_batches, one_by_one
@@ -137,25 +133,6 @@ def test_decoding_says_how_many_estimates_are_right(
         assert "the same" in error
         assert "\n" not in error
     assert (tmp_path / "decoded.csv").read_bytes() == before
-
-
-@pytest.mark.slow
-def test_the_page_says_whether_its_model_was_checked(tmp_path: Path) -> None:
-    rng = np.random.default_rng(1)
-    people = np.where(rng.random((60, 1)) < 0.5, CALM.sample(12, 60, seed=1), LIVELY.sample(12, 60, seed=2))
-    users, codes = np.repeat(np.arange(60), 12), people.ravel()
-    checked = choose(users, codes, CALM.alphabet, "order:2").model
-    source = sampled(checked)
-    assert source.about.endswith(said_of_check(checked))
-    assert "checked on 12 held-out people" in source.about
-    assert source.describe()["held_out_check"]["people"] == 12
-    plain = sampled(CALM)
-    assert plain.about.endswith("It was never checked on held-out people when it was fitted")
-    assert plain.describe()["held_out_check"] is None
-    rows = rows_of_text("value\na\nb\na\nb\n", Cut(""))
-    assert loaded(rows, Cut(""), "own").about.endswith("never checked on held-out people when it was fitted")
-    raw = rows_of_text("value\na\nb\na\nb\n", Cut(""))
-    assert "checked on 12 held-out people" in loaded(raw, Cut(""), "own", checked).about
 
 
 MODEL = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])

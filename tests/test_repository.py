@@ -39,13 +39,6 @@ def cited(text):
     return found
 
 
-def test_references_are_read_in_every_form():
-    assert cited("docs/theory.md, section 3(c), with 7 more") == {3}
-    assert cited("(docs/theory.md,\n    section 11): 12") == {11}
-    assert cited("# docs/theory.md, sections\n    # 3 (Pr(Y=X) ≤ 8), 7 and 9.") == {3, 7, 9}
-    assert cited('reference="docs/theory.md, sections 13 to 16"') == {13, 14, 15, 16}
-
-
 @pytest.mark.slow
 def test_every_section_that_code_refers_to_exists():
     files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md")]
@@ -102,31 +95,6 @@ def test_the_citation_is_of_this_version_and_has_all_that_its_format_asks_for():
         assert source["title"] in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 
 
-def test_hooks_are_local_and_run_what_make_lint_runs():
-    (only,) = load(".pre-commit-config.yaml")["repos"]
-    assert only["repo"] == "local"
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    rule = re.search(r"^lint:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE).group(1)
-    assert [hook["entry"] for hook in only["hooks"]] == rule.replace("\t$(BIN)/", ".venv/bin/").splitlines()
-    assert all(hook["language"] == "system" and not hook["pass_filenames"] for hook in only["hooks"])
-
-
-def test_the_optional_workflow_runs_make_test_on_pythons_that_the_package_takes():
-    job = load(".github/workflows/test.yml")["jobs"]["test"]
-    assert job["steps"][-1] == {"run": "make test"}
-    least = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
-    versions = [tuple(map(int, version.split("."))) for version in job["strategy"]["matrix"]["python"]]
-    assert versions[0] == tuple(map(int, least.split(".")))
-    assert versions == sorted(versions)
-
-
-def test_the_ways_to_report_and_to_release_are_written_down():
-    security = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    assert all(f"## {part}" in security for part in ("How to report", "In scope", "Out of scope"))
-    release = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Make a release")[2]
-    assert all(step in release for step in ("CITATION.cff", "CHANGELOG.md", "make test", "make demo", "wheel", "tag"))
-
-
 def test_nothing_tells_users_to_install_from_an_index():
     """The name is not published there: whoever takes it could harm those who follow the advice."""
     files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
@@ -134,15 +102,6 @@ def test_nothing_tells_users_to_install_from_an_index():
     advice = re.compile(r"pip install\s+(?:-U\s+)?['\"]?seqveil")
     told = [path.name for path in pages if path != Path(__file__) and advice.search(path.read_text(encoding="utf-8"))]
     assert told == []
-
-
-def test_every_fact_about_secrets_has_its_proof():
-    section = THEORY.partition("\n## 18. ")[2]
-    facts = re.split(r"\n\d\. \*", section.partition("**Facts.**")[2].partition("Fact 4, by counting")[0])[1:]
-    assert len(facts) == 6
-    for fact in facts:
-        assert "*Proof.*" in fact
-        assert "∎" in fact
 
 
 def test_messages_of_the_inner_layers_name_no_option_of_a_command():
@@ -175,13 +134,3 @@ def test_the_trace_has_a_row_for_each_interface():
         assert others[0] >= files  # all of them release by the session's own step
         assert others[0] > others[3] > 0
         assert others[1] > others[4] > 0
-
-
-@pytest.mark.slow
-def test_the_map_lists_every_layer_and_draws_it(tmp_path):
-    lines = printed("house_map.py", tmp_path / "house.png")
-    rooms = [line.partition("  (")[0] for line in lines if line[0] != " "]
-    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
-    assert rooms[:-1] == config["contracts"][0]["layers"]
-    assert any(line.startswith("    -> ") for line in lines)
-    assert (tmp_path / "house.png").read_bytes().startswith(b"\x89PNG")

@@ -143,22 +143,6 @@ def test_a_side_file_that_is_lost_is_replaced_by_the_options(seqveil, files):
 
 
 @pytest.mark.slow
-def test_secrets_from_a_file_and_several_at_once(seqveil, files):
-    (files / "s.toml").write_text(
-        '[[secret]]\nfollowed_by = "news"\nthen = "health"\nepsilon = 1.0\nwindow = 4\n\n'
-        '[[secret]]\never = "health"\nepsilon = 0.5\nwindow = 3\n\n'
-        '[[secret]]\ncount = "sports"\nat_least = 2\nepsilon = 1.0\nwindow = 3\n'
-    )
-    both = ("--policy", files / "s.toml")
-    made = seqveil("release", files / "d.csv", "-m", files / "m.model", *both, "--out", files / "r.csv", "--json")
-    assert made.code == 0, made.err
-    told = {each["name"]: each for each in made.json["secrets"]}
-    assert list(told) == ["followed_by:news>health", "ever:health", "count:sports:2"]
-    assert all(each["log_odds_worst"] <= each["epsilon"] for each in told.values())
-    assert seqveil("audit", files / "r.csv", "-m", files / "m.model").code == 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "words"),
     [

@@ -83,11 +83,7 @@ def test_released_audited_and_decoded_as_streams_are(seqveil, files, kind):
 def test_what_receivers_do_with_such_files(seqveil, files):
     model, out = files / "m.model", files / "r.csv"
     assert seqveil("release", files / "d.csv", "-m", model, *WITHHOLD, "--out", out)[0] == 0
-    for command in (
-        ("stats",),
-        ("decode", "--online", "--out", files / "b.csv"),
-        ("audit",),
-    ):
+    for command in (("stats",), ("decode", "--online", "--out", files / "b.csv"), ("audit",)):
         code, _, err = seqveil(command[0], out, "-m", model, *command[1:])
         assert code == 0, (command, err)
     code, printed, err = seqveil("stats", out, "-m", model, "--json")

@@ -11,6 +11,7 @@ import pytest
 
 import seqveil as sv
 from reference_secrets import Enumerated, kept_kernel, random_columns, small_models
+from reference_streams import twin
 from seqveil import MarkovModel, secrets
 from seqveil.core.errors import InputError
 from seqveil.core.secrets.watch import Watch, Watches
@@ -337,8 +338,8 @@ def test_spark_keeps_when_streams_began():
     pytest.importorskip("pyspark")
     from seqveil.interfaces.spark.store import KeptUsers, bucket
 
-    setting, kept, coins = setting_of(), KeptUsers(bytes(16)), sv.coins.KeyedCoins(KEY)
-    whole, codes = CodeStreams(setting, coins=coins), truths(30)
+    setting, salt, coins = setting_of(), bytes(16), sv.coins.KeyedCoins(KEY)
+    kept, whole, codes = KeptUsers(salt), twin(setting, salt, KEY), truths(30)
     for k in range(30):
         made = bucket(setting, coins, kept, ["ann"]).release(["ann"], codes[[k]], [k], [MAY + 3600.0 * k])
         assert made.codes.tolist() == whole.release(["ann"], codes[[k]], [k], [MAY + 3600.0 * k]).codes.tolist()

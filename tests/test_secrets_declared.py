@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
+import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -97,36 +98,15 @@ def test_command_lines_that_cannot_be_read_say_so_in_one_line(text):
 
 def test_secrets_from_toml():
     found = secrets.from_toml(
-        """
-        [[secret]]
-        ever = "clinic"
-        epsilon = 0.5
-        window = 20
-
-        [[secret]]
-        followed_by = "home"
-        then = ["clinic"]
-
-        [[secret]]
-        count = ["clinic", 3]
-        at_least = 2
-
-        [[secret]]
-        zone = { centre = [1.5, 1.5], radius = 1 }
-        window = "day"
-
-        [[secret]]
-        zone = [[0.5, 0.5]]
-
-        [[secret]]
-        during = "clinic"
-        hours = [22, 6]
-
-        [[secret]]
-        joint = [{ ever = "home" }, { pattern = "home clinic" }]
-        window = 5
-        epsilon = 0.7
-        """
+        """secret = [
+            { ever = "clinic", epsilon = 0.5, window = 20 },
+            { followed_by = "home", then = ["clinic"] },
+            { count = ["clinic", 3], at_least = 2 },
+            { zone = { centre = [1.5, 1.5], radius = 1 }, window = "day" },
+            { zone = [[0.5, 0.5]] },
+            { during = "clinic", hours = [22, 6] },
+            { joint = [{ ever = "home" }, { pattern = "home clinic" }], window = 5, epsilon = 0.7 },
+        ]"""
     )
     assert found == [
         secrets.ever("clinic", epsilon=0.5, window=20),
@@ -172,18 +152,9 @@ def test_saved_secrets_that_are_none_are_refused_in_one_line(saved):
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: secrets.ever("a", epsilon=0), "above 0"),
-        (lambda: secrets.ever("a", epsilon=-1), "above 0"),
-        (lambda: secrets.ever("a", epsilon=float("nan")), "above 0"),
-        (lambda: secrets.ever("a", epsilon=float("inf")), "above 0"),
-        (lambda: secrets.ever("a", epsilon=True), "above 0"),
-        (lambda: secrets.ever("a", epsilon="1"), "above 0"),
-        (lambda: secrets.ever("a", window=0, epsilon=1.0), "window must be"),
-        (lambda: secrets.ever("a", window=True, epsilon=1.0), "window must be"),
-        (lambda: secrets.ever("a", window="week", epsilon=1.0), "window must be"),
-        (lambda: secrets.ever("a", window="first 0", epsilon=1.0), "window must be"),
-        (lambda: secrets.ever("a", window="first x", epsilon=1.0), "window must be"),
-        (lambda: secrets.ever("a", window=1.5, epsilon=1.0), "window must be"),
+        *((partial(secrets.ever, "a", epsilon=wrong), "above 0") for wrong in (0, -1, math.nan, math.inf, True, "1")),
+        *((partial(secrets.ever, "a", window=wrong, epsilon=1.0), "window must be")
+          for wrong in (0, True, "week", "first 0", "first x", 1.5)),
         (lambda: secrets.ever("a", one_sided="down", epsilon=1.0), "one_sided must be"),
         (lambda: secrets.ever([], epsilon=1.0), "at least one value"),
         (lambda: secrets.ever((), epsilon=1.0), "at least one value"),
@@ -218,7 +189,7 @@ def test_declarations_that_cannot_be_kept_are_refused_in_one_line(make, match):
 
 @pytest.mark.parametrize("name", ["clinik", ("home", "clinik"), 7, None, float("nan"), {"a": 1}.keys()])
 def test_an_unknown_value_is_refused_without_naming_anything(name):
-    for make in (secrets.ever, secrets.always, functools.partial(secrets.followed_by, "home")):
+    for make in (secrets.ever, secrets.always, partial(secrets.followed_by, "home")):
         try:
             secret = make(name, epsilon=1.0)
         except InputError:

@@ -237,11 +237,7 @@ def test_the_audit_of_an_unsound_release_is_infinite_and_goes_on():
 
 def test_tables_beyond_memory_are_swept_again_with_the_same_figures(monkeypatch):
     model = small_models(41)[2]
-    chosen = [
-        secrets.ever(1, window="first 6", epsilon=1.0),
-        secrets.ever(1, epsilon=1.0),
-        secrets.ever(1, window=3, epsilon=1.0),
-    ]
+    chosen = [secrets.ever(1, window=window, epsilon=1.0) for window in ("first 6", None, 3)]
     columns = random_columns(3, 2)
 
     def run() -> list[float]:
@@ -275,16 +271,11 @@ def test_a_stream_that_may_end_any_time_has_a_longest(longest):
     assert typed.ahead.limit == 4
 
 
-@pytest.mark.parametrize(
-    "secret",
-    [
-        secrets.ever([0, 1], window=2, epsilon=1.0),
-        secrets.ever([0, 1], epsilon=1.0),
-        secrets.count(0, 4, window=3, epsilon=1.0),
-        secrets.joint(secrets.ever([0, 1], epsilon=1.0)),
-    ],
-    ids=str,
-)
+CERTAIN = secrets.ever([0, 1], epsilon=1.0)
+NEITHER = [CERTAIN, secrets.ever([0, 1], window=2, epsilon=1.0), secrets.count(0, 4, window=3, epsilon=1.0)]
+
+
+@pytest.mark.parametrize("secret", [*NEITHER, secrets.joint(CERTAIN)], ids=str)
 def test_certain_and_impossible_secrets_are_refused(secret):
     with pytest.raises(InputError, match="certain or impossible"):
         Watch.start(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), secret)

@@ -232,10 +232,7 @@ def test_a_full_disk_is_503_and_passes(tmp_path):
         assert service.ask("GET", "/healthz").status == 503
 
 
-BUDGETS = {
-    "stop": Budget(total=2.0, when_spent="stop"),
-    "seconds": Budget(per_window=1.0, seconds=10.0),
-}
+BUDGETS = {"stop": Budget(total=2.0, when_spent="stop"), "seconds": Budget(per_window=1.0, seconds=10.0)}
 
 
 @pytest.mark.slow
@@ -345,6 +342,8 @@ def test_a_compressed_body_is_named_as_that(service, coding):
 def test_a_word_that_is_neither_yes_nor_no_is_told_so(service):
     [told] = service.ask("DELETE", "/v1/users/ann?forget_ledger=perhaps").json["errors"]
     assert (told["where"], told["expected"]) == (["forget_ledger"], "true or false")
+    [told] = service.release("home").json["errors"]
+    assert told["where"] == ["events", 0]
 
 
 def test_every_refusal_is_in_the_table_of_the_docs():

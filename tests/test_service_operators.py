@@ -37,7 +37,8 @@ def test_an_admin_erases_a_person_while_the_service_runs(service):
     assert service.ask("GET", "/v1/users/bob/releases").json["releases"]
     for file in service.folder.iterdir():  # in the pages that SQLite keeps for later too
         assert b"zq-ann" not in file.read_bytes(), file.name
-    assert service.ask("GET", "/v1/users/zq-ann/releases").reason == "gone"
+    gone = service.ask("GET", "/v1/users/zq-ann/releases")
+    assert (gone.status, gone.reason, gone.json["kept_from"]) == (410, "gone", 5)
     back = service.release(event("zq-ann", 5))
     assert back.status == 200
     after = service.ask("GET", "/v1/users/zq-ann/account").json

@@ -186,13 +186,8 @@ def test_commands_share_the_slots(tmp_path, seqveil):
 
 
 def in_slots() -> tuple[pl.DataFrame, sv.MarkovModel]:
-    rows = pl.DataFrame(
-        {
-            "user": [f"u{k // 6}" for k in range(120)],
-            "value": ["news", "sport", "shop"] * 40,
-            "time": [10 * (k % 6) for k in range(120)],
-        }
-    )
+    users, times = [f"u{k // 6}" for k in range(120)], [10 * (k % 6) for k in range(120)]
+    rows = pl.DataFrame({"user": users, "value": ["news", "sport", "shop"] * 40, "time": times})
     return rows, sv.fit(rows, every_seconds=20, slot="last", smoothing=1)
 
 

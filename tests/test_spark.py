@@ -22,7 +22,7 @@ pytest.importorskip("pyspark")
 import reference_streams as ref
 import sparks
 from seqveil import MarkovModel
-from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.alphabet import Bins
 from seqveil.core.coins import key_file
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.engine.accounting import Budget
@@ -36,7 +36,7 @@ from seqveil.interfaces.spark.checkpoint import worst_accounts
 from seqveil.interfaces.spark.frames import read
 from seqveil.interfaces.spark.job import Job
 from seqveil.interfaces.spark.sessions import told
-from seqveil.spark import Columns, account, fit, release, session_conf, total
+from seqveil.spark import Columns, account, release, session_conf, total
 
 KEY = sparks.KEY
 pytestmark = [pytest.mark.java, sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
@@ -254,57 +254,6 @@ def test_frames_that_cannot_be_released_are_refused_before_they_run(spark):
         release(doubles, setting, KEY)
 
 
-@pytest.mark.parametrize("order", [1, 2, 3])
-def test_the_fit_is_the_embedded_one_to_the_last_count(spark, small, order):
-    folder, frame = small
-    on_spark = spark.read.parquet(str(folder / "in"))
-    for options in ({}, {"smoothing": 0.7}, {"smoothing": 1.0, "prior": "uniform"}, {"alphabet": list(range(20))}):
-        want = MarkovModel.fit(frame, order=order, **options)
-        assert fit(on_spark, order=order, **options).fingerprint == want.fingerprint
-
-
-def test_the_fit_takes_any_alphabet(spark):
-    rng = np.random.default_rng(2)
-    table = pl.DataFrame(
-        {
-            "who": rng.integers(0, 9, 300),
-            "when": rng.permutation(300) * 0.5,
-            "x": rng.uniform(0, 4, 300),
-            "y": rng.uniform(0, 2, 300),
-            "word": rng.choice(["be", "to", "or"], 300),
-        }
-    )
-    frame = spark.createDataFrame(table.to_pandas())
-    cases = [("x", Bins([0.0, 1.0, 2.5, 4.0])), (("x", "y"), Grid.regular(4, 2, (0, 4, 0, 2))), ("word", None)]
-    cases.append(("x", Alphabet([0, 1, 2, 3, 4], "nearest")))
-    for value, alphabet in cases:
-        want = MarkovModel.fit(table, alphabet=alphabet, user="who", value=value, time="when", smoothing=1.0)
-        got = fit(frame, alphabet=alphabet, smoothing=1.0, columns=Columns("who", value, "when"))
-        assert got.fingerprint == want.fingerprint
-
-
-def test_frames_that_cannot_be_fitted_are_refused_without_data(spark):
-    def frame(rows):
-        return spark.createDataFrame(rows, "user STRING, seq INT, value STRING")
-
-    wrong = [
-        ([("ann", 0, "a"), ("ann", 0, "b")], {}, "1 events have the same 'seq'"),
-        ([("ann", 0, None)], {}, "1 rows have no user, order or value"),
-        ([(None, 0, "a")], {}, "1 rows have no user"),
-        ([], {}, "no rows"),
-        ([("ann", 0, SECRET)], {"alphabet": ["a"]}, "not in the alphabet"),
-        ([("ann", 0, "a")], {"columns": Columns(seq="t")}, "no column 't'"),
-    ]
-    for rows, options, message in wrong:
-        with pytest.raises(SeqveilError, match=message) as refused:
-            fit(frame(rows), **options)
-        assert SECRET not in str(refused.value)
-    cut = spark.createDataFrame([("ann", 0, 7.25)], "user STRING, seq INT, value DOUBLE")
-    with pytest.raises(SeqveilError, match="alphabet") as refused:
-        fit(cut, alphabet=Bins([0.0, 1.0, 2.0]))
-    assert "7.25" not in str(refused.value)
-
-
 def test_shuffled_rows_are_encrypted_and_state_is_logged(spark):
     conf = spark.sparkContext.getConf()
     for name, value in session_conf().items():
@@ -356,16 +305,8 @@ def test_files_at_once_by_the_command(spark, run, small, tmp_path, salted):
     """CSV in and out; a folder that is there is not written over."""
     folder, _ = small
     sparks.model().save(tmp_path / "m")
-    options = (
-        "-m",
-        tmp_path / "m",
-        *promise(epsilon=0.8, mechanism="balanced"),
-        "--key",
-        tmp_path / "key",
-        "--out-format",
-        "csv",
-    )
-    args = ("release", folder / "data.csv", *options, "--out", tmp_path / "out")
+    options = ("-m", tmp_path / "m", *promise(epsilon=0.8, mechanism="balanced"), "--key", tmp_path / "key")
+    args = ("release", folder / "data.csv", *options, "--out-format", "csv", "--out", tmp_path / "out")
     setting, key = Policy(epsilon=0.8, mechanism="balanced").on(sparks.model()), key_file(tmp_path / "key", create=True)
     release_file(folder / "data.csv", setting, tmp_path / "one.csv", state=tmp_path / "s.db", key=key)
     salted(file_salt(tmp_path / "s.db"))

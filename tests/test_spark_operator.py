@@ -24,18 +24,8 @@ from seqveil.engine.coded import OutOfOrder  # noqa: E402
 from seqveil.engine.policy import Policy  # noqa: E402
 from seqveil.interfaces.spark.job import Job, release_sorted  # noqa: E402
 from seqveil.interfaces.spark.operator import ReleaseProcessor  # noqa: E402
-from seqveil.interfaces.spark.sessions import (  # noqa: E402
-    Refused,
-    guarded,
-    needs_spark,
-    translated,
-)
-from seqveil.interfaces.spark.store import (  # noqa: E402
-    Kept,
-    KeptUsers,
-    Seal,
-    bucket,
-)
+from seqveil.interfaces.spark.sessions import Refused, guarded, needs_spark, translated  # noqa: E402
+from seqveil.interfaces.spark.store import Kept, KeptUsers, Seal, bucket  # noqa: E402
 
 KEY, SALT = bytes(range(32)), b"that of a query"
 FULL = MarkovModel([0.5, 0.3, 0.2], [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]])
@@ -388,10 +378,6 @@ def test_values_come_out_in_their_own_kind():
     assert list(out.columns) == ["who", "when", "x", "y", "epsilon"]
     assert set(out["y"]) == {0.5}
     mixed = Alphabet([1, 2.5, 4])
-    job = Job(
-        Policy(epsilon=0.5).on(MarkovModel([0.4, 0.3, 0.3], FULL.chain.toarray(), alphabet=mixed)),
-        mixed,
-        KEY,
-        ("u", "s", "v"),
-    )
+    setting = Policy(epsilon=0.5).on(MarkovModel([0.4, 0.3, 0.3], FULL.chain.toarray(), alphabet=mixed))
+    job = Job(setting, mixed, KEY, ("u", "s", "v"))
     assert set(job.release(rows.assign(v0=[1.0, 2.5])[["user", "seq", "v0"]], KeptUsers(SALT))["v"]) <= {1, 2.5, 4}

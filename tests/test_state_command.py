@@ -2,7 +2,6 @@
 
 import json
 import multiprocessing
-import os
 import sqlite3
 import stat
 import threading
@@ -157,20 +156,6 @@ def test_no_change_of_the_tokens_is_lost(tmp_path):
     left = tokens.read(path)
     assert not set(names) & {token.id for token in left}
     assert len(left) == 12
-
-
-def test_an_unreadable_file_of_tokens_is_loud(tmp_path, caplog):
-    with running(tmp_path, words_setting()) as service:
-        saved = (tmp_path / "tokens.json").read_text()
-        (tmp_path / "tokens.json").write_text("{")
-        service.look_again()
-        assert service.ask("GET", "/healthz").reason == "tokens"
-        assert "no token is good" in caplog.text
-        part = tmp_path / "new"
-        part.write_text(saved)
-        os.replace(part, tmp_path / "tokens.json")
-        service.look_again()
-        assert service.ask("GET", "/healthz").status == 200
 
 
 # groups by time

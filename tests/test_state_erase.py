@@ -18,7 +18,6 @@ from seqveil.engine.policy import Policy
 from seqveil.engine.store import Damaged, Erased, NoLongerKept, StoreBusy, StoreError
 from seqveil.engine.upkeep import erase, facts_of, verify
 from seqveil.interfaces.cli import main
-from served import running, words_setting
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
 CHAIN = MarkovModel(*ref.random_chain(np.random.default_rng(1), 3, 1, zeros=True))
@@ -148,24 +147,6 @@ def test_with_declared_secrets_nothing_more_is_released_of_who_was_erased(tmp_pa
         assert streams.release(["bob"], [0]).seqs.tolist() == [4]
         assert streams.release(["bob", "new"], [0, 1]).seqs.tolist() == [5, 0]
     assert b"zq-ann" not in bytes_of(path)
-
-
-@pytest.mark.slow
-def test_the_service_goes_on_for_all_others(tmp_path):
-    setting = words_setting()
-    with running(tmp_path, setting, key=KEY) as service:
-        for seq in range(2):
-            service.release(
-                {"user": "zq-ann", "seq": seq, "value": "gym"}, {"user": "bob", "seq": seq, "value": "home"}
-            )
-    erase(tmp_path / "state.db", ["zq-ann"], KEY)
-    with running(tmp_path, setting, key=KEY) as service:
-        gone = service.ask("GET", "/v1/users/zq-ann/releases")
-        assert (gone.status, gone.reason, gone.json["kept_from"]) == (410, "gone", 2)
-        answer = service.release(
-            {"user": "zq-ann", "seq": 2, "value": "gym"}, {"user": "bob", "seq": 2, "value": "gym"}
-        )
-        assert (answer.status, [row["seq"] for row in answer.json["releases"]]) == (200, [2, 2])
 
 
 def test_without_the_key_nobody_is_erased(tmp_path):

@@ -75,18 +75,7 @@ def test_counts_and_their_variances_are_unbiased_by_enumeration(mechanism, raw):
         moves, moved = inversion.transitions(found)
         before = np.vstack([np.zeros(3), found.values[:-1]])
         line = (found.values * (a + b * before)).sum(0)
-        told = (
-            1.0,
-            seen,
-            seen**2,
-            wide,
-            moves,
-            moves**2,
-            moved,
-            line,
-            line**2,
-            inversion._linear(found, before, a, b),
-        )
+        told = (1.0, seen, seen**2, wide, moves, moves**2, moved, line, line**2, inversion._linear(found, before, a, b))
         for name, value in zip(sums, told, strict=True):
             sums[name] = sums[name] + p * value
     assert sums["weight"] == pytest.approx(1.0)
@@ -190,28 +179,14 @@ def test_the_ends_of_a_ratio_interval_hold_all_that_is_allowed(square, linear, c
 def test_what_cannot_be_inverted_is_not():
     users, wide = np.zeros(1, np.int64), MarkovModel(np.full(9, 1 / 9), np.full((9, 9), 1 / 9))
     assert indicators(Policy(epsilon=1.0, mechanism="optimal").on(wide), users, np.array([0])) is None
-    assert (
-        indicators(
-            Policy(epsilon=1.0, mechanism="randomized_response", every=2).on(MODEL),
-            np.zeros(2, np.int64),
-            np.array([0, 0]),
-        )
-        is None
-    )
+    pulsed = Policy(epsilon=1.0, mechanism="randomized_response", every=2).on(MODEL)
+    assert indicators(pulsed, np.zeros(2, np.int64), np.array([0, 0])) is None
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"confidence": 1.0}, "confidence"),
-        ({"method": "magic"}, "method"),
-        ({"window": 0}, "window"),
-        ({"top": 0}, "top"),
-    ],
-)
-def test_options_that_mean_nothing_are_refused(options, why):
-    with pytest.raises(InputError, match=why):
-        summarise(Policy(epsilon=0.5, mechanism="randomized_response").on(MODEL), ["u"], np.array([0]), **options)
+@pytest.mark.parametrize(("name", "wrong"), [("confidence", 1.0), ("method", "magic"), ("window", 0), ("top", 0)])
+def test_options_that_mean_nothing_are_refused(name, wrong):
+    with pytest.raises(InputError, match=name):
+        summarise(Policy(epsilon=0.5, mechanism="randomized_response").on(MODEL), ["u"], np.array([0]), **{name: wrong})
 
 
 def test_unsound_batched_and_impossible_are_refused():
@@ -221,13 +196,9 @@ def test_unsound_batched_and_impossible_are_refused():
     ):
         with pytest.raises(InputError, match=why):
             summarise(setting, ["u"], np.array([0]))
+    pulsed = Policy(epsilon=0.5, mechanism="randomized_response", every=2).on(MODEL)
     with pytest.raises(InputError, match="inverted"):
-        summarise(
-            Policy(epsilon=0.5, mechanism="randomized_response", every=2).on(MODEL),
-            ["u"] * 2,
-            np.array([0, 0]),
-            method="design",
-        )
+        summarise(pulsed, ["u"] * 2, np.array([0, 0]), method="design")
 
 
 @pytest.mark.slow
@@ -236,12 +207,8 @@ def test_the_command_prints_and_writes_json(tmp_path, capsys):
     named.save(tmp_path / "m.model")
     rows = [f"u{k},{named.alphabet.decode_one(int(x))}" for k, s in enumerate(TRUTH.sample(10, 50, 1)) for x in s]
     (tmp_path / "raw.csv").write_text("user,value\n" + "\n".join(rows) + "\n")
-    release_file(
-        tmp_path / "raw.csv",
-        Policy(epsilon=2.0, mechanism="randomized_response").on(named),
-        tmp_path / "out.csv",
-        seed=1,
-    )
+    setting = Policy(epsilon=2.0, mechanism="randomized_response").on(named)
+    release_file(tmp_path / "raw.csv", setting, tmp_path / "out.csv", seed=1)
     args = ["stats", str(tmp_path / "out.csv"), "--model", str(tmp_path / "m.model"), "--per", "5"]
     assert main([*args, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -22,7 +22,6 @@ PAGES = ("home", "item", "cart")
 DRAWN = random.Random(4)
 CLEAN = "user,value\n" + "".join(f"u{k % 12},{DRAWN.choice(PAGES)}\n" for k in range(240))
 HOLES = "user,value\n" + "".join(f"u{k % 12},{'' if k % 10 == 3 else DRAWN.choice(PAGES)}\n" for k in range(240))
-NUMBERS = "user,value\n" + "".join(f"u{k % 12},{DRAWN.uniform(50, 120):.3f}\n" for k in range(240))
 DAYS = "Kunde Nr.;am;was\n" + "".join(
     f"k{k % 3};0{1 + k % 3}.03.2026 08:{k // 6:02d};{'abc'[k % 7 % 3]}\n" for k in range(180)
 )
@@ -51,12 +50,6 @@ def test_a_file_with_holes_goes_the_same_way_on_the_command_line(tmp_path):
     whole = loaded(rows_of_text(CLEAN, Cut()), Cut(), "own")
     assert whole.model.alphabet.missing is None
     assert "Left out" not in whole.about
-
-
-def test_the_page_advises_nothing_that_only_the_command_line_has():
-    for text, given in ((NUMBERS, None), (DAYS, Cut("Kunde Nr.", "was", time="am")), (CLEAN, Cut("", "user,value"))):
-        assert "--" not in json.dumps(looked_at(text, given=given))
-    assert "Say it under “Cut numbers into”" in json.dumps(looked_at(NUMBERS), ensure_ascii=False)
 
 
 def test_days_as_people_write_them_are_nobodys_name_and_a_guess_is_asked_about():
@@ -118,6 +111,7 @@ BAD = {
     "empty": "",
     "header alone": "user,value\n",
     "no column": "person,secret-77\na,b\n",
+    "two of a name": "user,value,value\na,secret-77,b\na,b,b\n",
     "short row": "user,value\na\n",
     "long row": "user,value\na,secret-77,c\n",
     "blank value": "user,value\na,secret-77\na,\n",
@@ -189,23 +183,19 @@ def test_a_week_is_never_the_value():
 
 
 ODD = {
-    "half a character": (
-        '{"user": "\\ud800", "value": "a"}\n{"user": "\\ud800", "value": "b"}\n',
-        "own.jsonl",
-        "value",
-    ),
-    "no name": ("user,,value\na,3,x\na,2,y\n", "own.csv", "value"),
-    "a value that rises": ("user,value\na,1\na,2\na,3\na,4\n", "own.csv", "value"),
-    "huge": ("user,value\n" + "a,1e308\na,-1e308\na,1\n" * 20, "own.csv", "value"),
-    "one value": ("user,value\na,x\na,x\n", "own.csv", "value"),
+    "half a character": ('{"user": "\\ud800", "value": "a"}\n{"user": "\\ud800", "value": "b"}\n', "own.jsonl"),
+    "no name": ("user,,value\na,3,x\na,2,y\n", "own.csv"),
+    "a value that rises": ("user,value\na,1\na,2\na,3\na,4\n", "own.csv"),
+    "huge": ("user,value\n" + "a,1e308\na,-1e308\na,1\n" * 20, "own.csv"),
+    "one value": ("user,value\na,x\na,x\n", "own.csv"),
 }
 
 
-@pytest.mark.parametrize(("text", "file", "value"), ODD.values(), ids=ODD.keys())
-def test_odd_files_are_looked_at_loaded_and_shown(text, file, value):
+@pytest.mark.parametrize(("text", "file"), ODD.values(), ids=ODD.keys())
+def test_odd_files_are_looked_at_loaded_and_shown(text, file):
     sandbox = Sandbox()
     found = sandbox.inspect({"csv": text, "file": file})
-    assert (found["chosen"]["value"], found["problem"]) == (value, "")
+    assert (found["chosen"]["value"], found["problem"]) == ("value", "")
     made = sandbox.load({"csv": text, "file": file, "columns": found["chosen"]})
     shown = sandbox.show({"source": made["name"], "events": 2, "mechanism": "balanced", "epsilon": 1.0})
     json.dumps(shown, allow_nan=False)
@@ -215,11 +205,7 @@ def test_columns_that_are_chosen_are_looked_at_as_chosen():
     found = Sandbox().inspect({"csv": WEEKS, "columns": {"user": "", "value": "week", "time": None}})
     assert found["chosen"] == {"user": "", "value": "week", "time": None, "cells": None}
     assert dict(found["lines"])["people"].startswith("1 people, 160 events")
-    for columns in (
-        {"user": "person", "value": "tile", "time": "tile"},
-        {"user": "tile", "value": "tile"},
-        {"value": ""},
-    ):
+    for columns in ({"value": "tile", "time": "tile"}, {"user": "tile", "value": "tile"}, {"value": ""}):
         with pytest.raises(InputError, match="choose a different column for each part"):
             Sandbox().inspect({"csv": WEEKS, "columns": {"user": "person", **columns}})
     wrong = Sandbox().inspect({"csv": WEEKS, "columns": {"user": "person", "value": "hour", "time": "tile"}})

@@ -61,18 +61,6 @@ def test_the_configuration_file_is_the_setting_that_is_shown_and_releases_it(ask
     capfd.readouterr()
 
 
-def test_secrets_of_every_kind_are_said_in_words():
-    said = {name: picture(builtin("power"), Ask.of({**asked, "events": 4}))["secret"]["about"]
-            for name, asked in SETTINGS.items() if asked.get("secret") == 8}  # fmt: skip
-    assert said == {
-        "ever": "whether 8 occurs among the first 4 events",
-        "each run": "whether 8 occurs in a run of 4 events (the first 4, the next 4 and so on)",
-        "count": "whether 8 occurs at least 3 times among the first 4 events",
-        "followed_by": "whether 8 is followed, at once or later, by 2 among the first 4 events",
-        "zone": "whether the zone of radius 1.5 around (8) is entered among the first 4 events",
-    }
-
-
 def test_no_total_that_protects_nothing_is_green():
     plain, spread, unsound, kept = (
         picture(builtin("clicks"), Ask.of({"source": "clicks", "events": 50, **more}))["risk"]
@@ -83,12 +71,7 @@ def test_no_total_that_protects_nothing_is_green():
             {"mechanism": "guarded", "secret": 16, "secret_epsilon": 1.0},
         )
     )
-    assert (plain["colour"], spread["colour"], unsound["colour"], kept["colour"]) == (
-        "red",
-        "unchecked",
-        "red",
-        "unchecked",
-    )
+    assert (plain["colour"], spread["colour"]) == (unsound["colour"], kept["colour"]) == ("red", "unchecked")
     assert "step 3" in plain["remedy"]
     assert spread["remedy"] == kept["remedy"] == ""
     assert "does not keep to its ε" in unsound["why"]

@@ -137,13 +137,8 @@ def least_ldp_error(belief, epsilon):
             row = np.zeros((n, n))
             row[x, y], row[other, y] = 1, -math.exp(epsilon)
             above.append(row.ravel())
-    found = linprog(
-        -np.diag(belief).ravel(),
-        A_ub=above,
-        b_ub=np.zeros(len(above)),
-        A_eq=np.kron(np.eye(n), np.ones(n)),
-        b_eq=np.ones(n),
-    )
+    sums = {"A_eq": np.kron(np.eye(n), np.ones(n)), "b_eq": np.ones(n)}
+    found = linprog(-np.diag(belief).ravel(), A_ub=above, b_ub=np.zeros(len(above)), **sums)
     return 1 + found.fun
 
 

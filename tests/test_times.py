@@ -65,24 +65,13 @@ def test_dates_are_utc_unless_they_say_otherwise():
     assert clock.seconds(np.array(["2024-05-01T10:00"], "datetime64[m]")).tolist() == [expected]
 
 
-WRONG = {
-    "infinite": math.inf,
-    "no number": math.nan,
-    "of no clock": 1e20,
-    "the largest float": 1.7e308,
-    "too large for a float": 10**400,
-    "a truth value": True,
-    "nothing": None,
-    "text": "yesterday",
-    "digits": "1700000000",
-    "no day": "2024-02-31",
-    "year 9999": "9999-12-31T00:00:00Z",
-    "a date of numpy": np.array(["9999-12-31"], "datetime64[D]"),
-    "a date that is none": np.array(["NaT"], "datetime64[s]"),
-}
+WRONG = [
+    math.inf, math.nan, 1e20, 1.7e308, 10**400, True, None, "yesterday", "1700000000", "2024-02-31",
+    "9999-12-31T00:00:00Z", np.array(["9999-12-31"], "datetime64[D]"), np.array(["NaT"], "datetime64[s]"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: str(wrong)[:20])
 def test_what_is_no_time_is_refused_in_one_line_without_being_told(wrong):
     with pytest.raises(InputError, match="expected a time in seconds") as refused:
         clock.seconds(wrong if isinstance(wrong, np.ndarray) else [1.0, wrong])

@@ -46,22 +46,11 @@ def test_tokens_by_command(tmp_path, capfd):
 
 # tokens
 
-EDITS = {
-    "rate is text": {"rate": "5"},
-    "rate is tiny": {"rate": 1e-310},
-    "rate is huge": {"rate": 10**400},
-    "rate is a truth value": {"rate": True},
-    "id is a list": {"id": ["a"]},
-    "no hash": {"sha256": None},
-    "hash is a number": {"sha256": 5},
-    "hash is not ASCII": {"sha256": "ü" * 64},
-    "user is a number": {"user": 5},
-    "user is no": {"user": False},
-    "nested scopes": {"scopes": [["release"]]},
-    "scopes are text": {"scopes": "read"},
-    "deep": {"note": "DEEP"},
-    "another field": {"more": 1},
-}
+EDITS = [
+    {"rate": "5"}, {"rate": 1e-310}, {"rate": 10**400}, {"rate": True}, {"id": ["a"]}, {"sha256": None},
+    {"sha256": 5}, {"sha256": "ü" * 64}, {"user": 5}, {"user": False}, {"scopes": [["release"]]},
+    {"scopes": "read"}, {"note": "DEEP"}, {"more": 1},
+]  # fmt: skip
 
 
 def edited(path, edit):
@@ -71,7 +60,7 @@ def edited(path, edit):
     path.write_text(text.replace('"DEEP"', "[" * 100_000 + "]" * 100_000))
 
 
-@pytest.mark.parametrize("edit", EDITS.values(), ids=list(EDITS))
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: str(edit)[:30])
 def test_no_token_is_good_while_the_file_is_not(tmp_path, monkeypatch, edit):
     monkeypatch.setattr(tokens, "LOOK_EVERY", 0.0)
     path = tmp_path / "tokens.json"

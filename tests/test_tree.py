@@ -231,12 +231,8 @@ def test_reading_the_path_gives_what_was_drawn(seed):
         codes = np.random.default_rng(seed).integers(0, batch.model.n, batch.length)  # possible or not
         sent = MODES[ldp].draw(batch, codes, SeededCoins(seed))
         again = MODES[ldp].read(batch, sent.path)
-        assert (sent.path, sent.least, sent.most, sent.marginal) == (
-            again.path,
-            again.least,
-            again.most,
-            again.marginal,
-        )
+        for name in ("path", "least", "most", "marginal"):
+            assert getattr(sent, name) == getattr(again, name)
         assert (sent.codes == again.codes).all()
         assert (sent.posterior == again.posterior).all()
         assert again.most <= batch.epsilon

@@ -56,16 +56,6 @@ class Turns:
         return not self < weight
 
 
-class Fixed:
-    private = False
-
-    def __init__(self, values: tuple[int, ...]) -> None:
-        self.values = list(values)
-
-    def draw(self, count: int) -> np.ndarray:
-        return np.array([self.values.pop(0) for _ in range(count)], np.int64)
-
-
 def outcome(mechanism, batch: Batch, codes: np.ndarray, coins) -> tuple[str, object]:
     """What a release came to: its bounds and all that a receiver computes, or the kind of refusal."""
     try:
@@ -121,7 +111,7 @@ def test_tables_refuse_before_the_draw_or_never(name):
             continue
         for codes in every_batch(batch):
             tries = [tuple(thrown[(k * m) % len(thrown)] for m in range(1, 80)) for k in range(len(thrown))]
-            found = [outcome(mechanism, batch, codes, Fixed(coins)) for coins in tries]
+            found = [outcome(mechanism, batch, codes, ref.GivenCoins(coins)) for coins in tries]
             if mechanism.sound:
                 assert_released_within_epsilon(batch, found)
             assert {kind for kind, _ in found} == {"released"}
@@ -184,5 +174,5 @@ def test_a_large_epsilon_still_tells_small_cells_apart():
     rare = float(np.exp(-18.0))
     model = MarkovModel([1 - rare, rare], [[1 - rare, rare], [0.5, 0.5]])
     batch = Batch(model, model.initial, 1, 20.0, distortion.hamming())
-    told = {tree.draw(batch, np.array([x]), Fixed((0,) * 9)).codes[0] for x in (0, 1)}
+    told = {tree.draw(batch, np.array([x]), ref.GivenCoins((0,) * 9)).codes[0] for x in (0, 1)}
     assert told == {0, 1}

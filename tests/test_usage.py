@@ -76,17 +76,6 @@ def test_a_group_alone_names_its_commands(group, said):
     assert f"expected a command after seqveil {' '.join(group)}: {', '.join(command_of(group).commands)}; see" in err
 
 
-def test_the_program_alone_shows_its_help(said):
-    code, err = said()
-    assert code == 2
-    assert err.startswith("Usage: seqveil")
-    assert all(name in err for name in ROOT.commands)
-
-
-def test_a_misspelt_command_is_guessed(said):
-    assert said("fir")[1] == "error: No such command 'fir'. Did you mean 'fit'? see seqveil --help\n"
-
-
 ALONE = {
     "leave out --secret-epsilon, --epsilon": ("--policy", "p.toml", "--epsilon", "1", "--secret-epsilon", "3"),
     "--secret has no total; add --secret-epsilon": ("--epsilon", "1", "--secret", "ever:1"),

@@ -177,11 +177,3 @@ def test_a_small_budget_and_a_declared_secret_are_green(clicks, capsys):
     assert "secret ever:health, over the whole stream: a suspicion of 1 % becomes at most 1.7 %" in said
     assert main(["audit", "b.csv", "-m", "m.model", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["grade"] == "green"
-
-
-@pytest.mark.slow
-def test_a_plan_says_it(clicks, capsys):
-    assert main(["plan", "m.model", "-e", "1", "--every", "3", "--users", "20", "--length", "12"]) == 0
-    said = capsys.readouterr().out
-    assert "at ε = 1 (red): any one release, about anything: a suspicion of 1 % becomes at most 81 %" in said
-    assert "the one release in 3 that carries ε is the truth" in said
