@@ -179,11 +179,7 @@ def test_a_budget_that_makes_no_sense_is_refused(wrong):
 
 
 @settings(deadline=None, max_examples=80)
-@given(
-    total=st.floats(0.1, 5),
-    spent=st.floats(0, 6),
-    wanted=st.floats(0, 5),
-)
+@given(total=st.floats(0.1, 5), spent=st.floats(0, 6), wanted=st.floats(0, 5))
 def test_what_a_total_allows(total, spent, wanted):
     arguments = np.array([wanted]), np.array([spent]), np.zeros(1)
     assert Budget(total=total).allow(*arguments)[0] == min(wanted, max(0.0, total - spent))

@@ -122,14 +122,7 @@ def test_contexts_that_are_none(text: str) -> None:
 
 
 def test_names_of_contexts_are_read_back() -> None:
-    for text in (
-        "order:1",
-        "order:3",
-        "types:16",
-        "order:2,types:4",
-        "types:4,switch:0.01",
-        "types:4,switch:estimate",
-    ):
+    for text in ("order:1", "order:3", "types:16", "order:2,types:4", "types:4,switch:0.01", "types:4,switch:estimate"):
         assert Context.parse(text).name == text
 
 

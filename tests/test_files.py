@@ -16,15 +16,7 @@ from polars.testing import assert_frame_equal
 
 from filed import FORMATS, frame_of, write
 from seqveil.core.errors import DataError, InputError
-from seqveil.interfaces.files import (
-    Chunk,
-    Columns,
-    OrderCheck,
-    Writer,
-    read,
-    reading,
-    sorted_chunks,
-)
+from seqveil.interfaces.files import Chunk, Columns, OrderCheck, Writer, read, reading, sorted_chunks
 
 SECRET = "Zq9secret"
 AWKWARD = ["007", "å, b", 'say "hi"', "two\nlines", "tab\there", "日本", " lead", "cr\r\nlf", "'"]

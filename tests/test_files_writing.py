@@ -15,11 +15,7 @@ from seqveil import MarkovModel
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.replacing import replacing
 from seqveil.interfaces import files
-from seqveil.interfaces.files import (
-    Writer,
-    count_rows,
-    writing,
-)
+from seqveil.interfaces.files import Writer, count_rows, writing
 from seqveil.interfaces.service import tokens
 
 

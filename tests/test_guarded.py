@@ -129,14 +129,7 @@ def test_no_outcome_moves_the_odds_further_than_promised(name, longest):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"withhold": True},
-        {"epsilon": 1.0},
-        {"distortion": "absolute"},
-    ],
-)
+@pytest.mark.parametrize("options", [{"withhold": True}, {"epsilon": 1.0}, {"distortion": "absolute"}])
 def test_nor_does_it_otherwise(options):
     rng = np.random.default_rng(4)
     secrets = [ever(1, epsilon=0.4, window="first 4"), always(0, epsilon=0.6, window=2, one_sided=True)]
