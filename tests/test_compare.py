@@ -14,8 +14,7 @@ from seqveil import distortion, mechanisms
 from seqveil.core.errors import InputError
 from seqveil.engine import batches, stream
 from seqveil.evaluate.baselines.mutual_information import _blahut, single_release
-from seqveil.evaluate.comparison import Arena, Contestant, constant, converse, line_up, picture, race, rate_distortion
-from seqveil.evaluate.comparison.files import jobs
+from seqveil.evaluate.comparison import Arena, Contestant, constant, converse, line_up, race, rate_distortion
 from seqveil.evaluate.comparison.race import _Batched, _OneByOne
 from seqveil.evaluate.comparison.rows import clustered
 from seqveil.evaluate.comparison.tables import winners
@@ -216,14 +215,3 @@ def test_limits_bound_the_race(chain):
         assert guess.guesses["without_1"] == pytest.approx(1 - guess.error)
         assert guess.guesses["without_1"] == pytest.approx(best.guesses["without_1"])
         assert guess.lift_most == guess.ldp == 0
-
-
-@pytest.mark.slow
-def test_the_picture_tells_the_unsound_from_the_limits(chain):
-    arena = Arena.of(chain, ragged(chain, [6] * 6))
-    made = [job.make(lambda events: None) for job in jobs(arena, [0.5, 1.0], line_up(["optimal", "crr"], [1]))]
-    lines = {line.get_label(): line for line in picture(made, "hamming").axes[0].lines}
-    assert (lines["crr"].get_linestyle(), lines["crr"].get_marker()) == ("--", "x")
-    assert lines["optimal"].get_linestyle() == "-"
-    assert len(set(lines["best guess, no release"].get_color()[1:3])) <= 2
-    assert lines["best guess, no release"].get_linestyle() == ":"

@@ -47,10 +47,6 @@ def test_one_process_shows_how_far_it_is():
     assert done[-1] == len(todo)
 
 
-def test_nothing_to_do():
-    assert rows_of([], 4) == ([], [])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", [False, True])
 def test_secrets_go_to_other_processes_after_some_were_kept_here(monkeypatch, attack):

@@ -101,13 +101,9 @@ def test_a_context_that_is_named_is_taken_and_shown_beside_a_plain_chain(tmp_pat
 
 
 def test_candidates_are_what_people_and_symbols_allow() -> None:
-    assert [each.name for each in candidates("auto", 17, 10_000)] == [
-        "order:1",
-        "order:2",
-        "types:4",
-        "types:16",
-        "types:48",
-    ]
+    assert [each.name for each in candidates("auto", 17, 10_000)] == (
+        ["order:1", "order:2", "types:4", "types:16", "types:48"]
+    )
     assert [each.name for each in candidates("auto", 500, 150)] == ["order:1"]
     assert [each.name for each in candidates("order:1", 17, 100)] == ["order:1"]
 
@@ -156,26 +152,6 @@ def test_the_command_prints_the_table_and_keeps_it(
     assert main(["release", str(file), "-m", str(out), "--epsilon", "1", "-o", str(released)]) == 0
     assert main(["audit", str(released), "-m", str(out)]) == 0
     assert "checked on 72 held-out people" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--context", "types:0"], "order and types of 1 and more"),
-        (["--context", "sometimes"], "expected a context such as auto"),
-        (["--context", "types:1000"], "1000 types needs at least as many people"),
-        (["--context", "auto", "--order", "2"], "--context says what --order says"),
-        (["--context", "types:4", "--private", "1"], "a private fit is of one chain"),
-    ],
-)
-def test_the_command_refuses_in_a_line(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
-) -> None:
-    assert main(["fit", str(file), "-o", str(tmp_path / "m"), *options]) == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert len(said.strip().splitlines()) == 1
-    assert not (tmp_path / "m").exists()
 
 
 def test_types_that_were_merged_are_not_called_types(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

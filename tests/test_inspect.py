@@ -207,12 +207,6 @@ def test_places_come_before_numbers_that_repeat():
     assert roles(rows)[0] == {"user": "user", "gps_lat": place, "gps_lon": place}
 
 
-def test_many_columns_are_said_in_one_line():
-    _, found = roles({"user": people(), "value": ["a", "b"] * 36} | {f"c{k}": [0] * 72 for k in range(20)})
-    assert sum(name == "column" for name, _ in found.lines()) == 3
-    assert any("and 12 more" in text for _, text in found.lines())
-
-
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
@@ -225,8 +219,3 @@ def test_what_cannot_be_guessed_is_said_in_one_line(rows, said):
     with pytest.raises(DataError, match=said) as error:
         sv.inspect(pl.DataFrame(rows))
     assert "seqveil inspect" not in str(error.value)
-
-
-def test_one_event_a_person_is_asked_about():
-    _, found = roles({"name": [f"n{k}" for k in range(20)], "code": list("ab") * 10})
-    assert "each person has one event" in found.questions[-1]

@@ -73,14 +73,6 @@ def test_separators_in_doubt(text, expected):
     assert separator_of(text.encode(), Columns(), ",") == expected
 
 
-def test_json_lines(tmp_path):
-    rows = [{"user": "a", "value": 1, "x": None}, {"user": "b", "value": 2}]
-    want = (["a", "b"], [1, 2])
-    lines = "\n".join(map(json.dumps, rows)).encode()
-    assert taken(put(tmp_path, "c.jsonl.gz", gzip.compress(lines)))[:2] == want
-    assert taken(pl.DataFrame({"user": ["a", "b"], "value": [1, 2]}))[:2] == want
-
-
 def test_numbers_are_written_with_a_point(tmp_path):
     path = put(tmp_path, "d.csv", "user;value\na;1,5\na;2\na;-3,25\n")
     assert taken(path)[1] == ["1,5", "2", "-3,25"]
