@@ -1,12 +1,9 @@
 """The options of both bridges: one core, each option in one place; a line for each bad one."""
 
-import inspect
-
 import pytest
 
 from bridges import chain
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.commands import bridge
 
 OWN = {
     "mqtt": ["--broker", "localhost:1", "--raw", "a/{user}", "--released", "b/{user}"],
@@ -31,14 +28,6 @@ def said(tmp_path, capfd, monkeypatch):
         return told
 
     return call
-
-
-def test_no_option_of_the_bridges_is_written_twice():
-    """What both commands have comes from the same group, but for the topics, which are patterns in one of them."""
-    both = [set(inspect.signature(command).parameters) for command in (bridge.mqtt, bridge.kafka)]
-    groups = (bridge.StoreOptions, bridge.PayloadOptions, bridge.RefusalOptions, bridge.MetricsOptions)
-    shared = {name for group in groups for name in inspect.signature(group).parameters}
-    assert both[0] & both[1] - shared == {"raw", "released", "errors", "json"}
 
 
 REFUSED = {

@@ -197,19 +197,15 @@ def test_the_converse_is_below_the_exact_optimum(n, seed, epsilon, numbers):
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
 def test_the_converse_is_met_by_a_fair_coin(epsilon):
     """There the exact optimum errs e^-ε / 2, and the bound can be no higher and is no lower."""
-    assert single_release(np.array([[0.5, 0.5]]), epsilon, distortion.hamming())[0] == pytest.approx(
-        np.exp(-epsilon) / 2
-    )
+    bound = single_release(np.array([[0.5, 0.5]]), epsilon, distortion.hamming())[0]
+    assert bound == pytest.approx(np.exp(-epsilon) / 2)
 
 
 def test_limits_bound_the_race(chain):
     arena = Arena.of(chain, list(chain.sample(8, 400, seed=5)))
     for epsilon in (0.5, 2.0):
-        guess, bound, best = (
-            constant(arena, epsilon),
-            converse(arena, epsilon),
-            race(arena, Contestant("optimal"), epsilon),
-        )
+        guess, bound = constant(arena, epsilon), converse(arena, epsilon)
+        best = race(arena, Contestant("optimal"), epsilon)
         assert bound.error < best.filtered + best.filtered_half + bound.error_half
         assert best.filtered < guess.error
         assert guess.guesses["without_1"] == pytest.approx(1 - guess.error)

@@ -117,9 +117,12 @@ def test_contexts_that_are_none(text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_names_of_contexts_are_read_back() -> None:
+def test_names_of_contexts_are_read_back_and_only_types_switch() -> None:
     for text in ("order:1", "order:3", "types:16", "order:2,types:4", "types:4,switch:0.01", "types:4,switch:estimate"):
         assert Context.parse(text).name == text
+    for text in ("order:2,switch:0.01", "switch:0.01", "types:1,switch:estimate"):
+        with pytest.raises(InputError, match="switch is between types"):
+            Context.parse(text)
 
 
 def test_nobody_to_hold_out() -> None:
@@ -162,11 +165,3 @@ def test_types_that_were_merged_are_not_called_types(tmp_path: Path, capsys: pyt
     assert "one type, order 1 (2 types were tried; those of too few people are merged)" in told
     note = (sv.MarkovModel.load(tmp_path / "m").origin or {})["note"]
     assert note.startswith("one type, order 1 (")
-
-
-def test_a_context_switches_between_types_alone():
-    assert Context.parse("types:16,switch:0.01").switch == 0.01
-    assert Context.parse("order:2,types:4,switch:estimate").switch == "estimate"
-    for text in ("order:2,switch:0.01", "switch:0.01", "types:1,switch:estimate"):
-        with pytest.raises(sv.errors.InputError, match="switch is between types"):
-            Context.parse(text)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from experiments import exact, example1
-from experiments._noise import dips
 from seqveil import MarkovModel, mechanisms
 from seqveil.core.distortion import hamming
 from seqveil.core.mechanisms import Batch
@@ -102,12 +101,6 @@ def test_the_correlated_design_never_leaks_more_and_is_tight(prior, phi, epsilon
     assert found["correlated"] >= first - 1e-6  # a second release takes nothing back
 
 
-def test_dips():
-    assert dips([3, 2, 0, 1, 4])
-    assert not dips([3, 2, 2.5, 3, 4])
-    assert not dips([3, 2, 0, 1, 0.5])
-
-
 STICKY = MarkovModel([0.1, 0.9], [[0.9, 0.1], [0.2, 0.8]])
 
 
@@ -162,7 +155,3 @@ def test_batches_are_enumerated_right(size):
         assert longer["released"] == pytest.approx(
             exact.one_by_one(STICKY, mechanisms.optimal, 0.8, 5)["released"], abs=1e-3
         )
-
-
-def test_silence_is_the_best_guess():
-    assert exact.silent(STICKY, 2) == pytest.approx((0.1 + min(0.9 * 0.2 + 0.1 * 0.9, 1 - 0.27)) / 2)

@@ -56,13 +56,6 @@ def test_everything_runs_from_one_command_with_no_data_at_hand(tmp_path):
             assert claim["reason"].replace("|", "/") in table
 
 
-def test_a_skipped_experiment_is_tried_again(tmp_path):
-    context = Context(tmp_path, "fig8", synthetic=True)
-    assert context.part("result", lambda: {"numbers": {"skipped": "needs torch"}})["numbers"]["skipped"]
-    assert context.part("result", lambda: {"numbers": {"rate": 1}}) == {"numbers": {"rate": 1}}
-    assert context.part("result", lambda: {"numbers": {"rate": 2}}) == {"numbers": {"rate": 1}}
-
-
 def test_what_the_small_runs_already_show(runs):
     verdicts = {}
     for name in QUICK:
@@ -70,15 +63,6 @@ def test_what_the_small_runs_already_show(runs):
             verdicts[name, claim["claim"].split(" (")[0]] = claim["verdict"]
     assert verdicts["fig3", "the noise needed at time 2 falls as X1 and X2 become more correlated"] == claims.UNSOUND
     assert verdicts["fig5", "batched release always outperforms instantaneous release"] == claims.HOLDS
-
-
-def test_a_second_run_takes_every_part_from_the_first(runs, capsys):
-    before = {path: path.stat().st_mtime_ns for path in (runs[0] / "parts").iterdir()}
-    numbers = (runs[0] / "fig5.json").read_bytes()
-    assert main([*QUICK, "--out", str(runs[0]), "--synthetic", "--quick"]) == 0
-    assert {path: path.stat().st_mtime_ns for path in (runs[0] / "parts").iterdir()} == before
-    assert (runs[0] / "fig5.json").read_bytes() == numbers
-    assert "holds only for the unsound mechanism" in capsys.readouterr().out
 
 
 def test_parts_outlive_an_interrupt_and_belong_to_their_options(tmp_path):

@@ -20,6 +20,7 @@ from seqveil.interfaces.files import Chunk, Columns, OrderCheck, Writer, read, r
 
 SECRET = "Zq9secret"
 AWKWARD = ["007", "å, b", 'say "hi"', "two\nlines", "tab\there", "日本", " lead", "cr\r\nlf", "'"]
+TEXT = st.sampled_from(AWKWARD) | st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
 
 
 def refusal(path, columns=None, **options) -> str:
@@ -37,37 +38,26 @@ def refusal(path, columns=None, **options) -> str:
 # --- there and back
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 7, 200_000])
-@pytest.mark.parametrize("extension", FORMATS)
-@pytest.mark.parametrize("values", [[*AWKWARD], [*range(-4, 5)], [0.5, -1.25, 1e-9, 3.0, 2.0, 1e20, 7.5, 8.0, 9.0]])
-def test_what_is_written_is_read_back_whatever_the_chunk(tmp_path, extension, values, chunk):
-    frame = pl.DataFrame({"user": AWKWARD, "value": values, "seq": range(9)})
-    path = tmp_path / f"data.{extension}"
-    with Writer(path) as out:
-        for start in range(0, 9, 4):
-            out.write(frame[start : start + 4])
-    assert_frame_equal(frame_of(path, chunk=chunk), frame)
-    assert os.listdir(tmp_path) == [path.name]
-
-
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
-    rows=st.lists(
-        st.tuples(*[st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)] * 2), min_size=1, max_size=8
-    ),
+    users=st.lists(TEXT, min_size=1, max_size=8),
+    values=st.sampled_from([TEXT, st.integers(-(2**40), 2**40), st.floats(-1e20, 1e20)]),
+    data=st.data(),
     extension=st.sampled_from(["csv", "tsv", "jsonl", "parquet"]),
     chunk=st.integers(1, 9),
     block=st.sampled_from([1, 2, 3, 7, 64, 4096]),
 )
-def test_any_text_survives(tmp_path_factory, rows, extension, chunk, block):
-    frame = pl.DataFrame(rows, schema={"user": pl.String, "value": pl.String}, orient="row")
+def test_what_is_written_is_read_back(tmp_path_factory, users, values, data, extension, chunk, block):
+    drawn = data.draw(st.lists(values, min_size=len(users), max_size=len(users)))
+    frame = pl.DataFrame({"user": users, "value": drawn})
+    how = {"value_type": "text"} if values is TEXT else {}
     path = tmp_path_factory.mktemp("any") / f"data.{extension}"
     with Writer(path) as out:
         out.write(frame)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "BLOCK_BYTES", block)  # blocks are cut between records only
-        assert_frame_equal(frame_of(path, chunk=chunk, value_type="text"), frame)
+        assert_frame_equal(frame_of(path, chunk=chunk, **how), frame)
 
 
 @pytest.mark.slow

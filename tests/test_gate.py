@@ -30,15 +30,8 @@ def answer(act) -> tuple[object, ...]:
         released, after = act()
     except SeqveilError as error:
         return type(error).__name__, str(error)
-    arrays = (
-        released.codes,
-        released.epsilons,
-        released.columns,
-        after.states,
-        after.account.most,
-        after.account.least,
-    )
-    return tuple(array.tobytes() for array in arrays)
+    made = (released.codes, released.epsilons, released.columns)
+    return tuple(array.tobytes() for array in (*made, after.states, after.account.most, after.account.least))
 
 
 codes = st.lists(st.integers(-3, 5), min_size=3, max_size=3).map(np.array)

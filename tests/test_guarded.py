@@ -257,6 +257,8 @@ def test_values_outside_the_alphabet_are_hidden_as_elsewhere():
         ({"secrets": [sv.secrets.count(1, 100, epsilon=1.0, window=200)]}, "states"),
         ({"secrets": [ever(1, epsilon=1.0)], "observers": [CLINIC]}, "share one alphabet"),
         ({"mechanism": None, "epsilon": 1.0, "withhold": True}, "pass secrets with them"),
+        ({"secrets": ever(1, epsilon=1.0), "mechanism": "optimal", "withhold": True}, "keeps no declared secrets"),
+        ({"secrets": ever(1, epsilon=1.0), "mechanism": "tree", "epsilon": 1.0, "batch": 2}, "keeps no declared"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_in_one_line(options, words):

@@ -17,13 +17,8 @@ ROOT = Path(__file__).parent.parent
 @mosquitto.needed
 def test_a_day_of_owntracks_and_what_a_friend_sees(tmp_path):
     with mosquitto.broker(tmp_path) as running:
-        ran = subprocess.run(
-            [sys.executable, ROOT / "examples" / "owntracks.py", "--broker", running.address, "--out", "day.png"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=200,
-        )
+        command = [sys.executable, ROOT / "examples" / "owntracks.py", "--broker", running.address, "--out", "day.png"]
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert ran.returncode == 0, ran.stderr
     assert "sent 96 locations, a friend got 96" in ran.stdout
     moved, promised = map(float, re.search(r"at most ([\d.]+), promised ([\d.]+)", ran.stdout).groups())

@@ -64,18 +64,6 @@ def test_a_model_shows_its_prior_and_transitions(n, seed):
     assert [row[0] for row in transitions[1:]] == [str(code) for code in range(n)]
 
 
-@pytest.mark.parametrize("order", [1, 2])
-def test_a_large_model_is_cut_to_a_few_rows(order):
-    rng = np.random.default_rng(1)
-    model = sv.MarkovModel.fit([rng.integers(0, 60, 3000)], n=60, order=order, smoothing=1.0)
-    text = model._repr_html_()
-    shown = Shown(text)
-    assert len(text) < 25_000
-    assert all(len(table) <= 13 and len(table[0]) <= 13 for table in shown.tables)
-    assert "12 of 60 likeliest symbols shown" in text
-    assert len(shown.tables) == (3 if order == 1 else 2)
-
-
 def test_a_kernel_shows_its_table_and_its_level():
     session = sv.Session(chain(4), epsilon=1.0, seed=1)
     kernel = session.kernel()

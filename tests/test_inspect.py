@@ -117,17 +117,6 @@ def test_places_get_a_grid(tmp_path):
     assert pasted(found, path, tmp_path).n == 100
 
 
-def test_frames_of_other_kinds():
-    rows = frame()
-    want = sv.inspect(rows)
-    assert sv.inspect(rows.to_arrow()).to_dict() == want.to_dict()
-    pandas = pytest.importorskip("pandas")
-    got = sv.inspect(pandas.DataFrame(rows.to_dict(as_series=False)))
-    assert (got.events, got.command) == (want.events, want.command)
-    with pytest.raises(InputError, match="polars, pandas or Arrow"):
-        sv.inspect([1, 2])
-
-
 def test_small_and_bad_files(tmp_path):
     one = tmp_path / "one.csv"
     one.write_text("user,value\na,x\n")

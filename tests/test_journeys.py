@@ -30,12 +30,6 @@ def test_gaze_in_slots(tmp_path):
     assert set(steps["timestamp"].explode()) == {100}  # one release for each slot, blink or not
 
 
-def test_no_helper_stands_twice():
-    scripts = [path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.py")]
-    assert sum("def seqveil(" in text for text in scripts) == 1
-    assert sum("tempfile.TemporaryDirectory" in text and "def journey" in text for text in scripts) == 0
-
-
 SAID = {
     "checkins.py": ("kept      every stream within the total budget", "64 values that fewer than 10 people have"),
     "pointer.py": ("slots of 0.5 s (last, padded)", "of the estimates are right"),
