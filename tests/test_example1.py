@@ -61,16 +61,6 @@ def test_the_correlation_of_the_data_is_the_papers(prior, phi):
     assert example1.correlation(prior, phi) == pytest.approx(expected, abs=1e-9)
 
 
-def test_stated_values():
-    even = example1.closed_form(0.5, 0.5, 1.0, 1.0)
-    assert even["noise_1"] == even["noise_2"] == pytest.approx(math.exp(-1) / 2)
-    assert even["correlation"] == 0.0
-    same = example1.closed_form(0.5, 0.0, 1.0, 1.0)
-    assert same["correlation"] == pytest.approx(0.2874421684)
-    # without the square root the quotient is no correlation: it passes one
-    assert example1.closed_form(0.95, 0.0, 1.0, 1.0)["as_printed"] > 1
-
-
 @given(st.floats(0.05, 0.95), st.lists(st.tuples(st.floats(0.05, 1.0), st.floats(1.0, 20.0)), min_size=2, max_size=2))
 @settings(max_examples=80, deadline=None)
 def test_least_noise_is_the_linear_program(second, limits):

@@ -37,15 +37,9 @@ def answer(act) -> tuple[object, ...]:
 codes = st.lists(st.integers(-3, 5), min_size=3, max_size=3).map(np.array)
 odd = st.sampled_from(
     [
-        np.array([0.0, 1.0, 2.0]),
-        np.array([True, False, True]),
-        np.array([0, 1]),
-        np.array([[0], [1], [2]]),
-        np.array([0, 1, 10**12]),
-        np.array([0, 1, 2**63], np.uint64),
-        np.array([0, 1, 2], np.int8),
-        np.array(["0", "1", "2"]),
-        np.array([-(2**62), 0, 0]),
+        *map(np.array, ([0.0, 1.0, 2.0], [True, False, True], [0, 1], [[0], [1], [2]], ["0", "1", "2"])),
+        *map(np.array, ([0, 1, 10**12], [-(2**62), 0, 0])),
+        *(np.array([0, 1, 2**63], np.uint64), np.array([0, 1, 2], np.int8)),
     ]
 )
 

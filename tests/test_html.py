@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seqveil as sv
-from seqveil.evaluate.comparison import Arena, Contestant, race
 
 
 class Shown(HTMLParser):
@@ -120,16 +119,3 @@ def test_batches_that_wait_are_not_shown():
     session.push("planted-a")
     assert "planted" not in session._repr_html_()
     assert facts(Shown(session._repr_html_()))["ε a batch of 3"] == "2"
-
-
-def test_results_of_a_comparison_show_themselves():
-    model = chain(5)
-    arena = Arena.of(model, list(model.sample(8, 12, seed=1)))
-    for name, verdict in (("optimal", "sound"), ("crr", "unsound"), ("mutual_information", "unsound")):
-        row = race(arena, Contestant(name), 0.2)
-        shown = facts(Shown(row._repr_html_()))
-        assert shown["verdict"] == verdict
-        assert shown["error as released"].split()[0] == f"{row.error:.4g}"
-        assert "12 users" in shown["measured on"]
-    skipped = race(arena, Contestant("optimal", period=None), 5.0)
-    assert skipped.status != "skipped" or "reason" in facts(Shown(skipped._repr_html_()))
