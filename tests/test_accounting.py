@@ -207,15 +207,9 @@ def test_a_window_sums_alike_whoever_else_is_there():
             assert alone.padded(room).within(now, 1e9)[0] == alone.within(now, 1e9)[0]
 
 
-KEY = bytes(range(32))
 STICKY = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
 SURE = MarkovModel([1.0, 0.0], [[1.0, 0.0]] * 2)  # of the symbol that never comes
 WRONG = MarkovModel([1 - 1e-9, 1e-9], [[1 - 1e-9, 1e-9]] * 2)
-
-
-def realised(columns):
-    """log of the largest ratio of probabilities that two raw sequences give these releases."""
-    return sum(math.log(int(max(column)) / int(min(column))) for column in columns)
 
 
 def test_an_unsound_mechanism_has_no_level():
@@ -223,9 +217,6 @@ def test_an_unsound_mechanism_has_no_level():
     assert session.account.ldp == 0.0
     session.release(0)
     assert session.account.ldp == math.inf
-
-
-# the budget that needs no model
 
 
 def within(columns, total):

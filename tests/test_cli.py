@@ -11,7 +11,6 @@ from policies import promise
 from seqveil import mechanisms
 from seqveil.interfaces import cli
 
-COMMANDS = ("fit", "plan", "release", "audit", "decode", "mechanisms", "compare")
 SECRET = "zq-secret-77"
 
 

@@ -249,9 +249,6 @@ def test_the_attack_finds_what_is_left_out_and_not_what_is_guarded():
     assert "broken (1500 people" in tables.secret_markdown([race(arena, Keeper("suppression"), None)])
 
 
-# From here on: the command.
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compare")

@@ -35,9 +35,6 @@ def refusal(path, columns=None, **options) -> str:
     return message
 
 
-# --- there and back
-
-
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
@@ -146,9 +143,6 @@ def test_standard_input_as_a_whole_and_by_format(monkeypatch):
     assert frame_of("-", format="jsonl").rows() == [("a", "x")]
 
 
-# --- refusals
-
-
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
@@ -236,9 +230,6 @@ def test_a_quote_never_closed_does_not_swallow_the_memory(tmp_path, monkeypatch)
     monkeypatch.setattr(reading, "RECORD_BYTES", 4 << 10)
     path = write(tmp_path, "d.csv", 'user,value\na,"1\n' + f"a,{SECRET}\n" * 2000)
     assert "never closed" in refusal(path)
-
-
-# --- order
 
 
 def order_by_hand(users, times):

@@ -20,9 +20,6 @@ from served import running, words_model, words_setting
 ODD = {"huge": 2**70, "object": object(), "surrogate": "\ud800", "truth": True, "number": np.int64(3), "none": None}
 
 
-# positions
-
-
 @pytest.mark.parametrize("odd", ODD.values(), ids=list(ODD))
 def test_what_a_position_has_seen_is_charged_though_it_cannot_be_kept(tmp_path, odd):
     seen = []
@@ -63,8 +60,6 @@ def test_positions_given_beforehand_are_refused_before_anything_is_drawn(tmp_pat
         store.release(["ann"], [2], positions={"queue": -(2**63), "text": "ü", "bytes": b"\0"})
         assert [store.position(name) for name in ("queue", "text", "bytes")] == [-(2**63), "ü", b"\0"]
 
-
-# tokens
 
 EDITS = [
     *({"rate": rate} for rate in ("5", 1e-310, 10**400, True)),
@@ -125,9 +120,6 @@ def test_a_link_to_the_tokens_stays_one(tmp_path):
     assert [token.id for token in tokens.read(real)] == [second.id]
 
 
-# requests
-
-
 @pytest.mark.slow
 def test_a_large_request_is_refused_before_any_part_of_it_is_released(tmp_path):
     budget = sv.Budget(per_window=1.0, seconds=3600)
@@ -152,9 +144,6 @@ def test_with_secrets_a_request_may_leave_out_but_few_numbers(tmp_path):
         assert "550 numbers out, of at most 500" in answer.json["detail"]
         assert service.store.accounts().users == []
         assert service.release(*jumps[:2]).status == 200
-
-
-# files
 
 
 @pytest.mark.slow

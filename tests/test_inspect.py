@@ -123,11 +123,7 @@ def test_small_and_bad_files(tmp_path):
     found = sv.inspect(one)
     assert (found.users, found.events, found.log_likelihood) == (1, 1, {})
     assert "few" in found.questions[0]
-    for text, said in (
-        ("user,value\n", "no rows"),
-        ("user,value\na,\n", "no row has a value"),
-        ("a,b\n1,2\n", "no col"),
-    ):
+    for text, said in {"user,value\n": "no rows", "user,value\na,\n": "no row has", "a,b\n1,2\n": "no column"}.items():
         one.write_text(text)
         with pytest.raises(DataError, match=said):
             sv.inspect(one)

@@ -38,8 +38,6 @@ def run(*args):
     return main([str(arg) for arg in args])
 
 
-# --- reading
-
 TABLE = 'user{0}value\nann{0}"x{0}y"\nbob{0}z\n'
 
 
@@ -112,9 +110,6 @@ def test_every_bad_kind_has_one_line(tmp_path, capsys, kind):
     assert expected in said
     assert SECRET not in said
     assert os.listdir(tmp_path) == [name]
-
-
-# --- order
 
 
 @pytest.mark.parametrize(
@@ -225,8 +220,6 @@ def test_ties_keep_the_order_of_the_file(tmp_path, sort):
     assert run(*shared, "-o", kept, "--state", tmp_path / "s.db") == 0
     assert kept.read_bytes() == again
 
-
-# --- missing and rare values
 
 HOLES = "user,value,seq\na,,1\na,x,2\na,,3\nb,,1\nb,y,2\na,z,4\nb,,3\n"
 
