@@ -130,10 +130,8 @@ def test_laws_of_padded_streams_are_those_of_each():
 def test_batches_are_attacked_through_their_paths(length):
     prior, transitions = ref.random_chain(np.random.default_rng(4), 3)
     model = sv.MarkovModel(prior, transitions)
-    session, truth = (
-        sv.Session(model, mechanism="tree", epsilon=3.0, batch=2, seed=1),
-        model.sample(length, 1, seed=9)[0],
-    )
+    session = sv.Session(model, mechanism="tree", epsilon=3.0, batch=2, seed=1)
+    truth = model.sample(length, 1, seed=9)[0]
     for begin in range(0, length - 1, 2):
         session.release_batch(truth[begin : begin + 2])
     if length % 2:

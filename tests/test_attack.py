@@ -19,7 +19,7 @@ from seqveil.core.errors import InputError
 from seqveil.evaluate import attack
 from seqveil.evaluate.attack_bounds import Ratio, Sample, noticeable, share_low, times_needed
 from seqveil.evaluate.attack_features import Windows, features
-from seqveil.evaluate.attack_files import People, _events, _Heard, attack_file, read_people
+from seqveil.evaluate.attack_files import People, _events, attack_file, read_people
 from seqveil.evaluate.commands.attack import attack as command
 
 NAMES = ["news", "sport", "health"]
@@ -178,18 +178,9 @@ def test_a_promise_that_just_holds_is_called_broken_no_more_often_than_stated() 
         secret = rng.random(1500) < rng.choice([0.1, 0.8], 300, p=[0.7, 0.3])[owners]
         told = np.where(rng.random(1500) < keep, secret, ~secret)
         score = told + rng.random(1500) * 1e-3
-        found = attack.attack_labels(
-            sparse.csr_array(score[:, None]),
-            {"it": secret},
-            epsilon,
-            about="",
-            owners=owners,
-            numbers=numbers,
-            scores={"told": score},
-            attackers={},
-            seed=run,
-            false_alarm=0.2,
-        )
+        windows = {"owners": owners, "numbers": numbers, "scores": {"told": score}}
+        told_of = {"about": "", "attackers": {}, "seed": run, "false_alarm": 0.2}
+        found = attack.attack_labels(sparse.csr_array(score[:, None]), {"it": secret}, epsilon, **windows, **told_of)
         alarms += found.verdict == "broken"
     assert alarms <= 70
 
@@ -360,25 +351,6 @@ def test_frequent_values_are_found_beside_values_outside_the_alphabet():
     streams = [np.array([0, 1, UNKNOWN]), np.array([1, 1])]
     people = People(Alphabet(["a", "b", "c"]), streams, streams, None, None, None)
     assert [secret.values for secret in _events(people)] == [("b",), ("a",)]
-
-
-def test_the_share_never_goes_back_and_stays_below_one():
-    told = []
-    heard = _Heard(2, told.append)
-    for _ in range(2):
-        heard.begin()
-        for _ in range(8):
-            heard.learning()
-    assert told == sorted(told)
-    assert told[0] == 0.0
-    assert 0.9 < told[-1] < 1.0
-    assert told[9] == 0.5
-
-
-def test_nobody_has_to_listen():
-    heard = _Heard(1, None)
-    assert heard.begin() is None
-    assert heard.learning() is None
 
 
 def test_what_was_promised_about_a_stream_is_its_budget_where_that_is_less(tmp_path):

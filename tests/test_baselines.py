@@ -18,8 +18,6 @@ from seqveil import checks, mechanisms
 from seqveil.core.coins import SeededCoins, SystemCoins
 from seqveil.core.distortion import absolute, euclidean, hamming, matrix, squared
 from seqveil.core.errors import InputError
-from seqveil.core.model import MarkovModel
-from seqveil.engine import stream
 from seqveil.evaluate.baselines import declared
 from seqveil.evaluate.baselines import mutual_information as mutual_information_mechanism
 from seqveil.evaluate.baselines import optimal_ldp as optimal_ldp_mechanism
@@ -29,10 +27,8 @@ from seqveil.evaluate.baselines.optimal_ldp import likeliest, program
 from seqveil.evaluate.baselines.topl import (
     axis_table,
     estimate,
-    hybrid_variance,
     square_wave,
     square_wave_table,
-    threshold,
     with_threshold,
 )
 
@@ -65,36 +61,15 @@ def ldp_twin(belief, epsilon, costs):
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
-@given(seed=seeds, n=st.integers(2, 6), epsilon=st.sampled_from(EPSILONS))
-def test_the_best_ldp_kernel_for_hamming_is_the_linear_program(seed, n, epsilon):
-    belief = ref.random_belief(np.random.default_rng(seed), n)
-    kernel = optimal_ldp_mechanism.kernels(belief[None], epsilon).one(0)
-    assert kernel.error(belief, hamming()) == pytest.approx(ldp_twin(belief, epsilon, 1.0 - np.eye(n)), abs=1e-7)
-    assert ref.exact_ldp(kernel.weights) <= epsilon
-
-
-@pytest.mark.slow
-@settings(deadline=None, max_examples=40)
-@given(seed=seeds, n=st.integers(2, 5), epsilon=st.sampled_from(EPSILONS), kind=st.integers(0, 2))
+@settings(deadline=None, max_examples=80)
+@given(seed=seeds, n=st.integers(2, 6), epsilon=st.sampled_from(EPSILONS), kind=st.integers(0, 3))
 def test_the_best_ldp_kernel_for_any_costs_is_the_linear_program(seed, n, epsilon, kind):
     rng = np.random.default_rng(seed)
     belief = ref.random_belief(rng, n)
-    costs = [absolute(rng.random(n)), squared(rng.random(n)), matrix(rng.random((n, n)))][kind]
+    costs = [hamming(), absolute(rng.random(n)), squared(rng.random(n)), matrix(rng.random((n, n)))][kind]
     kernel = optimal_ldp_mechanism.kernels(belief[None], epsilon, costs).one(0)
     assert kernel.error(belief, costs) == pytest.approx(ldp_twin(belief, epsilon, costs.matrix(n)), abs=1e-7)
     assert ref.exact_ldp(kernel.weights) <= epsilon
-
-
-def test_both_ways_to_the_best_ldp_kernel_agree():
-    rng = np.random.default_rng(3)
-    for n, epsilon in ((8, 0.5), (20, 1.0), (40, 2.5)):
-        belief = rng.dirichlet(np.full(n, 0.5))
-        wrong = 1.0 - np.eye(n)
-        closed = optimal_ldp_mechanism.kernels(belief[None], epsilon).error(belief[None], hamming())[0]
-        table = program(belief, epsilon, wrong)
-        assert closed == pytest.approx((belief[:, None] * table * wrong).sum(), abs=1e-9)
-        assert closed <= mechanisms.randomized_response.kernels(belief[None], epsilon).error(belief[None], hamming())[0]
 
 
 def test_the_best_ldp_kernel_is_randomised_response_on_the_best_few():
@@ -104,16 +79,6 @@ def test_the_best_ldp_kernel_is_randomised_response_on_the_best_few():
         assert likeliest(ordered, epsilon).tolist() == (np.argmax(value, axis=0) + 1).tolist()
         error = optimal_ldp_mechanism.kernels(ordered, epsilon).error(ordered, hamming())
         np.testing.assert_allclose(1 - error, np.max(value, axis=0), atol=1e-9)
-
-
-def test_symbols_that_are_not_told_are_spread_so_that_columns_weigh_alike():
-    belief = np.array([0.3, 0.2, *[0.005] * 100])
-    kernel = optimal_ldp_mechanism.kernels(belief[None], 1.0).one(0)
-    assert kernel.codes.tolist() == [0, 1]
-    marginal = kernel.marginal(belief)
-    assert marginal[0] == pytest.approx(marginal[1], abs=0.01)
-    raised = kernel.weights[2:].argmax(1)
-    assert 0 < (raised == 0).sum() < (raised == 1).sum()
 
 
 def test_the_best_ldp_kernel_takes_a_large_alphabet_and_says_where_it_cannot():
@@ -135,14 +100,6 @@ def test_the_information_kernel_spends_its_rate_and_no_more(seed, n, epsilon):
     entropy = -sum(b * math.log(b) for b in belief if b > 0)
     assert rate <= epsilon
     assert rate == pytest.approx(min(epsilon, entropy), abs=1e-7 + 1e-5 * epsilon)
-
-
-def test_information_enough_for_everything_tells_everything():
-    for belief in ([0.7, 0.2, 0.1], [0.5, 0.5, 0.0]):
-        told = mutual_information_mechanism.kernels(np.array([belief]), 1.2)
-        assert told.error(np.array([belief]), hamming())[0] == pytest.approx(0.0, abs=1e-12)
-        told = mutual_information_mechanism.kernels(np.array([belief]), 1.2, absolute([0, 1, 2]))
-        assert told.error(np.array([belief]), absolute([0, 1, 2]))[0] == pytest.approx(0.0, abs=1e-12)
 
 
 def test_the_information_kernel_of_two_symbols_is_the_textbooks():
@@ -220,27 +177,6 @@ def test_topl_integrates_the_hybrid_law_over_the_rounding_cells(epsilon, theta):
         assert table[x, y] == pytest.approx(wanted, abs=1e-8)
 
 
-def test_the_hybrid_variance_is_that_of_its_law():
-    """Mean t and the same variance for every t, by numbers."""
-    for epsilon in (0.4, 1.0, 2.0):
-        s, e = math.exp(epsilon / 2), math.exp(epsilon)
-        use = 1 - math.exp(-epsilon / 2) if epsilon > 0.61 else 0.0
-        reach = (s + 1) / (s - 1)
-        worst = 0.0
-        for t in (-1.0, 0.0, 0.6):
-            cuts = np.linspace(-reach, reach, 4001)
-            left = (reach + 1) / 2 * t - (reach - 1) / 2
-            inside = np.clip(np.minimum(cuts[1:], left + reach - 1) - np.maximum(cuts[:-1], left), 0, None)
-            rare = 1 / ((s + 1) * (reach + 1))
-            mass = rare * np.diff(cuts) + (s / ((s + 1) * (reach - 1)) - rare) * inside
-            centre = (cuts[1:] + cuts[:-1]) / 2
-            atom = (e + 1) / (e - 1)
-            assert mass.sum() == pytest.approx(1)
-            assert use * (mass @ centre) + (1 - use) * t == pytest.approx(t, abs=1e-3)
-            worst = max(worst, use * (mass @ centre**2) + (1 - use) * atom**2 - t * t)
-        assert worst == pytest.approx(hybrid_variance(epsilon), rel=1e-3)
-
-
 @settings(deadline=None, max_examples=60)
 @given(
     seed=seeds,
@@ -304,15 +240,6 @@ def test_reports_follow_the_square_wave_and_the_histogram_comes_back():
         square_wave([0.5, 1.5], 1.0, SeededCoins(1))
 
 
-def test_the_threshold_moves_with_the_budget_and_the_data():
-    def found(value, epsilon, later):
-        return threshold(np.full(4000, value), epsilon, SeededCoins(1), later, bins=64)
-
-    assert found(0.1, 2.0, 10_000) < found(0.8, 2.0, 10_000)
-    assert found(0.8, 0.2, 100) < found(0.8, 2.0, 10_000)
-    assert found(0.1, 2.0, 1000) < 0.3
-
-
 @pytest.mark.parametrize("name", ["optimal_ldp", "topl", "temporal"])
 def test_ldp_baselines_are_sound_for_every_belief(name):
     beliefs = checks.random_beliefs(40, 9, np.random.default_rng(6))
@@ -320,14 +247,6 @@ def test_ldp_baselines_are_sound_for_every_belief(name):
         kernels = mechanisms.get(name).kernels(beliefs, epsilon)
         assert kernels.ldp().max() <= epsilon
         assert kernels.leakage(beliefs, whole_alphabet=True).max() <= epsilon
-
-
-def test_full_tables_are_built_for_few_users_at_a_time():
-    model = MarkovModel(np.full(40, 1 / 40), np.full((40, 40), 1 / 40))
-    for name, most in (("topl", 625), ("randomized_response", 10_000)):
-        parts = stream._parts(sv.Policy(epsilon=0.5, mechanism=name).on(model), np.arange(5000), 0.5)
-        assert sum(part.size for part in parts) == 5000
-        assert max(part.size for part in parts) <= most
 
 
 def test_the_best_ldp_kernel_tells_the_truth_where_epsilon_is_large():

@@ -74,6 +74,7 @@ def table_of(batch):
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_within_the_bound_and_never_better_than_the_optimum(epsilon):
+    assert not MECHANISM.sound  # whatever it keeps here
     for seed, (n, length) in enumerate([(2, 2), (2, 3), (3, 2), (2, 4)]):
         for distortion in (hamming(), absolute(np.arange(n))):
             model = random_model(np.random.default_rng(seed), n)
@@ -93,20 +94,6 @@ def test_sequences_leak_what_they_may():
     for seed in range(4):
         model = random_model(np.random.default_rng(seed), 2, zeros=False)
         assert sequence_leakage(model, 2, (0.8, 1.2), hamming(), table_of, MECHANISM.read) <= 2.0 + 1e-9
-
-
-def test_it_helps_and_a_finer_step_changes_little():
-    model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    batch = Batch(model, model.initial, 4, 3.0, hamming())
-    coarse, fine = (published.descended(batch, step).expected for step in (0.02, 0.01))
-    assert fine < 1.8 < 2.0  # 2.0 is what saying nothing costs
-    assert coarse == pytest.approx(fine, rel=0.05)
-    assert fine > 1.2 * batch_lp.expected(batch)
-
-
-def test_it_promises_nothing():
-    assert not MECHANISM.sound
-    assert not MECHANISM.sound
 
 
 def test_refusals():

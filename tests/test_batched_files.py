@@ -116,10 +116,8 @@ def test_rows_come_user_by_user_batch_by_batch(released):
 
 def test_the_account_and_the_estimates_are_those_of_single_streams(place, released):
     model = MarkovModel.load(place / "m.model")
-    setting, made = (
-        Policy(epsilon=2.0, batch=4, mechanism="auto").on(model),
-        pl.read_csv(released, schema_overrides={"user": pl.String}),
-    )
+    setting = Policy(epsilon=2.0, batch=4, mechanism="auto").on(model)
+    made = pl.read_csv(released, schema_overrides={"user": pl.String})
     for online in (False, True):
         decode_file(released, model, place / "d.csv", online=online, chunk=7)
         decoded = pl.read_csv(place / "d.csv", schema_overrides={"user": pl.String})
@@ -207,21 +205,15 @@ def test_audit_sees_a_changed_row(seqveil, place, released, column):
     made = pl.read_csv(released, infer_schema=False)
     k, named = (made["path"].to_list().index("-"), "path") if column == "second path" else (0, column)
     first = made[named][k]
-    other = {
-        "value": "hall" if first == "bath" else "bath",
-        "epsilon": "1.5",
-        "path": {"0": "1"}.get(first, "0"),
-        "batch": "1",
-    }[named]
+    word, path = "hall" if first == "bath" else "bath", {"0": "1"}.get(first, "0")
+    other = {"value": word, "epsilon": "1.5", "path": path, "batch": "1"}[named]
     changed = made[named].to_list()
     changed[k] = other
     made.with_columns(pl.Series(named, changed)).write_csv(released)
     lost = made[:1].vstack(made[2:])
     lost.write_csv(place / "lost.csv")
-    assert seqveil("audit", place / "lost.csv", "-m", place / "m.model", "--meta", place / "r.csv.meta.json").code in (
-        1,
-        2,
-    )
+    fewer = seqveil("audit", place / "lost.csv", "-m", place / "m.model", "--meta", place / "r.csv.meta.json")
+    assert fewer.code in (1, 2)
     said = seqveil("audit", released, "-m", place / "m.model", "--json")
     assert said.code == (1 if column in ("value", "epsilon") else said.code)
     assert said.code in (1, 2)
@@ -256,19 +248,6 @@ def test_batches_that_are_too_many_are_refused_and_what_was_drawn_before_is_publ
     assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
     assert "possible batches" in said.err
     assert json.loads((place / "out.csv.meta.json").read_text())["unfinished"] is True  # short batches were drawn
-
-
-def test_a_budget_too_small_for_a_cell_says_so(seqveil, place):
-    args = ("release", place / "data.csv", "-m", place / "m.model", "--batch", 4, "-o", place / "r.csv")
-    small = ("-e", 2, "--budget", 1e-7)
-    account = seqveil(*args, *small, "--json").json
-    assert account["held"] == account["releases"] == 15
-    assert "15 held at the best guess" in seqveil(*args, *small, "--force").err
-    spent = seqveil(*args, "-e", 2, "--budget", 2, "--json", "--force").json
-    assert 0 < spent["held"] < 15
-    report = seqveil("audit", place / "r.csv", "-m", place / "m.model", "--json").json
-    assert report["checks"]["total"] is True
-    assert report["held"] == spent["held"]
 
 
 def test_a_file_sorted_anew_is_read_but_not_unchanged(place, released):

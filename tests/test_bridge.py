@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sqlite3
 from contextlib import suppress
 
 import pytest
@@ -20,8 +19,7 @@ from seqveil.interfaces.commands import bridge
 from seqveil.interfaces.commands.terminal import Interrupted
 from seqveil.interfaces.mqtt import Bridge, Broker, Topics
 from seqveil.interfaces.payloads import Event, Form, Payloads, Refusal
-from test_bridge_slots import BEGIN, Fake
-from test_bridge_slots import setting_of as in_slots
+from test_bridge_slots import damage, reasons
 
 
 def core_of(store, form="seqveil", log=None):
@@ -31,10 +29,6 @@ def core_of(store, form="seqveil", log=None):
 def released(path, events, setting=None, form="seqveil", log=None):
     with CodeStreams.open(path, setting or setting_of(), key=KEY) as store:
         return core_of(store, form, log).release(events)
-
-
-def reasons(outcomes):
-    return [each.reason if isinstance(each, Refusal) else type(each).__name__ for each in outcomes]
 
 
 def numbered(core, *seqs):
@@ -78,26 +72,6 @@ def test_an_event_whose_release_was_erased_stops_nothing_when_it_comes_again(tmp
     assert lines == [("warning", {"reason": DROPPED})]
 
 
-def test_slots_go_on_after_the_last_one_was_erased(tmp_path):
-    with CodeStreams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
-        fake = Fake(store)
-        fake.come("ann", 0, 1)
-        fake.now = BEGIN + 60
-        fake.slots.draw()
-    erase(tmp_path / "s.db", ["ann"], KEY)
-    with CodeStreams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
-        fake = Fake(store, now=BEGIN + 70)
-        assert list(fake.slots.unpublished()) == []
-        fake.come("ann", 0, 1)
-        assert [seq for _, seq, *_ in fake.drawn(120)] == [1]
-
-
-def damage(path, name):
-    with sqlite3.connect(path) as sql:
-        assert sql.execute("UPDATE users SET spent = spent + 1 WHERE name = ?", (name,)).rowcount == 1
-    sql.close()
-
-
 @pytest.mark.parametrize("numbered", [True, False])
 def test_a_damaged_user_is_refused_and_all_others_go_on(tmp_path, numbered):
     path, form = tmp_path / "s.db", "seqveil" if numbered else "value"
@@ -110,21 +84,6 @@ def test_a_damaged_user_is_refused_and_all_others_go_on(tmp_path, numbered):
             events = [Event(user, seq(k), (1,), ident=f"{k}/{user}") for user in ("ann", "bob")]
             assert reasons(core.release(events)) == ["damaged", "Made"]
             assert f"{k}/ann" not in core.numbers
-
-
-def test_a_damaged_stream_in_slots_is_refused_and_all_others_go_on(tmp_path):
-    with CodeStreams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
-        fake = Fake(store)
-        fake.come("ann", 0, 1)
-        fake.come("bob", 1)
-        fake.drawn(60)
-    damage(tmp_path / "s.db", "ann")
-    with CodeStreams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
-        fake = Fake(store, now=BEGIN + 70)
-        assert reasons(out for _, out in fake.slots.unpublished()) in (["Made"], ["damaged", "Made"])
-        fake.come("ann", 0)
-        fake.now = BEGIN + 120
-        assert reasons(out for _, out in fake.slots.draw().releases) == ["damaged", "Made"]
 
 
 def test_a_user_erased_for_good_is_refused_and_all_others_go_on(tmp_path):
@@ -207,25 +166,6 @@ def test_verify_counts_the_releases_that_are_there(tmp_path):
     assert verify(path).sound
 
 
-def test_slots_say_once_that_the_clock_went_back_or_ahead():
-    fake, lines = Fake(CodeStreams(in_slots())), []
-    fake.core.log = lambda *line: lines.append(line)
-    fake.come("ann", 0, 1)
-    fake.drawn(61)
-    fake.drawn(60.5)  # set a little, which nobody need know
-    assert lines == []
-    fake.drawn(-600)
-    fake.drawn(-599)
-    (event, told), *more = lines
-    assert (event, told["seconds"], more) == ("warning", 660, [])
-    assert "behind" in told["reason"]
-    assert len(fake.drawn(121)) == 1
-    assert len(lines) == 1
-    assert len(fake.drawn(721)) == 10
-    assert len(fake.drawn(781)) == 1
-    assert [told["slots"] for _, told in lines[1:]] == [10]
-
-
 class NoLink:
     """A broker that is asked for nothing."""
 
@@ -265,3 +205,69 @@ def test_a_time_that_goes_back_is_refused_as_late():
     core = core_of(CodeStreams(setting_of(budget=Budget(per_window=3.0, seconds=60.0))))
     outcomes = core.release([Event("ann", 0, (1,), 10.0)]) + core.release([Event("ann", 1, (1,), 9.0)])
     assert reasons(outcomes) == ["Made", "late"]
+
+
+OWN = {
+    "mqtt": ["--broker", "localhost:1", "--raw", "a/{user}", "--released", "b/{user}"],
+    "kafka": ["--bootstrap", "localhost:1", "--raw", "a", "--released", "b", "--group", "g"],
+}
+
+
+@pytest.fixture
+def said(tmp_path, capfd, monkeypatch):
+    """What a command says; nothing is reached, as it is refused before."""
+    pytest.importorskip("paho")
+    pytest.importorskip("confluent_kafka")
+    monkeypatch.chdir(tmp_path)
+    chain().save(tmp_path / "m.model")
+
+    def call(kind, options, policy="epsilon = 1.0"):
+        (tmp_path / "policy.toml").write_text(policy)
+        kept = ["--model", "m.model", "--policy", "policy.toml", "--state", "s.db"]
+        assert main(["bridge", kind, *OWN[kind], *kept, *options]) == 2
+        told = capfd.readouterr().err
+        assert len(told.splitlines()) == 1
+        return told
+
+    return call
+
+
+REFUSED = {
+    "mqtt": [
+        ("--broker mqtt://x", "HOST"),
+        ("--protocol 4", "3.1.1"),
+        ("--gaps maybe", "gaps"),
+        ("--on-refused maybe", "on_refused"),
+        ("--on-unknown maybe", "on_unknown"),
+        ("--raw raw/+", "topic"),
+        ("--ca missing.pem", "missing.pem: cannot be used for TLS"),
+        ("--cert-key missing.pem", "--cert"),
+        ("--password-file missing", "--username"),
+        ("--username u --password-file missing", "missing: the password cannot be read"),
+        ("--password p", "No such option"),
+    ],
+    "kafka": [
+        ("--raw", "topics"),
+        ("--released a", "differ"),
+        ("--partitions 3-1", "partitions"),
+        ("--client missing", "missing: cannot be read"),
+        ("--payload json", "payload"),
+        ("--mapping missing", "missing: cannot be read"),
+        ("--payload owntracks", "Grid"),
+        ("--on-refused maybe", "on_refused"),
+    ],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "options", "text"), [(kind, *case) for kind, all in REFUSED.items() for case in all])
+def test_the_command_refuses_in_one_line(said, kind, options, text):
+    assert text in said(kind, ["--raw", "a b"] if options == "--raw" else options.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["mqtt", "kafka"])
+def test_so_it_does_a_bad_policy(said, kind):
+    assert "policy.toml: 'epsilom' is no line of a policy" in said(kind, [], "epsilom = 1.0")
+    assert "policy.toml: expected epsilon to be a finite number" in said(kind, [], 'epsilon = "much"')
+    assert "batches" in said(kind, ["--payload", "json:a"], "epsilon = 3.0\nbatch = 3")

@@ -7,6 +7,7 @@ import pytest
 
 import reference_streams as ref
 from seqveil.core import bulk, compiled, filtering
+from seqveil.core.alphabet import UNKNOWN
 from seqveil.core.coins import SeededCoins, SystemCoins
 from seqveil.core.leakage import FEW, Leakages, pass_over
 from seqveil.core.model import MarkovModel
@@ -47,6 +48,7 @@ def test_releases_beliefs_and_accounts_are_those_of_one_thread(mechanism, sparse
         law = np.where(rng.random((9, 9)) < 0.4, 0.0, law) + 0.1 * np.eye(9)
     model = MarkovModel(np.full(9, 1 / 9), law / law.sum(1, keepdims=True))
     codes = model.sample(4, 1111, seed=5).T
+    codes[:, 7] = UNKNOWN  # a value outside the alphabet
     setting, states = Policy(epsilon=1.0, mechanism=mechanism).on(model), []
     for threads in (1, 3):
         monkeypatch.setattr(bulk, "threads", lambda count=threads: count)

@@ -37,10 +37,8 @@ def words(tmp_path):
 def large(tmp_path_factory):
     path = tmp_path_factory.mktemp("large") / "large.csv"
     rows = np.arange(500_000)
-    users, values = (
-        pl.Series("user", rows % 900).cast(pl.String),
-        pl.Series("value", list("abcd")).gather(rows // 900 % 4),
-    )
+    users = pl.Series("user", rows % 900).cast(pl.String)
+    values = pl.Series("value", list("abcd")).gather(rows // 900 % 4)
     pl.DataFrame([users, values]).write_csv(path)
     return path
 

@@ -27,7 +27,6 @@ from seqveil.evaluate.comparison import (
     Told,
     constant,
     line_up_for_secrets,
-    picture,
     race,
     tables,
 )
@@ -250,9 +249,6 @@ def test_the_attack_finds_what_is_left_out_and_not_what_is_guarded():
     assert "broken (1500 people" in tables.secret_markdown([race(arena, Keeper("suppression"), None)])
 
 
-# From here on: the command.
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compare")
@@ -305,16 +301,6 @@ def test_the_attack_is_a_column(seqveil, data):
 
 
 @pytest.mark.slow
-def test_types_of_people_can_be_the_model(seqveil, data):
-    code, out, err = seqveil("compare", data, *QUICK, *ASKED, "--context", "types:2", "--json")
-    assert code == 0, err
-    told = json.loads(out)
-    assert (told["context"], told["types"], told["order"]) == ("types:2", 2, 1)
-    rows = {row["label"]: row for row in told["rows"]}
-    assert rows["guarded"]["secrets"][0]["log_odds_worst"] <= 0.5
-
-
-@pytest.mark.slow
 def test_bad_input_is_one_line(seqveil, data, tmp_path):
     (tmp_path / "no_total.toml").write_text('[[secret]]\never = "health"\n')
     cases = {
@@ -349,16 +335,6 @@ def test_without_the_extra_the_attack_says_so_before_anything_is_released(seqvei
     code, out, err = seqveil("compare", data, *QUICK, *ASKED, "--attack", "--test-users", "100")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "the attack needs sklearn" in err
-
-
-@pytest.mark.slow
-def test_a_row_shows_its_secrets_in_a_notebook_and_a_picture(tmp_path):
-    arena = Arena.of(TELLING, list(TELLING.sample(6, 30, seed=2)), secrets=[EVER, EVER])
-    rows = [race(arena, Keeper(name), 1.0 if name == "utility_optimised" else None) for name in KEEPERS]
-    assert "promised nothing; most told ∞" in rows[KEEPERS.index("suppression")]._repr_html_()
-    assert "promised at most 0.5" in rows[0]._repr_html_()
-    drawn = picture([*rows, constant(arena, 1.0)], "hamming", tmp_path / "rows.png")
-    assert len(drawn.axes) == 4
 
 
 @pytest.mark.slow

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from compiling import restored, use  # noqa: F401 -- it restores after every test
 from reference_streams import Rows
 from seqveil import Budget, MarkovModel, Session, errors
-from seqveil.core import bulk, compiled, filtering, side_by_side
-from seqveil.core.alphabet import UNKNOWN
+from seqveil.core import compiled, filtering, side_by_side
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import hamming
 from seqveil.core.kernel import DENOMINATOR
@@ -22,7 +21,7 @@ from seqveil.core.mechanisms import optimal, optimum, randomized_response
 from seqveil.core.mechanisms.base import Asked
 from seqveil.engine import stream
 from seqveil.engine.policy import Policy
-from seqveil.engine.stream import State, step
+from seqveil.engine.stream import State
 from seqveil.engine.terms import Terms
 
 pytest.importorskip("numba", reason="compiled forms need numba (pip install -e '.[fast]')")
@@ -278,24 +277,6 @@ def test_a_belief_that_ruled_its_release_out_is_left_to_numpy():
     use(True)
     model = MarkovModel([1.0, 0.0], [[0.5, 0.5], [0.5, 0.5]])
     assert side_by_side.update(model, model.initial[None], np.array([[0, 1]])) is None
-
-
-def test_the_number_of_threads_changes_no_bit(monkeypatch):
-    use(True)
-    rng = np.random.default_rng(6)
-    model = MarkovModel.fit([rng.zipf(1.5, 2000) % 1100], n=1100, smoothing=0.5)
-    setting, found = Policy(epsilon=2.0).on(model), []
-    truths = rng.integers(0, model.n, (2, 300))
-    truths[:, 7] = UNKNOWN  # a value outside the alphabet
-    for count in (1, 3):
-        monkeypatch.setattr(bulk, "threads", lambda count=count: count)
-        state, coins, made = State.start(setting, 300), SeededCoins(9), []
-        for codes in truths:
-            released, state = step(setting, state, codes, coins)
-            made.append(released.codes)
-        found.append((np.array(made), state.states, state.account.most))
-    for one, three in zip(*found, strict=True):
-        assert np.array_equal(one, three)
 
 
 def test_loads_itself_when_worth_it_and_can_be_switched_off(monkeypatch):

@@ -101,13 +101,9 @@ def test_a_context_that_is_named_is_taken_and_shown_beside_a_plain_chain(tmp_pat
 
 
 def test_candidates_are_what_people_and_symbols_allow() -> None:
-    assert [each.name for each in candidates("auto", 17, 10_000)] == [
-        "order:1",
-        "order:2",
-        "types:4",
-        "types:16",
-        "types:48",
-    ]
+    assert [each.name for each in candidates("auto", 17, 10_000)] == (
+        ["order:1", "order:2", "types:4", "types:16", "types:48"]
+    )
     assert [each.name for each in candidates("auto", 500, 150)] == ["order:1"]
     assert [each.name for each in candidates("order:1", 17, 100)] == ["order:1"]
 
@@ -121,16 +117,12 @@ def test_contexts_that_are_none(text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_names_of_contexts_are_read_back() -> None:
-    for text in (
-        "order:1",
-        "order:3",
-        "types:16",
-        "order:2,types:4",
-        "types:4,switch:0.01",
-        "types:4,switch:estimate",
-    ):
+def test_names_of_contexts_are_read_back_and_only_types_switch() -> None:
+    for text in ("order:1", "order:3", "types:16", "order:2,types:4", "types:4,switch:0.01", "types:4,switch:estimate"):
         assert Context.parse(text).name == text
+    for text in ("order:2,switch:0.01", "switch:0.01", "types:1,switch:estimate"):
+        with pytest.raises(InputError, match="switch is between types"):
+            Context.parse(text)
 
 
 def test_nobody_to_hold_out() -> None:
@@ -165,26 +157,6 @@ def test_the_command_prints_the_table_and_keeps_it(
     assert "checked on 72 held-out people" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--context", "types:0"], "order and types of 1 and more"),
-        (["--context", "sometimes"], "expected a context such as auto"),
-        (["--context", "types:1000"], "1000 types needs at least as many people"),
-        (["--context", "auto", "--order", "2"], "--context says what --order says"),
-        (["--context", "types:4", "--private", "1"], "a private fit is of one chain"),
-    ],
-)
-def test_the_command_refuses_in_a_line(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
-) -> None:
-    assert main(["fit", str(file), "-o", str(tmp_path / "m"), *options]) == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert len(said.strip().splitlines()) == 1
-    assert not (tmp_path / "m").exists()
-
-
 def test_types_that_were_merged_are_not_called_types(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [f"{u},{(u * k) % 3}" for u in range(30) for k in range(6)]  # fewer people than a type must have
     (tmp_path / "few.csv").write_text("\n".join(["user,value", *rows, ""]))
@@ -193,11 +165,3 @@ def test_types_that_were_merged_are_not_called_types(tmp_path: Path, capsys: pyt
     assert "one type, order 1 (2 types were tried; those of too few people are merged)" in told
     note = (sv.MarkovModel.load(tmp_path / "m").origin or {})["note"]
     assert note.startswith("one type, order 1 (")
-
-
-def test_a_context_switches_between_types_alone():
-    assert Context.parse("types:16,switch:0.01").switch == 0.01
-    assert Context.parse("order:2,types:4,switch:estimate").switch == "estimate"
-    for text in ("order:2,switch:0.01", "switch:0.01", "types:1,switch:estimate"):
-        with pytest.raises(sv.errors.InputError, match="switch is between types"):
-            Context.parse(text)

@@ -49,15 +49,6 @@ def test_a_receiver_follows_schedule_and_budget(options, smooth):
         np.testing.assert_allclose(laws[t], ref.symbol_law(law, known, t, 3), atol=1e-12)
 
 
-@pytest.mark.slow
-def test_releases_by_time():
-    budget = Budget(per_window=1.0, seconds=5.0)
-    session, times = sv.Session(PAIR, mechanism="balanced", epsilon=0.7, budget=budget, seed=1), [0.0, 1.0, 2.0, 9.0]
-    made = [session.release(0, time=t) for t in times]
-    laws = decode_stream(PAIR, made, mechanism="balanced", epsilon=0.7, budget=budget, times=times)
-    np.testing.assert_allclose(laws.sum(1), 1)
-
-
 @pytest.mark.parametrize("name", mechanisms.instantaneous())
 @pytest.mark.parametrize("smooth", [False, True])
 def test_streams_the_model_thought_impossible_have_proper_laws(name, smooth):

@@ -51,9 +51,6 @@ def assert_understood(words):
     assert used <= known
 
 
-# metrics
-
-
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """The name of every sample that the service, a bridge or Spark can export."""
@@ -111,8 +108,6 @@ def test_prometheus_scrapes_what_alerts_ask_for():
     assert scraped == {"seqveil-service", "seqveil-bridge", "seqveil-spark"}
 
 
-# containers
-
 INSTRUCTIONS = {"ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "RUN", "STOPSIGNAL"}
 INSTRUCTIONS |= {"USER", "VOLUME", "WORKDIR"}
 
@@ -167,9 +162,6 @@ def test_the_broker_of_the_containers_has_the_rules_of_the_docs():
     rules = [line for line in text_of("mosquitto.acl").splitlines() if line and not line.startswith("#")]
     assert all(f"\n{line}\n" in page for line in rules)
     assert "allow_anonymous false" in text_of("mosquitto.conf")
-
-
-# systemd
 
 
 def unit():

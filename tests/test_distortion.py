@@ -95,23 +95,17 @@ def test_a_grid_is_measured_in_the_plane():
         resolve("absolute", grid)
 
 
-@pytest.mark.parametrize("bad", [[[0, 1]], [[0, -1], [1, 0]], [[0, math.nan], [1, 0]], [[0, math.inf], [1, 0]]])
-def test_a_matrix_is_square_finite_and_not_negative(bad):
+@pytest.mark.parametrize(
+    ("make", "bad"),
+    [(matrix, bad) for bad in ([[0, 1]], [[0, -1], [1, 0]], [[0, math.nan], [1, 0]], [[0, math.inf], [1, 0]])]
+    + [(absolute, bad) for bad in ([], [1.0, math.nan], [[1.0], [2.0]])]
+    + [
+        (lambda other: resolve(other, Alphabet([1, 2, 3])), bad) for bad in (absolute([1, 2]), matrix(np.zeros((2, 2))))
+    ],
+)
+def test_what_is_no_distortion_of_the_alphabet_is_refused(make, bad):
     with pytest.raises(InputError):
-        matrix(bad)
-
-
-@pytest.mark.parametrize("bad", [[], [1.0, math.nan], [[1.0], [2.0]]])
-def test_positions_are_one_finite_number_a_symbol(bad):
-    with pytest.raises(InputError):
-        absolute(bad)
-
-
-def test_a_distortion_of_another_size_is_refused():
-    with pytest.raises(InputError, match="3 symbols"):
-        resolve(absolute([1, 2]), Alphabet([1, 2, 3]))
-    with pytest.raises(InputError, match="3 symbols"):
-        resolve(matrix(np.zeros((2, 2))), Alphabet([1, 2, 3]))
+        make(bad)
 
 
 def test_a_best_guess_does_not_depend_on_the_other_beliefs():

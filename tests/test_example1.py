@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from experiments import exact, example1
-from experiments._noise import dips
 from seqveil import MarkovModel, mechanisms
 from seqveil.core.distortion import hamming
 from seqveil.core.mechanisms import Batch
@@ -62,16 +61,6 @@ def test_the_correlation_of_the_data_is_the_papers(prior, phi):
     assert example1.correlation(prior, phi) == pytest.approx(expected, abs=1e-9)
 
 
-def test_stated_values():
-    even = example1.closed_form(0.5, 0.5, 1.0, 1.0)
-    assert even["noise_1"] == even["noise_2"] == pytest.approx(math.exp(-1) / 2)
-    assert even["correlation"] == 0.0
-    same = example1.closed_form(0.5, 0.0, 1.0, 1.0)
-    assert same["correlation"] == pytest.approx(0.2874421684)
-    # without the square root the quotient is no correlation: it passes one
-    assert example1.closed_form(0.95, 0.0, 1.0, 1.0)["as_printed"] > 1
-
-
 @given(st.floats(0.05, 0.95), st.lists(st.tuples(st.floats(0.05, 1.0), st.floats(1.0, 20.0)), min_size=2, max_size=2))
 @settings(max_examples=80, deadline=None)
 def test_least_noise_is_the_linear_program(second, limits):
@@ -100,12 +89,6 @@ def test_the_correlated_design_never_leaks_more_and_is_tight(prior, phi, epsilon
     assert found["correlated"] <= found["independent"] + 1e-7
     first = example1.by_enumeration(prior, phi, epsilon, epsilon, mechanism)["leakage_1"]
     assert found["correlated"] >= first - 1e-6  # a second release takes nothing back
-
-
-def test_dips():
-    assert dips([3, 2, 0, 1, 4])
-    assert not dips([3, 2, 2.5, 3, 4])
-    assert not dips([3, 2, 0, 1, 0.5])
 
 
 STICKY = MarkovModel([0.1, 0.9], [[0.9, 0.1], [0.2, 0.8]])
@@ -162,7 +145,3 @@ def test_batches_are_enumerated_right(size):
         assert longer["released"] == pytest.approx(
             exact.one_by_one(STICKY, mechanisms.optimal, 0.8, 5)["released"], abs=1e-3
         )
-
-
-def test_silence_is_the_best_guess():
-    assert exact.silent(STICKY, 2) == pytest.approx((0.1 + min(0.9 * 0.2 + 0.1 * 0.9, 1 - 0.27)) / 2)

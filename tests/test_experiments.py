@@ -3,13 +3,12 @@
 import json
 import re
 
-import numpy as np
 import pytest
 
 import experiments
 from experiments import claims, report, streams
 from experiments.__main__ import main
-from experiments.context import Context, dumps
+from experiments.context import Context
 from seqveil import MarkovModel, datasets
 from seqveil.engine.policy import Policy
 
@@ -57,13 +56,6 @@ def test_everything_runs_from_one_command_with_no_data_at_hand(tmp_path):
             assert claim["reason"].replace("|", "/") in table
 
 
-def test_a_skipped_experiment_is_tried_again(tmp_path):
-    context = Context(tmp_path, "fig8", synthetic=True)
-    assert context.part("result", lambda: {"numbers": {"skipped": "needs torch"}})["numbers"]["skipped"]
-    assert context.part("result", lambda: {"numbers": {"rate": 1}}) == {"numbers": {"rate": 1}}
-    assert context.part("result", lambda: {"numbers": {"rate": 2}}) == {"numbers": {"rate": 1}}
-
-
 def test_what_the_small_runs_already_show(runs):
     verdicts = {}
     for name in QUICK:
@@ -71,15 +63,6 @@ def test_what_the_small_runs_already_show(runs):
             verdicts[name, claim["claim"].split(" (")[0]] = claim["verdict"]
     assert verdicts["fig3", "the noise needed at time 2 falls as X1 and X2 become more correlated"] == claims.UNSOUND
     assert verdicts["fig5", "batched release always outperforms instantaneous release"] == claims.HOLDS
-
-
-def test_a_second_run_takes_every_part_from_the_first(runs, capsys):
-    before = {path: path.stat().st_mtime_ns for path in (runs[0] / "parts").iterdir()}
-    numbers = (runs[0] / "fig5.json").read_bytes()
-    assert main([*QUICK, "--out", str(runs[0]), "--synthetic", "--quick"]) == 0
-    assert {path: path.stat().st_mtime_ns for path in (runs[0] / "parts").iterdir()} == before
-    assert (runs[0] / "fig5.json").read_bytes() == numbers
-    assert "holds only for the unsound mechanism" in capsys.readouterr().out
 
 
 def test_parts_outlive_an_interrupt_and_belong_to_their_options(tmp_path):
@@ -102,11 +85,6 @@ def test_parts_outlive_an_interrupt_and_belong_to_their_options(tmp_path):
     (tmp_path / "parts" / "trial.first.json").write_text("{ cut sho")
     Context(tmp_path, "trial", seed=1).part("first", lambda: work("damaged"))
     assert made[-1] == "damaged"
-
-
-def test_numbers_are_written_plainly():
-    text = dumps({"a": {1: -0.0}, "b": [float("inf"), 1 / 3, np.bool_(True)]})
-    assert text == '{\n "a": {\n  "1": 0.0\n },\n "b": [\n  "inf",\n  0.3333333333,\n  true\n ]\n}\n'
 
 
 def test_streams_held_out_are_nobody_elses_and_sets_have_one_order():

@@ -53,13 +53,6 @@ def test_on_noise_the_network_stays_at_chance(seed):
     assert right >= binom.ppf(5e-7, count, 1 / 5)
 
 
-def test_rates_of_windows_and_of_people():
-    logs = np.log([[0.9, 0.1], [0.4, 0.6], [0.4, 0.6], [0.3, 0.7], [0.6, 0.4], [0.7, 0.3]])
-    right, together = reidentify.rates(logs, np.array([0, 0, 0, 1, 1, 1]))
-    assert right.tolist() == pytest.approx([1 / 3, 1 / 3])
-    assert together.tolist() == [1.0, 0.0]
-
-
 @pytest.fixture(scope="module")
 def crowd():
     return people.generated(TINY, seed=3)

@@ -16,18 +16,11 @@ from polars.testing import assert_frame_equal
 
 from filed import FORMATS, frame_of, write
 from seqveil.core.errors import DataError, InputError
-from seqveil.interfaces.files import (
-    Chunk,
-    Columns,
-    OrderCheck,
-    Writer,
-    read,
-    reading,
-    sorted_chunks,
-)
+from seqveil.interfaces.files import Chunk, Columns, OrderCheck, Writer, read, reading, sorted_chunks
 
 SECRET = "Zq9secret"
 AWKWARD = ["007", "å, b", 'say "hi"', "two\nlines", "tab\there", "日本", " lead", "cr\r\nlf", "'"]
+TEXT = st.sampled_from(AWKWARD) | st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
 
 
 def refusal(path, columns=None, **options) -> str:
@@ -42,48 +35,26 @@ def refusal(path, columns=None, **options) -> str:
     return message
 
 
-# --- there and back
-
-
-@pytest.mark.parametrize("chunk", [1, 2, 7, 200_000])
-@pytest.mark.parametrize("extension", FORMATS)
-@pytest.mark.parametrize("values", [[*AWKWARD], [*range(-4, 5)], [0.5, -1.25, 1e-9, 3.0, 2.0, 1e20, 7.5, 8.0, 9.0]])
-def test_what_is_written_is_read_back_whatever_the_chunk(tmp_path, extension, values, chunk):
-    frame = pl.DataFrame({"user": AWKWARD, "value": values, "seq": range(9)})
-    path = tmp_path / f"data.{extension}"
-    with Writer(path) as out:
-        for start in range(0, 9, 4):
-            out.write(frame[start : start + 4])
-    assert_frame_equal(frame_of(path, chunk=chunk), frame)
-    assert os.listdir(tmp_path) == [path.name]
-
-
-@pytest.mark.parametrize("block", [1, 2, 3, 7, 64])
-@pytest.mark.parametrize("extension", ["csv", "tsv", "jsonl"])
-def test_blocks_are_cut_between_records_only(tmp_path, monkeypatch, extension, block):
-    monkeypatch.setattr(reading, "BLOCK_BYTES", block)
-    frame = pl.DataFrame({"user": AWKWARD, "value": AWKWARD[::-1], "seq": range(9)})
-    path = tmp_path / f"data.{extension}"
-    with Writer(path) as out:
-        out.write(frame)
-    assert_frame_equal(frame_of(path, chunk=2), frame)
-
-
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
-    rows=st.lists(
-        st.tuples(*[st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)] * 2), min_size=1, max_size=8
-    ),
+    users=st.lists(TEXT, min_size=1, max_size=8),
+    values=st.sampled_from([TEXT, st.integers(-(2**40), 2**40), st.floats(-1e20, 1e20)]),
+    data=st.data(),
     extension=st.sampled_from(["csv", "tsv", "jsonl", "parquet"]),
     chunk=st.integers(1, 9),
+    block=st.sampled_from([1, 2, 3, 7, 64, 4096]),
 )
-def test_any_text_survives(tmp_path_factory, rows, extension, chunk):
-    frame = pl.DataFrame(rows, schema={"user": pl.String, "value": pl.String}, orient="row")
+def test_what_is_written_is_read_back(tmp_path_factory, users, values, data, extension, chunk, block):
+    drawn = data.draw(st.lists(values, min_size=len(users), max_size=len(users)))
+    frame = pl.DataFrame({"user": users, "value": drawn})
+    how = {"value_type": "text"} if values is TEXT else {}
     path = tmp_path_factory.mktemp("any") / f"data.{extension}"
     with Writer(path) as out:
         out.write(frame)
-    assert_frame_equal(frame_of(path, chunk=chunk, value_type="text"), frame)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "BLOCK_BYTES", block)  # blocks are cut between records only
+        assert_frame_equal(frame_of(path, chunk=chunk, **how), frame)
 
 
 @pytest.mark.slow
@@ -170,9 +141,6 @@ def test_standard_input_as_a_whole_and_by_format(monkeypatch):
     assert frame_of("-", chunk=1).rows() == [("a", 1), ("b", 2)]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"user":"a","value":"x"}')))
     assert frame_of("-", format="jsonl").rows() == [("a", "x")]
-
-
-# --- refusals
 
 
 @pytest.mark.parametrize(
@@ -262,9 +230,6 @@ def test_a_quote_never_closed_does_not_swallow_the_memory(tmp_path, monkeypatch)
     monkeypatch.setattr(reading, "RECORD_BYTES", 4 << 10)
     path = write(tmp_path, "d.csv", 'user,value\na,"1\n' + f"a,{SECRET}\n" * 2000)
     assert "never closed" in refusal(path)
-
-
-# --- order
 
 
 def order_by_hand(users, times):

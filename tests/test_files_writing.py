@@ -15,11 +15,7 @@ from seqveil import MarkovModel
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.replacing import replacing
 from seqveil.interfaces import files
-from seqveil.interfaces.files import (
-    Writer,
-    count_rows,
-    writing,
-)
+from seqveil.interfaces.files import Writer, count_rows, writing
 from seqveil.interfaces.service import tokens
 
 
@@ -110,15 +106,6 @@ def test_standard_output_is_flushed_frame_by_frame(monkeypatch, format, expected
             assert pipe.flushed == i
     assert pipe.getvalue() == expected
     monkeypatch.undo()
-
-
-def test_a_side_file_is_written_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "side.json"
-    files.write_text(path, "é\n")
-    with pytest.raises(UnicodeEncodeError):
-        files.write_text(path, "new \udc80")
-    assert path.read_bytes() == "é\n".encode()
-    assert os.listdir(tmp_path) == ["side.json"]
 
 
 def test_metadata_lies_beside_the_file(tmp_path):

@@ -20,9 +20,6 @@ from served import running, words_model, words_setting
 ODD = {"huge": 2**70, "object": object(), "surrogate": "\ud800", "truth": True, "number": np.int64(3), "none": None}
 
 
-# positions
-
-
 @pytest.mark.parametrize("odd", ODD.values(), ids=list(ODD))
 def test_what_a_position_has_seen_is_charged_though_it_cannot_be_kept(tmp_path, odd):
     seen = []
@@ -42,21 +39,15 @@ def test_what_a_position_has_seen_is_charged_though_it_cannot_be_kept(tmp_path, 
         assert [each.code for each in store.releases("ann")] == seen[:1]
 
 
-@pytest.mark.parametrize("given", [lambda made: 1 / 0, lambda made: [7], lambda made: {7: 7}])
+def interrupted(made):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("given", [lambda made: 1 / 0, lambda made: [7], lambda made: {7: 7}, interrupted])
 def test_a_position_that_fails_takes_back_nothing(tmp_path, given):
     with CodeStreams.open(tmp_path / "s.db", words_setting()) as store:
-        with pytest.raises((InputError, ZeroDivisionError)):
+        with pytest.raises((InputError, ZeroDivisionError, KeyboardInterrupt)):
             store.release(["ann"], [2], seqs=[0], positions=given)
-        assert store.account("ann").events == 1
-
-
-def test_an_interrupted_position_takes_back_nothing(tmp_path):
-    def interrupted(made):
-        raise KeyboardInterrupt
-
-    with CodeStreams.open(tmp_path / "s.db", words_setting()) as store:
-        with pytest.raises(KeyboardInterrupt):
-            store.release(["ann"], [2], seqs=[0], positions=interrupted)
         assert store.account("ann").events == 1
 
 
@@ -70,24 +61,12 @@ def test_positions_given_beforehand_are_refused_before_anything_is_drawn(tmp_pat
         assert [store.position(name) for name in ("queue", "text", "bytes")] == [-(2**63), "ü", b"\0"]
 
 
-# tokens
-
-EDITS = {
-    "rate is text": {"rate": "5"},
-    "rate is tiny": {"rate": 1e-310},
-    "rate is huge": {"rate": 10**400},
-    "rate is a truth value": {"rate": True},
-    "id is a list": {"id": ["a"]},
-    "no hash": {"sha256": None},
-    "hash is a number": {"sha256": 5},
-    "hash is not ASCII": {"sha256": "ü" * 64},
-    "user is a number": {"user": 5},
-    "user is no": {"user": False},
-    "nested scopes": {"scopes": [["release"]]},
-    "scopes are text": {"scopes": "read"},
-    "deep": {"note": "DEEP"},
-    "another field": {"more": 1},
-}
+EDITS = [
+    *({"rate": rate} for rate in ("5", 1e-310, 10**400, True)),
+    *({"sha256": digest} for digest in (None, 5, "ü" * 64)),
+    *({"id": ["a"]}, {"user": 5}, {"user": False}, {"scopes": [["release"]]}, {"scopes": "read"}),
+    *({"note": "DEEP"}, {"more": 1}),
+]
 
 
 def edited(path, edit):
@@ -97,7 +76,7 @@ def edited(path, edit):
     path.write_text(text.replace('"DEEP"', "[" * 100_000 + "]" * 100_000))
 
 
-@pytest.mark.parametrize("edit", EDITS.values(), ids=list(EDITS))
+@pytest.mark.parametrize("edit", EDITS)
 def test_no_token_is_good_while_the_file_is_not(tmp_path, monkeypatch, edit):
     monkeypatch.setattr(tokens, "LOOK_EVERY", 0.0)
     path = tmp_path / "tokens.json"
@@ -141,9 +120,6 @@ def test_a_link_to_the_tokens_stays_one(tmp_path):
     assert [token.id for token in tokens.read(real)] == [second.id]
 
 
-# requests
-
-
 @pytest.mark.slow
 def test_a_large_request_is_refused_before_any_part_of_it_is_released(tmp_path):
     budget = sv.Budget(per_window=1.0, seconds=3600)
@@ -168,9 +144,6 @@ def test_with_secrets_a_request_may_leave_out_but_few_numbers(tmp_path):
         assert "550 numbers out, of at most 500" in answer.json["detail"]
         assert service.store.accounts().users == []
         assert service.release(*jumps[:2]).status == 200
-
-
-# files
 
 
 @pytest.mark.slow

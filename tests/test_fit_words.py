@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
-import json
 import sys
 from dataclasses import fields
 from typing import Any
@@ -207,22 +205,6 @@ def test_a_range_of_ones_own_needs_no_look_at_the_data(tmp_path):
     private = fit_file(tmp_path / "pulse.csv", words, private=1.0, seed=1)
     assert private.model.n == 20
     assert private.clamped == 0  # a count without noise is not told
-
-
-@pytest.mark.slow
-def test_commands(tmp_path, seqveil):
-    pulse(tmp_path / "pulse.csv", n=2_000, bad=4)
-    fit = ("fit", tmp_path / "pulse.csv", "-o", tmp_path / "m", "--bins", "auto")
-    assert json.loads(seqveil(*fit, "--json").out)["clamped"] >= 4
-    assert "clamped" in seqveil(*fit).out
-    assert seqveil(*fit, "--range", "40,140").code == 0
-    edges = MarkovModel.load(tmp_path / "m").alphabet.edges
-    assert all(b - a == 5 for a, b in itertools.pairwise(edges.tolist()))
-    for wrong in (("--bins", "wide"), ("--bins", "-1"), ("--grid", "some"), ("--bins", "auto", "--private", 1)):
-        made = seqveil("fit", tmp_path / "pulse.csv", "-o", tmp_path / "n", *wrong)
-        assert made.code != 0
-        assert len(made.err.strip().splitlines()) == 1
-        assert not (tmp_path / "n").exists()
 
 
 def test_a_point_outside_the_range_is_told_how_to_be_counted():

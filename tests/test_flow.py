@@ -184,13 +184,6 @@ def test_bins_of_a_width_have_round_edges_and_hold_all(tmp_path):
     fit_file(numbers_file(tmp_path, [0.0, 360.06000000000006]), bins=0.34)
 
 
-def test_levels_are_about_equal(tmp_path):
-    values = np.random.default_rng(1).lognormal(size=1000)
-    alphabet = fit_file(numbers_file(tmp_path, values), levels=5, chunk=100).model.alphabet
-    counts = np.bincount(alphabet.encode(values), minlength=5)
-    assert counts.min() > 180
-
-
 def test_a_grid_covers_its_points(tmp_path):
     points = np.random.default_rng(1).normal(size=(300, 2))
     path = tmp_path / "points.csv"

@@ -37,18 +37,11 @@ def rows(seed=0, numbers=False):
 ROWS = rows()
 MODEL = sv.fit(ROWS, smoothing=1.0)
 KINDS = {
-    "polars": lambda f: f,
-    "lazy": pl.DataFrame.lazy,
-    "pandas": pl.DataFrame.to_pandas,
-    "arrow": pl.DataFrame.to_arrow,
-}
-KINDS["batch"] = lambda f: pa.RecordBatch.from_pydict(f.to_dict(as_series=False))
-TYPES = {
-    "polars": pl.DataFrame,
-    "lazy": pl.LazyFrame,
-    "pandas": pd.DataFrame,
-    "arrow": pa.Table,
-    "batch": pa.RecordBatch,
+    "polars": (lambda f: f, pl.DataFrame),
+    "lazy": (pl.DataFrame.lazy, pl.LazyFrame),
+    "pandas": (pl.DataFrame.to_pandas, pd.DataFrame),
+    "arrow": (pl.DataFrame.to_arrow, pa.Table),
+    "batch": (lambda f: pa.RecordBatch.from_pydict(f.to_dict(as_series=False)), pa.RecordBatch),
 }
 
 
@@ -73,8 +66,8 @@ def test_memory_and_file_release_the_same_to_the_last_bit(kind, options, tmp_pat
     words = [w for name, value in options.items() for w in (f"--{name.replace('_', '-')}", str(value))]
     typed = ["release", str(source), "-m", str(tmp_path / "m.model"), "--epsilon", "1", "--seed", "3", *words]
     assert main([*typed, "--out", str(out)]) == 0
-    made = sv.release(KINDS[kind](ROWS), MODEL, epsilon=1.0, seed=3, **options)
-    assert isinstance(made.frame, TYPES[kind])
+    made = sv.release(KINDS[kind][0](ROWS), MODEL, epsilon=1.0, seed=3, **options)
+    assert isinstance(made.frame, KINDS[kind][1])
     written, got = pl.read_csv(out), plain(made.frame)
     assert got.columns == written.columns
     assert got.rows() == written.rows()
@@ -84,7 +77,7 @@ def test_memory_and_file_release_the_same_to_the_last_bit(kind, options, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_function_takes_every_kind_and_gives_it_back(kind):
-    data = KINDS[kind](ROWS)
+    data = KINDS[kind][0](ROWS)
     model = sv.fit(data, smoothing=1.0)
     assert model.fingerprint == MODEL.fingerprint
     made = sv.release(data, model, epsilon=1.0)
@@ -93,7 +86,7 @@ def test_every_function_takes_every_kind_and_gives_it_back(kind):
     assert sv.audit(made.frame, model, meta=made.meta).passed
     assert sv.audit(made.frame, model, policy=sv.Policy(1.0)).passed  # it stands for the side file
     found = sv.decode(made, model, truth=data)
-    assert isinstance(found.frame, TYPES[kind])
+    assert isinstance(found.frame, KINDS[kind][1])
     assert plain(found.frame).select("user", "time").rows() == plain(made.frame).select("user", "time").rows()
     assert 0 <= found.decoded.right <= 1
     table = sv.stats(made, model).frame
@@ -219,13 +212,6 @@ def test_paths_do_too(tmp_path):
     assert sv.audit(tmp_path / "out.csv", tmp_path / "m.model").passed
     assert sv.decode(str(tmp_path / "out.csv"), MODEL, truth=source).decoded.rows == ROWS.height
     assert sv.stats(tmp_path / "out.csv", MODEL).counted.summary.events == ROWS.height
-
-
-def test_one_stream_and_many_rows_have_functions_of_their_own():
-    laws = sv.decode_stream(MODEL, ["home", "work"], epsilon=1.0)
-    assert laws.shape == (2, 3)
-    np.testing.assert_array_equal(sv.decode_stream(MODEL, released=np.array(["home", "work"]), epsilon=1.0), laws)
-    assert sv.release.__module__ == sv.decode.__module__ == "seqveil.interfaces.frames"
 
 
 TIMED = ROWS.with_columns(pl.datetime(2024, 1, 1, time_zone="Europe/Berlin") + pl.duration(hours="time").alias("time"))

@@ -30,29 +30,16 @@ def answer(act) -> tuple[object, ...]:
         released, after = act()
     except SeqveilError as error:
         return type(error).__name__, str(error)
-    arrays = (
-        released.codes,
-        released.epsilons,
-        released.columns,
-        after.states,
-        after.account.most,
-        after.account.least,
-    )
-    return tuple(array.tobytes() for array in arrays)
+    made = (released.codes, released.epsilons, released.columns)
+    return tuple(array.tobytes() for array in (*made, after.states, after.account.most, after.account.least))
 
 
 codes = st.lists(st.integers(-3, 5), min_size=3, max_size=3).map(np.array)
 odd = st.sampled_from(
     [
-        np.array([0.0, 1.0, 2.0]),
-        np.array([True, False, True]),
-        np.array([0, 1]),
-        np.array([[0], [1], [2]]),
-        np.array([0, 1, 10**12]),
-        np.array([0, 1, 2**63], np.uint64),
-        np.array([0, 1, 2], np.int8),
-        np.array(["0", "1", "2"]),
-        np.array([-(2**62), 0, 0]),
+        *map(np.array, ([0.0, 1.0, 2.0], [True, False, True], [0, 1], [[0], [1], [2]], ["0", "1", "2"])),
+        *map(np.array, ([0, 1, 10**12], [-(2**62), 0, 0])),
+        *(np.array([0, 1, 2**63], np.uint64), np.array([0, 1, 2], np.int8)),
     ]
 )
 

@@ -53,11 +53,8 @@ def test_a_flat_map_keeps_distances_from_the_middle(points):
     centre = geography.sphere(where).mean(0)
     if np.sqrt((centre**2).sum()) < 0.2 * geography.EARTH:
         return
-    lat, lon = (
-        math.degrees(math.asin(centre[2] / np.sqrt((centre**2).sum()))),
-        math.degrees(math.atan2(centre[1], centre[0])),
-    )
-    away = np.array([vincenty((lat, lon), point) for point in points])
+    lat, lon = math.asin(centre[2] / np.sqrt((centre**2).sum())), math.atan2(centre[1], centre[0])
+    away = np.array([vincenty((math.degrees(lat), math.degrees(lon)), point) for point in points])
     assert np.hypot(*flat.T) == pytest.approx(away, abs=5.0)
 
 

@@ -129,14 +129,7 @@ def test_no_outcome_moves_the_odds_further_than_promised(name, longest):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"withhold": True},
-        {"epsilon": 1.0},
-        {"distortion": "absolute"},
-    ],
-)
+@pytest.mark.parametrize("options", [{"withhold": True}, {"epsilon": 1.0}, {"distortion": "absolute"}])
 def test_nor_does_it_otherwise(options):
     rng = np.random.default_rng(4)
     secrets = [ever(1, epsilon=0.4, window="first 4"), always(0, epsilon=0.6, window=2, one_sided=True)]
@@ -264,6 +257,8 @@ def test_values_outside_the_alphabet_are_hidden_as_elsewhere():
         ({"secrets": [sv.secrets.count(1, 100, epsilon=1.0, window=200)]}, "states"),
         ({"secrets": [ever(1, epsilon=1.0)], "observers": [CLINIC]}, "share one alphabet"),
         ({"mechanism": None, "epsilon": 1.0, "withhold": True}, "pass secrets with them"),
+        ({"secrets": ever(1, epsilon=1.0), "mechanism": "optimal", "withhold": True}, "keeps no declared secrets"),
+        ({"secrets": ever(1, epsilon=1.0), "mechanism": "tree", "epsilon": 1.0, "batch": 2}, "keeps no declared"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_in_one_line(options, words):

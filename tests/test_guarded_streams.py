@@ -282,25 +282,6 @@ def test_a_setting_with_secrets_as_plain_values(tmp_path):
         CodeStreams.open(tmp_path / "s.db", setting_of(SECRETS["first"], observers=observer, withhold=True))
 
 
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ({}, "got none"),
-        ({"secrets": ever(1, epsilon=1.0), "budget": 2.0}, "take no batch"),
-        ({"secrets": ever(1, epsilon=1.0), "every": 2}, "take no batch"),
-        ({"secrets": ever(1, epsilon=1.0), "batch": 2}, "take no batch"),
-        ({"secrets": ever([0, 1, 2], epsilon=1.0, window=3)}, "certain or impossible"),
-        ({"secrets": ever(7, epsilon=1.0, window=3)}, "alphabet"),
-        ({"secrets": ever(1, epsilon=1.0), "mechanism": "optimal", "withhold": True}, "keeps no declared secrets"),
-        ({"secrets": ever(1, epsilon=1.0), "mechanism": "tree", "epsilon": 1.0, "batch": 2}, "keeps no declared"),
-    ],
-)
-def test_what_cannot_be_kept_is_refused_in_one_line(how, words):
-    with pytest.raises(InputError, match=words) as refused:
-        sv.Policy(**{"mechanism": "guarded", **how}).on(MODEL)
-    assert "\n" not in str(refused.value)
-
-
 def test_a_receiver_decodes_what_was_withheld():
     secret = ever(2, epsilon=1.5, window="first 4")
     session = sv.Session(MODEL, mechanism="guarded", secrets=secret, withhold=True, seed=1)

@@ -49,20 +49,9 @@ def home_assistant(folder, port):
     (folder / ".storage").mkdir(parents=True)
     (folder / "configuration.yaml").write_text(CONFIGURATION)
     broker = {"broker": "127.0.0.1", "port": port, "discovery": True, "discovery_prefix": "homeassistant"}
-    entry = {
-        "entry_id": "a" * 32,
-        "version": 1,
-        "minor_version": 1,
-        "domain": "mqtt",
-        "title": "broker",
-        "data": broker,
-        "options": {},
-        "pref_disable_new_entities": False,
-        "pref_disable_polling": False,
-        "source": "user",
-        "unique_id": None,
-        "disabled_by": None,
-    }
+    entry = {"entry_id": "a" * 32, "version": 1, "minor_version": 1, "domain": "mqtt", "title": "broker"}
+    entry |= {"data": broker, "options": {}, "source": "user", "unique_id": None, "disabled_by": None}
+    entry |= {"pref_disable_new_entities": False, "pref_disable_polling": False}
     stored = {"version": 1, "minor_version": 1, "key": "core.config_entries", "data": {"entries": [entry]}}
     (folder / ".storage" / "core.config_entries").write_text(json.dumps(stored))
     with open(folder / "log", "wb") as log:
@@ -118,13 +107,8 @@ def test_a_raw_sensor_and_a_phone_go_in_and_guarded_ones_appear(tmp_path):
                 device.send_all(
                     [("zigbee2mqtt/hall", json.dumps({"occupancy": turn % 2 == 0, "battery": 90}).encode())]
                 )
-                place = {
-                    "_type": "location",
-                    "lat": 49.05,
-                    "lon": 8.15,
-                    "tst": int(time.time()) - 100 + turn,
-                    "tid": "an",
-                }
+                place = {"_type": "location", "lat": 49.05, "lon": 8.15, "tid": "an"}
+                place["tst"] = int(time.time()) - 100 + turn
                 device.send_all([("owntracks/ann/phone", json.dumps(place).encode(), 1, True)])
                 time.sleep(0.2)
             until(lambda: guarding.counts.released >= 10, 60)

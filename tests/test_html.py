@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seqveil as sv
-from seqveil.evaluate.comparison import Arena, Contestant, race
 
 
 class Shown(HTMLParser):
@@ -62,18 +61,6 @@ def test_a_model_shows_its_prior_and_transitions(n, seed):
     drawn = np.array([[float(cell) for cell in row[1:]] for row in transitions[1:]])
     assert np.allclose(drawn, rows, atol=6e-4)
     assert [row[0] for row in transitions[1:]] == [str(code) for code in range(n)]
-
-
-@pytest.mark.parametrize("order", [1, 2])
-def test_a_large_model_is_cut_to_a_few_rows(order):
-    rng = np.random.default_rng(1)
-    model = sv.MarkovModel.fit([rng.integers(0, 60, 3000)], n=60, order=order, smoothing=1.0)
-    text = model._repr_html_()
-    shown = Shown(text)
-    assert len(text) < 25_000
-    assert all(len(table) <= 13 and len(table[0]) <= 13 for table in shown.tables)
-    assert "12 of 60 likeliest symbols shown" in text
-    assert len(shown.tables) == (3 if order == 1 else 2)
 
 
 def test_a_kernel_shows_its_table_and_its_level():
@@ -132,16 +119,3 @@ def test_batches_that_wait_are_not_shown():
     session.push("planted-a")
     assert "planted" not in session._repr_html_()
     assert facts(Shown(session._repr_html_()))["ε a batch of 3"] == "2"
-
-
-def test_results_of_a_comparison_show_themselves():
-    model = chain(5)
-    arena = Arena.of(model, list(model.sample(8, 12, seed=1)))
-    for name, verdict in (("optimal", "sound"), ("crr", "unsound"), ("mutual_information", "unsound")):
-        row = race(arena, Contestant(name), 0.2)
-        shown = facts(Shown(row._repr_html_()))
-        assert shown["verdict"] == verdict
-        assert shown["error as released"].split()[0] == f"{row.error:.4g}"
-        assert "12 users" in shown["measured on"]
-    skipped = race(arena, Contestant("optimal", period=None), 5.0)
-    assert skipped.status != "skipped" or "reason" in facts(Shown(skipped._repr_html_()))

@@ -111,10 +111,8 @@ def test_the_quick_table_says_what_an_observer_computes():
         setting = Policy(epsilon=1.0, mechanism="randomized_response", every=schedule).on(NONE)
         codes = released_by(setting, raw, 1)
         quick = Evidence.of(setting, codes)
-        limited = Policy(epsilon=1.0, budget=1e6, mechanism="randomized_response", every=schedule).on(
-            NONE
-        )  # takes the long way
-        slow = Evidence.of(limited, codes)
+        limited = Policy(epsilon=1.0, budget=1e6, mechanism="randomized_response", every=schedule)
+        slow = Evidence.of(limited.on(NONE), codes)  # takes the long way
         assert len(quick.table) == 4
         assert len(slow.table) == 4  # equal columns are kept once either way
         for user in range(20):
@@ -166,11 +164,7 @@ def test_the_region_holds_the_truth_about_as_often_as_it_says():
 
 @pytest.mark.slow
 def test_streams_of_unequal_length_and_events_without_release():
-    setting = Policy(
-        epsilon=2.0,
-        budget=Policy(epsilon=1.0, budget=20.0, mechanism="optimal").on(NONE).budget,
-        mechanism="randomized_response",
-    ).on(NONE)
+    setting = Policy(epsilon=2.0, budget=20.0, mechanism="randomized_response").on(NONE)
     truth = [row[: 5 + k % 30] for k, row in enumerate(STICKY.sample(40, users=200, seed=4))]
     released = [released_by(setting, row[None], k)[0] for k, row in enumerate(truth)]
     learned = learn(Evidence.of(setting, released))

@@ -208,17 +208,8 @@ def respond(batch: Batch) -> Codebook:
     return Codebook(found, np.array([[0, 0], [2, 2], [1, 1], [0, 0]]), kernels)
 
 
-RESPONSE = BatchMechanism(
-    name="response",
-    summary="randomised response over two bits",
-    guarantee="ε-LDP",
-    trusts="nothing",
-    cost="small",
-    reference="test",
-    sound=True,
-    ldp=1.0,
-    rule=respond,
-)
+WORDS = dict.fromkeys(("summary", "guarantee", "trusts", "cost", "reference"), "")
+RESPONSE = BatchMechanism(name="response", sound=True, ldp=1.0, rule=respond, **WORDS)
 
 
 @pytest.mark.parametrize("mechanism", [RESPONSE, "tree", "batch_lp"])

@@ -103,10 +103,7 @@ def test_the_date_line_is_no_border(tmp_path):
         (["--cell-metres", "nan"], "size of cells"),
         (["--cell-metres", "500", "--grid", "auto"], "at most one of"),
         (["--cell-metres", "500", "--latitude", "lat"], "together"),
-        (
-            ["--cell-metres", "500", "--latitude", "lat", "--longitude", "lon", "--value-column", "x"],
-            "leave --value-col",
-        ),
+        (["--cell-metres=500", "--latitude=lat", "--longitude=lon", "--value-column=x"], "leave --value-col"),
         (["--cell-metres", "500", "--latitude", "lon", "--longitude", "time"], "are no places"),
         (["--cell-metres", "500", "--latitude", "user", "--longitude", "lon"], "different names"),
         (["--cell-metres", "500", "--other", "3"], "leave one out"),

@@ -101,11 +101,8 @@ def test_a_location_of_owntracks():
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("xml",), "payload"),
-        (("json",), "payload"),
-        (("value:x",), "payload"),
-        (("json:a..b",), "path"),
-        (("json:seqveil.x",), "path"),
+        *(((form,), "payload") for form in ("xml", "json", "value:x")),
+        *(((form,), "path") for form in ("json:a..b", "json:seqveil.x")),
         (("value", "at"), "brings no time"),
         (("seqveil", "at"), "leave time"),
         (("seqveil", None, "state"), "leave time"),

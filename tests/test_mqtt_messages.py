@@ -99,15 +99,9 @@ def test_values_that_json_cannot_hold_are_refused_at_the_start():
 @pytest.mark.parametrize(
     "patterns",
     [
-        ("raw", "released/{user}"),
-        ("raw/x-{user}", "released/{user}"),
-        ("raw/{user}/{user}", "released/{user}"),
-        ("raw/+/{user}", "released/{user}"),
-        ("raw/{user}/#", "released/{user}"),
-        ("raw/{user}", "released/{name}"),
-        ("$share/g/{user}", "released/{user}"),
-        ("raw/{user}", "raw/{user}"),
-        ("{user}/raw", "released/{user}"),
+        *((raw, "released/{user}") for raw in ("raw", "raw/x-{user}", "raw/{user}/{user}", "raw/+/{user}")),
+        *((raw, "released/{user}") for raw in ("raw/{user}/#", "$share/g/{user}", "{user}/raw")),
+        *(("raw/{user}", released) for released in ("released/{name}", "raw/{user}")),
         ("raw/{user}", "released/{user}", "{user}/x"),
     ],
 )
