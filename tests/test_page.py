@@ -94,7 +94,7 @@ def test_what_is_exported_is_what_is_shown(browser, page_server, tmp_path):
         assert again["sentence"] == page.text_content("#sentence")
         assert again["snippets"]["python"] == page.text_content("#python")
         assert again["files"]["toml"] == page.text_content("#toml") == saved["toml"].read_text()
-        assert (saved["toml"].name, saved["json"].name) == ("seqveil.toml", "seqveil-page.json")
+        assert (saved["toml"].name, saved["json"].name) == ("policy.toml", "seqveil-page.json")
         drawn = saved["svg"].read_text()
         assert drawn.startswith("<svg")
         assert "Error against ε" in drawn
@@ -194,7 +194,7 @@ def test_the_keyboard_is_enough(browser, page_server):
         tab_to("save-toml")
         with page.expect_download() as download:
             page.keyboard.press("Enter")
-        assert download.value.suggested_filename == "seqveil.toml"
+        assert download.value.suggested_filename == "policy.toml"
 
 
 def test_without_the_key_the_page_asks_for_it(browser, page_server):

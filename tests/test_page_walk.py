@@ -93,7 +93,7 @@ def test_a_total_for_the_whole_stream_is_small_and_spread_over_it(browser, page_
         assert page.get_attribute("#verdict-top", "class") == "verdict red"
         after(page, lambda: page.check("#secret-kind input[value=whole]"))
         assert page.get_attribute("#verdict-top", "class") == "verdict unchecked"
-        assert "budget = 1" in page.inner_text("#toml")
+        assert "budget = { total = 1.0 }" in page.inner_text("#toml")
         assert "epsilon = 0.005" in page.inner_text("#toml")
         assert "All releases" not in page.inner_text("#problem")
 
