@@ -338,3 +338,10 @@ def test_all_parts_that_differ_are_named():
         refuse_other(first, second, "x.db:", "a new file")
     with pytest.raises(ModelError, match="belongs to another model"):
         refuse_other(first, second | {"model": "other"}, "x.db:", "a new file")
+
+
+def test_a_whole_number_is_the_same_promise():
+    """Files, signatures and so randomness do not depend on how a number was typed."""
+    model = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    typed, said = (sv.Policy(epsilon=one, budget=sv.Budget(total=9 * one)).on(model) for one in (1, 1.0))
+    assert typed.signature == said.signature

@@ -160,9 +160,9 @@ class Budget:
     delta: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("total", "per_window", "seconds", "ldp_total"):
-            if getattr(self, name) is not None:
-                _positive(name, getattr(self, name))
+        for name in ("total", "per_window", "seconds", "ldp_total", "delta"):
+            if getattr(self, name) is not None:  # as one type: 9 and 9.0 are the same promise, and are written alike
+                object.__setattr__(self, name, _positive(name, getattr(self, name)))
         if self.releases is not None:
             whole_number("releases", self.releases)
         if self.when_spent not in ("hold", "stop"):
@@ -176,7 +176,7 @@ class Budget:
     def _check_over(self) -> None:
         if self.over is not None:
             whole_number("over", self.over)
-        if self.delta is not None and not 0 < _positive("delta", self.delta) < 1:
+        if self.delta is not None and self.delta >= 1:
             raise InputError(f"expected delta between 0 and 1, got {self.delta}; try 1e-6")
         if (self.over is not None and self.total is None) or (self.delta is not None and self.over is None):
             raise InputError(
