@@ -345,3 +345,5 @@ def test_a_whole_number_is_the_same_promise():
     model = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     typed, said = (sv.Policy(epsilon=one, budget=sv.Budget(total=9 * one)).on(model) for one in (1, 1.0))
     assert typed.signature == said.signature
+    typed, said = (sv.Policy(secrets=[sv.secrets.ever(0, epsilon=one, window=3)]).on(model) for one in (1, 1.0))
+    assert typed.signature == said.signature

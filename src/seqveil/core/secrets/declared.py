@@ -352,6 +352,8 @@ def _check(secret: Secret) -> None:
         raise InputError(
             f"the ε of a secret must be a number above 0, at most {_LARGEST_EPSILON:g}; got something else"
         )
+    if secret.epsilon is not None:
+        object.__setattr__(secret, "epsilon", float(secret.epsilon))  # 1 and 1.0 are one promise, and written alike
     if not isinstance(secret.one_sided, bool):
         raise InputError("one_sided must be true or false; got something else")
     _check_window(secret)
