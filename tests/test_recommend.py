@@ -104,7 +104,7 @@ def test_a_secret_from_accuracy():
         (["m.model", "--seen-by", "team", "--wrong", "0"], "above 0"),
         (["m.model", "--seen-by", "team", "--wait", "-1"], "wait of 0"),
         (["m.model", "--seen-by", "team", "--secret-window", "4"], "without a secret"),
-        (["m.model", "--seen-by", "team", "--secret", "ever:x", "--length", "5000"], "--secret-window"),
+        (["m.model", "--seen-by", "team", "--secret", "ever:x", "--length", "5000"], "give it a window"),
         (["none.model", "--seen-by", "team"], "none.model"),
         (["m.model", "--seen-by", "team", "-o", "clicks.csv"], "is there already"),
     ],
