@@ -103,7 +103,7 @@ def test_a_secret_from_accuracy():
         (["m.model", "--seen-by", "team", "--wrong", "0"], "above 0"),
         (["m.model", "--seen-by", "team", "--wait", "-1"], "wait of 0"),
         (["m.model", "--seen-by", "team", "--secret-window", "4"], "without a secret"),
-        (["m.model", "--seen-by", "team", "--secret", "ever:x", "--length", "5000"], "--secret-window"),
+        (["m.model", "--seen-by", "team", "--secret", "ever:x", "--length", "5000"], "give it a window"),
         (["none.model", "--seen-by", "team"], "none.model"),
         (["m.model", "--seen-by", "team", "-o", "clicks.csv"], "is there already"),
     ],
@@ -128,7 +128,7 @@ def test_every_command_that_releases_takes_a_policy_and_says_what_is_wrong_with_
     commands = (
         ["release", "clicks.csv", "-o", "x.csv"],
         ["serve", "--no-auth", "--state", "s.db"],
-        ["bridge", "mqtt", "--broker", "localhost:1", "--state", "s.db"],
+        ["bridge", "mqtt", "--broker", "localhost:1", "--state", "s.db", "--begin"],
         ["spark", "release", "clicks.csv", "--key", "k", "--out", "x"],
     )
     for command in commands:

@@ -97,8 +97,6 @@ def test_the_exported_commands_and_script_reprint_the_odds(name, code, tmp_path,
     assert main([*audit.split()[1:], "--json"]) == 1  # a seeded release is not private
     [told] = json.loads(capfd.readouterr().out)["secrets"]
     assert told["log_odds_last"] == pytest.approx(abs(shown["secret"]["odds"][-1]), rel=1e-5)
-    script = python(asked, source).replace(
-        "session = sv.Session(model, ", "session = sv.Session(model, seed=1, mechanism="
-    )
+    script = python(asked, source).replace("session = sv.Session(model, ", "session = sv.Session(model, seed=1, ")
     exec(compile(script, "snippet", "exec"), {})
     assert float(capfd.readouterr().out.split()[-1]) == pytest.approx(shown["secret"]["odds"][-1], rel=1e-4)
