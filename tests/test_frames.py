@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import seqveil as sv
+from policies import promise
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files import Columns
 from seqveil.interfaces.files.release import release_file
@@ -63,8 +64,7 @@ def test_memory_and_file_release_the_same_to_the_last_bit(kind, options, tmp_pat
     source, out = tmp_path / "rows.csv", tmp_path / "out.csv"
     ROWS.write_csv(source)
     MODEL.save(tmp_path / "m.model")
-    words = [w for name, value in options.items() for w in (f"--{name.replace('_', '-')}", str(value))]
-    typed = ["release", str(source), "-m", str(tmp_path / "m.model"), "--epsilon", "1", "--seed", "3", *words]
+    typed = ["release", str(source), "-m", str(tmp_path / "m.model"), "--seed", "3", *promise(epsilon=1.0, **options)]
     assert main([*typed, "--out", str(out)]) == 0
     made = sv.release(KINDS[kind][0](ROWS), MODEL, epsilon=1.0, seed=3, **options)
     assert isinstance(made.frame, KINDS[kind][1])
