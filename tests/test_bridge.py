@@ -223,7 +223,7 @@ def said(tmp_path, capfd, monkeypatch):
 
     def call(kind, options, policy="epsilon = 1.0"):
         (tmp_path / "policy.toml").write_text(policy)
-        kept = ["--model", "m.model", "--policy", "policy.toml", "--state", "s.db"]
+        kept = ["--model", "m.model", "--policy", "policy.toml", "--state", "s.db", "--begin"]
         assert main(["bridge", kind, *OWN[kind], *kept, *options]) == 2
         told = capfd.readouterr().err
         assert len(told.splitlines()) == 1

@@ -64,8 +64,7 @@ def test_memory_and_file_release_the_same_to_the_last_bit(kind, options, tmp_pat
     source, out = tmp_path / "rows.csv", tmp_path / "out.csv"
     ROWS.write_csv(source)
     MODEL.save(tmp_path / "m.model")
-    policy = promise(epsilon=1.0, **options)
-    typed = ["release", str(source), "-m", str(tmp_path / "m.model"), *policy, "--seed", "3"]
+    typed = ["release", str(source), "-m", str(tmp_path / "m.model"), "--seed", "3", *promise(epsilon=1.0, **options)]
     assert main([*typed, "--out", str(out)]) == 0
     made = sv.release(KINDS[kind][0](ROWS), MODEL, epsilon=1.0, seed=3, **options)
     assert isinstance(made.frame, KINDS[kind][1])
