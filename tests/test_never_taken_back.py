@@ -58,16 +58,11 @@ WRONG = {"float": np.array([1.9]), "bool": np.array([True]), "text": np.array(["
 def test_codes_that_are_not_whole_are_refused_everywhere(tmp_path, codes):
     plain, tree = Policy(epsilon=1.0).on(STICKY), Policy(epsilon=1.0, batch=2, mechanism="tree").on(STICKY)
     coins = Counted()
-    with (
-        CodeStreams.open(tmp_path / "s.db", plain, coins=coins) as store,
-        pytest.raises(InputError, match="whole numbers"),
-    ):
-        store.release(["ann"], codes, [0])
-    with (
-        CodeStreams.open(tmp_path / "t.db", tree, coins=coins) as store,
-        pytest.raises(InputError, match="whole numbers"),
-    ):
-        store.release(["ann"], [codes], [0])
+    for name, setting, given in (("s.db", plain, codes), ("t.db", tree, [codes])):
+        with CodeStreams.open(tmp_path / name, setting, coins=coins) as store:
+            with pytest.raises(InputError, match="whole numbers"):
+                store.release(["ann"], given, [0])
+            assert store.accounts().users == []
     with pytest.raises(InputError, match="whole numbers"):
         CodeStreams(plain, coins=coins).release(["ann"], codes)
     with pytest.raises(InputError, match="whole numbers"):

@@ -10,13 +10,12 @@ import seqveil as sv
 from seqveil.core import words
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
+from seqveil.interfaces.commands import recommend as asking
 from seqveil.receiver import planning
 from seqveil.receiver.advising import Wishes, advise
 
 NAMES = ["home", "news", "health"]
-MODEL = sv.MarkovModel(
-    [0.5, 0.4, 0.1], [[0.7, 0.25, 0.05], [0.3, 0.6, 0.1], [0.4, 0.4, 0.2]], alphabet=["home", "news", "health"]
-)
+MODEL = sv.MarkovModel([0.5, 0.4, 0.1], [[0.7, 0.25, 0.05], [0.3, 0.6, 0.1], [0.4, 0.4, 0.2]], alphabet=NAMES)
 
 
 @pytest.fixture
@@ -81,6 +80,15 @@ def test_from_accuracy_it_finds_the_least_that_reaches_it():
 
 
 @pytest.mark.slow
+def test_waiting_helps():
+    both = [
+        advise(MODEL, Wishes(length=12, suspicion=0.1, limit=0.3, wrong=0.2, wait=wait)).options["budget"]
+        for wait in (0, 4)
+    ]
+    assert both[1] <= both[0]
+
+
+@pytest.mark.slow
 def test_a_secret_from_accuracy():
     secret = sv.secrets.ever("health", window=4, epsilon=1.0)
     found = advise(MODEL, Wishes(length=8, suspicion=0.1, limit=0.3, wrong=0.1, secrets=(secret,)))
@@ -139,6 +147,26 @@ def test_every_command_that_releases_takes_a_policy_and_says_what_is_wrong_with_
     assert not (clicks / "x.csv").exists()
 
 
+@pytest.mark.slow
+def test_at_a_terminal_it_asks_for_what_is_missing(clicks, capsys, monkeypatch):
+    answers = {"1.": "partner", "2.": "ever:health", "3.": "", "4.": ""}
+    asked = []
+
+    def prompt(question, **more):
+        asked.append(question[:2])
+        return answers[question[:2]]
+
+    monkeypatch.setattr(asking.typer, "prompt", prompt)
+    monkeypatch.setattr(asking.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(asking.sys.stderr, "isatty", lambda: True, raising=False)
+    assert main(["plan", "m.model", "--wait", "0", "--length", "5", "--json"]) == 0
+    assert asked == ["1.", "2.", "4."]
+    assert json.loads(capsys.readouterr().out)["policy"]["secret"][0]["ever"] == ["health"]
+    answers["1."] = ""
+    assert main(["plan", "m.model", "--wait", "0", "-o", "other.toml"]) == 2
+    assert "expected --seen-by" in capsys.readouterr().err
+
+
 def test_a_failed_search_leaves_no_model_behind(clicks, capsys):
     bad = ["--seen-by", "team", "--secret", "ever:helth", *COLUMNS]
     assert main(["plan", "clicks.csv", *bad]) == 2
@@ -158,7 +186,6 @@ ASKED = ("--secret", "ever:health", "--secret-window", 4)
 def planned(capsys, tmp_path):
     PAGES.save(tmp_path / "m.model")
     (tmp_path / "with.toml").write_text('[[secret]]\never = "health"\nwindow = 4\nepsilon = 0.5\n')
-    (tmp_path / "without.toml").write_text('[[secret]]\never = "health"\nwindow = 4\n')
 
     def run(*args):
         capsys.readouterr()

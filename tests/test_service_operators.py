@@ -10,6 +10,7 @@ import threading
 
 import pytest
 
+from policies import promise
 from seqveil import SeqveilError
 from seqveil.client import Client, ServiceError
 from seqveil.core.errors import InputError
@@ -178,14 +179,13 @@ def test_a_second_server_on_one_state_is_refused(tmp_path):
             Process(tmp_path, "--no-auth")
         assert ask(process.port, "POST", "/v1/release", event("ann", 0)).status == 200
         command = [sys.executable, "-m", "seqveil", "serve", "--begin", "--no-auth", "--port", str(process.port)]
-        command += ["--model", str(tmp_path / "model"), "--epsilon", "1", "--state", str(tmp_path / "other.db")]
+        command += ["--model", str(tmp_path / "model"), *promise(epsilon=2.0), "--state", str(tmp_path / "other.db")]
         taken = subprocess.run(command, capture_output=True, text=True)
         assert taken.returncode == 2
         assert taken.stderr.count("\n") == 1
         assert "cannot listen" in taken.stderr
     finally:
         assert process.end() == 0
-    command[command.index("1")] = "2"
     command[command.index(str(tmp_path / "other.db"))] = str(tmp_path / "state.db")
     other = subprocess.run(command, capture_output=True, text=True)
     assert other.returncode == 2

@@ -203,6 +203,12 @@ def test_unspent_epsilon_comes_back():
     assert session.account.epsilon_spent > session.leakage
 
 
+@pytest.mark.parametrize("budget", [1.0, Budget(total=1.0), Budget(per_window=1.0, releases=3)])
+def test_an_unsound_mechanism_takes_no_budget(budget):
+    with pytest.raises(InputError, match="does not keep"):
+        sv.Session(sv.MarkovModel(*PAIR), mechanism="crr", epsilon=0.5, budget=budget)
+
+
 def test_a_seed_repeats_and_is_marked():
     model = sv.MarkovModel(*PAIR)
     runs = [sv.Session(model, epsilon=1.0, seed=7) for _ in range(2)]

@@ -15,6 +15,7 @@ import pytest
 from scipy import stats
 
 import reference_streams as ref
+from policies import promise
 from seqveil.core.coins import KeyedCoins, SeededCoins, key_mark
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.model import MarkovModel
@@ -281,7 +282,7 @@ def test_command_and_service_say_that_a_ledger_begins(tmp_path, capsys):
     assert main([*command, "--must-exist"]) == 0
     assert "began at zero" not in capsys.readouterr().err
     words_model().save(tmp_path / "m")
-    own = ["--model", str(tmp_path / "m"), "--epsilon", "1", "--state", str(tmp_path / "none.db")]
+    own = ["--model", str(tmp_path / "m"), *promise(epsilon=1.0), "--state", str(tmp_path / "none.db")]
     for live in (["serve", "--no-auth"], ["bridge", "mqtt", "--broker", "localhost:1"]):
         assert main([*live, *own]) == 2  # nothing is begun without being asked for
         assert "or pass --begin, for the first start alone" in capsys.readouterr().err

@@ -37,23 +37,6 @@ def test_every_cell_is_judged(runs):
     assert broken == ["MIP composes sequentially: no", "SIP costs O(|X|) a release"]
 
 
-def test_counted_growth(runs):
-    grown = runs[0][0]["numbers"]["growth"]
-    assert grown["SIP published, n, every transition possible"]["exponent"] == pytest.approx(2, abs=0.05)
-    assert grown["SIP sound, n, four followers"]["exponent"] == pytest.approx(1, abs=0.05)
-    assert grown["SIP sound, T"]["exponent"] == pytest.approx(1, abs=1e-6)
-    assert grown["SIP batched published, w (binary)"]["work"] == [4, 16, 64, 256]
-    assert grown["MIP whole sequences, T (binary)"]["factor"] == pytest.approx(4)
-    assert 1 < grown["SIP batched sound, w"]["exponent"] < 3
-
-
-def test_every_quilt_is_counted_once():
-    for n, length in ((2, 5), (3, 7)):
-        pairs = sum((left + 1) * (length - node + 1) for node in range(1, length + 1) for left in [node - 1])
-        assert growth.every_quilt(n, length)() == pairs * n**3
-        assert 0 < growth.quilts(n, length)() <= pairs * n * n * 3  # a search that widens may weigh a quilt again
-
-
 def test_enumeration_agrees_with_bayes_rule_by_hand():
     model = MarkovModel([0.7, 0.3], [[0.6, 0.4], [0.2, 0.8]])
     stream = notions.enumerate_stream(model, mechanisms.randomized_response, 1.0, 2)
