@@ -216,7 +216,7 @@ class Budget:
         """The budget as a policy file has it, without what is left at its default.
 
         >>> Budget(total=20.0, per_window=10.0, seconds=3600).to_dict()
-        {'total': 20.0, 'window': {'epsilon': 10.0, 'seconds': 3600}}
+        {'total': 20.0, 'window': {'epsilon': 10.0, 'seconds': 3600.0}}
         """
         length = {name: getattr(self, name) for name in ("releases", "seconds") if getattr(self, name) is not None}
         found = {name: getattr(self, name) for name in ("total", "over", "delta")}
