@@ -82,7 +82,7 @@ def test_from_accuracy_it_finds_the_least_that_reaches_it():
 @pytest.mark.slow
 def test_waiting_helps():
     both = [
-        advise(MODEL, Wishes(length=12, suspicion=0.1, limit=0.3, wrong=0.2, wait=wait)).options["budget"]
+        advise(MODEL, Wishes(length=12, suspicion=0.1, limit=0.3, wrong=0.2, wait=wait)).policy.budget.total
         for wait in (0, 4)
     ]
     assert both[1] <= both[0]
@@ -111,7 +111,7 @@ def test_a_secret_from_accuracy():
         (["m.model", "--seen-by", "team", "--wrong", "0"], "above 0"),
         (["m.model", "--seen-by", "team", "--wait", "-1"], "wait of 0"),
         (["m.model", "--seen-by", "team", "--secret-window", "4"], "without a secret"),
-        (["m.model", "--seen-by", "team", "--secret", "ever:x", "--length", "5000"], "--secret-window"),
+        (["m.model", "--seen-by", "team", "--secret", "ever:x", "--length", "5000"], "give it a window"),
         (["none.model", "--seen-by", "team"], "none.model"),
         (["m.model", "--seen-by", "team", "-o", "clicks.csv"], "is there already"),
     ],
