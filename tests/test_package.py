@@ -115,9 +115,9 @@ model = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 session = sv.Session(model, epsilon=1.0)
 made = [session.release(x) for x in (0, 0, 1)]
 sv.decode_stream(model, made, epsilon=1.0)
-guarded = sv.Session(model, "guarded", secrets=sv.secrets.ever(1, epsilon=0.5, window=4))
+guarded = sv.Session(model, secrets=sv.secrets.ever(1, epsilon=0.5, window=4))
 guarded.release(0)
-sv.Session(model, "auto", 3.0, batch=3).release_batch([0, 0, 1])
+sv.Session(model, epsilon=3.0, batch=3).release_batch([0, 0, 1])
 from seqveil.interfaces import cli
 sys.exit(cli.main(["mechanisms"]))
 """

@@ -82,7 +82,7 @@ def test_from_accuracy_it_finds_the_least_that_reaches_it():
 @pytest.mark.slow
 def test_waiting_helps():
     both = [
-        advise(MODEL, Wishes(length=12, suspicion=0.1, limit=0.3, wrong=0.2, wait=wait)).options["budget"]
+        advise(MODEL, Wishes(length=12, suspicion=0.1, limit=0.3, wrong=0.2, wait=wait)).policy.budget.total
         for wait in (0, 4)
     ]
     assert both[1] <= both[0]
