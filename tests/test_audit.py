@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policies import promise
 from reference_streams import released_with_columns, sides, sparse_model
 from seqveil import Budget, MarkovModel, Session
 from seqveil.core.errors import DataError
@@ -184,7 +185,7 @@ def test_a_release_without_a_seed_is_kept(place, capsys, kind):
 def test_without_a_side_file_nothing_is_known_of_a_seed(place, capsys):
     assert main(["release", "raw.csv", "--model", "m", "--epsilon", "1", "--seed", "1", "--out", "out.csv"]) == 0
     (place / "out.csv.meta.json").unlink()
-    code, text = audited("plain", capsys, "--epsilon", "1", "--json")
+    code, text = audited("plain", capsys, *promise(epsilon=1.0), "--json")
     assert (code, json.loads(text)["checks"]["unseeded"]) == (0, None)
 
 

@@ -18,7 +18,7 @@ def released(tmp_path, monkeypatch):
     model.save(tmp_path / "m.model")
     rows = [
         f"person-{user},{k},{NAMES[code]}"
-        for user, codes in enumerate(model.sample(6, 8, seed=2))
+        for user, codes in enumerate(model.sample(6, 60, seed=2))
         for k, code in enumerate(codes)
     ]
     (tmp_path / "raw.csv").write_text("user,seq,value\n" + "\n".join(rows) + "\n")

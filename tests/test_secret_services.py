@@ -41,7 +41,7 @@ def test_a_service_keeps_secrets_and_tells_where_users_stand(tmp_path):
         facts = service.ask("GET", "/v1/model").json
     assert account.whole_sequence == answer["whole_sequence"] == NO_BOUND
     assert abs(account.secrets[0].log_odds) <= 0.5
-    assert facts["setting"]["secrets"] == [setting.secrets[0].to_dict()]
+    assert facts["setting"]["secret"] == [setting.secrets[0].to_dict()]
     with CodeStreams.open(tmp_path / "state.db", setting, key=bytes(range(32))) as store:
         mine = store.account("ann").secrets
     assert [told(each) for each in account.secrets] == [told(each) for each in mine]

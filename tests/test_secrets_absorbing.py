@@ -81,7 +81,7 @@ def _log(ratio: Fraction) -> float:
 def test_windows_far_ahead_are_kept_and_reported_as_they_are(stay, sides):
     """Every outcome of three releases, every window that is live, near and far: account and promise are exact."""
     model = leaving(stay)
-    secret = sv.secrets.ever("b", epsilon=EPSILON, window=1, sides=sides)
+    secret = sv.secrets.ever("b", epsilon=EPSILON, window=1, one_sided=sides == "up")
     setting = sv.Policy(secrets=secret, mechanism="guarded").on(model)
     last = setting.watches.limit - 1
     worst = -math.inf
@@ -215,7 +215,7 @@ def test_a_symbol_that_began_faint_may_be_released(least, sides):
     """What stood there as a logarithm becomes a probability again once a release makes it likely."""
     first = np.array([least, 1e-20, 1.0])
     model = sv.MarkovModel(first / first.sum(), [[1, 0, 0], [0.8, 0.1, 0.1], [0.5, 0.1, 0.4]])
-    secret = sv.secrets.ever(2, epsilon=0.5, window=2, sides=sides)
+    secret = sv.secrets.ever(2, epsilon=0.5, window=2, one_sided=sides == "up")
     for raw in itertools.product(range(3), repeat=2):
         session = sv.Session(model, mechanism="guarded", secrets=[secret], seed=1)
         for symbol in (*raw, 0):

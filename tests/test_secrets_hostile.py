@@ -92,7 +92,7 @@ def random_setting(rng, steps):
         window = [None, "event", 1, 2, 3, "first 2", "first 3"][rng.integers(0, 7)]
         sides = "both" if rng.random() < 0.7 else "up"
         epsilon = float(rng.choice([0.05, 0.3, 1.0, 2.5]))
-        rules.append((make(epsilon=epsilon, window=window, sides=sides), rule, window))
+        rules.append((make(epsilon=epsilon, window=window, one_sided=sides == "up"), rule, window))
     how = [{}, {"withhold": True}, {"epsilon": 0.7}, {"distortion": "absolute"}]
     more = how[rng.integers(0, len(how))]
     declared = [secret for secret, _, _ in rules]

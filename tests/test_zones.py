@@ -88,7 +88,7 @@ def test_whoever_declares_a_zone_is_told_that_it_is_public(seqveil, tmp_path, mo
         assert advised.code == 0, advised.err
         assert (PUBLIC in advised.out) == said
     secrets = [sv.secrets.zone(centre=(0.5, 0.5), radius=0.3, epsilon=1.0, window=4)]
-    assert ("public", PUBLIC) in sv.release(frame, model, secrets=secrets, value_column="x,y").lines()
+    assert ("public", PUBLIC) in sv.release(frame, model, secrets=secrets, value="x,y").lines()
 
 
 @pytest.mark.slow
