@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 import numpy as np
@@ -14,8 +13,8 @@ from seqveil.core.errors import InputError
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.store import StoreError
 from seqveil.interfaces.service import tokens
-from seqveil.interfaces.service.tokens import Keyring
 from served import running, words_model, words_setting
+from test_tokens import edited
 
 ODD = {"huge": 2**70, "object": object(), "surrogate": "\ud800", "truth": True, "number": np.int64(3), "none": None}
 
@@ -61,42 +60,6 @@ def test_positions_given_beforehand_are_refused_before_anything_is_drawn(tmp_pat
         assert [store.position(name) for name in ("queue", "text", "bytes")] == [-(2**63), "ü", b"\0"]
 
 
-EDITS = [
-    *({"rate": rate} for rate in ("5", 1e-310, 10**400, True)),
-    *({"sha256": digest} for digest in (None, 5, "ü" * 64)),
-    *({"id": ["a"]}, {"user": 5}, {"user": False}, {"scopes": [["release"]]}, {"scopes": "read"}),
-    *({"note": "DEEP"}, {"more": 1}),
-]
-
-
-def edited(path, edit):
-    """The file as somebody left it who took the first token out and changed the second by hand."""
-    saved = json.loads(path.read_text())
-    text = json.dumps(saved | {"tokens": [saved["tokens"][1] | edit]})
-    path.write_text(text.replace('"DEEP"', "[" * 100_000 + "]" * 100_000))
-
-
-@pytest.mark.parametrize("edit", EDITS)
-def test_no_token_is_good_while_the_file_is_not(tmp_path, monkeypatch, edit):
-    monkeypatch.setattr(tokens, "LOOK_EVERY", 0.0)
-    path = tmp_path / "tokens.json"
-    secrets = [tokens.add(path, ["release"])[1] for _ in range(2)]
-    heard = []
-    ring = Keyring(path, heard.append)
-    assert ring.find(secrets[0]) is not None
-    good = path.read_text()
-    edited(path, edit)
-    assert [ring.find(secret) for secret in secrets] == [None, None]
-    assert ring.trouble is not None
-    assert heard == [ring.trouble]
-    with pytest.raises(InputError) as refused:
-        Keyring(path)
-    assert "\n" not in str(refused.value)
-    path.write_text(good)
-    assert ring.find(secrets[0]) is not None
-    assert heard[-1] is None
-
-
 @pytest.mark.slow
 def test_a_service_says_so_while_its_tokens_cannot_be_read(tmp_path, monkeypatch):
     monkeypatch.setattr(tokens, "LOOK_EVERY", 0.0)
@@ -107,17 +70,6 @@ def test_a_service_says_so_while_its_tokens_cannot_be_read(tmp_path, monkeypatch
         assert (answer.status, answer.reason) == (503, "tokens")
         answer = service.ask("GET", "/healthz", token=None)
         assert (answer.status, answer.reason) == (503, "tokens")
-
-
-def test_a_link_to_the_tokens_stays_one(tmp_path):
-    (tmp_path / "real").mkdir()
-    real, link = tmp_path / "real" / "tokens.json", tmp_path / "tokens.json"
-    first, _ = tokens.add(real, ["release"])
-    link.symlink_to(real)
-    second, _ = tokens.add(link, ["read"])
-    tokens.revoke(link, first.id)
-    assert link.is_symlink()
-    assert [token.id for token in tokens.read(real)] == [second.id]
 
 
 @pytest.mark.slow

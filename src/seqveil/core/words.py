@@ -251,7 +251,7 @@ class Risk:
 
         Parameters:
             setting: a `Terms`.
-            accounts: a `Account`, or the `Accounts` of all users.
+            accounts: an `Account`, or the `Accounts` of all users.
             told: the totals of its secrets, in their order. One counts with what was promised, or with what was told
                 where that is more.
             more: what else is known, by the names above.
