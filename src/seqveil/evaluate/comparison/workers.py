@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -143,15 +144,27 @@ def _ended(worker: BaseProcess) -> SeqveilError:
 
 @contextmanager
 def _signals_kept_here() -> Iterator[None]:
-    """Have processes that are started in the block take no notice of Ctrl-C: this one ends them."""
-    if not hasattr(signal, "pthread_sigmask"):
+    """Have processes that are started in the block ignore Ctrl-C, since this one ends them; what comes here waits.
+
+    A process that is interrupted while it starts another would leave behind one that nobody ends.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    came: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a mask is inherited, a handler is not
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for late in came:
+            signal.raise_signal(late)
 
 
 def _work(connection: Connection, jobs: Sequence[Job]) -> None:
