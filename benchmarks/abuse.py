@@ -42,9 +42,9 @@ def run(data: Path | None) -> dict[str, object]:
             with attacked(port, token, attack, count):
                 time.sleep(0.3)
                 found[name] = measured(port, token)
-        told = found[name]
-        assert isinstance(told, dict)
-        print(f"  {name:<24} " + "  ".join(f"{key} {value:.1f}" for key, value in told.items()), flush=True)
+        disclosed = found[name]
+        assert isinstance(disclosed, dict)
+        print(f"  {name:<24} " + "  ".join(f"{key} {value:.1f}" for key, value in disclosed.items()), flush=True)
     found["all at once"] = [all_at_once() for _ in range(TIMES)]
     return found
 
@@ -64,13 +64,13 @@ def all_at_once() -> dict[str, float]:
         ending.set()
         for process in crowd:
             process.join(30)
-    told = {f"p{q}": float(np.percentile(waits, q)) for q in QUANTILES} | {"processors": busy}
+    disclosed = {f"p{q}": float(np.percentile(waits, q)) for q in QUANTILES} | {"processors": busy}
     print(
         f"  {RATE} events/s, {CONNECTIONS} connections, 16 readers, 4 endless headers: "
-        + "  ".join(f"{key} {value:.2f}" for key, value in told.items()),
+        + "  ".join(f"{key} {value:.2f}" for key, value in disclosed.items()),
         flush=True,
     )
-    return told
+    return disclosed
 
 
 def attacking(port: int, token: str, name: str, count: int, ending: Any) -> None:

@@ -20,7 +20,7 @@ from benchmarks.contexts import clicks_of
 from benchmarks.timing import find
 from seqveil import MarkovModel, secrets
 from seqveil.core.alphabet import Alphabet
-from seqveil.core.coins import SeededCoins
+from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets.declared import Compiled
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
@@ -106,11 +106,11 @@ def habits(same: bool, people: int = 2_600, days: int = 21) -> tuple[list[np.nda
 
 def attacked(each: Attacked, raw: np.ndarray, chain: MarkovModel, types: MarkovModel) -> Finding:
     """The finding of all attackers; of a Bayes attacker with the types too, where a setting tells how to weigh."""
-    told, secret = each.release(raw), each.secret.compile(chain)
+    disclosed, secret = each.release(raw), each.secret.compile(chain)
     more: dict[str, Any] = {}
     if each.setting is not None:
-        more = {"models": {f"{TYPES} types": types}, "evidence": Evidence.of(each.setting, told)}
-    return attack_secret(told, list(raw), secret, each.secret.epsilon, **more)
+        more = {"models": {f"{TYPES} types": types}, "evidence": Evidence.of(each.setting, disclosed)}
+    return attack_secret(disclosed, list(raw), secret, each.secret.epsilon, **more)
 
 
 def releases(
@@ -130,11 +130,11 @@ def releases(
     first = secrets.ever(rare, window="first 1", epsilon=2 * epsilon)
     claim = f"published closed form, first click {RARE} (planted)"
     yield Attacked(claim, FEW, first, lambda raw: streams(published, raw), 1)
-    one, told = Policy(secrets=[secret], mechanism="guarded").on(chain), list[list[np.ndarray]]()
+    one, disclosed = Policy(secrets=[secret], mechanism="guarded").on(chain), list[list[np.ndarray]]()
 
     def once(raw: np.ndarray) -> list[np.ndarray]:
-        told.extend([] if told else [guarded(chain, secret, raw)])
-        return told[0]
+        disclosed.extend([] if disclosed else [guarded(chain, secret, raw)])
+        return disclosed[0]
 
     yield Attacked("guarded, chain of order 1", people[0], secret, once)
     yield Attacked("guarded, chain of order 1, who knows the types", people[0], secret, once, setting=one)
@@ -149,7 +149,7 @@ def other_people(chain: MarkovModel) -> MarkovModel:
 
 
 def streams(setting: Terms, raw: np.ndarray, seed: int = 5) -> list[np.ndarray]:
-    many, users = CodeStreams(setting, coins=SeededCoins(seed)), np.arange(len(raw))
+    many, users = CodeStreams(setting, randomness=SeededRandomness(seed)), np.arange(len(raw))
     return list(np.stack([many.release(users, raw[:, t]).codes for t in range(raw.shape[1])], axis=1))
 
 

@@ -29,7 +29,7 @@ def run(data: Path | None) -> dict[str, object]:
 
 
 def cases() -> Iterator[tuple[str, MarkovModel, int, Distortion]]:
-    """Random chains that stay with probability .2 or .8 and else jump by a random law; Hamming and absolute."""
+    """Random chains that stay with probability .2 or .8 and else jump at random; Hamming and absolute."""
     rng = np.random.default_rng(6)
     for n, length in SHAPES:
         for strength, stay in STAYING.items():
@@ -94,8 +94,10 @@ def symbol_by_symbol(batch: Batch) -> float:
 def _guessed(batch: Batch, found: Support, weights: np.ndarray, position: int) -> float:
     """`weights` (N,): probability of each possible batch together with the releases before `position`."""
     if position == batch.length:
-        return float(batch.distortion.expected(found.laws(weights[None])[0]).min(-1).sum())
-    law = np.bincount(found.batches[:, position], weights, batch.model.n)
-    kernel = optimal.kernels((law / law.sum())[None], batch.epsilon / batch.length, batch.distortion).one(0)
+        return float(batch.distortion.expected(found.distributions(weights[None])[0]).min(-1).sum())
+    distribution = np.bincount(found.batches[:, position], weights, batch.model.n)
+    kernel = optimal.kernels(
+        (distribution / distribution.sum())[None], batch.epsilon / batch.length, batch.distortion
+    ).one(0)
     chances = kernel.probabilities[found.batches[:, position]]
     return sum(_guessed(batch, found, weights * chance, position + 1) for chance in chances.T)

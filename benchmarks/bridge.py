@@ -215,27 +215,27 @@ def killed(broker: Mosquitto, kills: int, after: int, form: str) -> dict[str, fl
             if len(got) > seen:  # only where nothing at all comes for a minute is the rest lost
                 seen, end = len(got), time.monotonic() + 60
         time.sleep(1.0)  # for what should not come
-    told = by_number(got, form)
+    disclosed = by_number(got, form)
     for each in (device, receiver):
         each.disconnect()
         each.loop_stop()
-    lost = [k for k in range(sent) if (f"released/d{k % users}", k // users) not in told]
+    lost = [k for k in range(sent) if (f"released/d{k % users}", k // users) not in disclosed]
     return {
         "kills": kills,
         "restarts": restarts,
         "sent": sent,
         "lost": len(lost),
         "stalled": len({k % users for k in lost}),
-        "drawn twice": sum(len(payloads) > 1 for payloads in told.values()) + max(0, len(told) - sent),
+        "drawn twice": sum(len(payloads) > 1 for payloads in disclosed.values()) + max(0, len(disclosed) - sent),
     }
 
 
 def by_number(got: list[tuple[float, str, bytes]], form: str) -> dict[tuple[str, int], set[bytes]]:
-    told: dict[tuple[str, int], set[bytes]] = {}
+    disclosed: dict[tuple[str, int], set[bytes]] = {}
     for _, topic, payload in list(got):
         said = json.loads(payload)
-        told.setdefault((topic, (said["seqveil"] if form == "json" else said)["seq"]), set()).add(payload)
-    return told
+        disclosed.setdefault((topic, (said["seqveil"] if form == "json" else said)["seq"]), set()).add(payload)
+    return disclosed
 
 
 def echo(port: int) -> None:

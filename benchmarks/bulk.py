@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.timing import best
 from seqveil import MarkovModel
-from seqveil.core.coins import SystemCoins
+from seqveil.core.randomness import SystemRandomness
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
 
@@ -19,17 +19,17 @@ EPSILON = 1.0
 
 def plain(codes: np.ndarray, n: int, generator: np.random.Generator) -> np.ndarray:
     """k-ary randomised response as one writes it in numpy, with numpy's generator (quick, not secure)."""
-    told = generator.random(codes.size) < np.exp(EPSILON) / (np.exp(EPSILON) + n - 1)
+    disclosed = generator.random(codes.size) < np.exp(EPSILON) / (np.exp(EPSILON) + n - 1)
     other = generator.integers(0, n - 1, codes.size)
-    return np.where(told, codes, other + (other >= codes))
+    return np.where(disclosed, codes, other + (other >= codes))
 
 
 def plain_secure(codes: np.ndarray, n: int) -> np.ndarray:
     """The same with the operating system's randomness, as a private release needs."""
-    coins = np.frombuffer(os.urandom(16 * codes.size), np.uint64).reshape(2, -1) >> np.uint64(11)
-    told = coins[0] * 2.0**-53 < np.exp(EPSILON) / (np.exp(EPSILON) + n - 1)
-    other = (coins[1] * 2.0**-53 * (n - 1)).astype(np.int64)
-    return np.where(told, codes, other + (other >= codes))
+    randomness = np.frombuffer(os.urandom(16 * codes.size), np.uint64).reshape(2, -1) >> np.uint64(11)
+    disclosed = randomness[0] * 2.0**-53 < np.exp(EPSILON) / (np.exp(EPSILON) + n - 1)
+    other = (randomness[1] * 2.0**-53 * (n - 1)).astype(np.int64)
+    return np.where(disclosed, codes, other + (other >= codes))
 
 
 def run(data: Path | None) -> list[dict[str, float]]:
@@ -62,7 +62,7 @@ def measure(n: int, names: tuple[str, ...]) -> dict[str, float]:
 
 
 def release(model: MarkovModel, mechanism: str, codes: np.ndarray) -> None:
-    setting, coins = Policy(epsilon=EPSILON, mechanism=mechanism).on(model), SystemCoins()
+    setting, randomness = Policy(epsilon=EPSILON, mechanism=mechanism).on(model), SystemRandomness()
     state = State.start(setting, USERS)
     for event in codes:
-        _, state = step(setting, state, event, coins)
+        _, state = step(setting, state, event, randomness)

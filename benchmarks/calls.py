@@ -1,8 +1,8 @@
 """Everything that calls of several events show, exactly: all raw sequences, all ways to cut them into calls, all draws.
 
-A client sends a stream in calls. What it sees is a transcript t; its law Pr(t|x) for each raw sequence x follows from
-playing every outcome of every draw, weighed by the very integers of the kernels. Then max |log Pr(x|t)/Pr(x)| is what
-the calls leaked, whatever the ledger says.
+A client sends a stream in calls. What it sees is a transcript t; its distribution Pr(t|x) for each raw sequence x
+follows from playing every outcome of every draw, weighed by the very integers of the kernels. Then max |log
+Pr(x|t)/Pr(x)| is what the calls leaked, whatever the ledger says.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from seqveil.core.coins import Coins, SeededCoins
 from seqveil.core.kernel import DENOMINATOR, Kernels
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import Randomness, SeededRandomness
 from seqveil.engine.accounting import Budget
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
@@ -47,7 +47,7 @@ class Drawn(NamedTuple):
 
 
 class Script:
-    """Stands in for the picking of an output by a coin: plays one outcome of every draw after another."""
+    """Stands in for the picking of an output by a draw: plays one outcome of every draw after another."""
 
     def __init__(self) -> None:
         self._choices: list[int] = []
@@ -65,7 +65,7 @@ class Script:
             self._choices[-1] += 1
         return bool(self._choices)
 
-    def pick(self, kernels: Kernels, codes: np.ndarray, coins: np.ndarray) -> np.ndarray:
+    def pick(self, kernels: Kernels, codes: np.ndarray, randomness: np.ndarray) -> np.ndarray:
         users, width = kernels.outputs.shape
         columns = np.stack([kernels.column(np.full(users, k)) for k in range(width)], axis=1)
         return np.array([self._one(int(codes[row]), columns[row]) for row in range(users)], np.int64)
@@ -86,7 +86,7 @@ def scripted() -> Iterator[Script]:
     """Every draw of a release goes by the script."""
     script, pick, release = Script(), Kernels.pick, Mechanism.release
     Mechanism.release = lambda *of: None  # type: ignore[method-assign]  # it draws by itself
-    Kernels.pick = lambda self, codes, coins: script.pick(self, codes, coins)  # type: ignore[method-assign]
+    Kernels.pick = lambda self, codes, randomness: script.pick(self, codes, randomness)  # type: ignore[method-assign]
     try:
         yield script
     finally:
@@ -113,7 +113,7 @@ def play(world: World, script: Script, raw: list[int], cut: list[range]) -> tupl
     return tuple(world.call(part, [raw[k] for k in part]) for part in cut)
 
 
-def laws(
+def distributions(
     world: World, script: Script, length: int, cut: list[range]
 ) -> Iterator[tuple[tuple[Seen, ...], float, np.ndarray]]:
     """Every transcript with what the ledger says after it and its probability for each raw sequence.
@@ -141,7 +141,7 @@ def laws(
 def worst(world: World, script: Script, length: int, cut: list[range]) -> tuple[float, float]:
     """The largest leakage of a transcript, and the most by which one passes what the ledger says of it."""
     found: dict[tuple[Seen, ...], tuple[float, np.ndarray]] = {}
-    for said, ledger, chances in laws(world, script, length, cut):
+    for said, ledger, chances in distributions(world, script, length, cut):
         before = found.get(said)
         found[said] = (ledger, chances) if before is None else (min(ledger, before[0]), chances + before[1])
     prior = np.array([_prior(raw) for raw in itertools.product(range(MODEL.n), repeat=length)])
@@ -167,8 +167,8 @@ def setting_of(budget: str, policy: str, epsilon: float = 1.0) -> Terms:
 class InStore:
     """A store; each stream is a new user's."""
 
-    def __init__(self, path: Path, setting: Terms, coins: Coins | None = None) -> None:
-        self.store, self._user = CodeStreams.open(path, setting, coins=coins or SeededCoins(0)), 0
+    def __init__(self, path: Path, setting: Terms, randomness: Randomness | None = None) -> None:
+        self.store, self._user = CodeStreams.open(path, setting, randomness=randomness or SeededRandomness(0)), 0
 
     def begin(self) -> None:
         self._user += 1
@@ -192,7 +192,7 @@ class InMemory:
         self._setting = setting
 
     def begin(self) -> None:
-        self._streams = CodeStreams(self._setting, coins=SeededCoins(0))
+        self._streams = CodeStreams(self._setting, randomness=SeededRandomness(0))
 
     def call(self, seqs: range, raw: list[int]) -> Seen:
         return tuple(self._streams.release(["ann"] * len(raw), raw).codes.tolist())

@@ -19,8 +19,8 @@ from benchmarks.scale import sticky
 from benchmarks.timing import find
 from seqveil import Alphabet, MarkovModel
 from seqveil.core import compiled
-from seqveil.core.coins import SystemCoins
 from seqveil.core.model import TypeCounts
+from seqveil.core.randomness import SystemRandomness
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
 from seqveil.receiver.choosing import Choice, held_out
@@ -67,7 +67,7 @@ def table(streams: Streams) -> list[Row]:
         spent = time.process_time() - begun
         checks.append(check(model, streams.users[held], streams.codes[held], context))
         rows.append({"context": name, "fit_seconds": spent, "types": model.types, **asdict(checks[-1])})
-        rows[-1].pop("foretold")
+        rows[-1].pop("predicted")
         rows[-1]["miscalibration"] = checks[-1].miscalibration
     print(f"\n{streams.about}; {np.unique(streams.people).size:,} people, {checks[0].people:,} streams held out")
     head, *lines = Choice(model, max(checks, key=lambda row: row.log_likelihood), checks).lines()
@@ -199,11 +199,11 @@ def fitting(data: Path | None) -> Row:
 
 def rate(model: MarkovModel, events: int = 8) -> float:
     """Releases a second of processor time, the quickest of some rounds: release, belief and exact account."""
-    setting, coins, spent = Policy(epsilon=1.0, mechanism="optimal").on(model), SystemCoins(), []
+    setting, randomness, spent = Policy(epsilon=1.0, mechanism="optimal").on(model), SystemRandomness(), []
     state = State.start(setting, USERS)
     for event in np.ascontiguousarray(model.sample(events, USERS, seed=1).T):
         begun = time.process_time()
-        _, state = step(setting, state, event, coins)
+        _, state = step(setting, state, event, randomness)
         spent.append(time.process_time() - begun)
     return USERS / min(spent[2:])
 
@@ -213,8 +213,10 @@ def bulk() -> Row:
     generator = np.random.default_rng(TYPES)
     chains = []
     for _ in range(TYPES):
-        law = 0.6 * np.eye(SYMBOLS) + 0.4 * generator.dirichlet(np.full(SYMBOLS, 0.5), SYMBOLS) + 1e-4
-        chains.append(MarkovModel(generator.dirichlet(np.ones(SYMBOLS)), law / law.sum(1, keepdims=True)))
+        distribution = 0.6 * np.eye(SYMBOLS) + 0.4 * generator.dirichlet(np.full(SYMBOLS, 0.5), SYMBOLS) + 1e-4
+        chains.append(
+            MarkovModel(generator.dirichlet(np.ones(SYMBOLS)), distribution / distribution.sum(1, keepdims=True))
+        )
     mixed = MarkovModel.mixture(chains, np.full(TYPES, 1 / TYPES), 1e-4)
     compiled.load()
     found = {"chain": 0.0, "mixture": 0.0}

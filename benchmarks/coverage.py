@@ -1,7 +1,7 @@
 """How often intervals under the model (`stats`, method "model") hold the truth behind releases that keep a secret.
 
 Simulated people follow the model of the release, a chain of order 1 or eight types of people, so that 90 and 95 % are
-what the intervals promise. Of MSNBC nothing is simulated but the coins: one half of the people fits the model, and
+what the intervals promise. Of MSNBC nothing is simulated but the randomness: one half of the people fits the model, and
 groups of the others, no person twice, are released and counted.
 """
 
@@ -24,14 +24,18 @@ LEVELS = (0.90, 0.95)
 TYPES, SYMBOLS, LENGTH, USERS, AGAIN = 8, 5, 10, 100, 60
 CLICKS, GROUP, GROUPS, FITTED = 20, 100, 25, 20_000  # of MSNBC: events of a stream, people of a group, groups
 TOTAL = 0.5  # ε of the secret
-KINDS = (*TARGETS, "told", "hardly told")  # the last two: counts of single symbols, by how much is told of them
+KINDS = (
+    *TARGETS,
+    "disclosed",
+    "barely known",
+)  # the last two: counts of single symbols, by how much is disclosed of them
 
 
 def shares(found: Summary, raw: Ints) -> list[float]:
     """Share of the intervals of each kind that hold the true figure."""
     parts = held(found, raw)
-    assert found.told is not None
-    return [_mean(part) for part in (*parts, parts[0][found.told >= TOLD], parts[0][found.told < TOLD])]
+    assert found.disclosed is not None
+    return [_mean(part) for part in (*parts, parts[0][found.disclosed >= TOLD], parts[0][found.disclosed < TOLD])]
 
 
 def _mean(part: Floats) -> float:
@@ -47,10 +51,10 @@ def measured(title: str, setting: Terms, people: Iterator[Ints]) -> dict[str, ob
     means = np.ma.masked_invalid(every).mean(0).filled(np.nan)
     rates: dict[str, dict[str, float]] = {}
     for level, mean in zip(LEVELS, means, strict=True):
-        told = dict(zip(KINDS, mean.tolist(), strict=True))
-        shown = "".join(f"{'–' if np.isnan(share) else f'{share:.3f}':>13}" for share in told.values())
+        disclosed = dict(zip(KINDS, mean.tolist(), strict=True))
+        shown = "".join(f"{'–' if np.isnan(share) else f'{share:.3f}':>13}" for share in disclosed.values())
         print(f"  {title:<26}{level:>5.0%}{shown}{len(every):>8}", flush=True)
-        rates[f"{level:.2f}"] = {kind: share for kind, share in told.items() if not np.isnan(share)}
+        rates[f"{level:.2f}"] = {kind: share for kind, share in disclosed.items() if not np.isnan(share)}
     return {"title": title, "groups": len(every), **rates}
 
 

@@ -17,10 +17,10 @@ import numpy as np
 from benchmarks.tree import _walk
 from seqveil import MarkovModel, Session
 from seqveil.core import compiled
-from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion, hamming
 from seqveil.core.mechanisms import Batch
 from seqveil.core.mechanisms import tree as TREE
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.files.audit import audit_file
@@ -137,13 +137,13 @@ def _batches() -> list[Row]:
 
 
 def _batch(model: MarkovModel, costs: Distortion, length: int) -> float:
-    coins, times = SeededCoins(1), []
+    randomness, times = SeededRandomness(1), []
     for stream in model.sample(5 * length, 3, seed=2):
         states = model.initial
         for begin in range(0, len(stream), length):
             batch = Batch(model, states, length, 10.0, costs)
             begun = time.process_time()
-            sent = TREE.draw(batch, stream[begin : begin + length], coins)
+            sent = TREE.draw(batch, stream[begin : begin + length], randomness)
             states = sent.ahead
             times.append(time.process_time() - begun)
     return 1e3 * float(np.median(times))

@@ -31,9 +31,11 @@ def run(data: Path | None) -> dict[str, object]:
             answers = act(port, token, time.monotonic() + SECONDS)
         failures = sum(count for status, count in answers.items() if status == 500)
         stalls = sum(wait > STALL for wait in honest.waits)
-        told = f"{sum(answers.values()):,} requests, {failures} answers of 500; {len(honest.waits):,} honest events, "
-        told += f"{honest.refused} refused, {stalls} longer than a second (the longest {max(honest.waits):.0f} ms)"
-        print(f"{name}, {SECONDS:g} s: {told}", flush=True)
+        disclosed = (
+            f"{sum(answers.values()):,} requests, {failures} answers of 500; {len(honest.waits):,} honest events, "
+        )
+        disclosed += f"{honest.refused} refused, {stalls} longer than a second (the longest {max(honest.waits):.0f} ms)"
+        print(f"{name}, {SECONDS:g} s: {disclosed}", flush=True)
         print("  " + "  ".join(f"{status}: {count:,}" for status, count in sorted(answers.items())))
         found[name] = {"requests": sum(answers.values()), "500": failures, "stalls": stalls, "refused": honest.refused}
     return found
@@ -43,8 +45,8 @@ class Honest:
     """Somebody who sends an event every 50 ms meanwhile, in a process of its own, and how long each took."""
 
     def __init__(self, port: int, token: str) -> None:
-        self._ending, self._told = CONTEXT.Event(), CONTEXT.SimpleQueue()
-        self._process = CONTEXT.Process(target=send_honestly, args=(port, token, self._ending, self._told))
+        self._ending, self._disclosed = CONTEXT.Event(), CONTEXT.SimpleQueue()
+        self._process = CONTEXT.Process(target=send_honestly, args=(port, token, self._ending, self._disclosed))
         self.waits: list[float] = []
         self.refused = 0
 
@@ -54,11 +56,11 @@ class Honest:
 
     def __exit__(self, *error: object) -> None:
         self._ending.set()
-        self.waits, self.refused = self._told.get()
+        self.waits, self.refused = self._disclosed.get()
         self._process.join()
 
 
-def send_honestly(port: int, token: str, ending: Any, told: Any) -> None:
+def send_honestly(port: int, token: str, ending: Any, disclosed: Any) -> None:
     seq, refused, waits = 0, 0, list[float]()
     while not ending.wait(0.05):
         begin = time.perf_counter()
@@ -67,7 +69,7 @@ def send_honestly(port: int, token: str, ending: Any, told: Any) -> None:
         else:
             refused += 1
         waits.append(1000 * (time.perf_counter() - begin))
-    told.put((waits, refused))
+    disclosed.put((waits, refused))
 
 
 def from_schema(port: int, token: str, end: float) -> Counter[int]:

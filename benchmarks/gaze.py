@@ -14,9 +14,9 @@ import numpy as np
 
 from benchmarks.timing import find
 from seqveil import Grid, MarkovModel
-from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.model import Counts
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
@@ -47,23 +47,23 @@ def run(data: Path | None) -> list[Row]:
 
 def _one_batch(model: MarkovModel, costs: Distortion, streams: list[Any], size: int) -> Row:
     """Processor time of a batch at ε = 10, as a multiple of one step of the chain too, and memory beyond the model."""
-    setting, coins, spent = (
+    setting, randomness, spent = (
         Policy(epsilon=10.0, batch=size, mechanism="tree", distortion=costs).on(model),
-        SeededCoins(1),
+        SeededRandomness(1),
         [],
     )
     for stream in streams:
         state = State.start(setting)
         for begin in range(0, SAMPLES // size * size, size):
             begun = time.process_time()
-            _, state = batches.step(setting, state, stream[begin : begin + size], coins)
+            _, state = batches.step(setting, state, stream[begin : begin + size], randomness)
             spent.append(time.process_time() - begun)
     begun = time.process_time()
     for _ in range(100):
         model.advance(model.initial)
     step = (time.process_time() - begun) / 100
     tracemalloc.start()
-    _, state = batches.step(setting, state, streams[0][:size], coins)
+    _, state = batches.step(setting, state, streams[0][:size], randomness)
     kept, peak = (each / 1e6 for each in tracemalloc.get_traced_memory())
     tracemalloc.stop()
     median = float(np.median(spent))
@@ -78,12 +78,12 @@ def in_batches(model: MarkovModel, costs: Distortion, streams: list[Any], size: 
     """The tree, `size` samples at a time, or single samples with the budget of `period` of them spent at once."""
     epsilon = PER_SECOND * size / FRAMES
     setting = Policy(epsilon=epsilon, batch=size, mechanism="tree", distortion=costs, every=period).on(model)
-    coins, released, decoded, spent = SeededCoins(1), [], [], []
+    randomness, released, decoded, spent = SeededRandomness(1), [], [], []
     for stream in streams:
         state, sent = State.start(setting), []
         for begin in range(0, SAMPLES, size):
             begun = time.process_time()
-            one, state = batches.step(setting, state, stream[begin : begin + size], coins)
+            one, state = batches.step(setting, state, stream[begin : begin + size], randomness)
             spent.append(time.process_time() - begun)
             sent.append(one)
         guesses = costs.best_guess(batches.smooth(setting, sent))
@@ -95,7 +95,7 @@ def in_batches(model: MarkovModel, costs: Distortion, streams: list[Any], size: 
 
 def one_by_one(model: MarkovModel, costs: Distortion, streams: list[Any], name: str, factor: int) -> Row:
     setting = Policy(epsilon=factor * PER_SECOND / FRAMES, mechanism=name, distortion=costs).on(model)
-    many, rows = CodeStreams(setting, coins=SeededCoins(1)), np.arange(len(streams))
+    many, rows = CodeStreams(setting, randomness=SeededRandomness(1)), np.arange(len(streams))
     truth, spent, codes = np.stack(streams), [], []
     for sample in truth.T:
         begun = time.process_time()

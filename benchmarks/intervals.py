@@ -1,7 +1,7 @@
 """How often the receiver's 95 % intervals cover the truth: simulated from another chain, and on real people.
 
-On real sets nothing is simulated but the coins: the truth is the data itself, half of the people fit the model, the
-others are released again and again with new coins, and every interval is compared with the true count.
+On real sets nothing is simulated but the randomness: the truth is the data itself, half of the people fit the model,
+the others are released again and again with new randomness, and every interval is compared with the true count.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from seqveil import MarkovModel, datasets
-from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.terms import Terms
@@ -46,8 +46,8 @@ def truths(raw: Ints, n: int) -> tuple[Floats, Floats, Floats, Floats]:
 
 
 def released(setting: Terms, raw: Ints, seed: int) -> Ints:
-    """Streams (users, length) as they are released with the coins of a seed."""
-    many, rows = CodeStreams(setting, coins=SeededCoins(seed + 10**6)), np.arange(len(raw))
+    """Streams (users, length) as they are released with the randomness of a seed."""
+    many, rows = CodeStreams(setting, randomness=SeededRandomness(seed + 10**6)), np.arange(len(raw))
     return np.stack([many.release(rows, codes).codes for codes in raw.T], axis=1)
 
 

@@ -11,19 +11,19 @@ import numpy as np
 from seqveil import MarkovModel
 from seqveil.core.bulk import use_threads
 from seqveil.evaluate.comparison import Arena, line_up
-from seqveil.evaluate.comparison.files import Job, jobs
-from seqveil.evaluate.comparison.rows import Row
-from seqveil.evaluate.comparison.workers import Rows
+from seqveil.evaluate.comparison.files import RowJob, jobs
+from seqveil.evaluate.comparison.rows import ComparisonRow
+from seqveil.evaluate.comparison.workers import RowWorkers
 
 SYMBOLS, LENGTH, USERS, BATCHED = 40, 40, 300, 15
 EPSILONS = (0.5, 1.0, 2.0, 5.0)
 
 
-def made(todo: list[Job], processes: int) -> tuple[list[dict[str, object]], float]:
+def made(todo: list[RowJob], processes: int) -> tuple[list[dict[str, object]], float]:
     """The rows without the times that they measured, and the seconds until all were there."""
-    kept: dict[str, Row] = {}
+    kept: dict[str, ComparisonRow] = {}
     begun = time.perf_counter()
-    with Rows(todo, processes, lambda job, row: kept.update({job.key: row}), lambda label, done: None) as rows:
+    with RowWorkers(todo, processes, lambda job, row: kept.update({job.key: row}), lambda label, done: None) as rows:
         rows.make()
     return [{**kept[job.key].to_json(), "micros": 0} for job in todo], time.perf_counter() - begun
 

@@ -67,7 +67,7 @@ def live_trials(kills: int) -> dict[str, float]:
 
 
 def prepare(folder: Path, events: int, users: int) -> None:
-    """A file whose order column numbers its rows, so that every row of the output can be told from every other."""
+    """A file whose order column numbers its rows, so that all rows of the output are distinct."""
     import polars as pl
 
     rng = np.random.default_rng(2)

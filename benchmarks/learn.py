@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from seqveil import MarkovModel, datasets
-from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Ints
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.terms import Terms
@@ -31,7 +31,7 @@ def clicks(people: int, seed: int) -> Ints:
 
 def released(setting: Terms, raw: Ints, seed: int) -> Ints:
     """What each person's clicks are released as."""
-    streams, users = CodeStreams(setting, coins=SeededCoins(seed)), range(len(raw))
+    streams, users = CodeStreams(setting, randomness=SeededRandomness(seed)), range(len(raw))
     return np.stack([streams.release(users, step).codes for step in raw.T], axis=1)
 
 

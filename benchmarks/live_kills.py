@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.spark import write
 from benchmarks.store import EPSILON, SYMBOLS, chain
-from seqveil.core.coins import KeyedCoins, key_file
+from seqveil.core.randomness import KeyedRandomness, key_file
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import Memory
@@ -90,7 +90,7 @@ def service(kills: int) -> dict[str, float]:
         running, before = subprocess.Popen(command, stderr=subprocess.DEVNULL), len(sender.answers)
         awaited(lambda: len(sender.answers) > before, running)
         sender.end()
-        told = [(values(answer), values(sender.asked(body))) for body, answer in sender.answers]
+        disclosed = [(values(answer), values(sender.asked(body))) for body, answer in sender.answers]
         running.terminate()
         running.wait()
         setting = Policy(epsilon=EPSILON, mechanism=MECHANISM).on(chain())
@@ -101,7 +101,7 @@ def service(kills: int) -> dict[str, float]:
         "kills": kills,
         "sent": sent,
         "lost": max(0, sent - there),
-        "drawn twice": sum(first != again for first, again in told) + max(0, there - sent),
+        "drawn twice": sum(first != again for first, again in disclosed) + max(0, there - sent),
     }
 
 
@@ -182,7 +182,7 @@ def rows_of(folder: Path) -> dict[str, float]:
     setting = Policy(epsilon=EPSILON, mechanism=MECHANISM).on(chain())
     store = Memory()
     store.salt = json.loads((folder / "state" / "metadata").read_text())["id"].encode()
-    streams = CodeStreams(setting, store, KeyedCoins(key_file(folder / "key")))
+    streams = CodeStreams(setting, store, KeyedRandomness(key_file(folder / "key")))
     made = streams.release(raw["user"].to_list(), raw["value"].to_numpy(), raw["seq"].to_numpy())
     right = dict(zip(zip(raw["user"], raw["seq"], strict=True), made.codes.tolist(), strict=True))
     seen = Counter(zip(got["user"], got["seq"], strict=True))

@@ -9,11 +9,11 @@ import numpy as np
 
 from benchmarks.timing import find
 from seqveil import MarkovModel
-from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.kernel import Kernels, usable
 from seqveil.core.mechanisms import optimal
 from seqveil.core.mechanisms.optimum import solve
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
@@ -69,7 +69,7 @@ def run(data: Path | None) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for name, epsilon, period in CASES:
         setting = Policy(epsilon=epsilon, mechanism=name, every=period).on(model)
-        many, users = CodeStreams(setting, coins=SeededCoins(7)), np.arange(USERS)
+        many, users = CodeStreams(setting, randomness=SeededRandomness(7)), np.arange(USERS)
         released = np.stack([many.release(users, clicks).codes for clicks in truth.T], axis=1)
         online, smooth = (decode_codes(setting, released, smooth=s).argmax(2) for s in (False, True))
         wrong = [float((guess != truth).mean()) for guess in (released, online, smooth)]
@@ -89,9 +89,9 @@ def in_batches(model: MarkovModel, truth: np.ndarray, size: int) -> dict[str, ob
     """The same budget, spent `size` clicks at a time by the tree."""
     setting = Policy(epsilon=EPSILON * size, batch=size, mechanism="tree").on(model)
     released, online, smooth = (np.empty_like(truth) for _ in range(3))
-    coins, leakage = SeededCoins(7), 0.0
+    randomness, leakage = SeededRandomness(7), 0.0
     for user, clicks in enumerate(truth):
-        sent, state = trial.in_batches(setting, clicks, coins)
+        sent, state = trial.in_batches(setting, clicks, randomness)
         released[user] = np.concatenate([one.codes for one in sent])
         online[user] = batches.filtered(setting, sent).argmax(1)
         smooth[user] = batches.smooth(setting, sent).argmax(1)

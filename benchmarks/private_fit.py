@@ -10,8 +10,8 @@ import numpy as np
 
 from seqveil import MarkovModel, datasets
 from seqveil.core.alphabet import Symbols
-from seqveil.core.coins import SeededCoins
 from seqveil.core.model import Counts
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.receiver.decode import decode_codes
@@ -43,14 +43,14 @@ class Split:
 def wrong(model: MarkovModel, truth: np.ndarray, seed: int = 7) -> float:
     """Share of wrong symbols after the receiver's filter, released with the optimum at every 4th symbol."""
     setting = Policy(epsilon=RELEASE, mechanism="optimal", every=PERIOD).on(model)
-    many, rows = CodeStreams(setting, coins=SeededCoins(seed)), np.arange(len(truth))
+    many, rows = CodeStreams(setting, randomness=SeededRandomness(seed)), np.arange(len(truth))
     released = np.stack([many.release(rows, symbols).codes for symbols in truth.T], axis=1)
     return float((decode_codes(setting, released, smooth=False).argmax(2) != truth).mean())
 
 
 def private(split: Split, counts: BoundedCounts, epsilon: float, repeats: int, *rule: float) -> float:
     """The same for models fitted with noise, a mean over several fits."""
-    noisy = (counts.noisy(epsilon, SeededCoins(seed)) for seed in range(repeats))
+    noisy = (counts.noisy(epsilon, SeededRandomness(seed)) for seed in range(repeats))
     return float(np.mean([wrong(each.model(split.alphabet, *rule), split.held_out) for each in noisy]))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.timing import best, find
 from seqveil import MarkovModel, Session, distortion
 from seqveil.core import compiled
-from seqveil.core.coins import BITS, SystemCoins
+from seqveil.core.randomness import BITS, SystemRandomness
 from seqveil.engine import batches
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
@@ -27,8 +27,8 @@ MECHANISMS = ("optimal", "crr", "randomized_response")
 
 def sticky(n: int) -> MarkovModel:
     rng = np.random.default_rng(n)
-    law = 0.6 * np.eye(n) + 0.4 * rng.dirichlet(np.full(n, 0.5), n) + 1e-4
-    return MarkovModel(np.full(n, 1 / n), law / law.sum(1, keepdims=True))
+    distribution = 0.6 * np.eye(n) + 0.4 * rng.dirichlet(np.full(n, 0.5), n) + 1e-4
+    return MarkovModel(np.full(n, 1 / n), distribution / distribution.sum(1, keepdims=True))
 
 
 def run(data: Path | None) -> dict[str, Any]:
@@ -43,13 +43,13 @@ def run(data: Path | None) -> dict[str, Any]:
 
 def rate(model: MarkovModel, mechanism: str, users: int, events: int = 6, epsilon: float = EPSILON) -> float:
     """Events a second of the quickest of some rounds, after two to warm up; release, belief and exact account."""
-    setting, coins = Policy(epsilon=epsilon, mechanism=mechanism).on(model), SystemCoins()
+    setting, randomness = Policy(epsilon=epsilon, mechanism=mechanism).on(model), SystemRandomness()
     state = State.start(setting, users)
     codes = np.ascontiguousarray(model.sample(events + 2, users, seed=1).T)
     spent = []
     for event in codes:
         start = time.perf_counter()
-        _, state = step(setting, state, event, coins)
+        _, state = step(setting, state, event, randomness)
         spent.append(time.perf_counter() - start)
     return users / min(spent[2:])
 
@@ -65,15 +65,17 @@ def bulk() -> dict[str, float]:
     for name in MECHANISMS:
         share = found[name] / found["draws"], found[name] / found["memory"]
         print(f"  {name:<22}{found[name]:>12,.0f}{share[0]:>8.3f}{share[1]:>8.3f}")
-    print(f"  {'bare draws':<22}{found['draws']:>12,.0f}   secure coins and a search in one given table, no belief")
+    print(
+        f"  {'bare draws':<22}{found['draws']:>12,.0f}   secure randomness and a search in one given table, no belief"
+    )
     print(f"  {'memory':<22}{found['memory']:>12,.0f}   copying belief, column and next belief once")
     return found
 
 
 def draws() -> float:
-    """Bare sampling in numpy: the operating system's coins and a search in one table for all."""
+    """Bare sampling in numpy: the operating system's randomness and a search in one table for all."""
     steps = np.cumsum(np.full(SYMBOLS, (1 << BITS) // SYMBOLS))
-    return USERS / best(lambda: np.searchsorted(steps, SystemCoins().draw(USERS)))
+    return USERS / best(lambda: np.searchsorted(steps, SystemRandomness().draw(USERS)))
 
 
 def memory() -> float:
@@ -166,12 +168,12 @@ def large(data: Path | None) -> list[dict[str, float]]:
 def together(model: MarkovModel, cost: Any, users: int = 1000, events: int = 4) -> float:
     """Releases a second of many users who begin alike, one event of each after another."""
     setting = Policy(epsilon=1.0, mechanism="tree", distortion=cost).on(model)
-    states, coins = [State.start(setting) for _ in range(users)], SystemCoins()
+    states, randomness = [State.start(setting) for _ in range(users)], SystemRandomness()
     codes = model.sample(events, users, seed=6)
     start = time.process_time()
     for event in codes.T:
         for user, code in enumerate(event):
-            _, states[user] = batches.step(setting, states[user], np.array([code]), coins)
+            _, states[user] = batches.step(setting, states[user], np.array([code]), randomness)
     return codes.size / (time.process_time() - start)
 
 
@@ -190,13 +192,13 @@ def growth() -> dict[str, list[list[float]]]:
 
 def history() -> list[list[float]]:
     model, users = sticky(SYMBOLS), 1000
-    setting, coins = Policy(epsilon=EPSILON, mechanism="optimal").on(model), SystemCoins()
+    setting, randomness = Policy(epsilon=EPSILON, mechanism="optimal").on(model), SystemRandomness()
     state = State.start(setting, users)
     codes = np.ascontiguousarray(model.sample(10_000, users, seed=4).T)
     curve, spent = [], []
     for at, event in enumerate(codes, 1):
         start = time.perf_counter()
-        _, state = step(setting, state, event, coins)
+        _, state = step(setting, state, event, randomness)
         spent.append(1e6 * (time.perf_counter() - start) / users)
         if at in (100, 1000, 10_000):
             curve.append([float(at), float(np.median(spent[-90:]))])

@@ -14,10 +14,10 @@ import numpy as np
 from benchmarks import secrets_soundness, secrets_zone
 from benchmarks.timing import best, find
 from seqveil import Budget, MarkovModel, secrets
-from seqveil.core.coins import coins
 from seqveil.core.distortion import hamming
 from seqveil.core.errors import InputError
-from seqveil.core.secrets.bounds import Bounds, Promise
+from seqveil.core.randomness import randomness
+from seqveil.core.secrets.bounds import Bounds, WindowPromise
 from seqveil.core.secrets.solving import guarded
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
@@ -125,19 +125,19 @@ def baselines(model: MarkovModel, truth: np.ndarray, health: int) -> dict[str, o
 
 
 def show(title: str, made: declared.Outcome, truth: np.ndarray) -> dict[str, float]:
-    share, told = float((made.codes != truth).mean()), made.told()
-    seen = f"median {np.median(told):.2f}, most {told.max():.2f}"
-    print(f"  {title:<52}{share:>8.3f}; told about the secret: {seen}", flush=True)
-    return {"wrong": share, "median_log_odds": float(np.median(told)), "log_odds": float(told.max())}
+    share, disclosed = float((made.codes != truth).mean()), made.disclosed()
+    seen = f"median {np.median(disclosed):.2f}, most {disclosed.max():.2f}"
+    print(f"  {title:<52}{share:>8.3f}; disclosed about the secret: {seen}", flush=True)
+    return {"wrong": share, "median_log_odds": float(np.median(disclosed)), "log_odds": float(disclosed.max())}
 
 
 def time_of_first(model: MarkovModel, health: int) -> float:
     """Microseconds of one kernel of the chain, its check from the integers included."""
     setting = Policy(secrets=health_of(health), mechanism="guarded").on(model)
-    watches = setting.watches
-    if watches is None:
+    trackers = setting.trackers
+    if trackers is None:
         raise InputError("this benchmark needs a declared secret")
-    took = 1e6 * best(lambda: guarded_table(setting, watches), 300)
+    took = 1e6 * best(lambda: guarded_table(setting, trackers), 300)
     print(f"  one kernel for {model.n} symbols: {took:.0f} µs")
     return took
 
@@ -151,7 +151,7 @@ def time_of_rows() -> dict[str, float]:
     people = np.repeat(np.arange(PEOPLE), ROWS // PEOPLE).tolist()
     for name, window in (("whole stream", None), ("windows of 20", 20)):
         setting = Policy(secrets=secrets.ever(0, epsilon=0.5, window=window), mechanism="guarded").on(model)
-        streams, began = CodeStreams(setting, Memory(releases=False), coins(1)), process_time()
+        streams, began = CodeStreams(setting, Memory(releases=False), randomness(1)), process_time()
         streams.release(people, codes.ravel())
         found[name] = 1e3 * (process_time() - began) / ROWS
         print(f"  {ROWS} rows of {PEOPLE} people, 17 symbols, {name}: {found[name]:.1f} ms a row", flush=True)
@@ -166,7 +166,7 @@ def time_of_large() -> float:
     weights = np.minimum(weights, 1.0)
     prior = float(belief @ weights)
     rows, priors = np.stack([1 - weights, weights])[None], np.array([[1 - prior, prior]])
-    promises = [Promise.of(belief, belief * rows, priors, 0.5, "both", 0.0)]
+    promises = [WindowPromise.of(belief, belief * rows, priors, 0.5, "both", 0.0)]
     took = 1e3 * best(lambda: guarded(Bounds.joined(promises, [belief], belief), hamming()), 20)
     made = guarded(Bounds.joined(promises, [belief], belief), hamming())
     print(f"  one kernel for {LARGE} symbols: {took:.1f} ms, wrong symbols {made.error:.4f}")

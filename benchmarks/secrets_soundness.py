@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from seqveil import MarkovModel, secrets
-from seqveil.core.coins import SeededCoins
+from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets import Secret
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
@@ -57,9 +57,9 @@ def one_stream(rng: np.random.Generator, number: int) -> tuple[float, int, int]:
     prior = first[every[:, 0]] * np.prod([rows[every[:, t], every[:, t + 1]] for t in range(length - 1)], axis=0)
     windows = [window for secret in declared for window in windows_of(secret, every, length)]
     truth = model.sample(length, seed=number)[0]
-    state, coins, weight, worst, wrong = State.start(setting), SeededCoins(number), prior, -math.inf, 0
+    state, randomness, weight, worst, wrong = State.start(setting), SeededRandomness(number), prior, -math.inf, 0
     for t, code in enumerate(truth.tolist()):
-        released, state = step(setting, state, np.array([code]), coins)
+        released, state = step(setting, state, np.array([code]), randomness)
         wrong += int(released.codes[0] != code)
         weight = weight * (released.columns[0][every[:, t]] / float(released.columns[0].max()))
         for secret, true, last in windows:
@@ -112,7 +112,7 @@ def moved(prior: np.ndarray, weight: np.ndarray, true: np.ndarray, sides: str) -
     """How far the odds moved, from the probabilities of all sequences before and after the releases."""
     shares = math.fsum(prior[true]), math.fsum(prior[~true])
     if min(shares) <= 0.0:
-        return -math.inf  # nothing can be told about it
+        return -math.inf  # nothing can be disclosed about it
     after = math.fsum(weight[true]) / shares[0], math.fsum(weight[~true]) / shares[1]
     if min(after) <= 0.0:
         return math.inf if after[0] > 0.0 or sides == "both" else -math.inf

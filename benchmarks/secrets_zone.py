@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.timing import find
 from seqveil import Budget, Grid, MarkovModel, secrets
-from seqveil.core.coins import SeededCoins
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
@@ -110,15 +110,15 @@ def guarded(model: MarkovModel, truth: np.ndarray, zone: np.ndarray, total: floa
     cells = [model.alphabet.decode_one(int(code)) for code in zone]
     secret = secrets.zone(cells, epsilon=total, window=f"first {EVENTS}")
     setting = Policy(secrets=secret, mechanism="guarded", distortion="euclidean").on(model)
-    state, coins, out = State.start(setting, len(truth)), SeededCoins(5), np.empty_like(truth)
+    state, randomness, out = State.start(setting, len(truth)), SeededRandomness(5), np.empty_like(truth)
     begin = time.perf_counter()
     for t, codes in enumerate(truth.T):
-        released, state = step(setting, state, codes, coins)
+        released, state = step(setting, state, codes, randomness)
         out[:, t] = released.codes
     took = (time.perf_counter() - begin) / truth.size
-    assert state.watches is not None
-    told = max(each.rows[0][0].worst.worst() for each in state.watches)
-    return show(model, truth, out, zone, name, told, took)
+    assert state.trackers is not None
+    disclosed = max(each.rows[0][0].worst.worst() for each in state.trackers)
+    return show(model, truth, out, zone, name, disclosed, took)
 
 
 def whole_sequence(model: MarkovModel, truth: np.ndarray, zone: np.ndarray) -> dict[str, object]:
@@ -130,7 +130,7 @@ def whole_sequence(model: MarkovModel, truth: np.ndarray, zone: np.ndarray) -> d
     found: dict[str, object] = {}
     for name, (epsilon, budget) in cases.items():
         setting = Policy(epsilon=epsilon, budget=budget, mechanism="tree", distortion="euclidean").on(model)
-        streams, out = CodeStreams(setting, coins=SeededCoins(5)), np.empty_like(truth)
+        streams, out = CodeStreams(setting, randomness=SeededRandomness(5)), np.empty_like(truth)
         users = np.arange(len(truth))
         for t, codes in enumerate(truth.T):
             made = streams.release(users, [[code] for code in codes.tolist()])
@@ -140,7 +140,7 @@ def whole_sequence(model: MarkovModel, truth: np.ndarray, zone: np.ndarray) -> d
 
 
 def show(
-    model: MarkovModel, truth: np.ndarray, out: np.ndarray, zone: np.ndarray, name: str, told: float = np.nan,
+    model: MarkovModel, truth: np.ndarray, out: np.ndarray, zone: np.ndarray, name: str, disclosed: float = np.nan,
     took: float = np.nan,
 ) -> dict[str, float]:  # fmt: skip
     points = model.alphabet.points
@@ -153,10 +153,10 @@ def show(
         "inside": float(apart[inside].mean()),
         "exact": float((apart == 0).mean()),
     }
-    more = "" if np.isnan(told) else f"; most told {told:.6f}, {1e3 * took:.1f} ms an event"
+    more = "" if np.isnan(disclosed) else f"; most disclosed {disclosed:.6f}, {1e3 * took:.1f} ms an event"
     row = f"{figures['km']:.2f}, outside the zone {figures['outside']:.2f}, inside {figures['inside']:.2f}"
     print(f"  {name:<42}{row}, exact {figures['exact']:.0%}{more}", flush=True)
-    return figures if np.isnan(told) else figures | {"log_odds": told, "ms": 1e3 * took}
+    return figures if np.isnan(disclosed) else figures | {"log_odds": disclosed, "ms": 1e3 * took}
 
 
 def fine(people: list[np.ndarray]) -> dict[str, float]:
@@ -169,10 +169,10 @@ def fine(people: list[np.ndarray]) -> dict[str, float]:
     found = {}
     for distortion in ("hamming", "euclidean"):
         setting = Policy(secrets=secret, mechanism="guarded", distortion=distortion).on(model)
-        state, coins, times = State.start(setting), SeededCoins(5), []
+        state, randomness, times = State.start(setting), SeededRandomness(5), []
         for code in truth[0].tolist():
             begin = time.process_time()
-            _, state = step(setting, state, np.array([code]), coins)
+            _, state = step(setting, state, np.array([code]), randomness)
             times.append(time.process_time() - begin)
         found[distortion] = 1e3 * float(np.median(times))
         print(

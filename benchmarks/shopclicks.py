@@ -61,9 +61,9 @@ def errors(path: str, sessions: int = 60, clicks: int = 5) -> None:
             session = Session(model, mechanism=name, epsilon=epsilon * size, batch=size, seed=1)
             released = [item for click in raw for item in (session.push(click) or [])]
             sent = session.paths if session.setting.in_batches else released
-            laws = decode_stream(model, sent, mechanism=name, epsilon=epsilon * size, batch=size)
+            distributions = decode_stream(model, sent, mechanism=name, epsilon=epsilon * size, batch=size)
             wrong.append(np.mean(np.array(released) != raw))
-            smoothed.append(np.mean(np.array(model.alphabet.decode(laws.argmax(1))) != raw))
+            smoothed.append(np.mean(np.array(model.alphabet.decode(distributions.argmax(1))) != raw))
         title = f"{name}, {size} at a time"
         print(f"  ε={epsilon:g} a click  {title:<34}{np.mean(wrong):>7.3f}{np.mean(smoothed):>9.3f} smoothed")
 

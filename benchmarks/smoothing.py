@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from seqveil import datasets
-from seqveil.core.coins import SeededCoins
 from seqveil.core.filtering import log_likelihoods
 from seqveil.core.model import Counts
+from seqveil.core.randomness import SeededRandomness
 from seqveil.datasets import Dataset
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
@@ -45,7 +45,7 @@ def rows(title: str, found: Dataset) -> Iterator[dict[str, object]]:
             model = counts.model(smoothing=each)
             likely.append(float(log_likelihoods(model, users, held.ravel()).mean()) / EVENTS)
             setting = Policy(epsilon=EPSILON, mechanism="optimal").on(model)
-            made = CodeStreams(setting, coins=SeededCoins(3))
+            made = CodeStreams(setting, randomness=SeededRandomness(3))
             codes = np.stack([made.release(range(HELD_OUT), step).codes for step in held.T], axis=1)
             wrong.append(float((decode_codes(setting, codes).argmax(2) != held).mean()))
         shown = "".join(f"{a:>9.2f} {b:.3f}" for a, b in zip(likely, wrong, strict=True))

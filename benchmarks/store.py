@@ -89,7 +89,7 @@ def resident() -> float:
 
 
 def in_use() -> float:
-    """The same without what was freed and the C library has kept, where it can be told to hand that back (glibc)."""
+    """The same without what was freed and the C library has kept, where it can be asked to hand that back (glibc)."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
     return resident()

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from seqveil import MarkovModel, distortion
-from seqveil.core.coins import SeededCoins
 from seqveil.core.mechanisms import Batch, BatchMechanism
 from seqveil.core.mechanisms import tree as TREE
 from seqveil.core.mechanisms import tree_ldp as TREE_LDP
 from seqveil.core.programs import sound
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State
@@ -44,13 +44,13 @@ def _release(
     skip: int = 0,
 ) -> tuple[float, float, float]:
     """Mean error a symbol, its standard error, and the median milliseconds a batch, all but the first `skip`."""
-    coins, errors, times = SeededCoins(1), [], []
+    randomness, errors, times = SeededRandomness(1), [], []
     for stream in streams:
         states = model.initial
         for place, start in enumerate(range(0, len(stream) - length + 1, length)):
             codes = stream[start : start + length]
             begun = time.perf_counter()
-            sent = mechanism.draw(Batch(model, states, length, epsilon, costs), codes, coins)
+            sent = mechanism.draw(Batch(model, states, length, epsilon, costs), codes, randomness)
             states = model.advance(sent.posterior)
             if place >= skip:
                 times.append(time.perf_counter() - begun)
@@ -126,11 +126,15 @@ def _walks() -> list[Row]:
 
 def _smoothed(model: MarkovModel, costs: distortion.Distortion, streams: list[Any], epsilon: float) -> float:
     """Mean error from the third batch on when each step is released on its own and all are smoothed in the end."""
-    setting, coins, errors = Policy(epsilon=epsilon, mechanism=TREE, distortion=costs).on(model), SeededCoins(1), []
+    setting, randomness, errors = (
+        Policy(epsilon=epsilon, mechanism=TREE, distortion=costs).on(model),
+        SeededRandomness(1),
+        [],
+    )
     for stream in streams:
         state, sent = State.start(setting), []
         for code in stream:
-            one, state = batches.step(setting, state, np.array([code]), coins)
+            one, state = batches.step(setting, state, np.array([code]), randomness)
             sent.append(one)
         guesses = costs.best_guess(batches.smooth(setting, sent))
         errors.append(costs.between(stream, guesses)[20:].mean())

@@ -51,13 +51,13 @@ def one_stream(model: sv.MarkovModel) -> None:
         released.append(session.release(page))
         leakage.append(session.leakage)
         composed.append(session.account.epsilon_spent)
-    laws = sv.decode_stream(model, released, epsilon=1.0, budget=12.0, every=3)
-    decoded = model.alphabet.decode(laws.argmax(1))
+    distributions = sv.decode_stream(model, released, epsilon=1.0, budget=12.0, every=3)
+    decoded = model.alphabet.decode(distributions.argmax(1))
     print("\nWithout a secret, every third click at 3 nats and 12 in all, one person click by click:")
     for name, stream in (("raw", raw), ("released", released), ("decoded", decoded)):
         print(f"  {name:<9}" + " ".join(page[:2] for page in stream))
     codes, labels = model.alphabet.encode, [str(value) for value in model.alphabet.decode(range(model.n))]
-    plots.stream(codes(raw), codes(released), laws, leakage, composed, labels, OUT / "stream.png", budget=12.0)
+    plots.stream(codes(raw), codes(released), distributions, leakage, composed, labels, OUT / "stream.png", budget=12.0)
     print(f"\npictures: {OUT}/attack.png, {OUT}/stream.png")
     print(f"the page, to look at it and try other settings: .venv/bin/seqveil studio {OUT}/past.csv")
 

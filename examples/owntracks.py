@@ -25,7 +25,7 @@ from seqveil.core.alphabet import Grid
 from seqveil.core.model import MarkovModel
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import Terms
-from seqveil.interfaces.mqtt import Bridge, Broker, Form, Link, Topics, address
+from seqveil.interfaces.mqtt import Broker, Form, Link, MqttBridge, Topics, address
 
 WEST, EAST, SOUTH, NORTH = 8.38, 8.42, 49.00, 49.02  # a town of 8 × 6 cells, each of about 370 m
 HOME, WORK, SHOP, PARK = (8.3875, 49.005), (8.4125, 49.0150), (8.4025, 49.0083), (8.3925, 49.0150)
@@ -72,7 +72,7 @@ def through_the_bridge(broker: Broker, setting: Terms, sent: list[bytes], state:
     form, topics = Form.parse("owntracks"), Topics("owntracks/{user}/phone", "friends/{user}/phone")
     got: dict[int, dict[str, float]] = {}
     with CodeStreams.open(state, setting) as store:
-        bridge = Bridge(store, Link(broker, topics.subscription, form.retained), topics, form=form)
+        bridge = MqttBridge(store, Link(broker, topics.subscription, form.retained), topics, form=form)
         working = threading.Thread(target=bridge.run)
         working.start()
         client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)

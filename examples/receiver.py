@@ -23,13 +23,13 @@ from seqveil.engine.stream import NOTHING, State, Terms
 
 
 class LiveDecoder:
-    """Follows one user's releases; each gives the law of its symbol (or symbols) given everything released so far."""
+    """Follows one user's releases; each gives the distribution of its symbols given all released so far."""
 
     def __init__(self, setting: Terms) -> None:
         self.setting, self.state = setting, State.start(setting)
 
     def take(self, release: Release) -> np.ndarray:
-        """Laws (T, n) of the symbols behind one release; none where the service gave the event up."""
+        """Distributions (T, n) of the symbols behind one release; none where the service gave the event up."""
         setting, model = self.setting, self.setting.model
         if release.status == "given-up":
             return self._pass()
@@ -40,8 +40,8 @@ class LiveDecoder:
         stamp = None if release.time is None else np.array([release.time])
         before = self.state.states
         seen, self.state = stream.observe(setting, self.state, np.array([code], np.int64), stamp)
-        law, _ = filtering.condition(model, before, seen.columns / seen.columns.max(1, keepdims=True))
-        return filtering.symbols(model, law)
+        distribution, _ = filtering.condition(model, before, seen.columns / seen.columns.max(1, keepdims=True))
+        return filtering.symbols(model, distribution)
 
     def _pass(self) -> np.ndarray:
         from seqveil.engine.live import skipped
@@ -57,9 +57,9 @@ def follow(client: Client, user: str, pause: float) -> Iterator[tuple[Release, l
     while True:
         try:
             for release in client.releases(user, since):
-                laws = decoder.take(release)
-                guesses = setting.distortion.best_guess(laws) if len(laws) else np.zeros(0, np.int64)
-                sure = [float(law[guess]) for law, guess in zip(laws, guesses, strict=True)]
+                distributions = decoder.take(release)
+                guesses = setting.distortion.best_guess(distributions) if len(distributions) else np.zeros(0, np.int64)
+                sure = [float(distribution[guess]) for distribution, guess in zip(distributions, guesses, strict=True)]
                 yield release, setting.model.alphabet.decode(guesses), sure
                 since = release.seq + 1
         except ServiceError as refused:
@@ -78,9 +78,9 @@ def main() -> None:
     chosen = parser.parse_args()
     with Client(chosen.url, chosen.token) as client:
         for number, (release, guesses, sure) in enumerate(follow(client, chosen.user, chosen.pause), start=1):
-            told = release.value if release.values is None else list(release.values)
+            disclosed = release.value if release.values is None else list(release.values)
             shown = ", ".join(f"{guess} ({share:.2f})" for guess, share in zip(guesses, sure, strict=True))
-            print(f"{release.seq:>6}  {release.status}  {told}  →  {shown or '-'}", flush=True)
+            print(f"{release.seq:>6}  {release.status}  {disclosed}  →  {shown or '-'}", flush=True)
             if number == chosen.count:
                 return
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import seqveil as sv
 from seqveil import spark as on_spark
-from seqveil.core.coins import key_file
+from seqveil.core.randomness import key_file
 
 
 def main(spark: Any, folder: Path) -> on_spark.Total:

@@ -1,6 +1,6 @@
 """Split a CSV file into two, person by person: `past.csv` to learn from, `today.csv` to release.
 
-    python examples/split.py mine.csv            # people are told apart by the column `user`
+    python examples/split.py mine.csv            # people are distinguished by the column `user`
     python examples/split.py mine.csv person     # by the column `person`
 
 A model that was fitted on the people who are released knows them too well: what it promises is then better than what

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqveil.core import filtering
-from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import hamming
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.mechanisms import Batch, BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import SeededRandomness
 
 Errors = dict[str, float]
 RARE = 1e-15  # a history less likely than this adds nothing
@@ -25,7 +25,7 @@ RARE = 1e-15  # a history less likely than this adds nothing
 def one_by_one(model: MarkovModel, mechanism: Mechanism, epsilon: float, length: int) -> Errors:
     """All histories of single releases side by side; the model is of order 1."""
     chances, states = np.ones(1), model.initial[None, :]
-    filtered: list[np.ndarray] = []  # law of symbol t after release t, a row a history
+    filtered: list[np.ndarray] = []  # distribution of symbol t after release t, a row a history
     columns: list[np.ndarray] = []
     wrong = guessed = leak = 0.0
     for _ in range(length):
@@ -42,7 +42,7 @@ def one_by_one(model: MarkovModel, mechanism: Mechanism, epsilon: float, length:
         wrong += float((mass - joint[np.arange(len(joint)), released]).sum())
         guessed += float((mass - joint.max(1)).sum())
         kept = mass > RARE
-        filtered = [law[history[kept]] for law in filtered]
+        filtered = [distribution[history[kept]] for distribution in filtered]
         columns = [each[history[kept]] for each in columns]
         chances = mass[kept]
         filtered.append(joint[kept] / chances[:, None])
@@ -54,8 +54,8 @@ def one_by_one(model: MarkovModel, mechanism: Mechanism, epsilon: float, length:
 
 def _hindsight(model: MarkovModel, chances: np.ndarray, filtered: list[np.ndarray], columns: list[np.ndarray]) -> float:
     later, wrong = np.ones((len(chances), model.n)), 0.0
-    for law, column in zip(reversed(filtered), reversed(columns), strict=True):
-        smooth = law * later
+    for distribution, column in zip(reversed(filtered), reversed(columns), strict=True):
+        smooth = distribution * later
         smooth /= smooth.sum(1, keepdims=True)
         wrong += float(chances @ (1.0 - smooth.max(1)))
         later = filtering.pull(model, column * later)
@@ -105,7 +105,7 @@ class _Outcome:
 def _outcomes(batch: Batch, mechanism: BatchMechanism) -> list[_Outcome]:
     """Everything one batch can release, from the table of its codebook."""
     walk = np.full(batch.length, int(batch.states.argmax()), np.int64)
-    book = mechanism.draw(batch, walk, SeededCoins(0)).book  # type: ignore[attr-defined]
+    book = mechanism.draw(batch, walk, SeededRandomness(0)).book  # type: ignore[attr-defined]
     joint = book.rows.mass[:, None] * book.table
     costs, ones, found = book.rows.costs(book.labels), np.ones(batch.model.size), []
     for index in np.flatnonzero(joint.sum(0) > RARE):
@@ -121,16 +121,16 @@ def _outcomes(batch: Batch, mechanism: BatchMechanism) -> list[_Outcome]:
 def _late(model: MarkovModel, sent: tuple[object, ...]) -> float:
     later, wrong = np.ones(model.size), 0.0
     for each in reversed(sent):
-        laws, first = each.smooth(later)  # type: ignore[attr-defined]
-        wrong += float((1.0 - laws.max(1)).sum())
+        distributions, first = each.smooth(later)  # type: ignore[attr-defined]
+        wrong += float((1.0 - distributions.max(1)).sum())
         later = filtering.pull(model, (first / first.max())[None, :])[0]
     return wrong
 
 
 def silent(model: MarkovModel, length: int) -> float:
     """Expected share of wrong best guesses where nothing is released."""
-    law, wrong = model.initial[None, :], 0.0
+    distribution, wrong = model.initial[None, :], 0.0
     for _ in range(length):
-        wrong += float(1.0 - law.max())
-        law = filtering.predict(model, law)
+        wrong += float(1.0 - distribution.max())
+        distribution = filtering.predict(model, distribution)
     return wrong / length

@@ -70,8 +70,8 @@ def correlation(prior: float, phi: float) -> float:
 
 def kernel(belief: Any, epsilon: float, mechanism: str) -> Table:
     """Q(y|x) of one binary symbol, as a full 2 × 2 table."""
-    law = np.clip(np.asarray(belief, dtype=np.float64), 0.0, 1.0)
-    made = get(mechanism).kernels((law / law.sum())[None], epsilon).one(0)
+    distribution = np.clip(np.asarray(belief, dtype=np.float64), 0.0, 1.0)
+    made = get(mechanism).kernels((distribution / distribution.sum())[None], epsilon).one(0)
     table = np.zeros((2, 2))
     table[:, made.codes] = made.probabilities
     return table
@@ -89,8 +89,8 @@ def designs(prior: float, phi: float, first: float, noise: float, mechanism: str
 
     The first release is the mechanism's at ε1. *Correlated*: the second kernel may depend on Y1, and minimises
     max |log Pr(x1,x2|y1,y2)/Pr(x1,x2)|. *Independent*: one kernel for X2, which minimises the leakage of X2 alone under
-    its own law, as if Y1 did not exist; its total leakage is then what it is. Both by bisection over the leakage, the
-    least noise at a given leakage being a linear program in two variables, solved at its vertices.
+    its own distribution, as if Y1 did not exist; its total leakage is then what it is. Both by bisection over the
+    leakage, the least noise at a given leakage being a linear program in two variables, solved at its vertices.
     """
     one, belief = kernel([1 - prior, prior], first, mechanism), np.array([1 - prior, prior])
     channel, seen = _channel(phi), belief @ one

@@ -144,9 +144,9 @@ def allowed(model: MarkovModel) -> dict[str, float]:
     response.
     """
     forward = model.advance(np.eye(model.size))
-    law = stationary(forward, model.initial)
-    often = np.argsort(-law, kind="stable")[:100]
-    joint = law[:, None] * forward
+    distribution = stationary(forward, model.initial)
+    often = np.argsort(-distribution, kind="stable")[:100]
+    joint = distribution[:, None] * forward
     backward = (joint / joint.sum(0)).T
     passed = [Quantifier.of(rows[often]) for rows in (backward, forward)]
 
@@ -211,13 +211,16 @@ def _strictest(numbers: dict[str, Any]) -> dict[str, Any]:
         gaps = [beyond(sip["data"], ldp["data"], 0.05 / len(pairs)) for _, ldp, _, sip in pairs]
         holds[kind] = all(gap > -half for gap, half in gaps) and any(gap > half for gap, half in gaps)
         count[kind] = decided(gaps)
-    most, told = numbers["temporal"]["at most"], math.exp(EACH) / (math.exp(EACH) + numbers["data"]["side"] ** 2 - 1)
+    most, disclosed = (
+        numbers["temporal"]["at most"],
+        math.exp(EACH) / (math.exp(EACH) + numbers["data"]["side"] ** 2 - 1),
+    )
     return judge(
         "with the data only, temporal LDP protects best",
         holds["published"],
         holds["sound"],
         f"the sound reading is randomised response over all cells at ε from {EACH:g} to {most:.3g} a sample, which is "
-        f"the truth {100 * told:.1f} times in a hundred; the published one draws from the followers of the true cell. "
+        f"the truth {100 * disclosed:.1f} times in 100; the published one draws from the followers of the true cell. "
         "Holds where no SIP line lies below it beyond the interval (95 % for all together), and one lies above. "
         + _both(count),
         _table(orders, "data"),

@@ -20,9 +20,9 @@ import numpy as np
 from experiments import markov_quilt as quilt
 from seqveil import MarkovModel, distortion, mechanisms
 from seqveil.core import filtering
-from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Kernels
 from seqveil.core.mechanisms import Batch, boxes, trees
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State
@@ -127,10 +127,10 @@ def _releases(model: MarkovModel, name: str, length: int) -> Act:
     model.advance(model.initial)  # the chain by target is made once
 
     def act() -> int:
-        states, coins, done = model.initial[None], SeededCoins(1), 0
+        states, randomness, done = model.initial[None], SeededRandomness(1), 0
         for _ in range(length):
             kernels = mechanism.kernels(filtering.symbols(model, states), EPSILON, distortion.hamming())
-            drawn = kernels.draw(np.zeros(1, np.int64), coins)
+            drawn = kernels.draw(np.zeros(1, np.int64), randomness)
             after, _ = filtering.condition(model, states, kernels.column(drawn))
             states = filtering.predict(model, after)
             done += _cells(kernels) + model.chain.nnz
@@ -151,15 +151,15 @@ def tree(n: int, width: int, length: int) -> Act:
     ).on(model)
     truth = model.sample(length, 1, seed=1)[0]
 
-    def walked(window: Any, position: int, law: Any) -> int:
+    def walked(window: Any, position: int, distribution: Any) -> int:
         return int(window.steps[position].nnz)
 
     def act() -> int:
-        state, coins = State.start(setting), SeededCoins(2)
+        state, randomness = State.start(setting), SeededRandomness(2)
         trees.tree.clear()  # a tree that is kept from another run takes no work
-        with tallied(boxes.Window, ("onward", "back"), walked) as done:
+        with tallied(boxes.BatchWindow, ("onward", "back"), walked) as done:
             for begin in range(0, length, width):
-                _, state = batches.step(setting, state, truth[begin : begin + width], coins)
+                _, state = batches.step(setting, state, truth[begin : begin + width], randomness)
         return done[0] + length * model.chain.nnz  # opening the windows, and the steps between batches
 
     return act
@@ -172,7 +172,7 @@ def descent(width: int) -> Act:
     def act() -> int:
         epsilon = 0.5 + 1e-6 * next(tries)  # a table for an ε is computed once, so each try has its own
         batch = Batch(model, model.initial, width, epsilon, distortion.hamming())
-        sent = mechanisms.batch_descent.draw(batch, np.zeros(width, np.int64), SeededCoins(1))
+        sent = mechanisms.batch_descent.draw(batch, np.zeros(width, np.int64), SeededRandomness(1))
         return int(sent.book.table.size)  # type: ignore[attr-defined]
 
     return act
@@ -182,8 +182,8 @@ def whole_sequences(n: int, length: int) -> Act:
     """The mutual-information kernel over whole sequences: cells of its table."""
     every = np.indices((n,) * length).reshape(length, -1).T
     costs = distortion.matrix((every[:, None] != every[None]).sum(2).astype(float))
-    law = np.full((1, len(every)), 1.0 / len(every))
-    return lambda: int(mechanisms.get("mutual_information").kernels(law, 0.1, costs).extra.size)
+    distribution = np.full((1, len(every)), 1.0 / len(every))
+    return lambda: int(mechanisms.get("mutual_information").kernels(distribution, 0.1, costs).extra.size)
 
 
 def quilts(n: int, length: int) -> Act:
@@ -216,14 +216,14 @@ def tallied(owner: Any, names: Sequence[str], worth: Callable[..., int]) -> Iter
     """Add up what calls of some methods are worth."""
     total = [0]
 
-    def watch(method: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*arguments: Any) -> Any:
+    def tracker(method: Callable[..., Any]) -> Callable[..., Any]:
+        def tracked(*arguments: Any) -> Any:
             total[0] += worth(*arguments)
             return method(*arguments)
 
-        return watched
+        return tracked
 
-    with _replaced(owner, {name: watch(getattr(owner, name)) for name in names}):
+    with _replaced(owner, {name: tracker(getattr(owner, name)) for name in names}):
         yield total
 
 

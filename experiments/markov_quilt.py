@@ -26,7 +26,7 @@ from seqveil.core.model import MarkovModel
 
 MOST = 64  # symbols: every pair of them is compared, at every event
 LONGEST = 10_000
-SAME = 1e-13  # events whose laws agree this closely share their score
+SAME = 1e-13  # events whose distributions agree this closely share their score
 
 Quilt = tuple[int, ...]
 NO_QUILT: Quilt = ()
@@ -65,9 +65,9 @@ def scale(model: MarkovModel, length: int, epsilon: float) -> Scale:
         )
     if not 1 <= length <= LONGEST:
         raise InputError(f"expected a length from 1 to {LONGEST}, got {length}; split a longer stream")
-    transitions, laws = model.advance(np.eye(model.size)), [model.initial]
+    transitions, distributions = model.advance(np.eye(model.size)), [model.initial]
     for _ in range(length - 1):
-        laws.append(laws[-1] @ transitions)
+        distributions.append(distributions[-1] @ transitions)
     powers = [transitions]
 
     @cache
@@ -81,10 +81,10 @@ def scale(model: MarkovModel, length: int, epsilon: float) -> Scale:
         return np.asarray(np.where(np.isnan(ratio), -np.inf, ratio).max(0))
 
     def sides(node: int) -> tuple[Side, Side]:
-        law = laws[node - 1]
-        possible = np.flatnonzero(law > 0)
+        distribution = distributions[node - 1]
+        possible = np.flatnonzero(distribution > 0)
         pairs = np.ix_(possible, possible)
-        before = np.log(law[possible])[None, :] - np.log(law[possible])[:, None]
+        before = np.log(distribution[possible])[None, :] - np.log(distribution[possible])[:, None]
 
         def left(a: int) -> Floats:
             return np.asarray((before + ends(a, True)[pairs]).ravel())
@@ -94,14 +94,16 @@ def scale(model: MarkovModel, length: int, epsilon: float) -> Scale:
 
         return left, right
 
-    return _worst(length, epsilon, sides, laws)
+    return _worst(length, epsilon, sides, distributions)
 
 
-def _worst(length: int, epsilon: float, sides: Callable[[int], tuple[Side, Side]], laws: list[Floats]) -> Scale:
-    """The event with the largest σ_i; one whose law and room are those of the event before shares its score."""
+def _worst(
+    length: int, epsilon: float, sides: Callable[[int], tuple[Side, Side]], distributions: list[Floats]
+) -> Scale:
+    """The event with the largest σ_i; one with the distribution and room of the event before shares its score."""
     worst, sigma, reach = Scale(0.0, 0, ()), 0.0, length
     for node in range(1, length + 1):
-        if node > 1 and reach < min(node - 1, length - node + 1) and _alike(laws, node):
+        if node > 1 and reach < min(node - 1, length - node + 1) and _alike(distributions, node):
             continue
         sigma, quilt, reach = _best(node, length, epsilon, *sides(node))
         if sigma > worst.sigma * (1 + 1e-12):
@@ -109,9 +111,9 @@ def _worst(length: int, epsilon: float, sides: Callable[[int], tuple[Side, Side]
     return worst
 
 
-def _alike(laws: list[Floats], node: int) -> bool:
-    """Whether an event has the law of the one before it."""
-    return bool((np.abs(laws[node - 1] - laws[node - 2]) <= SAME * laws[node - 2]).all())
+def _alike(distributions: list[Floats], node: int) -> bool:
+    """Whether an event has the distribution of the one before it."""
+    return bool((np.abs(distributions[node - 1] - distributions[node - 2]) <= SAME * distributions[node - 2]).all())
 
 
 def _best(node: int, length: int, epsilon: float, left: Side, right: Side) -> tuple[float, Quilt, int]:

@@ -12,9 +12,9 @@ import numpy as np
 from experiments import markov_quilt
 from seqveil import MarkovModel, mechanisms
 from seqveil.core import filtering
-from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import hamming
 from seqveil.core.mechanisms import Mechanism
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.evaluate.baselines.mutual_information import information
@@ -30,9 +30,9 @@ INDEPENDENT = MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]])
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """Everything a stream of a few events can be: laws of sequences, and of releases given them."""
+    """Everything a stream of a few events can be: distributions of sequences, and of releases given them."""
 
-    law: np.ndarray  # (X,) of the sequences
+    distribution: np.ndarray  # (X,) of the sequences
     table: np.ndarray  # (X, Y) Pr(y | x)
     steps: np.ndarray  # (X, Y) Σ_t log lift of step t
     information: float  # Σ_t I(X_t; Y_t | what was released before)
@@ -40,13 +40,13 @@ class Stream:
 
     @property
     def joint_information(self) -> float:
-        return float(information(self.law[None], self.table[None])[0])
+        return float(information(self.distribution[None], self.table[None])[0])
 
     @property
     def lifts(self) -> np.ndarray:
         """Logs of posterior over prior for all sequences and releases."""
         with np.errstate(divide="ignore"):
-            return np.log(self.table) - np.log(self.law @ self.table)
+            return np.log(self.table) - np.log(self.distribution @ self.table)
 
     @property
     def leakage(self) -> float:
@@ -58,7 +58,9 @@ def enumerate_stream(model: MarkovModel, mechanism: Mechanism, epsilon: float, l
     """All sequences of an order-1 chain, all releases, kernels made anew from the belief after each history."""
     every = np.array(list(itertools.product(range(model.n), repeat=length)))
     moves = model.advance(np.eye(model.n))
-    law = model.initial[every[:, 0]] * np.prod([moves[every[:, t - 1], every[:, t]] for t in range(1, length)], axis=0)
+    distribution = model.initial[every[:, 0]] * np.prod(
+        [moves[every[:, t - 1], every[:, t]] for t in range(1, length)], axis=0
+    )
     columns, steps, total, largest = [], [], 0.0, 0.0
     for released in itertools.product(range(model.n), repeat=length):
         states, chance = model.initial[None], 1.0
@@ -83,7 +85,7 @@ def enumerate_stream(model: MarkovModel, mechanism: Mechanism, epsilon: float, l
         if column.any():
             columns.append(column)
             steps.append(step)
-    return Stream(law, np.stack(columns, axis=1), np.stack(steps, axis=1), total, largest)
+    return Stream(distribution, np.stack(columns, axis=1), np.stack(steps, axis=1), total, largest)
 
 
 def ldp_composes() -> Figures:
@@ -120,14 +122,14 @@ def mip_composes() -> Figures:
     """Information of a stream under kernels that see the present symbol and past releases only: it adds up exactly."""
     stream = enumerate_stream(STICKY, mechanisms.get("mutual_information"), 0.1, LENGTH)
     fair = np.array([[0.5, 0.5]])
-    coin = np.array([[[0.5, 0.0], [0.0, 0.5]], [[0.0, 0.5], [0.5, 0.0]]])  # Pr(Z, Z⊕X | X), Z a hidden fair coin
-    each = max(float(information(fair, coin.sum(axis)[None])[0]) for axis in (1, 2))
+    uniform = np.array([[[0.5, 0.0], [0.0, 0.5]], [[0.0, 0.5], [0.5, 0.0]]])  # Pr(Z, Z⊕X | X), Z a hidden fair coin
+    each = max(float(information(fair, uniform.sum(axis)[None])[0]) for axis in (1, 2))
     return {
         "I(X;Y) of the stream": stream.joint_information,
         "Σ of its steps differs by at most": _tidy(abs(stream.joint_information - stream.information)),
         "largest step, ε = 0.1": stream.largest,
         "a hidden coin used twice: I of each release": _tidy(each),
-        "a hidden coin used twice: I of both": float(information(fair, coin.reshape(1, 2, 4))[0]),
+        "a hidden coin used twice: I of both": float(information(fair, uniform.reshape(1, 2, 4))[0]),
     }
 
 
@@ -142,15 +144,17 @@ def pufferfish_composes() -> Figures:
     sigma = markov_quilt.scale(model, length, epsilon).sigma
     every = np.array(list(itertools.product((0, 1), repeat=length)))
     moves = model.advance(np.eye(2))
-    law = model.initial[every[:, 0]] * np.prod([moves[every[:, t - 1], every[:, t]] for t in range(1, length)], axis=0)
+    distribution = model.initial[every[:, 0]] * np.prod(
+        [moves[every[:, t - 1], every[:, t]] for t in range(1, length)], axis=0
+    )
     # beyond the counts that can occur the ratios stay as they are
     noise = np.exp(-np.abs(np.arange(-1, length + 2)[None, :] - every.sum(1)[:, None]) / sigma)
     both = (noise[:, :, None] * noise[:, None, :]).reshape(len(every), -1)
     worst = {"one count": 0.0, "two counts": 0.0}
     for event in range(length):
         for name, table in (("one count", noise), ("two counts", both)):
-            given = np.stack([law[every[:, event] == v] @ table[every[:, event] == v] for v in (0, 1)])
-            given /= model.initial[:, None]  # the chain is in its stationary law: each event is even
+            given = np.stack([distribution[every[:, event] == v] @ table[every[:, event] == v] for v in (0, 1)])
+            given /= model.initial[:, None]  # the chain is in its stationary distribution: each event is even
             worst[name] = max(worst[name], _ratio(given))
     bits = np.array(list(itertools.product((0, 1), repeat=3)))
     one, two = bits[:, 0] ^ bits[:, 1], bits.sum(1) % 2
@@ -210,7 +214,7 @@ def online() -> Figures:
     for name in ("randomized_response", "mutual_information", "optimal", "crr"):
         made = []
         for symbols in (codes, changed):
-            many = CodeStreams(Policy(epsilon=EPSILON, mechanism=name).on(STICKY), coins=SeededCoins(1))
+            many = CodeStreams(Policy(epsilon=EPSILON, mechanism=name).on(STICKY), randomness=SeededRandomness(1))
             made.append([int(many.release([0], s[None]).codes[0]) for s in symbols])
         found[f"{name}: early releases unchanged"] = made[0][:4] == made[1][:4]
     scales = {length: markov_quilt.scale(STICKY, length, 1.0).sigma for length in (5, 10, 20)}

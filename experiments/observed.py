@@ -1,8 +1,8 @@
 """Release streams, and write down what two adversaries see: the releases, and what the public chain makes of them.
 
 Someone who has the releases only sees positions. Someone who has the chain too runs the filter that everybody can run:
-the law of each symbol given all releases up to it, from which come its mean position, its entropy, and how likely each
-release was. x is an angle (the panorama wraps round), so positions are written as (cos x, sin x, y).
+the distribution of each symbol given all releases up to it, from which come its mean position, its entropy, and how
+likely each release was. x is an angle (the panorama wraps round), so positions are written as (cos x, sin x, y).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from experiments import streams
 from seqveil import MarkovModel
 from seqveil.core import filtering
-from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.mechanisms import Mechanism
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches
 from seqveil.engine.stream import State
 from seqveil.engine.terms import Terms
@@ -67,12 +67,12 @@ def features(seen: Seen, model: MarkovModel, table: bool, pool: int) -> Floats:
 
 
 def plainly(model: MarkovModel, truth: Codes) -> Seen:
-    """The raw streams, as if everything were told."""
+    """The raw streams, as if everything were disclosed."""
 
-    def told(rows: slice, t: int, beliefs: Floats) -> tuple[Codes, Floats]:
+    def disclosed(rows: slice, t: int, beliefs: Floats) -> tuple[Codes, Floats]:
         return truth[rows, t], np.eye(model.n)[truth[rows, t]]
 
-    return _follow(model, truth, lambda: told, 1.0)
+    return _follow(model, truth, lambda: disclosed, 1.0)
 
 
 def one_by_one(setting: Terms, truth: Codes, seed: int) -> Seen:
@@ -81,8 +81,10 @@ def one_by_one(setting: Terms, truth: Codes, seed: int) -> Seen:
     assert isinstance(mechanism, Mechanism)
 
     def start() -> Choose:
-        coins = SeededCoins(seed)  # one coin a stream and time, whatever the chain: orders are compared on equal coins
-        thrown = coins.draw(truth.size).reshape(truth.shape)
+        randomness = SeededRandomness(
+            seed
+        )  # one draw a stream and time, whatever the chain: orders are compared on equal randomness
+        thrown = randomness.draw(truth.size).reshape(truth.shape)
 
         def choose(rows: slice, t: int, beliefs: Floats) -> tuple[Codes, Floats]:
             kernels = mechanism.kernels(beliefs, setting.epsilon, setting.distortion)
@@ -95,7 +97,7 @@ def one_by_one(setting: Terms, truth: Codes, seed: int) -> Seen:
 
 
 class _Given:
-    """Coins thrown before."""
+    """Randomness thrown before."""
 
     private = False
 
@@ -126,9 +128,9 @@ def _follow(model: MarkovModel, truth: Codes, start: Callable[[], Choose], whole
     return Seen.join(parts)
 
 
-def _noted(laws: Floats, where: Floats, chance: Floats) -> tuple[Floats, Floats, Floats]:
-    entropy = -(laws * np.log(np.maximum(laws, TINY))).sum(-1)
-    return laws @ where, entropy, np.log(np.maximum(chance, TINY))
+def _noted(distributions: Floats, where: Floats, chance: Floats) -> tuple[Floats, Floats, Floats]:
+    entropy = -(distributions * np.log(np.maximum(distributions, TINY))).sum(-1)
+    return distributions @ where, entropy, np.log(np.maximum(chance, TINY))
 
 
 def restricted(followers: MarkovModel, model: MarkovModel, truth: Codes, epsilon: float, seed: int) -> Seen:
@@ -160,7 +162,7 @@ def restricted(followers: MarkovModel, model: MarkovModel, truth: Codes, epsilon
 
 
 def in_batches(setting: Terms, truth: Codes, seed: int, workers: int = 1) -> Seen:
-    """Released by the tree, a stream at a time; each stream has coins of its own, so workers do not change a thing."""
+    """Released by the tree, a stream at a time; each has randomness of its own, so workers change nothing."""
     tasks = [(codes, [seed, row]) for row, codes in enumerate(truth)]
     if workers == 1:
         return Seen.join(_in_turn(setting, tasks))
@@ -205,10 +207,13 @@ def _work(setting: Terms, tasks: list[Task], end: Connection) -> None:
 
 
 def _batched(setting: Terms, codes: Codes, seed: list[int]) -> Seen:
-    coins, ones = SeededCoins(int(np.random.SeedSequence(seed).generate_state(1)[0])), np.ones(setting.model.size)
+    randomness, ones = (
+        SeededRandomness(int(np.random.SeedSequence(seed).generate_state(1)[0])),
+        np.ones(setting.model.size),
+    )
     state, where, notes = State.start(setting), places(setting.model), []
     for begin in range(0, len(codes), setting.batch):
-        sent, state = batches.step(setting, state, codes[begin : begin + setting.batch], coins)
+        sent, state = batches.step(setting, state, codes[begin : begin + setting.batch], randomness)
         assert sent is not None
         chance = np.full(len(sent.codes), sent.marginal)  # type: ignore[attr-defined]  # of the whole batch, at each symbol
         notes.append((sent.codes, *_noted(sent.smooth(ones)[0], where, chance)))

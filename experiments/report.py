@@ -73,8 +73,8 @@ def claims(results: list[Result]) -> str:
     below = []
     for result in results:
         for claim in result["claims"]:
-            told = (result["name"], claim["claim"], f"**{claim['verdict']}**", claim["reason"])
-            lines.append("| " + " | ".join(part.replace("|", "/") for part in told) + " |")
+            disclosed = (result["name"], claim["claim"], f"**{claim['verdict']}**", claim["reason"])
+            lines.append("| " + " | ".join(part.replace("|", "/") for part in disclosed) + " |")
             figures = "; ".join(f"{name}: {shown(value)}" for name, value in claim["figures"].items())
             if figures:
                 below += ["", f"**{result['name']}.** *{claim['claim']}*: {figures}.".replace("|", "/")]

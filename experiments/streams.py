@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from seqveil import MarkovModel
-from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.mechanisms import BatchMechanism, find
+from seqveil.core.randomness import SeededRandomness
 from seqveil.datasets import Dataset
 from seqveil.engine import batches
 from seqveil.engine.coded import CodeStreams
@@ -19,7 +19,7 @@ from seqveil.engine.terms import Terms
 from seqveil.receiver.decode import decode_codes
 
 Codes = np.ndarray
-TOGETHER = 5_000_000  # numbers of a table of laws that may be in memory at once
+TOGETHER = 5_000_000  # numbers of a table of distributions that may be in memory at once
 
 
 def hold_out(data: Dataset, length: int, count: int, seed: int) -> tuple[Codes, list[Any]]:
@@ -59,7 +59,7 @@ def release(setting: Terms, truth: Codes, seed: int, decode: bool = True) -> dic
     """Released and best guesses in hindsight for streams (B, T), and the largest true leakage of a stream."""
     if isinstance(setting.mechanism, BatchMechanism):
         return _in_batches(setting, truth, seed, decode)
-    many, rows = CodeStreams(setting, coins=SeededCoins(seed)), np.arange(len(truth))
+    many, rows = CodeStreams(setting, randomness=SeededRandomness(seed)), np.arange(len(truth))
     made = np.stack([many.release(rows, symbols).codes for symbols in truth.T], axis=1)
     found: dict[str, Any] = {"released": made, "leakage": float(many.accounts().leakage.max())}
     if decode:
@@ -70,14 +70,14 @@ def release(setting: Terms, truth: Codes, seed: int, decode: bool = True) -> dic
 
 
 def _in_batches(setting: Terms, truth: Codes, seed: int, decode: bool) -> dict[str, Any]:
-    made, late, coins, leakage = np.empty_like(truth), np.empty_like(truth), SeededCoins(seed), 0.0
+    made, late, randomness, leakage = np.empty_like(truth), np.empty_like(truth), SeededRandomness(seed), 0.0
     for row, codes in enumerate(truth):
         state, sent = State.start(setting), []
         for begin in range(0, len(codes), setting.batch):
             part = codes[begin : begin + setting.batch]
             # a short last batch has the budget of its own symbols only
             own = replace(setting, epsilon=setting.epsilon * len(part) / setting.batch)
-            one, state = batches.step(own, state, part, coins)
+            one, state = batches.step(own, state, part, randomness)
             sent.append(one)
         made[row] = np.concatenate([one.codes for one in sent])
         if decode:

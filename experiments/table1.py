@@ -117,7 +117,7 @@ def _guarantee(shown: dict[str, Any]) -> dict[str, Claim]:
         "MIP": _cell(
             "MIP guarantees the average case only",
             most == "inf" or most > 1.0,
-            "at belief (.999, .001) everything may be told at ε = 0.01, since its entropy is 0.008: one release then "
+            "at belief (.999, .001) everything may be disclosed at ε = 0.01, as its entropy is 0.008: one release then "
             "rules a symbol out, an infinite leakage",
             {"leakage": most},
         ),

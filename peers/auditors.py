@@ -14,8 +14,8 @@ import numpy as np
 from peers.environments import ESTIMATES, ask
 from peers.judge import FALSE_ALARMS, Row, verdict
 from seqveil.core import mechanisms
-from seqveil.core.coins import SystemCoins
 from seqveil.core.kernel import Kernels
+from seqveil.core.randomness import SystemRandomness
 
 BELIEF = np.array([[0.3, 0.25, 0.2, 0.15, 0.1]])
 EPSILONS = (0.5, 1.0)
@@ -78,6 +78,6 @@ def _careful(right: int, wrong: int) -> float:
 
 def draws(each: Kernels) -> np.ndarray:
     """Counts (n, outputs) of what the sampler releases for every input."""
-    coins, outputs = SystemCoins(), each.one(0).probabilities.shape[1]
+    randomness, outputs = SystemRandomness(), each.one(0).probabilities.shape[1]
     inputs = range(BELIEF.size)
-    return np.stack([np.bincount(each.draw(np.full(DRAWS, x), coins), minlength=outputs) for x in inputs])
+    return np.stack([np.bincount(each.draw(np.full(DRAWS, x), randomness), minlength=outputs) for x in inputs])

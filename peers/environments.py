@@ -78,8 +78,8 @@ def _attempt(command: list[str]) -> None:
         raise Unavailable(str(problem).splitlines()[0]) from None
     if done.returncode:
         said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        told = [line for line in said if line.startswith("ERROR")] or said[-1:] or [f"exit code {done.returncode}"]
-        raise Unavailable(told[-1][:200])
+        disclosed = [line for line in said if line.startswith("ERROR")] or said[-1:] or [f"exit code {done.returncode}"]
+        raise Unavailable(disclosed[-1][:200])
 
 
 def ask(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:

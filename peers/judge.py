@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import chi2
 
 FALSE_ALARMS = 1e-6  # chance that a whole run with nothing wrong in it fails any of its χ² tests
-LEAST_EXPECTED = 20.0  # in every cell, so that the χ² law can be relied on far out in its tail
+LEAST_EXPECTED = 20.0  # in every cell, so that the χ² distribution can be relied on far out in its tail
 
 AGREES, FAILS, PEER = "agrees", "FAILS", "peer is wrong"
 
@@ -33,16 +33,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Fit:
-    """How well counts agree with a law: χ², its degrees of freedom, and the chance of one at least as large."""
+    """How well counts agree with a distribution: χ², degrees of freedom, and the chance of one at least as large."""
 
     statistic: float
     freedom: int
     chance: float
 
 
-def chi_square(counts: ArrayLike, law: ArrayLike) -> Fit:
+def chi_square(counts: ArrayLike, distribution: ArrayLike) -> Fit:
     """χ² = Σ (count - N·p)² / (N·p) over the cells with p > 0; any count where p = 0 has chance 0."""
-    seen, chances = np.asarray(counts, dtype=np.float64), np.asarray(law, dtype=np.float64)
+    seen, chances = np.asarray(counts, dtype=np.float64), np.asarray(distribution, dtype=np.float64)
     if seen.shape != chances.shape or seen.ndim != 1:
         raise ValueError(f"expected as many counts as probabilities, got shapes {seen.shape} and {chances.shape}")
     possible = chances > 0

@@ -1,4 +1,4 @@
-"""Randomised response: what the peers release for every input against the exact law of our integer kernel."""
+"""Randomised response: what the peers release for every input against the exact distribution of our integer kernel."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def distribution_rows(peer: Peer, answer: dict[str, Any], cases: list[Case]) -> 
 
 def fit_chances(counts: np.ndarray, n: int, epsilon: float) -> list[float]:
     """For each input the chance of its counts, and last that of all inputs together, by output minus input."""
-    law = kernel(n, epsilon).probabilities
-    single = [chi_square(row, own).chance for row, own in zip(counts, law, strict=True)]
-    return [*single, chi_square(by_offset(counts), by_offset(law) / n).chance]
+    distribution = kernel(n, epsilon).probabilities
+    single = [chi_square(row, own).chance for row, own in zip(counts, distribution, strict=True)]
+    return [*single, chi_square(by_offset(counts), by_offset(distribution) / n).chance]
 
 
 def level_rows(answer: dict[str, Any], every: list[tuple[int, float]]) -> list[Row]:

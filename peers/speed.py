@@ -18,7 +18,7 @@ from peers.environments import MULTI_FREQ, OPENDP, PURE, Unavailable, ask, set_u
 from peers.response import speed_cases
 from seqveil import MarkovModel
 from seqveil.core import compiled
-from seqveil.core.coins import SystemCoins
+from seqveil.core.randomness import SystemRandomness
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
 
@@ -67,12 +67,12 @@ def fleet_rates(n: int) -> dict[str, float]:
     codes = np.ascontiguousarray(model.sample(events, users, seed=n).T)
     rates = {}
     for mechanism in MECHANISMS:
-        setting, coins = Policy(epsilon=EPSILON, mechanism=mechanism).on(model), SystemCoins()
+        setting, randomness = Policy(epsilon=EPSILON, mechanism=mechanism).on(model), SystemRandomness()
         state = State.start(setting, users)
         spent = []
         for event in codes:
             start = time.perf_counter()
-            _, state = step(setting, state, event, coins)
+            _, state = step(setting, state, event, randomness)
             spent.append(time.perf_counter() - start)
         rates[f"seqveil {mechanism}"] = users / min(spent)
     return rates

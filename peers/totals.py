@@ -1,9 +1,9 @@
 """dp-accounting: what k pure-ε releases cost together, against `seqveil.accounting.compose`.
 
 Theirs counts the privacy loss log Pr(y|x)/Pr(y|x') of DP, ours the log lift c = log Pr(y|x)/Pr(y) of SIP. Of a release
-at ε both lie in [-ε, ε] and have E[e^-c] = 1, so the worst law is the same: ±ε, with chance e^ε/(1+e^ε) of +ε, that of
-binary randomised response. Theirs turns it into the δ of (ε, δ)-DP; ours bounds the chance δ that the total passes ε on
-either side, δ/2 a side. That says more, so ours must be the larger.
+at ε both lie in [-ε, ε] and have E[e^-c] = 1, so the worst distribution is the same: ±ε, with chance e^ε/(1+e^ε) of +ε,
+that of binary randomised response. Theirs turns it into the δ of (ε, δ)-DP; ours bounds the chance δ that the total
+passes ε on either side, δ/2 a side. That says more, so ours must be the larger.
 """
 
 from __future__ import annotations
@@ -117,13 +117,13 @@ def sandwich_row(version: str, found: list[tuple[Any, dict[str, Any]]]) -> Row:
 
 
 def count_row(version: str, theirs: dict[str, float]) -> Row:
-    """Their PLD accountant, told of 100 randomised responses at once: must be what it says of them one by one."""
+    """Their PLD accountant, disclosed of 100 randomised responses at once: must be what it says of them one by one."""
     ours = compose(1.0, 100, 1e-6).best
     kept = abs(theirs["at_once"] - theirs["singly"]) < 1e-3
     return Row(
         ACCOUNTING.name,
         version,
-        "PLDAccountant, 100 randomised responses at ε=1, δ=1e-6: told at once, one by one",
+        "PLDAccountant, 100 randomised responses at ε=1, δ=1e-6: disclosed at once, one by one",
         f"{theirs['at_once']:.3f} {theirs['singly']:.3f}",
         f"{ours:.3f}",
         "the count is used" if kept else "it ignores the count",

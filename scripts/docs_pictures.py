@@ -38,9 +38,9 @@ def one_stream(folder: Path) -> None:
         released.append(session.release(value))
         leakage.append(session.leakage)
         composed.append(session.account.epsilon_spent)
-    laws, codes = sv.decode_stream(model, released, **options), model.alphabet.encode(released)
+    distributions, codes = sv.decode_stream(model, released, **options), model.alphabet.encode(released)
     beats = [f"{middle:g}" for middle in model.alphabet.points]
-    plots.stream(raw, codes, laws, leakage, composed, beats, folder / "stream.png", budget=30.0)
+    plots.stream(raw, codes, distributions, leakage, composed, beats, folder / "stream.png", budget=30.0)
 
 
 def a_path(folder: Path) -> None:
@@ -71,14 +71,14 @@ def a_secret(folder: Path) -> None:
     draw = random.Random(1)
     model = sv.MarkovModel.fit([clicks.reader(draw, 20) for _ in range(2000)])
     read = next(each for each in iter(lambda: clicks.reader(draw, 20), None) if 2 <= each.count("health") <= 4)
-    released, suspected = watched(model, read, epsilon=1.0)
-    _, as_it_is = watched(model, read, epsilon=60.0)  # so large that every click is told as it is
+    released, suspected = tracked(model, read, epsilon=1.0)
+    _, as_it_is = tracked(model, read, epsilon=60.0)  # so large that every click is released as it is
     figure = Figure(figsize=(9, 5.2), layout="constrained")
     top, below = figure.subplots(2, 1, sharex=True, height_ratios=[1.25, 1])
     code = [*(page for page in clicks.PAGES if page != "health"), "health"].index
-    steps, told = range(1, 21), {"ms": 5, "color": plots.COLOURS[1]}
+    steps, disclosed = range(1, 21), {"ms": 5, "color": plots.COLOURS[1]}
     top.plot(steps, [code(page) for page in read], "s", ms=11, mfc="none", mec="0.35", label="what was read")
-    top.plot(steps, [code(page) for page in released], "o", **told, label="what was released")
+    top.plot(steps, [code(page) for page in released], "o", **disclosed, label="what was released")
     top.axhspan(code("health") - 0.5, code("health") + 0.5, color=plots.COLOURS[1], alpha=0.1)
     top.set(yticks=range(len(clicks.PAGES)), yticklabels=sorted(clicks.PAGES, key=code))
     top.set_title("Twenty clicks of somebody who read about health")
@@ -93,14 +93,14 @@ def a_secret(folder: Path) -> None:
     figure.savefig(folder / "secret.png", dpi=110)
 
 
-def watched(model: sv.MarkovModel, read: list[str], epsilon: float) -> tuple[list[str], list[float]]:
+def tracked(model: sv.MarkovModel, read: list[str], epsilon: float) -> tuple[list[str], list[float]]:
     """What is released of somebody's clicks, and what an observer suspects about health before and after each."""
     secret = sv.secrets.ever("health", epsilon=epsilon, window=20)
     session = sv.Session(model, mechanism="guarded", secrets=[secret], seed=SEED)
-    released, suspected = [], [session.watches.rows[0][0].prior]
+    released, suspected = [], [session.trackers.rows[0][0].prior]
     for page in read:
         released.append(session.release(page))
-        suspected.append(session.watches.rows[0][0].posterior)
+        suspected.append(session.trackers.rows[0][0].posterior)
     return released, suspected
 
 

@@ -5,8 +5,9 @@ use are behind it. Then it takes the next one under a profile function on every 
 package's own functions: `files` are the distinct files they are in, `calls` how many there are (a generator or
 coroutine counts once, however often it goes on; a comprehension does not count), `depth` the most of them nested in
 one another on one thread. A command, a request and a micro-batch are traced whole, as nobody can send less; what an
-event in them takes by itself is told by `one more`: the calls that two events at once make beyond those of one, and the
-files these are in. The other files do their part once a command, request or micro-batch, or once a few thousand rows.
+event in them takes by itself is known by `one more`: the calls that two events at once make beyond those of one, and
+the files these are in. The other files do their part once a command, request or micro-batch, or once a few thousand
+rows.
 
 The compiled kernels are left out, so that the figures do not depend on what is installed; `--compiled` loads them
 first, as a long stream and the service do, and calls become about half as many. `--files` names the files, each with
@@ -44,7 +45,7 @@ COMMANDS = ("cli", "main")
 STORE = ("engine/coded", "CodeStreams")
 APP = ("service/app", "create_app")
 CONFIG = ("service/config", "ServeConfig")
-SPARK_JOB = ("spark/job", "Job")
+SPARK_JOB = ("spark/job", "SparkJob")
 SPARK_OPERATOR = ("spark/operator", "ReleaseProcessor")
 
 PACKAGE = Path(sv.__file__).parent

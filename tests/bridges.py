@@ -13,7 +13,7 @@ from mosquitto import Client, until
 from seqveil.core.model import MarkovModel
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
-from seqveil.interfaces.mqtt import Bridge, Broker, Link, Topics
+from seqveil.interfaces.mqtt import Broker, Link, MqttBridge, Topics
 
 KEY = bytes(range(32))
 VALUES = ["zq-left", "zq-right", "zq-up"]
@@ -64,7 +64,7 @@ class Place:
         """A bridge at work in another thread; it must end without an error."""
         with CodeStreams.open(self.state, setting or setting_of(), key=key, gaps=gaps) as store:
             link = Link(self.broker(version=version), self.topics.subscription, retained)
-            made = Bridge(store, link, self.topics, log=lambda *line: self.log.append(line), **options)
+            made = MqttBridge(store, link, self.topics, log=lambda *line: self.log.append(line), **options)
             failures, begin = [], len(self.log)
 
             def work():

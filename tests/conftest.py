@@ -89,9 +89,11 @@ def bridged(tmp_path):
 @pytest.fixture(scope="module")
 def one_salt():
     """All states of a module share their salt, so that one key draws the same for the same events in each of them."""
-    from seqveil.core.coins import KeyedCoins
+    from seqveil.core.randomness import KeyedRandomness
 
-    salted = KeyedCoins.of_state
+    salted = KeyedRandomness.of_state
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(KeyedCoins, "of_state", lambda coins, setting, salt: salted(coins, setting, b"one"))
+        patch.setattr(
+            KeyedRandomness, "of_state", lambda randomness, setting, salt: salted(randomness, setting, b"one")
+        )
         yield

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bridges import KEY, setting_of
 from seqveil.engine.coded import CodeStreams
-from seqveil.interfaces.kafka import Bridge, Cluster, Link
+from seqveil.interfaces.kafka import Cluster, KafkaBridge, KafkaLink
 
 MOCK = """
 import sys
@@ -37,7 +37,7 @@ def cluster():
             running.kill()
 
 
-class KeepingLink(Link):
+class KeepingLink(KafkaLink):
     """Commits what the mock forgets."""
 
     def _transaction(self, messages, offsets, name):
@@ -97,7 +97,7 @@ class Place:
     def bridge(self, link=KeepingLink, setting=None, cluster=None, key=KEY, **options):
         """A bridge at work in another thread; what it ended with is in its `failures`."""
         with CodeStreams.open(self.state, setting or setting_of(), key=key) as store:
-            made = Bridge(store, link(cluster or self.cluster), log=lambda *line: self.log.append(line), **options)
+            made = KafkaBridge(store, link(cluster or self.cluster), log=lambda *line: self.log.append(line), **options)
             made.failures = []
 
             def work():

@@ -11,7 +11,7 @@ from seqveil.core.model import MarkovModel
 
 
 class FixedCoins:
-    """Coins that were thrown beforehand."""
+    """Randomness that were thrown beforehand."""
 
     private = False
 
@@ -26,18 +26,18 @@ class FixedCoins:
 def random_model(generator, n, order=1, zeros=True):
     """A random chain, with impossible steps where `zeros`."""
 
-    def law(shape):
+    def distribution(shape):
         weights = generator.dirichlet(np.full(n, 0.7), shape)
         if zeros:
             weights = weights * (generator.random(weights.shape) < 0.7)
             np.put_along_axis(weights, generator.integers(n, size=(*weights.shape[:-1], 1)), 1.0, -1)
         return weights / weights.sum(-1, keepdims=True)
 
-    return MarkovModel(law(()), law((n**order,)), order=order)
+    return MarkovModel(distribution(()), distribution((n**order,)), order=order)
 
 
 def transitions(model):
-    """The dense law of the next state."""
+    """The dense distribution of the next state."""
     base = np.bincount(model.base_state, model.base, model.size)
     return model.chain.toarray() + np.outer(model.backoff, base)
 
@@ -65,14 +65,14 @@ def check_release(batch, sent, lifts):
     post = np.einsum("ose,o->e", joint, lifts)
     np.testing.assert_allclose(sent.posterior, post / post.sum(), rtol=0, atol=1e-12)
     for later in (np.ones(batch.model.size), np.random.default_rng(5).random(batch.model.size)):
-        laws, first = sent.smooth(later)
+        distributions, first = sent.smooth(later)
         likelihood = np.einsum("ose,o,e->so", walks, lifts, later)
         starts = batch.states > 0
         np.testing.assert_allclose(first[starts], likelihood.sum(1)[starts], rtol=1e-11, atol=1e-13)
         weights = batch.states @ likelihood
         for position in range(batch.length):
-            law = np.bincount(batches[:, position], weights, batch.model.n)
-            np.testing.assert_allclose(laws[position], law / law.sum(), rtol=0, atol=1e-12)
+            distribution = np.bincount(batches[:, position], weights, batch.model.n)
+            np.testing.assert_allclose(distributions[position], distribution / distribution.sum(), rtol=0, atol=1e-12)
 
 
 def check_kernel(batch, table, promised):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linprog
 
-from seqveil.core.secrets import Watch
-from seqveil.core.secrets.bounds import TIGHTER, Bounds, Promise
+from seqveil.core.secrets import SecretTracker
+from seqveil.core.secrets.bounds import TIGHTER, Bounds, WindowPromise
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,18 +57,19 @@ class Guarded:
         return np.concatenate(rows)
 
 
-def asked(watch: Watch) -> Guarded:
+def asked(tracker: SecretTracker) -> Guarded:
     """What all live windows of a secret ask of the next kernel; symbols the belief rules out ask for nothing."""
-    total, present = watch.masses.sum(1, keepdims=True), watch.masses.sum(2)
+    total, present = tracker.masses.sum(1, keepdims=True), tracker.masses.sum(2)
     present = (present / np.maximum(present.sum(1, keepdims=True), 1e-300))[:, :, None]
-    weights = np.where(total > 0, watch.masses / np.where(total > 0, total, 1.0), present)
-    return Guarded(watch.records.index, weights, watch.records.prior, watch.ahead.aim, watch.secret.sides, 0.0)
+    weights = np.where(total > 0, tracker.masses / np.where(total > 0, total, 1.0), present)
+    return Guarded(tracker.records.index, weights, tracker.records.prior, tracker.ahead.aim, tracker.secret.sides, 0.0)
 
 
 def bounds_of(promises: list[tuple[np.ndarray, Guarded]], belief: np.ndarray) -> Bounds:
     """The bounds of these promises, each with its observer's belief."""
     made = [
-        Promise.of(seen, seen * one.weights, one.prior, one.epsilon, one.sides, one.error) for seen, one in promises
+        WindowPromise.of(seen, seen * one.weights, one.prior, one.epsilon, one.sides, one.error)
+        for seen, one in promises
     ]
     return Bounds.joined(made, [belief, *(seen for seen, _ in promises)], belief)
 

@@ -35,20 +35,20 @@ class Enumerated:
             total[(code,)] = np.where(model.newest == code, model.initial, 0.0)
         for _ in range(length - 1):
             total = {
-                (*word, code): np.where(model.newest == code, law @ step, 0.0)
-                for word, law in total.items()
+                (*word, code): np.where(model.newest == code, distribution @ step, 0.0)
+                for word, distribution in total.items()
                 for code in range(model.n)
             }
         self.words = list(total)
         self.array = np.array(self.words)
-        self.law = np.array([law.sum() for law in total.values()])
+        self.distribution = np.array([distribution.sum() for distribution in total.values()])
 
     def values(self, compiled, first: int, events: int, place: int = 0) -> np.ndarray:
         """Value of the window in every sequence; its first event stands at this place of it."""
         return np.array([compiled.read(word[first : first + events], place) for word in self.words])
 
     def prior(self, values: np.ndarray, count: int) -> np.ndarray:
-        return np.bincount(values, self.law, minlength=count)
+        return np.bincount(values, self.distribution, minlength=count)
 
     def likelihoods(self, columns: list[np.ndarray]) -> np.ndarray:
         """Pr(y_1..t | sequence) for the columns Q(y_k|·) of what was released."""
@@ -60,14 +60,14 @@ class Enumerated:
     def given(self, values: np.ndarray, count: int, columns: list[np.ndarray]) -> np.ndarray:
         """Pr(y_1..t | v) for every value; nan where a value cannot occur."""
         prior = self.prior(values, count)
-        both = np.bincount(values, self.law * self.likelihoods(columns), minlength=count)
+        both = np.bincount(values, self.distribution * self.likelihoods(columns), minlength=count)
         with np.errstate(invalid="ignore"):
             return both / prior
 
     def log_odds(self, values: np.ndarray, count: int, columns: list[np.ndarray]) -> float:
         given = self.given(values, count, columns)
         if count == 2:
-            with np.errstate(divide="ignore"):  # told for certain: allowed on one side, and by other mechanisms
+            with np.errstate(divide="ignore"):  # disclosed for certain: allowed on one side, and by other mechanisms
                 return float(np.log(given[1] / given[0]))
         given = given[~np.isnan(given)]
         return float(np.log(given.max() / given.min()))
@@ -94,13 +94,13 @@ def typed_model(rng: np.random.Generator, types: int, n: int) -> MarkovModel:
     return MarkovModel._of(states, Alphabet.codes(n))
 
 
-def kept_kernel(watches, table: np.ndarray) -> np.ndarray:
+def kept_kernel(trackers, table: np.ndarray) -> np.ndarray:
     """A kernel (n, K) mixed with its own marginal until every constraint holds for every label: the obvious mechanism.
 
     With β of several models there are several marginals; the first model's is mixed in, which keeps all.
     """
-    rows = [(watch.belief, asked(watch).linear()) for row in watches.rows for watch in row]
-    constant = watches.rows[0][0].belief @ table
+    rows = [(tracker.belief, asked(tracker).linear()) for row in trackers.rows for tracker in row]
+    constant = trackers.rows[0][0].belief @ table
 
     def broken(share: float) -> bool:
         mixed = (1 - share) * table + share * constant

@@ -7,14 +7,14 @@ from fractions import Fraction
 import numpy as np
 
 from seqveil import MarkovModel
-from seqveil.core.coins import KeyedCoins
+from seqveil.core.randomness import KeyedRandomness
 from seqveil.engine import stream
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.store import Memory
 
 
 class GivenCoins:
-    """Coins that were chosen beforehand, handed out one by one."""
+    """Randomness that were chosen beforehand, handed out one by one."""
 
     private = False
 
@@ -37,12 +37,15 @@ class OneCoin:
 
 def random_chain(rng, n, order=1, zeros=False):
     """(prior, transitions) of a random chain; with zeros, about a third of the entries, never a whole row."""
-    laws = [rng.dirichlet(np.ones(n), size=(n,) * order), rng.dirichlet(np.ones(n**order)).reshape((n,) * order)]
+    distributions = [
+        rng.dirichlet(np.ones(n), size=(n,) * order),
+        rng.dirichlet(np.ones(n**order)).reshape((n,) * order),
+    ]
     if zeros:
-        for law in laws:
-            keep = law >= law.max(-1, keepdims=True)
-            law[(rng.random(law.shape) < 0.35) & ~keep] = 0.0
-    transitions, prior = laws
+        for distribution in distributions:
+            keep = distribution >= distribution.max(-1, keepdims=True)
+            distribution[(rng.random(distribution.shape) < 0.35) & ~keep] = 0.0
+    transitions, prior = distributions
     return prior / prior.sum(), transitions / transitions.sum(-1, keepdims=True)
 
 
@@ -69,12 +72,12 @@ def released_with_columns(session, raw):
 def sides(prior, moves, columns):
     """The largest and least log Pr(x | releases) / Pr(x), by Bayes over all sequences."""
     n, length = len(prior), len(columns)
-    laws, likelihoods = [], []
+    distributions, likelihoods = [], []
     for x in itertools.product(range(n), repeat=length):
-        laws.append(prior[x[0]] * math.prod(moves[a, b] for a, b in itertools.pairwise(x)))
+        distributions.append(prior[x[0]] * math.prod(moves[a, b] for a, b in itertools.pairwise(x)))
         likelihoods.append(math.prod(columns[k][x[k]] for k in range(length)))
-    law, likelihood = np.array(laws), np.array(likelihoods)
-    ratio = likelihood[law > 0] / (law @ likelihood)
+    distribution, likelihood = np.array(distributions), np.array(likelihoods)
+    ratio = likelihood[distribution > 0] / (distribution @ likelihood)
     return math.log(ratio.max()), math.log(ratio.min())
 
 
@@ -86,16 +89,16 @@ def random_belief(rng, n):
     return belief / belief.sum()
 
 
-def sequence_law(prior, transitions, length):
+def sequence_distribution(prior, transitions, length):
     """Exact Pr(x_1..x_length) of every sequence; the order is that of the arrays."""
     order, n = transitions.ndim - 1, transitions.shape[-1]
-    law = {}
+    distribution = {}
     for sequence in itertools.product(range(n), repeat=max(length, order)):
         chance = Fraction(float(prior[sequence[:order]]))
         for k in range(order, len(sequence)):
             chance *= Fraction(float(transitions[sequence[k - order : k + 1]]))
-        law[sequence[:length]] = law.get(sequence[:length], 0) + chance
-    return law
+        distribution[sequence[:length]] = distribution.get(sequence[:length], 0) + chance
+    return distribution
 
 
 def log(ratio):
@@ -114,17 +117,17 @@ def explained(sequence, columns):
     return math.prod(int(column[x]) for x, column in zip(sequence, columns, strict=True))
 
 
-def sequence_leakage(law, columns):
+def sequence_leakage(distribution, columns):
     """max and min over possible sequences of log Pr(x|y)/Pr(x), by Bayes over all of them."""
-    total = sum(chance * explained(sequence, columns) for sequence, chance in law.items())
-    lifts = [explained(sequence, columns) / total for sequence, chance in law.items() if chance > 0]
+    total = sum(chance * explained(sequence, columns) for sequence, chance in distribution.items())
+    lifts = [explained(sequence, columns) / total for sequence, chance in distribution.items() if chance > 0]
     return log(max(lifts)), log(min(lifts))
 
 
-def symbol_law(law, columns, position, n):
+def symbol_distribution(distribution, columns, position, n):
     """Pr(x_position | y_1..y_k) for k = len(columns), by Bayes over all sequences (they may be longer than k)."""
     mass = [Fraction(0)] * n
-    for sequence, chance in law.items():
+    for sequence, chance in distribution.items():
         mass[sequence[position]] += chance * explained(sequence[: len(columns)], columns)
     total = sum(mass)
     return np.array([float(m / total) for m in mass])
@@ -184,8 +187,8 @@ class Rows:
     def __init__(self, setting, users=0):
         self.setting, self.state = setting, stream.State.start(setting, users)
 
-    def release(self, rows, codes, coins, times=None):
-        made, self.state = self.state.move(rows, lambda part: stream.step(self.setting, part, codes, coins, times))
+    def release(self, rows, codes, randomness, times=None):
+        made, self.state = self.state.move(rows, lambda part: stream.step(self.setting, part, codes, randomness, times))
         return made
 
     def observe(self, rows, codes, times=None):
@@ -197,4 +200,4 @@ def twin(setting, salt, key=bytes(range(32)), **more):
     """Streams in memory that draw as the state with this salt does."""
     store = Memory()
     store.salt = salt
-    return CodeStreams(setting, store, KeyedCoins(key), **more)
+    return CodeStreams(setting, store, KeyedRandomness(key), **more)

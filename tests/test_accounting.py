@@ -20,9 +20,9 @@ import reference_streams as ref
 from policies import promise
 from reference_streams import Rows
 from seqveil import Budget, MarkovModel, Session, mechanisms
-from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import trees
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, stream
 from seqveil.engine.accounting import Window, compose, log_moment
 from seqveil.engine.coded import CodeStreams
@@ -35,7 +35,7 @@ EPSILONS = [0.05, 0.3, 1.0, 2.5]
 PAIR = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 
 
-def sound_laws(epsilon, seed):
+def sound_distributions(epsilon, seed):
     """(Q(y|x), log lift) over y, for every x with β > 0 of random sound kernels at ε."""
     rng = np.random.default_rng(seed)
     for name, n in itertools.product(SOUND, (2, 3, 5)):
@@ -57,7 +57,7 @@ def test_fact_8_the_moment_formula(epsilon, power):
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("seed", range(3))
 def test_fact_8_mean_and_moments_of_sound_kernels_stay_below_the_bounds(epsilon, seed):
-    for chances, logs in sound_laws(epsilon, seed):
+    for chances, logs in sound_distributions(epsilon, seed):
         mean = math.fsum(q * c for q, c in zip(chances, logs, strict=True))
         assert -1e-12 <= mean <= epsilon * math.tanh(epsilon / 2) + 1e-12
         for power in POWERS:
@@ -119,11 +119,11 @@ def test_fact_8_simulated_streams_rarely_pass_the_bound():
     """2,000 streams of 40 releases at δ = 0.05; false alarms: one in a million."""
     users, length, epsilon, delta = 2000, 40, math.log(3), 0.05
     setting = Policy(epsilon=epsilon, mechanism="optimal").on(MarkovModel(np.full(4, 0.25), np.full((4, 4), 0.25)))
-    fleet, coins, rng = Rows(setting, users), SeededCoins(17), np.random.default_rng(18)
+    fleet, randomness, rng = Rows(setting, users), SeededRandomness(17), np.random.default_rng(18)
     total = np.zeros(users)
     for _ in range(length):
         truth = rng.integers(0, 4, users)
-        made = fleet.release(np.arange(users), truth, coins)
+        made = fleet.release(np.arange(users), truth, randomness)
         marginal = (made.beliefs * made.columns).sum(1)
         total += np.log(made.columns[np.arange(users), truth] / marginal)
     passed = int((np.abs(total) > compose(epsilon, length, delta).best).sum())
@@ -233,7 +233,7 @@ NAMES = ("optimal", "balanced", "crr_repaired", "randomized_response", "optimal_
 
 @pytest.mark.parametrize("policy", ["hold", "stop"])
 @pytest.mark.parametrize("name", NAMES)
-def test_no_two_sequences_are_told_apart_beyond_it_whatever_the_model(name, policy):
+def test_no_two_sequences_are_disclosed_apart_beyond_it_whatever_the_model(name, policy):
     """All release sequences, all pairs of raw ones, exactly, under models that are sure of the wrong symbol."""
     for model, (total, epsilon, schedule) in itertools.product(
         (SURE, WRONG), ((0.7, 0.3, 1), (1.0, 1 / 3, 1), (2.5, 0.9, 2))
@@ -269,12 +269,12 @@ def test_it_holds_for_batches(name):
         epsilon = float(stream.allowance(setting, state)[0][0])
         batch = mechanisms.Batch(model, state.states[0], 2, epsilon, setting.distortion)
         grown = trees.plant(batch, name == "tree_ldp" and epsilon > 0)
-        told = grown.told / 2.0**62
+        disclosed = grown.disclosed / 2.0**62
         for leaf in grown.everything():
             inside = [math.prod(float(weights[raw[k]]) for k, weights in leaf.box.items()) for raw in raws]
-            law = [(1 - told) * leaf.chance + told * each for each in inside]
+            distribution = [(1 - disclosed) * leaf.chance + disclosed * each for each in inside]
             _, after = batches.observe(setting, state, leaf.path, 2)
-            yield from paths(after, factor + math.log(max(law) / min(law)), left - 1)
+            yield from paths(after, factor + math.log(max(distribution) / min(distribution)), left - 1)
 
     found = list(paths(stream.State.start(setting), 0.0, 4))
     assert total / 2 < max(factor for factor, _ in found) <= total + 1e-9
@@ -284,15 +284,15 @@ def test_it_holds_for_batches(name):
 @pytest.mark.slow
 def test_a_model_sure_of_the_wrong_symbol_buys_no_more_than_it():
     """Under a total alone every release is free as the model sees it; without the model it ends."""
-    told = {}
+    disclosed = {}
     for name, budget in {"trusting": Budget(total=1.0), "not": Budget(total=1.0, ldp_total=1.0)}.items():
         session = Session(SURE, mechanism="randomized_response", epsilon=0.5, budget=budget, seed=1)
         for _ in range(1000):
             session.release(1)
-        told[name] = session.account
-    assert told["trusting"].leakage <= 1.0
-    assert told["trusting"].ldp == pytest.approx(500.0)
-    assert 0.9 < told["not"].ldp <= 1.0
+        disclosed[name] = session.account
+    assert disclosed["trusting"].leakage <= 1.0
+    assert disclosed["trusting"].ldp == pytest.approx(500.0)
+    assert 0.9 < disclosed["not"].ldp <= 1.0
 
 
 def test_it_stops_when_it_is_gone():
@@ -318,8 +318,8 @@ def test_a_file_begun_with_it_is_not_gone_on_with_without(tmp_path):
     with pytest.raises(InputError, match="begun with another budget"):
         CodeStreams.open(path, Policy(epsilon=1.0, budget=3.0, mechanism="optimal").on(STICKY))
     with closing(sqlite3.connect(path)) as sql:
-        told = json.loads(sql.execute("SELECT value FROM facts WHERE name = 'setting'").fetchone()[0])
-    assert told["budget"]["ldp"] == 2.0
+        disclosed = json.loads(sql.execute("SELECT value FROM facts WHERE name = 'setting'").fetchone()[0])
+    assert disclosed["budget"]["ldp"] == 2.0
 
 
 @pytest.mark.slow

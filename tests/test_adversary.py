@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import reference_streams as ref
 import seqveil as sv
 from seqveil import mechanisms
-from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import DENOMINATOR
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, stream
 from seqveil.evaluate import adversary
 from seqveil.receiver.decode import decode_codes, decode_paths
@@ -33,9 +33,9 @@ def paths(setting, codes=(), columns=(), state=None):
             yield from paths(setting, (*codes, code), (*columns, kernel.column(index)), after)
 
 
-def named(law, top):
+def named(distribution, top):
     """The `top` most likely symbols, lowest code first among equals."""
-    return sorted(range(len(law)), key=lambda x: (-law[x], x))[:top]
+    return sorted(range(len(distribution)), key=lambda x: (-distribution[x], x))[:top]
 
 
 def attack(setting, codes, truth, tops=adversary.TOPS):
@@ -44,9 +44,9 @@ def attack(setting, codes, truth, tops=adversary.TOPS):
     for t in range(codes.shape[1]):
         one, state = stream.observe(setting, state, codes[:, t])
         seen.append(one)
-    laws = adversary.laws(setting.model, np.stack([one.columns for one in seen]))
+    distributions = adversary.distributions(setting.model, np.stack([one.columns for one in seen]))
     epsilons = np.stack([one.epsilons for one in seen], 1)
-    return adversary.score(laws, truth, epsilons, state.account.most, state.account.least, tops)
+    return adversary.score(distributions, truth, epsilons, state.account.most, state.account.least, tops)
 
 
 CASES = [("optimal", 1, 1), ("randomized_response", 1, 1), ("balanced", 2, 1), ("optimal", 1, 2), ("crr", 1, 1)]
@@ -58,20 +58,20 @@ def test_guess_rates_are_those_of_every_sequence_and_every_release(mechanism, or
     prior, transitions = ref.random_chain(np.random.default_rng(11), 3, order)
     model = sv.MarkovModel(prior, transitions, order=order)
     setting = sv.Policy(epsilon=0.7, mechanism=mechanism, every=period).on(model)
-    law = {x: float(p) for x, p in ref.sequence_law(prior, transitions, LENGTH).items()}
-    exact = ref.sequence_law(prior, transitions, LENGTH)
-    truth = np.array(list(law))
+    distribution = {x: float(p) for x, p in ref.sequence_distribution(prior, transitions, LENGTH).items()}
+    exact = ref.sequence_distribution(prior, transitions, LENGTH)
+    truth = np.array(list(distribution))
     rates = {name: np.zeros((2, LENGTH)) for name in ("without", "online", "hindsight", "step_bound", "stream_bound")}
     expected, total = {name: np.zeros((2, LENGTH)) for name in ("without", "online", "hindsight")}, 0.0
     for codes, columns, state in paths(setting):
-        chance = np.array([law[x] * ref.explained(x, columns) / DENOMINATOR**LENGTH for x in law])
+        chance = np.array([distribution[x] * ref.explained(x, columns) / DENOMINATOR**LENGTH for x in distribution])
         total += chance.sum()
-        found = attack(setting, np.tile(codes, (len(law), 1)), truth, tops=(1, 2))
+        found = attack(setting, np.tile(codes, (len(distribution), 1)), truth, tops=(1, 2))
         for name in rates:
             rates[name] += (np.asarray(getattr(found, name), float) * chance[:, None]).sum(1)
         for t, (k, top) in itertools.product(range(LENGTH), enumerate((1, 2))):
             for name, known in (("without", ()), ("online", columns[: t + 1]), ("hindsight", columns)):
-                guess = named(ref.symbol_law(exact, known, t, 3), top)
+                guess = named(ref.symbol_distribution(exact, known, t, 3), top)
                 expected[name][k, t] += chance[np.isin(truth[:, t], guess)].sum()
         assert (state.account.most <= period * 0.7 * LENGTH + 1e-9) or mechanism == "crr"
     assert total == pytest.approx(1)
@@ -87,7 +87,7 @@ def test_guess_rates_are_those_of_every_sequence_and_every_release(mechanism, or
 def test_an_unsound_mechanism_passes_the_bound_it_claims():
     model = sv.MarkovModel(np.full(20, 0.05), np.full((20, 20), 0.05))
     setting, truth = sv.Policy(epsilon=1.0, mechanism="crr").on(model), model.sample(1, 2000, seed=1)
-    out, _ = stream.step(setting, stream.State.start(setting, 2000), truth[:, 0], SeededCoins(1))
+    out, _ = stream.step(setting, stream.State.start(setting, 2000), truth[:, 0], SeededRandomness(1))
     found = attack(setting, out.codes[:, None], truth)
     online = found.online[0].mean()
     assert found.step_bound[0].mean() == pytest.approx(np.e / 20)
@@ -108,18 +108,18 @@ def test_no_release_of_a_sound_kernel_passes_the_ceiling(n, seed, epsilon, top):
             assert max(post[list(some)].sum() for some in itertools.combinations(range(n), min(top, n))) <= most + 1e-9
 
 
-def test_laws_of_padded_streams_are_those_of_each():
+def test_distributions_of_padded_streams_are_those_of_each():
     prior, transitions = ref.random_chain(np.random.default_rng(2), 4, 2)
     model = sv.MarkovModel(prior, transitions, order=2)
     setting = sv.Policy(epsilon=1.0, mechanism="balanced").on(model)
     state, columns, codes = stream.State.start(setting, 2), [], []
     for x in model.sample(5, 2, seed=3).T:
-        out, state = stream.step(setting, state, x, SeededCoins(5))
+        out, state = stream.step(setting, state, x, SeededRandomness(5))
         columns.append(out.columns)
         codes.append(out.codes)
     columns, codes = np.stack(columns), np.stack(codes, 1)
     columns[3:, 1] = 1  # the second stream ends after three
-    known = adversary.laws(model, columns)
+    known = adversary.distributions(model, columns)
     for user, length in ((0, 5), (1, 3)):
         for smooth, mine in ((False, known.online), (True, known.hindsight)):
             alone = decode_codes(setting, codes[user : user + 1, :length], smooth=smooth)[0]
@@ -142,11 +142,11 @@ def test_batches_are_attacked_through_their_paths(length):
         one, state = batches.observe(setting, state, path, min(2, length - 2 * k))
         sent.append(one)
     account = state.account
-    known = adversary.batch_laws(setting, sent)
+    known = adversary.batch_distributions(setting, sent)
     found = adversary.score(known, truth[None], np.full((1, length), 3.0), account.most, account.least)
     for smooth, hits in ((False, found.online), (True, found.hindsight)):
-        laws = decode_paths(setting, session.paths, length, smooth=smooth)
-        assert hits[0, 0].tolist() == (laws.argmax(1) == truth).tolist()
+        distributions = decode_paths(setting, session.paths, length, smooth=smooth)
+        assert hits[0, 0].tolist() == (distributions.argmax(1) == truth).tolist()
     assert found.online[1].all()  # ten guesses among three symbols
     first = np.stack([prior, prior @ transitions])
     claimed = np.minimum(np.exp(3.0) * first.max(1), 1 - np.exp(-3.0) * (1 - first.max(1)))

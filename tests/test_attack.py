@@ -17,9 +17,9 @@ from benchmarks.attack import habits
 from seqveil.core.alphabet import UNKNOWN, Alphabet
 from seqveil.core.errors import InputError
 from seqveil.evaluate import attack
-from seqveil.evaluate.attack_bounds import Ratio, Sample, noticeable, share_low, times_needed
+from seqveil.evaluate.attack_bounds import AttackSample, Ratio, noticeable, share_low, times_needed
 from seqveil.evaluate.attack_features import Windows, features
-from seqveil.evaluate.attack_files import People, _events, attack_file, read_people
+from seqveil.evaluate.attack_files import AttackedPeople, _events, attack_file, read_people
 from seqveil.evaluate.commands.attack import attack as command
 
 NAMES = ["news", "sport", "health"]
@@ -82,7 +82,7 @@ TYPES_OF_PEOPLE = {
 }
 
 
-def types_of_people(kind: str, people: int, rng: np.random.Generator) -> tuple[Sample, np.ndarray]:
+def types_of_people(kind: str, people: int, rng: np.random.Generator) -> tuple[AttackSample, np.ndarray]:
     """Windows of people of two types, and which of them are in R."""
     *given, windows = TYPES_OF_PEOPLE[kind]
     share, prior, without, with_it = (np.array(part) for part in given)
@@ -97,7 +97,7 @@ def types_of_people(kind: str, people: int, rng: np.random.Generator) -> tuple[S
     mine = rng.choice(2, people, p=share)[owners]
     truth = rng.random(owners.size) < prior[mine]
     inside = rng.random(owners.size) < np.where(truth, with_it[mine], without[mine])
-    return Sample(owners, numbers, truth), inside
+    return AttackSample(owners, numbers, truth), inside
 
 
 @pytest.mark.slow
@@ -121,9 +121,9 @@ def test_windows_of_one_number_are_compared_with_one_another() -> None:
     rng = np.random.default_rng(1)
     owners, numbers = np.repeat(np.arange(500), 2), np.tile([0, 1], 500)
     truth = rng.random(1000) < np.where(numbers == 0, 0.9, 0.1)
-    sample = Sample(owners, numbers, truth)
+    sample = AttackSample(owners, numbers, truth)
     assert sample.ratio(numbers == 0).estimate == pytest.approx(0.0, abs=1e-12)
-    one = Sample(np.arange(6), np.zeros(6, int), np.array([1, 1, 1, 0, 0, 0], bool))
+    one = AttackSample(np.arange(6), np.zeros(6, int), np.array([1, 1, 1, 0, 0, 0], bool))
     seen = one.ratio(np.array([1, 1, 0, 1, 0, 0], bool))
     assert (seen.true, seen.false, seen.worth_true, seen.correlation) == pytest.approx((2 / 3, 1 / 3, 3, 0))
 
@@ -176,11 +176,13 @@ def test_a_promise_that_just_holds_is_called_broken_no_more_often_than_stated() 
     owners, numbers = np.repeat(np.arange(300), 5), np.tile(np.arange(5), 300)
     for run in range(200):
         secret = rng.random(1500) < rng.choice([0.1, 0.8], 300, p=[0.7, 0.3])[owners]
-        told = np.where(rng.random(1500) < keep, secret, ~secret)
-        score = told + rng.random(1500) * 1e-3
-        windows = {"owners": owners, "numbers": numbers, "scores": {"told": score}}
-        told_of = {"about": "", "attackers": {}, "seed": run, "false_alarm": 0.2}
-        found = attack.attack_labels(sparse.csr_array(score[:, None]), {"it": secret}, epsilon, **windows, **told_of)
+        disclosed = np.where(rng.random(1500) < keep, secret, ~secret)
+        score = disclosed + rng.random(1500) * 1e-3
+        windows = {"owners": owners, "numbers": numbers, "scores": {"disclosed": score}}
+        disclosed_of = {"about": "", "attackers": {}, "seed": run, "false_alarm": 0.2}
+        found = attack.attack_labels(
+            sparse.csr_array(score[:, None]), {"it": secret}, epsilon, **windows, **disclosed_of
+        )
         alarms += found.verdict == "broken"
     assert alarms <= 70
 
@@ -249,7 +251,7 @@ def test_an_estimate_above_the_promise_is_never_called_not_refuted() -> None:
     for run, count in enumerate([400] * 10 + [4000] * 3):
         secret = rng.random(count) < 0.4
         score = np.where(rng.random(count) < keep, secret, ~secret) + rng.random(count) * 1e-3
-        seen, more = sparse.csr_array(score[:, None]), {"scores": {"told": score}, "attackers": {}, "seed": run}
+        seen, more = sparse.csr_array(score[:, None]), {"scores": {"disclosed": score}, "attackers": {}, "seed": run}
         found = attack.attack_labels(seen, {"it": secret}, 1.0, about="it", **more)  # type: ignore[arg-type]
         assert found.epsilon_estimate is not None
         assert found.guess is not None
@@ -268,9 +270,9 @@ def test_one_side_is_attacked_on_that_side_only() -> None:
     """Whoever has the secret never shows the symbol 1: the odds fall without bound and rise by little."""
     rng = np.random.default_rng(4)
     has = rng.random(4000) < 0.5
-    told = [np.array([0]) if h else rng.integers(2, size=1) for h in has]
+    disclosed = [np.array([0]) if h else rng.integers(2, size=1) for h in has]
     rows = np.zeros(4000, np.int64)
-    seen = features(told, 2, Windows(np.arange(4000), rows, rows, rows, 1))
+    seen = features(disclosed, 2, Windows(np.arange(4000), rows, rows, rows, 1))
     up = attack.attack_labels(seen, {"it": has}, 1.0, about="", sides="up")
     both = attack.attack_labels(seen, {"it": has}, 1.0, about="", sides="both")
     assert up.epsilon_at_least < 0.8
@@ -308,8 +310,8 @@ def test_files_are_joined_by_person_and_not_by_row(tmp_path) -> None:  # type: i
     shuffled.write_text("\n".join([lines[0] + ",epsilon", *(row + ",0.25" for row in mixed)]) + "\n")
     found = read_people(shuffled, raw)
     assert found.total == 2.0
-    for told, true in zip(found.releases, found.truth, strict=True):
-        assert told.tolist() == true.tolist()
+    for disclosed, true in zip(found.releases, found.truth, strict=True):
+        assert disclosed.tolist() == true.tolist()
 
 
 @pytest.mark.slow
@@ -330,8 +332,8 @@ def test_the_command_gives_a_verdict_as_json(tmp_path) -> None:  # type: ignore[
     assert facts["epsilon_at_least"] > 1.6
     assert [one["about"] for one in facts["attacks"]][1] == "who it is"
     assert picture.stat().st_size > 10_000
-    told = CliRunner().invoke(app, [str(out), *run[:-2], "--secret-epsilon", "0.5"]).output
-    assert "broken: promised ε = 0.5" in told
+    disclosed = CliRunner().invoke(app, [str(out), *run[:-2], "--secret-epsilon", "0.5"]).output
+    assert "broken: promised ε = 0.5" in disclosed
 
 
 def test_bad_input_gets_one_line(tmp_path) -> None:  # type: ignore[no-untyped-def]
@@ -349,7 +351,7 @@ def test_bad_input_gets_one_line(tmp_path) -> None:  # type: ignore[no-untyped-d
 
 def test_frequent_values_are_found_beside_values_outside_the_alphabet():
     streams = [np.array([0, 1, UNKNOWN]), np.array([1, 1])]
-    people = People(Alphabet(["a", "b", "c"]), streams, streams, None, None, None)
+    people = AttackedPeople(Alphabet(["a", "b", "c"]), streams, streams, None, None, None)
     assert [secret.values for secret in _events(people)] == [("b",), ("a",)]
 
 

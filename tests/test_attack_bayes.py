@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import seqveil as sv
-from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.terms import Terms
 from seqveil.evaluate import attack
@@ -88,16 +88,18 @@ def guarded(people: int, seed: int = 3) -> tuple[Terms, list[np.ndarray], list[n
     chain = sv.MarkovModel.fit([[NAMES[x] for x in s] for s in TYPES.sample(LENGTH, 4000, seed=1)], alphabet=NAMES)
     setting = sv.Policy(secrets=[sv.secrets.ever("c", window=LENGTH, epsilon=0.5)], mechanism="guarded").on(chain)
     truth = TYPES.sample(LENGTH, people, seed=seed)
-    streams = CodeStreams(setting, coins=SeededCoins(8))
-    told = np.stack([streams.release(range(people), step).codes for step in truth.T], axis=1)
-    return setting, list(told), list(truth), chain
+    streams = CodeStreams(setting, randomness=SeededRandomness(8))
+    disclosed = np.stack([streams.release(range(people), step).codes for step in truth.T], axis=1)
+    return setting, list(disclosed), list(truth), chain
 
 
 @pytest.mark.slow
 def test_who_knows_the_types_breaks_a_promise_made_under_one_chain() -> None:
-    setting, told, truth, chain = guarded(800)
-    secret, evidence = setting.secrets[0].compile(chain), Evidence.of(setting, told)
-    bayes = attack.attack_secret(told, truth, secret, 0.5, models={"types": TYPES}, evidence=evidence, attackers={})
+    setting, disclosed, truth, chain = guarded(800)
+    secret, evidence = setting.secrets[0].compile(chain), Evidence.of(setting, disclosed)
+    bayes = attack.attack_secret(
+        disclosed, truth, secret, 0.5, models={"types": TYPES}, evidence=evidence, attackers={}
+    )
     assert bayes.verdict == "broken"
     assert bayes.guess is not None
     assert bayes.guess.attacker == "Bayes with types"
@@ -108,18 +110,18 @@ def test_who_knows_the_types_breaks_a_promise_made_under_one_chain() -> None:
     moved = np.log(own / (1 - own)) - math.log(prior / (1 - prior))
     assert np.abs(moved).max() <= 0.5 + 1e-6  # who believes the chain learned no more than was promised
     with pytest.raises(InputError, match="needs evidence"):
-        attack.attack_secret(told, truth, secret, 0.5, models={"types": TYPES})
+        attack.attack_secret(disclosed, truth, secret, 0.5, models={"types": TYPES})
 
 
 def test_a_promise_that_holds_is_not_broken_by_who_knows_the_truth() -> None:
     """Every release within its ε under the truth, and 2Σε promised: the attacker with the true model finds nothing."""
     setting = sv.Policy(epsilon=0.05, mechanism="optimal").on(TYPES)
     truth = TYPES.sample(LENGTH, 1500, seed=6)
-    streams = CodeStreams(setting, coins=SeededCoins(2))
-    told = list(np.stack([streams.release(range(1500), step).codes for step in truth.T], axis=1))
+    streams = CodeStreams(setting, randomness=SeededRandomness(2))
+    disclosed = list(np.stack([streams.release(range(1500), step).codes for step in truth.T], axis=1))
     secret = sv.secrets.ever("c", window=LENGTH, epsilon=1.0).compile(TYPES)
-    more = {"models": {"types": TYPES, "turns": TURNS}, "evidence": Evidence.of(setting, told), "attackers": {}}
-    found = attack.attack_secret(told, list(truth), secret, 2 * LENGTH * 0.05, **more)  # type: ignore[arg-type]
+    more = {"models": {"types": TYPES, "turns": TURNS}, "evidence": Evidence.of(setting, disclosed), "attackers": {}}
+    found = attack.attack_secret(disclosed, list(truth), secret, 2 * LENGTH * 0.05, **more)  # type: ignore[arg-type]
     assert found.verdict != "broken"
 
 

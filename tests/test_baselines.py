@@ -15,9 +15,9 @@ import reference_streams as ref
 import seqveil as sv
 from reference_secrets import random_model
 from seqveil import checks, mechanisms
-from seqveil.core.coins import SeededCoins, SystemCoins
 from seqveil.core.distortion import absolute, euclidean, hamming, matrix, squared
 from seqveil.core.errors import InputError
+from seqveil.core.randomness import SeededRandomness, SystemRandomness
 from seqveil.evaluate.baselines import declared
 from seqveil.evaluate.baselines import mutual_information as mutual_information_mechanism
 from seqveil.evaluate.baselines import optimal_ldp as optimal_ldp_mechanism
@@ -131,7 +131,7 @@ def test_blahut_arimoto_comes_near_the_closed_form_and_never_over_its_rate(seed,
 
 
 def test_average_information_bounds_no_single_release():
-    """At I ≤ 0.1 nats a symbol of belief .01 is told with a lift of over e^2: the reason it is not declared sound."""
+    """At I ≤ 0.1 nats a symbol of belief .01 is disclosed with a lift of over e^2: so it is not declared sound."""
     belief = np.array([0.5, 0.48, 0.02])
     leaks = [mutual_information_mechanism.kernels(belief[None], e).leakage(belief[None])[0] for e in (0.1, 0.5, 0.7)]
     assert leaks == sorted(leaks)
@@ -144,7 +144,7 @@ def test_average_information_bounds_no_single_release():
 
 
 def hybrid_cell(truth, low, high, epsilon):
-    """Mass of the hybrid law within (low, high), by its densities: the obvious twin, in t."""
+    """Mass of the hybrid distribution within (low, high), by its densities: the obvious twin, in t."""
     s, e = math.exp(epsilon / 2), math.exp(epsilon)
     reach, atom = (s + 1) / (s - 1), (e + 1) / (e - 1)
     left = (reach + 1) / 2 * truth - (reach - 1) / 2
@@ -163,7 +163,7 @@ def hybrid_cell(truth, low, high, epsilon):
 
 @pytest.mark.parametrize("epsilon", [0.4, 1.0, 3.0])
 @pytest.mark.parametrize("theta", [1.0, 0.5])
-def test_topl_integrates_the_hybrid_law_over_the_rounding_cells(epsilon, theta):
+def test_topl_integrates_the_hybrid_distribution_over_the_rounding_cells(epsilon, theta):
     values = np.array([0.0, 0.1, 0.35, 0.5, 0.8, 1.0])
     table = axis_table(values, epsilon, theta)
     borders = [-math.inf, *((values[1:] + values[:-1]) / 2), math.inf]
@@ -231,13 +231,13 @@ def test_the_square_wave_has_its_published_density():
 def test_reports_follow_the_square_wave_and_the_histogram_comes_back():
     rng = np.random.default_rng(2)
     values = np.concatenate([rng.uniform(0.1, 0.3, 15_000), rng.uniform(0.7, 0.8, 5_000)])
-    reports = square_wave(values, 3.0, SystemCoins(), bins=64)
-    law = estimate(reports, 3.0, bins=64)
+    reports = square_wave(values, 3.0, SystemRandomness(), bins=64)
+    distribution = estimate(reports, 3.0, bins=64)
     true = np.histogram(values, bins=64, range=(0, 1))[0] / values.size
-    assert law.sum() == pytest.approx(1)
-    assert np.abs(np.cumsum(law) - np.cumsum(true)).max() < 0.06  # reports alone differ by .3
+    assert distribution.sum() == pytest.approx(1)
+    assert np.abs(np.cumsum(distribution) - np.cumsum(true)).max() < 0.06  # reports alone differ by .3
     with pytest.raises(InputError, match="scale"):
-        square_wave([0.5, 1.5], 1.0, SeededCoins(1))
+        square_wave([0.5, 1.5], 1.0, SeededRandomness(1))
 
 
 @pytest.mark.parametrize("name", ["optimal_ldp", "topl", "temporal"])
@@ -278,16 +278,16 @@ def test_utility_optimised_response_tells_sensitive_symbols_apart_from_nothing()
 def test_halving_keeps_the_secret_and_the_others_do_not():
     truth = MODEL.sample(8, 40, seed=3)
     kept = declared.Halving(MODEL, SECRET).release(truth, seed=1)
-    assert kept.told().max() <= SECRET.epsilon
+    assert kept.disclosed().max() <= SECRET.epsilon
     assert kept.codes.shape == truth.shape
     for mechanism in (declared.utility_optimised, declared.suppression):
         made = declared.release(
             sv.Policy(epsilon=1.0, mechanism=mechanism(MODEL.alphabet, SECRET)).on(MODEL), truth, SECRET, seed=1
         )
-        assert made.told().max() > SECRET.epsilon
+        assert made.disclosed().max() > SECRET.epsilon
         assert made.codes.shape == truth.shape
     guarded = declared.release(sv.Policy(secrets=SECRET).on(MODEL), truth, SECRET, seed=1)
-    assert guarded.told().max() <= SECRET.epsilon
+    assert guarded.disclosed().max() <= SECRET.epsilon
     assert (guarded.codes != truth).mean() < (kept.codes != truth).mean()
 
 
@@ -305,12 +305,12 @@ def test_halving_by_enumeration():
         model = random_model(rng, 3)
         halving = declared.Halving(model, sv.secrets.ever(2, epsilon=0.3, window="first 3"))
 
-        def walk(watches, left, halving=halving):
-            assert watches.rows[0][0].worst.worst() <= 0.3
+        def walk(trackers, left, halving=halving):
+            assert trackers.rows[0][0].worst.worst() <= 0.3
             if left:
-                _, weights, _ = halving.choose(watches)
+                _, weights, _ = halving.choose(trackers)
                 for y in np.flatnonzero(weights.any(0)):
-                    walk(watches.observe(weights[:, y]), left - 1)
+                    walk(trackers.observe(weights[:, y]), left - 1)
 
         walk(halving.start, 3)
 

@@ -1,4 +1,4 @@
-"""Our reading of Algorithm 2: a kernel at every step, its leakage told as it is, and never better than the optimum."""
+"""Our reading of Algorithm 2: a kernel at every step, its leakage as it is, and never better than the optimum."""
 
 import math
 
@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference_batches import check_kernel, check_release, every_batch, random_model, sequence_leakage
-from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import absolute, hamming
 from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import Batch, batch_lp, published
 from seqveil.core.mechanisms import batch_descent as MECHANISM
 from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import SeededRandomness
 
 # the modules; the package may give these names to the mechanisms in them
 
@@ -66,7 +66,7 @@ def test_rows_at_once_are_moves_one_by_one(seed, count, epsilon, step):
 
 def table_of(batch):
     """Q over all of X^w, possible or not."""
-    book = MECHANISM.draw(batch, np.zeros(batch.length, np.int64), SeededCoins(0)).book
+    book = MECHANISM.draw(batch, np.zeros(batch.length, np.int64), SeededRandomness(0)).book
     batches, _ = every_batch(batch.model, batch.length)
     return book.table[[book.rows.row(o) for o in batches]]
 
@@ -84,7 +84,7 @@ def test_within_the_bound_and_never_better_than_the_optimum(epsilon):
             assert MECHANISM.expected(batch) >= batch_lp.expected(batch) - 1e-9
             _, walks = every_batch(model, length)
             marginal = np.einsum("s,ose->o", batch.states, walks) @ table
-            sent = MECHANISM.draw(batch, np.zeros(length, np.int64), SeededCoins(seed))
+            sent = MECHANISM.draw(batch, np.zeros(length, np.int64), SeededRandomness(seed))
             assert -epsilon - 1e-9 <= sent.least <= sent.most <= epsilon + 1e-9
             check_release(batch, sent, table[:, sent.path[0]] / marginal[sent.path[0]])
 

@@ -6,13 +6,13 @@ from scipy.stats import chi2
 
 import reference
 from reference_batches import FixedCoins, check_kernel, check_release, every_batch, random_model, sequence_leakage
-from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import absolute, hamming
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.mechanisms import Batch, batch_lp
 from seqveil.core.mechanisms.codebook import support
 from seqveil.core.model import Counts, MarkovModel
+from seqveil.core.randomness import SeededRandomness
 
 
 def table_of(batch):
@@ -104,11 +104,11 @@ def test_labels_that_cannot_occur_may_be_the_best():
 
 def test_closed_form_serves_large_alphabets():
     n = 5000
-    law = np.random.default_rng(0).dirichlet(np.ones(n))
+    distribution = np.random.default_rng(0).dirichlet(np.ones(n))
     counts = Counts(n=n)
     counts.add(["a", "a"], [0, 1])
-    batch = Batch(counts.model(smoothing=1.0), law, 1, 1.0, hamming())
-    sent = batch_lp.draw(batch, np.array([17]), SeededCoins(0))
+    batch = Batch(counts.model(smoothing=1.0), distribution, 1, 1.0, hamming())
+    sent = batch_lp.draw(batch, np.array([17]), SeededRandomness(0))
     assert len(batch_lp.rule(batch).labels) == 4
     assert -1.0 <= sent.least <= sent.most <= 1.0
 
@@ -124,12 +124,12 @@ def test_sequences_leak_no_more_than_the_sum(batches):
 
 
 def test_sequences_reach_the_sum():
-    """The bound is not idle: independent fair coins leak all of it."""
+    """The bound is not idle: independent fair randomness leak all of it."""
     model = MarkovModel([0.5, 0.5], np.full((2, 2), 0.5))
     assert sequence_leakage(model, 1, (0.5, 0.5), hamming(), table_of, batch_lp.read) == pytest.approx(1.0, abs=1e-6)
 
 
-def test_coins_fall_where_the_integers_say():
+def test_randomness_fall_where_the_integers_say():
     batch = a_batch(3, 3, 2, 1.0)
     book = batch_lp.rule(batch)
     impossible = [o for o in every_batch(batch.model, 2)[0].tolist() if o not in book.rows.batches.tolist()]
@@ -140,16 +140,18 @@ def test_coins_fall_where_the_integers_say():
         assert steps[-1] == DENOMINATOR
         for y in np.flatnonzero(np.diff(steps, prepend=0)):
             below = int(steps[y - 1]) if y else 0
-            for coin in (below, int(steps[y]) - 1):
-                assert batch_lp.draw(batch, np.array(o), FixedCoins(coin)).path == (y,)
+            for uniform in (below, int(steps[y]) - 1):
+                assert batch_lp.draw(batch, np.array(o), FixedCoins(uniform)).path == (y,)
 
 
 @pytest.mark.slow
 def test_draws_follow_the_table():
     """Chi-square; false alarm 1e-6."""
     batch = a_batch(11, 2, 3, 1.5, zeros=False)
-    book, coins, truth = batch_lp.rule(batch), SeededCoins(3), np.array([0, 1, 1])
-    drawn = np.bincount([batch_lp.draw(batch, truth, coins).path[0] for _ in range(4000)], minlength=len(book.labels))
+    book, randomness, truth = batch_lp.rule(batch), SeededRandomness(3), np.array([0, 1, 1])
+    drawn = np.bincount(
+        [batch_lp.draw(batch, truth, randomness).path[0] for _ in range(4000)], minlength=len(book.labels)
+    )
     wanted = 4000 * book.table[book.rows.row(truth)]
     used = wanted > 0
     assert not drawn[~used].any()
@@ -177,7 +179,7 @@ def test_equal_contexts_are_solved_once():
 
 def test_no_epsilon_no_information():
     batch = a_batch(5, 3, 2, 1e-12)
-    sent = batch_lp.draw(batch, np.array([0, 1]), SeededCoins(0))
+    sent = batch_lp.draw(batch, np.array([0, 1]), SeededRandomness(0))
     assert sent.path == (0,)
     assert abs(sent.most) < 1e-9
     np.testing.assert_allclose(sent.posterior, batch.model.advance(batch.states), atol=1e-12)

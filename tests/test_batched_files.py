@@ -75,7 +75,7 @@ def test_the_whole_chain(seqveil, tmp_path, suffix):
     assert {row["epsilon"] for row in plan["rows"]} == {0.5}
     account = seqveil("release", data, "-m", chain, "-e", 2, "--batch", 4, "--out", out, "--json").json
     assert (account["events"], account["releases"], account["batch"]) == (45, 15, 4)
-    assert sum(told["batches"] for told in account["choices"].values()) == 15
+    assert sum(disclosed["batches"] for disclosed in account["choices"].values()) == 15
     report = seqveil("audit", out, "-m", chain, "--json")
     assert report.code == 0
     assert report.json["exact"] is False
@@ -96,9 +96,9 @@ def test_the_whole_chain(seqveil, tmp_path, suffix):
 def check_layout(raw, made):
     """Every event once; a batch's rows together and in order, its ε and path on the first."""
     assert made["epsilon"].sum() == 2.0 * 15
-    told = made["path"] != "-"
-    assert (told == (made["epsilon"] > 0)).all()
-    assert (told == (pl.Series(made["seq"]) % 4 == 0)).all()
+    disclosed = made["path"] != "-"
+    assert (disclosed == (made["epsilon"] > 0)).all()
+    assert (disclosed == (pl.Series(made["seq"]) % 4 == 0)).all()
     assert (made["batch"] == made["seq"] // 4).all()
     keys = made.select(pl.struct("user", "batch").rle_id())["user"]
     assert keys.n_unique() == keys.max() + 1 == 15
@@ -123,9 +123,9 @@ def test_the_account_and_the_estimates_are_those_of_single_streams(place, releas
         decoded = pl.read_csv(place / "d.csv", schema_overrides={"user": pl.String})
         for (user,), rows in made.group_by("user"):
             paths = [decode_path(str(path)) for path in rows["path"] if path != "-"]
-            laws = decode_paths(setting, paths, rows.height, smooth=not online)
+            distributions = decode_paths(setting, paths, rows.height, smooth=not online)
             mine = decoded.filter(pl.col("user") == user)
-            assert mine["confidence"].to_numpy() == pytest.approx(laws.max(1), abs=1e-6)
+            assert mine["confidence"].to_numpy() == pytest.approx(distributions.max(1), abs=1e-6)
             state = stream.State.start(setting)
             for k, path in enumerate(paths):
                 values = rows["value"][4 * k : 4 * k + 4]
@@ -152,7 +152,7 @@ def test_a_receiver_follows_every_setting(place, name):
     streams(model, (1, 7, 16, 18)).select("user", "value", time="at").write_csv(place / "data.csv")
     setting = Policy(**{"mechanism": "tree", "epsilon": 2.0, "batch": 3} | SETTINGS[name]).on(model)
     account = release_file(place / "data.csv", setting, out, seed=4, chunk=17)
-    few = audit_file(out, model, chunk=5, memory=2 * 8 * 3)  # laws of two users in memory, of two in a file
+    few = audit_file(out, model, chunk=5, memory=2 * 8 * 3)  # distributions of two users in memory, of two in a file
     report = audit_file(out, model)
     assert few == report
     assert report.leakage == pytest.approx(account.leakage, rel=1e-12)
@@ -168,8 +168,8 @@ def test_a_receiver_follows_every_setting(place, name):
         assert decoded.histogram.sum() == pytest.approx(rows)
 
 
-def brute_laws(setting, log, length, batch):
-    """Laws of all symbols by summing over every sequence; only for what was released (None: left out)."""
+def brute_distributions(setting, log, length, batch):
+    """Distributions of all symbols by summing over every sequence; only for what was released (None: left out)."""
     model, state, sent = setting.model, stream.State.start(setting), []
     for k, path in enumerate(log):
         one, state = batches.observe(setting, state, path, min(batch, length - k * batch))
@@ -180,8 +180,8 @@ def brute_laws(setting, log, length, batch):
     for k, one in enumerate(sent):
         if one is not None:
             weight = weight * [one.lift(row[k * batch : (k + 1) * batch]) for row in grid]
-    laws = [np.bincount(grid[:, t], weight, model.n) for t in range(length)]
-    return np.stack(laws) / weight.sum()
+    distributions = [np.bincount(grid[:, t], weight, model.n) for t in range(length)]
+    return np.stack(distributions) / weight.sum()
 
 
 def test_estimates_over_a_gap_are_those_of_brute_force(tmp_path):
@@ -195,9 +195,11 @@ def test_estimates_over_a_gap_are_those_of_brute_force(tmp_path):
     found = dict(zip(first["batch"], first["path"], strict=True))
     assert len(found) < max(found) + 1  # there is a gap
     log = [decode_path(found[k]) if k in found else None for k in range(max(found) + 1)]
-    laws = brute_laws(setting, log, made["seq"].max() + 1, 2)
+    distributions = brute_distributions(setting, log, made["seq"].max() + 1, 2)
     decode_file(out, model, tmp_path / "d.csv")
-    assert pl.read_csv(tmp_path / "d.csv")["confidence"].to_numpy() == pytest.approx(laws[made["seq"]].max(1), abs=1e-6)
+    assert pl.read_csv(tmp_path / "d.csv")["confidence"].to_numpy() == pytest.approx(
+        distributions[made["seq"]].max(1), abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("column", ["value", "epsilon", "path", "batch", "second path"])

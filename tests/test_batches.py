@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import seqveil as sv
 from seqveil import mechanisms
 from seqveil.core import filtering
-from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.mechanisms import choose
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, stream
 
 STICKY = sv.MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
@@ -30,9 +30,9 @@ def test_a_stream_in_batches_with_a_short_last_one(name):
     assert len(released) == 11
     assert [len(session.paths), session.account.releases] == [4, 11]
     assert session.flush() == []
-    laws = sv.decode_stream(STICKY, session.paths, mechanism=name, epsilon=2.0, batch=3, length=11)
-    assert laws.shape == (11, 3)
-    np.testing.assert_allclose(laws.sum(1), 1.0, atol=1e-12)
+    distributions = sv.decode_stream(STICKY, session.paths, mechanism=name, epsilon=2.0, batch=3, length=11)
+    assert distributions.shape == (11, 3)
+    np.testing.assert_allclose(distributions.sum(1), 1.0, atol=1e-12)
     if mechanisms.get_batched(name).sound:
         assert session.leakage <= 8.0
 
@@ -43,10 +43,10 @@ def test_a_stream_in_batches_with_a_short_last_one(name):
 def test_whatever_the_truth_is_a_receiver_follows(name, model):
     """Also a truth the model rules out: the receiver ends with the same belief, account and reproduction."""
     setting = sv.Policy(epsilon=1.5, batch=2, mechanism=name).on(model)
-    rng, coins = np.random.default_rng(3), SeededCoins(4)
+    rng, randomness = np.random.default_rng(3), SeededRandomness(4)
     mine = theirs = stream.State.start(setting)
     for _ in range(5):
-        sent, mine = batches.step(setting, mine, rng.integers(0, 3, 2), coins)
+        sent, mine = batches.step(setting, mine, rng.integers(0, 3, 2), randomness)
         text = batches.encode_path(sent.path)
         read, theirs = batches.observe(setting, theirs, batches.decode_path(text), 2)
         assert read.codes.tolist() == sent.codes.tolist()
@@ -58,12 +58,12 @@ def test_whatever_the_truth_is_a_receiver_follows(name, model):
 @settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 2**31), name=st.sampled_from(["tree", "tree_ldp"]), gapped=st.booleans())
 def test_decoding_across_batches_is_bayes(seed, name, gapped):
-    """Against the law of all sequences, each weighted by what every batch's release says about it."""
+    """Against the distribution of all sequences, each weighted by what every batch's release says about it."""
     model = GAPPED if gapped else STICKY
-    setting, coins = sv.Policy(epsilon=2.0, batch=2, mechanism=name).on(model), SeededCoins(seed)
+    setting, randomness = sv.Policy(epsilon=2.0, batch=2, mechanism=name).on(model), SeededRandomness(seed)
     state, sent = stream.State.start(setting), []
     for symbols in np.random.default_rng(seed).integers(0, 3, (2, 2)):
-        one, state = batches.step(setting, state, symbols, coins)
+        one, state = batches.step(setting, state, symbols, randomness)
         sent.append(one)
     weights = {}
     for sequence in itertools.product(range(3), repeat=4):
@@ -182,7 +182,7 @@ def test_a_long_batch_may_spend_a_lot_and_keeps_its_word(name, epsilon):
     """ε = 1 a symbol makes 32 a batch of 32: the lifts stay inside, checked with exact weights."""
     setting = sv.Policy(epsilon=epsilon, batch=32, mechanism=name).on(STICKY)
     raw = STICKY.sample(32, seed=3)[0]
-    sent, _ = batches.step(setting, stream.State.start(setting), raw, SeededCoins(2))
+    sent, _ = batches.step(setting, stream.State.start(setting), raw, SeededRandomness(2))
     assert sent.most <= epsilon
     assert -sent.least <= epsilon
     assert (sent.codes != raw).mean() < 0.2
@@ -191,14 +191,14 @@ def test_a_long_batch_may_spend_a_lot_and_keeps_its_word(name, epsilon):
 
 
 def test_the_chooser_never_hands_on_an_epsilon_that_its_choice_does_not_take():
-    """At ε = 25 a batch of three sticky bits is as good as told; the exact program stops at 16."""
+    """At ε = 25 a batch of three sticky bits is as good as disclosed; the exact program stops at 16."""
     model = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     for epsilon in (15.0, 25.0, 32.0):
         batch = mechanisms.Batch(model, model.initial, 3, epsilon, sv.distortion.hamming())
         mechanism, reason = choose(batch)
         assert epsilon <= mechanism.largest, reason
         wrong = [
-            (mechanism.draw(batch, np.array(codes), SeededCoins(seed)).codes != codes).mean()
+            (mechanism.draw(batch, np.array(codes), SeededRandomness(seed)).codes != codes).mean()
             for seed in range(5)
             for codes in ([0, 0, 0], [0, 1, 0], [1, 1, 0])
         ]

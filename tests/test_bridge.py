@@ -12,13 +12,13 @@ from bridges import KEY, VALUES, chain, setting_of
 from seqveil.engine.accounting import Budget
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.upkeep import erase, verify
-from seqveil.interfaces.bridge import DROPPED, Core, Made
+from seqveil.interfaces.bridge import DROPPED, BridgeResult, Core
 from seqveil.interfaces.broker import Arrived
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.commands import bridge
 from seqveil.interfaces.commands.terminal import Interrupted
-from seqveil.interfaces.mqtt import Bridge, Broker, Topics
-from seqveil.interfaces.payloads import Event, Form, Payloads, Refusal
+from seqveil.interfaces.mqtt import Broker, MqttBridge, Topics
+from seqveil.interfaces.payloads import Form, PayloadEvent, Payloads, Refusal
 from test_bridge_slots import damage, reasons
 
 
@@ -32,13 +32,13 @@ def released(path, events, setting=None, form="seqveil", log=None):
 
 
 def numbered(core, *seqs):
-    return core.release([Event("ann", seq, (seq % 3,)) for seq in seqs])
+    return core.release([PayloadEvent("ann", seq, (seq % 3,)) for seq in seqs])
 
 
 def test_an_event_that_leaves_others_out_is_refused_until_they_come():
     lines = []
     core = core_of(CodeStreams(setting_of()), log=lambda *line: lines.append(line))
-    assert reasons(numbered(core, 0, 2)) == ["Made", "order"]
+    assert reasons(numbered(core, 0, 2)) == ["BridgeResult", "order"]
     assert reasons(numbered(core, 3)) == ["order"]
     assert core.counts.stalled == 1
     core.report()
@@ -54,7 +54,7 @@ def test_an_event_that_leaves_others_out_is_refused_until_they_come():
 def test_events_that_were_given_up_come_too_late():
     core = core_of(CodeStreams(setting_of(), gaps="skip"))
     made = numbered(core, 0, 2, 1)
-    assert reasons(made) == ["Made"] * 3
+    assert reasons(made) == ["BridgeResult"] * 3
     assert json.loads(made[2].payload)["value"] is None
     assert core.counts.stalled == 0
     assert reasons(numbered(core, 30_000)) == ["order"]  # more than may be given up at once
@@ -63,9 +63,9 @@ def test_events_that_were_given_up_come_too_late():
 def test_an_event_whose_release_was_erased_stops_nothing_when_it_comes_again(tmp_path):
     path, lines = tmp_path / "s.db", []
     event = {"ident": "7/ann", "again": True}
-    released(path, [Event("ann", 0, (1,), **event), Event("bob", 0, (1,))])
+    released(path, [PayloadEvent("ann", 0, (1,), **event), PayloadEvent("bob", 0, (1,))])
     erase(path, ["ann"], KEY)
-    events = [Event("ann", 0, (2,), **event), Event("bob", 1, (1,))]
+    events = [PayloadEvent("ann", 0, (2,), **event), PayloadEvent("bob", 1, (1,))]
     gone, made = released(path, events, log=lambda *line: lines.append(line))
     assert gone is None
     assert not made.repeated
@@ -76,23 +76,23 @@ def test_an_event_whose_release_was_erased_stops_nothing_when_it_comes_again(tmp
 def test_a_damaged_user_is_refused_and_all_others_go_on(tmp_path, numbered):
     path, form = tmp_path / "s.db", "seqveil" if numbered else "value"
     seq = (lambda k: k) if numbered else (lambda k: None)
-    released(path, [Event(user, seq(0), (1,)) for user in ("ann", "bob")], form=form)
+    released(path, [PayloadEvent(user, seq(0), (1,)) for user in ("ann", "bob")], form=form)
     damage(path, "ann")
     with CodeStreams.open(path, setting_of(), key=KEY) as store:
         core = core_of(store, form)
         for k in (1, 2):
-            events = [Event(user, seq(k), (1,), ident=f"{k}/{user}") for user in ("ann", "bob")]
-            assert reasons(core.release(events)) == ["damaged", "Made"]
+            events = [PayloadEvent(user, seq(k), (1,), ident=f"{k}/{user}") for user in ("ann", "bob")]
+            assert reasons(core.release(events)) == ["damaged", "BridgeResult"]
             assert f"{k}/ann" not in core.numbers
 
 
 def test_a_user_erased_for_good_is_refused_and_all_others_go_on(tmp_path):
     path = tmp_path / "s.db"
     setting = sv.Policy(secrets=sv.secrets.ever(VALUES[0], epsilon=0.5, window=4), mechanism="guarded").on(chain())
-    released(path, [Event(user, 0, (1,)) for user in ("ann", "bob")], setting)
+    released(path, [PayloadEvent(user, 0, (1,)) for user in ("ann", "bob")], setting)
     erase(path, ["ann"], KEY)
-    outcomes = released(path, [Event(user, 1, (1,)) for user in ("ann", "bob")], setting)
-    assert reasons(outcomes) == ["erased", "Made"]
+    outcomes = released(path, [PayloadEvent(user, 1, (1,)) for user in ("ann", "bob")], setting)
+    assert reasons(outcomes) == ["erased", "BridgeResult"]
     assert json.loads(outcomes[0].payload())["seq"] == 1
 
 
@@ -100,8 +100,8 @@ def test_a_user_erased_for_good_is_refused_and_all_others_go_on(tmp_path):
 def test_erasing_takes_the_time_of_the_latest_event_with_the_name(tmp_path, forget):
     path, now = tmp_path / "s.db", 1_700_000_000.0
     users = ["zq-ann", "numbers", "zq-ann:latest:x"]
-    made = released(path, [Event(user, None, (1,), now, now) for user in users], form="json:v")
-    assert all(isinstance(each, Made) for each in made)
+    made = released(path, [PayloadEvent(user, None, (1,), now, now) for user in users], form="json:v")
+    assert all(isinstance(each, BridgeResult) for each in made)
     assert b"mqtt:latest:zq-ann" in path.read_bytes()
     count, left = erase(path, ["zq-ann", "numbers"], KEY, forget)
     assert (count, left) == (2, [])
@@ -140,7 +140,7 @@ def test_a_log_that_cannot_be_written_ends_no_bridge(monkeypatch):
 
 def test_nobody_to_answer_means_that_no_ledger_is_dropped(tmp_path, capfd, monkeypatch):
     path = tmp_path / "s.db"
-    released(path, [Event("ann", 0, (1,))])
+    released(path, [PayloadEvent("ann", 0, (1,))])
     with open(os.devnull) as nobody:
         monkeypatch.setattr("sys.stdin", nobody)
         assert main(["state", "erase", str(path), "ann", "--forget-ledger"]) == 2
@@ -152,14 +152,14 @@ def test_nobody_to_answer_means_that_no_ledger_is_dropped(tmp_path, capfd, monke
 def test_an_empty_file_is_refused_without_naming_options_that_are_not_there(tmp_path, capfd):
     (tmp_path / "s.db").touch()
     assert main(["state", "erase", str(tmp_path / "s.db"), "ann"]) == 2
-    told = capfd.readouterr().err
-    assert "is empty" in told
-    assert "--begin" not in told
+    disclosed = capfd.readouterr().err
+    assert "is empty" in disclosed
+    assert "--begin" not in disclosed
 
 
 def test_verify_counts_the_releases_that_are_there(tmp_path):
     path = tmp_path / "s.db"
-    released(path, [Event(user, seq, (1,)) for user in ("ann", "bob") for seq in range(3)])
+    released(path, [PayloadEvent(user, seq, (1,)) for user in ("ann", "bob") for seq in range(3)])
     assert verify(path).releases == 6
     erase(path, ["ann"], KEY)
     assert verify(path).releases == 3
@@ -183,7 +183,7 @@ class NoLink:
 def test_a_clock_that_is_set_back_loses_no_event_under_a_budget_in_seconds():
     store, link, now = CodeStreams(setting_of(budget=Budget(per_window=3.0, seconds=60.0))), NoLink(), [1000.0]
     topics = Topics("raw/{user}", "released/{user}", "errors/{user}")
-    made = Bridge(store, link, topics, form=Form.parse("value"), clock=lambda: now[0])
+    made = MqttBridge(store, link, topics, form=Form.parse("value"), clock=lambda: now[0])
     for moment in (1000.0, 999.9, 500.0, 1001.0):
         now[0] = moment
         made._release([Arrived("raw/ann", VALUES[0].encode(), 0, False, False, 0, False)])
@@ -196,15 +196,17 @@ def test_a_late_event_takes_no_number_from_those_after_it(stamped):
     """By a time of its payload, or by the time that a budget in seconds counts by."""
     setting = setting_of(budget=Budget(per_window=3.0, seconds=60.0))
     core = Core(CodeStreams(setting), Payloads(setting, needs_seq=False), "kafka")
-    events = [Event("ann", None, (1,), time, time if stamped else None) for time in (10.0, 5.0, 11.0, 12.0)]
-    told = [one.reason if isinstance(one, Refusal) else json.loads(one.payload)["seq"] for one in core.release(events)]
-    assert told == [0, "late", 1, 2]
+    events = [PayloadEvent("ann", None, (1,), time, time if stamped else None) for time in (10.0, 5.0, 11.0, 12.0)]
+    disclosed = [
+        one.reason if isinstance(one, Refusal) else json.loads(one.payload)["seq"] for one in core.release(events)
+    ]
+    assert disclosed == [0, "late", 1, 2]
 
 
 def test_a_time_that_goes_back_is_refused_as_late():
     core = core_of(CodeStreams(setting_of(budget=Budget(per_window=3.0, seconds=60.0))))
-    outcomes = core.release([Event("ann", 0, (1,), 10.0)]) + core.release([Event("ann", 1, (1,), 9.0)])
-    assert reasons(outcomes) == ["Made", "late"]
+    outcomes = core.release([PayloadEvent("ann", 0, (1,), 10.0)]) + core.release([PayloadEvent("ann", 1, (1,), 9.0)])
+    assert reasons(outcomes) == ["BridgeResult", "late"]
 
 
 OWN = {
@@ -225,9 +227,9 @@ def said(tmp_path, capfd, monkeypatch):
         (tmp_path / "policy.toml").write_text(policy)
         kept = ["--model", "m.model", "--policy", "policy.toml", "--state", "s.db", "--begin"]
         assert main(["bridge", kind, *OWN[kind], *kept, *options]) == 2
-        told = capfd.readouterr().err
-        assert len(told.splitlines()) == 1
-        return told
+        disclosed = capfd.readouterr().err
+        assert len(disclosed.splitlines()) == 1
+        return disclosed
 
     return call
 

@@ -20,7 +20,7 @@ from seqveil.engine.policy import Policy
 from seqveil.engine.stream import UNKNOWN
 from seqveil.engine.upkeep import erase
 from seqveil.interfaces.bridge import Core
-from seqveil.interfaces.payloads import Event, Form, Payloads, Refusal
+from seqveil.interfaces.payloads import Form, PayloadEvent, Payloads, Refusal
 from seqveil.interfaces.slotting import SlotStreams
 from test_mqtt_command import meet, process
 
@@ -48,18 +48,18 @@ class Fake:
 
     def come(self, user, code, at=None, **more):
         self.now = self.now if at is None else BEGIN + at
-        return self.slots.take(f"{user} {code}", Event(user, None, (code,), **more))
+        return self.slots.take(f"{user} {code}", PayloadEvent(user, None, (code,), **more))
 
     def drawn(self, at):
         """What was released until this moment, as (user, number, minute, value); all of it counts as published."""
         self.now, out = BEGIN + at, []
         while (found := self.slots.draw()) is not None:
-            out += [told(user, outcome) for user, outcome in found.releases]
+            out += [disclosed(user, outcome) for user, outcome in found.releases]
             self.slots.published = found.slot
         return out
 
 
-def told(user, outcome):
+def disclosed(user, outcome):
     said = json.loads(outcome.payload)
     return user, said["seqveil"]["seq"], (said["seqveil"]["slot"] - BEGIN) / SLOT, said.get("v")
 
@@ -82,7 +82,7 @@ def test_a_release_for_every_slot_something_or_nothing():
 
 def test_numbers_go_on_with_the_value_before_and_a_kept_message_says_it():
     fake = Fake(CodeStreams(setting_of(Bins([0, 10, 20, 30]))))
-    fake.slots.state(Event("bob", None, (2,)))
+    fake.slots.state(PayloadEvent("bob", None, (2,)))
     fake.come("ann", 1, 1)
     assert [value for *_, value in fake.drawn(60) + fake.drawn(120)] == [15.0, 15.0]  # bob has no stream yet
     fake.come("bob", UNKNOWN)
@@ -259,10 +259,10 @@ def test_a_damaged_stream_in_slots_is_refused_and_all_others_go_on(tmp_path):
     damage(tmp_path / "s.db", "ann")
     with CodeStreams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
         fake = Fake(store, now=BEGIN + 70)
-        assert reasons(out for _, out in fake.slots.unpublished()) in (["Made"], ["damaged", "Made"])
+        assert reasons(out for _, out in fake.slots.unpublished()) in (["BridgeResult"], ["damaged", "BridgeResult"])
         fake.come("ann", 0)
         fake.now = BEGIN + 120
-        assert reasons(out for _, out in fake.slots.draw().releases) == ["damaged", "Made"]
+        assert reasons(out for _, out in fake.slots.draw().releases) == ["damaged", "BridgeResult"]
 
 
 def test_slots_say_once_that_the_clock_went_back_or_ahead():
@@ -274,14 +274,14 @@ def test_slots_say_once_that_the_clock_went_back_or_ahead():
     assert lines == []
     fake.drawn(-600)
     fake.drawn(-599)
-    (event, told), *more = lines
-    assert (event, told["seconds"], more) == ("warning", 660, [])
-    assert "behind" in told["reason"]
+    (event, disclosed), *more = lines
+    assert (event, disclosed["seconds"], more) == ("warning", 660, [])
+    assert "behind" in disclosed["reason"]
     assert len(fake.drawn(121)) == 1
     assert len(lines) == 1
     assert len(fake.drawn(721)) == 10
     assert len(fake.drawn(781)) == 1
-    assert [told["slots"] for _, told in lines[1:]] == [10]
+    assert [disclosed["slots"] for _, disclosed in lines[1:]] == [10]
 
 
 @mosquitto.needed
@@ -331,19 +331,19 @@ def test_the_command_killed_within_its_slots_draws_none_twice(bridged):
     setting_of(epsilon=1.0, slot=1.0).model.save(bridged.folder / "m.model")
     device, receiver = bridged.device(), bridged.receiver()
 
-    def told():
+    def disclosed():
         return {(topic, payload) for topic, payload in list(receiver.got)}
 
     for _ in range(4):
         with process(bridged, "--payload", "json:v") as running:
             meet(bridged, running)
-            before = len(told())
+            before = len(disclosed())
             device.send_all([(bridged.raw(user), b'{"v": "zq-home"}') for user in ("ann", "bob")])
-            until(lambda: len(told()) > before + 3)  # noqa: B023
+            until(lambda: len(disclosed()) > before + 3)  # noqa: B023
             running.send_signal(signal.SIGKILL)
     assert "in the order in which events arrive" not in (bridged.folder / "log").read_text()
     for user in ("ann", "bob"):
-        said = [json.loads(payload)["seqveil"] for topic, payload in told() if topic.endswith(user)]
+        said = [json.loads(payload)["seqveil"] for topic, payload in disclosed() if topic.endswith(user)]
         seqs = sorted(one["seq"] for one in said)
         assert seqs == list(range(len(seqs)))  # none is missing, and none has two payloads
         begun = min(one["slot"] for one in said)

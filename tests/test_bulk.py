@@ -8,9 +8,9 @@ import pytest
 import reference_streams as ref
 from seqveil.core import bulk, compiled, filtering
 from seqveil.core.alphabet import UNKNOWN
-from seqveil.core.coins import SeededCoins, SystemCoins
 from seqveil.core.leakage import FEW, Leakages, pass_over
 from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import SeededRandomness, SystemRandomness
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
 
@@ -43,19 +43,19 @@ def test_releases_beliefs_and_accounts_are_those_of_one_thread(mechanism, sparse
     if not compiled.load():
         pytest.skip("numba is not installed")
     rng = np.random.default_rng(3)
-    law = rng.dirichlet(np.full(9, 0.6), 9)
+    distribution = rng.dirichlet(np.full(9, 0.6), 9)
     if sparse:
-        law = np.where(rng.random((9, 9)) < 0.4, 0.0, law) + 0.1 * np.eye(9)
-    model = MarkovModel(np.full(9, 1 / 9), law / law.sum(1, keepdims=True))
+        distribution = np.where(rng.random((9, 9)) < 0.4, 0.0, distribution) + 0.1 * np.eye(9)
+    model = MarkovModel(np.full(9, 1 / 9), distribution / distribution.sum(1, keepdims=True))
     codes = model.sample(4, 1111, seed=5).T
     codes[:, 7] = UNKNOWN  # a value outside the alphabet
     setting, states = Policy(epsilon=1.0, mechanism=mechanism).on(model), []
     for threads in (1, 3):
         monkeypatch.setattr(bulk, "threads", lambda count=threads: count)
         monkeypatch.setattr(bulk, "PART", 100)
-        state, coins, released = State.start(setting, 1111), SeededCoins(7), []
+        state, randomness, released = State.start(setting, 1111), SeededRandomness(7), []
         for event in codes:
-            made, state = step(setting, state, event, coins)
+            made, state = step(setting, state, event, randomness)
             released.append(made.codes)
         account = state.account
         states.append([*released, state.states, account.most, account.least, account.ahead_most])
@@ -71,10 +71,10 @@ def test_a_forked_process_has_threads_of_its_own(four):
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_coins_of_the_system_are_uniform_in_every_part(four):
-    thrown = SystemCoins().draw(4000)
+def test_randomness_of_the_system_are_uniform_in_every_part(four):
+    thrown = SystemRandomness().draw(4000)
     assert thrown.min() >= 0
-    # the chance that a quarter of 1000 coins each lies below the middle less than 380 times: under 1e-12
+    # the chance that a quarter of 1000 randomness each lies below the middle less than 380 times: under 1e-12
     assert all(380 < (part < 2**61).sum() < 620 for part in np.split(thrown, 4))
 
 
@@ -98,11 +98,11 @@ def test_a_jump_is_its_steps(model, steps):
     states[1] = filtering.predict(model, states)[1]
     account = Leakages.start(model, 3)
     account = Leakages(account.most, account.least, account.ahead_most + 1.5, account.ahead_least - 0.5)
-    law, after = pass_over(model, states, account, steps)
+    distribution, after = pass_over(model, states, account, steps)
     for _ in range(steps):
         states, account = filtering.predict(model, states), account.skip(model)
-    assert filtering.clear(law) == pytest.approx(filtering.clear(states), rel=1e-9, abs=1e-15)
-    assert ((law == 0) == (states == 0)).all()
+    assert filtering.clear(distribution) == pytest.approx(filtering.clear(states), rel=1e-9, abs=1e-15)
+    assert ((distribution == 0) == (states == 0)).all()
     assert (after.ahead_most == account.ahead_most).all()
     assert (after.ahead_least == account.ahead_least).all()
 

@@ -317,10 +317,10 @@ def test_a_state_file_is_released_over_and_looked_at(seqveil, place):
     assert one.code == 0, one.err
     assert "7" in one.out
     assert seqveil("state", "export", "s.db", "-m", "m", "--out", "log.jsonl").code == 0
-    told = [json.loads(line) for line in (place / "log.jsonl").read_text().splitlines()]
-    assert len(told) == 200
+    disclosed = [json.loads(line) for line in (place / "log.jsonl").read_text().splitlines()]
+    assert len(disclosed) == 200
     rows = pl.read_csv("out.csv").filter(pl.col("user") == 7)["value"].to_list()
-    assert [row["value"] for row in told if str(row["user"]) == "7"] == rows
+    assert [row["value"] for row in disclosed if str(row["user"]) == "7"] == rows
 
 
 def test_a_side_file_of_another_version_is_refused(seqveil, place):

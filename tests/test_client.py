@@ -50,8 +50,8 @@ def test_releases_accounts_and_pages(client, service):
     many = client.release_many(iter(raw), at_once=10)
     assert [made.seq for made in many] == list(range(1, 25))
     assert client.release("ann", 0, "gym").value == client.release("ann", 0, "work").value == one.value
-    told = list(client.releases("ann"))
-    assert [made.value for made in told] == [one.value, *(made.value for made in many)]
+    disclosed = list(client.releases("ann"))
+    assert [made.value for made in disclosed] == [one.value, *(made.value for made in many)]
     assert [made.seq for made in client.releases("ann", since=20)] == list(range(20, 25))
     account = client.account("ann")
     stored = service.store.account("ann")
@@ -161,7 +161,7 @@ def test_a_dropped_connection_is_retried_and_nothing_is_drawn_twice(service):
     assert [WORDS[s.code] for s in service.store.releases("dropped")] == [first.value, *(made.value for made in second)]
 
 
-def test_a_service_that_is_gone_is_told_after_all_attempts(service):
+def test_a_service_that_is_gone_is_disclosed_after_all_attempts(service):
     relay = Dropping(service.port, ["before"] * 10)
     with (
         Client(relay.url, service.secret, attempts=3, backoff=0.001) as client,
@@ -212,23 +212,23 @@ def test_a_live_decoder_knows_what_the_offline_one_does(tmp_path, kind):
             client.release_batches([("ann", k, raw[3 * k : 3 * k + 3]) for k in range(8)])
         else:
             client.release_many([("ann", k, value, float(k)) for k, value in enumerate(raw)])
-        told = list(client.releases("ann"))
+        disclosed = list(client.releases("ann"))
         decoder = LiveDecoder(client.setting())
-    laws = np.concatenate([decoder.take(release) for release in told])
+    distributions = np.concatenate([decoder.take(release) for release in disclosed])
     if kind == "batches":
-        expected = decode_paths(setting, [release.path for release in told], 24, smooth=False)
+        expected = decode_paths(setting, [release.path for release in disclosed], 24, smooth=False)
     else:
-        values = [release.value for release in told]
+        values = [release.value for release in disclosed]
         times = [float(k) for k in range(24)] if kind == "seconds" else None
         expected = decode_stream(setting.model, values, setting.policy, times=times, smooth=False)
-    assert np.allclose(laws, expected)
+    assert np.allclose(distributions, expected)
 
 
 @pytest.mark.slow
 def test_the_receiver_runs(service, client):
-    client.release_many([("watched", k, WORDS[k % 4]) for k in range(6)])
+    client.release_many([("tracked", k, WORDS[k % 4]) for k in range(6)])
     options = ["--count", "6", "--token", service.secret]
-    command = [sys.executable, "examples/receiver.py", service.url, "watched", *options]
+    command = [sys.executable, "examples/receiver.py", service.url, "tracked", *options]
     lines = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.splitlines()
     assert len(lines) == 6
     assert all("released" in line and "→" in line for line in lines)
@@ -252,8 +252,8 @@ def test_the_client_sends_any_value_as_json_or_as_null(values):
     for event, name in ((Event("u", 0, values[0]), "value"), (Event("u", 0, values), "values")):
         row = json.loads(_body([event], name))["events"][0]
         sent = row[name] if name == "values" else [row[name]]
-        for value, told in zip(values, sent, strict=name == "values"):
-            assert (told is None) == (value is None or any(value is each for each in NOT_HELD))
+        for value, disclosed in zip(values, sent, strict=name == "values"):
+            assert (disclosed is None) == (value is None or any(value is each for each in NOT_HELD))
     part = json.loads(_body([Event("u", 0, np.array([1.0, math.nan]))], "value"))["events"][0]["value"]
     assert part == [1.0, None]
 

@@ -1,4 +1,4 @@
-"""Coins: uniform over [0, 2**62), private only where the operating system throws them."""
+"""Randomness: uniform over [0, 2**62), private only where the operating system throws them."""
 
 import os
 import stat
@@ -11,19 +11,19 @@ from scipy import stats
 
 import reference_streams as ref
 from reference_streams import Rows
-from seqveil.core.coins import BITS, KeyedCoins, SeededCoins, SystemCoins, coins, key_file
-from seqveil.core.coins import rows as rows_of
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import BITS, KeyedRandomness, SeededRandomness, SystemRandomness, key_file, randomness
+from seqveil.core.randomness import rows as rows_of
 from seqveil.engine import batches, stream
 from seqveil.engine.policy import Policy
 
 KEY = bytes(range(32))
-KEYED = KeyedCoins(KEY).of([f"u{k}" for k in range(32_000)] * 2, [k % 7 for k in range(64_000)])
+KEYED = KeyedRandomness(KEY).of([f"u{k}" for k in range(32_000)] * 2, [k % 7 for k in range(64_000)])
 
 
-@pytest.mark.parametrize("source", [SystemCoins(), SeededCoins(3), KEYED], ids=["system", "seeded", "keyed"])
-def test_coins_are_uniform_over_the_denominator(source):
+@pytest.mark.parametrize("source", [SystemRandomness(), SeededRandomness(3), KEYED], ids=["system", "seeded", "keyed"])
+def test_randomness_are_uniform_over_the_denominator(source):
     """Chi-square over 64 cells of the top bits and of the bottom bits; false alarms: one in a million each."""
     drawn = source.draw(64_000)
     assert drawn.dtype == np.int64
@@ -33,28 +33,32 @@ def test_coins_are_uniform_over_the_denominator(source):
         assert stats.chisquare(np.bincount(cells, minlength=64)).pvalue > 1e-6
 
 
-def test_coins_come_from_the_operating_system_unless_a_seed_is_given():
-    assert isinstance(coins(), SystemCoins)
-    assert coins().private
-    assert isinstance(coins(0), SeededCoins)
-    assert not coins(0).private
+def test_randomness_come_from_the_operating_system_unless_a_seed_is_given():
+    assert isinstance(randomness(), SystemRandomness)
+    assert randomness().private
+    assert isinstance(randomness(0), SeededRandomness)
+    assert not randomness(0).private
 
 
-def test_system_coins_never_repeat_and_seeded_ones_always_do():
-    assert SystemCoins().draw(8).tolist() != SystemCoins().draw(8).tolist()
-    assert SeededCoins(5).draw(8).tolist() == SeededCoins(5).draw(8).tolist() != SeededCoins(6).draw(8).tolist()
+def test_system_randomness_never_repeat_and_seeded_ones_always_do():
+    assert SystemRandomness().draw(8).tolist() != SystemRandomness().draw(8).tolist()
+    assert (
+        SeededRandomness(5).draw(8).tolist()
+        == SeededRandomness(5).draw(8).tolist()
+        != SeededRandomness(6).draw(8).tolist()
+    )
 
 
 def test_drawing_at_once_or_one_by_one_is_the_same():
-    one, other = SeededCoins(9), SeededCoins(9)
+    one, other = SeededRandomness(9), SeededRandomness(9)
     assert one.draw(5).tolist() == [int(other.draw(1)[0]) for _ in range(5)]
-    assert SystemCoins().draw(0).shape == (0,)
+    assert SystemRandomness().draw(0).shape == (0,)
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "7", True, None])
 def test_a_seed_is_a_whole_number(seed):
     with pytest.raises(InputError, match="whole number"):
-        SeededCoins(seed)
+        SeededRandomness(seed)
 
 
 def chain(seed=0, n=4):
@@ -67,8 +71,8 @@ events = st.lists(st.tuples(st.sampled_from(["ann", "bob", "", "ü", "1", 1, -1]
 @pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(events, st.randoms(use_true_random=False), st.integers(1, 3))
-def test_an_event_has_its_coins_in_any_company(some, random, draws):
-    source = KeyedCoins(KEY)
+def test_an_event_has_its_randomness_in_any_company(some, random, draws):
+    source = KeyedRandomness(KEY)
     alone = {event: source.of([event[0]], [event[1]]).draw(draws).tolist() for event in some}
     together = source.of([user for user, _ in some], [seq for _, seq in some])
     first = together.draw(len(some)) if len(some) != 1 else together.draw(1)
@@ -80,19 +84,19 @@ def test_an_event_has_its_coins_in_any_company(some, random, draws):
         assert second.tolist() == [alone[some[k]][1] for k in places]
 
 
-def test_different_events_keys_settings_and_salts_have_different_coins():
+def test_different_events_keys_settings_and_salts_have_different_randomness():
     every = [
-        KeyedCoins(KEY).of(["ann"], [3]).draw(2).tolist(),
-        KeyedCoins(KEY).of(["ann"], [4]).draw(2).tolist(),
-        KeyedCoins(KEY).of(["ann3"], [3]).draw(2).tolist(),
-        KeyedCoins(KEY).of(["3"], [3]).draw(2).tolist(),
-        KeyedCoins(KEY).of_state("a", b"b").of(["ann"], [3]).draw(2).tolist(),
-        KeyedCoins(KEY).of_state("a", b"c").of(["ann"], [3]).draw(2).tolist(),
-        KeyedCoins(KEY).of_state("ab", b"").of(["ann"], [3]).draw(2).tolist(),
-        KeyedCoins(bytes(32)).of(["ann"], [3]).draw(2).tolist(),
-        KeyedCoins.seeded(3).of(["ann"], [3]).draw(2).tolist(),
+        KeyedRandomness(KEY).of(["ann"], [3]).draw(2).tolist(),
+        KeyedRandomness(KEY).of(["ann"], [4]).draw(2).tolist(),
+        KeyedRandomness(KEY).of(["ann3"], [3]).draw(2).tolist(),
+        KeyedRandomness(KEY).of(["3"], [3]).draw(2).tolist(),
+        KeyedRandomness(KEY).of_state("a", b"b").of(["ann"], [3]).draw(2).tolist(),
+        KeyedRandomness(KEY).of_state("a", b"c").of(["ann"], [3]).draw(2).tolist(),
+        KeyedRandomness(KEY).of_state("ab", b"").of(["ann"], [3]).draw(2).tolist(),
+        KeyedRandomness(bytes(32)).of(["ann"], [3]).draw(2).tolist(),
+        KeyedRandomness.seeded(3).of(["ann"], [3]).draw(2).tolist(),
     ]
-    assert len({coin for pair in every for coin in pair}) == 2 * len(every)
+    assert len({uniform for pair in every for uniform in pair}) == 2 * len(every)
 
 
 def test_a_stream_is_the_same_however_it_is_grouped():
@@ -100,7 +104,7 @@ def test_a_stream_is_the_same_however_it_is_grouped():
     setting = Policy(epsilon=0.8, budget=1.5, mechanism="optimal").on(chain(1))
     raw = chain(1).sample(6, 5, seed=2)
     names = [f"u{k}" for k in range(5)]
-    source, together, alone = KeyedCoins(KEY), Rows(setting, 5), Rows(setting, 5)
+    source, together, alone = KeyedRandomness(KEY), Rows(setting, 5), Rows(setting, 5)
     for t in range(6):
         one = together.release(np.arange(5), raw[:, t], source.of(names, [t] * 5)).codes
         for k in reversed(range(5)):
@@ -117,37 +121,37 @@ def test_a_batch_draws_as_often_as_it_likes_and_always_the_same(mechanism):
         state = stream.State.start(setting)
         path = []
         for seq in range(4):
-            sent, state = batches.step(setting, state, np.array([0, 1, 2]), KeyedCoins(KEY).of(["ann"], [seq]))
+            sent, state = batches.step(setting, state, np.array([0, 1, 2]), KeyedRandomness(KEY).of(["ann"], [seq]))
             path.append(sent.path)
         paths.add(tuple(path))
     assert len(paths) == 1
 
 
-def test_coins_that_belong_to_no_event_are_the_same_for_all_rows():
-    for source in (SystemCoins(), SeededCoins(1)):
+def test_randomness_that_belong_to_no_event_are_the_same_for_all_rows():
+    for source in (SystemRandomness(), SeededRandomness(1)):
         assert rows_of(source, np.array([0])) is source
 
 
-def test_one_coin_an_event_or_many_for_one():
-    assert KeyedCoins(KEY).of(["a"], [0]).draw(5).shape == (5,)
-    assert KeyedCoins(KEY).of([], []).draw(0).shape == (0,)
-    with pytest.raises(InputError, match="one coin for each of 2"):
-        KeyedCoins(KEY).of(["a", "b"], [0, 0]).draw(3)
+def test_one_uniform_an_event_or_many_for_one():
+    assert KeyedRandomness(KEY).of(["a"], [0]).draw(5).shape == (5,)
+    assert KeyedRandomness(KEY).of([], []).draw(0).shape == (0,)
+    with pytest.raises(InputError, match="one draw for each of 2"):
+        KeyedRandomness(KEY).of(["a", "b"], [0, 0]).draw(3)
 
 
 def test_the_key_is_nowhere_to_be_seen():
-    source = KeyedCoins(KEY)
+    source = KeyedRandomness(KEY)
     shown = repr(source) + repr(source.of(["ann"], [0])) + str(vars(source)["private"])
     assert KEY.hex() not in shown
     assert "ann" not in shown
     assert source.private
-    assert not KeyedCoins.seeded(1).private
+    assert not KeyedRandomness.seeded(1).private
 
 
 @pytest.mark.parametrize("key", [b"", bytes(31), bytes(33), "x" * 32, None])
 def test_a_key_has_32_bytes(key):
     with pytest.raises(InputError, match="32 random bytes"):
-        KeyedCoins(key)
+        KeyedRandomness(key)
 
 
 def test_a_key_file_is_made_once_for_its_owner_alone(tmp_path):

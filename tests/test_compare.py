@@ -36,17 +36,17 @@ def ragged(model, lengths, seed=1):
 class Slow:
     """One user after the other, with the same coin for whoever asks."""
 
-    def __init__(self, setting, streams, coin):
+    def __init__(self, setting, streams, uniform):
         self.totals, self.lifts, self.ldp, self.leakage = np.zeros(3), [], [], []
         for codes in streams:
             release = self.in_batches if setting.in_batches else self.one_by_one
-            state, made, online, late = release(setting, codes, coin)
+            state, made, online, late = release(setting, codes, uniform)
             guesses = (made, setting.distortion.best_guess(online), setting.distortion.best_guess(late))
             self.totals += [setting.distortion.between(codes, guess).sum() for guess in guesses]
             self.leakage.append((state.account.most[0], state.account.least[0]))
         self.means = self.totals / sum(map(len, streams))
 
-    def one_by_one(self, setting, codes, coin):
+    def one_by_one(self, setting, codes, uniform):
         state, made = stream.State.start(setting), []
         for k, x in enumerate(codes):
             belief = stream.filtering.symbols(setting.model, state.states)
@@ -54,18 +54,18 @@ class Slow:
             kernel = stream.kernels(setting, belief, used).one(0)
             self.lifts += [pair for pair in ref.exact_lifts(kernel.weights, belief[0]) if pair]
             self.ldp.append(ref.exact_ldp(kernel.weights))
-            out, state = stream.step(setting, state, np.array([x]), coin)
+            out, state = stream.step(setting, state, np.array([x]), uniform)
             made.append(int(out.codes[0]))
             assert state.steps[0] == k + 1
         made = np.array(made)
         return state, made, *(decode_codes(setting, made[None], smooth=smooth)[0] for smooth in (False, True))
 
-    def in_batches(self, setting, codes, coin):
+    def in_batches(self, setting, codes, uniform):
         state, sent = stream.State.start(setting), []
         for begin in range(0, len(codes), setting.batch):
             part = codes[begin : begin + setting.batch]
             fair = dataclasses.replace(setting, epsilon=0.6 * len(part))  # a short last batch has its symbols' share
-            one, state = batches.step(fair, state, part, coin)
+            one, state = batches.step(fair, state, part, uniform)
             sent.append(one)
             self.lifts.append((one.least, one.most))
             self.ldp.append(one.most - one.least)
@@ -77,23 +77,23 @@ RACES = [("optimal", 1, 1), ("optimal", 1, 3), ("randomized_response", 1, 1), ("
 
 
 @pytest.mark.parametrize(("mechanism", "batch", "period"), RACES)
-@pytest.mark.parametrize("coin", [0, 1 << 61])
-def test_a_race_measures_what_a_slow_reading_finds(chain, mechanism, batch, period, coin, monkeypatch):
+@pytest.mark.parametrize("uniform", [0, 1 << 61])
+def test_a_race_measures_what_a_slow_reading_finds(chain, mechanism, batch, period, uniform, monkeypatch):
     monkeypatch.setattr("seqveil.evaluate.comparison.arena.PART", 100)  # several parts of several users
     streams = ragged(chain, [1, 5, 3, 7, 4, 4])
     setting = sv.Policy(epsilon=0.6 * batch, batch=batch, mechanism=mechanism, every=period).on(chain)
-    coins, seen = ref.OneCoin(), []
-    coins.value = coin
-    meter = (_Batched if batch > 1 else _OneByOne)(setting, coins, seen.append)
+    randomness, seen = ref.OneCoin(), []
+    randomness.value = uniform
+    meter = (_Batched if batch > 1 else _OneByOne)(setting, randomness, seen.append)
     meter.run(streams)
-    slow = Slow(setting, streams, coins)
+    slow = Slow(setting, streams, randomness)
     assert sum(seen) == meter.tally.events == 24
     assert meter.tally.users == 6
     errors = [meter.tally.mean(name)[0] for name in ("error", "filtered", "smoothed")]
     np.testing.assert_allclose(errors, slow.means, atol=1e-12)
-    assert meter.watch.most == pytest.approx(max(most for _, most in slow.lifts), abs=1e-9)
-    assert meter.watch.least == pytest.approx(min(least for least, _ in slow.lifts), abs=1e-9)
-    assert meter.watch.ldp == pytest.approx(max(slow.ldp), abs=1e-9)
+    assert meter.tracker.most == pytest.approx(max(most for _, most in slow.lifts), abs=1e-9)
+    assert meter.tracker.least == pytest.approx(min(least for least, _ in slow.lifts), abs=1e-9)
+    assert meter.tracker.ldp == pytest.approx(max(slow.ldp), abs=1e-9)
     assert meter.most == pytest.approx(max(most for most, _ in slow.leakage))
     assert meter.least == pytest.approx(min(least for _, least in slow.leakage))
     assert meter.tally.means()["online_1"] == pytest.approx(1 - slow.means[1])  # Hamming: the best guess is the mode
@@ -195,7 +195,7 @@ def test_the_converse_is_below_the_exact_optimum(n, seed, epsilon, numbers):
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
-def test_the_converse_is_met_by_a_fair_coin(epsilon):
+def test_the_converse_is_met_by_a_fair_bit(epsilon):
     """There the exact optimum errs e^-ε / 2, and the bound can be no higher and is no lower."""
     bound = single_release(np.array([[0.5, 0.5]]), epsilon, distortion.hamming())[0]
     assert bound == pytest.approx(np.exp(-epsilon) / 2)

@@ -17,9 +17,9 @@ from policies import promise
 from seqveil import datasets, distortion
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import DataError, InputError, SeqveilError
-from seqveil.evaluate.comparison import Arena, Row, line_up, workers
-from seqveil.evaluate.comparison.files import Division, Job, RowBook, jobs, read_arena, set_arena
-from seqveil.evaluate.comparison.workers import Rows
+from seqveil.evaluate.comparison import Arena, ComparisonRow, line_up, workers
+from seqveil.evaluate.comparison.files import Division, RowBook, RowJob, jobs, read_arena, set_arena
+from seqveil.evaluate.comparison.workers import RowWorkers
 from seqveil.interfaces.cli import main
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ SECRET = "zq-secret-77"
 
 
 def frame(users=14, seed=5):
-    """Users told apart by the number of their events."""
+    """Users distinguished by the number of their events."""
     rng, rows = np.random.default_rng(seed), []
     for user in range(users):
         x = int(rng.integers(4))
@@ -101,16 +101,16 @@ def test_the_command_prints_tables_and_draws(seqveil, data, tmp_path):
 
 def test_json_holds_everything(seqveil, data):
     code, out, _ = seqveil("compare", data, *FEW, "--batched-users", 3, "--json")
-    told = json.loads(out)
+    disclosed = json.loads(out)
     assert code == 0
-    assert told["private"] is False
-    assert (told["fit_users"], told["test_users"], told["symbols"]) == (7, 7, 4)
+    assert disclosed["private"] is False
+    assert (disclosed["fit_users"], disclosed["test_users"], disclosed["symbols"]) == (7, 7, 4)
     labels = ["optimal", "optimal, pulsed", "crr", "tree, 2 at a time", "best guess, no release"]
-    assert [row["label"] for row in told["rows"]][:5] == labels
-    assert len(told["rows"]) == 12
-    users = {row["label"]: row["users"] for row in told["rows"]}
+    assert [row["label"] for row in disclosed["rows"]][:5] == labels
+    assert len(disclosed["rows"]) == 12
+    users = {row["label"]: row["users"] for row in disclosed["rows"]}
     assert (users["optimal"], users["tree, 2 at a time"]) == (7, 3)
-    assert {row["status"] for row in told["rows"] if row["mechanism"] == "crr"} <= {"unsound", "no promise"}
+    assert {row["status"] for row in disclosed["rows"] if row["mechanism"] == "crr"} <= {"unsound", "no promise"}
 
 
 def test_other_costs_and_points(seqveil, tmp_path):
@@ -151,8 +151,8 @@ def test_a_second_run_goes_on_where_the_first_ended(seqveil, data, tmp_path):
 
 
 def test_damaged_lines_are_passed_over(tmp_path):
-    row = Row("a", "a", 1.0, "unsound", lift_most=np.inf)
-    job = Job("a", 1.0, "key", 1, lambda progress: row)
+    row = ComparisonRow("a", "a", 1.0, "unsound", lift_most=np.inf)
+    job = RowJob("a", 1.0, "key", 1, lambda progress: row)
     RowBook(tmp_path).keep(job, row)
     path = tmp_path / "rows.jsonl"
     path.write_text("[]\n{}\n3\n\n" + path.read_text())
@@ -197,7 +197,7 @@ def test_a_set_is_named_only_where_its_folder_is_known(tmp_path, capsys, monkeyp
 
 
 def test_people_of_a_set_are_never_on_both_sides(monkeypatch):
-    """A stand-in of the same shape: 12 people, two recordings each, told apart by a symbol of their own."""
+    """A stand-in of the same shape: 12 people, two recordings each, distinguished by a symbol of their own."""
     people = np.repeat(np.arange(12), 2)
     frame = pl.DataFrame({"user": np.repeat(np.arange(24), 5), "value": np.repeat(people, 5)})
     index = pl.DataFrame({"user": np.arange(24), "person": people, "recording": np.arange(24), "length": [5] * 24})
@@ -219,7 +219,7 @@ MODEL = sv.MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1,
 def rows_of(todo, processes):
     """What each job gives."""
     kept = {}
-    with Rows(todo, processes, lambda job, row: kept.update({job.key: row}), lambda *told: None) as rows:
+    with RowWorkers(todo, processes, lambda job, row: kept.update({job.key: row}), lambda *disclosed: None) as rows:
         rows.make()
     return [{**kept[job.key].to_json(), "micros": 0} for job in todo]
 
@@ -247,7 +247,7 @@ def test_secrets_go_to_other_processes_after_some_were_kept_here(monkeypatch, at
 def test_what_goes_wrong_elsewhere_is_said_here(work, said, monkeypatch):
     monkeypatch.setattr(workers, "PATIENCE", 0.0)
     first = jobs(Arena.of(MODEL, list(MODEL.sample(6, 4, seed=1))), [1.0], line_up(["crr"], [1]))[0]
-    todo = [first, *(Job("odd", 1.0, f"odd {k}", 1, work) for k in range(2))]
+    todo = [first, *(RowJob("odd", 1.0, f"odd {k}", 1, work) for k in range(2))]
     with pytest.raises(SeqveilError, match=said):
         rows_of(todo, 2)
 

@@ -13,18 +13,18 @@ import pytest
 import seqveil as sv
 from policies import promise
 from reference_secrets import Enumerated, random_model, typed_model
-from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import stream
 from seqveil.evaluate.baselines.declared import Halving
 from seqveil.evaluate.comparison import (
     KEEPERS,
     Arena,
+    ComparisonRow,
     Contestant,
     Keeper,
-    Row,
-    Told,
+    SecretFigures,
     constant,
     line_up_for_secrets,
     race,
@@ -50,10 +50,10 @@ def public_columns(setting, racer, codes):
     """Columns Q(y|·) of one released stream, from what is public alone."""
     if racer.mechanism == "halving":
         halving, found = Halving(setting.model, setting.secrets), []
-        watches = halving.start
+        trackers = halving.start
         for code in codes:
-            column = halving.choose(watches)[1][:, code]
-            watches = watches.observe(column)
+            column = halving.choose(trackers)[1][:, code]
+            trackers = trackers.observe(column)
             found.append(column / DENOMINATOR)
         return found
     state, found = stream.State.start(setting), []
@@ -98,44 +98,44 @@ RACERS = [
 @pytest.mark.parametrize(("racer", "epsilon"), RACERS, ids=lambda part: getattr(part, "label", ""))
 @pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: f"{secret.name} {secret.window}")
 @pytest.mark.parametrize("model", MODELS, ids=["chain", "types"])
-def test_what_was_told_equals_enumeration(model, secret, racer, epsilon, longest):
+def test_what_was_disclosed_equals_enumeration(model, secret, racer, epsilon, longest):
     longest(LENGTH)
     if racer.mechanism in ("suppression", "utility_optimised") and secret.kind == "followed_by" and model.n == 2:
         return  # the secret names every symbol, so there is no other one: see the test of who is refused
     streams = list(model.sample(LENGTH, 12, seed=8))
     arena = Arena.of(model, streams, seed=2, secrets=secret)
     row = race(arena, racer, epsilon)
-    told = row.secrets[0]
+    disclosed = row.secrets[0]
     setting = racer.setting(arena, epsilon)
-    meter = _measure(setting, racer)(setting, SeededCoins(2), lambda events: None, arena.watches)
+    meter = _measure(setting, racer)(setting, SeededRandomness(2), lambda events: None, arena.trackers)
     meter.run(streams)
     found = [
         worst_by_enumeration(model, secret, public_columns(setting, racer, meter.released[user].tolist()))
         for user in range(len(streams))
     ]
-    assert told.log_odds_worst == pytest.approx(max(found), abs=1e-9)
-    assert told.promised is None or told.log_odds_worst <= told.promised
+    assert disclosed.log_odds_worst == pytest.approx(max(found), abs=1e-9)
+    assert disclosed.promised is None or disclosed.log_odds_worst <= disclosed.promised
     if racer.mechanism in ("guarded", "halving"):
-        assert told.promised == secret.epsilon
-        assert (told.kept, row.status) == (True, "sound")
+        assert disclosed.promised == secret.epsilon
+        assert (disclosed.kept, row.status) == (True, "sound")
 
 
 @pytest.mark.slow
 def test_the_whole_line_up_promises_and_keeps_what_it_says():
     arena = Arena.of(MODEL, list(MODEL.sample(6, 15, seed=1)), secrets=[EVER])
     rows = [race(arena, each, 1.0 if each.by_event else None) for each in line_up_for_secrets(["all"], [1, 2])]
-    told = {row.label: row.secrets[0] for row in rows if row.status != "skipped"}
-    assert len(told) > 14
-    for label, one in told.items():
+    disclosed = {row.label: row.secrets[0] for row in rows if row.status != "skipped"}
+    assert len(disclosed) > 14
+    for label, one in disclosed.items():
         if one.promised is not None and one.log_odds_worst is not None:
             assert one.log_odds_worst <= one.promised, label
-    assert told["optimal"].promised == 2 * 6 * 1.0
-    assert told["randomized_response"].promised == 6 * 1.0
-    assert told["optimal, total ε"].promised == 1.0
+    assert disclosed["optimal"].promised == 2 * 6 * 1.0
+    assert disclosed["randomized_response"].promised == 6 * 1.0
+    assert disclosed["optimal, total ε"].promised == 1.0
     for label in ("crr", "mutual_information", "suppression of the named symbols", "utility_optimised"):
-        assert told[label].promised is None, label
-    assert told["tree, 2 at a time"].log_odds_worst is None  # batches have no account
-    assert told["tree, 2 at a time"].promised == 12.0
+        assert disclosed[label].promised is None, label
+    assert disclosed["tree, 2 at a time"].log_odds_worst is None  # batches have no account
+    assert disclosed["tree, 2 at a time"].promised == 12.0
     by_label = {row.label: row for row in rows}
     assert by_label["guarded"].status == "sound"
     assert by_label["suppression of the named symbols"].status == "no promise"
@@ -147,8 +147,8 @@ def test_the_whole_line_up_promises_and_keeps_what_it_says():
 def test_suppression_is_unbounded_where_what_is_left_gives_it_away():
     arena = Arena.of(TELLING, list(TELLING.sample(6, 80, seed=2)), secrets=[EVER])
     row = race(arena, Keeper("suppression"), None)
-    told = row.secrets[0]
-    assert (told.promised, told.log_odds_worst, told.kept) == (None, math.inf, False)
+    disclosed = row.secrets[0]
+    assert (disclosed.promised, disclosed.log_odds_worst, disclosed.kept) == (None, math.inf, False)
     assert row.status == "no promise"
     text = tables.secret_markdown([row])
     assert "| nothing | unbounded ✗ |" in text
@@ -177,9 +177,9 @@ def test_streams_of_several_lengths_and_secrets():
 def test_a_joint_secret_and_a_stream_that_is_too_long():
     both = sv.secrets.joint(EVER, sv.secrets.ever("sports", epsilon=0.5, window="first 6"))
     arena = Arena.of(MODEL, list(MODEL.sample(6, 8, seed=3)), secrets=both)
-    told = race(arena, Keeper("guarded"), None).secrets[0]
-    assert 0 < told.log_odds_worst <= 0.5
-    assert told.secret == "joint(ever:health, ever:sports)"
+    disclosed = race(arena, Keeper("guarded"), None).secrets[0]
+    assert 0 < disclosed.log_odds_worst <= 0.5
+    assert disclosed.secret == "joint(ever:health, ever:sports)"
     with pytest.raises(InputError, match="at most 1000 events here, got one of 1001"):
         Arena.of(MODEL, list(MODEL.sample(1001, 1, seed=3)), secrets=sv.secrets.ever("health", epsilon=1.0))
 
@@ -188,8 +188,8 @@ def test_a_joint_secret_and_a_stream_that_is_too_long():
 def test_an_attack_on_few_whom_batches_were_tried_on_is_not_decided():
     streams = [MODEL.sample(2, 1, seed=1)[0], *MODEL.sample(6, 90, seed=1)]
     arena = Arena.of(MODEL, streams, secrets=EVER, attack=True, batched_users=1)
-    told = race(arena, Contestant("tree", batch=2), 1.0).secrets[0]
-    assert (told.verdict, told.people, told.log_odds_worst) == ("not decided", 0, None)
+    disclosed = race(arena, Contestant("tree", batch=2), 1.0).secrets[0]
+    assert (disclosed.verdict, disclosed.people, disclosed.log_odds_worst) == ("not decided", 0, None)
 
 
 def test_who_has_no_secret_or_no_epsilon_says_so():
@@ -208,15 +208,17 @@ def test_who_has_no_secret_or_no_epsilon_says_so():
 def test_secrets_leave_the_rest_of_a_row_as_it_is():
     arena = Arena.of(MODEL, [np.array([0, 1, 2, 0]), np.array([2, 1])], seed=3, fitted=[np.array([0, 0, 1])])
     row = race(arena, Contestant("optimal"), 1.0)
-    assert Row.from_json(row.to_json()) == row
+    assert ComparisonRow.from_json(row.to_json()) == row
     with_secret = race(
         Arena.of(MODEL, arena.streams, seed=3, fitted=arena.fitted, secrets=EVER), Contestant("optimal"), 1.0
     )
     # the account is beside the race, not in it
     assert {**with_secret.to_json(), "secrets": [], "micros": 0} == {**row.to_json(), "micros": 0}
-    told = Told("ever:a", "whether a occurs", 0.5, log_odds_worst=math.inf, epsilon_at_least=0.1, verdict="not refuted")
-    kept = Row("suppression", "suppression", None, "no promise", secrets=(told, told))
-    assert Row.from_json(json.loads(json.dumps(kept.to_json()))) == kept
+    disclosed = SecretFigures(
+        "ever:a", "whether a occurs", 0.5, log_odds_worst=math.inf, epsilon_at_least=0.1, verdict="not refuted"
+    )
+    kept = ComparisonRow("suppression", "suppression", None, "no promise", secrets=(disclosed, disclosed))
+    assert ComparisonRow.from_json(json.loads(json.dumps(kept.to_json()))) == kept
 
 
 @pytest.mark.slow
@@ -263,18 +265,18 @@ QUICK = ("--epsilon", "1", "--mechanisms", "balanced", "--batch", "1", "--test-u
 
 
 @pytest.mark.slow
-def test_the_command_says_what_every_row_promises_and_told(seqveil, data, tmp_path):
+def test_the_command_says_what_every_row_promises_and_disclosed(seqveil, data, tmp_path):
     code, out, err = seqveil("compare", data, *QUICK, *ASKED, "--plot", tmp_path / "race.png")
     assert code == 0, err
     assert "whether health occurs among the first 6 events: ε = 0.5 in total" in out
     head = next(line for line in out.splitlines() if "promises" in line)
-    assert head.split() == ["mechanism", "ε", "an", "event", "error", "filtered", "promises", "told", "at", "most"]
+    assert head.split() == ["mechanism", "ε", "an", "event", "error", "filtered", "promises", "disclosed", "at", "most"]
     for label in ("★ guarded", "randomized_response, halved", "optimal, total ε", "utility_optimised"):
         assert label in out
     assert (tmp_path / "race.png").read_bytes().startswith(b"\x89PNG")
-    told = json.loads(seqveil("compare", data, *QUICK, *ASKED, "--json")[1])
-    assert (told["attack"], [sv.secrets.from_dict(one) for one in told["secrets"]]) == (False, [EVER])
-    rows = {row["label"]: row for row in told["rows"]}
+    disclosed = json.loads(seqveil("compare", data, *QUICK, *ASKED, "--json")[1])
+    assert (disclosed["attack"], [sv.secrets.from_dict(one) for one in disclosed["secrets"]]) == (False, [EVER])
+    rows = {row["label"]: row for row in disclosed["rows"]}
     assert rows["guarded"]["epsilon"] is None
     assert rows["guarded"]["secrets"][0]["promised"] == 0.5
     assert rows["guarded"]["secrets"][0]["log_odds_worst"] <= 0.5

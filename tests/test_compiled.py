@@ -14,11 +14,11 @@ from compiling import restored, use  # noqa: F401 -- it restores after every tes
 from reference_streams import Rows
 from seqveil import Budget, MarkovModel, Session, errors
 from seqveil.core import compiled, filtering, side_by_side
-from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import hamming
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.mechanisms import optimal, optimum, randomized_response
 from seqveil.core.mechanisms.base import Asked
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import stream
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State
@@ -31,14 +31,14 @@ KINDS = ("any", "sure", "ties", "holes", "even")
 
 def beliefs_of(rng: np.random.Generator, users: int, n: int, kind: str) -> np.ndarray:
     """Beliefs of one kind: any, nearly sure, with many ties, with zeros, or all alike."""
-    laws = rng.dirichlet(np.full(n, 0.003 if kind == "sure" else float(rng.choice([0.03, 0.3, 3.0]))), users)
+    distributions = rng.dirichlet(np.full(n, 0.003 if kind == "sure" else float(rng.choice([0.03, 0.3, 3.0]))), users)
     if kind == "ties":
-        laws = np.round(laws * 8)
+        distributions = np.round(distributions * 8)
     if kind == "holes":
-        laws[:, rng.random(n) < 0.5] = 0.0
-    laws[laws.sum(1) == 0] = 1.0
-    laws = np.ones((users, n)) if kind == "even" else laws
-    return laws / laws.sum(1, keepdims=True)
+        distributions[:, rng.random(n) < 0.5] = 0.0
+    distributions[distributions.sum(1) == 0] = 1.0
+    distributions = np.ones((users, n)) if kind == "even" else distributions
+    return distributions / distributions.sum(1, keepdims=True)
 
 
 def random_model(seed: int) -> MarkovModel:
@@ -47,16 +47,16 @@ def random_model(seed: int) -> MarkovModel:
     if seed % 3 == 0:  # fitted, with back-off, of order one or two, perhaps with gaps
         streams = [rng.integers(0, n, 30).tolist() for _ in range(4)]
         return MarkovModel.fit(streams, order=1 + seed % 2, n=n, smoothing=[0.0, 0.7][seed // 3 % 2])
-    law = rng.dirichlet(np.full(n, float(rng.choice([0.05, 0.5, 3.0]))), n)
-    law[rng.random((n, n)) < (0.5 if seed % 3 == 1 else 0.0)] = 0.0
-    law[np.arange(n), np.arange(n)] += 0.1
-    return MarkovModel(rng.dirichlet(np.full(n, 0.5)), law / law.sum(1, keepdims=True))
+    distribution = rng.dirichlet(np.full(n, float(rng.choice([0.05, 0.5, 3.0]))), n)
+    distribution[rng.random((n, n)) < (0.5 if seed % 3 == 1 else 0.0)] = 0.0
+    distribution[np.arange(n), np.arange(n)] += 0.1
+    return MarkovModel(rng.dirichlet(np.full(n, 0.5)), distribution / distribution.sum(1, keepdims=True))
 
 
 def run(setting: Terms, codes: np.ndarray, seed: int) -> tuple[Rows, list]:
-    fleet, coins = Rows(setting, codes.shape[1]), SeededCoins(seed)
+    fleet, randomness = Rows(setting, codes.shape[1]), SeededRandomness(seed)
     rows = np.arange(codes.shape[1])
-    return fleet, [fleet.release(rows, event, coins) for event in codes]
+    return fleet, [fleet.release(rows, event, randomness) for event in codes]
 
 
 def assert_same(one: object, two: object) -> None:
@@ -72,7 +72,7 @@ def assert_same(one: object, two: object) -> None:
 
 
 def tables(beliefs: np.ndarray, epsilon: float) -> list:
-    """What is released of each belief for some symbols and coins, and all of its table."""
+    """What is released of each belief for some symbols and randomness, and all of its table."""
     rng, (users, n) = np.random.default_rng(len(beliefs)), beliefs.shape
     asked = Asked(rng.integers(0, n, users), rng.integers(0, DENOMINATOR, users))
     made = optimal.release(beliefs, epsilon, hamming(), asked)
@@ -82,7 +82,7 @@ def tables(beliefs: np.ndarray, epsilon: float) -> list:
     done = np.setdiff1d(np.arange(users), made.left)
     assert (again.columns[done] == made.columns[done]).all()
     kernels = optimal.kernels(beliefs, epsilon)  # the very integers of the table that was drawn from
-    drawn = kernels.pick(asked.truths, asked.coins)
+    drawn = kernels.pick(asked.truths, asked.randomness)
     assert (kernels.column(drawn)[done] == made.columns[done]).all()
     assert (kernels.outputs[np.arange(users), drawn][done] == made.codes[done]).all()
     stack = solved.stack
@@ -119,17 +119,17 @@ def test_tables_are_the_same_integers_for_many_beliefs(n, kind):
 
 
 @pytest.mark.parametrize("translated", [True, False])
-def test_every_coin_on_a_border_picks_what_the_kernel_says(translated):
+def test_every_uniform_on_a_border_picks_what_the_kernel_says(translated):
     use(translated)
     belief = beliefs_of(np.random.default_rng(3), 1, 6, "any")
     kernels = optimal.kernels(belief, 1.0)
     extra, base = kernels.extra[0, kernels.rows[0, 2]].tolist(), kernels.base[0].tolist()
     border = 0
     for weight in (*extra, *base):
-        for coin in (border, border + weight - 1) if weight else ():
-            asked = Asked(np.array([2]), np.array([coin]))
+        for uniform in (border, border + weight - 1) if weight else ():
+            asked = Asked(np.array([2]), np.array([uniform]))
             made = optimal.release(belief, 1.0, hamming(), asked)
-            drawn = kernels.pick(asked.truths, asked.coins)
+            drawn = kernels.pick(asked.truths, asked.randomness)
             assert made.codes[0] == kernels.outputs[0, drawn[0]]
             assert (made.columns == kernels.column(drawn)).all()
         border += weight
@@ -249,28 +249,30 @@ def chain(n: int, order: int, smoothing: float, rng: np.random.Generator) -> Mar
 def test_beliefs_are_moved_on_and_back_as_by_numpy_however_many_go_together(n, order, smoothing):
     rng = np.random.default_rng(n)
     model = chain(n, order, smoothing, rng)
-    laws = rng.dirichlet(np.full(model.size, 0.5), 17)
-    laws[:, 2] = 0.0
+    distributions = rng.dirichlet(np.full(model.size, 0.5), 17)
+    distributions[:, 2] = 0.0
     weights = rng.integers(1, DENOMINATOR >> 8, (17, n))
-    jump = (laws[:, model.base_state] * model.base).sum(1)
+    jump = (distributions[:, model.base_state] * model.base).sum(1)
     use(False)
-    back = filtering.pull(model, laws)
+    back = filtering.pull(model, distributions)
     for columns in (weights, weights / weights.max(1, keepdims=True)):
         use(False)
-        posterior, marginal = filtering.condition(model, laws, columns)
+        posterior, marginal = filtering.condition(model, distributions, columns)
         wanted = model.advance(posterior)
         wanted /= filtering.total(wanted)[:, None]
         use(True)
         for users in (1, 4, 5, 8, 9, 13, 17):
-            found = side_by_side.update(model, laws[:users], columns[:users])
+            found = side_by_side.update(model, distributions[:users], columns[:users])
             assert (found is None) == (model.size > side_by_side.NARROW and 2 * users <= side_by_side.SIDE)
             if found is not None:
                 assert (found[0] == wanted[:users]).all()
                 assert (found[1] == marginal[:users]).all()
-                assert (side_by_side.pull(model, laws[:users], jump[:users]) == back[:users]).all() or users < 5
+                assert (
+                    side_by_side.pull(model, distributions[:users], jump[:users]) == back[:users]
+                ).all() or users < 5
     dense = model.chain.toarray() + model.backoff[:, None] * np.bincount(model.base_state, model.base, model.size)
-    assert np.allclose(model.advance(laws), laws @ dense, atol=1e-15)
-    assert np.allclose(back, laws @ dense.T, atol=1e-15)
+    assert np.allclose(model.advance(distributions), distributions @ dense, atol=1e-15)
+    assert np.allclose(back, distributions @ dense.T, atol=1e-15)
 
 
 def test_a_belief_that_ruled_its_release_out_is_left_to_numpy():

@@ -63,7 +63,7 @@ def test_a_true_model_is_calibrated_and_predicts_its_error() -> None:
     assert found.symbols == 24_000
     assert found.miscalibration < 0.02
     assert found.realised_error == pytest.approx(found.predicted_error, abs=0.02)
-    for count, mean, came in found.foretold:
+    for count, mean, came in found.by_tenth:
         assert abs(mean - came) <= 5 * np.sqrt(0.25 / max(count, 1)) + 1e-9
     alone = filtering.log_likelihoods(model, np.repeat(np.arange(800), 30), codes.ravel())
     assert found.log_likelihood == pytest.approx(alone.sum() / 24_000)
@@ -161,7 +161,7 @@ def test_types_that_were_merged_are_not_called_types(tmp_path: Path, capsys: pyt
     rows = [f"{u},{(u * k) % 3}" for u in range(30) for k in range(6)]  # fewer people than a type must have
     (tmp_path / "few.csv").write_text("\n".join(["user,value", *rows, ""]))
     assert main(["fit", f"{tmp_path}/few.csv", "-o", f"{tmp_path}/m", "--context", "types:2"]) == 0
-    told = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("context"))
-    assert "one type, order 1 (2 types were tried; those of too few people are merged)" in told
+    disclosed = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("context"))
+    assert "one type, order 1 (2 types were tried; those of too few people are merged)" in disclosed
     note = (sv.MarkovModel.load(tmp_path / "m").origin or {})["note"]
     assert note.startswith("one type, order 1 (")

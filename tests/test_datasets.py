@@ -24,8 +24,8 @@ def table(data, length):
 
 
 def entropy(codes):
-    law = np.bincount(codes.ravel()) / codes.size
-    return float(-(law[law > 0] * np.log2(law[law > 0])).sum())
+    distribution = np.bincount(codes.ravel()) / codes.size
+    return float(-(distribution[distribution > 0] * np.log2(distribution[distribution > 0])).sum())
 
 
 def stays(codes):

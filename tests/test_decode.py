@@ -42,21 +42,21 @@ OPTIONS = {
 def test_a_receiver_follows_schedule_and_budget(options, smooth):
     model, prior, transitions = chain(1)
     made, columns = released_by(model, [0, 1, 2, 0, 1], mechanism="balanced", epsilon=0.8, **options)
-    laws = decode_stream(model, made, mechanism="balanced", epsilon=0.8, smooth=smooth, **options)
-    law = ref.sequence_law(prior, transitions, 5)
+    distributions = decode_stream(model, made, mechanism="balanced", epsilon=0.8, smooth=smooth, **options)
+    distribution = ref.sequence_distribution(prior, transitions, 5)
     for t in range(5):
         known = columns if smooth else columns[: t + 1]
-        np.testing.assert_allclose(laws[t], ref.symbol_law(law, known, t, 3), atol=1e-12)
+        np.testing.assert_allclose(distributions[t], ref.symbol_distribution(distribution, known, t, 3), atol=1e-12)
 
 
 @pytest.mark.parametrize("name", mechanisms.instantaneous())
 @pytest.mark.parametrize("smooth", [False, True])
-def test_streams_the_model_thought_impossible_have_proper_laws(name, smooth):
+def test_streams_the_model_thought_impossible_have_proper_distributions(name, smooth):
     model = sv.MarkovModel([1.0, 0.0, 0.0], [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.0, 0.5]])
     made, _ = released_by(model, [2, 1, 0, 2, 1, 0], mechanism=name, epsilon=3.0)
-    laws = decode_stream(model, made, mechanism=name, epsilon=3.0, smooth=smooth)
-    assert (laws >= 0).all()
-    np.testing.assert_allclose(laws.sum(1), 1)
+    distributions = decode_stream(model, made, mechanism=name, epsilon=3.0, smooth=smooth)
+    assert (distributions >= 0).all()
+    np.testing.assert_allclose(distributions.sum(1), 1)
 
 
 def test_the_alphabets_values_are_understood():
@@ -78,11 +78,11 @@ def test_releases_of_another_setting_are_refused():
 
 
 def test_counts_and_estimates():
-    laws = np.array([[[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]]])
-    np.testing.assert_allclose(histogram(laws), [0.6, 0.7, 0.7])
+    distributions = np.array([[[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]]])
+    np.testing.assert_allclose(histogram(distributions), [0.6, 0.7, 0.7])
     model, _, _ = chain(0)
-    assert estimates(laws, "hamming", model).tolist() == [[0, 2]]
-    assert estimates(laws, "absolute", model)[0, 1] == 2
+    assert estimates(distributions, "hamming", model).tolist() == [[0, 2]]
+    assert estimates(distributions, "absolute", model)[0, 1] == 2
 
 
 def test_nothing_released_is_nothing_decoded():

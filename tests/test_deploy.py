@@ -15,7 +15,7 @@ import yaml
 
 from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces import figures
-from seqveil.interfaces.bridge import Counts
+from seqveil.interfaces.bridge import BridgeCounts
 from seqveil.interfaces.cli import app
 from seqveil.interfaces.service import config
 from seqveil.interfaces.service.messages import REASONS
@@ -59,7 +59,7 @@ def exported(tmp_path_factory):
         service = Metrics(store, 60.0, folder / "state.db")
         service.request("POST", "/v1/release", 200, 0.1, "busy")
         service.released(1, 0)
-        counts = figures.CountFigures(Counts(refused={"order": 1}), lambda: 0)
+        counts = figures.CountFigures(BridgeCounts(refused={"order": 1}), lambda: 0)
         spark = SparkFigures(folder / "s.prom", str(folder))
         registries = [service.registry, figures.registry_of(figures.StateFigures(store, folder / "state.db"), counts)]
         families = [family for each in (*registries, spark) for family in each.collect()]

@@ -113,10 +113,10 @@ def test_a_best_guess_does_not_depend_on_the_other_beliefs():
     side = 18
     costs = euclidean(np.array([(x, y) for x in range(side) for y in range(side)], float))
     generator = np.random.default_rng(4)
-    laws = generator.dirichlet(np.full(side**2, 0.05), 12)
+    distributions = generator.dirichlet(np.full(side**2, 0.05), 12)
     even = np.zeros((3, side**2))
     even[0, [0, 1]], even[1, [20, 22, 56, 58]], even[2] = 0.5, 0.25, 1 / side**2
-    stack = np.concatenate((laws, even))
-    alone = [int(costs.best_guess(law)) for law in stack]
+    stack = np.concatenate((distributions, even))
+    alone = [int(costs.best_guess(distribution)) for distribution in stack]
     assert costs.best_guess(stack).tolist() == alone
     assert costs.best_guess(stack[::-1]).tolist() == alone[::-1]

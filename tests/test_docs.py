@@ -51,7 +51,7 @@ def test_python_blocks_run_and_print_what_is_shown(page, tmp_path, monkeypatch):
             assert_shown(shown, printed.getvalue())
     if page.name == "README.md":
         assert names["session"].leakage <= 3.0
-        assert names["laws"].shape == (3, 3)
+        assert names["distributions"].shape == (3, 3)
 
 
 def consoles(page):

@@ -11,13 +11,13 @@ from scipy.stats import binom
 
 from reference_streams import Rows
 from seqveil import MarkovModel
-from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
+from seqveil.core.randomness import SeededRandomness
 from seqveil.core.words import Risk
 from seqveil.engine import stream
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
-from seqveil.receiver.drift import Drift, Fixed, Learning, ModelCheck, looser, rivals_of, stickier
+from seqveil.receiver.drift import Drift, Fixed, Learning, ModelCheck, alternatives_of, looser, stickier
 
 RARE = 1e-6  # chance that a statistical test here fails though all is well
 MODEL = MarkovModel([0.4, 0.3, 0.3], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
@@ -25,9 +25,9 @@ MOVED = MarkovModel([0.4, 0.3, 0.3], [[0.6, 0.1, 0.3], [0.2, 0.5, 0.3], [0.1, 0.
 
 
 def released(setting, truth, users, length, seed):
-    fleet, coins, rows = Rows(setting, users), SeededCoins(seed), np.arange(users)
+    fleet, randomness, rows = Rows(setting, users), SeededRandomness(seed), np.arange(users)
     raw = truth.sample(length, users, seed + 10_000)
-    return np.stack([fleet.release(rows, raw[:, t], coins).codes for t in range(length)])
+    return np.stack([fleet.release(rows, raw[:, t], randomness).codes for t in range(length)])
 
 
 def run(setting, truth, users, length, seed, alpha=0.05):
@@ -81,11 +81,11 @@ def test_a_departure_is_seen(mechanism, epsilon, users):
 def test_a_change_after_a_long_quiet_time_is_seen():
     setting = Policy(epsilon=1.0, mechanism="optimal").on(MODEL)
     drift = Drift(setting, 0.01)
-    fleet, coins, rows = Rows(setting, 300), SeededCoins(4), np.arange(300)
+    fleet, randomness, rows = Rows(setting, 300), SeededRandomness(4), np.arange(300)
     for truth, length in ((MODEL, 60), (MOVED, 60)):
         raw = truth.sample(length, 300, 9)
         for t in range(length):
-            drift.update(rows.tolist(), fleet.release(rows, raw[:, t], coins).codes)
+            drift.update(rows.tolist(), fleet.release(rows, raw[:, t], randomness).codes)
         if truth is MODEL:
             assert not drift.alarm
     assert drift.alarm
@@ -124,25 +124,25 @@ def test_single_users_who_depart_are_named():
     assert [user for user, value in own.items() if value >= math.log(31 / 0.01)] == [30]
 
 
-def test_rivals_are_laws():
-    for rival in (looser(MODEL, 0.3), stickier(MODEL, 0.3)):
-        assert rival.advance(np.eye(3)).sum(1) == pytest.approx(np.ones(3))
+def test_alternatives_are_distributions():
+    for alternative in (looser(MODEL, 0.3), stickier(MODEL, 0.3)):
+        assert alternative.advance(np.eye(3)).sum(1) == pytest.approx(np.ones(3))
     two = MarkovModel.fit([[0, 1, 2, 0, 1, 0, 2]], order=2, n=3, smoothing=1.0)
-    assert [type(rival) for rival in rivals_of(two)] == [Fixed]
+    assert [type(alternative) for alternative in alternatives_of(two)] == [Fixed]
     drift = Drift(Policy(epsilon=1.0, mechanism="randomized_response").on(two))
     drift.update(["u", "u"], np.array([0, 0]))
     assert math.isfinite(drift.log_e_value)
 
 
-def test_a_learning_rival_learns():
-    truth, rival = MOVED.sample(40, 500, 1), Learning(MODEL, 1.0)
-    rival.grow(500)
+def test_a_learning_alternative_learns():
+    truth, alternative = MOVED.sample(40, 500, 1), Learning(MODEL, 1.0)
+    alternative.grow(500)
     for symbols in truth.T:
-        rival.weigh(np.arange(500), np.eye(3)[symbols] + 1e-6)
-    assert np.abs(rival._rows - MOVED.advance(np.eye(3))).max() < 0.03
+        alternative.weigh(np.arange(500), np.eye(3)[symbols] + 1e-6)
+    assert np.abs(alternative._rows - MOVED.advance(np.eye(3))).max() < 0.03
 
 
-def test_what_cannot_be_told_is_refused():
+def test_what_cannot_be_disclosed_is_refused():
     with pytest.raises(InputError, match="batch"):
         Drift(Policy(epsilon=2.0, batch=2, mechanism="tree").on(MODEL))
     with pytest.raises(InputError, match="sound"):

@@ -60,10 +60,10 @@ def test_a_secret_without_epsilon_is_refused_and_one_that_is_only_measured_relea
         sv.Policy(secrets=measured)
     with pytest.raises(InputError, match="has no epsilon"):
         sv.decode_stream(PAIR, [0], mechanism="guarded", secrets=[measured])
-    watch = sv.secrets.Watch.start(PAIR, measured)
+    tracker = sv.secrets.SecretTracker.start(PAIR, measured)
     for _ in range(3):
-        watch = watch.observe([0.4, 0.6])
-    assert watch.log_odds != 0
+        tracker = tracker.observe([0.4, 0.6])
+    assert tracker.log_odds != 0
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Events of several senders in one transaction, and their answers: each is told how its own went, as text at once."""
+"""Events of several senders in one transaction, and their answers: each hears how its own went, as text at once."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from seqveil.engine.accounting import Budget
 from seqveil.engine.coded import GAP, CodeStreams, OutOfOrder, Stored, StoreError
 from seqveil.engine.releases import Releases
 from seqveil.engine.stream import NOTHING, REFUSED
-from seqveil.interfaces.events import Job, Wording, release_together
+from seqveil.interfaces.events import EventJob, Wording, release_together
 from seqveil.interfaces.service.answers import page_of, rows_of
 from served import words_setting
 
@@ -22,7 +22,7 @@ KEY = bytes(range(32))
 
 
 def job(user, *seqs, raw=None, times=None):
-    return Job([user] * len(seqs), list(seqs), raw or [0] * len(seqs), times)
+    return EventJob([user] * len(seqs), list(seqs), raw or [0] * len(seqs), times)
 
 
 def opened(path, **options):
@@ -30,7 +30,7 @@ def opened(path, **options):
 
 
 def test_each_job_gets_its_own_part_of_one_transaction(tmp_path):
-    jobs = [job("ann", 0, 1), job("bob", 0), Job([], [], [], None), job("ann", 2, 1)]
+    jobs = [job("ann", 0, 1), job("bob", 0), EventJob([], [], [], None), job("ann", 2, 1)]
     with opened(tmp_path) as together:
         alone = ref.twin(words_setting(), together._store.salt)
         assert release_together(together, jobs) == 1
@@ -42,7 +42,7 @@ def test_each_job_gets_its_own_part_of_one_transaction(tmp_path):
             assert one is other is None or np.array_equal(one, other, equal_nan=column.name == "leakages")
 
 
-def test_whoever_leaves_events_out_is_told_what_was_next_and_holds_up_nobody(tmp_path):
+def test_whoever_leaves_events_out_is_disclosed_what_was_next_and_holds_up_nobody(tmp_path):
     jobs = [job("ann", 0), job("bob", 0, 2), job("ann", 5), job("ann", 1)]
     with opened(tmp_path) as store:
         assert release_together(store, jobs) == 1
@@ -74,7 +74,7 @@ WORDINGS = [Wording(Alphabet(['q"', None, True, 1.5])), Wording(Grid.regular(2, 
 
 
 @pytest.mark.parametrize("wording", WORDINGS)
-def test_releases_of_symbols_are_told_as_they_are(wording):
+def test_releases_of_symbols_are_disclosed_as_they_are(wording):
     codes = np.array([0, 3, NOTHING, REFUSED, GAP])
     made = Releases(codes, np.arange(5), np.array([1.0, 1e-9, 0.0, 0.0, math.inf]), codes == 3, np.zeros(5), None)
     rows = json.loads(rows_of(NAMES, made, wording))
@@ -86,7 +86,7 @@ def test_releases_of_symbols_are_told_as_they_are(wording):
     assert list(rows[0]) == ["user", "seq", "status", "value", "epsilon", "replayed"]
 
 
-def test_releases_of_batches_are_told_as_they_are():
+def test_releases_of_batches_are_disclosed_as_they_are():
     wording = WORDINGS[0]
     sent = [((2, 0), np.array([3, 1, 0])), None]
     made = Releases(np.array([0, NOTHING]), np.arange(2), np.ones(2), np.zeros(2, bool), np.zeros(2), sent)
@@ -96,7 +96,7 @@ def test_releases_of_batches_are_told_as_they_are():
 
 
 @pytest.mark.parametrize("batches", [False, True])
-def test_a_page_is_told_as_it_is(batches):
+def test_a_page_is_disclosed_as_it_is(batches):
     wording = WORDINGS[0]
     stored = [
         Stored(7, 0, 0.5, None, (0,), (0,)),

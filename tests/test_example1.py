@@ -95,11 +95,11 @@ STICKY = MarkovModel([0.1, 0.9], [[0.9, 0.1], [0.2, 0.8]])
 
 
 def by_hand(model, mechanism, epsilon, length):
-    """Errors of all histories by joint laws over whole sequences, without any filter."""
+    """Errors of all histories by joint distributions over whole sequences, without any filter."""
     words = list(itertools.product((0, 1), repeat=length))
     chain = model.chain.toarray()
-    law = {w: model.prior[w[0]] * math.prod(chain[a, b] for a, b in itertools.pairwise(w)) for w in words}
-    histories = {(): dict(law)}
+    distribution = {w: model.prior[w[0]] * math.prod(chain[a, b] for a, b in itertools.pairwise(w)) for w in words}
+    histories = {(): dict(distribution)}
     wrong = guessed = 0.0
     for t in range(length):
         grown = {}

@@ -73,9 +73,9 @@ def test_the_adversary_with_the_table_holds_the_exact_filter(crowd, order, name)
     model = crowd.model(order)
     setting = Policy(epsilon=0.8, mechanism=name, distortion=crowd.distortion).on(model)
     seen = observed.one_by_one(setting, crowd.codes[:4, :10], seed=5)
-    laws = decode_codes(setting, seen.codes, smooth=False)
-    np.testing.assert_allclose(seen.means, laws @ observed.places(model), atol=1e-9)
-    np.testing.assert_allclose(seen.entropy, -(laws * np.log(laws)).sum(2), atol=1e-9)
+    distributions = decode_codes(setting, seen.codes, smooth=False)
+    np.testing.assert_allclose(seen.means, distributions @ observed.places(model), atol=1e-9)
+    np.testing.assert_allclose(seen.entropy, -(distributions * np.log(distributions)).sum(2), atol=1e-9)
 
 
 def test_the_filter_of_restricted_responses_is_bayes_rule():
@@ -85,14 +85,14 @@ def test_the_filter_of_restricted_responses_is_bayes_rule():
     truth = model.sample(3, 5, seed=2)
     seen = observed.restricted(model, model, truth, 1.0, seed=3)
     every = np.array(list(itertools.product(range(4), repeat=3)))
-    law = model.prior[every[:, 0]] * moves[every[:, 0], every[:, 1]] * moves[every[:, 1], every[:, 2]]
+    distribution = model.prior[every[:, 0]] * moves[every[:, 0], every[:, 1]] * moves[every[:, 1], every[:, 2]]
     gain = np.e
     for row, released in enumerate(seen.codes):
-        joint = law * np.where(every[:, 0] == released[0], gain, 1.0) / (gain + 3)
+        joint = distribution * np.where(every[:, 0] == released[0], gain, 1.0) / (gain + 3)
         for t in (1, 2):
             able = (moves > 0)[every[:, t - 1]]
-            told = np.where(every[:, t] == released[t], gain, 1.0) / (gain + able.sum(1) - 1)
-            joint = joint * told * able[:, released[t]]
+            disclosed = np.where(every[:, t] == released[t], gain, 1.0) / (gain + able.sum(1) - 1)
+            joint = joint * disclosed * able[:, released[t]]
         exact = np.bincount(every[:, 2], joint, 4)
         np.testing.assert_allclose(seen.means[row, 2], exact @ observed.places(model) / exact.sum(), atol=1e-9)
         assert seen.likely[row].sum() == pytest.approx(np.log(exact.sum()))

@@ -99,7 +99,7 @@ def test_value_types_of_a_csv(tmp_path, fields, value_type, expected):
     assert list(map(type, got)) == list(map(type, expected))
 
 
-def test_json_keeps_its_own_types_and_can_be_told_otherwise(tmp_path):
+def test_json_keeps_its_own_types_and_can_be_disclosed_otherwise(tmp_path):
     path = write(tmp_path, "d.jsonl", '{"user": 7, "value": 1, "x": [1]}\n{"value": 2, "user": 8}\n')
     assert frame_of(path).rows() == [(7, 1), (8, 2)]
     assert frame_of(path, value_type="text").rows() == [(7, "1"), (8, "2")]

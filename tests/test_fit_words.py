@@ -1,4 +1,4 @@
-"""What a fit is told, whoever makes it; numbers and points cut by themselves: `--bins auto`, `--grid auto`."""
+"""What a fit takes, whoever makes it; numbers and points cut by themselves: `--bins auto`, `--grid auto`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ ROWS = pl.DataFrame({"who": ["a", "b"] * 30, "value": ["x", "y", "y", "x", "x"] 
 
 
 def test_every_word_of_a_fit_can_be_given_to_the_function_and_has_a_type():
-    told = {each.name for each in fields(FitWords)} - {"columns", "slots", "chunk", "sort"}
+    disclosed = {each.name for each in fields(FitWords)} - {"columns", "slots", "chunk", "sort"}
     parts = {each.name.removesuffix("_column") for part in (o.ColumnOptions, o.FitSlotOptions) for each in fields(part)}
-    assert told | parts == set(FitKeywords.__annotations__)
+    assert disclosed | parts == set(FitKeywords.__annotations__)
 
 
 def test_options_keywords_and_fields_make_the_same_model(tmp_path):
@@ -204,10 +204,10 @@ def test_a_range_of_ones_own_needs_no_look_at_the_data(tmp_path):
     assert fitted.clamped >= 4
     private = fit_file(tmp_path / "pulse.csv", words, private=1.0, seed=1)
     assert private.model.n == 20
-    assert private.clamped == 0  # a count without noise is not told
+    assert private.clamped == 0  # a count without noise is not known
 
 
-def test_a_point_outside_the_range_is_told_how_to_be_counted():
+def test_a_point_outside_the_range_is_disclosed_how_to_be_counted():
     with pytest.raises(DataError, match=r"row 3: .* outside --range: widen that, or pass --on-unknown nearest"):
         sv.fit(gaze("seq"), value="x,y", grid="2x2", range="0,2,0,2", smoothing=1)
 

@@ -135,9 +135,9 @@ def test_estimates_step_over_rows_that_were_left_out(data, tmp_path):
         full = [None] * (rows["event"].max() + 1)
         for event, value in rows.select("event", "value").iter_rows():
             full[event] = value
-        laws = decode_stream(model, full, epsilon=1.0, budget=budget)[rows["event"].to_list()]
+        distributions = decode_stream(model, full, epsilon=1.0, budget=budget)[rows["event"].to_list()]
         mine = decoded.filter(pl.col("user") == user)
-        assert mine["confidence"].to_numpy() == pytest.approx(laws.max(1), abs=1e-6)
+        assert mine["confidence"].to_numpy() == pytest.approx(distributions.max(1), abs=1e-6)
 
 
 @pytest.mark.parametrize("wrong", [-1, 0.5, 10**9])

@@ -116,7 +116,7 @@ def test_a_needless_sort_leaves_the_audit_quiet():
         assert sv.audit(sv.release(ROWS.sort("user", maintain_order=True), MODEL, epsilon=1.0, sort=sort), MODEL).passed
 
 
-def test_missing_values_are_left_out_and_told():
+def test_missing_values_are_left_out_and_disclosed():
     data = rows(numbers=True).to_pandas()
     data["value"] = data["value"].astype("Int64")
     data.loc[[2, 7, 30], "value"] = pd.NA
@@ -140,9 +140,9 @@ def test_one_row_and_no_row():
 
 
 def test_no_bound_is_refused_in_one_line():
-    with pytest.raises(sv.errors.InputError, match="expected epsilon, secrets, or a budget") as told:
+    with pytest.raises(sv.errors.InputError, match="expected epsilon, secrets, or a budget") as disclosed:
         sv.release(ROWS, MODEL)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(disclosed.value)
     with pytest.raises(sv.errors.InputError, match="'epsilom' is no field of a Policy"):
         sv.release(ROWS, MODEL, epsilom=1.0)
     with pytest.raises(sv.errors.InputError, match="says nothing of how it was released"):
@@ -159,8 +159,8 @@ def test_secrets_in_words_and_as_they_are():
     as_object = sv.release(ROWS, MODEL, secrets=[sv.secrets.ever(["gym"], epsilon=0.5)], seed=1)
     assert by_words.frame.equals(as_object.frame)
     assert by_words.account.secrets[0].log_odds_worst <= 0.5 + 1e-9
-    told = sv.audit(sv.release(ROWS, MODEL, epsilon=0.5), MODEL, secrets=sv.secrets.ever("gym", epsilon=None))
-    assert len(told.report.secrets) == 1
+    disclosed = sv.audit(sv.release(ROWS, MODEL, epsilon=0.5), MODEL, secrets=sv.secrets.ever("gym", epsilon=None))
+    assert len(disclosed.report.secrets) == 1
     with pytest.raises(sv.errors.InputError, match="expected secrets as"):
         sv.release(ROWS, MODEL, secrets=["ever:gym"])
 
@@ -169,13 +169,13 @@ def test_no_raw_value_stands_in_an_error():
     strange = ROWS.to_pandas()
     strange["value"] = strange["value"].astype(object)
     strange.loc[5, "value"] = b"SECRET"
-    with pytest.raises(sv.SeqveilError) as told:
+    with pytest.raises(sv.SeqveilError) as disclosed:
         sv.release(strange, MODEL, epsilon=1.0)
-    assert "SECRET" not in str(told.value)
+    assert "SECRET" not in str(disclosed.value)
     unknown = ROWS.with_columns(value=pl.when(pl.col("note") == 9).then(pl.lit("SECRET")).otherwise("value"))
-    with pytest.raises(sv.SeqveilError, match="row 10: the value is not in the model's alphabet") as told:
+    with pytest.raises(sv.SeqveilError, match="row 10: the value is not in the model's alphabet") as disclosed:
         sv.release(unknown, MODEL, epsilon=1.0)
-    assert "SECRET" not in str(told.value)
+    assert "SECRET" not in str(disclosed.value)
     assert sv.release(unknown, MODEL, epsilon=1.0, on_unknown="hide").account.events == unknown.height
     with pytest.raises(sv.errors.InputError, match="two columns of the frame are called 'user'"):
         sv.fit(pd.DataFrame([["a", "b", "c"]], columns=["user", "user", "value"]))
@@ -186,13 +186,13 @@ def test_nothing_is_written(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     opened, before = [], builtins.open
 
-    def watch(file, mode="r", *more, **words):
+    def tracker(file, mode="r", *more, **words):
         compiled = "__pycache__" in str(file)  # numba keeps its code there, which knows no rows
         opened.extend([file] if set(mode) & set("wax+") and not compiled else [])
         return before(file, mode, *more, **words)
 
-    monkeypatch.setattr(builtins, "open", watch)
-    monkeypatch.setattr(io, "open", watch)
+    monkeypatch.setattr(builtins, "open", tracker)
+    monkeypatch.setattr(io, "open", tracker)
     data = ROWS.to_pandas()
     made = sv.release(data, MODEL, epsilon=1.0)
     sv.decode(made, MODEL, truth=data)

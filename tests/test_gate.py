@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from compiling import restored, use  # noqa: F401 -- it restores after every test
 from reference_streams import Rows
 from seqveil import Budget, MarkovModel, Session, mechanisms
-from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError, SeqveilError
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, stream
 from seqveil.engine.accounting import compose
 from seqveil.engine.policy import Policy
@@ -56,8 +56,8 @@ def test_numpy_and_compiled_refuse_alike_and_answer_alike(given, name, stop, spe
         use(compiled)
         state = stream.State.start(setting, 3)
         if spent:
-            _, state = stream.step(setting, state, np.array([0, 1, 2]), SeededCoins(4))
-        found.append(answer(lambda state=state: stream.step(setting, state, given, SeededCoins(5))))
+            _, state = stream.step(setting, state, np.array([0, 1, 2]), SeededRandomness(4))
+        found.append(answer(lambda state=state: stream.step(setting, state, given, SeededRandomness(5))))
         found.append(answer(lambda state=state: stream.observe(setting, state, given)))
     assert found[:2] == found[2:]
 
@@ -71,7 +71,7 @@ def test_codes_outside_the_alphabet_are_refused_by_every_mechanism(name, compile
         with pytest.raises(DataError):
             Rows(setting, 2).observe(np.arange(2), np.array(wrong))
         with pytest.raises(InputError):
-            Rows(setting, 2).release(np.arange(2), np.array(wrong), SeededCoins(1))
+            Rows(setting, 2).release(np.arange(2), np.array(wrong), SeededRandomness(1))
 
 
 @pytest.mark.parametrize("wrong", [[0, 3], [0, -1], [0.5, 1.0]])
@@ -79,7 +79,7 @@ def test_codes_outside_the_alphabet_are_refused_by_every_mechanism(name, compile
 def test_batches_pass_the_same_gate(name, wrong):
     setting = Policy(epsilon=2.0, batch=2, mechanism=name).on(CHAIN)
     with pytest.raises(InputError, match="expected"):
-        batches.step(setting, stream.State.start(setting), np.array(wrong), SeededCoins(1))
+        batches.step(setting, stream.State.start(setting), np.array(wrong), SeededRandomness(1))
 
 
 @pytest.fixture

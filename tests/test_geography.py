@@ -146,7 +146,7 @@ def test_points_outside_the_cells():
     assert clamped.points[east, 1] > 13.49
     assert clamped.encode([(400.0, 13.4), (52.5, 13.4 + 360)]).tolist() == [north, clamped.encode_one((52.5, 13.4))]
     for bad in ((math.nan, 1.0), (1.0, math.inf), "x", None, (1.0,)):
-        assert clamped.watched().encode([bad]).tolist() == [UNKNOWN]
+        assert clamped.tracked().encode([bad]).tolist() == [UNKNOWN]
 
 
 @pytest.mark.parametrize("size", [9.9, -1, 0, math.nan, math.inf, 1e7, True, "500", None])
@@ -192,8 +192,8 @@ def test_costs_in_metres_are_those_of_places():
 def test_rows_of_many_places_are_computed_on_demand():
     rng = np.random.default_rng(2)
     where = rng.normal((48.85, 2.35), 0.1, (2100, 2))
-    costs, law = metres(where), np.zeros(2100)
-    law[[3, 700, 2000]] = 0.2, 0.5, 0.3
-    want = sum(law[k] * geography.haversine(where, where[k]) for k in (3, 700, 2000))
-    assert costs.expected(law[None])[0] == pytest.approx(want, abs=1e-3)
-    assert want[costs.best_guess(law[None])[0]] <= want.min() * 1.05
+    costs, distribution = metres(where), np.zeros(2100)
+    distribution[[3, 700, 2000]] = 0.2, 0.5, 0.3
+    want = sum(distribution[k] * geography.haversine(where, where[k]) for k in (3, 700, 2000))
+    assert costs.expected(distribution[None])[0] == pytest.approx(want, abs=1e-3)
+    assert want[costs.best_guess(distribution[None])[0]] <= want.min() * 1.05

@@ -12,9 +12,9 @@ import seqveil as sv
 from benchmarks import secrets_soundness
 from reference_secrets import Enumerated, random_model, typed_model
 from seqveil.core.alphabet import WITHHELD
-from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import DENOMINATOR
+from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets.solving import SMALL_WITH_EPSILON
 from seqveil.engine import stream
 from seqveil.engine.secrets import guarded_table
@@ -67,7 +67,7 @@ def walk(plan: Terms, length: int, seen) -> float:
         if len(columns) == length:
             total += chance
             return
-        made = guarded_table(plan, public.watches[0])
+        made = guarded_table(plan, public.trackers[0])
         assert (made.full().sum(1) == DENOMINATOR).all()
         for code in made.outputs.tolist():
             released, after = stream.observe(plan, public, np.array([code]))
@@ -87,13 +87,13 @@ def kept(plan: Terms, length: int) -> float:
 
     def seen(columns, public) -> None:
         nonlocal worst
-        for own, row in zip(found, public.watches[0].rows, strict=True):
+        for own, row in zip(found, public.trackers[0].rows, strict=True):
             worst = max([worst, *(one.excess(columns) for one in own)])
-            for watch in row:
-                one = next(p for p in own if p.secret is watch.secret) if watch.secret.length() == length else None
+            for tracker in row:
+                one = next(p for p in own if p.secret is tracker.secret) if tracker.secret.length() == length else None
                 if one is not None:
                     exact = one.every.log_odds(one.values, one.count, columns)
-                    assert watch.log_odds == pytest.approx(exact, abs=1e-9)
+                    assert tracker.log_odds == pytest.approx(exact, abs=1e-9)
 
     assert walk(plan, length, seen) == pytest.approx(1.0, abs=1e-9)
     return worst
@@ -156,14 +156,14 @@ def test_the_names_of_the_contract():
     out = [session.release(x) for x in (0, 0, 1, 0)]
     assert set(out) <= {0, 1}
     assert session.belief.sum() == pytest.approx(1)
-    watch = session.watches.rows[0][0]
-    assert -0.5 <= watch.lowest <= watch.log_odds <= watch.highest <= 0.5
-    assert watch.epsilon == 0.5
-    assert 0 < watch.posterior < 1
-    assert 0 < watch.prior < 1
-    assert "factor 1.65" in watch.sentence
-    odds = watch.posterior / (1 - watch.posterior) / (watch.prior / (1 - watch.prior))
-    assert math.log(odds) == pytest.approx(watch.log_odds, abs=1e-9)
+    tracker = session.trackers.rows[0][0]
+    assert -0.5 <= tracker.lowest <= tracker.log_odds <= tracker.highest <= 0.5
+    assert tracker.epsilon == 0.5
+    assert 0 < tracker.posterior < 1
+    assert 0 < tracker.prior < 1
+    assert "factor 1.65" in tracker.sentence
+    odds = tracker.posterior / (1 - tracker.posterior) / (tracker.prior / (1 - tracker.prior))
+    assert math.log(odds) == pytest.approx(tracker.log_odds, abs=1e-9)
 
 
 def test_without_an_epsilon_the_ledger_says_that_nothing_else_is_promised():
@@ -198,7 +198,7 @@ def test_the_truth_or_nothing():
         assert out in (symbol, None)
         said += out is not None
     assert session.account.releases == said
-    assert abs(session.watches.rows[0][0].log_odds) <= 0.5
+    assert abs(session.trackers.rows[0][0].log_odds) <= 0.5
 
 
 def test_a_receiver_comes_to_the_same_state(longest):
@@ -206,16 +206,16 @@ def test_a_receiver_comes_to_the_same_state(longest):
     rng = np.random.default_rng(9)
     model = random_model(rng, 3)
     plan = guarding(model, [ever(2, epsilon=0.5, window=3), ever(0, epsilon=1.0)])
-    coins, here, there = SeededCoins(5), State.start(plan), State.start(plan)
+    randomness, here, there = SeededRandomness(5), State.start(plan), State.start(plan)
     for code in model.sample(8, seed=2)[0].tolist():
-        released, here = stream.step(plan, here, np.array([code]), coins)
+        released, here = stream.step(plan, here, np.array([code]), randomness)
         seen, there = stream.observe(plan, there, released.codes)
         assert (seen.columns == released.columns).all()
         assert (here.states == there.states).all()
-        for one, other in zip(here.watches[0].rows[0], there.watches[0].rows[0], strict=True):
+        for one, other in zip(here.trackers[0].rows[0], there.trackers[0].rows[0], strict=True):
             assert one.log_odds == other.log_odds
     with pytest.raises(InputError, match="at most 8 events"):
-        stream.step(plan, here, np.array([0]), coins)
+        stream.step(plan, here, np.array([0]), randomness)
     json.dumps(plan.to_dict())
 
 
@@ -233,9 +233,9 @@ def test_values_outside_the_alphabet_are_hidden_as_elsewhere():
     counts = {}
     first = State.start(plan)
     for seed in range(400):
-        released, _ = stream.step(plan, first, np.array([stream.UNKNOWN]), SeededCoins(seed))
+        released, _ = stream.step(plan, first, np.array([stream.UNKNOWN]), SeededRandomness(seed))
         counts[int(released.codes[0])] = counts.get(int(released.codes[0]), 0) + 1
-    made = guarded_table(plan, plan.watches)
+    made = guarded_table(plan, plan.trackers)
     marginal = model.prior @ np.stack([made.column(k) for k in range(made.outputs.size)], axis=1) / DENOMINATOR
     for place, code in enumerate(made.outputs.tolist()):
         # false alarm about 1e-6: five standard deviations
@@ -274,7 +274,7 @@ def test_symbols_the_model_thinks_impossible_and_chains_with_holes():
         session = sv.Session(model, mechanism="guarded", secrets=[ever(2, epsilon=0.3, window=4)], seed=1, **options)
         for symbol in [2, 0, 2, 1, 0, 2] * 3:
             assert session.release(symbol) in (None, 0, 1, 2)
-            assert session.watches.rows[0][0].worst.worst() <= 0.3 + 1e-9
+            assert session.trackers.rows[0][0].worst.worst() <= 0.3 + 1e-9
             assert session.belief.sum() == pytest.approx(1)
 
 
@@ -293,7 +293,7 @@ def test_events_that_no_window_is_about_are_released_within_epsilon() -> None:
 
 
 @pytest.mark.slow
-def test_random_chains_and_secrets_are_never_told_more_about_than_promised():
+def test_random_chains_and_secrets_are_never_disclosed_more_about_than_promised():
     """The same by code of its own, from the definition; `python -m benchmarks secrets` does it ten thousand times."""
     rng = np.random.default_rng(3)
     assert max(secrets_soundness.one_stream(rng, number)[0] for number in range(60)) <= 0.0
@@ -307,7 +307,7 @@ def test_the_account_in_words_counts_every_window_and_every_observer(observed):
     session = sv.Session(model, secrets=[sv.secrets.ever("h", epsilon=2, window=2)], observers=others, seed=0)
     for value in "hhhnhn":
         session.release(value)
-    worst = max(watch.worst.worst() for row in session.watches.rows for watch in row)
+    worst = max(tracker.worst.worst() for row in session.trackers.rows for tracker in row)
     account = session.account
     assert account.secrets[0].worst == worst
     assert account.risk.secrets[0].log_odds == worst > account.secrets[0].highest

@@ -14,9 +14,9 @@ import pytest
 import seqveil as sv
 from reference_secrets import Enumerated, random_model, typed_model
 from seqveil.core.alphabet import WITHHELD
-from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import InputError, ModelError
 from seqveil.core.kernel import DENOMINATOR
+from seqveil.core.randomness import KeyedRandomness, SeededRandomness
 from seqveil.engine import packing, stream
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import saved_terms
@@ -64,9 +64,9 @@ def outcomes(setting) -> list[tuple[int, ...]]:
     found = {(): stream.State.start(setting)}
     for _ in range(LENGTH):
         found = {
-            (*told, code): stream.observe(setting, state, np.array([code]))[1]
-            for told, state in found.items()
-            for code in guarded_table(setting, state.watches[0]).outputs.tolist()
+            (*disclosed, code): stream.observe(setting, state, np.array([code]))[1]
+            for disclosed, state in found.items()
+            for code in guarded_table(setting, state.trackers[0]).outputs.tolist()
         }
     return list(found)
 
@@ -91,8 +91,8 @@ class Kept:
 @pytest.mark.parametrize("name", SECRETS)
 def test_no_outcome_moves_the_odds_further_than_promised(kind, name, tmp_path, monkeypatch):
     setting, every = setting_of(SECRETS[name]), Enumerated(MODEL, LENGTH)
-    kept, told = Kept(kind, setting, tmp_path, monkeypatch), outcomes(setting)
-    columns: dict[str, list[np.ndarray]] = {str(codes): [] for codes in told}
+    kept, disclosed = Kept(kind, setting, tmp_path, monkeypatch), outcomes(setting)
+    columns: dict[str, list[np.ndarray]] = {str(codes): [] for codes in disclosed}
 
     def note(users, made):
         for user, column in zip(users, made.columns, strict=True):
@@ -100,7 +100,7 @@ def test_no_outcome_moves_the_odds_further_than_promised(kind, name, tmp_path, m
 
     def take(streams, step):
         streams._seen = note
-        streams.observe(list(columns), [codes[step] for codes in told])
+        streams.observe(list(columns), [codes[step] for codes in disclosed])
 
     for step in range(LENGTH):
         kept.run(lambda streams, step=step: take(streams, step))
@@ -109,19 +109,19 @@ def test_no_outcome_moves_the_odds_further_than_promised(kind, name, tmp_path, m
             check(every, setting, standing.secrets, columns[standing.user])
     for total, secret in zip(kept.run(lambda streams: streams.secrets()), setting.secrets, strict=True):
         assert total.kept
-        assert (total.name, total.epsilon, total.users) == (secret.name, secret.epsilon, len(told))
-    assert len(told) >= (3 if name == "joint" else 9)
+        assert (total.name, total.epsilon, total.users) == (secret.name, secret.epsilon, len(disclosed))
+    assert len(disclosed) >= (3 if name == "joint" else 9)
 
 
-def check(every, setting, watches, columns) -> None:
+def check(every, setting, trackers, columns) -> None:
     """No window's odds moved too far, and the accounts say how far they moved."""
-    for secret, watch in zip(setting.secrets, watches, strict=True):
+    for secret, tracker in zip(setting.secrets, trackers, strict=True):
         assert max(excess(every, secret, span, columns) for span in spans(secret)) <= 1e-9
-        assert watch.worst <= secret.epsilon + 1e-9
+        assert tracker.worst <= secret.epsilon + 1e-9
         if secret.window == f"first {LENGTH}":
             compiled = secret.compile(MODEL)
             exact = every.log_odds(every.values(compiled, 0, LENGTH), 2, columns)
-            assert watch.log_odds == pytest.approx(exact, abs=1e-9)
+            assert tracker.log_odds == pytest.approx(exact, abs=1e-9)
 
 
 CHAINS = [random_model(np.random.default_rng(2), 3), typed_model(np.random.default_rng(3), 2, 2)]
@@ -138,40 +138,40 @@ def test_accounts_come_back_to_the_last_bit(model, more):
     ]
     observer = random_model(np.random.default_rng(7), model.n)
     setting = sv.Policy(secrets=secrets, observers=observer, **more).on(model)
-    coins, state = SeededCoins(3), stream.State.start(setting)
+    randomness, state = SeededRandomness(3), stream.State.start(setting)
     for code in model.sample(12, seed=2)[0]:
-        _, state = stream.step(setting, state, np.array([code]), coins)
-        watches = state.watches[0]
-        back = packing.restored_accounts(setting.watches, packing.account_numbers(watches))
-        one, other = (guarded_table(setting, found) for found in (watches, back))
+        _, state = stream.step(setting, state, np.array([code]), randomness)
+        trackers = state.trackers[0]
+        back = packing.restored_accounts(setting.trackers, packing.account_numbers(trackers))
+        one, other = (guarded_table(setting, found) for found in (trackers, back))
         assert one.outputs.tolist() == other.outputs.tolist()
         places = range(one.outputs.size)
         assert all((one.column(place) == other.column(place)).all() for place in places)
-        assert back.rows[0][0].worst == watches.rows[0][0].worst
+        assert back.rows[0][0].worst == trackers.rows[0][0].worst
 
 
 def test_streams_release_as_sessions_do():
     """And in one call as in many, whoever else is there."""
     setting = setting_of(SECRETS["tumbling"])
-    coins = KeyedCoins.seeded(1)
+    randomness = KeyedRandomness.seeded(1)
     raw = [[0, 1, 1, 0], [1, 1, 0, 0], [0, 0, 0, 0]]
     users = ["ann", "bob", "cy"]
-    together = CodeStreams(setting, coins=coins)
+    together = CodeStreams(setting, randomness=randomness)
     made = together.release([user for _ in range(4) for user in users], list(itertools.chain(*zip(*raw, strict=True))))
     for k, user in enumerate(users):
-        alone, state = CodeStreams(setting, coins=coins), stream.State.start(setting)
+        alone, state = CodeStreams(setting, randomness=randomness), stream.State.start(setting)
         codes = [int(alone.release([user], [code]).codes[0]) for code in raw[k]]
         assert codes == made.codes[k::3].tolist()
         for code in codes:
             _, state = stream.observe(setting, state, np.array([code]))
-        mine, theirs = together.account(user), state.watches[0].rows[0]
-        assert [watch.log_odds for watch in mine.secrets] == [watch.log_odds for watch in theirs]
+        mine, theirs = together.account(user), state.trackers[0].rows[0]
+        assert [tracker.log_odds for tracker in mine.secrets] == [tracker.log_odds for tracker in theirs]
         assert mine.whole_sequence == NO_BOUND
         assert math.isinf(mine.epsilon_spent)
 
 
 def test_with_an_epsilon_the_ledger_is_that_of_any_sound_mechanism():
-    streams = CodeStreams(setting_of(SECRETS["first"], epsilon=0.8), coins=KeyedCoins(KEY))
+    streams = CodeStreams(setting_of(SECRETS["first"], epsilon=0.8), randomness=KeyedRandomness(KEY))
     streams.release(["ann"] * 4, [0, 1, 1, 0])
     standing = streams.account("ann")
     assert standing.whole_sequence == ""
@@ -220,8 +220,8 @@ def test_a_person_is_never_forgotten(tmp_path, longest):
     for _ in range(6):
         with CodeStreams.open(tmp_path / "s.db", setting) as streams:
             streams.release(["ann"] * 5, [0, 1, 0, 1, 1])
-            watch = streams.account("ann").secrets[0]
-            assert watch.worst <= 0.3
+            tracker = streams.account("ann").secrets[0]
+            assert tracker.worst <= 0.3
     with CodeStreams.open(tmp_path / "s.db", setting) as streams, pytest.raises(InputError, match="at most 30 events"):
         streams.release(["ann"], [0])
 
@@ -250,17 +250,17 @@ def test_kills_lose_nothing_and_draw_nothing_anew(tmp_path):
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     work(path, answers)
-    told = {int(at): int(code) for at, code in (line.split() for line in answers.read_text().splitlines())}
-    assert len(told) >= 57  # an event that was committed when the kill came may have no answer
+    disclosed = {int(at): int(code) for at, code in (line.split() for line in answers.read_text().splitlines())}
+    assert len(disclosed) >= 57  # an event that was committed when the kill came may have no answer
     with CodeStreams.open(path, setting_of(SECRETS["tumbling"])) as streams:
-        for at, code in told.items():
+        for at, code in disclosed.items():
             assert streams.releases(f"user {at % 15}")[at // 15].code == code
         twin = CodeStreams(streams.setting)
         for k in range(15):
             codes = [stored.code for stored in streams.releases(f"user {k}")]
             twin.observe([f"user {k}"] * 4, codes)
             mine, theirs = streams.account(f"user {k}"), twin.account(f"user {k}")
-            assert [watch.worst for watch in mine.secrets] == [watch.worst for watch in theirs.secrets]
+            assert [tracker.worst for tracker in mine.secrets] == [tracker.worst for tracker in theirs.secrets]
         assert all(total.kept for total in streams.secrets())
 
 
@@ -287,12 +287,12 @@ def test_a_receiver_decodes_what_was_withheld():
     session = sv.Session(MODEL, mechanism="guarded", secrets=secret, withhold=True, seed=1)
     released = [session.release(symbol) for symbol in (0, 2, 1, 0)]
     assert None in released
-    laws = sv.decode_stream(MODEL, released, mechanism="guarded", secrets=secret, withhold=True, smooth=False)
+    distributions = sv.decode_stream(MODEL, released, mechanism="guarded", secrets=secret, withhold=True, smooth=False)
     state = stream.State.start(session.setting)
-    for value, law in zip(released, laws, strict=True):
+    for value, distribution in zip(released, distributions, strict=True):
         code = WITHHELD if value is None else value
         seen, state = stream.observe(session.setting, state, np.array([code]))
         exact = seen.beliefs[0] * seen.columns[0]
-        assert law == pytest.approx(exact / exact.sum())
+        assert distribution == pytest.approx(exact / exact.sum())
     smooth = sv.decode_stream(MODEL, released, mechanism="guarded", secrets=secret, withhold=True)
-    assert smooth[-1] == pytest.approx(laws[-1])
+    assert smooth[-1] == pytest.approx(distributions[-1])

@@ -9,10 +9,10 @@ from reference_guarding import Guarded, bounds_of, box_rows, excess, least_cost,
 from seqveil import Grid, MarkovModel, secrets
 from seqveil.core import programs
 from seqveil.core.alphabet import WITHHELD
-from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion, absolute, euclidean, hamming, matrix
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR
+from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets import solving
 from seqveil.core.secrets.bounds import TIGHTER, Bounds
 from seqveil.core.secrets.pools import pooled
@@ -123,15 +123,15 @@ def test_labels_that_a_solver_leaves_with_next_to_nothing_are_never_released():
     assert (belief @ table_of(made) / DENOMINATOR > 1e-7).all()
 
 
-def test_a_free_symbol_is_told_however_unlikely_it_is():
+def test_a_free_symbol_is_disclosed_however_unlikely_it_is():
     belief = np.array([0.5, 0.5 - 1e-12, 1e-12])
     made = guarded(bounds_of([(belief, box([0.0, 1.0, 0.5], 0.5, 0.3))], belief), hamming())
     place = made.outputs.tolist().index(2)
     assert table_of(made)[2, place] == DENOMINATOR
 
 
-def test_on_the_edge_what_says_nothing_about_the_secret_is_still_told():
-    """The mean lies on the upper edge: only symbols that hold as much of the secret as the mean are told apart."""
+def test_on_the_edge_what_says_nothing_about_the_secret_is_still_disclosed():
+    """The mean lies on the upper edge: only symbols that hold as much of the secret as the mean are distinguished."""
     epsilon = 0.5
     sigma = np.array([0.6, 0.6, 0.3, 0.9])
     belief = np.array([0.3, 0.3, 0.2, 0.2])
@@ -144,7 +144,7 @@ def test_on_the_edge_what_says_nothing_about_the_secret_is_still_told():
     assert made.error == pytest.approx(0.2, abs=1e-4)
 
 
-def test_one_side_lets_everything_that_speaks_against_it_be_told():
+def test_one_side_lets_everything_that_speaks_against_it_be_disclosed():
     belief, sigma = np.array([0.2, 0.6, 0.2]), np.array([0.0, 0.3, 0.5])
     both, up = (
         guarded(bounds_of([(belief, box(sigma, 0.28, 0.5, sides))], belief), hamming()) for sides in ("both", "up")
@@ -176,7 +176,7 @@ def test_both_promises_at_once():
         assert all(excess(belief, promise, column) <= 1e-12 for column in table_of(made).T)
 
 
-def test_an_observer_who_rules_a_symbol_out_never_sees_it_told():
+def test_an_observer_who_rules_a_symbol_out_never_sees_it_disclosed():
     mine, theirs = np.array([0.4, 0.3, 0.3]), np.array([0.5, 0.5, 0.0])
     promises = [(mine, box([0.2, 0.5, 0.9], 0.5, 0.4)), (theirs, box([0.3, 0.5, 0.4], 0.4, 0.4))]
     made = guarded(bounds_of(promises, mine), hamming())
@@ -219,8 +219,10 @@ def test_an_epsilon_is_kept_inside_the_program():
         n, epsilon = int(rng.integers(2, 6)), float(rng.choice([0.3, 1.0]))
         belief = rng.dirichlet(np.ones(n))
         bounds = bounds_of([(belief, random_promise(rng, belief))], belief)
-        law = np.tile(belief, (n, 1))
-        lifts = np.concatenate([np.eye(n) - np.exp(epsilon) * law, np.exp(-epsilon) * law - np.eye(n)])
+        distribution = np.tile(belief, (n, 1))
+        lifts = np.concatenate(
+            [np.eye(n) - np.exp(epsilon) * distribution, np.exp(-epsilon) * distribution - np.eye(n)]
+        )
         best = least_cost(belief, np.concatenate([bounds.aimed, lifts]), 1 - np.eye(n))
         assert guarded(bounds, hamming(), epsilon=epsilon).error == pytest.approx(best, abs=1e-5)
 
@@ -238,9 +240,9 @@ def types(seed: int, size: int = 12, count: int = 12) -> MarkovModel:
 
 def released(model: MarkovModel, seed: int, users: int, length: int) -> tuple[np.ndarray, CodeStreams]:
     setting = Policy(secrets=[secrets.ever(0, window=20, epsilon=0.5)], mechanism="guarded").on(model)
-    streams, raw = CodeStreams(setting, coins=SeededCoins(seed)), model.sample(length, users, seed=seed)
-    told = [streams.release(np.arange(users), raw[:, t]).codes for t in range(length)]
-    return np.stack(told, axis=1), streams
+    streams, raw = CodeStreams(setting, randomness=SeededRandomness(seed)), model.sample(length, users, seed=seed)
+    disclosed = [streams.release(np.arange(users), raw[:, t]).codes for t in range(length)]
+    return np.stack(disclosed, axis=1), streams
 
 
 @pytest.mark.slow
@@ -248,13 +250,13 @@ def released(model: MarkovModel, seed: int, users: int, length: int) -> tuple[np
 def test_every_program_of_a_mixture_is_solved(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, gaps, solve = [], list[float](), programs.bounded
 
-    def watched(*given: np.ndarray) -> programs.Solution:
+    def tracked(*given: np.ndarray) -> programs.Solution:
         asked.append(given)
         found = solve(*given)  # raises where it is not solved
         gaps.append(found.error - found.bound)
         return found
 
-    monkeypatch.setattr(programs, "bounded", watched)
+    monkeypatch.setattr(programs, "bounded", tracked)
     _, streams = released(types(seed), seed, users=8, length=20)
     assert len(gaps) == len(asked) > 50
     assert max(gaps) < 5e-3
@@ -275,7 +277,7 @@ def square(size: int) -> Distortion:
 
 
 def bounded(n: int, windows: int, seed: int, broad: float = 0.15, epsilon: float = 0.7) -> Bounds:
-    """Bounds of a few windows that symbols tell about more or less, none of which has been told about."""
+    """Bounds of a few windows that symbols tell about more or less, none of which has been disclosed about."""
     rng = np.random.default_rng(seed)
     belief = rng.dirichlet(np.full(n, broad)) + 1e-6
     belief /= belief.sum()
@@ -324,7 +326,7 @@ def test_a_zone_of_a_map_is_kept_event_by_event() -> None:
     model = MarkovModel.fit([list(map(tuple, walk.tolist())) for walk in walks], alphabet=grid)
     kept = secrets.zone(centre=(4.5, 4.5), radius=0.8, epsilon=0.8, window=4)
     setting = Policy(secrets=kept, mechanism="guarded", distortion="euclidean").on(model)
-    streams = CodeStreams(setting, coins=SeededCoins(3))
+    streams = CodeStreams(setting, randomness=SeededRandomness(3))
     for t in range(4):
         streams.release(np.arange(2), grid.encode(list(map(tuple, walks[:2, t].tolist()))))
     assert streams.secrets()[0].log_odds_worst <= 0.8

@@ -13,7 +13,7 @@ import seqveil as sv
 from seqveil.core.model import MarkovModel
 from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.mqtt import Bridge, Broker, Topics
+from seqveil.interfaces.mqtt import Broker, MqttBridge, Topics
 from seqveil.interfaces.payloads import Form
 from served import event, running
 from test_unknown_values_outside import Wire, figures_of
@@ -260,7 +260,7 @@ def test_messages_and_log_of_the_bridge(tmp_path, form):
         wire.put(Stop())
         topics = Topics("raw/{user}", "released/{user}", "errors/{user}")
         with CodeStreams.open(tmp_path / f"{len(list(tmp_path.iterdir()))}.db", FAINT, key=LIVE_KEY) as store:
-            bridge = Bridge(store, wire, topics, form=Form.parse(form), log=lambda *line: log.append(line))
+            bridge = MqttBridge(store, wire, topics, form=Form.parse(form), log=lambda *line: log.append(line))
             bridge.run()
         return wire.raw, log, bridge.hidden
 

@@ -24,7 +24,7 @@ from seqveil.core.secrets import zone
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.homeassistant import Discovery
-from seqveil.interfaces.mqtt import Bridge, Broker, Form, Link, Topics
+from seqveil.interfaces.mqtt import Broker, Form, Link, MqttBridge, Topics
 from test_mqtt_forms import town
 
 HASS = os.environ.get("SEQVEIL_HASS") or shutil.which("hass")
@@ -68,7 +68,7 @@ def bridge(port, name, setting, topics, form, folder):
     """A bridge that tells Home Assistant of what it releases."""
     with CodeStreams.open(folder / f"{name}.db", setting) as store:
         link = Link(Broker("127.0.0.1", port, name), topics.subscription, form.retained)
-        made = Bridge(store, link, topics, form=form, discovery=Discovery("homeassistant", form))
+        made = MqttBridge(store, link, topics, form=form, discovery=Discovery("homeassistant", form))
         thread = threading.Thread(target=made.run)
         thread.start()
         try:
@@ -87,7 +87,7 @@ def test_a_raw_sensor_and_a_phone_go_in_and_guarded_ones_appear(tmp_path):
     rooms = Topics("states/binary_sensor/{user}/state", "guarded/{user}", "errors/{user}")
     phones = Topics("owntracks/{user}/phone", "friends/{user}/phone")
     with mosquitto.broker(tmp_path) as running:
-        watch = Client(running.port, "watch", "states/#")
+        tracker = Client(running.port, "tracker", "states/#")
         device = Client(running.port, "device")
         raw = {"name": "motion", "unique_id": "m1", "object_id": "hall_motion", "state_topic": "zigbee2mqtt/hall"}
         raw |= {"value_template": "{{ 'ON' if value_json.occupancy else 'OFF' }}"}
@@ -99,7 +99,7 @@ def test_a_raw_sensor_and_a_phone_go_in_and_guarded_ones_appear(tmp_path):
         ):
 
             def last(start, end):
-                found = [payload for topic, payload in watch.got if topic.startswith(start) and topic.endswith(end)]
+                found = [payload for topic, payload in tracker.got if topic.startswith(start) and topic.endswith(end)]
                 return found[-1].decode() if found else None
 
             until(lambda: last("states/binary_sensor/hall_motion", "/state"), 240)  # the raw sensor is there
@@ -117,6 +117,6 @@ def test_a_raw_sensor_and_a_phone_go_in_and_guarded_ones_appear(tmp_path):
             latitude = float(last("states/device_tracker/seqveil_ann", "/latitude"))
             assert any(abs(latitude - y) < 1e-9 for y in Grid.regular(4, 3, (8.0, 8.4, 49.0, 49.3)).y.points)
             assert last("states/device_tracker/seqveil_ann", "/seq") is not None  # its account
-        for client in (watch, device):
+        for client in (tracker, device):
             client.close()
     assert guarding.counts.refused == {}

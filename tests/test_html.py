@@ -103,7 +103,7 @@ def test_a_session_shows_its_account_and_no_symbol(options):
     assert shown["symbols released"] == "8"
     assert shown["exact leakage"].split()[0] == f"{standing.leakage:.4g}"
     assert shown["by composition, Σε"] == f"{standing.epsilon_spent:.4g}"
-    assert "not private" in shown["coins"]
+    assert "not private" in shown["randomness"]
     assert ("budget" in shown) == (options.get("budget") == 3.0)
     value = float(re.search(r'value="([\d.]+)"', text).group(1))
     assert value == pytest.approx(

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from seqveil import Budget, MarkovModel, Session, secrets
-from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
-from seqveil.core.words import IMPOSSIBLE, Risk, ToldSecret
+from seqveil.core.randomness import SeededRandomness
+from seqveil.core.words import IMPOSSIBLE, DisclosedSecret, Risk
 from seqveil.engine.accounting import GONE
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
@@ -78,7 +78,7 @@ def test_a_secret_under_such_a_model_is_not_called_green():
     sure, open_to_all = (Risk(0.0, 0.0, doubts=(), ldp=ldp) for ldp in (math.inf, None))
     assert (sure.grade.colour, open_to_all.grade.colour) == ("red", "green")
 
-    kept = Risk(math.inf, secrets=(ToldSecret("ever:1", 0.5),), doubts=(), ldp=math.inf)
+    kept = Risk(math.inf, secrets=(DisclosedSecret("ever:1", 0.5),), doubts=(), ldp=math.inf)
     assert kept.grade.colour == "unchecked"
     assert kept.grade.why.endswith(IMPOSSIBLE)
     assert "nothing is promised" in kept.sentences[-1]
@@ -171,7 +171,7 @@ def test_an_epsilon_beside_declared_secrets_is_refused_too():
 @pytest.mark.parametrize("mechanism", ["tree", "batch_lp"])
 def test_a_short_batch_between_others_is_followed_and_charged(mechanism):
     setting = Policy(epsilon=1.0, batch=3, mechanism=mechanism).on(MODEL)
-    streams = CodeStreams(setting, coins=SeededCoins(3))
+    streams = CodeStreams(setting, randomness=SeededRandomness(3))
     sizes = [3, 1, 2, 3]
     batches = [np.arange(size) % 2 for size in sizes]
     made = streams.release(["ann"] * 4, batches)

@@ -45,7 +45,7 @@ TABLE = 'user{0}value\nann{0}"x{0}y"\nbob{0}z\n'
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 @pytest.mark.parametrize("name", ["d.csv", "d.tsv"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_any_separator_is_told_from_the_first_lines(tmp_path, separator, name, mark):
+def test_any_separator_is_disclosed_from_the_first_lines(tmp_path, separator, name, mark):
     path = put(tmp_path, name, mark + TABLE.format(separator))
     assert taken(path)[:2] == (["ann", "bob"], [f"x{separator}y", "z"])
     packed = put(tmp_path, f"{name}.gz", gzip.compress((mark + TABLE.format(separator)).encode()))
@@ -251,9 +251,9 @@ def test_the_model_remembers_what_to_do(tmp_path, missing, capsys):
     assert released.height == expected
     assert released["value"].to_list().count("missing") == (4 if missing == "symbol" else 0)
     assert run("audit", out, "-m", model) == 0
-    told = json.loads((tmp_path / "o.csv.meta.json").read_text())
-    assert "reading" not in told  # how many values were missing is nobody's business
-    assert "dropped" not in json.dumps(told)
+    disclosed = json.loads((tmp_path / "o.csv.meta.json").read_text())
+    assert "reading" not in disclosed  # how many values were missing is nobody's business
+    assert "dropped" not in json.dumps(disclosed)
     again = tmp_path / "s.csv"
     for _ in range(2):
         assert run("release", path, "-m", model, "-e", 16, "-o", again, "--state", tmp_path / "s.db") == 0

@@ -64,9 +64,9 @@ def test_each_event_is_drawn_once_and_published_once(place, numbered):
         place.send([("user 0", {"seq": 20, "value": VALUES[0]})])
         until(lambda: again.failures or again.counts.acknowledged == 1)
     assert (again.counts.received, again.counts.released) == (1, 1)
-    told = once(place.received(61))
-    assert {len(payloads) for payloads in told.values()} == {1}
-    assert {one: json.loads(payload)["value"] for one, [payload] in told.items()} == stored(
+    disclosed = once(place.received(61))
+    assert {len(payloads) for payloads in disclosed.values()} == {1}
+    assert {one: json.loads(payload)["value"] for one, [payload] in disclosed.items()} == stored(
         place, ["user 0", "user 1", "user 2"]
     )
     assert "user" not in repr(place.log)
@@ -110,12 +110,12 @@ def test_killed_at_any_point_of_a_round_nothing_is_lost_or_published_twice(place
         if done == 100:
             break
     assert (done, drawn) == (100, 100)
-    told = once(place.received(100))
-    assert {len(payloads) for payloads in told.values()} == {1}
+    disclosed = once(place.received(100))
+    assert {len(payloads) for payloads in disclosed.values()} == {1}
     with CodeStreams.open(place.state, setting_of()) as store:
         decode = store.setting.model.alphabet.decode_one
         kept = {(u, one.seq): decode(one.code) for u in users for one in store.releases(u)}
-    assert {one: json.loads(payload)["value"] for one, [payload] in told.items()} == kept
+    assert {one: json.loads(payload)["value"] for one, [payload] in disclosed.items()} == kept
 
 
 def committed(place):
@@ -201,8 +201,8 @@ def test_two_bridges_share_a_topic_by_its_partitions(place):
         with place.bridge(cluster=replace(place.cluster, partitions=own)) as bridge:
             until(lambda: bridge.failures or bridge.counts.acknowledged == 10)
         assert not bridge.failures
-    told = once(place.received(20))
-    assert set(told) == {(f"user {p}", seq) for p in range(4) for seq in range(5)}
+    disclosed = once(place.received(20))
+    assert set(disclosed) == {(f"user {p}", seq) for p in range(4) for seq in range(5)}
 
 
 @pytest.mark.slow
@@ -220,9 +220,9 @@ def test_offsets_that_expired_bring_no_second_draw(place):
         until(lambda: bridge.failures or bridge.counts.released == 1)
     assert not bridge.failures
     assert bridge.counts.released == 1
-    told = once(place.received(8))
-    assert sorted(told) == [("user 0", seq) for seq in range(8)]
-    assert {len(set(payloads)) for payloads in told.values()} == {1}
+    disclosed = once(place.received(8))
+    assert sorted(disclosed) == [("user 0", seq) for seq in range(8)]
+    assert {len(set(payloads)) for payloads in disclosed.values()} == {1}
 
 
 class Troubled:
@@ -293,11 +293,11 @@ def test_the_command_killed_five_times_draws_nothing_twice(place):
             running.send_signal(signal.SIGTERM)
             said, log = running.communicate(timeout=60)
             assert running.returncode == 0
-        told = once(read())
+        disclosed = once(read())
     assert json.loads(said)["refused"] == {}
     assert b"zq" not in log
-    assert set(told) == {(f"user {u}", seq) for u in range(10) for seq in range(60)}
-    assert {len(set(payloads)) for payloads in told.values()} == {1}
+    assert set(disclosed) == {(f"user {u}", seq) for u in range(10) for seq in range(60)}
+    assert {len(set(payloads)) for payloads in disclosed.values()} == {1}
 
 
 def test_settings_that_are_the_bridges_own_are_refused():

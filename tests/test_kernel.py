@@ -12,9 +12,9 @@ from scipy import stats
 
 import reference_streams as ref
 from seqveil import distortion, mechanisms
-from seqveil.core.coins import SystemCoins
 from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.kernel import DENOMINATOR, Kernel, Kernels, to_weights
+from seqveil.core.randomness import SystemRandomness
 
 NAMES = mechanisms.instantaneous()
 EPSILONS = [0.01, 0.1, 0.5, 1.0, 2.0, 4.0]
@@ -38,10 +38,10 @@ def handmade(rng, n, few, merged):
     if not few:
         extra = np.array([[random_row(rng, width) for _ in range(classes)]])
         return Kernels(n, outputs, np.zeros((1, width), np.int64), extra, None, rows)
-    told, slots = int(rng.integers(0, DENOMINATOR)), int(rng.integers(1, min(3, width) + 1))
+    disclosed, slots = int(rng.integers(0, DENOMINATOR)), int(rng.integers(1, min(3, width) + 1))
     places = np.array([[rng.permutation(width)[:slots] for _ in range(classes)]])
-    extra = np.array([[random_row(rng, slots, told) for _ in range(classes)]])
-    return Kernels(n, outputs, random_row(rng, width, DENOMINATOR - told)[None], extra, places, rows)
+    extra = np.array([[random_row(rng, slots, disclosed) for _ in range(classes)]])
+    return Kernels(n, outputs, random_row(rng, width, DENOMINATOR - disclosed)[None], extra, places, rows)
 
 
 def written_out(kernels):
@@ -130,8 +130,8 @@ def assert_figures(kernel, belief):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("seed", range(4))
-def test_each_output_has_as_many_coins_as_its_weight(name, seed):
-    """Inverting cumulative weights: first, last and random coins of each interval lead to one output."""
+def test_each_output_has_as_many_randomness_as_its_weight(name, seed):
+    """Inverting cumulative weights: first, last and random randomness of each interval lead to one output."""
     rng = np.random.default_rng(seed)
     n = 6
     belief = ref.random_belief(rng, n)
@@ -141,23 +141,23 @@ def test_each_output_has_as_many_coins_as_its_weight(name, seed):
         steps = np.concatenate([kernels.extra[0, row], kernels.base[0]])
         edges = [0, *np.cumsum(steps).tolist()]
         assert edges[-1] == DENOMINATOR
-        coins_of = np.zeros(kernels.outputs.shape[1], dtype=object)
+        randomness_of = np.zeros(kernels.outputs.shape[1], dtype=object)
         for start, end in itertools.pairwise(edges):
             if end > start:
                 tried = [start, end - 1, *rng.integers(start, end, 3).tolist()]
-                drawn = {int(kernels.draw(np.array([code]), ref.GivenCoins([coin]))[0]) for coin in tried}
+                drawn = {int(kernels.draw(np.array([code]), ref.GivenCoins([uniform]))[0]) for uniform in tried}
                 assert len(drawn) == 1
-                coins_of[drawn.pop()] += end - start
-        assert coins_of.tolist() == written_out(kernels)[code].tolist()
+                randomness_of[drawn.pop()] += end - start
+        assert randomness_of.tolist() == written_out(kernels)[code].tolist()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_system_coins_draw_by_the_weights(name):
+def test_system_randomness_draw_by_the_weights(name):
     """Chi-square of 20,000 draws; false alarms: one in a million."""
     belief = np.array([0.4, 0.3, 0.2, 0.06, 0.04])
     kernels = mechanisms.get(name).kernels(np.tile(belief, (20_000, 1)), 1.0)
-    drawn = kernels.outputs[np.arange(20_000), kernels.draw(np.full(20_000, 2), SystemCoins())]
+    drawn = kernels.outputs[np.arange(20_000), kernels.draw(np.full(20_000, 2), SystemRandomness())]
     kernel = kernels.one(0)
     counts = [int((drawn == code).sum()) for code in kernel.codes]
     assert sum(counts) == 20_000

@@ -1,4 +1,4 @@
-"""The account of a realised stream: against enumeration, from above, per user, and for good once all is told."""
+"""The account of a realised stream: against enumeration, from above, per user, and for good once all is said."""
 
 import math
 
@@ -42,8 +42,10 @@ def test_any_columns_are_charged_what_enumeration_says(seed, order, zeros, lengt
     prior, transitions = ref.random_chain(rng, n, order, zeros)
     model, columns = MarkovModel(prior, transitions, order=order), columns_of(rng, length, n)
     account = charged(model, columns)
-    most, least = ref.sequence_leakage(ref.sequence_law(prior, transitions, length), columns)
-    assert most <= account.most[0] + 1e-13  # the model renormalises its rows, so the laws differ in the last bits
+    most, least = ref.sequence_leakage(ref.sequence_distribution(prior, transitions, length), columns)
+    assert (
+        most <= account.most[0] + 1e-13
+    )  # the model renormalises its rows, so the distributions differ in the last bits
     assert least >= account.least[0] - 1e-13
     assert account.most[0] == pytest.approx(most, abs=1e-10)
     assert account.least[0] == pytest.approx(least, abs=1e-10)
@@ -55,10 +57,10 @@ def test_any_columns_are_charged_what_enumeration_says(seed, order, zeros, lengt
 @given(seed=seeds, n=st.integers(1, 8))
 def test_log_lifts_enclose_the_exact_ones(seed, n):
     rng = np.random.default_rng(seed)
-    law, column = ref.random_belief(rng, n), columns_of(rng, 1, n)[0]
+    distribution, column = ref.random_belief(rng, n), columns_of(rng, 1, n)[0]
     weights = column[None].astype(float)
-    down, up = log_lifts(weights, (law * weights).sum(1), n)
-    marginal = sum(ref.Fraction(float(b)) * int(w) for b, w in zip(law, column, strict=True))
+    down, up = log_lifts(weights, (distribution * weights).sum(1), n)
+    marginal = sum(ref.Fraction(float(b)) * int(w) for b, w in zip(distribution, column, strict=True))
     for x in range(n):
         exact = ref.log(int(column[x]) / marginal)
         assert down[0, x] <= exact <= up[0, x]
@@ -78,15 +80,15 @@ def test_an_account_starts_at_zero():
 
 
 @pytest.mark.parametrize("zeros", [False, True])
-def test_a_certain_symbol_leaks_without_bound_on_the_side_it_is_told(zeros):
+def test_a_certain_symbol_leaks_without_bound_on_the_side_it_is_disclosed(zeros):
     """A release only one symbol can make rules out all others: log 0, never NaN, and the other side stays exact."""
     rows = [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.0, 0.5]] if zeros else [[0.4, 0.3, 0.3]] * 3
     model = MarkovModel([0.2, 0.3, 0.5], rows)
-    told = np.array([0, DENOMINATOR, 0])
-    account = charged(model, [told])
+    disclosed = np.array([0, DENOMINATOR, 0])
+    account = charged(model, [disclosed])
     assert account.least[0] == -math.inf
     assert account.most[0] == pytest.approx(math.log(1 / 0.3))
-    account = charged(model, [told, np.full(3, DENOMINATOR)])
+    account = charged(model, [disclosed, np.full(3, DENOMINATOR)])
     assert account.worst[0] == math.inf
     assert account.most[0] == pytest.approx(math.log(1 / 0.3))
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from reference_streams import Rows
 from seqveil import MarkovModel
-from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.policy import Policy
 from seqveil.receiver.learn import Chain, Evidence, expect, held_out, learn, likelihoods, region
 from seqveil.receiver.learn.expected import by_user
@@ -92,9 +92,9 @@ def test_blocks_hold_every_event_once_whatever_their_size():
 
 
 def released_by(setting, truth, seed):
-    coins = SeededCoins(1_000_003 + seed)  # another generator than the truth was drawn by
+    randomness = SeededRandomness(1_000_003 + seed)  # another generator than the truth was drawn by
     fleet = Rows(setting, len(truth))
-    return np.stack([fleet.release(np.arange(len(truth)), step, coins).codes for step in truth.T], axis=1)
+    return np.stack([fleet.release(np.arange(len(truth)), step, randomness).codes for step in truth.T], axis=1)
 
 
 STICKY = MarkovModel([0.6, 0.3, 0.1], [[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0.3, 0.1, 0.6]])
@@ -175,7 +175,7 @@ def test_streams_of_unequal_length_and_events_without_release():
 
 
 @pytest.mark.slow
-def test_order_two_is_told_from_order_one():
+def test_order_two_is_disclosed_from_order_one():
     rng = np.random.default_rng(1)
     rows = np.zeros((2, 2, 2))
     rows[0, 0], rows[0, 1], rows[1, 0], rows[1, 1] = (0.9, 0.1), (0.1, 0.9), (0.2, 0.8), (0.1, 0.9)
@@ -203,10 +203,10 @@ def test_where_there_is_no_context_none_is_found():
 def test_held_out_gain_is_the_log_likelihood_ratio():
     _, chain, evidence = random_case(11, 1)
     flat = Chain.uniform(chain.n)
-    told = held_out(evidence, [chain])
+    disclosed = held_out(evidence, [chain])
     ratio = likelihoods(evidence, chain).sum() - likelihoods(evidence, flat).sum()
-    np.testing.assert_allclose(told.log_evidence, ratio)
-    np.testing.assert_allclose(told.gain * told.events, ratio)
+    np.testing.assert_allclose(disclosed.log_evidence, ratio)
+    np.testing.assert_allclose(disclosed.gain * disclosed.events, ratio)
     both = held_out(evidence, [chain, flat])
     np.testing.assert_allclose(both.log_evidence, np.log((np.exp(ratio) + 1) / 2))
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from compiling import restored, use  # noqa: F401 -- it restores after every test
 from seqveil import MarkovModel
 from seqveil.core import filtering
-from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Kernels, to_weights
 from seqveil.core.leakage import weight_range
 from seqveil.core.mechanisms import Batch, BatchMechanism
 from seqveil.core.mechanisms.codebook import Codebook, support
 from seqveil.core.mechanisms.trees import TreeRelease
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, stream
 from seqveil.engine.live import skipped
 from seqveil.engine.policy import Policy
@@ -38,28 +38,28 @@ def log(values) -> np.ndarray:
 
 
 def exact(model: MarkovModel, columns: list[np.ndarray]) -> tuple[list[tuple[float, float]], np.ndarray]:
-    """Both sides after every release, and the law of the next state, all in the log domain: nothing can underflow."""
+    """Both sides after every release, and the next state's distribution, all in logs: nothing can underflow."""
     steps = log(dense(model))
-    law = log(model.initial)  # log Pr(y so far, next state)
-    high = np.where(np.isneginf(law), -math.inf, 0.0)  # log Π Q(y|x) over sequences that lead here
-    low = np.where(np.isneginf(law), math.inf, 0.0)
+    distribution = log(model.initial)  # log Pr(y so far, next state)
+    high = np.where(np.isneginf(distribution), -math.inf, 0.0)  # log Π Q(y|x) over sequences that lead here
+    low = np.where(np.isneginf(distribution), math.inf, 0.0)
     sides, leads = [], ~np.isneginf(steps)
     for column in columns:
         weight = log(column / column.max())[model.newest]
-        law, high, low = law + weight, high + weight, low + weight
-        evidence = np.logaddexp.reduce(law)
+        distribution, high, low = distribution + weight, high + weight, low + weight
+        evidence = np.logaddexp.reduce(distribution)
         sides.append((high.max() - evidence, low.min() - evidence))
-        law = np.logaddexp.reduce(law[:, None] + steps, axis=0)
+        distribution = np.logaddexp.reduce(distribution[:, None] + steps, axis=0)
         high = np.where(leads, high[:, None], -math.inf).max(0)
         low = np.where(leads, low[:, None], math.inf).min(0)
-    return sides, law - np.logaddexp.reduce(law)
+    return sides, distribution - np.logaddexp.reduce(distribution)
 
 
 def follow(setting: Terms, raw: np.ndarray, seed: int) -> tuple[list[stream.State], list[stream.Released]]:
     """The state after every release, and the releases."""
-    states, made, coins = [stream.State.start(setting)], [], SeededCoins(seed)
+    states, made, randomness = [stream.State.start(setting)], [], SeededRandomness(seed)
     for code in raw:
-        released, after = stream.step(setting, states[-1], np.array([code]), coins)
+        released, after = stream.step(setting, states[-1], np.array([code]), randomness)
         states.append(after)
         made.append(released)
     return states[1:], made
@@ -68,16 +68,16 @@ def follow(setting: Terms, raw: np.ndarray, seed: int) -> tuple[list[stream.Stat
 def assert_charged_exactly(setting: Terms, raw: np.ndarray, seed: int = 1) -> tuple[float, stream.State]:
     """The account after every release is the exact one from above, an auditor's too, and the belief is right."""
     states, made = follow(setting, raw, seed)
-    sides, law = exact(setting.model, [released.columns[0] for released in made])
+    sides, distribution = exact(setting.model, [released.columns[0] for released in made])
     for state, (most, least) in zip(states, sides, strict=True):
         near = 1e-9 * (1 + most - least)  # the twin's own sums round too
         assert most - near / 10 <= state.account.most[0] <= most + near
         assert least + near / 10 >= state.account.least[0] >= least - near
     held = states[-1].states[0]
     found = np.where(held < 0, held, log(np.maximum(held, 0.0)))
-    assert (np.isneginf(found) == np.isneginf(law)).all()
-    there = ~np.isneginf(law)
-    assert found[there] == pytest.approx(law[there], rel=1e-9, abs=1e-6)
+    assert (np.isneginf(found) == np.isneginf(distribution)).all()
+    there = ~np.isneginf(distribution)
+    assert found[there] == pytest.approx(distribution[there], rel=1e-9, abs=1e-6)
     audit = Audit(setting)
     audit.take(["u"] * len(made), np.concatenate([released.codes for released in made]))
     assert audit.report().leakage == states[-1].account.worst[0]
@@ -148,15 +148,15 @@ def test_random_sparse_chains_are_charged_exactly_and_alike_by_both_paths(seed, 
 
 
 class SecondOf:
-    """The second of two coins."""
+    """The second of two randomness."""
 
     private = False
 
     def __init__(self, seed: int) -> None:
-        self._coins = SeededCoins(seed)
+        self._randomness = SeededRandomness(seed)
 
     def draw(self, count: int) -> np.ndarray:
-        return self._coins.draw(2)[1:]
+        return self._randomness.draw(2)[1:]
 
 
 def test_users_with_faint_states_change_nobody_else():
@@ -168,7 +168,7 @@ def test_users_with_faint_states_change_nobody_else():
         use(compiled)
         state = stream.State.start(setting, 2)
         for k, codes in enumerate(raw):
-            _, state = stream.step(setting, state, codes, SeededCoins(k))
+            _, state = stream.step(setting, state, codes, SeededRandomness(k))
         states[compiled] = state
     assert states[True].states.tobytes() == states[False].states.tobytes()
     assert states[True].account.worst.tobytes() == states[False].account.worst.tobytes()
@@ -183,26 +183,26 @@ def test_an_event_nobody_released_moves_the_account_on_too():
     """On a periodic chain a gap shifts which sequences can be where; charging as if it had not would be wrong."""
     model = CHAINS["periodic"]
     setting = Policy(epsilon=2.0, mechanism="randomized_response").on(model)
-    _, state = stream.step(setting, stream.State.start(setting), np.array([0]), SeededCoins(1))
+    _, state = stream.step(setting, stream.State.start(setting), np.array([0]), SeededRandomness(1))
     column = np.array([[7, 3, 1]], np.int64) << 58
     silent = np.full((1, 3), 1 << 62)
-    told = state.account.charge(model, silent, np.array([float(1 << 62)]), silent[:, 0], silent[:, 0])
+    disclosed = state.account.charge(model, silent, np.array([float(1 << 62)]), silent[:, 0], silent[:, 0])
     gap = skipped(setting, state)
-    for account in (told, gap.account):
-        assert account.ahead_most.tolist() == told.ahead_most.tolist()
+    for account in (disclosed, gap.account):
+        assert account.ahead_most.tolist() == disclosed.ahead_most.tolist()
     after, marginal = filtering.move(model, gap.states, column)
     assert after.sum() == pytest.approx(1.0)
     extremes = weight_range(column, filtering.possible(model, gap.states))
     charged = gap.account.charge(model, column, marginal, *extremes)
-    assert charged.worst[0] == told.charge(model, column, marginal, *extremes).worst[0]
+    assert charged.worst[0] == disclosed.charge(model, column, marginal, *extremes).worst[0]
 
 
 def respond(batch: Batch) -> Codebook:
-    """Two bits told by randomised response, is it 1 and is it 2: ε-LDP, and it goes on telling whatever is believed."""
+    """Two bits by randomised response, is it 1 and is it 2: ε-LDP, and it goes on telling whatever is believed."""
     found = support(replace(batch, states=np.full(3, 1 / 3)), 10)
     found = replace(found, mass=batch.states, walks=batch.states)  # the identity chain: one walk a batch
     bit = np.array([1.0, math.exp(-batch.epsilon / 2)]) / (1 + math.exp(-batch.epsilon / 2))
-    one, two = (np.stack([bit if x != told else bit[::-1] for x in range(3)]) for told in (1, 2))
+    one, two = (np.stack([bit if x != disclosed else bit[::-1] for x in range(3)]) for disclosed in (1, 2))
     table = np.stack([one[:, i] * two[:, j] for i in range(2) for j in range(2)], axis=1)
     kernels = Kernels(3, np.arange(4)[None], np.zeros((1, 4), np.int64), to_weights(table)[None])
     return Codebook(found, np.array([[0, 0], [2, 2], [1, 1], [0, 0]]), kernels)
@@ -216,11 +216,11 @@ RESPONSE = BatchMechanism(name="response", sound=True, ldp=1.0, rule=respond, **
 def test_batches_are_charged_from_above_beyond_the_range_of_a_float(mechanism):
     model = CHAINS["identity"]
     setting = Policy(epsilon=8.0, batch=2, mechanism=mechanism).on(model)
-    state, coins = stream.State.start(setting), SeededCoins(2)
+    state, randomness = stream.State.start(setting), SeededRandomness(2)
     logs = log(model.initial)  # of the three sequences that can be, given the releases
     for k, code in enumerate([0] * 250 + [1] * 600):
         before = state
-        sent, state = batches.step(setting, state, np.full(2, code), coins)
+        sent, state = batches.step(setting, state, np.full(2, code), randomness)
         lifts = [lift_of(sent, np.full(2, x)) for x in range(3)]
         logs = logs + log(lifts)
         logs -= np.logaddexp.reduce(logs)
@@ -246,7 +246,7 @@ def test_a_release_is_charged_for_a_symbol_that_only_its_logarithm_remembers():
     state = stream.State.start(setting)
     for _ in range(200):  # 800 nats for symbol 0: no float remembers the other one
         seen, state = stream.observe(setting, state, np.array([0]))
-    told, _ = stream.observe(setting, state, np.array([1]))
+    disclosed, _ = stream.observe(setting, state, np.array([1]))
     assert seen.beliefs[0, 1] == 0.0
     assert seen.costs[0] == pytest.approx(4.0, rel=1e-6)
-    assert told.costs[0] == pytest.approx(4.0, rel=1e-6)
+    assert disclosed.costs[0] == pytest.approx(4.0, rel=1e-6)

@@ -57,9 +57,11 @@ def test_from_a_file_of_coordinates_to_a_release(tmp_path, seqveil):
     assert seqveil("audit", out, "-m", model).code == 0
     read = seqveil("decode", out, "-m", model, "--truth", data, "--out", tmp_path / "d.csv")
     assert "m off" in read.err
-    told = json.loads(seqveil("decode", out, "-m", model, "--truth", data, "--out", tmp_path / "e.csv", "--json").out)
-    assert told["loss"] == "metres"
-    assert 0 < told["away"] < 4000
+    disclosed = json.loads(
+        seqveil("decode", out, "-m", model, "--truth", data, "--out", tmp_path / "e.csv", "--json").out
+    )
+    assert disclosed["loss"] == "metres"
+    assert 0 < disclosed["away"] < 4000
 
 
 def test_columns_are_known_by_their_names(tmp_path):

@@ -171,7 +171,7 @@ def test_a_broken_mechanism_is_caught(mechanism):
         checks.check_mechanism(mechanism, beliefs=200, n=5)
 
 
-def test_beliefs_of_the_checks_are_laws_of_every_kind():
+def test_beliefs_of_the_checks_are_distributions_of_every_kind():
     drawn = checks.random_beliefs(300, 6, np.random.default_rng(4))
     np.testing.assert_allclose(drawn.sum(1), 1)
     assert (drawn == 0).any()

@@ -1,4 +1,4 @@
-"""Mixtures of chains: the law against enumeration over types, EM against a twin, and use wherever a model is used."""
+"""Mixtures of chains: against enumeration over types, EM against a twin, use wherever a model is used."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def test_the_filter_is_the_sum_over_paths_of_types(switch: float) -> None:
     n, parts, weights = 2, chains(2, 2, seed=3), np.array([0.6, 0.4])
     model = sv.MarkovModel.mixture(parts, weights, switch)
     columns = np.random.default_rng(1).random((3, 1, n))
-    law = filtering.start(model, 1)
+    distribution = filtering.start(model, 1)
     for column in columns:
-        law, _ = filtering.move(model, law, column)
+        distribution, _ = filtering.move(model, distribution, column)
     states = list(itertools.product(range(2), range(n)))
 
     def chance(here: tuple[int, int], there: tuple[int, int]) -> float:
@@ -67,7 +67,7 @@ def test_the_filter_is_the_sum_over_paths_of_types(switch: float) -> None:
         for step in range(3):
             mass *= columns[step, 0, path[step][1]] * chance(path[step], path[step + 1])
         wanted[path[3][1]] += mass
-    np.testing.assert_allclose(filtering.symbols(model, law)[0], wanted / wanted.sum(), rtol=1e-12)
+    np.testing.assert_allclose(filtering.symbols(model, distribution)[0], wanted / wanted.sum(), rtol=1e-12)
 
 
 def brute_em(streams: list[list[int]], n: int, types: int, expected: np.ndarray, rounds: int) -> list[float]:
@@ -91,11 +91,11 @@ def brute_em(streams: list[list[int]], n: int, types: int, expected: np.ndarray,
             for a, b in itertools.pairwise(stream):
                 likelihood = likelihood * rows[:, a, b]
             score += math.log(likelihood.sum())
-            told = likelihood / likelihood.sum()
-            members += told
-            expected[:, stream[0]] += told
+            disclosed = likelihood / likelihood.sum()
+            members += disclosed
+            expected[:, stream[0]] += disclosed
             for a, b in itertools.pairwise(stream):
-                expected[:, n + n * a + b] += told
+                expected[:, n + n * a + b] += disclosed
         path.append(score)
     return path
 
@@ -114,7 +114,7 @@ def test_em_agrees_with_its_twin_and_never_falls() -> None:
     assert features.size == n + n * n  # all runs occur, so that the twin's layout is the same
     base = counts.base(0.0)
     common = mixture._Common(counts, 0.0, counts.prior("data", 0.0, base), base)
-    search = mixture._Search(table, common.laws(features), None, 1)
+    search = mixture._Search(table, common.distributions(features), None, 1)
     begin = search._seeded(types, np.random.default_rng(2))
     ours = search._run(begin, 9).path
     theirs = brute_em(streams, n, types, begin.expected, len(ours))
@@ -266,7 +266,7 @@ def test_decoding_is_the_posterior_over_all_sequences() -> None:
 
 @pytest.mark.parametrize("mechanism", ["optimal", "crr", "balanced", "randomized_response"])
 def test_compiled_and_plain_agree_to_the_last_bit(mechanism: str) -> None:
-    from seqveil.core.coins import SeededCoins
+    from seqveil.core.randomness import SeededRandomness
     from seqveil.engine.stream import State, step
 
     wide = sv.MarkovModel.mixture(chains(17, 9, seed=2), np.full(9, 1 / 9), 1e-4)  # 153 states
@@ -277,9 +277,9 @@ def test_compiled_and_plain_agree_to_the_last_bit(mechanism: str) -> None:
         found = []
         for compiled in (True, False):
             use(compiled)
-            state, coins = State.start(setting, 150), SeededCoins(3)
+            state, randomness = State.start(setting, 150), SeededRandomness(3)
             for event in codes:
-                sent, state = step(setting, state, event, coins)
+                sent, state = step(setting, state, event, randomness)
             found.append((sent.codes, state.states, state.account.worst))
         for ours, theirs in zip(*found, strict=True):
             np.testing.assert_array_equal(ours, theirs)

@@ -1,4 +1,4 @@
-"""MarkovModel: counts against brute force, the sparse law against dense matrices, refusals."""
+"""MarkovModel: counts against brute force, the sparse distribution against dense matrices, refusals."""
 
 import itertools
 import math
@@ -19,12 +19,12 @@ from seqveil.core.model import Counts, MarkovModel
 STICKY = [[0.9, 0.1, 0.0], [0.2, 0.7, 0.1], [0.0, 0.5, 0.5]]
 
 
-def full_law(model):
-    """The S×S law written out from the formula in the docstring, entry by entry."""
-    law = model.chain.toarray()
+def full_distribution(model):
+    """The S×S distribution written out from the formula in the docstring, entry by entry."""
+    distribution = model.chain.toarray()
     for state, symbol in itertools.product(range(model.size), range(model.n)):
-        law[state, model.base_state[symbol]] += model.backoff[state] * model.base[symbol]
-    return law
+        distribution[state, model.base_state[symbol]] += model.backoff[state] * model.base[symbol]
+    return distribution
 
 
 def random_streams(seed, n, users=8, longest=9):
@@ -122,22 +122,22 @@ def test_constructor_means_what_it_says(order):
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(cases, st.integers(0, 2**32))
-def test_sparse_law_agrees_with_the_dense_one(case, seed):
+def test_sparse_distribution_agrees_with_the_dense_one(case, seed):
     model = fitted(case)
-    law = full_law(model)
-    assert law.sum(axis=1) == pytest.approx(np.ones(model.size), abs=1e-12)
+    distribution = full_distribution(model)
+    assert distribution.sum(axis=1) == pytest.approx(np.ones(model.size), abs=1e-12)
     rng = np.random.default_rng(seed)
     weights = rng.random((3, model.size))
-    np.testing.assert_allclose(model.advance(weights), weights @ law, atol=1e-13)
+    np.testing.assert_allclose(model.advance(weights), weights @ distribution, atol=1e-13)
     values = rng.normal(size=(3, model.size))
     values[0, rng.integers(model.size)] = -np.inf
     for largest, pick, nothing in ((True, max, -np.inf), (False, min, np.inf)):
         out = model.spread(values, largest)
         for row, target in itertools.product(range(3), range(model.size)):
-            reached = [values[row, s] for s in range(model.size) if law[s, target] > 0]
+            reached = [values[row, s] for s in range(model.size) if distribution[s, target] > 0]
             assert out[row, target] == pick(reached, default=nothing)
         assert np.array_equal(model.spread(values[1], largest), out[1])
-    symbols = np.stack([law[:, model.newest == x].sum(axis=1) for x in range(model.n)], axis=1)
+    symbols = np.stack([distribution[:, model.newest == x].sum(axis=1) for x in range(model.n)], axis=1)
     assert model.full_support == (model.size == model.n and bool((symbols > 0).all()))
 
 
@@ -260,7 +260,7 @@ def test_priors_and_one_event_users():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [1, 2])
-def test_samples_follow_the_law(order):
+def test_samples_follow_the_distribution(order):
     """Chi-square over all sequences of length 4, with their exact probabilities; false alarm 1e-6 a case."""
     users, length = 40_000, 4
     model = MarkovModel.fit(random_streams(8, 3, users=6), order=order, n=3, smoothing=0.4)

@@ -34,8 +34,8 @@ def expected_of(setting, events, folder):
         users, seqs, values = zip(*events, strict=True)
         made = twin.release(users, alphabet.encode(list(values)), seqs)
     values = alphabet.decode(made.codes)
-    told = zip(users, seqs, values, made.epsilons.tolist(), strict=True)
-    return {(user, seq): {"seq": seq, "value": value, "epsilon": epsilon} for user, seq, value, epsilon in told}
+    disclosed = zip(users, seqs, values, made.epsilons.tolist(), strict=True)
+    return {(user, seq): {"seq": seq, "value": value, "epsilon": epsilon} for user, seq, value, epsilon in disclosed}
 
 
 @mosquitto.needed
@@ -47,12 +47,14 @@ def test_what_is_published_is_what_the_store_releases(place, version, tmp_path, 
         send(place, device, events)
         until(lambda: len(receiver.got) == len(events))
         until(lambda: bridge.counts.acknowledged == len(events))
-    told = published(receiver)
-    assert {one: json.loads(payloads[0]) for one, payloads in told.items()} == expected_of(setting, events, tmp_path)
+    disclosed = published(receiver)
+    assert {one: json.loads(payloads[0]) for one, payloads in disclosed.items()} == expected_of(
+        setting, events, tmp_path
+    )
     with CodeStreams.open(place.state, setting, key=KEY) as store:
         codes = {user: [stored.code for stored in store.releases(user)] for user, _, _ in events}
     encode = setting.model.alphabet.encode_one
-    assert codes == {u: [encode(json.loads(told[u, s][0])["value"]) for s in range(30)] for u in codes}
+    assert codes == {u: [encode(json.loads(disclosed[u, s][0])["value"]) for s in range(30)] for u in codes}
     send(place, device, [("user 0", 30, VALUES[0])])  # nobody is there: the broker keeps it
     with place.bridge(version=version) as again:  # and nothing else, as everything was acknowledged
         until(lambda: len(receiver.got) == len(events) + 1)
@@ -69,9 +71,9 @@ def test_events_that_come_again_give_the_same_payload(place, key):
             send(place, device, some_events(each=12, seed=seed))
         until(lambda: len(receiver.got) == 3 * len(events))
         assert (bridge.counts.released, bridge.counts.repeated) == (36, 72)
-    told = published(receiver)
-    assert set(told) == {(user, seq) for user, seq, _ in events}
-    assert all(len(payloads) == 3 and len(set(payloads)) == 1 for payloads in told.values())
+    disclosed = published(receiver)
+    assert set(disclosed) == {(user, seq) for user, seq, _ in events}
+    assert all(len(payloads) == 3 and len(set(payloads)) == 1 for payloads in disclosed.values())
 
 
 @mosquitto.needed
@@ -87,13 +89,13 @@ def test_batches_travel_with_their_path(place):
             [(place.raw("ann"), b'{"seq": 3, "value": "zq-up"}'), (place.raw("ann"), b'{"seq":3,"values":[]}')]
         )
         until(lambda: bridge.counts.refused.get("shape") == 2)
-    told = [json.loads(payload) for _, payload in receiver.got]
-    assert told[:3] == told[3:]
+    disclosed = [json.loads(payload) for _, payload in receiver.got]
+    assert disclosed[:3] == disclosed[3:]
     with CodeStreams.open(place.state, setting, key=KEY) as store:
-        for said, stored in zip(told, store.releases("ann"), strict=False):
+        for said, stored in zip(disclosed, store.releases("ann"), strict=False):
             assert said["values"] == setting.model.alphabet.decode(list(stored.codes))
             assert said["path"]
-    assert [len(said["values"]) for said in told[:3]] == [3, 3, 2]
+    assert [len(said["values"]) for said in disclosed[:3]] == [3, 3, 2]
 
 
 BAD = {
@@ -125,10 +127,10 @@ def test_what_cannot_be_released_is_reported_and_blocks_nothing(place):
         device.send_all([(place.raw("$ann"), event(0, VALUES[0])), (place.raw("x" * 300), event(0, VALUES[0]))])
         until(lambda: bridge.counts.acknowledged == len(BAD) + 5)
     reasons = [reason for reason in BAD.values() if reason is not None]
-    told = [json.loads(payload) for _, payload in errors.got]
-    assert [one["reason"] for one in told if one["reason"] != "order"] == [r for r in reasons if r != "order"]
-    assert all(one["detail"] == REASONS[one["reason"]] for one in told)
-    assert [(one["seq"], one["next"]) for one in told if one["reason"] == "order"] == [(7, 0)]
+    disclosed = [json.loads(payload) for _, payload in errors.got]
+    assert [one["reason"] for one in disclosed if one["reason"] != "order"] == [r for r in reasons if r != "order"]
+    assert all(one["detail"] == REASONS[one["reason"]] for one in disclosed)
+    assert [(one["seq"], one["next"]) for one in disclosed if one["reason"] == "order"] == [(7, 0)]
     assert bridge.counts.refused == {reason: reasons.count(reason) for reason in reasons} | {"topic": 2}
     everything = repr(place.log) + repr(errors.got) + repr(receiver.got)
     files = b"".join(path.read_bytes() for path in place.folder.glob("state.db*"))
@@ -154,8 +156,8 @@ def test_the_broker_restarts_and_nothing_is_lost(tmp_path):
                     running.start()
             until(lambda: len(published(receiver)) == 600)
             assert bridge.counts.released == 600
-        told = published(receiver)
-        assert all(len(set(payloads)) == 1 for payloads in told.values())
+        disclosed = published(receiver)
+        assert all(len(set(payloads)) == 1 for payloads in disclosed.values())
         names = [name for name, _ in place.log]
         assert names.count("connected") == 3
         assert place.log[-1][1]["left with the broker"] == 0

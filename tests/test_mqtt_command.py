@@ -84,15 +84,15 @@ def test_five_kills_lose_nothing_and_change_nothing(bridged):
         running.send_signal(signal.SIGTERM)
         counts = json.loads(running.stdout.read())
         assert running.wait() == 0
-    told = published(receiver)
-    assert set(told) == {(user, seq) for user, seq, _ in events}
-    assert all(len(set(payloads)) == 1 for payloads in told.values())
+    disclosed = published(receiver)
+    assert set(disclosed) == {(user, seq) for user, seq, _ in events}
+    assert all(len(set(payloads)) == 1 for payloads in disclosed.values())
     assert counts["repeated"] + counts["released"] == counts["acknowledged"] == counts["received"]
     alphabet = chain().alphabet
     with CodeStreams.open(bridged.state, setting_of()) as store:
         for user in {user for user, _, _ in events}:
             stored = [alphabet.decode_one(one.code) for one in store.releases(user)]
-            assert stored == [json.loads(told[user, seq][0])["value"] for seq in range(150)]
+            assert stored == [json.loads(disclosed[user, seq][0])["value"] for seq in range(150)]
             assert store.account(user).releases == 150
     files = b"".join(path.read_bytes() for path in bridged.folder.glob("state.db*"))
     assert b"zq-" not in files + (bridged.folder / "log").read_bytes()

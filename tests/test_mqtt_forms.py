@@ -20,10 +20,10 @@ from seqveil.core.model import MarkovModel
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import UNKNOWN
-from seqveil.interfaces.bridge import Core, Counts, Made
+from seqveil.interfaces.bridge import BridgeCounts, BridgeResult, Core
 from seqveil.interfaces.homeassistant import Discovery
-from seqveil.interfaces.mqtt import Bridge, Broker, Topics
-from seqveil.interfaces.payloads import Event, Form, NoEvent, Payloads, Refusal
+from seqveil.interfaces.mqtt import Broker, MqttBridge, Topics
+from seqveil.interfaces.payloads import Form, NoEvent, PayloadEvent, Payloads, Refusal
 from test_mqtt_command import meet, process
 
 NOW = 1_700_000_000
@@ -90,11 +90,11 @@ def test_a_location_of_owntracks():
     assert read(payloads, {"_type": "location", "lon": 8.15, "tst": NOW}) == "member"
     assert read(payloads, {"_type": "location", "lat": 49.05, "lon": 8.15}) == "time"
     assert read(payloads, sent | {"tst": time.time() + 10**6}) == "time"
-    told = json.loads(payloads.write(4, [3], 1.0, (3,), "joanne", NOW + 0.5))
-    assert told.pop("lat") == pytest.approx(49.05)
-    assert told.pop("lon") == pytest.approx(8.15)
-    assert told.pop("acc") == pytest.approx(6640, abs=30)  # half the diagonal of a cell of 7.3 by 11.1 km
-    assert told == {"_type": "location", "tid": "ne", "tst": NOW, "seqveil": {"seq": 4, "epsilon": 1.0}}
+    disclosed = json.loads(payloads.write(4, [3], 1.0, (3,), "joanne", NOW + 0.5))
+    assert disclosed.pop("lat") == pytest.approx(49.05)
+    assert disclosed.pop("lon") == pytest.approx(8.15)
+    assert disclosed.pop("acc") == pytest.approx(6640, abs=30)  # half the diagonal of a cell of 7.3 by 11.1 km
+    assert disclosed == {"_type": "location", "tid": "ne", "tst": NOW, "seqveil": {"seq": 4, "epsilon": 1.0}}
     assert json.loads(payloads.write(4, [], 0.0, None, "ann", NOW))["_type"] == "nothing"
 
 
@@ -118,7 +118,7 @@ def core_of(store, form):
     return Core(store, Payloads(store.setting, form=form), "mqtt")
 
 
-def told(outcomes):
+def disclosed(outcomes):
     return [one if one is None else one.reason if isinstance(one, Refusal) else one.payload for one in outcomes]
 
 
@@ -127,7 +127,7 @@ def told(outcomes):
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.booleans()), max_size=12), st.integers(0, 12))
 def test_events_that_come_again_before_they_were_confirmed_are_the_same(events, cut):
     """Numbers are kept with the releases: a core that begins anew finds them, and draws only what is new."""
-    named = [Event(user, None, (code,), ident=f"{k}/{user}") for k, (user, code, _) in enumerate(events)]
+    named = [PayloadEvent(user, None, (code,), ident=f"{k}/{user}") for k, (user, code, _) in enumerate(events)]
     store = CodeStreams(setting_of())  # in memory, with the positions beside
     first = core_of(store, Form.parse("value"))
     made = first.release(named[:cut])
@@ -135,12 +135,12 @@ def test_events_that_come_again_before_they_were_confirmed_are_the_same(events, 
     first.confirmed(settled)
     first.close()
     again = core_of(store, Form.parse("value"))
-    sent = [Event(e.user, None, e.codes, ident=e.ident, again=k < cut) for k, e in enumerate(named)]
+    sent = [PayloadEvent(e.user, None, e.codes, ident=e.ident, again=k < cut) for k, e in enumerate(named)]
     left = [event for event in sent if event.ident not in settled]
     repeated = dict(zip((e.ident for e in left), again.release(left), strict=True))
     for event, outcome in zip(named[:cut], made, strict=False):
         if event.ident not in settled:
-            assert repeated[event.ident] == Made(outcome.payload, True)
+            assert repeated[event.ident] == BridgeResult(outcome.payload, True)
     assert again.counts.released == len(named[cut:])
     assert [store.account(u).events for u in "ab" if store.account(u)] == [
         n for n in (sum(e.user == u for e in named) for u in "ab") if n
@@ -149,7 +149,7 @@ def test_events_that_come_again_before_they_were_confirmed_are_the_same(events, 
 
 def test_a_name_that_the_broker_uses_anew_is_a_new_event():
     core = core_of(CodeStreams(setting_of()), Form.parse("value"))
-    event = Event("ann", None, (0,), ident="7/ann")
+    event = PayloadEvent("ann", None, (0,), ident="7/ann")
     core.release([event])
     core.release([event])
     assert (core.counts.released, core.counts.repeated) == (2, 0)
@@ -157,7 +157,7 @@ def test_a_name_that_the_broker_uses_anew_is_a_new_event():
 
 def test_events_with_and_without_numbers_do_not_take_each_others():
     core = Core(CodeStreams(setting_of()), Payloads(setting_of(), needs_seq=False), "kafka")
-    outcomes = core.release([Event("ann", seq, (0,)) for seq in (0, None, 9, None, 3, 3, None)])
+    outcomes = core.release([PayloadEvent("ann", seq, (0,)) for seq in (0, None, 9, None, 3, 3, None)])
     seqs = [one.reason if isinstance(one, Refusal) else json.loads(one.payload)["seq"] for one in outcomes]
     assert seqs == [0, 1, "order", 2, 3, 3, 4]
     assert (core.counts.released, core.counts.repeated) == (5, 1)
@@ -166,21 +166,21 @@ def test_events_with_and_without_numbers_do_not_take_each_others():
 def test_only_as_many_numbers_are_kept_as_messages_may_be_under_way():
     """An acknowledgement may get lost, so what was acknowledged may come again."""
     core = core_of(CodeStreams(setting_of()), Form.parse("value"))
-    sent = [Event("ann", None, (0,), ident=f"{k}/ann") for k in range(5)]
+    sent = [PayloadEvent("ann", None, (0,), ident=f"{k}/ann") for k in range(5)]
     first = core.release(sent)
     core.keep(3)
-    again = core.release([Event("ann", None, (1,), ident=f"{k}/ann", again=True) for k in (2, 3, 4)])
-    assert again == [Made(one.payload, True) for one in first[2:]]
+    again = core.release([PayloadEvent("ann", None, (1,), ident=f"{k}/ann", again=True) for k in (2, 3, 4)])
+    assert again == [BridgeResult(one.payload, True) for one in first[2:]]
     assert list(core.numbers) == ["2/ann", "3/ann", "4/ann"]
 
 
 def test_what_may_still_come_again_keeps_its_number_and_that_has_an_end():
     """A restarted Mosquitto sends more messages again than it may have under way."""
     core = core_of(CodeStreams(setting_of()), Form.parse("value"))
-    core.release([Event("ann", None, (0,), ident=f"{k}/ann") for k in range(10)])
+    core.release([PayloadEvent("ann", None, (0,), ident=f"{k}/ann") for k in range(10)])
     core.keep(3, lambda ident: ident in ("0/ann", "2/ann"))
     assert list(core.numbers) == ["0/ann", "2/ann", "9/ann"]
-    core.release([Event("ann", None, (0,), ident=f"{k}/ann") for k in range(10, 30)])
+    core.release([PayloadEvent("ann", None, (0,), ident=f"{k}/ann") for k in range(10, 30)])
     core.keep(3, lambda ident: True)
     assert list(core.numbers)[:1] == ["18/ann"]
     assert len(core.numbers) == 12
@@ -188,9 +188,9 @@ def test_what_may_still_come_again_keeps_its_number_and_that_has_an_end():
 
 def test_a_session_that_the_broker_has_forgotten_brings_nothing_again():
     core = core_of(CodeStreams(setting_of()), Form.parse("value"))
-    core.release([Event("ann", None, (0,), ident="7/ann")])
+    core.release([PayloadEvent("ann", None, (0,), ident="7/ann")])
     core.forget()
-    core.release([Event("ann", None, (0,), ident="7/ann", again=True)])
+    core.release([PayloadEvent("ann", None, (0,), ident="7/ann", again=True)])
     assert core.counts.released == 2
 
 
@@ -198,22 +198,22 @@ def test_whether_something_is_published_does_not_depend_on_values():
     """Nothing is left out as a repeat: the silence would show that nothing changed."""
     for codes in itertools.product((0, 1, UNKNOWN), repeat=3):
         core = core_of(CodeStreams(setting_of()), Form.parse("json:occupancy"))
-        outcomes = core.release([Event("ann", None, (code,)) for code in codes])
-        assert [type(one) for one in outcomes] == [Made] * 3
-        assert core.counts == Counts(released=3)
+        outcomes = core.release([PayloadEvent("ann", None, (code,)) for code in codes])
+        assert [type(one) for one in outcomes] == [BridgeResult] * 3
+        assert core.counts == BridgeCounts(released=3)
 
 
 def test_late_and_double_times_are_refused_also_after_a_restart(tmp_path):
     form = Form.parse("json:v", "t")
     for times, expected in (((5.0, 6.0, 6.0, 4.0), ["late", "late"]), ((6.0, 5.5, 7.0), ["late", "late"])):
         with CodeStreams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
-            outcomes = core_of(store, form).release([Event("ann", None, (0,), t, t) for t in times])
-            assert [one for one in told(outcomes) if isinstance(one, str)] == expected
+            outcomes = core_of(store, form).release([PayloadEvent("ann", None, (0,), t, t) for t in times])
+            assert [one for one in disclosed(outcomes) if isinstance(one, str)] == expected
     with CodeStreams.open(tmp_path / "s.db", setting_of(), key=KEY) as store:
         assert store.account("ann").events == 3
 
 
-def test_what_home_assistant_is_told():
+def test_what_home_assistant_is_disclosed():
     discovery = Discovery("homeassistant", Form.parse("json:state.it's"))
     topic, payload = discovery.announcement("küche 1", "released/küche 1")
     content = json.loads(payload)
@@ -230,7 +230,7 @@ def test_what_home_assistant_is_told():
 
     raw = Topics("ha/sensor/{user}/config", "released/{user}")
     with pytest.raises(InputError, match="discovery"):
-        Bridge(CodeStreams(setting_of()), NoLink(), raw, discovery=Discovery("ha", Form()))
+        MqttBridge(CodeStreams(setting_of()), NoLink(), raw, discovery=Discovery("ha", Form()))
     for prefix in ("", "a/+", "$SYS"):
         with pytest.raises(InputError, match="prefix"):
             Discovery(prefix, Form())
@@ -281,18 +281,18 @@ def test_kills_and_restarts_of_the_broker_draw_nothing_twice_without_numbers(bri
     (bridged.folder / "log").write_text("")
     with process(bridged, *options, "--json") as running:
         meet(bridged, running)
-        until(lambda: len(told_of(receiver)) == 200)
+        until(lambda: len(disclosed_of(receiver)) == 200)
         time.sleep(0.5)
         running.send_signal(signal.SIGTERM)
         said, _ = running.communicate(timeout=60)
     assert json.loads(said)["refused"] == {}
-    assert all(len(payloads) == 1 for payloads in told_of(receiver).values())
+    assert all(len(payloads) == 1 for payloads in disclosed_of(receiver).values())
     with CodeStreams.open(bridged.state, setting_of()) as store:
         assert {user: store.account(user).events for user in users} == dict.fromkeys(users, 40)
     assert subprocess.run(["grep", "-c", "zq-", bridged.state], capture_output=True).stdout.strip() == b"0"
 
 
-def told_of(receiver):
+def disclosed_of(receiver):
     out = {}
     for topic, payload in list(receiver.got):
         out.setdefault((topic, json.loads(payload)["seqveil"]["seq"]), set()).add(payload)

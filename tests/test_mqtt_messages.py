@@ -13,7 +13,7 @@ from seqveil.core.model import MarkovModel
 from seqveil.engine.accounting import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import UNKNOWN
-from seqveil.interfaces.mqtt import REASONS, Broker, Event, Payloads, Refusal, Topics, address
+from seqveil.interfaces.mqtt import REASONS, Broker, PayloadEvent, Payloads, Refusal, Topics, address
 
 VALUES = ["zq-left", "zq-right", "zq-up"]
 SECRET = "zq-secret-88"
@@ -49,7 +49,7 @@ def test_any_payload_is_an_event_or_a_refusal(payload, which):
         assert found.reason in REASONS
         assert set(json.loads(found.payload())) <= {"seq", "reason", "detail"}
         return
-    assert isinstance(found, Event)
+    assert isinstance(found, PayloadEvent)
     assert all(0 <= code < 3 or code == UNKNOWN for code in found.codes)
     assert 1 <= len(found.codes) <= (2 if which == 1 else 1)
     assert 0 <= found.seq < 2**62

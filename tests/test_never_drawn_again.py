@@ -10,13 +10,13 @@ import polars as pl
 import pytest
 
 from benchmarks.calls import BUDGETS, POLICIES, InMemory, InStore, scripted, setting_of, worst, worst_of_all
-from seqveil.core.coins import SeededCoins
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.bridge import Core
-from seqveil.interfaces.events import Job
+from seqveil.interfaces.events import EventJob
 from seqveil.interfaces.files.release import release_file
-from seqveil.interfaces.payloads import Event, Payloads
-from seqveil.interfaces.service.writer import Writer
+from seqveil.interfaces.payloads import PayloadEvent, Payloads
+from seqveil.interfaces.service.writer import ReleaseWriter
 from seqveil.interfaces.spark.store import KeptUsers, bucket
 
 WAYS = list(itertools.product(POLICIES, BUDGETS))
@@ -30,7 +30,7 @@ class InBridge(InStore):
         self._core = Core(self.store, Payloads(self.store.setting), "mqtt")
 
     def call(self, seqs, raw):
-        events = [Event(self.user, seq, (code,)) for seq, code in zip(seqs, raw, strict=True)]
+        events = [PayloadEvent(self.user, seq, (code,)) for seq, code in zip(seqs, raw, strict=True)]
         return tuple(json.loads(one.payload)["value"] for one in self._core.release(events))
 
 
@@ -39,11 +39,11 @@ class InWriter(InStore):
 
     def __init__(self, path, setting):
         super().__init__(path, setting)
-        self._writer = Writer(self.store)
+        self._writer = ReleaseWriter(self.store)
 
     def call(self, seqs, raw):
-        job = Job([self.user] * len(raw), list(seqs), list(raw), None)
-        self._writer.release([Job([], [], [], None), job])
+        job = EventJob([self.user] * len(raw), list(seqs), list(raw), None)
+        self._writer.release([EventJob([], [], [], None), job])
         return tuple(job.outcome.codes.tolist())
 
 
@@ -57,7 +57,7 @@ class InBucket:
         self._shelf = KeptUsers(b"salt")
 
     def call(self, seqs, raw):
-        streams = bucket(self._setting, SeededCoins(0), self._shelf, ["ann"])
+        streams = bucket(self._setting, SeededRandomness(0), self._shelf, ["ann"])
         return tuple(streams.release(["ann"] * len(raw), raw, list(seqs)).codes.tolist())
 
     def ledger(self):

@@ -5,8 +5,8 @@ import pytest
 
 from reference_streams import Rows
 from seqveil import Budget, MarkovModel, Session
-from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.files.release import guarantee, release_file
@@ -16,38 +16,38 @@ STICKY = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 
 
 class Counted:
-    """Coins that are counted."""
+    """Randomness that are counted."""
 
     private = True
 
     def __init__(self):
-        self.thrown, self._coins = 0, SeededCoins(3)
+        self.thrown, self._randomness = 0, SeededRandomness(3)
 
     def draw(self, count):
         self.thrown += count
-        return self._coins.draw(count)
+        return self._randomness.draw(count)
 
 
-def test_times_that_go_back_are_refused_before_a_coin_is_thrown(tmp_path):
-    budget, coins = Budget(per_window=1.0, seconds=5.0), Counted()
+def test_times_that_go_back_are_refused_before_a_uniform_is_thrown(tmp_path):
+    budget, randomness = Budget(per_window=1.0, seconds=5.0), Counted()
     setting = Policy(epsilon=1.0, budget=budget, mechanism="balanced").on(STICKY)
     users, times = ["ann", "bob", "ann"], np.array([2.0, 1.0, 1.0])
-    with CodeStreams.open(tmp_path / "s.db", setting, coins=coins) as store:
+    with CodeStreams.open(tmp_path / "s.db", setting, randomness=randomness) as store:
         for wrong in (times, np.array([0.0, np.nan, 1.0])):
             with pytest.raises(InputError, match="time"):
                 store.release(users, [0, 0, 0], [0, 0, 1], wrong)
         assert store.accounts().users == []
-    streams = CodeStreams(setting, coins=coins)
+    streams = CodeStreams(setting, randomness=randomness)
     with pytest.raises(InputError, match="times"):
         streams.release(users, np.zeros(3, int), times=times)
-    assert (streams.accounts().users, coins.thrown) == ([], 0)
+    assert (streams.accounts().users, randomness.thrown) == ([], 0)
 
 
 @pytest.mark.parametrize("rows", [[2, -1], [3], [0, 0], [0.0, 1.0]])
 def test_a_state_takes_rows_that_are_there_each_once(rows):
     fleet = Rows(Policy(epsilon=1.0).on(STICKY), users=3)
     with pytest.raises(InputError):
-        fleet.release(np.array(rows), np.zeros(len(rows), int), SeededCoins(1))
+        fleet.release(np.array(rows), np.zeros(len(rows), int), SeededRandomness(1))
     assert fleet.state.steps.tolist() == [0, 0, 0]
 
 
@@ -57,19 +57,19 @@ WRONG = {"float": np.array([1.9]), "bool": np.array([True]), "text": np.array(["
 @pytest.mark.parametrize("codes", WRONG.values(), ids=WRONG)
 def test_codes_that_are_not_whole_are_refused_everywhere(tmp_path, codes):
     plain, tree = Policy(epsilon=1.0).on(STICKY), Policy(epsilon=1.0, batch=2, mechanism="tree").on(STICKY)
-    coins = Counted()
+    randomness = Counted()
     for name, setting, given in (("s.db", plain, codes), ("t.db", tree, [codes])):
-        with CodeStreams.open(tmp_path / name, setting, coins=coins) as store:
+        with CodeStreams.open(tmp_path / name, setting, randomness=randomness) as store:
             with pytest.raises(InputError, match="whole numbers"):
                 store.release(["ann"], given, [0])
             assert store.accounts().users == []
     with pytest.raises(InputError, match="whole numbers"):
-        CodeStreams(plain, coins=coins).release(["ann"], codes)
+        CodeStreams(plain, randomness=randomness).release(["ann"], codes)
     with pytest.raises(InputError, match="whole numbers"):
-        Rows(plain, users=1).release(np.array([0]), codes, coins)
+        Rows(plain, users=1).release(np.array([0]), codes, randomness)
     with pytest.raises(InputError, match="whole numbers"):
-        bucket(plain, coins, KeptUsers(b"salt"), ["ann"]).release(["ann"], codes, [0])
-    assert coins.thrown == 0
+        bucket(plain, randomness, KeptUsers(b"salt"), ["ann"]).release(["ann"], codes, [0])
+    assert randomness.thrown == 0
 
 
 LEANING = MarkovModel([0.1, 0.9], [[0.9, 0.1], [0.1, 0.9]])
@@ -100,8 +100,8 @@ def test_a_file_with_a_wrong_time_is_refused_whatever_is_drawn(tmp_path, monkeyp
     times = [time + k for time in times for k in range(batch)]
     data = file_of(tmp_path, times, [k % 2 for k in range(len(times))])
     thrown = []
-    real = SeededCoins.draw
-    monkeypatch.setattr(SeededCoins, "draw", lambda self, count: (thrown.append(count), real(self, count))[1])
+    real = SeededRandomness.draw
+    monkeypatch.setattr(SeededRandomness, "draw", lambda self, count: (thrown.append(count), real(self, count))[1])
     for seed in range(60):
         with pytest.raises(InputError):
             release_file(data, setting, tmp_path / "out.csv", seed=seed)

@@ -32,7 +32,7 @@ def test_a_second_release_over_the_first_is_refused_and_says_why(place, capsys, 
         assert word in said
     assert files(place) == before
     assert release(*KINDS[kind], "--out", "out.csv", "--force") == 0
-    assert files(place)["out.csv"] != before["out.csv"]  # 200 fresh coins
+    assert files(place)["out.csv"] != before["out.csv"]  # 200 fresh randomness
     assert release(*KINDS[kind], "--out", "other.csv") == 0
 
 

@@ -57,7 +57,7 @@ def test_a_budget_runs_out_and_says_so(browser, page_server):
         assert page.input_value("#mechanism") == "optimal"
 
 
-def test_a_visitor_loads_data_and_is_told_what_is_wrong_with_it(browser, page_server, tmp_path):
+def test_a_visitor_loads_data_and_is_disclosed_what_is_wrong_with_it(browser, page_server, tmp_path):
     good, bad = tmp_path / "own.csv", tmp_path / "bad.csv"
     rows = "".join(f"u{k % 2},{(k * 7) % 5},{k % 3}\n" for k in range(80))
     good.write_text(f"person,x,y\n{rows}")

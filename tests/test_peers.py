@@ -52,7 +52,7 @@ def rows(counts, case):
     return response.distribution_rows(response.PURE, answer, [case])
 
 
-def test_the_right_law_agrees_and_one_with_a_little_more_truth_fails():
+def test_the_right_distribution_agrees_and_one_with_a_little_more_truth_fails():
     case = (4, 1.0, 50_000)
     counts = exact_counts(*case)
     counts[:, 0] += case[2] - counts.sum(1)

@@ -17,22 +17,22 @@ STEPS, SYMBOLS = 12, 5
 def drawn():
     rng = np.random.default_rng(3)
     raw, released = rng.integers(1, 4, STEPS), rng.integers(1, 4, STEPS)
-    laws = rng.dirichlet(np.full(SYMBOLS, 0.3), STEPS)
+    distributions = rng.dirichlet(np.full(SYMBOLS, 0.3), STEPS)
     leakage = np.cumsum(rng.random(STEPS))
-    return raw, released, laws, leakage, leakage + 1.0
+    return raw, released, distributions, leakage, leakage + 1.0
 
 
 @pytest.mark.slow
 def test_a_stream_is_drawn_as_given(drawn, tmp_path):
-    raw, released, laws, leakage, composed = drawn
+    raw, released, distributions, leakage, composed = drawn
     labels = [f"symbol {k}" for k in range(SYMBOLS)]
-    figure = plots.stream(raw, released, laws, leakage, composed, labels, tmp_path / "s.png", budget=9.0)
+    figure = plots.stream(raw, released, distributions, leakage, composed, labels, tmp_path / "s.png", budget=9.0)
     top, middle, bottom = figure.axes[:3]
     lines = {line.get_label(): line for line in (*top.lines, *bottom.lines)}
     assert lines["raw"].get_ydata().tolist() == raw.tolist()
     assert lines["released"].get_ydata().tolist() == released.tolist()
-    assert lines["decoded"].get_ydata().tolist() == laws.argmax(1).tolist()
-    assert np.allclose(middle.images[0].get_array(), laws.T)
+    assert lines["decoded"].get_ydata().tolist() == distributions.argmax(1).tolist()
+    assert np.allclose(middle.images[0].get_array(), distributions.T)
     assert lines["exact leakage of what was released"].get_ydata().tolist() == leakage.tolist()
     assert set(lines["budget"].get_ydata()) == {9.0}
     assert (tmp_path / "s.png").read_bytes()[:4] == b"\x89PNG"
@@ -40,21 +40,21 @@ def test_a_stream_is_drawn_as_given(drawn, tmp_path):
 
 @pytest.mark.slow
 def test_what_was_not_released_is_not_drawn(drawn):
-    raw, released, laws, leakage, composed = drawn
+    raw, released, distributions, leakage, composed = drawn
     released[[2, 5]] = -1
-    figure = plots.stream(raw, released, laws, leakage, composed, ["a"] * SYMBOLS)
+    figure = plots.stream(raw, released, distributions, leakage, composed, ["a"] * SYMBOLS)
     points = next(line for line in figure.axes[0].lines if line.get_label() == "released")
     assert points.get_xdata().tolist() == [k for k in range(STEPS) if k not in (2, 5)]
 
 
 def test_lengths_that_differ_are_refused(drawn):
-    raw, released, laws, leakage, composed = drawn
+    raw, released, distributions, leakage, composed = drawn
     with pytest.raises(InputError, match="expected leakage for 12 releases, got 11"):
-        plots.stream(raw, released, laws, leakage[:-1], composed, ["a"] * SYMBOLS)
+        plots.stream(raw, released, distributions, leakage[:-1], composed, ["a"] * SYMBOLS)
     with pytest.raises(InputError, match="expected composed for 3"):
         plots.account([1.0, 2.0, 3.0], [1.0])
     with pytest.raises(InputError, match="expected truth for 12"):
-        plots.belief(laws, ["a"] * SYMBOLS, raw[:3])
+        plots.belief(distributions, ["a"] * SYMBOLS, raw[:3])
     grid = sv.Grid.regular(2, 2, (0, 2, 0, 2))
     with pytest.raises(InputError, match="expected decoded for 2 events, got 1"):
         plots.grid_path(grid, np.array([0, 1]), np.array([0, 1]), np.array([0]))

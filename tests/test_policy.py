@@ -231,7 +231,7 @@ def test_observers_are_read_from_their_files(tmp_path):
     )
     terms = sv.Policy.load(tmp_path / "policy.toml").on(MODEL)
     assert [each.fingerprint for each in terms.observers] == [OTHER.fingerprint]
-    assert len(terms.watches.rows) == 2
+    assert len(terms.trackers.rows) == 2
 
 
 @given(st.floats(0.01, 50.0), st.integers(1, 2000), st.floats(1e-9, 0.5))
@@ -275,12 +275,12 @@ def test_the_account_says_what_was_disclosed():
     session = sv.Session(MODEL, sv.Policy(1.0, secrets=[KEPT]), seed=1)
     for value in (1, 2, 4, 4):
         assert session.release(value) in (1, 2, 4)
-    account, watch = session.account, session.watches.rows[0][0]
+    account, tracker = session.account, session.trackers.rows[0][0]
     assert (account.leakage, account.events, account.releases) == (session.leakage, 4, 4)
     assert (account.epsilon_spent, account.ldp) == (4.0, 8.0)
     [secret] = account.secrets
     for name in ("log_odds", "epsilon", "prior", "posterior", "lowest", "highest", "sentence"):
-        assert getattr(secret, name) == getattr(watch, name)
+        assert getattr(secret, name) == getattr(tracker, name)
     assert account.sentence == "; ".join(account.sentences)
     assert "secret ever:4, so far" in account.sentence
 

@@ -11,8 +11,8 @@ from scipy.stats import chi2
 
 from reference_streams import GivenCoins
 from seqveil import MarkovModel
-from seqveil.core.coins import SeededCoins, coins
 from seqveil.core.errors import DataError, InputError
+from seqveil.core.randomness import SeededRandomness, randomness
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
 from seqveil.receiver.learn.private import CONTRIBUTION, BoundedCounts, exact_laplace, uniform
@@ -25,14 +25,14 @@ def fit_private(streams, epsilon, n, seed=None, contribution=CONTRIBUTION):
     counts = BoundedCounts(n, contribution)
     counts.measure(users)
     counts.add(users, np.concatenate(streams))
-    return counts.noisy(epsilon, coins(seed)).model(None)
+    return counts.noisy(epsilon, randomness(seed)).model(None)
 
 
 @pytest.mark.parametrize("rate", [(1, 1), (1, 21), (3, 2), (7, 1)])
-def test_noise_has_the_law_it_states(rate):
+def test_noise_has_the_distribution_it_states(rate):
     """χ² over the values of at least ten expected, the tails in one: fails by chance once in 10⁶."""
     count, ratio = 60_000, math.exp(-rate[0] / rate[1])
-    noise = exact_laplace(rate, count, SeededCoins(11))
+    noise = exact_laplace(rate, count, SeededRandomness(11))
     assert noise.size == count
     zero = (1 - ratio) / (1 + ratio)
     reach = max(1, int(math.log(10 / count / zero) / math.log(ratio)))
@@ -45,7 +45,7 @@ def test_noise_has_the_law_it_states(rate):
 
 
 def test_uniform_integers_reject_what_would_favour_some():
-    bound = 3 << 60  # coins from 3·2^60 on would make the low numbers likelier
+    bound = 3 << 60  # randomness from 3·2^60 on would make the low numbers likelier
     drawn = uniform(np.array([bound]), GivenCoins([bound + 5, bound + 1, 7]))
     assert drawn.tolist() == [7]
 

@@ -8,10 +8,10 @@ import pytest
 
 import seqveil as sv
 from seqveil.core.alphabet import WITHHELD
-from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import hamming
+from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets.bounds import Bounds
-from seqveil.core.secrets.tables import Draft, Table
+from seqveil.core.secrets.tables import Draft, GuardingTable
 from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.files.release import release_file
 
@@ -22,11 +22,11 @@ MODEL = sv.MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=["home", "work", "gym"]
 
 def opened(kind, folder, setting, seed=1):
     """Streams in memory, or over a state file."""
-    coins = SeededCoins(seed)
+    randomness = SeededRandomness(seed)
     return (
-        CodeStreams(setting, coins=coins)
+        CodeStreams(setting, randomness=randomness)
         if kind == "memory"
-        else CodeStreams.open(folder / "s.db", setting, coins=coins)
+        else CodeStreams.open(folder / "s.db", setting, randomness=randomness)
     )
 
 
@@ -50,7 +50,10 @@ def test_a_release_is_charged_what_its_kernel_tells_about_each_symbol(tmp_path, 
 def test_no_window_of_releases_costs_more_than_its_budget():
     setting = sv.Policy(epsilon=1.0, budget=sv.Budget(per_window=1.2, releases=3), mechanism="balanced").on(MODEL)
     for seed in range(5):
-        streams, raw = CodeStreams(setting, coins=SeededCoins(seed)), np.random.default_rng(seed).integers(0, 3, 12)
+        streams, raw = (
+            CodeStreams(setting, randomness=SeededRandomness(seed)),
+            np.random.default_rng(seed).integers(0, 3, 12),
+        )
         made = [int(streams.release(["ann"], [code]).codes[0]) for code in raw]
         costs = CodeStreams(setting).observe(["ann"] * 12, made).leakages  # as a receiver computes them
         sums = [sum(costs[k : k + 3]) for k in range(10)]
@@ -105,8 +108,8 @@ def test_a_table_keeps_a_secret_up_to_its_epsilon_and_no_further(share, kept, wi
     setting = sv.Policy(secrets=sv.secrets.ever("gym", epsilon=epsilon, window="first 1"), mechanism="guarded").on(
         model
     )
-    bounds, right = Bounds.of(setting.watches), 1 / (1 + math.exp(-share * epsilon))
+    bounds, right = Bounds.of(setting.trackers), 1 / (1 + math.exp(-share * epsilon))
     rows = np.array([[right, 1 - right], [1 - right, right]])
     outputs = np.array([0, WITHHELD] if withheld else [0, 1])
     draft = Draft(outputs, np.arange(2), np.zeros(2), np.arange(2), rows, 0.0)
-    assert Table.of(draft, np.array([0.6, 0.4]), hamming()).keeps(bounds) is kept
+    assert GuardingTable.of(draft, np.array([0.6, 0.4]), hamming()).keeps(bounds) is kept

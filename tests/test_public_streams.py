@@ -31,8 +31,8 @@ def test_values_go_in_and_come_out_as_the_codes_behind_them_do(model, tmp_path):
         receiver.observe(USERS, made.values)
         coded.observe(USERS, made.codes)
         for user in ("ann", "bob"):
-            told = streams.account(user)
-            assert told.leakage == receiver.account(user).leakage == coded.account(user).leakage
+            disclosed = streams.account(user)
+            assert disclosed.leakage == receiver.account(user).leakage == coded.account(user).leakage
     with sv.Streams(model, POLICY, store=tmp_path / "a.db", key=KEY, must_exist=True) as streams:
         assert streams.next_seqs(["ann", "bob", "new"]).tolist() == [3, 1, 0]
         assert [each.value for each in streams.releases("ann")] == [each.value for each in kept]
@@ -64,7 +64,7 @@ def test_what_is_wrong_is_refused_before_anything_is_drawn(tmp_path):
         sv.Streams(MODEL, sv.Policy(epsilon=2.0, budget=sv.Budget(total=6.0)), store=tmp_path / "s.db")
     with pytest.raises(InputError, match="expected a Policy; for ε write epsilon=1"):
         sv.Streams(MODEL, 1.0)
-    with pytest.raises(InputError, match="pass a key or coins"):
+    with pytest.raises(InputError, match="pass a key or randomness"):
         sv.Streams(MODEL, POLICY, key=KEY, seed=1)
 
 

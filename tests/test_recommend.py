@@ -61,7 +61,7 @@ def test_without_secrets_the_whole_stream_keeps_the_odds():
     )
     assert found.risk.grade.colour == "unchecked"
     assert found.error <= found.guess + 1e-9
-    assert "declare what must stay secret" in found.notes[0]  # so little is told that a guess is nearly as good
+    assert "declare what must stay secret" in found.notes[0]  # so little is disclosed that a guess is nearly as good
 
 
 @pytest.mark.slow
@@ -205,8 +205,8 @@ def test_totals_are_compared(planned, tmp_path):
     small, large = found["rows"]
     assert [row["totals"] for row in found["rows"]] == [[0.1], [2.0]]
     assert large["error"] < small["error"] <= small["constant_error"] + 0.1
-    assert small["told"] <= 0.1
-    assert large["told"] <= 2.0
+    assert small["disclosed"] <= 0.1
+    assert large["disclosed"] <= 2.0
     assert all(row["epsilon"] is None and row["withheld"] == 0.0 for row in found["rows"])
     assert len(found["guarantees"]) == 2
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -75,9 +75,9 @@ def test_the_chain_holds_and_a_finished_run_changes_nothing(made, tmp_path, seqv
     run = ("release", made / "data.csv", "-m", made / "m", *options, "--out", out, "--state", state)
     assert seqveil(*run)[0] == 0
     first, side = out.read_bytes(), (tmp_path / f"out{suffix}.meta.json").read_bytes()
-    told = json.loads(side)
-    assert told["events"] == ROWS
-    assert told["private"] is True
+    disclosed = json.loads(side)
+    assert disclosed["events"] == ROWS
+    assert disclosed["private"] is True
     code, said = seqveil(*run)
     assert code == 0
     assert "released" in said
@@ -88,11 +88,11 @@ def test_the_chain_holds_and_a_finished_run_changes_nothing(made, tmp_path, seqv
     other = tmp_path / f"plain{suffix}"
     assert seqveil(*run[:-4], "--out", other)[0] == 0
     same = json.loads((tmp_path / f"plain{suffix}.meta.json").read_text())
-    assert told.keys() == same.keys()
+    assert disclosed.keys() == same.keys()
     for name in ("setting", "columns", "events", "users", "alphabet"):
-        assert told[name] == same[name]
+        assert disclosed[name] == same[name]
     if kind != "stop":
-        assert told["composition"] == pytest.approx(same["composition"], rel=1e-9)
+        assert disclosed["composition"] == pytest.approx(same["composition"], rel=1e-9)
 
 
 class Crash(BaseException):

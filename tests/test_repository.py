@@ -28,6 +28,13 @@ def test_the_sections_of_the_theory_are_numbered_without_a_gap():
     assert re.findall(r"^## (\d+)\. ", THEORY, re.MULTILINE) == [str(k) for k in range(1, len(SECTIONS) + 1)]
 
 
+def test_no_class_name_stands_twice():
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))]
+    names = [node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    assert len(names) > 100
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
 def cited(text):
     """Numbers of the sections that a text refers to, those between two ends of a range included."""
     found = set()
@@ -100,8 +107,10 @@ def test_nothing_tells_users_to_install_from_an_index():
     files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
     pages = [*ROOT.glob("*.md"), *(path for path in files if path.suffix in (".py", ".md", ".ipynb"))]
     advice = re.compile(r"pip install\s+(?:-U\s+)?['\"]?seqveil")
-    told = [path.name for path in pages if path != Path(__file__) and advice.search(path.read_text(encoding="utf-8"))]
-    assert told == []
+    disclosed = [
+        path.name for path in pages if path != Path(__file__) and advice.search(path.read_text(encoding="utf-8"))
+    ]
+    assert disclosed == []
 
 
 def test_messages_of_the_inner_layers_name_no_option_of_a_command():

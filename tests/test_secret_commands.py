@@ -70,16 +70,16 @@ def test_the_account_of_an_audit_is_that_of_an_enumeration(seqveil, files, how, 
     assert made.code == 0, made.err
     asked = ("--secret", "ever:health", "--secret-window", window)
     found = seqveil("audit", files / "r.csv", "-m", files / "m.model", *asked, "--json").json
-    told = found["secrets"][-1]
+    disclosed = found["secrets"][-1]
     secret = sv.secrets.ever("health", window=None if window == "stream" else int(window), epsilon=1.0)
     saved = json.loads((files / "r.csv.meta.json").read_text())["setting"]
     setting = saved_terms(saved, MODEL)
     exact = worst(secret, setting, pl.read_csv(files / "r.csv"))
-    assert told["log_odds_worst"] == pytest.approx(exact, abs=1e-9)
-    assert told["log_odds_worst"] >= exact - 1e-12
-    assert told["epsilon"] == (0.5 if setting.guards and window == "3" else None)
-    assert (told["name"], told["users"]) == ("ever:health", USERS)
-    assert "whether health occurs" in told["sentence"]
+    assert disclosed["log_odds_worst"] == pytest.approx(exact, abs=1e-9)
+    assert disclosed["log_odds_worst"] >= exact - 1e-12
+    assert disclosed["epsilon"] == (0.5 if setting.guards and window == "3" else None)
+    assert (disclosed["name"], disclosed["users"]) == ("ever:health", USERS)
+    assert "whether health occurs" in disclosed["sentence"]
     assert found["passed"]
 
 

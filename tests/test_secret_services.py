@@ -14,7 +14,7 @@ from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import Terms
 from seqveil.engine.terms import NO_BOUND
 from seqveil.interfaces.mqtt import Payloads
-from seqveil.interfaces.spark.job import Job
+from seqveil.interfaces.spark.job import SparkJob
 from seqveil.interfaces.spark.store import KeptUsers, SparkStore
 from served import WORDS, running, words_model
 
@@ -23,8 +23,16 @@ def guarded(model, value, **more) -> Terms:
     return sv.Policy(secrets=sv.secrets.ever(value, epsilon=0.5, window=4), mechanism="guarded", **more).on(model)
 
 
-def told(watch) -> tuple[object, ...]:
-    return watch.name, watch.sentence, watch.epsilon, watch.log_odds, watch.lowest, watch.highest, watch.posterior
+def disclosed(tracker) -> tuple[object, ...]:
+    return (
+        tracker.name,
+        tracker.sentence,
+        tracker.epsilon,
+        tracker.log_odds,
+        tracker.lowest,
+        tracker.highest,
+        tracker.posterior,
+    )
 
 
 @pytest.mark.slow
@@ -44,7 +52,7 @@ def test_a_service_keeps_secrets_and_tells_where_users_stand(tmp_path):
     assert facts["setting"]["secret"] == [setting.secrets[0].to_dict()]
     with CodeStreams.open(tmp_path / "state.db", setting, key=bytes(range(32))) as store:
         mine = store.account("ann").secrets
-    assert [told(each) for each in account.secrets] == [told(each) for each in mine]
+    assert [disclosed(each) for each in account.secrets] == [disclosed(each) for each in mine]
 
 
 @pytest.mark.slow
@@ -73,7 +81,7 @@ def test_a_client_reads_a_setting_with_observers_where_it_has_their_models(tmp_p
 def test_spark_refuses_releases_that_say_nothing():
     setting = guarded(words_model(), "gym", withhold=True)
     with pytest.raises(sv.errors.InputError, match="Spark writes no row"):
-        Job(setting, setting.model.alphabet, KEY, ("user", "seq", "value"))
+        SparkJob(setting, setting.model.alphabet, KEY, ("user", "seq", "value"))
 
 
 def test_a_message_says_null_where_there_is_no_epsilon():
@@ -85,7 +93,7 @@ def test_a_message_says_null_where_there_is_no_epsilon():
 def test_a_job_of_spark_keeps_secrets_from_one_micro_batch_to_the_next():
     setting = guarded(words_model(), "gym")
     kept, users, codes = KeptUsers(b"salt"), ["ann", "bob"], []
-    job = Job(setting, setting.model.alphabet, KEY, ("user", "seq", "value"))
+    job = SparkJob(setting, setting.model.alphabet, KEY, ("user", "seq", "value"))
     for seq in range(6):
         rows = pd.DataFrame({"user": users, "seq": [seq] * 2, "v0": [WORDS[seq % 4], "gym"]})
         codes.append(job.release(rows, kept)["value"].tolist())
@@ -94,5 +102,5 @@ def test_a_job_of_spark_keeps_secrets_from_one_micro_batch_to_the_next():
     with CodeStreams(setting, SparkStore(setting, kept, users)) as streams:
         for user in users:
             mine, theirs = streams.account(user).secrets, twin.account(user).secrets
-            assert [told(each) for each in mine] == [told(each) for each in theirs]
+            assert [disclosed(each) for each in mine] == [disclosed(each) for each in theirs]
             assert abs(mine[0].log_odds) <= 0.5

@@ -57,11 +57,11 @@ def test_released_audited_and_decoded_as_streams_are(seqveil, files, kind):
     assert code == 0, err
     found = json.loads(printed)
     assert found["checks"]["unchanged"]
-    setting, laws, streams = setting_of(out), {}, CodeStreams(setting_of(out))
+    setting, distributions, streams = setting_of(out), {}, CodeStreams(setting_of(out))
     for (user,), own in rows.group_by("user", maintain_order=True):
         codes = [WITHHELD if value is None else NAMES.index(value) for value in own["value"]]
         streams.observe([user] * LENGTH, codes)
-        laws[user] = sv.decode_stream(
+        distributions[user] = sv.decode_stream(
             MODEL, own["value"].to_list(), mechanism="guarded", secrets=setting.secrets, withhold=True
         )
     assert found["secrets"][0]["log_odds_worst"] == pytest.approx(streams.secrets()[0].log_odds_worst, abs=1e-9)
@@ -69,7 +69,7 @@ def test_released_audited_and_decoded_as_streams_are(seqveil, files, kind):
     code, _, err = seqveil("decode", out, "-m", files / "m.model", "--out", files / "best.csv")
     assert code == 0, err
     decoded = pl.read_csv(files / "best.csv").sort("user", "seq")
-    exact = np.concatenate([laws[user] for user in sorted(laws)])
+    exact = np.concatenate([distributions[user] for user in sorted(distributions)])
     assert decoded["confidence"].to_numpy() == pytest.approx(exact.max(1), abs=1e-6)
     assert not decoded["value"].is_null().any()
     if kind == "state":
@@ -166,7 +166,7 @@ def test_numbers_and_places_may_be_empty_too(seqveil, tmp_path, alphabet, points
 
 
 @pytest.mark.slow
-def test_what_cannot_be_told_from_an_empty_value_is_refused(seqveil, tmp_path, files):
+def test_what_cannot_be_disclosed_from_an_empty_value_is_refused(seqveil, tmp_path, files):
     odd = sv.MarkovModel([0.5, 0.3, 0.2], ROWS, alphabet=["", "sports", "health"])
     odd.save(tmp_path / "odd.model")
     code, _, err = seqveil(

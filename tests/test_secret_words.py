@@ -62,19 +62,19 @@ def test_a_kind_is_the_same_in_python_and_on_the_command_line(row):
         with pytest.raises(sv.errors.InputError, match="is written ever:A"):
             sv.secrets.parse("joint:home,clinic")
         return
-    (told,) = SecretOptions(secret=[typed(row[1])], secret_epsilon=0.5).declared()
-    assert told == replace(made, epsilon=0.5)
-    assert sv.secrets.parse(told.name).values == told.values
+    (disclosed,) = SecretOptions(secret=[typed(row[1])], secret_epsilon=0.5).declared()
+    assert disclosed == replace(made, epsilon=0.5)
+    assert sv.secrets.parse(disclosed.name).values == disclosed.values
 
 
 @pytest.mark.parametrize("row", WINDOWS, ids=lambda row: row[0].strip('`"'))
 def test_a_window_is_the_same_in_python_toml_and_on_the_command_line(row):
     own = "nothing" if not quoted(row[0]) else quoted(row[0])[0]
-    (told,) = SecretOptions(secret=["ever:health"], secret_epsilon=0.5, secret_window=typed(row[1])).declared()
+    (disclosed,) = SecretOptions(secret=["ever:health"], secret_epsilon=0.5, secret_window=typed(row[1])).declared()
     lines = [] if own == "nothing" else [f"window = {own}"]
     (written,) = sv.secrets.from_toml("\n".join(["[[secret]]", 'ever = "health"', "epsilon = 0.5", *lines]))
-    assert told == written
-    assert told.window == (None if own == "nothing" else eval(own))
+    assert disclosed == written
+    assert disclosed.window == (None if own == "nothing" else eval(own))
 
 
 @pytest.fixture
@@ -102,6 +102,6 @@ def test_the_files_of_the_page_are_released_and_audited(seqveil, files, text):
         kept = ("--policy", files / f"{k}.toml")
         made = seqveil("release", data, "-m", model, *columns, *kept, "--out", files / f"{k}.csv", "--json")
         assert made.code == 0, (table, made.err)
-        told = made.json["secrets"][0]
-        assert told["log_odds_worst"] <= told["epsilon"]
+        disclosed = made.json["secrets"][0]
+        assert disclosed["log_odds_worst"] <= disclosed["epsilon"]
         assert seqveil("audit", files / f"{k}.csv", "-m", model).code == 0

@@ -16,7 +16,7 @@ import seqveil as sv
 from reference_secrets import typed_model
 from seqveil.core import filtering
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.core.secrets import Watch
+from seqveil.core.secrets import SecretTracker
 from seqveil.core.secrets.ahead import FAINTEST, ahead
 from seqveil.engine import stream
 from seqveil.engine.coded import CodeStreams
@@ -37,7 +37,7 @@ def outcomes(setting, steps):
     for _ in range(steps):
         ahead_of = []
         for state, columns in found:
-            table = sv.engine.secrets.guarded_table(setting, state.watches[0])
+            table = sv.engine.secrets.guarded_table(setting, state.trackers[0])
             for place, code in enumerate(table.outputs.tolist()):
                 column = tuple(Fraction(int(w), DENOMINATOR) for w in table.column(place))
                 _, after = stream.observe(setting, state, np.array([code]))
@@ -47,24 +47,27 @@ def outcomes(setting, steps):
 
 
 def exact_odds(model, columns, event):
-    """log Pr(y | X_event = b) / Pr(y | X_event = a), by a law of (the symbol at the event, the present one)."""
+    """log Pr(y | X_event = b) / Pr(y | X_event = a), over (the symbol at the event, the present one)."""
     first = [Fraction(p) for p in model.initial.tolist()]
     step = [[Fraction(p) for p in row] for row in model.advance(np.eye(2)).tolist()]
-    told = {(x if event == 0 else None, x): p for x, p in enumerate(first)}
-    prior = dict(told)
+    disclosed = {(x if event == 0 else None, x): p for x, p in enumerate(first)}
+    prior = dict(disclosed)
     for t in range(max(event + 1, len(columns))):
         if t < len(columns):
-            told = {key: mass * columns[t][key[1]] for key, mass in told.items()}
+            disclosed = {key: mass * columns[t][key[1]] for key, mass in disclosed.items()}
         if t + 1 < max(event + 1, len(columns)):
-            told, prior = (_onward(law, step, t + 1 == event) for law in (told, prior))
-    both = [[sum(mass for (v, _), mass in law.items() if v == value) for value in (0, 1)] for law in (told, prior)]
-    (not_told, yes_told), (not_prior, yes_prior) = both
-    return _log(yes_told) - _log(yes_prior) - _log(not_told) + _log(not_prior)
+            disclosed, prior = (_onward(distribution, step, t + 1 == event) for distribution in (disclosed, prior))
+    both = [
+        [sum(mass for (v, _), mass in distribution.items() if v == value) for value in (0, 1)]
+        for distribution in (disclosed, prior)
+    ]
+    (not_disclosed, yes_disclosed), (not_prior, yes_prior) = both
+    return _log(yes_disclosed) - _log(yes_prior) - _log(not_disclosed) + _log(not_prior)
 
 
-def _onward(law, step, reads):
+def _onward(distribution, step, reads):
     after = {}
-    for (seen, x), mass in law.items():
+    for (seen, x), mass in distribution.items():
         for z in (0, 1):
             key = (z if reads else seen, z)
             after[key] = after.get(key, Fraction(0)) + mass * step[x][z]
@@ -83,12 +86,12 @@ def test_windows_far_ahead_are_kept_and_reported_as_they_are(stay, sides):
     model = leaving(stay)
     secret = sv.secrets.ever("b", epsilon=EPSILON, window=1, one_sided=sides == "up")
     setting = sv.Policy(secrets=secret, mechanism="guarded").on(model)
-    last = setting.watches.limit - 1
+    last = setting.trackers.limit - 1
     worst = -math.inf
     for state, columns in outcomes(setting, 3):
-        watch = state.watches[0].rows[0][0]
-        assert watch.worst.worst(sides) <= EPSILON
-        accounts = {account.first: account for account in watch.accounts}
+        tracker = state.trackers[0].rows[0][0]
+        assert tracker.worst.worst(sides) <= EPSILON
+        accounts = {account.first: account for account in tracker.accounts}
         assert max(accounts) == last
         for event in {0, 1, 2, 3, 4, 20, last // 2, last - 1, last}:
             exact = exact_odds(model, columns, event)
@@ -126,7 +129,7 @@ def test_one_event_more_is_refused_before_anything_is_drawn(window):
     model = leaving(1e-60)
     secret = sv.secrets.ever("b", epsilon=EPSILON, window=window)
     session = sv.Session(model, mechanism="guarded", secrets=[secret], seed=1)
-    limit = session.setting.watches.limit
+    limit = session.setting.trackers.limit
     assert 3 <= limit <= 6
     for _ in range(limit):
         session.release("b")
@@ -146,11 +149,11 @@ def test_one_event_more_is_refused_before_anything_is_drawn(window):
 
 def test_an_account_alone_goes_on_without_the_windows_that_cannot_be_counted():
     model = leaving(1e-60)
-    watch = Watch.start(model, sv.secrets.ever("b", window=1, epsilon=1.0))
+    tracker = SecretTracker.start(model, sv.secrets.ever("b", window=1, epsilon=1.0))
     for _ in range(20):
-        watch = watch.observe([0.4, 0.6])
-    assert math.isfinite(watch.worst.worst())
-    assert watch.worst.worst() == pytest.approx(5 * math.log(1.5) + math.log(5 / 6), abs=1e-9)  # five times a, or not
+        tracker = tracker.observe([0.4, 0.6])
+    assert math.isfinite(tracker.worst.worst())
+    assert tracker.worst.worst() == pytest.approx(5 * math.log(1.5) + math.log(5 / 6), abs=1e-9)  # five times a, or not
 
 
 def test_a_combination_that_is_too_unlikely_from_the_start_is_refused():
@@ -167,17 +170,22 @@ STEPS = 500
 
 
 def in_logs(model, columns):
-    """log Pr(E, y_1..t) and log Pr(not E, y_1..t) for E = "1 among the first two", a law of (seen, state) in logs."""
+    """log Pr(E, y_1..t) and log Pr(not E, y_1..t) for E = "1 among the first two", over (seen, state) in logs."""
     with np.errstate(divide="ignore"):
-        step, law = np.log(model.advance(np.eye(model.size))), np.full((2, model.size), -np.inf)
+        step, distribution = np.log(model.advance(np.eye(model.size))), np.full((2, model.size), -np.inf)
         is_one = (model.newest == 1).astype(int)
-        law[is_one, np.arange(model.size)] = np.log(model.initial)
+        distribution[is_one, np.arange(model.size)] = np.log(model.initial)
     for t, column in enumerate(columns):
-        law = law + np.log(column)[model.newest]
-        yield np.logaddexp.reduce(law, axis=1)[::-1]
-        law = np.logaddexp.reduce(law[:, :, None] + step, axis=1)
+        distribution = distribution + np.log(column)[model.newest]
+        yield np.logaddexp.reduce(distribution, axis=1)[::-1]
+        distribution = np.logaddexp.reduce(distribution[:, :, None] + step, axis=1)
         if t == 0:
-            law = np.stack([np.where(is_one, -np.inf, law[0]), np.where(is_one, np.logaddexp(*law), law[1])])
+            distribution = np.stack(
+                [
+                    np.where(is_one, -np.inf, distribution[0]),
+                    np.where(is_one, np.logaddexp(*distribution), distribution[1]),
+                ]
+            )
 
 
 @pytest.mark.slow
@@ -186,13 +194,13 @@ def test_a_kind_of_person_that_was_ruled_out_comes_back():
     model = typed_model(np.random.default_rng(5), 2, 2)
     secret = sv.secrets.ever(1, epsilon=1.0, window="first 2")
     columns = [np.array([1.0, 1.0])] * 2 + [np.array([1.0, 2.0**-12])] * STEPS + [np.array([2.0**-12, 1.0])] * STEPS
-    watch, least, before = Watch.start(model, secret, kept=True), 1.0, None
+    tracker, least, before = SecretTracker.start(model, secret, kept=True), 1.0, None
     for t, (column, (yes, no)) in enumerate(zip(columns, in_logs(model, columns), strict=True)):
-        watch = watch.observe(column)
-        least = min(least, float(watch.states.min()))
+        tracker = tracker.observe(column)
+        least = min(least, float(tracker.states.min()))
         before = yes - no if t == 1 else before
         if t > 1:
-            assert watch.log_odds == pytest.approx(yes - no - before, abs=1e-6)
+            assert tracker.log_odds == pytest.approx(yes - no - before, abs=1e-6)
     assert least < -700  # kept as a logarithm on the way
 
 
@@ -201,11 +209,11 @@ def test_guarded_streams_go_on_where_a_type_is_ruled_out():
     setting = sv.Policy(secrets=sv.secrets.ever(2, epsilon=0.5, window="first 3"), mechanism="guarded").on(model)
     state = State.start(setting)
     for code in [0] * 60:
-        outputs = guarded_table(setting, state.watches[0]).outputs
+        outputs = guarded_table(setting, state.trackers[0]).outputs
         _, state = observe(setting, state, np.array([code if code in outputs else int(outputs[0])]))
-    watch = state.watches[0].rows[0][0]
-    assert watch.worst.worst() <= 0.5
-    assert watch.belief == pytest.approx(state.states[0].reshape(2, 3).clip(0).sum(0))
+    tracker = state.trackers[0].rows[0][0]
+    assert tracker.worst.worst() <= 0.5
+    assert tracker.belief == pytest.approx(state.states[0].reshape(2, 3).clip(0).sum(0))
 
 
 @pytest.mark.slow
@@ -220,14 +228,14 @@ def test_a_symbol_that_began_faint_may_be_released(least, sides):
         session = sv.Session(model, mechanism="guarded", secrets=[secret], seed=1)
         for symbol in (*raw, 0):
             assert session.release(symbol) in range(3)
-            watch = session.watches.rows[0][0]
-            assert watch.belief.sum() == pytest.approx(1.0)
-            assert watch.belief == pytest.approx(session.belief, abs=1e-9)
-            assert watch.worst.highest <= 0.5
+            tracker = session.trackers.rows[0][0]
+            assert tracker.belief.sum() == pytest.approx(1.0)
+            assert tracker.belief == pytest.approx(session.belief, abs=1e-9)
+            assert tracker.worst.highest <= 0.5
 
 
-def test_a_law_over_its_own_faint_total_is_a_law():
-    law = np.array([np.log(3e-150), np.log(1e-150), 0.0, -2000.0])
-    found = filtering.shared(law, 4e-150)
+def test_a_distribution_over_its_own_faint_total_is_a_distribution():
+    distribution = np.array([np.log(3e-150), np.log(1e-150), 0.0, -2000.0])
+    found = filtering.shared(distribution, 4e-150)
     assert found[:3] == pytest.approx([0.75, 0.25, 0.0])
     assert found[3] == pytest.approx(-2000 - np.log(4e-150))

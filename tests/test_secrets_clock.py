@@ -14,14 +14,14 @@ from reference_secrets import Enumerated, kept_kernel, random_columns, small_mod
 from reference_streams import twin
 from seqveil import MarkovModel, secrets
 from seqveil.core.errors import InputError
-from seqveil.core.secrets.watch import Watch, Watches
+from seqveil.core.secrets.trackers import SecretTracker, SecretTrackers
 from seqveil.core.slots import Slots
 from seqveil.core.words import Risk
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import saved_terms
 from seqveil.engine.terms import Terms
 from seqveil.interfaces.bridge import Core
-from seqveil.interfaces.payloads import Event, Form, Payloads
+from seqveil.interfaces.payloads import Form, PayloadEvent, Payloads
 from seqveil.interfaces.slotting import SlotStreams
 from served import running
 
@@ -71,15 +71,15 @@ def test_the_account_from_any_hour_equals_enumeration(secret, place):
     for seed, plain in enumerate(small_models(3)):
         model, columns = in_slots(plain), random_columns(seed, plain.n, LENGTH)
         every, count = Enumerated(model, LENGTH), secret.compile(model).automaton.values
-        watch = Watch.start(model, secret, place=place)
+        tracker = SecretTracker.start(model, secret, place=place)
         windows = days(place)
         values = {
             window: np.array([by_hand(secret, word[window[0] : sum(window)], begin) for word in every.words])
             for window, begin in windows.items()
         }
-        for k in range(min(LENGTH, watch.limit or LENGTH)):
-            watch = watch.observe(columns[k])
-            for account in watch.accounts:
+        for k in range(min(LENGTH, tracker.limit or LENGTH)):
+            tracker = tracker.observe(columns[k])
+            for account in tracker.accounts:
                 window = account.first, account.events
                 if sum(window) > LENGTH:
                     continue
@@ -107,15 +107,15 @@ def test_no_outcome_breaks_a_day_whatever_hour_the_stream_begins_at(secret, plac
     live = [window for window, found in values.items() if (every.prior(found, count) > 0).sum() > 1]
     rng = np.random.default_rng(0)
     raw = [rng.dirichlet(np.full(2, 0.25), model.n) for _ in range(LENGTH)]
-    todo: list[tuple[Watches, list[np.ndarray]]] = [(Watches(model, secret, place=place), [])]
+    todo: list[tuple[SecretTrackers, list[np.ndarray]]] = [(SecretTrackers(model, secret, place=place), [])]
     while todo:
-        watches, columns = todo.pop()
+        trackers, columns = todo.pop()
         for window in live if columns else ():
             odds = every.log_odds(values[window], count, columns)
             excess = max(excess, (odds if secret.sides == "up" else abs(odds)) - secret.epsilon)
         if len(columns) < LENGTH:
-            kernel = kept_kernel(watches, raw[len(columns)])
-            todo += [(watches.observe(kernel[:, y]), [*columns, kernel[:, y]]) for y in range(2)]
+            kernel = kept_kernel(trackers, raw[len(columns)])
+            todo += [(trackers.observe(kernel[:, y]), [*columns, kernel[:, y]]) for y in range(2)]
     assert -0.3 < excess <= 1e-12
 
 
@@ -142,7 +142,7 @@ def truths(count: int, seed: int = 1) -> np.ndarray:
 
 def test_a_session_stands_by_the_clock():
     """Before six and from ten on somebody at the clinic is hidden, at noon not: by the clock, not by counting rows."""
-    told = {}
+    disclosed = {}
     for begin in (0, 14, 21):
         session = sv.Session(hourly(), mechanism="guarded", secrets=[NIGHTS], seed=1)
         for k in range(40):
@@ -150,11 +150,11 @@ def test_a_session_stands_by_the_clock():
             kernel = session.kernel(at)
             clinic = list(kernel.outputs).index("clinic") if "clinic" in kernel.outputs else None
             sure = 0.0 if clinic is None else float(kernel.probabilities[2, clinic])
-            told.setdefault((begin + k) % 24, []).append(sure)
+            disclosed.setdefault((begin + k) % 24, []).append(sure)
             session.release("home", time=at)
-        assert session.watches.rows[0][0].worst.highest <= 0.5
-    assert all(sure == pytest.approx(1.0) for hour in range(7, 21) for sure in told[hour])
-    assert all(sure < 0.5 for hour in (22, 23, 0, 1, 2, 3, 4) for sure in told[hour])
+        assert session.trackers.rows[0][0].worst.highest <= 0.5
+    assert all(sure == pytest.approx(1.0) for hour in range(7, 21) for sure in disclosed[hour])
+    assert all(sure < 0.5 for hour in (22, 23, 0, 1, 2, 3, 4) for sure in disclosed[hour])
 
 
 @pytest.mark.parametrize("at", [None, 0.0, 3599.0, 7200.0, 90_000.0, -3600.0])
@@ -168,10 +168,10 @@ def test_an_event_that_does_not_lie_in_the_next_slot_is_refused(at):
     stamps = None if at is None else [MAY - 90_000.0, MAY - 86_400.0, MAY + at]
     with pytest.raises(InputError, match="need the time of each" if at is None else "event 2: .*one event in each"):
         streams.release(["bob", "bob", "ann"], [0, 0, 0], times=stamps)
-    assert streams.account("ann").events == session.watches.rows[0][0].step == 1
+    assert streams.account("ann").events == session.trackers.rows[0][0].step == 1
     assert streams.account("bob") is None  # nothing of a call that is refused is drawn
     session.release("home", time=MAY + 7199.0)  # any moment of its slot will do
-    assert session.watches.rows[0][0].step == 2
+    assert session.trackers.rows[0][0].step == 2
 
 
 def test_the_first_event_of_a_stream_is_not_left_out():
@@ -262,7 +262,7 @@ def clinic(people: int = 60, days: int = 3, seed: int = 1) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=["user", "time", "value"], orient="row")
 
 
-def told_at_two(raw: pl.DataFrame, released: pl.DataFrame) -> tuple[int, int]:
+def disclosed_at_two(raw: pl.DataFrame, released: pl.DataFrame) -> tuple[int, int]:
     """How many rows at the clinic at 02h there are, and how many were released as they were."""
     made = released.select("user", pl.col("time").cast(pl.String).str.slice(0, 16), out="value")
     nights = raw.join(made, on=["user", "time"]).filter(pl.col("time").str.ends_with("T02:00"), value="clinic")
@@ -272,7 +272,7 @@ def told_at_two(raw: pl.DataFrame, released: pl.DataFrame) -> tuple[int, int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("zone", ["", "+02:00"])
 def test_a_file_that_begins_at_14h_hides_the_clinic_at_two(tmp_path, seqveil, zone):
-    """The hours are the clock's: of a file that begins in the afternoon the rows at 02h are not told as they are."""
+    """The hours are the clock's: of a file that begins in the afternoon rows at 02h are not released as they are."""
     raw, data = clinic(), tmp_path / "raw.csv"
     raw.with_columns(pl.col("time") + ":00" + zone).write_csv(data)
     model, out, offset = tmp_path / "m", tmp_path / "out.csv", ("--utc-offset", 2) if zone else ()
@@ -284,10 +284,10 @@ def test_a_file_that_begins_at_14h_hides_the_clinic_at_two(tmp_path, seqveil, zo
     if zone:  # slots are written in UTC
         clock = pl.col("time").str.slice(0, 19).str.to_datetime() + timedelta(hours=2)
         released = released.with_columns(clock.dt.strftime("%Y-%m-%dT%H:%M"))
-    rows, as_they_were = told_at_two(raw, released)
+    rows, as_they_were = disclosed_at_two(raw, released)
     assert rows == 80
     assert as_they_were <= 0.1 * rows
-    assert (released["value"] == raw.sort("time", "user")["value"]).mean() > 0.9  # the day is told nearly as it is
+    assert (released["value"] == raw.sort("time", "user")["value"]).mean() > 0.9  # the day is disclosed nearly as it is
     audited = seqveil("audit", out, "-m", model)
     assert "every declared secret within its ε" in audited.out  # under a chain, which these nights do not follow
     decoded = seqveil("decode", out, "-m", model, "--truth", data, "-o", tmp_path / "d.csv")
@@ -323,7 +323,7 @@ def test_a_bridge_in_slots_keeps_the_hours_of_its_clock():
     store, now = CodeStreams(setting_of()), MAY
     core = Core(store, Payloads(store.setting, form=Form.parse("json:v")), "mqtt")
     slots = SlotStreams(core, store, HOUR, "mqtt", lambda: now)
-    slots.take("item", Event("ann", None, (0,)))
+    slots.take("item", PayloadEvent("ann", None, (0,)))
     for hours in range(1, 40):
         now = MAY + 3600.0 * hours
         while slots.draw() is not None:
@@ -338,8 +338,8 @@ def test_spark_keeps_when_streams_began():
     pytest.importorskip("pyspark")
     from seqveil.interfaces.spark.store import KeptUsers, bucket
 
-    setting, salt, coins = setting_of(), bytes(16), sv.coins.KeyedCoins(KEY)
+    setting, salt, randomness = setting_of(), bytes(16), sv.randomness.KeyedRandomness(KEY)
     kept, whole, codes = KeptUsers(salt), twin(setting, salt, KEY), truths(30)
     for k in range(30):
-        made = bucket(setting, coins, kept, ["ann"]).release(["ann"], codes[[k]], [k], [MAY + 3600.0 * k])
+        made = bucket(setting, randomness, kept, ["ann"]).release(["ann"], codes[[k]], [k], [MAY + 3600.0 * k])
         assert made.codes.tolist() == whole.release(["ann"], codes[[k]], [k], [MAY + 3600.0 * k]).codes.tolist()

@@ -11,7 +11,7 @@ import pytest
 import seqveil as sv
 from reference_secrets import Enumerated
 from seqveil import MarkovModel
-from seqveil.core.secrets import Watch, ever
+from seqveil.core.secrets import SecretTracker, ever
 from seqveil.core.secrets.bounds import schedule
 from seqveil.engine import stream
 from seqveil.engine.coded import CodeStreams
@@ -34,7 +34,7 @@ def outcomes(setting, length):
     for _ in range(length):
         further = []
         for state, columns in paths:
-            table = guarded_table(setting, state.watches[0])
+            table = guarded_table(setting, state.trackers[0])
             for place, code in enumerate(table.outputs.tolist()):
                 column = table.column(place)
                 if column.any():
@@ -69,7 +69,7 @@ def test_what_holds_wherever_a_stream_ends(window, size):
 def test_one_event_streams_are_not_called_kept_and_not_graded_green(seqveil, tmp_path, monkeypatch):
     """20,000 people with one event each, windows of 20, ε = 0.5: "clinic" moves the odds of that event by e^4.3."""
     monkeypatch.chdir(tmp_path)
-    table = guarded_table(setting := sv.Policy(secrets=SECRET).on(SOON), setting.watches).full() / 2.0**62
+    table = guarded_table(setting := sv.Policy(secrets=SECRET).on(SOON), setting.trackers).full() / 2.0**62
     elsewhere = (SOON.prior[[0, 2]] @ table[[0, 2]]) / SOON.prior[[0, 2]].sum()
     assert math.log(table[1, 1] / elsewhere[1]) > 4
     values = np.array(SOON.alphabet.decode(range(3)))[SOON.sample(1, 20_000, seed=1).ravel()]
@@ -129,10 +129,10 @@ def cost(epsilon):
 
 def aims(model, window, events, epsilon=1.0):
     """What is aimed at for the first live window at each event, while nothing is revealed."""
-    watch, found = Watch.start(model, ever(0, epsilon=epsilon, window=window)), []
+    tracker, found = SecretTracker.start(model, ever(0, epsilon=epsilon, window=window)), []
     for _ in range(events):
-        found.append(float(np.ravel(schedule(watch))[0]))
-        watch = watch.observe(np.ones(model.n))
+        found.append(float(np.ravel(schedule(tracker))[0]))
+        tracker = tracker.observe(np.ones(model.n))
     return found
 
 
@@ -144,7 +144,7 @@ def test_a_larger_total_is_worth_something_on_a_chain_that_stays():
 def test_a_window_begins_with_half_and_ends_with_all_of_it():
     assert aims(STAYS, "first 5", 6) == pytest.approx([0.5, 0.625, 0.75, 0.875, 1.0, 1.0])
     assert aims(STAYS, 2, 4) == pytest.approx([0.5, 0.875, 0.9375, 0.96875])  # 1/8 of it is kept for after its end
-    assert schedule(Watch.start(STAYS, ever(0, epsilon=1.0))) is None  # whose end is unknown
+    assert schedule(SecretTracker.start(STAYS, ever(0, epsilon=1.0))) is None  # whose end is unknown
 
 
 def test_a_chain_without_memory_keeps_nothing_for_later():

@@ -8,7 +8,7 @@ import pytest
 from reference_guarding import asked
 from reference_secrets import LENGTH, SECRETS, Enumerated, kept_kernel, random_model, small_models
 from seqveil import secrets
-from seqveil.core.secrets.watch import Watch, Watches
+from seqveil.core.secrets.trackers import SecretTracker, SecretTrackers
 
 
 @pytest.mark.slow
@@ -18,13 +18,13 @@ def test_fact_1_whole_sequence_leakage_bounds_every_secret(longest):
     longest(LENGTH)
     for seed, model in enumerate(small_models(5)):
         session = Session(model, mechanism="optimal", epsilon=0.7, seed=seed)
-        watch = [Watch.start(model, s) for s in SECRETS if s.kind != "joint"]
+        tracker = [SecretTracker.start(model, s) for s in SECRETS if s.kind != "joint"]
         for code in model.sample(LENGTH, seed=seed)[0].tolist():
             kernel = session.kernel()
             released = session.release(code)
             column = kernel.column(kernel.codes.tolist().index(released))
-            watch = [one.observe(column) for one in watch]
-            for one in watch:
+            tracker = [one.observe(column) for one in tracker]
+            for one in tracker:
                 assert max(one.highest, -one.lowest) <= 2 * session.leakage + 1e-9
                 lift = np.log(one.posterior / one.prior) if one.prior else 0.0
                 assert abs(lift) <= session.leakage + 1e-9
@@ -32,8 +32,8 @@ def test_fact_1_whole_sequence_leakage_bounds_every_secret(longest):
 
 def test_fact_2_only_proportions_of_a_column_matter_and_an_even_one_tells_nothing():
     model = small_models(7)[2]
-    watch = Watch.start(model, secrets.ever(1, window="first 4", epsilon=1.0))
-    one, other = watch.observe([0.2, 0.6]), watch.observe([2**60, 3 * 2**60])
+    tracker = SecretTracker.start(model, secrets.ever(1, window="first 4", epsilon=1.0))
+    one, other = tracker.observe([0.2, 0.6]), tracker.observe([2**60, 3 * 2**60])
     assert one.log_odds == pytest.approx(other.log_odds, abs=1e-14)
     again = one.observe([0.3, 0.3])
     assert again.log_odds == pytest.approx(one.log_odds, abs=1e-13)
@@ -43,18 +43,18 @@ def test_fact_2_only_proportions_of_a_column_matter_and_an_even_one_tells_nothin
 def test_fact_3_the_constant_kernel_keeps_every_live_window(secret, longest):
     longest(LENGTH)
     for seed, model in enumerate(small_models(11)):
-        watches = Watches(model, secret, kept=True)
+        trackers = SecretTrackers(model, secret, kept=True)
         rng = np.random.default_rng(seed)
         for _ in range(LENGTH):
-            watch = watches.rows[0][0]
-            assert (asked(watch).linear() @ watch.belief <= 1e-12).all()
-            kernel = kept_kernel(watches, rng.dirichlet(np.full(3, 0.3), model.n))
-            watches = watches.observe(kernel[:, rng.integers(3)])
+            tracker = trackers.rows[0][0]
+            assert (asked(tracker).linear() @ tracker.belief <= 1e-12).all()
+            kernel = kept_kernel(trackers, rng.dirichlet(np.full(3, 0.3), model.n))
+            trackers = trackers.observe(kernel[:, rng.integers(3)])
 
 
 @pytest.mark.slow
 def test_fact_4_secrets_apart_do_not_bound_both_but_a_joint_one_does():
-    """Told through one label each way: apart they pass with a kernel that makes "both" certain to be told."""
+    """Told through one label each way: apart they pass with a kernel that makes "both" certain to be disclosed."""
     rng = np.random.default_rng(2)
     worst_apart = worst_joint = 0.0
     for _ in range(40):
@@ -63,11 +63,11 @@ def test_fact_4_secrets_apart_do_not_bound_both_but_a_joint_one_does():
         a, b = (every.array == 0).any(1).astype(int), (every.array == 1).any(1).astype(int)
         one, two = (secrets.ever(v, epsilon=0.3, window="first 2") for v in (0, 1))
         for parts in ([one, two], [secrets.joint(one, two)]):
-            watches, columns = Watches(model, parts, kept=True), []
+            trackers, columns = SecretTrackers(model, parts, kept=True), []
             for _ in range(2):
-                kernel = kept_kernel(watches, rng.dirichlet(np.full(3, 0.2), 3))
+                kernel = kept_kernel(trackers, rng.dirichlet(np.full(3, 0.2), 3))
                 columns.append(kernel[:, rng.integers(3)])
-                watches = watches.observe(columns[-1])
+                trackers = trackers.observe(columns[-1])
             for combined in (a & b, a | b, a ^ b):
                 moved = abs(every.log_odds(combined, 2, columns))
                 if len(parts) == 2:
@@ -88,16 +88,16 @@ def test_fact_5_a_promise_fails_under_another_model_unless_that_observer_is_watc
         every = Enumerated(models[1], 3)
         values = every.values(secret.compile(models[1]), 0, 3)
         for several in (models[:1], models):
-            watches, columns = Watches(several, secret, kept=True), []
+            trackers, columns = SecretTrackers(several, secret, kept=True), []
             for _ in range(3):
-                kernel = kept_kernel(watches, rng.dirichlet(np.full(2, 0.3), 2))
+                kernel = kept_kernel(trackers, rng.dirichlet(np.full(2, 0.3), 2))
                 columns.append(kernel[:, rng.integers(2)])
-                watches = watches.observe(columns[-1])
+                trackers = trackers.observe(columns[-1])
                 moved = abs(every.log_odds(values, 2, columns))
                 if len(several) == 1:
                     passed = max(passed, moved)
                 else:
                     kept = max(kept, moved)
-                    assert watches.rows[1][0].log_odds == pytest.approx(every.log_odds(values, 2, columns), abs=1e-9)
+                    assert trackers.rows[1][0].log_odds == pytest.approx(every.log_odds(values, 2, columns), abs=1e-9)
     assert passed > 0.2 + 1e-3
     assert kept <= 0.2

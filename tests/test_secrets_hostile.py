@@ -18,10 +18,10 @@ from seqveil.engine.coded import CodeStreams
 
 
 class Chain:
-    """A random law of words: of order 1 or 2, with or without zeros, or a mixture of two chains."""
+    """A random distribution of words: of order 1 or 2, with or without zeros, or a mixture of two chains."""
 
     def __init__(self, rng, n, kind):
-        def law(rows, zeros):
+        def distribution(rows, zeros):
             table = rng.dirichlet(np.full(n, rng.choice([0.3, 1.0, 5.0])), rows)
             if zeros:
                 table[rng.random(table.shape) < 0.25] = 0.0
@@ -30,16 +30,16 @@ class Chain:
 
         self.n, self.kind = n, kind
         zeros = kind == "zeros"
-        self.parts = [(law(1, zeros)[0], law(n, zeros)) for _ in range(2 if kind == "mixture" else 1)]
+        self.parts = [(distribution(1, zeros)[0], distribution(n, zeros)) for _ in range(2 if kind == "mixture" else 1)]
         self.shares = rng.dirichlet([2.0, 2.0]) if kind == "mixture" else np.ones(1)
-        self.rows = law(n * n, False) if kind == "order 2" else None
+        self.rows = distribution(n * n, False) if kind == "order 2" else None
         models = [sv.MarkovModel(first, steps) for first, steps in self.parts]
         self.model = models[0] if len(models) == 1 else sv.MarkovModel.mixture(models, self.shares)
         if self.rows is not None:
             first, steps = self.parts[0]
             self.model = sv.MarkovModel(first[:, None] * steps, self.rows, order=2)
 
-    def law(self, words):
+    def distribution(self, words):
         total = np.zeros(len(words))
         for share, (first, steps) in zip(self.shares, self.parts, strict=True):
             mass = share * first[words[:, 0]]
@@ -103,24 +103,24 @@ def random_setting(rng, steps):
 def worst_excess(setting, chains, rules, steps):
     """The largest log B - ε over every outcome, time, window, secret and observer."""
     n, length = chains[0].n, steps + 1
-    if setting.watches.limit is not None:
-        steps = min(steps, setting.watches.limit)
+    if setting.trackers.limit is not None:
+        steps = min(steps, setting.trackers.limit)
     words = np.array(list(itertools.product(range(n), repeat=length)))
-    laws = [chain.law(words) for chain in chains]
+    distributions = [chain.distribution(words) for chain in chains]
     bounded = []
     for k, (secret, rule, window) in enumerate(rules):
-        ends = [row[k].limit for row in setting.watches.rows if row[k].limit is not None]
+        ends = [row[k].limit for row in setting.trackers.rows if row[k].limit is not None]
         reach = min([length, *ends])  # on a chain that does not forget, windows beyond the limit are not promised
         for begin, end, until in windows_of(window, steps, reach):
             holds = np.array([rule(tuple(word[begin:end])) for word in words.tolist()])
-            bounded += [(law, holds, secret, until) for law in laws]
+            bounded += [(distribution, holds, secret, until) for distribution in distributions]
     worst, outcomes = -np.inf, 0
 
-    def follow(state, told, t):
+    def follow(state, disclosed, t):
         nonlocal worst, outcomes
         outcomes += 1
-        for law, holds, secret, until in bounded:
-            prior, after = (law[holds].sum(), law[~holds].sum()), law * told
+        for distribution, holds, secret, until in bounded:
+            prior, after = (distribution[holds].sum(), distribution[~holds].sum()), distribution * disclosed
             if not 0 < t <= until or min(prior) < 1e-12:
                 continue
             yes, no = after[holds].sum() / prior[0], after[~holds].sum() / prior[1]
@@ -131,14 +131,16 @@ def worst_excess(setting, chains, rules, steps):
             worst = max(worst, (odds if secret.sides == "up" else abs(odds)) - secret.epsilon)
         if t == steps:
             return
-        table = sv.engine.secrets.guarded_table(setting, state.watches[0])
+        table = sv.engine.secrets.guarded_table(setting, state.trackers[0])
         weights = table.full()
         assert (weights.sum(1) == 2**62).all()
         for place, code in enumerate(table.outputs.tolist()):
             column = weights[:, place] / 2.0**62
-            if column.any() and any((law * told * column[words[:, t]]).sum() > 0 for law in laws):
+            if column.any() and any(
+                (distribution * disclosed * column[words[:, t]]).sum() > 0 for distribution in distributions
+            ):
                 _, onward = stream.observe(setting, state, np.array([code]))
-                follow(onward, told * column[words[:, t]], t + 1)
+                follow(onward, disclosed * column[words[:, t]], t + 1)
 
     follow(stream.State.start(setting), np.ones(len(words)), 0)
     return worst, outcomes
@@ -181,7 +183,7 @@ def test_secrets_that_contradict_each_other_are_both_kept():
     session = sv.Session(MODEL, mechanism="guarded", secrets=declared, seed=1)
     for code in [2, 2, 2, 0, 1, 2]:
         session.release(code)
-        assert all(watch.worst.worst(watch.secret.sides) <= 0.2 for watch in session.watches.rows[0])
+        assert all(tracker.worst.worst(tracker.secret.sides) <= 0.2 for tracker in session.trackers.rows[0])
 
 
 def test_refusals_and_retries_draw_nothing_and_move_no_account():
@@ -190,12 +192,12 @@ def test_refusals_and_retries_draw_nothing_and_move_no_account():
     twin = sv.Session(MODEL, mechanism="guarded", secrets=setting.secrets, seed=5)
     for code in [0, 2, 1, 2, 2, 0]:
         for wrong in (7, "news", None, 1.5):
-            before = session.watches.rows[0][0].log_odds
+            before = session.trackers.rows[0][0].log_odds
             with pytest.raises(sv.errors.SeqveilError):
                 session.release(wrong)
-            assert session.watches.rows[0][0].log_odds == before
+            assert session.trackers.rows[0][0].log_odds == before
         assert session.release(code) == twin.release(code)
-    assert session.watches.rows[0][0].log_odds == twin.watches.rows[0][0].log_odds
+    assert session.trackers.rows[0][0].log_odds == twin.trackers.rows[0][0].log_odds
     streams = CodeStreams(setting)
     first = streams.release(["u"], [2], seqs=[0])
     for _ in range(3):  # what was drawn is never drawn again
@@ -227,7 +229,7 @@ def test_releases_from_several_threads_are_charged_one_by_one():
         thread.join()
     assert not failed
     assert len(released) == 40
-    assert session.watches.rows[0][0].worst.worst() <= 0.3
+    assert session.trackers.rows[0][0].worst.worst() <= 0.3
     assert all(total.kept for total in streams.secrets())
     assert streams.secrets()[0].users == 5
     assert streams.account("all").events == 40

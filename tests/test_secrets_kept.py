@@ -35,10 +35,10 @@ def test_an_epsilon_beside_secrets_keeps_both():
     for value in ["health"] * 12 + ["news"] * 8:
         assert session.kernel().leakage(session.belief, whole_alphabet=True) <= 3.0
         session.release(value)
-    (watch,) = session.account.secrets
-    assert watch.worst <= 0.5
-    assert watch.sentence == SECRET.sentence
-    measured = sv.secrets.Watch.start(MODEL, SECRET)
+    (tracker,) = session.account.secrets
+    assert tracker.worst <= 0.5
+    assert tracker.sentence == SECRET.sentence
+    measured = sv.secrets.SecretTracker.start(MODEL, SECRET)
     plain = sv.Session(MODEL, mechanism="optimal", epsilon=3.0, seed=1)
     for value in ["health"] * 12 + ["news"] * 8:
         kernel = plain.kernel()

@@ -106,8 +106,8 @@ def test_what_is_not_as_documented_is_400(service, body, expected):
     answer = service.ask("POST", "/v1/release", body)
     assert (answer.status, answer.reason) == (400, "malformed")
     assert b"zq-secret" not in answer.content
-    told = [answer.json["detail"], *(each["expected"] for each in answer.json.get("errors", []))]
-    assert any(expected in each for each in told)
+    disclosed = [answer.json["detail"], *(each["expected"] for each in answer.json.get("errors", []))]
+    assert any(expected in each for each in disclosed)
     assert service.ask("GET", "/v1/users/u/account").status == 404
 
 
@@ -122,7 +122,7 @@ def test_a_gap_is_409_and_nothing_of_the_request_is_released(service):
 def test_what_is_too_large_or_of_another_kind_is_refused(service):
     assert service.release(*(event("large", k) for k in range(301))).reason == "too-large"
     assert service.ask("POST", "/v1/release", b" " * 200_001).status == 413
-    chunks = (b" " * 50_000 for _ in range(10))  # no length told beforehand
+    chunks = (b" " * 50_000 for _ in range(10))  # no length disclosed beforehand
     assert chunked(service, chunks) in (413, None)
     text = service.ask("POST", "/v1/release", event("large", 0), headers={"Content-Type": "text/plain"})
     assert (text.status, text.reason) == (415, "wrong-type")
@@ -193,7 +193,7 @@ def test_requests_at_once_share_transactions_and_fail_alone(service):
     assert service.app.state.service.writer.transactions - before < 60
 
 
-def test_metrics_count_and_health_is_told(service):
+def test_metrics_count_and_health_is_disclosed(service):
     for path in ("/livez", "/readyz", "/healthz"):
         assert service.ask("GET", path, token=None).json == {"status": "ok"}
     service.release(event("counted", 0))
@@ -238,7 +238,7 @@ BUDGETS = {"stop": Budget(total=2.0, when_spent="stop"), "seconds": Budget(per_w
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", BUDGETS)
-def test_a_budget_is_kept_and_told(tmp_path, kind):
+def test_a_budget_is_kept_and_disclosed(tmp_path, kind):
     with running(tmp_path, words_setting(budget=BUDGETS[kind])) as service:
         timed = [event("ann", k, WORDS[k % 4], time=100.0 + k) for k in range(30)]
         if kind == "stop":
@@ -281,8 +281,8 @@ def test_batches_are_released_with_their_paths(tmp_path):
         assert service.release(body | {"seq": 1, "values": ["gym"]}).status == 200
         page = service.ask("GET", "/v1/users/ann/releases").json["releases"]
         assert [each["events"] for each in page] == [3, 1]
-        laws = decode_paths(setting, [tuple(each["path"]) for each in page], 4, smooth=False)
-        assert laws.shape == (4, 4)
+        distributions = decode_paths(setting, [tuple(each["path"]) for each in page], 4, smooth=False)
+        assert distributions.shape == (4, 4)
         assert service.release(body | {"seq": 2, "values": ["home"] * 4}).reason == "malformed"
         assert service.release(body | {"seq": 2, "values": []}).reason == "malformed"
         answer = service.release(body | {"seq": 2, "values": ["home", "zq-secret"]})
@@ -340,23 +340,23 @@ def test_a_compressed_body_is_named_as_that(service, coding):
     assert service.release(event("ida", 0), headers={"Content-Encoding": "identity"}).status == 200
 
 
-def test_a_word_that_is_neither_yes_nor_no_is_told_so(service):
-    [told] = service.ask("DELETE", "/v1/users/ann?forget_ledger=perhaps").json["errors"]
-    assert (told["where"], told["expected"]) == (["forget_ledger"], "true or false")
-    [told] = service.release("home").json["errors"]
-    assert told["where"] == ["events", 0]
+def test_a_word_that_is_neither_yes_nor_no_is_disclosed_so(service):
+    [disclosed] = service.ask("DELETE", "/v1/users/ann?forget_ledger=perhaps").json["errors"]
+    assert (disclosed["where"], disclosed["expected"]) == (["forget_ledger"], "true or false")
+    [disclosed] = service.release("home").json["errors"]
+    assert disclosed["where"] == ["events", 0]
 
 
 def test_every_refusal_is_in_the_table_of_the_docs():
     table = Path(__file__).parents[1].joinpath("docs/http.md").read_text(encoding="utf-8")
     rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| ")]
-    told = {
+    disclosed = {
         (int(status), reason.strip(" `"))
         for status, many in rows
         if status.strip().isdecimal()
         for reason in many.split(",")
     }
-    assert told == {(status, reason) for reason, (status, _) in REASONS.items()}
+    assert disclosed == {(status, reason) for reason, (status, _) in REASONS.items()}
 
 
 PLAIN = ("/healthz", "/livez", "/readyz", "/metrics")

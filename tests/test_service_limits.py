@@ -298,7 +298,7 @@ def test_declared_secrets_are_released_in_parts_and_their_length_is_looked_at_fi
 
 
 @pytest.mark.slow
-def test_what_stands_of_a_request_that_failed_in_the_middle_is_told(tmp_path, monkeypatch):
+def test_what_stands_of_a_request_that_failed_in_the_middle_is_disclosed(tmp_path, monkeypatch):
     cut(monkeypatch, 5)
     with running(tmp_path, words_setting()) as service:
         writer = service.app.state.service.writer

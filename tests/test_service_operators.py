@@ -90,7 +90,7 @@ def test_without_a_key_as_with_one(tmp_path):
         assert b"seqveil_users 1" in service.ask("GET", "/metrics").content
 
 
-def test_time_that_went_back_is_told_by_its_place(tmp_path):
+def test_time_that_went_back_is_disclosed_by_its_place(tmp_path):
     with running(tmp_path, words_setting(budget=Budget(per_window=9.0, seconds=60.0, when_spent="stop"))) as service:
         service.release(event("ann", 0, time=100.0))
         late = [event("bob", 0, time=5.0), event("ann", 0, time=100.0), event("ann", 1, time=200.0)]
@@ -134,9 +134,9 @@ def test_killed_and_started_again_nothing_is_lost_or_doubled(tmp_path):
         thread.join()
     with Client(process.url) as client:
         for user in users:
-            told = [(user, made.seq, made.value) for made in client.releases(user)]
-            assert [seq for _, seq, _ in told] == list(range(count))
-            assert told == [answer for answer in answers if answer[0] == user]
+            disclosed = [(user, made.seq, made.value) for made in client.releases(user)]
+            assert [seq for _, seq, _ in disclosed] == list(range(count))
+            assert disclosed == [answer for answer in answers if answer[0] == user]
             assert client.account(user).releases == count
             assert client.account(user).epsilon_spent == pytest.approx(0.7 * count, abs=1e-6)
     assert process.end() == 0

@@ -253,8 +253,8 @@ def test_users_are_logged_as_hashes_where_asked_for(tmp_path):
         service.release(event("zq-ann", 1))
         service.ask("GET", "/v1/users/zq-ann/account")
     lines = [json.loads(line) for line in said.getvalue().splitlines()]
-    told = [line["users"] for line in lines if "users" in line]
-    assert told[0][0] == told[1][0] == told[2][0] != told[0][1]
+    disclosed = [line["users"] for line in lines if "users" in line]
+    assert disclosed[0][0] == disclosed[1][0] == disclosed[2][0] != disclosed[0][1]
     assert "zq-" not in said.getvalue()
 
 

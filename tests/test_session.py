@@ -63,7 +63,7 @@ def test_symbols_the_model_thought_impossible_can_be_released(name, chain):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_kernel_follows_from_releases_never_from_raw_data(name):
-    """Two sessions with other raw data, and coins chosen so that both release the same."""
+    """Two sessions with other raw data, and randomness chosen so that both release the same."""
     rng = np.random.default_rng(4)
     model = sv.MarkovModel(*ref.random_chain(rng, 4))
     epsilon = 0.1 if name == "mutual_information" else 1.0  # at 1 nat it may tell all, which no other symbol explains
@@ -78,7 +78,7 @@ def test_the_kernel_follows_from_releases_never_from_raw_data(name):
         edges = np.cumsum(np.concatenate([[0], stack.extra[0, row], stack.base[0]]))
         tries = [int(e) for e in edges if e < DENOMINATOR]
         drawn = [int(stack.outputs[0, stack.draw(np.array([symbol]), ref.GivenCoins([c]))[0]]) for c in tries]
-        other._coins = ref.GivenCoins([tries[drawn.index(out)]])
+        other._randomness = ref.GivenCoins([tries[drawn.index(out)]])
         assert other.release(symbol) == out
         assert one.belief.tolist() == other.belief.tolist()
         assert one.leakage == other.leakage
@@ -106,7 +106,7 @@ def test_a_total_is_never_passed(seed, name, order, zeros, total, epsilon, perio
         columns.append(released_column(session, symbol))
         assert session.leakage <= total
         assert session.account.budget_left == pytest.approx(total - session.leakage)
-    most, least = ref.sequence_leakage(ref.sequence_law(prior, transitions, 7), columns)
+    most, least = ref.sequence_leakage(ref.sequence_distribution(prior, transitions, 7), columns)
     assert max(most, -least) <= total + 1e-12
 
 

@@ -45,8 +45,8 @@ def test_each_slot_is_a_row_whether_something_happened_or_not():
 
 def test_rules():
     frame = events(("a", 0.1, 1.0), ("a", 0.2, 5.0), ("a", 0.3, 1.0), ("a", 0.4, 2.0), ("a", 2.5, 7.0))
-    told = {rule: [row[2] for row in rows(frame, Slots(1, rule))] for rule in ("last", "mean", "most")}
-    assert told == {"last": [2, 2, 7], "mean": [2.25, 2.25, 7], "most": [1, 1, 7]}  # a number goes on
+    disclosed = {rule: [row[2] for row in rows(frame, Slots(1, rule))] for rule in ("last", "mean", "most")}
+    assert disclosed == {"last": [2, 2, 7], "mean": [2.25, 2.25, 7], "most": [1, 1, 7]}  # a number goes on
     tied = events(("a", 0.1, "p"), ("a", 0.2, "q"), ("a", 0.3, "p"), ("a", 0.4, "q"))
     assert rows(tied, Slots(1, "most")) == [("a", 0, "q")]
     with pytest.raises(DataError, match="mean"):
@@ -55,8 +55,8 @@ def test_rules():
 
 def test_points():
     frame = pl.DataFrame({"user": ["a"] * 3, "time": [0.0, 0.5, 2.0], "x": [1.0, 3.0, 5.0], "y": [2.0, 4.0, 6.0]})
-    told = rows(frame, Slots(1, "mean"), columns=Columns(value="x,y"))
-    assert [value for _, _, value in told] == [[2, 3], [2, 3], [5, 6]]
+    disclosed = rows(frame, Slots(1, "mean"), columns=Columns(value="x,y"))
+    assert [value for _, _, value in disclosed] == [[2, 3], [2, 3], [5, 6]]
     most = rows(frame, Slots(1, "most"), columns=Columns(value="x,y"))
     assert [value for _, _, value in most] == [[3, 4], [3, 4], [5, 6]]
 
@@ -84,10 +84,12 @@ def test_times_come_back_in_their_own_form():
     }
     for name, times in forms.items():
         frame = pl.DataFrame({"user": ["a", "a"], "time": times, "value": ["x", "y"]})
-        told = rows(frame, Slots(1))
-        assert [value for _, _, value in told] == ["x", NOTHING, NOTHING, "y"], name
-        again = pl.DataFrame({"user": ["a"] * 4, "time": [t for _, t, _ in told], "value": [v for *_, v in told]})
-        assert rows(again, Slots(1)) == told, name
+        disclosed = rows(frame, Slots(1))
+        assert [value for _, _, value in disclosed] == ["x", NOTHING, NOTHING, "y"], name
+        again = pl.DataFrame(
+            {"user": ["a"] * 4, "time": [t for _, t, _ in disclosed], "value": [v for *_, v in disclosed]}
+        )
+        assert rows(again, Slots(1)) == disclosed, name
     assert rows(pl.DataFrame({"user": ["a"], "time": ["2024-05-01"], "value": ["x"]}), Slots(1)) == [
         ("a", "2024-05-01T00:00:00Z", "x")
     ]

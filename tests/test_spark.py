@@ -23,8 +23,8 @@ import reference_streams as ref
 import sparks
 from seqveil import MarkovModel
 from seqveil.core.alphabet import Bins
-from seqveil.core.coins import key_file
 from seqveil.core.errors import DataError, InputError, SeqveilError
+from seqveil.core.randomness import key_file
 from seqveil.engine.accounting import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import UNKNOWN
@@ -34,9 +34,9 @@ from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.spark import frames
 from seqveil.interfaces.spark.checkpoint import worst_accounts
 from seqveil.interfaces.spark.frames import read
-from seqveil.interfaces.spark.job import Job
-from seqveil.interfaces.spark.sessions import told
-from seqveil.spark import Columns, account, release, session_conf, total
+from seqveil.interfaces.spark.job import SparkJob
+from seqveil.interfaces.spark.sessions import disclosed
+from seqveil.spark import FrameColumns, account, release, session_conf, total
 
 KEY = sparks.KEY
 pytestmark = [pytest.mark.java, sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
@@ -60,7 +60,7 @@ def embedded(frame, setting, salt):
 @pytest.fixture
 def salted(monkeypatch):
     """Have frames that are released at once draw with a salt that is given, not with one of their own."""
-    return lambda salt: monkeypatch.setattr(frames, "Job", partial(Job, salt=salt))
+    return lambda salt: monkeypatch.setattr(frames, "SparkJob", partial(SparkJob, salt=salt))
 
 
 def file_salt(path):
@@ -176,12 +176,12 @@ def test_events_that_come_again_are_not_released_again(spark, small, tmp_path):
     assert got.equals(want.select(got.columns))
 
 
-def test_what_is_wrong_is_told_in_one_line_without_data(spark, tmp_path):
+def test_what_is_wrong_is_disclosed_in_one_line_without_data(spark, tmp_path):
     model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["a", "b"])
     setting = Policy(epsilon=1.0, budget=Budget(total=1.5, when_spent="stop"), mechanism="optimal").on(model)
     frame = pl.DataFrame({"user": ["ann", "ann"], "seq": [0, 1], "value": ["a", SECRET]})
     sparks.write(frame, tmp_path / "in", 1)
-    with pytest.raises(SeqveilError, match=r"not in the model's alphabet \(2 symbols\)") as refused, told():
+    with pytest.raises(SeqveilError, match=r"not in the model's alphabet \(2 symbols\)") as refused, disclosed():
         release(spark.read.parquet(str(tmp_path / "in")), setting, KEY).collect()
     assert SECRET not in repr(refused.getrepr(chain=True))
     assert "\n" not in str(refused.value)
@@ -202,9 +202,9 @@ def test_a_stream_goes_on_where_a_value_is_unknown(spark, tmp_path):
     ):
         place = tmp_path / setting.mechanism.name
         (tmp_path / "in" / "1.csv").write_text("user,seq,value\n" + rows)
-        frame = read(spark, str(tmp_path / "in"), "csv", Columns(), model.alphabet, streaming=True)
+        frame = read(spark, str(tmp_path / "in"), "csv", FrameColumns(), model.alphabet, streaming=True)
         writer = release(frame, setting, KEY).writeStream.format("parquet").option("path", str(place / "out"))
-        with told():
+        with disclosed():
             query = writer.option("checkpointLocation", str(place / "c")).trigger(availableNow=True).start()
             query.awaitTermination()
         got = pl.from_arrow(spark.read.parquet(str(place / "out")).toArrow()).sort("seq")
@@ -226,7 +226,7 @@ def test_a_checkpoint_is_for_one_setting(spark, tmp_path):
     sparks.write(sparks.events(200, 20), tmp_path / "in", 1)
     sparks.stream(spark, tmp_path / "in", tmp_path, SETTINGS["window"]).awaitTermination()
     sparks.events(200, 20).write_parquet(tmp_path / "in" / "again.parquet")
-    with pytest.raises(InputError, match=r"begun with another .*budget"), told():
+    with pytest.raises(InputError, match=r"begun with another .*budget"), disclosed():
         sparks.stream(spark, tmp_path / "in", tmp_path, SETTINGS["stop"]).awaitTermination()
 
 
@@ -235,9 +235,9 @@ def test_frames_that_cannot_be_released_are_refused_before_they_run(spark):
     setting = SETTINGS["window"]
     timed = Policy(epsilon=1.0, budget=Budget(per_window=1.0, seconds=5.0), mechanism="balanced").on(sparks.model())
     wrong = [
-        ({"columns": Columns(user="who")}, "no column 'who'"),
-        ({"columns": Columns(seq="epsilon")}, "rename it"),
-        ({"columns": Columns(value=("x", "y"))}, "a grid go together"),
+        ({"columns": FrameColumns(user="who")}, "no column 'who'"),
+        ({"columns": FrameColumns(seq="epsilon")}, "rename it"),
+        ({"columns": FrameColumns(value=("x", "y"))}, "a grid go together"),
         ({"gaps": "maybe"}, "expected gaps"),
         ({"on_unknown": "maybe"}, "on_unknown must be"),
         ({"buckets": 0}, "buckets"),
@@ -284,9 +284,9 @@ def test_the_commands(spark, run, small, tmp_path):
     assert json.loads(said)["fingerprint"] == model.fingerprint
     place = ("--checkpoint", tmp_path / "checkpoint", "--out", tmp_path / "out", "--files", 1)
     options = ("-m", tmp_path / "m", *promise(epsilon=1, budget=9), "--key", tmp_path / "key")
-    code, _, told_in = run("release", folder / "in", *options, *place)
+    code, _, disclosed_in = run("release", folder / "in", *options, *place)
     assert code == 0
-    assert "2000 of 2000 events, 60 users" in told_in
+    assert "2000 of 2000 events, 60 users" in disclosed_in
     setting = Policy(epsilon=1.0, budget=9.0, mechanism="optimal").on(model)
     want, store = embedded(frame, setting, sparks.query_id(tmp_path / "checkpoint"))
     ann = store.account("u7")

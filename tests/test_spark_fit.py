@@ -11,7 +11,7 @@ from seqveil import Cells, MarkovModel
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import InputError, SeqveilError
 from seqveil.interfaces.cli import main
-from seqveil.spark import Columns, fit
+from seqveil.spark import FrameColumns, fit
 
 pytestmark = [pytest.mark.java, sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
 SECRET = "zq-secret-77"
@@ -77,7 +77,7 @@ def test_users_may_be_numbers(spark):
     frame = two_kinds(120).with_columns(pl.col("user").str.slice(1).cast(int))
     want = MarkovModel.fit(frame, time="seq", types=2)
     on_spark = spark.createDataFrame(frame.to_pandas())
-    assert fit(on_spark, types=2, columns=Columns()).fingerprint == want.fingerprint
+    assert fit(on_spark, types=2, columns=FrameColumns()).fingerprint == want.fingerprint
 
 
 @pytest.mark.parametrize("context", ["types:2", "order:2", "types:2,switch:estimate", "auto"])
@@ -144,7 +144,7 @@ def test_the_fit_takes_any_alphabet(spark):
     cases += [("x", Alphabet([0, 1, 2, 3, 4], "nearest")), (("lat", "lon"), CELLS)]
     for value, alphabet in cases:
         want = MarkovModel.fit(table, alphabet=alphabet, user="who", value=value, time="when", smoothing=1.0)
-        got = fit(frame, alphabet=alphabet, smoothing=1.0, columns=Columns("who", value, "when"))
+        got = fit(frame, alphabet=alphabet, smoothing=1.0, columns=FrameColumns("who", value, "when"))
         assert got.fingerprint == want.fingerprint
 
 
@@ -158,7 +158,7 @@ def test_frames_that_cannot_be_fitted_are_refused_without_data(spark):
         ([(None, 0, "a")], {}, "1 rows have no user"),
         ([], {}, "no rows"),
         ([("ann", 0, SECRET)], {"alphabet": ["a"]}, "not in the alphabet"),
-        ([("ann", 0, "a")], {"columns": Columns(seq="t")}, "no column 't'"),
+        ([("ann", 0, "a")], {"columns": FrameColumns(seq="t")}, "no column 't'"),
     ]
     for rows, options, message in wrong:
         with pytest.raises(SeqveilError, match=message) as refused:

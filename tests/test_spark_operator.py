@@ -16,13 +16,13 @@ from pyspark.sql.types import StringType  # noqa: E402
 
 import reference_streams as ref  # noqa: E402
 from seqveil.core.alphabet import Alphabet, Bins, Grid  # noqa: E402
-from seqveil.core.coins import KeyedCoins  # noqa: E402
 from seqveil.core.errors import DataError, InputError  # noqa: E402
 from seqveil.core.model import MarkovModel  # noqa: E402
+from seqveil.core.randomness import KeyedRandomness  # noqa: E402
 from seqveil.engine.accounting import Budget  # noqa: E402
 from seqveil.engine.coded import OutOfOrder  # noqa: E402
 from seqveil.engine.policy import Policy  # noqa: E402
-from seqveil.interfaces.spark.job import Job, release_sorted  # noqa: E402
+from seqveil.interfaces.spark.job import SparkJob, release_sorted  # noqa: E402
 from seqveil.interfaces.spark.operator import ReleaseProcessor  # noqa: E402
 from seqveil.interfaces.spark.sessions import Refused, guarded, needs_spark, translated  # noqa: E402
 from seqveil.interfaces.spark.store import Kept, KeptUsers, Seal, bucket  # noqa: E402
@@ -46,7 +46,7 @@ BATCHED = {
 
 
 def job_of(setting, **more):
-    return Job(setting, setting.model.alphabet, KEY, ("user", "seq", "value"), **more)
+    return SparkJob(setting, setting.model.alphabet, KEY, ("user", "seq", "value"), **more)
 
 
 def operator_of(job):
@@ -181,8 +181,10 @@ def test_batches_wait_sealed_and_come_out_as_those_of_the_store(kind, made):
         parts = [codes[k * size : (k + 1) * size] for k in range(whole)]
         times = [float((k + 1) * size - 1) for k in range(whole)]
         made = store.release([user] * len(parts), parts, range(len(parts)), times if timed else None)
-        for k, (path, told) in enumerate(zip(made.paths, made.symbols, strict=True)):
-            want += [(user, k * setting.batch + j, code, k) for j, code in enumerate(told)] if path is not None else []
+        for k, (path, disclosed) in enumerate(zip(made.paths, made.symbols, strict=True)):
+            want += (
+                [(user, k * setting.batch + j, code, k) for j, code in enumerate(disclosed)] if path is not None else []
+            )
         kept = kept_by(tester)[user]
         account = (0, 0) if not whole else (store.account(user).events, store.account(user).releases)
         assert (kept.events, kept.releases, kept.symbols) == (*account, len(codes))
@@ -206,7 +208,7 @@ def test_what_waits_is_sealed():
 
 
 @pytest.mark.slow
-def test_large_states_are_computed_from_what_was_told(monkeypatch):
+def test_large_states_are_computed_from_what_was_disclosed(monkeypatch):
     """Above 4 KB the releases are kept and the state is not."""
     rng = np.random.default_rng(0)
     n = 600
@@ -218,7 +220,7 @@ def test_large_states_are_computed_from_what_was_told(monkeypatch):
     want, _ = by_store(setting, events)
     assert got.to_dict("list") == want.to_dict("list")
     assert {kept.state for kept in kept_by(tester).values()} == {b""}
-    assert set(tester.peekMapState("told", 0)) == {(user, chunk) for user in ("ann", "bob") for chunk in (0, 1)}
+    assert set(tester.peekMapState("disclosed", 0)) == {(user, chunk) for user in ("ann", "bob") for chunk in (0, 1)}
 
 
 def test_a_checkpoint_of_something_else_is_refused():
@@ -229,7 +231,7 @@ def test_a_checkpoint_of_something_else_is_refused():
     others = {
         "buckets": job_of(SETTINGS["plain"], buckets=7),
         "epsilon": job_of(Policy(epsilon=2.0, mechanism="optimal").on(FULL)),
-        "key": Job(SETTINGS["plain"], FULL.alphabet, bytes(32), ("user", "seq", "value")),
+        "key": SparkJob(SETTINGS["plain"], FULL.alphabet, bytes(32), ("user", "seq", "value")),
         "model": job_of(SETTINGS["sparse"]),
     }
     for name, job in others.items():
@@ -299,7 +301,7 @@ def test_rows_with_holes_are_refused_by_count():
         feed(tester, [("ann", -1, 1)])
 
 
-def test_an_error_of_another_package_is_told_without_its_text():
+def test_an_error_of_another_package_is_disclosed_without_its_text():
     with pytest.raises(Refused) as refused, guarded():
         int(SECRET)
     assert "ValueError" in str(refused.value)
@@ -312,11 +314,11 @@ def test_an_error_of_another_package_is_told_without_its_text():
 
 
 def test_a_job_travels_without_a_key_that_is_a_file(tmp_path):
-    from seqveil.core.coins import key_file
+    from seqveil.core.randomness import key_file
 
     path = tmp_path / "key"
     secret = key_file(path, create=True)
-    job = Job(SETTINGS["plain"], FULL.alphabet, str(path), ("user", "seq", "value"))
+    job = SparkJob(SETTINGS["plain"], FULL.alphabet, str(path), ("user", "seq", "value"))
     assert len(job.facts) > 10  # the driver may have read it
     sent = cloudpickle.dumps(job)
     assert secret not in sent
@@ -350,10 +352,10 @@ def test_more_users_than_fit_are_released_in_groups(monkeypatch):
     setting = SETTINGS["plain"]
     events = [(f"u{k % 11}", k // 11, k % 3) for k in range(60)]
     users, seqs, codes = [e[0] for e in events], np.array([e[1] for e in events]), np.array([e[2] for e in events])
-    streams = bucket(setting, KeyedCoins(KEY), KeptUsers(SALT), users)
+    streams = bucket(setting, KeyedRandomness(KEY), KeptUsers(SALT), users)
     streams._live.room = 3
     made = streams.release(users, codes, seqs)
-    alone = bucket(setting, KeyedCoins(KEY), KeptUsers(SALT), users).release(users, codes, seqs)
+    alone = bucket(setting, KeyedRandomness(KEY), KeptUsers(SALT), users).release(users, codes, seqs)
     assert not made.replayed.any()
     assert made.codes.tolist() == alone.codes.tolist()
 
@@ -372,12 +374,12 @@ def test_values_come_out_in_their_own_kind():
     grid = Grid.regular(3, 1, (0, 3, 0, 1))
     model = MarkovModel([0.4, 0.3, 0.3], FULL.chain.toarray(), alphabet=grid)
     setting = Policy(epsilon=1.0, mechanism="optimal").on(model)
-    job = Job(setting, grid, KEY, ("who", "when", "x", "y"))
+    job = SparkJob(setting, grid, KEY, ("who", "when", "x", "y"))
     rows = pd.DataFrame({"user": ["a", "b"], "seq": [0, 0], "v0": [0.2, 2.9], "v1": [0.5, 0.1]})
     out = job.release(rows, KeptUsers(SALT))
     assert list(out.columns) == ["who", "when", "x", "y", "epsilon"]
     assert set(out["y"]) == {0.5}
     mixed = Alphabet([1, 2.5, 4])
     setting = Policy(epsilon=0.5).on(MarkovModel([0.4, 0.3, 0.3], FULL.chain.toarray(), alphabet=mixed))
-    job = Job(setting, mixed, KEY, ("u", "s", "v"))
+    job = SparkJob(setting, mixed, KEY, ("u", "s", "v"))
     assert set(job.release(rows.assign(v0=[1.0, 2.5])[["user", "seq", "v0"]], KeptUsers(SALT))["v"]) <= {1, 2.5, 4}

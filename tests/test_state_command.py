@@ -26,8 +26,8 @@ def filled(path, **how):
 
 def run(capsys, *argv):
     code = main(["state", *map(str, argv)])
-    told = capsys.readouterr()
-    return code, told.out, told.err
+    disclosed = capsys.readouterr()
+    return code, disclosed.out, disclosed.err
 
 
 @pytest.mark.slow
@@ -44,8 +44,8 @@ def test_a_file_in_use_is_verified_copied_and_read(tmp_path, capsys):
         assert rows[0]["leakage"] == store.account("ann").leakage
         code, _, _ = run(capsys, "export", tmp_path / "s.db", "-m", tmp_path / "model", "--out", tmp_path / "o.jsonl")
         assert code == 0
-        told = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
-        assert [row["value"] for row in told[:70]] == [WORDS[stored.code] for stored in store.releases("ann")]
+        disclosed = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+        assert [row["value"] for row in disclosed[:70]] == [WORDS[stored.code] for stored in store.releases("ann")]
         store.release(["ann"], [0])  # the writer was not put out
     with CodeStreams.open(tmp_path / "copy.db", words_setting(), key=KEY) as copy:
         assert copy.account("ann").events == 70

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import reference_streams as ref
-from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import DataError, SeqveilError
 from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import KeyedRandomness
 from seqveil.engine.coded import CodeStreams, StoreError
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import Damaged
 from seqveil.engine.upkeep import accept, verify
-from seqveil.interfaces.events import Job, release_together
+from seqveil.interfaces.events import EventJob, release_together
 
 USERS = [f"user {k}" for k in range(8)]
 SETTING = Policy(epsilon=0.8, mechanism="balanced").on(
@@ -24,7 +24,7 @@ SETTING = Policy(epsilon=0.8, mechanism="balanced").on(
 
 
 def opened(path, **more):
-    return CodeStreams.open(path, SETTING, coins=KeyedCoins.seeded(1), **more)
+    return CodeStreams.open(path, SETTING, randomness=KeyedRandomness.seeded(1), **more)
 
 
 def make(path):
@@ -50,7 +50,7 @@ def killed(folder, calls=30):
     return folder / "left" / "s.db"
 
 
-def told(streams, user):
+def disclosed(streams, user):
     """All that is known of a user, or that it is damaged."""
     try:
         return streams.account(user), streams.releases(user), streams.next_seqs([user]).tolist()
@@ -62,9 +62,9 @@ def look(path, more):
     """What a file says, and how it goes on: part by part; "found" where damage is seen."""
     try:
         with opened(path, must_exist=True) as streams:
-            seen = {user: told(streams, user) for user in USERS}
+            seen = {user: disclosed(streams, user) for user in USERS}
             seen["positions"] = streams.position("queue"), streams.position("text")
-            jobs = [Job([u, u], [0, len(seen[u][1])], [1, 2], None) for u in USERS if more and seen[u] != "found"]
+            jobs = [EventJob([u, u], [0, len(seen[u][1])], [1, 2], None) for u in USERS if more and seen[u] != "found"]
             release_together(streams, jobs)
             for job in jobs:
                 made = job.outcome
@@ -95,7 +95,7 @@ def silent_changes(folder, spoiled, count):
 
 
 def less(said, true):
-    """Whether a user's ledger is another than the truth, with nothing said; a user set apart may have told less."""
+    """Whether a user's ledger is another than the truth, with nothing said; one set apart may have disclosed less."""
     if said == "found":
         return False
     return said[0] is None or said[1] != true[1][: len(said[1])] or len(said[1]) < len(true[1]) - 1
@@ -147,7 +147,7 @@ def test_a_damaged_user_is_set_apart_and_the_others_go_on(tmp_path):
         assert "\n" not in str(refused.value)
         with pytest.raises(Damaged):
             streams.release(["user 1", "user 3"], [0, 0])
-        jobs = [Job([user], [21], [0], None) for user in ("user 1", "user 3", "user 5")]
+        jobs = [EventJob([user], [21], [0], None) for user in ("user 1", "user 3", "user 5")]
         release_together(streams, jobs)
         assert isinstance(jobs[1].outcome, Damaged)
         assert [job.outcome.seqs.tolist() for job in (jobs[0], jobs[2])] == [[21], [21]]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import reference_streams as ref
-from seqveil.core.coins import key_mark
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import key_mark
 from seqveil.core.secrets import ever
 from seqveil.engine import sqlite
 from seqveil.engine.accounting import Budget
@@ -194,9 +194,9 @@ def test_a_forgotten_ledger_begins_at_zero(tmp_path, capsys, monkeypatch):
     command = ["state", "erase", str(path), "zq-ann", "--forget-ledger"]
     monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
     assert main(command) == 2
-    told = capsys.readouterr().err
-    assert "beyond the budget" in told
-    assert "nothing was erased" in told
+    disclosed = capsys.readouterr().err
+    assert "beyond the budget" in disclosed
+    assert "nothing was erased" in disclosed
     assert main([*command, "--yes"]) == 0
     assert "erased  1 users and 3 releases" in capsys.readouterr().out
     assert b"zq-ann" not in bytes_of(path)
@@ -207,15 +207,19 @@ def test_a_forgotten_ledger_begins_at_zero(tmp_path, capsys, monkeypatch):
     assert verify(path).sound
 
 
-def test_positions_that_have_the_name_are_told(tmp_path, capsys):
+def test_positions_that_have_the_name_are_disclosed(tmp_path, capsys):
     path = tmp_path / "s.db"
     with opened(path, key=None) as streams:
         streams.release(
             ["zé"], [0], positions={"plain": "row of zé", "json": '{"z\\u00e9": 1}', "number": 7, "b": b"x"}
         )
     assert main(["state", "erase", str(path), "zé", "--forget-ledger", "--yes"]) == 0
-    told = capsys.readouterr().err
-    assert ("what plain wrote" in told, "what json wrote" in told, told.count("note:")) == (True, True, 2)
+    disclosed = capsys.readouterr().err
+    assert ("what plain wrote" in disclosed, "what json wrote" in disclosed, disclosed.count("note:")) == (
+        True,
+        True,
+        2,
+    )
 
 
 @pytest.mark.slow

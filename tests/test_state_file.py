@@ -16,9 +16,9 @@ from scipy import stats
 
 import reference_streams as ref
 from policies import promise
-from seqveil.core.coins import KeyedCoins, SeededCoins, key_mark
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import KeyedRandomness, SeededRandomness, key_mark
 from seqveil.engine import sqlite
 from seqveil.engine.accounting import Budget
 from seqveil.engine.coded import GAP, CodeStreams, OutOfOrder, StoreBusy, StoreError
@@ -75,7 +75,7 @@ def test_a_gap_is_refused_whole(tmp_path):
         assert store.account("bob") is None
 
 
-def test_a_gap_may_be_skipped_and_what_comes_late_is_told_so(tmp_path):
+def test_a_gap_may_be_skipped_and_what_comes_late_is_disclosed_so(tmp_path):
     with CodeStreams.open(tmp_path / "s.db", plain(), key=KEY, gaps="skip") as store:
         made = store.release(["bob", "bob", "bob"], [0, 1, 2], [2, 1, 3])
         assert (made.codes[1], made.replayed.tolist()) == (GAP, [False, True, False])
@@ -174,12 +174,12 @@ def test_another_model_setting_or_seed_is_refused_in_one_line(tmp_path):
     with pytest.raises(InputError, match="another costs"):
         CodeStreams.open(tmp_path / "c.db", Policy(epsilon=0.8, mechanism="optimal", distortion=2 * costs).on(chain()))
     with pytest.raises(InputError, match="a seed cannot go on"):
-        CodeStreams.open(path, plain(), coins=KeyedCoins.seeded(1))
+        CodeStreams.open(path, plain(), randomness=KeyedRandomness.seeded(1))
     with pytest.raises(InputError, match="not both"):
-        CodeStreams.open(path, plain(), coins=SeededCoins(1), key=KEY)
+        CodeStreams.open(path, plain(), randomness=SeededRandomness(1), key=KEY)
     with pytest.raises(InputError, match="gaps"):
         CodeStreams.open(path, plain(), gaps="ignore")
-    with CodeStreams.open(tmp_path / "seeded.db", plain(), coins=SeededCoins(1)) as store:
+    with CodeStreams.open(tmp_path / "seeded.db", plain(), randomness=SeededRandomness(1)) as store:
         store.release(["ann"], [0])
     with CodeStreams.open(tmp_path / "seeded.db", plain()) as store:
         assert not store.account("ann").private
@@ -289,15 +289,15 @@ def test_command_and_service_say_that_a_ledger_begins(tmp_path, capsys):
         assert not (tmp_path / "none.db").exists()
     with running(tmp_path, words_setting()) as service:
         text = service.ask("GET", "/metrics").content.decode()
-        told = dict(line.split(" ") for line in text.splitlines() if line.startswith("seqveil_ledger"))
-        assert float(told["seqveil_ledger_began_timestamp_seconds"]) == service.store.began
+        disclosed = dict(line.split(" ") for line in text.splitlines() if line.startswith("seqveil_ledger"))
+        assert float(disclosed["seqveil_ledger_began_timestamp_seconds"]) == service.store.began
         assert "seqveil_ledger_new 1.0" in text
 
 
 # what is written
 
 
-def test_an_unsound_mechanism_is_told_without_bound(tmp_path):
+def test_an_unsound_mechanism_is_disclosed_without_bound(tmp_path):
     model = MarkovModel([1.0, 0.0], [[1.0, 0.0], [0.0, 1.0]])
     for _ in range(2):
         with CodeStreams.open(tmp_path / "s.db", Policy(epsilon=1.0, mechanism="crr").on(model), key=KEY) as store:
@@ -420,16 +420,16 @@ def test_kills_lose_nothing_and_double_nothing(tmp_path, key):
     events, setting = all_events(), plain()
     with CodeStreams.open(path, setting, key=key) as store:
         accounts = store.accounts()
-        told = {user: store.releases(user) for user in accounts.users}
-    assert sum(map(len, told.values())) == EVENTS
+        disclosed = {user: store.releases(user) for user in accounts.users}
+    assert sum(map(len, disclosed.values())) == EVENTS
     answered = (line.split() for line in answers.read_bytes().splitlines())
     for number, code in ((int(a[0]), int(a[1])) for a in answered if len(a) == 2):
         user, seq, _ = events[number]
-        assert told[user][seq].code == code
+        assert disclosed[user][seq].code == code
     # the accounts are what the releases imply, by a receiver's replay
     receiver = CodeStreams(setting)
     for user in accounts.users:
-        receiver.observe([user] * len(told[user]), np.array([stored.code for stored in told[user]], np.int64))
+        receiver.observe([user] * len(disclosed[user]), np.array([stored.code for stored in disclosed[user]], np.int64))
     implied = receiver.accounts()
     for name in ("events", "epsilon_spent", "most", "least"):
         assert getattr(implied, name).tolist() == getattr(accounts, name).tolist()
@@ -437,7 +437,7 @@ def test_kills_lose_nothing_and_double_nothing(tmp_path, key):
         twin = ref.twin(setting, salt_of(path))
         users, seqs, codes = zip(*events, strict=True)
         whole = twin.release(users, codes, seqs).codes.tolist()
-        assert whole == [told[user][seq].code for user, seq, _ in events]
+        assert whole == [disclosed[user][seq].code for user, seq, _ in events]
 
 
 # randomness is of one file and its epoch alone

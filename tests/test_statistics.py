@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 import seqveil as sv
 from reference_streams import Rows
 from seqveil import MarkovModel
-from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import stream
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.terms import Terms
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.commands.receive import stats_told
+from seqveil.interfaces.commands.receive import stats_disclosed
 from seqveil.interfaces.files.estimates import Counted
 from seqveil.interfaces.files.release import release_file
 from seqveil.receiver import inversion, statistics
@@ -36,8 +36,8 @@ TRUTH = MarkovModel([0.2, 0.5, 0.3], [[0.6, 0.2, 0.2], [0.1, 0.8, 0.1], [0.3, 0.
 
 
 def release(setting, raw, seed):
-    fleet, coins, rows = Rows(setting, len(raw)), SeededCoins(seed), np.arange(len(raw))
-    return np.stack([fleet.release(rows, raw[:, t], coins).codes for t in range(raw.shape[1])], axis=1)
+    fleet, randomness, rows = Rows(setting, len(raw)), SeededRandomness(seed), np.arange(len(raw))
+    return np.stack([fleet.release(rows, raw[:, t], randomness).codes for t in range(raw.shape[1])], axis=1)
 
 
 def counts(raw, n=3):
@@ -75,8 +75,19 @@ def test_counts_and_their_variances_are_unbiased_by_enumeration(mechanism, raw):
         moves, moved = inversion.transitions(found)
         before = np.vstack([np.zeros(3), found.values[:-1]])
         line = (found.values * (a + b * before)).sum(0)
-        told = (1.0, seen, seen**2, wide, moves, moves**2, moved, line, line**2, inversion._linear(found, before, a, b))
-        for name, value in zip(sums, told, strict=True):
+        disclosed = (
+            1.0,
+            seen,
+            seen**2,
+            wide,
+            moves,
+            moves**2,
+            moved,
+            line,
+            line**2,
+            inversion._linear(found, before, a, b),
+        )
+        for name, value in zip(sums, disclosed, strict=True):
             sums[name] = sums[name] + p * value
     assert sums["weight"] == pytest.approx(1.0)
     assert sums["H"] == pytest.approx(truth[0])
@@ -274,7 +285,10 @@ def _mixture() -> sv.MarkovModel:
 
 
 def _released(setting: Terms, users: int, length: int) -> tuple[list[int], np.ndarray]:
-    streams, raw = CodeStreams(setting, coins=SeededCoins(3)), setting.model.sample(length, users=users, seed=2)
+    streams, raw = (
+        CodeStreams(setting, randomness=SeededRandomness(3)),
+        setting.model.sample(length, users=users, seed=2),
+    )
     codes = np.stack([streams.release(range(users), column).codes for column in raw.T], axis=1)
     return np.repeat(np.arange(users), length).tolist(), codes.ravel()
 
@@ -318,19 +332,19 @@ def test_counts_behind_a_guarded_release_of_types_are_those_of_all_truths() -> N
     assert (expected <= found.histogram.high).all()
 
 
-def test_a_symbol_that_is_hardly_told_is_not_estimated_where_there_are_no_intervals(
+def test_a_symbol_that_is_hardly_disclosed_is_not_estimated_where_there_are_no_intervals(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(statistics, "DRAWN", 30)
     chain = sv.MarkovModel([0.6, 0.35, 0.05], [[0.6, 0.35, 0.05], [0.4, 0.55, 0.05], [0.3, 0.2, 0.5]])
     setting = sv.Policy(secrets=[sv.secrets.ever(2, epsilon=0.2, window=4)], mechanism="guarded").on(chain)
     found = summarise(setting, *_released(setting, 20, 4), method="model")
-    assert found.untold == (2,)
+    assert found.undisclosed == (2,)
     misfit = ModelCheck(False, 9.0, 4.6, "a rule")
     counted = Counted(found.without_intervals(), misfit, False)
     assert np.isnan(counted.summary.histogram.value).tolist() == [False, False, True]
     assert np.isnan(counted.summary.transitions.value).sum() == 5
     assert 2 not in [each.code for each in counted.summary.top]
-    said = dict(stats_told(counted, ["news", "sport", "health"]))
-    assert said["not told"].startswith("health: no estimate; the release keeps declared secrets")
-    assert "the model" in dict(stats_told(Counted(found, misfit, True), ["a", "b", "health"]))["hardly told"]
+    said = dict(stats_disclosed(counted, ["news", "sport", "health"]))
+    assert said["not known"].startswith("health: no estimate; the release keeps declared secrets")
+    assert "the model" in dict(stats_disclosed(Counted(found, misfit, True), ["a", "b", "health"]))["barely known"]

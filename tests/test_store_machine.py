@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import reference_streams as ref
-from seqveil.core.coins import KeyedCoins
 from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import KeyedRandomness
 from seqveil.engine import packing, sqlite
 from seqveil.engine.accounting import Budget
 from seqveil.engine.coded import CodeStreams, StoreError
@@ -54,7 +54,7 @@ class Machine(RuleBasedStateMachine):
         self.twin = self.memory([])
 
     def memory(self, calls):
-        twin = CodeStreams(self.setting, coins=KeyedCoins.seeded(1), gaps=self.gaps)
+        twin = CodeStreams(self.setting, randomness=KeyedRandomness.seeded(1), gaps=self.gaps)
         for call in calls:
             twin.release(*call)
         return twin
@@ -66,7 +66,9 @@ class Machine(RuleBasedStateMachine):
     def reopen(self):
         self.path.parent.mkdir(exist_ok=True)
         room = 150 if self.large else 1 << 20  # for one or two large states, so that users are put aside and come back
-        self.store = CodeStreams.open(self.path, self.setting, coins=KeyedCoins.seeded(1), gaps=self.gaps, memory=room)
+        self.store = CodeStreams.open(
+            self.path, self.setting, randomness=KeyedRandomness.seeded(1), gaps=self.gaps, memory=room
+        )
 
     def drawn(self, data):
         """Events of some users, new and old ones, as a call takes them."""

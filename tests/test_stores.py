@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import reference_streams as ref
-from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import KeyedRandomness
 from seqveil.core.secrets import always, ever
 from seqveil.engine import packing, stream
 from seqveil.engine.accounting import Budget
@@ -69,8 +69,8 @@ def size(request, monkeypatch):
     return request.param
 
 
-def coins():
-    return KeyedCoins.seeded(1)
+def randomness():
+    return KeyedRandomness.seeded(1)
 
 
 def events(setting, count=40, seed=0):
@@ -86,20 +86,22 @@ def test_every_store_gives_the_same_releases_and_standings(kind, size, name, cut
     """However calls are cut, with room for all users or for one."""
     setting = SETTINGS[name]
     users, raw = events(setting)
-    twin = CodeStreams(setting, coins=coins())
+    twin = CodeStreams(setting, randomness=randomness())
     whole = twin.release(users, raw)
-    with CodeStreams(setting, kind(setting), coins(), memory=memory) as streams:
+    with CodeStreams(setting, kind(setting), randomness(), memory=memory) as streams:
         parts = [streams.release(users[at : at + cut], raw[at : at + cut]) for at in range(0, 40, cut)]
         assert [path for part in parts for path in part.paths] == whole.paths
         for user in USERS:
             mine, other = streams.account(user), twin.account(user)
             assert (mine.events, mine.releases) == (other.events, other.releases)
             assert (mine.most, mine.least, mine.ldp) == (other.most, other.least, other.ldp)
-            assert [_told(watch) for watch in mine.secrets] == [_told(watch) for watch in other.secrets]
+            assert [_disclosed(tracker) for tracker in mine.secrets] == [
+                _disclosed(tracker) for tracker in other.secrets
+            ]
 
 
-def _told(watch):
-    return watch.name, watch.log_odds, watch.lowest, watch.highest, watch.worst
+def _disclosed(tracker):
+    return tracker.name, tracker.log_odds, tracker.lowest, tracker.highest, tracker.worst
 
 
 def test_who_is_new_is_not_found_and_gets_a_number(kind):
@@ -111,7 +113,7 @@ def test_who_is_new_is_not_found_and_gets_a_number(kind):
 
 
 def test_a_call_that_cannot_be_leaves_no_user_behind(kind):
-    streams = CodeStreams(SETTINGS["symbols"], kind(SETTINGS["symbols"]), coins())
+    streams = CodeStreams(SETTINGS["symbols"], kind(SETTINGS["symbols"]), randomness())
     with pytest.raises(OutOfOrder):
         streams.release(["ann", "bob"], [0, 0], seqs=[0, 1])
     assert streams.account("ann") is None
@@ -127,7 +129,7 @@ def test_an_event_that_comes_again_is_not_drawn_again(kind, name_of, size, name)
     """Where the releases are kept they are given back; where not, all there is to say is that there was one."""
     setting = SETTINGS[name]
     users, raw = events(setting, 9)
-    streams = CodeStreams(setting, kind(setting), coins())
+    streams = CodeStreams(setting, kind(setting), randomness())
     first = streams.release(users, raw)
     spent = [streams.account(user).epsilon_spent for user in USERS]
     other = [[0, 0]] * 9 if setting.in_batches else [0] * 9
@@ -142,17 +144,17 @@ def test_an_event_that_comes_again_is_not_drawn_again(kind, name_of, size, name)
     streams.close()
 
 
-def test_releases_are_told_where_they_are_kept(kind, name_of, size):
+def test_releases_are_disclosed_where_they_are_kept(kind, name_of, size):
     setting = SETTINGS["symbols"]
-    streams = CodeStreams(setting, kind(setting), coins(), gaps="skip")
+    streams = CodeStreams(setting, kind(setting), randomness(), gaps="skip")
     made = streams.release(["ann"] * 70, np.arange(70) % 3, seqs=[*range(69), 70])
     if name_of == "spark" and size:
         with pytest.raises(InputError, match="keeps no releases"):
             streams.releases("ann")
     else:
-        told = streams.releases("ann", since=5)
-        assert [each.seq for each in told] == list(range(5, 71))
-        assert [each.code for each in told] == [*made.codes[5:69], GAP, made.codes[69]]
+        disclosed = streams.releases("ann", since=5)
+        assert [each.seq for each in disclosed] == list(range(5, 71))
+        assert [each.code for each in disclosed] == [*made.codes[5:69], GAP, made.codes[69]]
         assert streams.releases("nobody") == []
     streams.close()
 
@@ -162,12 +164,12 @@ def test_releases_are_told_where_they_are_kept(kind, name_of, size):
 def test_what_lasts_goes_on_as_if_it_had_been_kept_open(tmp_path, size, name):
     setting = SETTINGS[name]
     users, raw = events(setting)
-    whole = CodeStreams(setting, coins=coins()).release(users, raw).paths
+    whole = CodeStreams(setting, randomness=randomness()).release(users, raw).paths
     for kind in ("file", "spark"):
         kinds, found = Kinds(tmp_path / kind), []
         kinds.folder.mkdir()
         for at in range(0, 40, 9):
-            with CodeStreams(setting, getattr(kinds, kind)(setting), coins()) as streams:
+            with CodeStreams(setting, getattr(kinds, kind)(setting), randomness()) as streams:
                 found += streams.release(users[at : at + 9], raw[at : at + 9]).paths
         assert found == whole
 
@@ -182,7 +184,7 @@ def test_what_was_drawn_before_a_failure_stands(kind, monkeypatch):
         return real(*given)
 
     monkeypatch.setattr(stream, "step", failing)
-    streams = CodeStreams(setting, kind(setting), coins())
+    streams = CodeStreams(setting, kind(setting), randomness())
     with pytest.raises(GuaranteeError) as failed:
         streams.release(["ann"] * 4, [0] * 4)
     made = failed.value.made.codes.tolist()
@@ -197,7 +199,7 @@ def test_an_observer_reaches_the_same_standings(kind):
     for name in ("symbols", "batches", "guarded", "withheld"):
         setting = SETTINGS[name]
         users, raw = events(setting)
-        sender = CodeStreams(setting, coins=coins())
+        sender = CodeStreams(setting, randomness=randomness())
         made = sender.release(users, raw)
         receiver = CodeStreams(setting, kind(setting) if name == "symbols" else Memory())
         seen = receiver.observe(users, made.paths if setting.in_batches else made.codes)
@@ -211,7 +213,7 @@ def test_an_observer_reaches_the_same_standings(kind):
 def test_positions_are_kept_with_the_releases(tmp_path):
     for kind in ("memory", "file"):
         setting = SETTINGS["symbols"]
-        streams = CodeStreams(setting, getattr(Kinds(tmp_path), kind)(setting), coins())
+        streams = CodeStreams(setting, getattr(Kinds(tmp_path), kind)(setting), randomness())
         streams.release(["ann"], [0], positions={"queue": 7})
         assert (streams.position("queue"), streams.position("other")) == (7, None)
         streams.close()
@@ -219,7 +221,7 @@ def test_positions_are_kept_with_the_releases(tmp_path):
 
 def test_memory_that_keeps_no_releases_draws_none_twice():
     setting = SETTINGS["symbols"]
-    streams = CodeStreams(setting, Memory(releases=False), coins())
+    streams = CodeStreams(setting, Memory(releases=False), randomness())
     streams.release(["ann"] * 3, [0, 1, 2])
     assert streams.release(["ann"], [0], seqs=[1]).codes.tolist() == [EARLIER]
     with pytest.raises(InputError, match="keep no releases"):

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 import reference_streams as ref
 from reference_streams import Rows
 from seqveil import mechanisms
-from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.core.leakage import Leakages
 from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import packing, stream
 from seqveil.engine.accounting import Budget
 from seqveil.engine.coded import CodeStreams
@@ -42,18 +42,18 @@ def chain(seed=0, n=4, order=1, zeros=False):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", mechanisms.instantaneous())
 @pytest.mark.parametrize(("order", "zeros"), [(1, False), (1, True), (2, False)])
-def test_a_row_evolves_as_a_session_with_its_own_coins(name, order, zeros):
+def test_a_row_evolves_as_a_session_with_its_own_randomness(name, order, zeros):
     model, users, length = chain(1, 3, order, zeros), 5, 8
     rng = np.random.default_rng(2)
-    coins = rng.integers(0, 2**62, (length, users))
+    randomness = rng.integers(0, 2**62, (length, users))
     raw = model.sample(length, users, seed=3)
     fleet = Rows(Policy(epsilon=0.8, mechanism=name).on(model), users)
     sessions = [Session(model, mechanism=name, epsilon=0.8) for _ in range(users)]
     for t in range(length):
         present = np.flatnonzero(rng.random(users) < 0.8) if t else np.arange(users)
-        made = fleet.release(present, raw[present, t], ref.GivenCoins(coins[t, present]))
+        made = fleet.release(present, raw[present, t], ref.GivenCoins(randomness[t, present]))
         for at, user in enumerate(present):
-            sessions[user]._coins = ref.GivenCoins([coins[t, user]])
+            sessions[user]._randomness = ref.GivenCoins([randomness[t, user]])
             assert sessions[user].release(int(raw[user, t])) == made.codes[at]
     for user in range(users):
         assert rows_of(fleet.state, user) == rows_of(sessions[user]._state, 0)
@@ -71,17 +71,17 @@ SPENDING = {
 @pytest.mark.parametrize("name", SOUND)
 def test_a_row_evolves_as_a_session_under_every_budget(name, options):
     """One coin a step for everyone, so that the order in which users are served does not matter."""
-    model, users, length, coin = chain(4), 6, 9, ref.OneCoin()
+    model, users, length, uniform = chain(4), 6, 9, ref.OneCoin()
     rng = np.random.default_rng(5)
     raw = model.sample(length, users, seed=6)
     fleet = Rows(Policy(epsilon=0.8, mechanism=name, **options).on(model), users)
     sessions = [Session(model, mechanism=name, epsilon=0.8, **options) for _ in range(users)]
     for t in range(length):
         present = np.flatnonzero(rng.random(users) < 0.7)
-        coin.value = int(rng.integers(0, 2**62))
-        made = fleet.release(present, raw[present, t], coin)
+        uniform.value = int(rng.integers(0, 2**62))
+        made = fleet.release(present, raw[present, t], uniform)
         for at, user in enumerate(present):
-            sessions[user]._coins = coin
+            sessions[user]._randomness = uniform
             out = sessions[user].release(int(raw[user, t]))
             assert (stream.NOTHING if out is None else out) == made.codes[at]
     for user in range(users):
@@ -92,28 +92,28 @@ def test_a_state_grows():
     model = chain(7)
     setting = Policy(epsilon=1.0, budget=Budget(per_window=2.0, releases=3)).on(model)
     fleet = Rows(setting, 2)
-    fleet.release(np.array([0, 1]), np.array([0, 1]), SeededCoins(1))
+    fleet.release(np.array([0, 1]), np.array([0, 1]), SeededRandomness(1))
     kept = rows_of(fleet.state, 1)
     fleet.state = fleet.state.grown(setting, 5).grown(setting, 3)
     assert len(fleet.state) == 5
     fresh = rows_of(stream.State.start(setting), 0)
     assert rows_of(fleet.state, 1) == kept != fresh
     assert all(rows_of(fleet.state, row) == fresh for row in (2, 3, 4))
-    fleet.release(np.array([4, 1]), np.array([3, 2]), SeededCoins(2))
+    fleet.release(np.array([4, 1]), np.array([3, 2]), SeededRandomness(2))
     assert fleet.state.steps.tolist() == [1, 2, 0, 0, 1]
 
 
 def test_a_user_comes_once_a_call():
     fleet = Rows(Policy(epsilon=0.5).on(chain()), 3)
     with pytest.raises(InputError, match="at most once"):
-        fleet.release(np.array([1, 1]), np.array([0, 0]), SeededCoins(1))
+        fleet.release(np.array([1, 1]), np.array([0, 0]), SeededRandomness(1))
 
 
 def test_an_observer_reaches_the_same_state():
     setting = Policy(epsilon=0.9, budget=Budget(total=1.5, when_spent="stop"), mechanism="balanced").on(chain(8))
-    sender, receiver, coins = Rows(setting, 4), Rows(setting, 4), SeededCoins(3)
+    sender, receiver, randomness = Rows(setting, 4), Rows(setting, 4), SeededRandomness(3)
     for t in range(8):
-        made = sender.release(np.arange(4), np.full(4, t % 4), coins)
+        made = sender.release(np.arange(4), np.full(4, t % 4), randomness)
         receiver.observe(np.arange(4), made.codes)
     assert all(rows_of(sender.state, row) == rows_of(receiver.state, row) for row in range(4))
 
@@ -157,7 +157,7 @@ def test_a_chunk_is_worth_its_events_one_by_one(monkeypatch):
     """A receiver may take releases in chunks of any size, with users coming and going."""
     setting = Policy(epsilon=0.7, budget=Budget(total=2.0), mechanism="optimal").on(chain(15))
     names, codes, _ = events_of(50, 7, 4, seed=16)
-    sender = CodeStreams(setting, coins=SeededCoins(17))
+    sender = CodeStreams(setting, randomness=SeededRandomness(17))
     made = sender.release(names, codes)
     released, epsilons = made.codes, made.epsilons
     for small, memory, size in [(4096, 1 << 30, 1), (0, 1, 50), (0, 300, 7), (0, 1 << 20, 13)]:
@@ -179,5 +179,5 @@ def test_a_code_outside_the_alphabet_is_refused(code):
     """-1 must not be taken for the last symbol."""
     fleet = Rows(Policy(epsilon=0.5, mechanism="randomized_response").on(chain()), 1)
     with pytest.raises(InputError):
-        fleet.release(np.array([0]), np.array([code]), SeededCoins(1))
+        fleet.release(np.array([0]), np.array([code]), SeededRandomness(1))
     assert fleet.state.steps.tolist() == [0]

@@ -18,7 +18,7 @@ from seqveil.interfaces.cli import main
 from seqveil.interfaces.studio import Ask, builtin, picture
 from seqveil.interfaces.studio.ask import offers
 from seqveil.interfaces.studio.exports import python
-from seqveil.interfaces.studio.picture import Run, factor
+from seqveil.interfaces.studio.picture import PictureRun, factor
 from seqveil.interfaces.studio.sandbox import Curve, Sandbox
 from seqveil.interfaces.studio.sources import BUILTIN, loaded, sampled
 from seqveil.interfaces.studio.uploads import Cut, rows_of_file
@@ -63,7 +63,7 @@ def saved(shown, folder):
     return shown["files"]["steps"]
 
 
-def told(value):
+def disclosed(value):
     return float(value) if value in ("inf", "-inf") else value
 
 
@@ -78,7 +78,7 @@ def test_the_exported_commands_reprint_what_the_page_says(asked, tmp_path, monke
     assert report["checks"]["unseeded"] is False
     assert report["checks"]["each_release"] or not mechanisms.find(shown["mechanism"]).sound
     for name in ("leakage", "most", "least", "composition", "worst_release", "ldp", "releases", "held"):
-        assert told(figures[name]) == pytest.approx(told(report[name]), rel=1e-12), name
+        assert disclosed(figures[name]) == pytest.approx(disclosed(report[name]), rel=1e-12), name
     if figures["worst_window"] is not None:
         assert figures["worst_window"] == pytest.approx(report["worst_window"], rel=1e-12)
     if report["composed"] is not None:
@@ -119,7 +119,7 @@ def test_the_exported_commands_are_private_as_they_stand(tmp_path, monkeypatch, 
 def test_the_exported_script_reprints_what_the_page_says(asked, capfd):
     shown = picture(builtin(asked["source"]), Ask.of(asked))
     exec(compile(seeded(shown["snippets"]["python"], shown["configuration"]["seed"]), "snippet", "exec"), {})
-    leakage, spent = (told(shown["figures"][name]) for name in ("leakage", "composition"))
+    leakage, spent = (disclosed(shown["figures"][name]) for name in ("leakage", "composition"))
     assert capfd.readouterr().out == f"leakage {leakage:.6g}, Σε {spent:.6g}\n"
 
 
@@ -127,7 +127,7 @@ def test_the_exported_script_reprints_what_the_page_says(asked, capfd):
 @pytest.mark.parametrize("asked", SETTINGS.values(), ids=SETTINGS.keys())
 def test_what_is_made_little_by_little_is_what_is_made_at_once(asked):
     ask = Ask.of(asked)
-    whole, part = (Run(builtin(ask.source), ask) for _ in range(2))
+    whole, part = (PictureRun(builtin(ask.source), ask) for _ in range(2))
     whole.go()
     counts = []
     while not part.complete:
@@ -141,12 +141,12 @@ def test_what_is_made_little_by_little_is_what_is_made_at_once(asked):
     assert (part.hindsight == whole.hindsight).all()
     setting, codes = whole.setting, whole.released[0]
     paths = [sent.path for sent in whole.sent[0]]
-    for smooth, law in ((False, whole.online[0]), (True, whole.hindsight)):
+    for smooth, distribution in ((False, whole.online[0]), (True, whole.hindsight)):
         if setting.in_batches:
             expected = decode_paths(setting, paths, codes.size, smooth=smooth)
         else:
             expected = decode_codes(setting, codes[None], smooth=smooth)[0]
-        assert np.allclose(law, expected, rtol=1e-9, atol=1e-12)
+        assert np.allclose(distribution, expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -154,7 +154,7 @@ def test_the_sentence_is_true_and_names_what_is_not_sound():
     for name in mechanisms.instantaneous():
         ask = Ask("clicks", events=40, mechanism=name, epsilon=1.0)
         shown = picture(builtin("clicks"), ask)
-        figures = {key: told(value) for key, value in shown["figures"].items()}
+        figures = {key: disclosed(value) for key, value in shown["figures"].items()}
         sound = mechanisms.find(name).sound
         assert shown["sentence"].startswith("Under the model, no observer") == sound
         assert factor(figures["claimed"]) in shown["sentence"]
@@ -180,7 +180,7 @@ def test_what_is_offered_runs_and_what_is_not_says_why(name):
         fit = [each for each in offers(source, ask) if not each.why_not]
         assert fit or more.get("every")
         for each in fit:
-            run = Run(source, Ask(name, events=4, distortion=source.distortion, mechanism=each.name, **more))
+            run = PictureRun(source, Ask(name, events=4, distortion=source.distortion, mechanism=each.name, **more))
             run.go()
             assert run.complete
         assert all(not each.sound for each in offers(source, ask) if "no budget can hold" in each.why_not)
@@ -193,12 +193,12 @@ def test_a_curve_falls_and_shows_who_breaks_its_bound():
         curve.go(0.0)
         assert not curve.complete
         curve.go()
-        told = curve.to_json()
-        errors = [row[2] for row in told["points"]]
+        disclosed = curve.to_json()
+        errors = [row[2] for row in disclosed["points"]]
         assert errors[0] > errors[-1]
-        assert [row[0] for row in told["points"]] == sorted(row[0] for row in told["points"])
-        assert all(row[3] <= row[4] + 1e-9 for row in told["points"]) == told["sound"] == (name == "balanced")
-        json.dumps(told, allow_nan=False)
+        assert [row[0] for row in disclosed["points"]] == sorted(row[0] for row in disclosed["points"])
+        assert all(row[3] <= row[4] + 1e-9 for row in disclosed["points"]) == disclosed["sound"] == (name == "balanced")
+        json.dumps(disclosed, allow_nan=False)
 
 
 # requests of every kind

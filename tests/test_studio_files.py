@@ -131,7 +131,7 @@ BAD_LINES = {
 
 
 @pytest.mark.parametrize("name", [*BAD, *BAD_LINES])
-def test_bad_data_is_told_by_its_row_alone(name):
+def test_bad_data_is_disclosed_by_its_row_alone(name):
     lines = {"csv": BAD_LINES.get(name), "file": "own.jsonl"}
     for act in (Sandbox().load, Sandbox().inspect) if name in BAD_LINES else (Sandbox().load,):
         with pytest.raises(InputError) as caught:

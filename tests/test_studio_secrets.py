@@ -21,18 +21,18 @@ KEPT = {"source": "clicks", "events": 30, "mechanism": "guarded", "epsilon": Non
 def test_a_chosen_secret_is_kept_and_its_odds_are_those_of_a_session():
     shown = finish(Sandbox().show, **KEPT)
     json.dumps(shown, allow_nan=False)
-    source, told = builtin("clicks"), shown["secret"]
+    source, disclosed = builtin("clicks"), shown["secret"]
     secret = sv.secrets.ever(source.labels[5], epsilon=1.0, window="first 30")
     session = sv.Session(source.model, mechanism="guarded", epsilon=None, secrets=[secret], seed=1)
     odds = []
     for code, released in zip(shown["series"]["raw"], shown["series"]["released"], strict=True):
         assert session.release(source.labels[code]) == source.labels[released]
-        odds.append(session.watches.rows[0][0].log_odds)
-    assert told["odds"] == pytest.approx(odds, rel=1e-5)
-    assert max(map(abs, told["odds"])) <= 1.0
-    assert told["kept"]
-    assert told["suspicions"] == ["10 %", "25 %", "48 %"]
-    assert told["sentence"].startswith(
+        odds.append(session.trackers.rows[0][0].log_odds)
+    assert disclosed["odds"] == pytest.approx(odds, rel=1e-5)
+    assert max(map(abs, disclosed["odds"])) <= 1.0
+    assert disclosed["kept"]
+    assert disclosed["suspicions"] == ["10 %", "25 %", "48 %"]
+    assert disclosed["sentence"].startswith(
         "A suspicion of 25 % stays between 10 % and 48 %; after the releases shown it is "
     )
 
@@ -95,8 +95,8 @@ def test_the_exported_commands_and_script_reprint_the_odds(name, code, tmp_path,
     assert main([*release.split()[1:], "--seed", "1"]) == 0
     capfd.readouterr()
     assert main([*audit.split()[1:], "--json"]) == 1  # a seeded release is not private
-    [told] = json.loads(capfd.readouterr().out)["secrets"]
-    assert told["log_odds_last"] == pytest.approx(abs(shown["secret"]["odds"][-1]), rel=1e-5)
+    [disclosed] = json.loads(capfd.readouterr().out)["secrets"]
+    assert disclosed["log_odds_last"] == pytest.approx(abs(shown["secret"]["odds"][-1]), rel=1e-5)
     script = python(asked, source).replace("session = sv.Session(model, ", "session = sv.Session(model, seed=1, ")
     exec(compile(script, "snippet", "exec"), {})
     assert float(capfd.readouterr().out.split()[-1]) == pytest.approx(shown["secret"]["odds"][-1], rel=1e-4)

@@ -40,9 +40,9 @@ def test_every_cell_is_judged(runs):
 def test_enumeration_agrees_with_bayes_rule_by_hand():
     model = MarkovModel([0.7, 0.3], [[0.6, 0.4], [0.2, 0.8]])
     stream = notions.enumerate_stream(model, mechanisms.randomized_response, 1.0, 2)
-    told = np.e / (1 + np.e)
-    table = np.array([[told, 1 - told], [1 - told, told]])
-    np.testing.assert_allclose(stream.law, [0.42, 0.28, 0.06, 0.24])
+    disclosed = np.e / (1 + np.e)
+    table = np.array([[disclosed, 1 - disclosed], [1 - disclosed, disclosed]])
+    np.testing.assert_allclose(stream.distribution, [0.42, 0.28, 0.06, 0.24])
     np.testing.assert_allclose(stream.table, np.kron(table, table), atol=1e-9)
     np.testing.assert_allclose(stream.table.sum(1), 1.0)
     np.testing.assert_allclose(stream.lifts, stream.steps, atol=1e-9)

@@ -78,18 +78,24 @@ def test_no_release_tells_more_of_an_event_than_its_temporal_leakage(seed, order
     """All streams and all releases of randomised response on a stationary chain, by Bayes."""
     rng = np.random.default_rng(seed)
     n, length = (3, 4) if order == 1 else (2, 6)
-    law, transitions = ref.random_chain(rng, n, order, zeros)
-    for _ in range(4000):  # the law of `order` symbols in a row, once the chain has run for long
-        law = 0.5 * law + 0.5 * (law[..., None] * transitions).sum(0) if order == 2 else 0.5 * (law + law @ transitions)
-    model = sv.MarkovModel(law, transitions, order=order)
+    distribution, transitions = ref.random_chain(rng, n, order, zeros)
+    for _ in range(4000):  # the distribution of `order` symbols in a row, once the chain has run for long
+        distribution = (
+            0.5 * distribution + 0.5 * (distribution[..., None] * transitions).sum(0)
+            if order == 2
+            else 0.5 * (distribution + distribution @ transitions)
+        )
+    model = sv.MarkovModel(distribution, transitions, order=order)
     epsilons = rng.uniform(0.1, 1.5, length)
-    told = [np.where(np.eye(n) > 0, math.exp(e), 1.0) / (math.exp(e) + n - 1) for e in epsilons]
+    disclosed = [np.where(np.eye(n) > 0, math.exp(e), 1.0) / (math.exp(e) + n - 1) for e in epsilons]
     bound = leakage(model, epsilons)[2]
     streams = np.array(list(itertools.product(range(n), repeat=length)))
-    chance = law[tuple(streams[:, :order].T)]
+    chance = distribution[tuple(streams[:, :order].T)]
     for t in range(order, length):
         chance = chance * transitions[tuple(streams[:, t - order : t + 1].T)]
-    likely = np.prod([told[t][streams[:, t]][:, streams[:, t]] for t in range(length)], axis=0)  # (stream, release)
+    likely = np.prod(
+        [disclosed[t][streams[:, t]][:, streams[:, t]] for t in range(length)], axis=0
+    )  # (stream, release)
     worst = np.zeros(length)
     for t in range(length):
         given_symbol = []
@@ -138,11 +144,11 @@ def test_models_with_too_many_states_are_refused_at_once():
 
 @settings(deadline=None, max_examples=30)
 @given(seed=seeds, n=st.integers(2, 6), zeros=st.booleans())
-def test_the_long_run_law_stays_as_it_is(seed, n, zeros):
+def test_the_long_run_distribution_stays_as_it_is(seed, n, zeros):
     prior, transitions = ref.random_chain(np.random.default_rng(seed), n, 1, zeros)
-    law = stationary(transitions, prior)
-    assert law.sum() == pytest.approx(1)
-    np.testing.assert_allclose(law @ transitions, law, atol=1e-12)
+    distribution = stationary(transitions, prior)
+    assert distribution.sum() == pytest.approx(1)
+    np.testing.assert_allclose(distribution @ transitions, distribution, atol=1e-12)
 
 
 def test_states_that_die_out_are_left_out():
@@ -182,7 +188,7 @@ def test_the_restricted_kernel_errs_less_and_is_no_ldp_mechanism():
 
 
 def quilt_scale_twin(prior, transitions, length, epsilon):
-    """σ with every event and every quilt written out, influences from the joint law of all streams."""
+    """σ with every event and every quilt written out, influences from the joint distribution of all streams."""
     n = len(prior)
     streams = np.array(list(itertools.product(range(n), repeat=length)))
     chance = prior[streams[:, 0]].copy()
@@ -194,9 +200,9 @@ def quilt_scale_twin(prior, transitions, length, epsilon):
         lefts, rights = range(i), range(i + 1, length)
         for quilt in [(a,) for a in lefts] + [(b,) for b in rights] + list(itertools.product(lefts, rights)):
             card = (quilt[-1] if quilt[-1] > i else length) - (quilt[0] if quilt[0] < i else -1) - 1
-            law = np.zeros((n, n ** len(quilt)))
-            np.add.at(law, (streams[:, i], streams[:, quilt] @ (n ** np.arange(len(quilt)))), chance)
-            logs = np.log(law / law.sum(1, keepdims=True))
+            distribution = np.zeros((n, n ** len(quilt)))
+            np.add.at(distribution, (streams[:, i], streams[:, quilt] @ (n ** np.arange(len(quilt)))), chance)
+            logs = np.log(distribution / distribution.sum(1, keepdims=True))
             influence = (logs.max(0) - logs.min(0)).max()
             if influence < epsilon:
                 scores.append(card / (epsilon - influence))
@@ -233,7 +239,7 @@ def test_long_streams_settle():
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_the_noisy_count_protects_every_event(epsilon):
-    """Exact law of count + noise given each value of each event: ratios within ε, by enumeration."""
+    """Exact distribution of count + noise given each value of each event: ratios within ε, by enumeration."""
     prior, transitions = ref.random_chain(np.random.default_rng(8), 2)
     length = 6
     sigma = scale(sv.MarkovModel(prior, transitions), length, epsilon).sigma
@@ -245,10 +251,10 @@ def test_the_noisy_count_protects_every_event(epsilon):
     noise = np.exp(-np.abs(released[None, :] - streams.sum(1)[:, None]) / sigma)
     worst = 0.0
     for i in range(length):
-        laws = [
+        distributions = [
             chance[streams[:, i] == x] @ noise[streams[:, i] == x] / chance[streams[:, i] == x].sum() for x in (0, 1)
         ]
-        worst = max(worst, np.abs(np.log(laws[0] / laws[1])).max())
+        worst = max(worst, np.abs(np.log(distributions[0] / distributions[1])).max())
     assert 0.2 * epsilon < worst <= epsilon
 
 

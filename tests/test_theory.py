@@ -32,29 +32,29 @@ def beliefs(count, n, seed=0):
     return [ref.random_belief(rng, n) for _ in range(count)]
 
 
-def adaptive_paths(law, n, length, columns=(), epsilons=()):
+def adaptive_paths(distribution, n, length, columns=(), epsilons=()):
     """Releases whose mechanism and ε are chosen by the releases before, with beliefs by Bayes over all sequences."""
     if len(columns) == length:
         yield columns, epsilons
         return
     past = sum(int(column.argmax()) for column in columns) + len(columns)
     epsilon = [0.3, 0.8, 1.5][past % 3]
-    belief = ref.symbol_law(law, columns, len(columns), n)
+    belief = ref.symbol_distribution(distribution, columns, len(columns), n)
     kernel = kernel_of(SOUND[past % len(SOUND)], belief, epsilon)
     for index in range(len(kernel.codes)):
-        yield from adaptive_paths(law, n, length, (*columns, kernel.column(index)), (*epsilons, epsilon))
+        yield from adaptive_paths(distribution, n, length, (*columns, kernel.column(index)), (*epsilons, epsilon))
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_fact_1_telescoping_bounds_the_sequence_leakage_for_adaptive_kernels(seed):
     n, length = 3, 3
     prior, transitions = ref.random_chain(np.random.default_rng(seed), n, zeros=seed == 2)
-    law = ref.sequence_law(prior, transitions, length)
-    for columns, epsilons in adaptive_paths(law, n, length):
-        total = sum(chance * ref.explained(x, columns) for x, chance in law.items())
-        seen = [ref.symbol_law(law, columns[:k], k, n) for k in range(length)]
+    distribution = ref.sequence_distribution(prior, transitions, length)
+    for columns, epsilons in adaptive_paths(distribution, n, length):
+        total = sum(chance * ref.explained(x, columns) for x, chance in distribution.items())
+        seen = [ref.symbol_distribution(distribution, columns[:k], k, n) for k in range(length)]
         marginals = [math.fsum(seen[k] * columns[k]) for k in range(length)]
-        for x, chance in law.items():
+        for x, chance in distribution.items():
             if chance > 0:
                 whole = ref.log(ref.explained(x, columns) / total)
                 parts = [math.log(int(columns[k][x[k]]) / marginals[k]) for k in range(length)]
@@ -216,11 +216,11 @@ def test_facts_6_and_7_belief_and_account_equal_bayes_over_all_sequences(order, 
     n, length = (2, 4) if order == 2 else (3, 3)
     model, prior, transitions = model_of(order, zeros, n, seed=11)
     setting = Policy(epsilon=0.7, mechanism=name).on(model)
-    law, longer = (ref.sequence_law(prior, transitions, t) for t in (length, length + 1))
+    distribution, longer = (ref.sequence_distribution(prior, transitions, t) for t in (length, length + 1))
     for columns, state in ref.release_paths(setting, length):
         believed = np.bincount(model.newest, state.states[0], minlength=n)
-        np.testing.assert_allclose(believed, ref.symbol_law(longer, columns, length, n), atol=1e-12)
-        most, least = ref.sequence_leakage(law, columns)
+        np.testing.assert_allclose(believed, ref.symbol_distribution(longer, columns, length, n), atol=1e-12)
+        most, least = ref.sequence_leakage(distribution, columns)
         assert most <= state.account.most[0] < most + 1e-9
         assert least >= state.account.least[0]
         assert state.account.least[0] > least - 1e-9 or least == -math.inf  # some baselines rule symbols out
@@ -236,11 +236,11 @@ def test_fact_7_the_budget_filter_holds_on_every_path(name, zeros, schedule, whe
     total, length = 1.3, 4
     budget = Budget(total=total, when_spent=when_spent)
     setting = Policy(epsilon=0.9, budget=budget, mechanism=name, every=schedule).on(model)
-    laws = [ref.sequence_law(prior, transitions, t) for t in range(length + 1)]
+    distributions = [ref.sequence_distribution(prior, transitions, t) for t in range(length + 1)]
     worst = 0.0
     for columns, state in ref.release_paths(setting, length):
         for t in range(1, length + 1):
-            most, least = ref.sequence_leakage(laws[t], columns[:t])
+            most, least = ref.sequence_leakage(distributions[t], columns[:t])
             assert max(most, -least) <= total
             worst = max(worst, most, -least)
         assert state.account.worst[0] <= total
@@ -259,11 +259,11 @@ def test_fact_9_the_decoder_equals_bayes_over_all_sequences(order, zeros, smooth
             kernel = session.kernel()
             released.append(session.release(x))
             columns.append(kernel.column(kernel.codes.tolist().index(released[-1])))
-        laws = decode_stream(model, released, mechanism=name, epsilon=epsilon, smooth=smooth)
-        law = ref.sequence_law(prior, transitions, length)
+        distributions = decode_stream(model, released, mechanism=name, epsilon=epsilon, smooth=smooth)
+        distribution = ref.sequence_distribution(prior, transitions, length)
         for t in range(length):
             known = columns if smooth else columns[: t + 1]
-            np.testing.assert_allclose(laws[t], ref.symbol_law(law, known, t, n), atol=1e-12)
+            np.testing.assert_allclose(distributions[t], ref.symbol_distribution(distribution, known, t, n), atol=1e-12)
 
 
 def test_fact_9_estimates_have_the_least_expected_loss():
@@ -272,10 +272,11 @@ def test_fact_9_estimates_have_the_least_expected_loss():
     model = MarkovModel(np.full(n, 1 / n), np.full((n, n), 1 / n))
     kinds = [hamming(), absolute(rng.normal(size=n)), squared(rng.normal(size=n)), euclidean(rng.normal(size=(n, 2)))]
     for costs in [*kinds, matrix(rng.random((n, n)))]:
-        laws = np.array([ref.random_belief(rng, n) for _ in range(40)])
-        for law, guess in zip(laws, estimates(laws, costs, model), strict=True):
+        distributions = np.array([ref.random_belief(rng, n) for _ in range(40)])
+        for distribution, guess in zip(distributions, estimates(distributions, costs, model), strict=True):
             losses = [
-                sum(Fraction(float(law[x])) * Fraction(float(costs.between(x, y))) for x in range(n)) for y in range(n)
+                sum(Fraction(float(distribution[x])) * Fraction(float(costs.between(x, y))) for x in range(n))
+                for y in range(n)
             ]
             assert float(losses[guess]) <= float(min(losses)) + 1e-12
 

@@ -19,8 +19,8 @@ import served
 from policies import promise
 from seqveil import Budget, MarkovModel, Session
 from seqveil.core import times as clock
-from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, stream
 from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.cli import main
@@ -72,7 +72,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: str(wrong)[:20])
-def test_what_is_no_time_is_refused_in_one_line_without_being_told(wrong):
+def test_what_is_no_time_is_refused_in_one_line_without_being_disclosed(wrong):
     with pytest.raises(InputError, match="expected a time in seconds") as refused:
         clock.seconds(wrong if isinstance(wrong, np.ndarray) else [1.0, wrong])
     assert "\n" not in str(refused.value)
@@ -97,16 +97,16 @@ def test_nanoseconds_do_not_pass_a_window_of_seconds(unit):
 
 
 def test_times_too_coarse_for_the_window_are_refused_below_every_reader():
-    """Who steps a stream with bare numbers gets no window that cannot be told."""
+    """Who steps a stream with bare numbers gets no window that cannot be known."""
     setting = sv.Policy(epsilon=0.5, budget=limited(), mechanism="optimal").on(MODEL)
     state = stream.State.start(setting)
     for wrong in (1.7e18, 1e11 + 1e6, math.inf, math.nan, -1e12):
         with pytest.raises(InputError, match="year 5138"):
-            stream.step(setting, state, np.array([0]), SeededCoins(1), np.array([wrong]))
+            stream.step(setting, state, np.array([0]), SeededRandomness(1), np.array([wrong]))
     short = sv.Policy(epsilon=0.5, budget=limited(span=0.01), mechanism="optimal").on(MODEL)
-    with pytest.raises(InputError, match="cannot be told apart"):
-        stream.step(short, state, np.array([0]), SeededCoins(1), np.array([float(NOW)]))
-    stream.step(short, state, np.array([0]), SeededCoins(1), np.array([5.0]))
+    with pytest.raises(InputError, match="cannot be distinguished"):
+        stream.step(short, state, np.array([0]), SeededRandomness(1), np.array([float(NOW)]))
+    stream.step(short, state, np.array([0]), SeededRandomness(1), np.array([5.0]))
 
 
 @pytest.mark.slow
@@ -133,8 +133,8 @@ def test_an_absurd_time_over_http_neither_empties_the_window_nor_shuts_a_user_ou
         begin = int(time.time()) - 1000
         forms = [begin, (begin + 1) * 10**3, (begin + 2) * 10**9, datetime.fromtimestamp(begin + 3, UTC).isoformat()]
         assert [release(16 + seq, at).status for seq, at in enumerate(forms)] == [200] * 4
-        told = service.ask("GET", "/v1/users/ann/releases?since=16").json["releases"]
-        assert [each["time"] for each in told] == [begin + k for k in range(4)]
+        disclosed = service.ask("GET", "/v1/users/ann/releases?since=16").json["releases"]
+        assert [each["time"] for each in disclosed] == [begin + k for k in range(4)]
 
 
 def test_the_bridge_reads_and_refuses_the_same():
@@ -170,13 +170,13 @@ def test_a_time_that_was_seen_stays_the_earliest_after_any_gap(tmp_path):
 
 def test_a_batch_that_a_spent_budget_left_out_counts_as_seen():
     setting = sv.Policy(epsilon=1.0, batch=2, budget=limited(0.5, when_spent="stop"), mechanism="tree").on(MODEL)
-    state, coins = stream.State.start(setting), SeededCoins(1)
-    sent, state = batches.step(setting, state, np.array([0, 1]), coins, 10.0)
+    state, randomness = stream.State.start(setting), SeededRandomness(1)
+    sent, state = batches.step(setting, state, np.array([0, 1]), randomness, 10.0)
     while sent is not None:
-        sent, state = batches.step(setting, state, np.array([0, 1]), coins, 10.0)
-    _, state = batches.step(setting, state, np.array([0, 1]), coins, 20.0)
+        sent, state = batches.step(setting, state, np.array([0, 1]), randomness, 10.0)
+    _, state = batches.step(setting, state, np.array([0, 1]), randomness, 20.0)
     with pytest.raises(InputError, match="never to go back"):
-        batches.step(setting, state, np.array([0, 1]), coins, 15.0)
+        batches.step(setting, state, np.array([0, 1]), randomness, 15.0)
 
 
 # any times at all
@@ -203,14 +203,14 @@ def test_no_times_that_are_accepted_pass_the_window(steps, begin, back, other_un
     span, most = 2.5, 1.0
     setting = sv.Policy(epsilon=0.45, budget=limited(most, span), mechanism="balanced").on(MODEL)
     state, now, taken = stream.State.start(setting), begin if back else 0.0, []
-    coins = SeededCoins(3)
+    randomness = SeededRandomness(3)
     for k, step in enumerate(steps):
         now += step
         tried = [now, now - 1e-3, now * 1e3 if other_unit else now]
         for given_time in tried:
             try:
                 at = clock.seconds([given_time])
-                made, state = stream.step(setting, state, np.array([k % 2]), coins, at)
+                made, state = stream.step(setting, state, np.array([k % 2]), randomness, at)
             except InputError:
                 continue
             taken.append((Fraction(float(at[0])), cost_of(made, MODEL)))
@@ -308,12 +308,14 @@ def test_a_date_that_no_clock_shows_is_refused_by_its_row(date):
         clock.seconds(np.array(["2262-01-01T00", "586500-06-01T00"], "datetime64[h]"))
 
 
-def coins_model(alphabet=("a", "b")):
+def randomness_model(alphabet=("a", "b")):
     return MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=list(alphabet))
 
 
 def seconds_setting():
-    return sv.Policy(epsilon=1.0, budget=Budget(per_window=3.0, seconds=100.0), mechanism="balanced").on(coins_model())
+    return sv.Policy(epsilon=1.0, budget=Budget(per_window=3.0, seconds=100.0), mechanism="balanced").on(
+        randomness_model()
+    )
 
 
 @pytest.fixture
@@ -325,7 +327,7 @@ def dense(tmp_path):
     frame = frame.with_columns(value=pl.Series(["a", "b"] * 30))
     frame.write_csv(tmp_path / "both.csv")
     frame.drop("time").write_csv(tmp_path / "seq.csv")
-    coins_model().save(tmp_path / "m.model")
+    randomness_model().save(tmp_path / "m.model")
     return tmp_path
 
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqveil import MarkovModel, distortion
-from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError
 from seqveil.core.mechanisms import Batch, boxes, questions, tree, tree_ldp, trees
 from seqveil.core.mechanisms.boxes import open_window
+from seqveil.core.randomness import SeededRandomness
 
 few = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 10_000)
@@ -52,24 +52,24 @@ def joint_with_last_state(batch, outputs):
     """Pr(batch = o, last state = s) for every o, by following states one at a time: (N, S)."""
     steps, found = dense(batch.model), np.empty((len(outputs), batch.model.size))
     for row, codes in enumerate(outputs):
-        law = np.where(batch.model.newest == codes[0], batch.states, 0.0)
+        distribution = np.where(batch.model.newest == codes[0], batch.states, 0.0)
         for code in codes[1:]:
-            law = np.where(batch.model.newest == code, law @ steps, 0.0)
-        found[row] = law
+            distribution = np.where(batch.model.newest == code, distribution @ steps, 0.0)
+        found[row] = distribution
     return found
 
 
 def channel(batch, ldp=False):
     """a(y|o) of every leaf and batch from the tree's own integers, (Y, N), with leaves and marginals."""
     grown = trees.plant(batch, ldp)
-    told = grown.told / 2.0**62
+    disclosed = grown.disclosed / 2.0**62
     outputs, leaves = batches_of(batch), grown.everything()
     inside = np.ones((len(leaves), len(outputs)))
     for y, leaf in enumerate(leaves):
         for position, weights in leaf.box.items():
             inside[y] *= weights[outputs[:, position]]
     fresh = np.array([leaf.chance for leaf in leaves])
-    return leaves, (1.0 - told) * fresh[:, None] + told * inside
+    return leaves, (1.0 - disclosed) * fresh[:, None] + disclosed * inside
 
 
 @pytest.mark.slow
@@ -106,10 +106,10 @@ def test_posterior_and_smoothing_equal_bayes(seed):
         posterior = table[y] @ joint
         assert sent.posterior == pytest.approx(posterior / posterior.sum(), abs=1e-12)
         weights = table[y] * (joint @ later)
-        laws, likelihood = sent.smooth(later)
+        distributions, likelihood = sent.smooth(later)
         for position in range(batch.length):
             wanted = np.bincount(outputs[:, position], weights, batch.model.n)
-            assert laws[position] == pytest.approx(wanted / wanted.sum(), abs=1e-12)
+            assert distributions[position] == pytest.approx(wanted / wanted.sum(), abs=1e-12)
         assert likelihood @ batch.states == pytest.approx(weights.sum() / sent.marginal, rel=1e-9)
         for state in np.flatnonzero(batch.states)[:2]:
             alone = Batch(batch.model, np.eye(batch.model.size)[state], batch.length, batch.epsilon, batch.distortion)
@@ -140,8 +140,8 @@ def test_reproduction_is_the_best_estimate(seed):
     batch = random_batch(seed)
     for leaf in trees.plant(batch).everything():
         sent = tree.read(batch, leaf.path)
-        laws, _ = sent.smooth(np.ones(batch.model.size))
-        costs = laws @ batch.distortion.matrix(batch.model.n)
+        distributions, _ = sent.smooth(np.ones(batch.model.size))
+        costs = distributions @ batch.distortion.matrix(batch.model.n)
         assert costs[np.arange(batch.length), sent.codes] == pytest.approx(costs.min(1), abs=1e-9)
 
 
@@ -153,15 +153,19 @@ def test_leakage_of_whole_streams_is_within_the_sum(seed, shape):
     first = random_batch(seed, length, epsilon=0.8, n=2)
     outputs = batches_of(first)
     histories = [((), first.states, 1.0, {(): (1.0, first.states)})]
-    for _ in range(count):  # per history of releases: the joint law of raw batches and last state, by brute force
+    for _ in range(
+        count
+    ):  # per history of releases: the joint distribution of raw batches and last state, by brute force
         following = []
         for path, states, chance, raw in histories:
             batch = Batch(first.model, states, length, 0.8, first.distortion)
             leaves, table = channel(batch)
             for y, leaf in enumerate(leaves):
                 grown = {}
-                for past, (weight, law) in raw.items():
-                    joint = joint_with_last_state(Batch(first.model, law, length, 0.8, first.distortion), outputs)
+                for past, (weight, distribution) in raw.items():
+                    joint = joint_with_last_state(
+                        Batch(first.model, distribution, length, 0.8, first.distortion), outputs
+                    )
                     for o, last in enumerate(joint):
                         if last.sum() > 0:
                             grown[(*past, o)] = (weight * table[y, o], last @ dense(first.model))
@@ -172,7 +176,7 @@ def test_leakage_of_whole_streams_is_within_the_sum(seed, shape):
         histories = following
     assert sum(chance for _, _, chance, _ in histories) == pytest.approx(1.0, abs=1e-9)
     for _, _, chance, raw in histories:
-        total = sum(weight * law.sum() for weight, law in raw.values())
+        total = sum(weight * distribution.sum() for weight, distribution in raw.values())
         assert chance == pytest.approx(total, rel=1e-9)
         lifts = [weight / total for weight, _ in raw.values()]
         assert max(abs(math.log(lift)) for lift in lifts) <= 0.8 * count + 1e-12
@@ -204,16 +208,16 @@ class ScriptedCoin:
 @pytest.mark.slow
 @pytest.mark.parametrize("ldp", [False, True])
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
-def test_every_coin_the_walk_throws_gives_the_channel(seed, ldp):
+def test_every_draw_of_the_walk_gives_the_channel(seed, ldp):
     batch = random_batch(seed, length=3)
     leaves, table = channel(batch, ldp)
     for o in (0, len(table[0]) // 2, len(table[0]) - 1):
         found, script = dict.fromkeys((leaf.path for leaf in leaves), 0.0), []
         while True:
-            coin = ScriptedCoin(script)
-            sent = MODES[ldp].draw(batch, batches_of(batch)[o], coin)
-            found[sent.path] += math.prod(share for _, share in coin.turns)
-            taken = [turn for turn, _ in coin.turns]
+            uniform = ScriptedCoin(script)
+            sent = MODES[ldp].draw(batch, batches_of(batch)[o], uniform)
+            found[sent.path] += math.prod(share for _, share in uniform.turns)
+            taken = [turn for turn, _ in uniform.turns]
             while taken and not taken[-1]:
                 taken.pop()
             if not taken:
@@ -229,7 +233,7 @@ def test_reading_the_path_gives_what_was_drawn(seed):
     batch = random_batch(seed)
     for ldp in (False, True):
         codes = np.random.default_rng(seed).integers(0, batch.model.n, batch.length)  # possible or not
-        sent = MODES[ldp].draw(batch, codes, SeededCoins(seed))
+        sent = MODES[ldp].draw(batch, codes, SeededRandomness(seed))
         again = MODES[ldp].read(batch, sent.path)
         for name in ("path", "least", "most", "marginal"):
             assert getattr(sent, name) == getattr(again, name)
@@ -263,12 +267,12 @@ def test_ldp_mode_holds_for_every_pair_whatever_the_belief(seed):
 
 def test_no_budget_says_nothing():
     batch = random_batch(7, length=3, epsilon=1e-12)
-    sent = tree.draw(batch, np.zeros(3, int), SeededCoins(0))
+    sent = tree.draw(batch, np.zeros(3, int), SeededRandomness(0))
     assert (sent.path, sent.least, sent.most) == ((), 0.0, 0.0)
-    law = batch.states
+    distribution = batch.states
     for _ in range(2):
-        law = batch.model.advance(law)
-    assert sent.posterior == pytest.approx(law)
+        distribution = batch.model.advance(distribution)
+    assert sent.posterior == pytest.approx(distribution)
 
 
 def random_walk(side, generator):
@@ -296,7 +300,7 @@ def test_a_window_never_overstates_a_box_and_loses_no_more_than_it_says():
     assert 0.0 < lost <= 1e-3
     for _ in range(20):
         box = {t: (generator.random(model.n) < 0.7).astype(float) for t in generator.choice(6, 2, replace=False)}
-        inside = window.laws[0] * box.get(0, np.ones(model.n))[window.symbols[0]]
+        inside = window.distributions[0] * box.get(0, np.ones(model.n))[window.symbols[0]]
         for t in range(1, 6):
             inside = window.onward(t - 1, inside) * box.get(t, np.ones(model.n))[window.symbols[t]]
         exact = boxes.forward(model, states, 6, box)[-1].sum()
@@ -309,7 +313,7 @@ def test_a_window_never_overstates_a_box_and_loses_no_more_than_it_says():
 def test_large_alphabets_keep_the_promise_and_read_back(ldp):
     generator = np.random.default_rng(4)
     model, costs = random_walk(60, generator)
-    states, coins = np.zeros(model.size), SeededCoins(9)
+    states, randomness = np.zeros(model.size), SeededRandomness(9)
     states[1830] = 1.0
     stream = [1830]
     for _ in range(17):
@@ -318,7 +322,7 @@ def test_large_alphabets_keep_the_promise_and_read_back(ldp):
     for start in range(0, 18, 6):
         batch = Batch(model, states, 6, 6.0, costs)
         codes = np.array(stream[start : start + 6])
-        sent = MODES[ldp].draw(batch, codes, coins)
+        sent = MODES[ldp].draw(batch, codes, randomness)
         again = MODES[ldp].read(batch, sent.path)
         assert (again.posterior == sent.posterior).all()
         assert (again.codes == sent.codes).all()
@@ -404,4 +408,4 @@ def test_a_large_budget_tells_every_likely_batch():
         for codes in model.sample(length, 60, seed=2):
             chance = math.log(1.0 / n) + sum(math.log(rows[a, b]) for a, b in itertools.pairwise(codes))
             if chance > 8.0 - epsilon:  # e^8 cells' worth
-                assert tree.draw(batch, codes, SeededCoins(1)).codes.tolist() == codes.tolist()
+                assert tree.draw(batch, codes, SeededRandomness(1)).codes.tolist() == codes.tolist()

@@ -1,4 +1,4 @@
-"""Batched releases never refuse once a coin is thrown: every raw batch and every coin, and the promise exactly."""
+"""Batched releases never refuse once anything is drawn: every raw batch and every coin, and the promise exactly."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class Turns:
         return not self < weight
 
 
-def outcome(mechanism, batch: Batch, codes: np.ndarray, coins) -> tuple[str, object]:
+def outcome(mechanism, batch: Batch, codes: np.ndarray, randomness) -> tuple[str, object]:
     """What a release came to: its bounds and all that a receiver computes, or the kind of refusal."""
     try:
-        sent = mechanism.draw(batch, codes, coins)
+        sent = mechanism.draw(batch, codes, randomness)
         return "released", (sent.path, sent.least, sent.most, sent.codes.tolist(), sent.ahead.sum())
     except SeqveilError as error:
         return type(error).__name__, None
@@ -69,9 +69,9 @@ def walks(mechanism, batch: Batch, codes: np.ndarray) -> list[tuple[str, object]
     """The outcome of every coin path of a tree."""
     found, script = [], []
     while True:
-        coin = Turns(script)
-        found.append(outcome(mechanism, batch, codes, coin))
-        taken = coin.taken
+        uniform = Turns(script)
+        found.append(outcome(mechanism, batch, codes, uniform))
+        taken = uniform.taken
         while taken and not all(taken[-1]):
             taken.pop()
         if not taken:
@@ -90,7 +90,7 @@ def assert_released_within_epsilon(batch: Batch, found: list[tuple[str, object]]
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tree", "tree_ldp"])
 @pytest.mark.parametrize("epsilon", EPSILONS)
-def test_no_tree_refuses_whatever_the_raw_batch_and_the_coins(name, epsilon):
+def test_no_tree_refuses_whatever_the_raw_batch_and_the_randomness(name, epsilon):
     mechanism = mechanisms.get_batched(name)
     for seed in range(12):
         model = small_chain(seed)
@@ -111,29 +111,31 @@ def test_tables_refuse_before_the_draw_or_never(name):
             continue
         for codes in every_batch(batch):
             tries = [tuple(thrown[(k * m) % len(thrown)] for m in range(1, 80)) for k in range(len(thrown))]
-            found = [outcome(mechanism, batch, codes, ref.GivenCoins(coins)) for coins in tries]
+            found = [outcome(mechanism, batch, codes, ref.GivenCoins(randomness)) for randomness in tries]
             if mechanism.sound:
                 assert_released_within_epsilon(batch, found)
             assert {kind for kind, _ in found} == {"released"}
 
 
-def exact_law(model: MarkovModel, length: int) -> dict[tuple[int, ...], Fraction]:
+def exact_distribution(model: MarkovModel, length: int) -> dict[tuple[int, ...], Fraction]:
     """Pr of every batch, in fractions of the model's own floats."""
     rows = [[Fraction(float(p)) for p in model.advance(row)] for row in np.eye(model.size)]
-    law = {(x,): Fraction(float(p)) for x, p in enumerate(model.initial)}
+    distribution = {(x,): Fraction(float(p)) for x, p in enumerate(model.initial)}
     for _ in range(length - 1):
-        law = {(*codes, x): p * rows[codes[-1]][x] for codes, p in law.items() for x in range(model.n)}
-    return law
+        distribution = {
+            (*codes, x): p * rows[codes[-1]][x] for codes, p in distribution.items() for x in range(model.n)
+        }
+    return distribution
 
 
 def leaves_in_fractions(grown, raw: list[tuple[int, ...]]) -> dict[tuple[int, ...], list[Fraction]]:
     """a(y|o) of every leaf and batch from the integers that are drawn from."""
-    told, found = Fraction(grown.told, WHOLE), {}
+    disclosed, found = Fraction(grown.disclosed, WHOLE), {}
 
     def go(path, fresh, shares):
         split = grown.nodes[path][1]
         if split is None:
-            found[path] = [(1 - told) * fresh + told * share for share in shares]
+            found[path] = [(1 - disclosed) * fresh + disclosed * share for share in shares]
             return
         for side in (0, 1):
             left = [Fraction(int(split.left[codes[split.position]]), WHOLE) for codes in raw]
@@ -156,11 +158,11 @@ def leaves_in_fractions(grown, raw: list[tuple[int, ...]]) -> dict[tuple[int, ..
 def test_every_leaf_keeps_its_promise_in_exact_arithmetic(seed, epsilon, ldp):
     model = small_chain(seed)
     batch = Batch(model, model.initial, 1 + seed % 2, epsilon, distortion.hamming())
-    law = exact_law(model, batch.length)
-    total = sum(law.values())
-    table = leaves_in_fractions(trees.plant(batch, ldp=ldp, kept=True), list(law))
+    distribution = exact_distribution(model, batch.length)
+    total = sum(distribution.values())
+    table = leaves_in_fractions(trees.plant(batch, ldp=ldp, kept=True), list(distribution))
     for path, weights in table.items():
-        marginal = sum(p * w for p, w in zip(law.values(), weights, strict=True)) / total
+        marginal = sum(p * w for p, w in zip(distribution.values(), weights, strict=True)) / total
         sent = (tree_ldp if ldp else tree).read(batch, path)
         high, low = ref.log(max(weights) / marginal), ref.log(min(weights) / marginal)
         assert -epsilon <= sent.least <= low + 1e-15
@@ -174,5 +176,5 @@ def test_a_large_epsilon_still_tells_small_cells_apart():
     rare = float(np.exp(-18.0))
     model = MarkovModel([1 - rare, rare], [[1 - rare, rare], [0.5, 0.5]])
     batch = Batch(model, model.initial, 1, 20.0, distortion.hamming())
-    told = {tree.draw(batch, np.array([x]), ref.GivenCoins((0,) * 9)).codes[0] for x in (0, 1)}
-    assert told == {0, 1}
+    disclosed = {tree.draw(batch, np.array([x]), ref.GivenCoins((0,) * 9)).codes[0] for x in (0, 1)}
+    assert disclosed == {0, 1}

@@ -75,11 +75,11 @@ def test_every_release_meets_its_own_event(tmp_path: Path, how: str, by: list[st
     wanted = true.join(made, on=["user", "time"], how="left").sort("user", "time")
     assert (wanted["released"].null_count() > 0) == ("stop" in how)
     found = read_people(out, tmp_path / "raw.csv", MODEL, missing=options.get("missing"))
-    for user, told, codes, times in zip(
+    for user, disclosed, codes, times in zip(
         made["user"].unique(maintain_order=True), found.releases, found.truth, found.times or (), strict=True
     ):
         own = wanted.filter(user=user)
-        assert [None if code == NOTHING else LETTERS[code] for code in told] == own["released"].to_list()
+        assert [None if code == NOTHING else LETTERS[code] for code in disclosed] == own["released"].to_list()
         assert [LETTERS[code] if code >= 0 else "x" for code in codes] == own["value"].to_list()
         assert times.tolist() == own["time"].to_list()
     if "missing" not in how:
@@ -103,7 +103,7 @@ def test_slots_of_time_meet_their_own(tmp_path: Path) -> None:
     call("fit", tmp_path / "raw.csv", "-o", model, "--smoothing", 1, "--every-seconds", 7)
     call("release", tmp_path / "raw.csv", "-m", model, "--epsilon", 16, "--yes", "--out", out)
     found = read_people(reordered(out, ["user"]), tmp_path / "raw.csv", sv.MarkovModel.load(model))
-    assert [told.tolist() for told in found.releases] == [true.tolist() for true in found.truth]
+    assert [disclosed.tolist() for disclosed in found.releases] == [true.tolist() for true in found.truth]
 
 
 def test_other_people_and_other_events_are_refused(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_sorted_release_has_an_unsorted_truth(tmp_path: Path, ending: str, cap
 
     call("fit", raw, "-o", model, "--smoothing", 1, "--sort")
     call("release", raw, "-m", model, "--epsilon", 16, "--yes", "--sort", "--out", out)
-    told = call("decode", out, "-m", model, "--truth", raw, "--out", tmp_path / "decoded.csv")
-    assert "1.000 of the estimates are right" in told
+    disclosed = call("decode", out, "-m", model, "--truth", raw, "--out", tmp_path / "decoded.csv")
+    assert "1.000 of the estimates are right" in disclosed
     call("release", raw, "-m", model, "--secret", "ever:gym", "--secret-epsilon", 1, "--sort", "--force", "--out", out)
     assert "verdict" in call("attack", out, "--truth", raw)

@@ -19,10 +19,10 @@ from reference_streams import Rows
 from seqveil import mechanisms
 from seqveil.core import filtering
 from seqveil.core.alphabet import Alphabet, Bins, Grid, from_json
-from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import KeyedRandomness, SeededRandomness
 from seqveil.engine import batches, stream
 from seqveil.engine.stream import UNKNOWN, State
 from seqveil.interfaces.events import Wording
@@ -43,7 +43,7 @@ def words_setting(mechanism="balanced", epsilon=1.0, **options):
 
 
 def shares(symbol_of):
-    """Which symbols the 2**62 coins draw, each with its first and its last coin; symbols grow with the coin."""
+    """Which symbols the 2**62 randomness draw, each with its first and its last coin; symbols grow with the coin."""
     found, first = {}, 0
     while first < DENOMINATOR:
         symbol, last, beyond = symbol_of(first), first, DENOMINATOR
@@ -55,26 +55,26 @@ def shares(symbol_of):
     return found
 
 
-def share(coins):
-    return Fraction(coins[1] - coins[0] + 1, DENOMINATOR)
+def share(randomness):
+    return Fraction(randomness[1] - randomness[0] + 1, DENOMINATOR)
 
 
 def after_some_releases(setting, seed, steps=2):
     """A state that a stream can be in."""
-    state, coins, rng = State.start(setting), SeededCoins(seed), np.random.default_rng(seed)
+    state, randomness, rng = State.start(setting), SeededRandomness(seed), np.random.default_rng(seed)
     for _ in range(steps):
-        _, state = stream.step(setting, state, rng.integers(0, setting.model.n, 1), coins)
+        _, state = stream.step(setting, state, rng.integers(0, setting.model.n, 1), randomness)
     return state
 
 
-# the law of one release
+# the distribution of one release
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", mechanisms.instantaneous())
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 2**31), order=st.integers(1, 2), zeros=st.booleans(), epsilon=st.floats(0.2, 3.0))
-def test_the_law_of_its_release_is_the_marginal_of_the_kernel(name, seed, order, zeros, epsilon):
+def test_the_distribution_of_its_release_is_the_marginal_of_the_kernel(name, seed, order, zeros, epsilon):
     """By every coin: its lift is 1, and it is within the LDP level of every symbol."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 5))
@@ -84,11 +84,11 @@ def test_the_law_of_its_release_is_the_marginal_of_the_kernel(name, seed, order,
     state = after_some_releases(setting, seed)
     beliefs = filtering.symbols(model, state.states)
     kernel = stream.kernels(setting, beliefs, epsilon).one(0)
-    coin, lost = ref.OneCoin(), np.array([UNKNOWN])
+    uniform, lost = ref.OneCoin(), np.array([UNKNOWN])
 
     def symbol_of(value):
-        coin.value = value
-        return int(stream.hidden(setting, state.states, lost, coin)[0])
+        uniform.value = value
+        return int(stream.hidden(setting, state.states, lost, uniform)[0])
 
     drawn = shares(symbol_of)
     assert sum(map(share, drawn.values())) == 1
@@ -96,7 +96,7 @@ def test_the_law_of_its_release_is_the_marginal_of_the_kernel(name, seed, order,
     marginal = kernel.marginal(beliefs[0])
     for index in range(len(kernel.codes)):
         rows = [Fraction(int(weight), DENOMINATOR) for weight in kernel.column(index)]
-        chance = float(sum(share(coins) * rows[symbol] for symbol, coins in drawn.items()))
+        chance = float(sum(share(randomness) * rows[symbol] for symbol, randomness in drawn.items()))
         assert chance == pytest.approx(marginal[index], abs=1e-12)
         if setting.mechanism.sound and chance > 0:
             assert chance / marginal[index] == pytest.approx(1.0, abs=1e-12)
@@ -114,20 +114,20 @@ def belief_of_first(prior, order):
     return prior if order == 1 else prior.sum(1)
 
 
-def test_many_users_at_once_are_as_one_by_one_and_only_unknown_values_throw_a_coin_more():
+def test_many_users_at_once_are_as_one_by_one_and_only_unknown_values_throw_a_uniform_more():
     setting = words_setting("optimal", 1.3)
     codes = np.array([0, UNKNOWN, 2, UNKNOWN, 1])
-    coins, users = KeyedCoins(KEY), ["ann", "bob", "cid", "dan", "eve"]
+    randomness, users = KeyedRandomness(KEY), ["ann", "bob", "cid", "dan", "eve"]
     fleet = Rows(setting, 5)
-    together = fleet.release(np.arange(5), codes, coins.of(users, [0] * 5))
+    together = fleet.release(np.arange(5), codes, randomness.of(users, [0] * 5))
     for k, user in enumerate(users):
-        alone, _ = stream.step(setting, State.start(setting), codes[[k]], coins.of([user], [0]))
+        alone, _ = stream.step(setting, State.start(setting), codes[[k]], randomness.of([user], [0]))
         assert alone.codes[0] == together.codes[k]
-        coin = coins.of([user], [0])
+        uniform = randomness.of([user], [0])
         code = codes[[k]]
         if codes[k] == UNKNOWN:
-            code = stream.drawn(setting.model.initial[None], coin.draw(1))
-        by_hand = stream.kernels(setting, setting.model.initial[None], 1.3).pick(code, coin.draw(1))
+            code = stream.drawn(setting.model.initial[None], uniform.draw(1))
+        by_hand = stream.kernels(setting, setting.model.initial[None], 1.3).pick(code, uniform.draw(1))
         assert together.codes[k] == stream.kernels(setting, setting.model.initial[None], 1.3).outputs[0, by_hand[0]]
     assert (together.epsilons == 1.3).all()
 
@@ -139,8 +139,8 @@ def test_compiled_code_gives_the_same():
     codes = np.where(rng.random((4, 50)) < 0.3, UNKNOWN, rng.integers(0, 5, (4, 50)))
 
     def released():
-        fleet, coins = Rows(setting, 50), SeededCoins(1)
-        return [fleet.release(np.arange(50), each, coins).codes.tolist() for each in codes]
+        fleet, randomness = Rows(setting, 50), SeededRandomness(1)
+        return [fleet.release(np.arange(50), each, randomness).codes.tolist() for each in codes]
 
     compiled = released()
     use(False)
@@ -151,9 +151,9 @@ def test_codes_that_stand_for_nothing_are_refused_and_a_release_is_never_unknown
     setting, pairs = words_setting(), words_setting("tree", 2.0, batch=2)
     for code in (-1, -2, -3, -5, 3):
         with pytest.raises(InputError, match="expected codes"):
-            stream.step(setting, State.start(setting), np.array([code]), SeededCoins(1))
+            stream.step(setting, State.start(setting), np.array([code]), SeededRandomness(1))
         with pytest.raises(InputError, match="expected codes"):
-            batches.step(pairs, State.start(pairs), np.array([code, UNKNOWN]), SeededCoins(1))
+            batches.step(pairs, State.start(pairs), np.array([code, UNKNOWN]), SeededRandomness(1))
     with pytest.raises(DataError):
         stream.observe(setting, State.start(setting), np.array([UNKNOWN]))
     hiding = MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=Alphabet(WORDS, on_unknown="hide"))
@@ -161,11 +161,11 @@ def test_codes_that_stand_for_nothing_are_refused_and_a_release_is_never_unknown
         sv.decode_stream(hiding, ["home", SECRET], mechanism="balanced", epsilon=1.0)
 
 
-# the law of a batch
+# the distribution of a batch
 
 
 def fillings(setting, state, codes, thrown=()):
-    """Every batch that is drawn in place of one with unknown symbols: its chance, and coins that give it."""
+    """Every batch that is drawn in place of one with unknown symbols: its chance, and randomness that give it."""
     lost = np.flatnonzero(codes == UNKNOWN)
     if len(thrown) == len(lost):
         filled = batches.hidden(setting, state, codes, twin.FixedCoins(*[ends[0] for ends in thrown]))
@@ -174,8 +174,8 @@ def fillings(setting, state, codes, thrown=()):
     before = [ends[0] for ends in thrown]
 
     def symbol_of(value):
-        coins = twin.FixedCoins(*before, value, *[0] * len(lost))
-        return int(batches.hidden(setting, state, codes, coins)[lost[len(thrown)]])
+        randomness = twin.FixedCoins(*before, value, *[0] * len(lost))
+        return int(batches.hidden(setting, state, codes, randomness)[lost[len(thrown)]])
 
     for ends in shares(symbol_of).values():
         yield from fillings(setting, state, codes, (*thrown, ends))
@@ -190,11 +190,11 @@ def lift_of(sent, batch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", mechanisms.batched())
 @pytest.mark.parametrize("order", [1, 2])
-def test_the_law_of_a_batch_is_a_mixture_of_rows_and_the_marginal_where_all_is_unknown(name, order):
+def test_the_distribution_of_a_batch_is_a_mixture_of_rows_and_the_marginal_where_all_is_unknown(name, order):
     rng = np.random.default_rng(order)
     model = twin.random_model(rng, 3, order)
     setting = sv.Policy(epsilon=1.5, batch=2, mechanism=name).on(model)
-    _, state = batches.step(setting, State.start(setting), rng.integers(0, 3, 2), SeededCoins(1))
+    _, state = batches.step(setting, State.start(setting), rng.integers(0, 3, 2), SeededRandomness(1))
     every, walks = twin.every_batch(model, 2)
     chances = np.einsum("s,ose->o", state.states[0], walks).reshape(3, 3)
     for known in ((UNKNOWN, UNKNOWN), *((x, UNKNOWN) for x in range(3)), *((UNKNOWN, x) for x in range(3))):
@@ -229,7 +229,7 @@ def test_a_batch_that_the_model_rules_out_is_still_released():
     model = MarkovModel([1.0, 0.0, 0.0], [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.0, 0.5]])
     for name in mechanisms.batched():
         setting = sv.Policy(epsilon=2.0, batch=3, mechanism=name).on(model)
-        sent, after = batches.step(setting, State.start(setting), np.array([2, UNKNOWN, 1]), SeededCoins(2))
+        sent, after = batches.step(setting, State.start(setting), np.array([2, UNKNOWN, 1]), SeededRandomness(2))
         assert len(sent.codes) == 3
         assert np.isfinite(after.states).all()
 
@@ -252,7 +252,7 @@ def test_a_batch_that_the_model_rules_out_is_still_released():
 def test_hide_gives_every_value_outside_the_one_code(symbols, values, codes):
     hiding = symbols.with_policy("hide")
     assert hiding.encode(values).tolist() == codes
-    assert symbols.watched().encode(values).tolist() == codes
+    assert symbols.tracked().encode(values).tolist() == codes
     assert [hiding.encode_one(value) for value in values] == codes
     assert from_json(hiding.to_json()) == hiding
     assert hiding.fingerprint() == symbols.fingerprint()
@@ -260,13 +260,13 @@ def test_hide_gives_every_value_outside_the_one_code(symbols, values, codes):
         hiding.strict.encode(values)
 
 
-def test_where_receivers_watch_the_nearest_is_for_numbers_and_error_is_refused():
-    watched = Bins([0, 1, 2], on_unknown="nearest").watched()
-    assert watched.encode([9.0, float("nan"), -3]).tolist() == [1, UNKNOWN, 0]
+def test_where_receivers_tracker_the_nearest_is_for_numbers_and_error_is_refused():
+    tracked = Bins([0, 1, 2], on_unknown="nearest").tracked()
+    assert tracked.encode([9.0, float("nan"), -3]).tolist() == [1, UNKNOWN, 0]
     with pytest.raises(UnknownSymbol):
         Bins([0, 1, 2], on_unknown="nearest").encode([float("nan")])
     with pytest.raises(InputError, match="would show receivers exactly where"):
-        Alphabet(WORDS).watched("error")
+        Alphabet(WORDS).tracked("error")
     with pytest.raises(UnknownSymbol):
         MarkovModel.fit([["a", "b", SECRET]], alphabet=Alphabet(["a", "b"], on_unknown="hide"))
 
@@ -325,7 +325,7 @@ def test_a_code_depends_on_its_own_value_alone(which, values, nearest):
     alphabet = ALPHABETS[which]
     if nearest and alphabet.points is None:
         return
-    alphabet = alphabet.watched("nearest" if nearest else "hide")
+    alphabet = alphabet.tracked("nearest" if nearest else "hide")
     alone = [alphabet.encode_one(value) for value in values]
     assert alphabet.encode(values).tolist() == alone
     assert [int(alphabet.encode([value])[0]) for value in values] == alone
@@ -359,17 +359,19 @@ def test_a_session_that_hides_takes_any_value(value):
 
 @pytest.mark.parametrize("alphabet", [Alphabet.codes(2), Alphabet([0, 1, 5]), Bins([0, 1, 2]), Alphabet(["a", 0, 1])])
 def test_true_is_no_number_over_http_and_mqtt_alike(alphabet):
-    law = np.full(alphabet.n, 1 / alphabet.n)
-    payloads = Payloads(sv.Policy(epsilon=1.0).on(MarkovModel(law, np.tile(law, (alphabet.n, 1)), alphabet=alphabet)))
+    distribution = np.full(alphabet.n, 1 / alphabet.n)
+    payloads = Payloads(
+        sv.Policy(epsilon=1.0).on(MarkovModel(distribution, np.tile(distribution, (alphabet.n, 1)), alphabet=alphabet))
+    )
     for value in (True, False):
         payload = json.dumps({"seq": 0, "value": value}).encode()
         assert payloads.read("ann", payload).codes == (UNKNOWN,)
         assert Wording(alphabet).encode([value]).tolist() == [UNKNOWN]
         assert Wording(alphabet).encode([value, 1]).tolist()[0] == UNKNOWN
-        assert alphabet.watched().encode(np.array([value])).tolist() == [UNKNOWN]
+        assert alphabet.tracked().encode(np.array([value])).tolist() == [UNKNOWN]
 
 
 def test_true_is_a_symbol_of_an_alphabet_that_holds_it():
-    alphabet = Alphabet([False, True]).watched()
+    alphabet = Alphabet([False, True]).tracked()
     assert alphabet.encode([True, False, "x"]).tolist() == [1, 0, UNKNOWN]
     assert alphabet.encode(np.array([True, False])).tolist() == [1, 0]

@@ -96,10 +96,10 @@ def test_a_file_has_no_hole_where_a_value_is_unknown(made, tmp_path, kind, form)
 def test_standard_output_is_watched_so_it_never_stops(made, capfd):
     command = ["release", str(made / "holes.csv"), "-m", str(made / "m"), "-e", "1", "--out", "-"]
     assert main(command) == 0
-    told = capfd.readouterr()
-    assert len(told.out.splitlines()) == 81
-    assert "hidden" not in told.err
-    assert SECRET not in told.out + told.err
+    disclosed = capfd.readouterr()
+    assert len(disclosed.out.splitlines()) == 81
+    assert "hidden" not in disclosed.err
+    assert SECRET not in disclosed.out + disclosed.err
     assert main([*command, "--on-unknown", "error"]) == 2
     assert "would show receivers exactly where" in capfd.readouterr().err
 
@@ -247,10 +247,10 @@ def test_over_http_nobody_can_tell(tmp_path, gaps, caplog):
         assert (account["events"], account["releases"], account["epsilon_spent"]) == (8, 8, 8.0)
         metrics = service.ask("GET", "/metrics").content.decode()
         assert service.ask("POST", "/v1/release", {"user": "ann", "seq": 8}).status == 400
-        told = metrics + repr([record.__dict__ for record in caplog.records]) + repr(page) + repr(account)
+        disclosed = metrics + repr([record.__dict__ for record in caplog.records]) + repr(page) + repr(account)
         made = ref.twin(words_setting(), service.store._store.salt).release(["ann"] * 8, [0, *[UNKNOWN] * 6, 2])
         assert [WORDS[code] for code in made.codes] == [row["value"] for row in rows]
-    assert SECRET not in told
+    assert SECRET not in disclosed
     assert "unknown" not in repr(page) + repr(account) + repr(rows)
 
 
@@ -318,12 +318,12 @@ class Wire:
 def test_a_bucket_of_spark_releases_what_the_store_does(caplog):
     pytest.importorskip("pandas")
     pytest.importorskip("pyspark")
-    from seqveil.interfaces.spark.job import Job
+    from seqveil.interfaces.spark.job import SparkJob
     from test_spark_operator import SALT, feed, kept_by, operator_of
 
     values = ["home", SECRET, "gym", None, "work"]
     for setting in (words_setting("optimal", 1.0), words_setting("tree", 2.0, batch=5)):
-        job = Job(setting, setting.model.alphabet.watched(), KEY, ("user", "seq", "value"))
+        job = SparkJob(setting, setting.model.alphabet.tracked(), KEY, ("user", "seq", "value"))
         tester = operator_of(job)
         events = [("ann", seq, value) for seq, value in enumerate(values)]
         out = feed(tester, events[:2]), feed(tester, events[2:])

@@ -110,7 +110,7 @@ def test_a_word_that_is_no_set_is_answered_with_the_sets(said):
     assert "a data set among msnbc, diginetica" in err
 
 
-def test_a_missing_package_is_told_by_its_extra_and_a_missing_module_of_ours_is_not():
+def test_a_missing_package_is_disclosed_by_its_extra_and_a_missing_module_of_ours_is_not():
     remedy = r"^the bridge needs paho; in the clone .* pip install -e '\.\[mqtt\]'$"
     with pytest.raises(InputError, match=remedy), needs_extra("the bridge", "mqtt"):
         raise ModuleNotFoundError(name="paho.mqtt")

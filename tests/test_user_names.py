@@ -10,8 +10,8 @@ import pytest
 
 import served
 from seqveil import Budget, MarkovModel
-from seqveil.core.coins import KeyedCoins, SeededCoins, user_name
 from seqveil.core.errors import InputError
+from seqveil.core.randomness import KeyedRandomness, SeededRandomness, user_name
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.files.release import release_file
@@ -72,17 +72,19 @@ def test_a_released_file_keeps_the_type_of_its_users(tmp_path, batch):
 
 def test_accounts_in_memory_follow_the_same_rule():
     setting = Policy(epsilon=1.0, mechanism="optimal").on(MODEL)
-    streams = CodeStreams(setting, coins=SeededCoins(1))
+    streams = CodeStreams(setting, randomness=SeededRandomness(1))
     streams.release([7, "7", np.int32(7)], np.array([0, 1, 2]))
     assert (streams.accounts().users, streams.accounts().events.tolist()) == (["7"], [3])
 
 
-def test_coins_and_spark_know_the_same_user_by_both():
-    coins, setting = KeyedCoins(KEY), Policy(epsilon=1.0, mechanism="optimal").on(MODEL)
-    assert coins.of([7], [3]).draw(1) == coins.of(["7"], [3]).draw(1)
+def test_randomness_and_spark_know_the_same_user_by_both():
+    randomness, setting = KeyedRandomness(KEY), Policy(epsilon=1.0, mechanism="optimal").on(MODEL)
+    assert randomness.of([7], [3]).draw(1) == randomness.of(["7"], [3]).draw(1)
     raw = np.array([0, 1, 2, 0])
-    told = [bucket(setting, coins, KeptUsers(b"salt"), [name]).release([name] * 4, raw).codes for name in (7, "7")]
-    assert told[0].tolist() == told[1].tolist()
+    disclosed = [
+        bucket(setting, randomness, KeptUsers(b"salt"), [name]).release([name] * 4, raw).codes for name in (7, "7")
+    ]
+    assert disclosed[0].tolist() == disclosed[1].tolist()
     assert user_name("007") != user_name(7)
 
 

@@ -17,7 +17,7 @@ from bridges import VALUES, event
 from mosquitto import until
 from seqveil.core.errors import InputError
 from seqveil.engine.coded import CodeStreams
-from seqveil.interfaces.bridge import Counts
+from seqveil.interfaces.bridge import BridgeCounts
 from seqveil.interfaces.commands.bridge import MetricsOptions
 from seqveil.interfaces.spark.figures import SparkFigures
 from served import words_setting
@@ -42,12 +42,12 @@ def figures_of(text):
 class Working:
     """A bridge as the options see it."""
 
-    counts: Counts = field(default_factory=Counts)
+    counts: BridgeCounts = field(default_factory=BridgeCounts)
     waiting: int = 0
 
 
 @pytest.fixture
-def watched(tmp_path):
+def tracked(tmp_path):
     """A bridge that does nothing, its streams and the port of its figures."""
     working = Working()
     with (
@@ -57,8 +57,8 @@ def watched(tmp_path):
         yield working, store, port
 
 
-def test_a_bridge_tells_its_counts_its_file_and_its_disk(watched):
-    working, store, port = watched
+def test_a_bridge_tells_its_counts_its_file_and_its_disk(tracked):
+    working, store, port = tracked
     store.release(["zq-ann"], [0])
     working.counts.received, working.counts.refused, working.waiting = 7, {"order": 2, "late": 1}, 3
     text = scraped(port)
@@ -75,8 +75,8 @@ def test_a_bridge_tells_its_counts_its_file_and_its_disk(watched):
     assert "zq-ann" not in text
 
 
-def test_a_port_that_is_taken_or_none_is_refused_in_one_line(watched, tmp_path):
-    _, store, port = watched
+def test_a_port_that_is_taken_or_none_is_refused_in_one_line(tracked, tmp_path):
+    _, store, port = tracked
     for wrong in (port, 70_000, -1):
         with (
             pytest.raises(InputError, match=r"metrics.*(choose another|a port from 0)"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import seqveil as sv
 from policies import promise
 from seqveil.core import words
-from seqveil.core.words import Risk, ToldSecret
+from seqveil.core.words import DisclosedSecret, Risk
 from seqveil.interfaces.cli import main
 
 PAIR = [0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]
@@ -98,7 +98,7 @@ def test_grades_change_where_one_per_cent_becomes_ten_and_fifty():
         assert Risk(edge * (1 + 1e-6), doubts=()).grade.colour != colour
         assert Risk(lower * (1 + 1e-6), doubts=()).grade.colour == colour
     for colour, edge in (("green", math.log(11)), ("amber", math.log(99))):  # odds of 1:99 become 1:9, and 1:1
-        secret = [ToldSecret("ever:x", edge * (1 + move)) for move in (-1e-6, 0, 1e-6)]
+        secret = [DisclosedSecret("ever:x", edge * (1 + move)) for move in (-1e-6, 0, 1e-6)]
         found = [Risk(math.inf, secrets=(each,), doubts=()).grade.colour for each in secret]
         assert found[:2] == [colour, colour]
         assert found[2] != colour
@@ -116,7 +116,7 @@ def test_a_warning_names_the_remedy_in_one_line():
     for remedy in ("what must stay secret", "a total budget", "in batches", "seqveil plan"):
         assert remedy in warning
     assert Risk(1.0).warning == ""
-    assert "lower the ε of the secret" in Risk(math.inf, secrets=(ToldSecret("ever:x", 9.0),)).warning
+    assert "lower the ε of the secret" in Risk(math.inf, secrets=(DisclosedSecret("ever:x", 9.0),)).warning
 
 
 def test_a_session_and_its_account_say_it():

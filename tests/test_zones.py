@@ -64,7 +64,7 @@ PUBLIC = "the zone is public: name places that are the same for everyone, never 
 
 
 @pytest.mark.slow
-def test_whoever_declares_a_zone_is_told_that_it_is_public(seqveil, tmp_path, monkeypatch):
+def test_whoever_declares_a_zone_is_disclosed_that_it_is_public(seqveil, tmp_path, monkeypatch):
     """The place stands in what is handed out, so it is said where it is declared, and for other secrets it is not."""
     monkeypatch.chdir(tmp_path)
     grid = Grid.regular(3, 3, bounds=(0, 3, 0, 3))

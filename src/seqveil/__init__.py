@@ -23,7 +23,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from seqveil.core import checks, coins, distortion, errors, kernel, leakage, mechanisms
+from seqveil.core import checks, distortion, errors, kernel, leakage, mechanisms, randomness
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import SeqveilError
 from seqveil.core.kernel import Kernel
@@ -74,7 +74,6 @@ __all__ = [
     "attack",
     "audit",
     "checks",
-    "coins",
     "compose",
     "decode",
     "decode_stream",
@@ -87,6 +86,7 @@ __all__ = [
     "learn",
     "mechanisms",
     "plots",
+    "randomness",
     "release",
     "secrets",
     "statistics",

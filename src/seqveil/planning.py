@@ -2,7 +2,7 @@
 
 from seqveil.receiver.planning import (
     Plan,
-    Row,
+    PlanRow,
     SecretRow,
     best_period,
     plan,
@@ -14,7 +14,7 @@ from seqveil.receiver.planning import (
 
 __all__ = [
     "Plan",
-    "Row",
+    "PlanRow",
     "SecretRow",
     "best_period",
     "plan",

@@ -18,7 +18,7 @@ _NO_PAIR = (float("nan"), float("nan"))
 
 
 def comes_from(values: Any, *packages: str) -> bool:
-    """Whether the type of `values` belongs to one of the packages, told without importing any of them."""
+    """Whether the type of `values` belongs to one of the packages, disclosed without importing any of them."""
     return type(values).__module__.split(".")[0] in packages
 
 

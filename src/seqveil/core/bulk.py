@@ -31,7 +31,7 @@ _listening: list[Callable[[int], None]] = []
 
 @contextmanager
 def heard(hear: Callable[[int], None]) -> Iterator[None]:
-    """Have each step of bulk work in the block told, by how many streams took it: for signs of progress.
+    """Have each step of bulk work in the block disclosed, by how many streams took it: for signs of progress.
 
     >>> with heard(print):
     ...     took_step(3)

@@ -11,11 +11,11 @@ import math
 
 import numpy as np
 
-from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import GuaranteeError
 from seqveil.core.kernel import DENOMINATOR, Floats, Kernels
 from seqveil.core.mechanisms import Mechanism
+from seqveil.core.randomness import SeededRandomness
 
 
 def random_beliefs(count: int, n: int, rng: np.random.Generator) -> Floats:
@@ -76,7 +76,7 @@ def _check_alone(
     one, other = kernels.one(user), alone.one(0)
     if one.codes.tolist() != other.codes.tolist() or (one.weights != other.weights).any():
         raise GuaranteeError(f"{mechanism.name}: a kernel depends on the other users of its stack")
-    drawn = alone.draw(np.zeros(1, np.int64), SeededCoins(5))
+    drawn = alone.draw(np.zeros(1, np.int64), SeededRandomness(5))
     if alone.column(drawn)[0, 0] <= 0:
         raise GuaranteeError(f"{mechanism.name}: an output of weight 0 was drawn")
 

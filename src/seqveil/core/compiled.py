@@ -84,13 +84,13 @@ def _take_steps() -> None:
     numba: Any = config
     before, numba.SLP_VECTORIZE = numba.SLP_VECTORIZE, 1  # `SIDE` like operations become one, with the same results
     model, some = MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]]), np.zeros(5, np.int64)
-    laws = filtering.start(model, 5)
-    made = mechanisms.optimal.release(laws, 1.0, distortion.hamming(), Asked(some, some))
+    distributions = filtering.start(model, 5)
+    made = mechanisms.optimal.release(distributions, 1.0, distortion.hamming(), Asked(some, some))
     assert made is not None
     for columns in (made.columns, made.columns.astype(np.float64)):
-        filtering.move(model, laws, columns)
+        filtering.move(model, distributions, columns)
     leakage.Leakages.start(model, 5).charge(model, made.columns, np.ones(5), some + 1, some + 1)
-    side_by_side.pull(model, laws, np.zeros(5))
+    side_by_side.pull(model, distributions, np.zeros(5))
     numba.SLP_VECTORIZE = before
 
 

@@ -22,7 +22,7 @@ CLOSE = 0.05  # of the distance between neighbours: the four symbols around a ce
 MANY = 1024  # symbols from which the search for a centre begins with parts of the map
 PARTS = 400  # so many, about
 STEPS = 8  # of the search for a centre, at most
-FAINT = 1e-3  # symbols that hold less than this share of a law are left out of its median
+FAINT = 1e-3  # symbols that hold less than this share of a distribution are left out of its median
 Floats = NDArray[np.float64]
 NAMES = ("hamming", "absolute", "squared", "euclidean", "metres")
 WHOLE = 2048  # symbols up to which all distances are held: 32 MB
@@ -127,9 +127,9 @@ class Distortion:
         estimate depends on it.
 
         >>> line = euclidean(np.stack((np.arange(300.0), np.zeros(300)), axis=1))
-        >>> law = np.zeros(300)
-        >>> law[[10, 20, 290]] = 0.3, 0.4, 0.3
-        >>> line.best_guess(law).item()
+        >>> distribution = np.zeros(300)
+        >>> distribution[[10, 20, 290]] = 0.3, 0.4, 0.3
+        >>> line.best_guess(distribution).item()
         20
         """
         if self.is_hamming:
@@ -138,7 +138,9 @@ class Distortion:
             return _median(beliefs, self.points)
         if self.name in ("euclidean", "metres") and beliefs.shape[-1] > FEW and self._together:
             flat = beliefs.reshape(-1, beliefs.shape[-1])
-            return np.array([_geometric_median(self, law) for law in flat], np.int64).reshape(beliefs.shape[:-1])
+            return np.array([_geometric_median(self, distribution) for distribution in flat], np.int64).reshape(
+                beliefs.shape[:-1]
+            )
         return self.expected(beliefs).argmin(-1)
 
 
@@ -150,16 +152,16 @@ def _median(beliefs: NDArray[np.float64], points: NDArray[np.float64]) -> NDArra
     return order[np.minimum(place, order.size - 1)]
 
 
-def _geometric_median(distortion: Distortion, law: NDArray[np.float64]) -> int:
-    """The best of the few symbols nearest to the geometric median; one law at a time, so that no other changes it."""
+def _geometric_median(distortion: Distortion, distribution: NDArray[np.float64]) -> int:
+    """The best of the few symbols nearest to the geometric median; one distribution at a time: no other changes it."""
     assert distortion.points is not None
-    kept = np.flatnonzero(law > FAINT * law.max())
+    kept = np.flatnonzero(distribution > FAINT * distribution.max())
     lines, spacing = _lines(distortion)
-    places, weights = np.take(lines, kept, axis=1), law[kept]
+    places, weights = np.take(lines, kept, axis=1), distribution[kept]
     start = _weighed(places, weights) / weights.sum()
     if kept.size > MANY:  # steps over a few hundred parts of the map come close first, for a fraction of the time
         parts, middles = _parts(distortion)
-        masses = np.bincount(parts, law, middles.shape[1]).astype(np.float64)
+        masses = np.bincount(parts, distribution, middles.shape[1]).astype(np.float64)
         start = _centre(start, middles, masses, CLOSE * spacing)
     centre = _centre(start, places, weights, CLOSE * spacing)
     _, found = _nearest(distortion).query(centre, k=4)

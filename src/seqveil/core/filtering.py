@@ -5,9 +5,9 @@
 and `backward` are the recursions themselves, whatever their steps are: of a table that is being learned, of a secret's
 automaton beside the chain.
 
-A law of states is an array of probabilities, but where one is below FAINT its logarithm stands in its place, a number
-below zero: on a chain that does not mix, a sequence that one stretch of releases all but rules out may come back by
-another, hundreds of nats later, and no float would remember it. Zero is what the model itself rules out.
+A distribution of states is an array of probabilities, but where one is below FAINT its logarithm stands in its place, a
+number below zero: on a chain that does not mix, a sequence that one stretch of releases all but rules out may come back
+by another, hundreds of nats later, and no float would remember it. Zero is what the model itself rules out.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ TINY = 1e-300
 FAINT = 1e-140  # what is less is kept as a logarithm: far enough from 1e-308 that no step between can lose it
 GONE = 1e-280  # what is less is no longer to be trusted where only floats carry it on, as through a batch
 CHUNK = 1 << 22  # numbers gathered at once
-ROWS = 256  # users whose laws stay in the processor's own memory
-LARGE = 1024  # states from which laws are led back one by one
+ROWS = 256  # users whose distributions stay in the processor's own memory
+LARGE = 1024  # states from which distributions are led back one by one
 CLEAR = 1e-120  # what is more hears nothing of the faint ones
 
 
@@ -44,15 +44,15 @@ class Steps(Protocol):
 
 
 def start(model: MarkovModel, users: int) -> Floats:
-    """The law of the first state, one row a user."""
-    law = model.initial
+    """The distribution of the first state, one row a user."""
+    distribution = model.initial
     with np.errstate(divide="ignore"):
-        law = np.where((law > 0) & (law < FAINT), np.log(law), law)
-    return np.broadcast_to(law, (users, model.size)).copy()
+        distribution = np.where((distribution > 0) & (distribution < FAINT), np.log(distribution), distribution)
+    return np.broadcast_to(distribution, (users, model.size)).copy()
 
 
 def clear(states: Floats) -> Floats:
-    """The law as probabilities alone, what is too faint for a float as 0."""
+    """The distribution as probabilities alone, what is too faint for a float as 0."""
     return np.where(states < 0, np.exp(np.minimum(states, 0.0)), states) if states.min(initial=0.0) < 0 else states
 
 
@@ -65,7 +65,7 @@ def faint(states: Floats) -> NDArray[np.bool_]:
 
 
 def move(model: MarkovModel, states: Floats, column: Floats | Ints) -> tuple[Floats, Floats]:
-    """The filter's whole step: law of the next state after a release, and the marginal (B,) of it."""
+    """The filter's whole step: distribution of the next state after a release, and the marginal (B,) of it."""
     plain = model.full_support or not (model.barely or states.min(initial=0.0) < 0)
     quick = side_by_side.update(model, states, column) if plain else None
     if quick is not None and (model.full_support or not faint(quick[0]).any()):
@@ -75,7 +75,7 @@ def move(model: MarkovModel, states: Floats, column: Floats | Ints) -> tuple[Flo
 
 
 def predict(model: MarkovModel, posterior: Floats) -> Floats:
-    """Law of the next state: posterior · transitions, one row a user."""
+    """Distribution of the next state: posterior · transitions, one row a user."""
     ones = np.broadcast_to(1.0, (len(posterior), model.n))
     return _onward(model, posterior, clear(posterior), ones, ones[:, 0])
 
@@ -124,7 +124,7 @@ def _advance_logs(model: MarkovModel, logs: Floats) -> Floats:
 
 
 def condition(model: MarkovModel, states: Floats, column: Floats | Ints) -> tuple[Floats, Floats]:
-    """Law of the state after a release, post(s) ∝ states(s) · Q(y | newest symbol of s), and the marginal (B,) of y.
+    """The state after a release, post(s) ∝ states(s) · Q(y | newest symbol of s), and the marginal (B,) of y.
 
     `column` (B, n) may be Q(y|·), its integer weights or the lifts: only proportions matter. A release that the belief
     rules out (only an unsound mechanism can make one) starts the belief anew from the states that could have made it.
@@ -144,29 +144,29 @@ def condition(model: MarkovModel, states: Floats, column: Floats | Ints) -> tupl
     return post, marginal
 
 
-def total(laws: Floats) -> Floats:
+def total(distributions: Floats) -> Floats:
     """Sums of rows, strictly from left to right, as compiled code takes them."""
-    sums: Floats = np.cumsum(laws, axis=-1)[..., -1]
+    sums: Floats = np.cumsum(distributions, axis=-1)[..., -1]
     return sums
 
 
 def symbols(model: MarkovModel, states: Floats) -> Floats:
-    """Law of the newest symbol from the law of the state: (B, S) → (B, n)."""
-    law = states if model.full_support else clear(states)
+    """Distribution of the newest symbol from the distribution of the state: (B, S) → (B, n)."""
+    distribution = states if model.full_support else clear(states)
     if model.size == model.n:
-        return law
+        return distribution
     if model.stacked:
-        return _over_types(law, model.n)
-    return grouped_sum(np.broadcast_to(model.newest, law.shape), law, model.n)
+        return _over_types(distribution, model.n)
+    return grouped_sum(np.broadcast_to(model.newest, distribution.shape), distribution, model.n)
 
 
-def _over_types(law: Floats, n: int) -> Floats:
+def _over_types(distribution: Floats, n: int) -> Floats:
     """`grouped_sum` by symbol where the states are n symbols for each type: the same order, many times sooner."""
-    out = np.empty((len(law), n))
-    for low in range(0, len(law), ROWS):
-        part, total = law[low : low + ROWS], out[low : low + ROWS]
+    out = np.empty((len(distribution), n))
+    for low in range(0, len(distribution), ROWS):
+        part, total = distribution[low : low + ROWS], out[low : low + ROWS]
         total[:] = part[:, :n]
-        for begin in range(n, law.shape[1], n):
+        for begin in range(n, distribution.shape[1], n):
             total += part[:, begin : begin + n]
     return out
 
@@ -197,7 +197,7 @@ def pull(model: MarkovModel, values: Floats) -> Floats:
     quick = side_by_side.pull(model, values, jump)
     if quick is not None:
         return quick
-    out = np.empty(values.shape)  # turning such laws round takes longer than the product
+    out = np.empty(values.shape)  # turning such distributions round takes longer than the product
     for k, row in enumerate(values):
         out[k] = model.chain @ row + model.backoff * jump[k]
     return out
@@ -206,24 +206,24 @@ def pull(model: MarkovModel, values: Floats) -> Floats:
 def forward(
     joint: Floats, columns: Iterable[Floats], step: Callable[[Floats, Floats], Floats]
 ) -> Iterator[tuple[Floats, Floats]]:
-    """The scaled forward recursion along streams side by side: each law after a release, and the release's probability.
+    """The scaled forward recursion of streams side by side: the distribution after each release, and its probability.
 
-    Laws are (..., B, S), users on the last axis but one, and the longest streams come first.
+    Distributions are (..., B, S), users on the last axis but one, and the longest streams come first.
 
     Parameters:
-      joint: the law of the first state times what the first release says; it is scaled in place.
+      joint: the distribution of the first state times what the first release says; it is scaled in place.
       columns: what each later release says, of the streams that have got so far (B on the first axis).
-      step: leads a law on, and multiplies it by what the column says: a new array.
+      step: leads a distribution on, and multiplies it by what the column says: a new array.
     """
     others = tuple(axis for axis in range(joint.ndim) if axis != joint.ndim - 2)
-    law, scale = joint, joint.sum(others)
-    law /= scale[:, None]
-    yield law, scale
+    distribution, scale = joint, joint.sum(others)
+    distribution /= scale[:, None]
+    yield distribution, scale
     for column in columns:
-        law = step(law[..., : len(column), :], column)
-        scale = law.sum(others)
-        law /= scale[:, None]
-        yield law, scale
+        distribution = step(distribution[..., : len(column), :], column)
+        scale = distribution.sum(others)
+        distribution /= scale[:, None]
+        yield distribution, scale
 
 
 def backward(
@@ -239,7 +239,7 @@ def backward(
     caller changes in it counts from there on. A stream that ends at t has ones.
 
     Parameters:
-      later: ones, in the shape of the first law.
+      later: ones, in the shape of the first distribution.
       columns: what each release says, of the streams that have got so far.
       weigh: multiplies a likelihood by what a column says.
       pull: leads a likelihood one step back.
@@ -257,19 +257,19 @@ def backward(
 
 
 def filtered(model: MarkovModel, columns: Floats | Ints) -> tuple[Floats, Floats]:
-    """Laws of the state before and after each release, from the columns Q(y_k | ·) (T, B, n): two (T, B, S) arrays.
+    """The state's distributions before and after each release, from columns Q(y_k | ·) (T, B, n): two (T, B, S) arrays.
 
     A column of equal weights tells nothing, so streams of several lengths go together when padded with ones.
     """
     length, users = columns.shape[:2]
     before, after = np.empty((2, length, users, model.size))
-    for t, (states, law, _) in enumerate(walk(model, users, columns)):
-        before[t], after[t] = states, law
+    for t, (states, distribution, _) in enumerate(walk(model, users, columns)):
+        before[t], after[t] = states, distribution
     return before, after
 
 
 def walk(model: MarkovModel, users: int, columns: Iterable[Floats | Ints]) -> Iterator[tuple[Floats, Floats, Floats]]:
-    """The filter along streams side by side: laws of the state before and after each release, and its marginal (B,).
+    """The filter along streams side by side: the state before and after each release, and its marginal (B,).
 
     Parameters:
       model: the chain.
@@ -286,26 +286,26 @@ def walk(model: MarkovModel, users: int, columns: Iterable[Floats | Ints]) -> It
 
 def smooth(
     model: MarkovModel,
-    laws: Floats | Sequence[Floats],
+    distributions: Floats | Sequence[Floats],
     columns: Steps,
 ) -> None:
-    """Forward–backward in place: each filtered law (T, B, S) times the likelihood of what was released later.
+    """Forward–backward in place: each filtered distribution (T, B, S) times the likelihood of what was released later.
 
     Streams of several lengths go together, longest first: all may hold, step by step, the rows of those that have got
     so far.
     """
-    if not len(laws):
+    if not len(distributions):
         return
-    later = np.ones(laws[0].shape)
+    later = np.ones(distributions[0].shape)
     for t, ahead in back(model, later, columns):
-        own = laws[t][: len(ahead)]
-        law = own * later[: len(ahead)]
-        total = law.sum(1, keepdims=True)
+        own = distributions[t][: len(ahead)]
+        distribution = own * later[: len(ahead)]
+        total = distribution.sum(1, keepdims=True)
         if not total.all():
             # a release the model rules out (an unsound mechanism's) says nothing about what came before it
             later[: len(ahead)] = np.where(total > 0, later[: len(ahead)], 1.0)
-            law, total = np.where(total > 0, law, own), np.where(total > 0, total, 1.0)
-        np.divide(law, total, out=own)
+            distribution, total = np.where(total > 0, distribution, own), np.where(total > 0, total, 1.0)
+        np.divide(distribution, total, out=own)
 
 
 def back(model: MarkovModel, later: Floats, columns: Steps) -> Iterator[tuple[int, Floats]]:
@@ -317,21 +317,21 @@ def back(model: MarkovModel, later: Floats, columns: Steps) -> Iterator[tuple[in
     return backward(later, columns, weigh, partial(pull, model))
 
 
-def laws(model: MarkovModel, columns: Floats | Ints, smoothed: bool = True) -> Floats:
-    """Laws of the symbols (B, T, n) behind columns (T, B, n), given all releases of a stream or those up to each."""
+def distributions(model: MarkovModel, columns: Floats | Ints, smoothed: bool = True) -> Floats:
+    """Distributions of the symbols (B, T, n) behind columns (T, B, n), given all releases or those up to each."""
     _, found = filtered(model, columns)
     if smoothed:
         smooth(model, found, columns)
     return symbols_of_streams(model, found)
 
 
-def symbols_of_streams(model: MarkovModel, laws: Floats) -> Floats:
-    """Laws of the states of whole streams (T, B, S) as laws of their symbols (B, T, n)."""
-    return np.stack([symbols(model, law) for law in laws], axis=1)
+def symbols_of_streams(model: MarkovModel, distributions: Floats) -> Floats:
+    """Distributions of the states of whole streams (T, B, S) as distributions of their symbols (B, T, n)."""
+    return np.stack([symbols(model, distribution) for distribution in distributions], axis=1)
 
 
 def foresee(model: MarkovModel, codes: Ints, lengths: Ints) -> Iterator[tuple[Floats, Ints]]:
-    """For each step, laws (B, n) of the next symbols from the true ones before them, and these symbols (B,).
+    """For each step, distributions (B, n) of the next symbols from the true ones before them, and these symbols (B,).
 
     Parameters:
       codes: true streams side by side (U, T), longest first (`layout.Layout.blocks`).
@@ -387,13 +387,13 @@ def log_likelihoods(model: MarkovModel, users: Ints, codes: Ints) -> Floats:
     for places, lengths in Layout.of(rows).blocks(most=max(1, CHUNK // model.size)):
         who = rows[places[:, 0]]
         with np.errstate(divide="ignore"):
-            for laws, truth in foresee(model, codes[places], lengths):
-                out[who[: truth.size]] += np.log(laws[np.arange(truth.size), truth])
+            for distributions, truth in foresee(model, codes[places], lengths):
+                out[who[: truth.size]] += np.log(distributions[np.arange(truth.size), truth])
     return out
 
 
 def unseen(model: MarkovModel, length: int) -> Floats:
-    """Laws (T, n) of a stream's symbols from the chain alone.
+    """Distributions (T, n) of a stream's symbols from the chain alone.
 
     >>> unseen(MarkovModel([1.0, 0.0], [[0.9, 0.1], [0.1, 0.9]]), 2).round(3).tolist()
     [[1.0, 0.0], [0.9, 0.1]]
@@ -402,63 +402,63 @@ def unseen(model: MarkovModel, length: int) -> Floats:
     return symbols_of_streams(model, before)[0] if length else np.zeros((0, model.n))
 
 
-def as_logs(law: Floats) -> Floats:
-    """The law as logarithms alone, -inf for what the model rules out.
+def as_logs(distribution: Floats) -> Floats:
+    """The distribution as logarithms alone, -inf for what the model rules out.
 
     >>> as_logs(np.array([1.0, -800.0, 0.0])).tolist()
     [0.0, -800.0, -inf]
     """
     with np.errstate(divide="ignore"):
-        return np.where(law < 0, law, np.log(np.abs(law)))
+        return np.where(distribution < 0, distribution, np.log(np.abs(distribution)))
 
 
-def carry(model: MarkovModel, laws: Floats, column: Floats) -> Floats:
+def carry(model: MarkovModel, distributions: Floats, column: Floats) -> Floats:
     """Each row (R, S) times what its symbols give the release, one step of the chain on; nothing is divided."""
     shown = column[model.newest]
-    moved: Floats = model.advance(clear(laws) * shown)
-    rows = np.flatnonzero(model.barely | faint(laws) | faint(moved))
+    moved: Floats = model.advance(clear(distributions) * shown)
+    rows = np.flatnonzero(model.barely | faint(distributions) | faint(moved))
     if rows.size:
         with np.errstate(divide="ignore"):
-            before = as_logs(laws[rows]) + np.log(shown)
+            before = as_logs(distributions[rows]) + np.log(shown)
         moved[rows] = _with_faint(moved[rows], _advance_logs(model, before))
     return moved
 
 
-def gathered(places: Ints, law: Floats, size: int) -> Floats:
-    """Sums of a law by place: (size,).
+def gathered(places: Ints, distribution: Floats, size: int) -> Floats:
+    """Sums of a distribution by place: (size,).
 
     >>> gathered(np.array([0, 0, 1]), np.array([-800.0, -800.0, 0.5]), 2).round(4).tolist()
     [-799.3069, 0.5]
     """
-    sums = np.bincount(places, clear(law), minlength=size).astype(np.float64, copy=False)
-    if law.min(initial=0.0) >= 0.0:
+    sums = np.bincount(places, clear(distribution), minlength=size).astype(np.float64, copy=False)
+    if distribution.min(initial=0.0) >= 0.0:
         return sums
     exact = np.full(size, -np.inf)
-    np.logaddexp.at(exact, places, as_logs(law))
+    np.logaddexp.at(exact, places, as_logs(distribution))
     return _with_faint(sums, exact)
 
 
-def read(law: Floats, target: Ints) -> Floats:
-    """A law of automaton and state, (A, S) or (A, B, S), after the symbol that the state shows moved the automaton.
+def read(distribution: Floats, target: Ints) -> Floats:
+    """A distribution of automaton and state, (A, S) or (A, B, S), after the symbol of the state moved the automaton.
 
     `target` (A, S) is the state of the automaton that each goes to.
 
     >>> read(np.array([[0.5, 0.25], [0.25, 0.0]]), np.array([[0, 1], [1, 1]])).tolist()
     [[0.5, 0.0], [0.25, 0.25]]
     """
-    inner = np.arange(law[0].size).reshape(-1, law.shape[-1])
+    inner = np.arange(distribution[0].size).reshape(-1, distribution.shape[-1])
     places = target[:, None, :] * inner.size + inner
-    return gathered(places.ravel(), law.ravel(), law.size).reshape(law.shape)
+    return gathered(places.ravel(), distribution.ravel(), distribution.size).reshape(distribution.shape)
 
 
-def shared(law: Floats, total: Floats | float) -> Floats:
-    """The law over a total; what is faint no more by that stands there as a probability again.
+def shared(distribution: Floats, total: Floats | float) -> Floats:
+    """The distribution over a total; what is faint no more by that stands there as a probability again.
 
     >>> shared(np.array([np.log(1e-150), 0.0, -800.0]), 1e-150).round(4).tolist()
     [1.0, 0.0, -454.6122]
     """
-    if law.min(initial=0.0) >= 0.0:
-        return law / total
-    logs = law - np.log(total)
+    if distribution.min(initial=0.0) >= 0.0:
+        return distribution / total
+    logs = distribution - np.log(total)
     near = np.where(logs < np.log(FAINT), logs, np.exp(np.minimum(logs, 0.0)))
-    return np.where(law < 0, near, law / total)
+    return np.where(distribution < 0, near, distribution / total)

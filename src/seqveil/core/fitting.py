@@ -1,4 +1,4 @@
-"""Counting runs of symbols in streams, in one pass and in chunks, and turning the counts into a law.
+"""Counting runs of symbols in streams, in one pass and in chunks, and turning the counts into a distribution.
 
 A context of length j followed by x is a run of j+1 symbols, so runs of length 1..m+1 are all that an order-m fit needs.
 """
@@ -14,13 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core.alphabet import Alphabet, Codes, Floats, Symbols, comes_from, symbols_of
 from seqveil.core.errors import FILES, DataError, ModelError, UnknownSymbol, needs_extra
-from seqveil.core.states import States, checked_law, checked_order, from_contexts
+from seqveil.core.states import States, checked_distribution, checked_order, from_contexts
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
 
 # Pseudo-events of a context, spread as all events are: without any, what nobody did would count as impossible, and an
-# account would take nobody to ever do it. More foretells rare events better and makes releases err more.
+# account would take nobody to ever do it. More predicts rare events better and makes releases err more.
 SMOOTHING = 1.0
 _DENSE = 2**22  # below this many possible runs a table is quicker than a sort
 
@@ -145,7 +145,7 @@ class RunCounts:
             self._tails[users, self.order - 1 - back] = np.where(same, codes[place], -1)
 
     def states(self, smoothing: float = SMOOTHING, prior: str | ArrayLike = "data") -> States:
-        """The fitted law; see `MarkovModel.fit`."""
+        """The fitted distribution; see `MarkovModel.fit`."""
         if not np.isfinite(smoothing) or smoothing < 0:
             raise ModelError("smoothing must be a finite number >= 0, the pseudo-count given to each context")
         n, order, runs, base = self.n, self.order, self.runs(), self.base(smoothing)
@@ -168,19 +168,19 @@ class RunCounts:
         return [tally.merge() for tally in self._runs]
 
     def base(self, smoothing: float) -> Floats:
-        """Law of a symbol, whatever came before it."""
+        """Distribution of a symbol, whatever came before it."""
         seen, counts = self.runs()[0]
         frequency = np.zeros(self.n)
         frequency[seen] = counts
         return (frequency + smoothing / self.n) / (self.events + smoothing)
 
     def prior(self, prior: str | ArrayLike, smoothing: float, base: Floats) -> Floats:
-        """The law of a stream's first symbol, (n,).
+        """The distribution of a stream's first symbol, (n,).
 
         Parameters:
-            prior: "data" (smoothed counts of first symbols), "uniform", or the law itself.
+            prior: "data" (smoothed counts of first symbols), "uniform", or the distribution itself.
             smoothing: how many first symbols `base` counts for.
-            base: (n,) the law of symbols overall.
+            base: (n,) the distribution of symbols overall.
         """
         if isinstance(prior, str):
             if prior == "uniform":
@@ -188,7 +188,7 @@ class RunCounts:
             if prior == "data":
                 return np.asarray((self._first + smoothing * base) / (self._first.sum() + smoothing))
             raise ModelError('prior must be "data", "uniform" or an array of probabilities')
-        return checked_law(prior, "prior", self.n)
+        return checked_distribution(prior, "prior", self.n)
 
 
 class Counts(RunCounts):

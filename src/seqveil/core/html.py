@@ -42,14 +42,17 @@ def model(shown: Any) -> str:
         ones = np.zeros((len(begin), shown.size))
         ones[np.arange(len(begin)), [state_of[symbol] for symbol in begin]] = 1.0
         moved = shown.advance(ones)
-        laws = np.stack([np.bincount(shown.newest, row, minlength=shown.n)[kept] for row in moved])
-        rows = [[name, *_shares(law)] for name, law in zip(_names(shown.alphabet, begin), laws, strict=True)]
+        distributions = np.stack([np.bincount(shown.newest, row, minlength=shown.n)[kept] for row in moved])
+        rows = [
+            [name, *_shares(distribution)]
+            for name, distribution in zip(_names(shown.alphabet, begin), distributions, strict=True)
+        ]
         parts.append(table("transitions, from the row to the column", ["", *names], rows))
     return _page(*parts)
 
 
 def kernel(shown: Any, alphabet: Any, n: int) -> str:
-    """The law of the release for each symbol, and what it leaks at most under any belief."""
+    """The distribution of the release for each symbol, and what it leaks at most under any belief."""
     codes = shown.codes
     places = np.arange(codes.size)[:FEW]
     symbols = np.arange(n) if n <= FEW else codes[places]
@@ -59,8 +62,11 @@ def kernel(shown: Any, alphabet: Any, n: int) -> str:
         ("outputs", str(codes.size)),
         ("LDP level: its leakage under any belief is at most", number(shown.ldp())),
     ]
-    laws = np.stack(columns, axis=1)
-    rows = [[name, *_shares(law)] for name, law in zip(_names(alphabet, symbols), laws, strict=True)]
+    distributions = np.stack(columns, axis=1)
+    rows = [
+        [name, *_shares(distribution)]
+        for name, distribution in zip(_names(alphabet, symbols), distributions, strict=True)
+    ]
     drawn = table("released (column) when the truth is (row)", ["", *_names(alphabet, codes[places])], rows)
     cut = _left_out(len(symbols), n, "symbols"), _left_out(len(places), codes.size, "outputs")
     return _page(_facts("Kernel", facts), drawn, *cut)
@@ -82,10 +88,11 @@ def session(setting: Any, account: Any, unfinished: Sequence[bool] = ()) -> str:
     ]
     if account.whole_sequence:
         facts.append(("about the whole sequence", account.whole_sequence))
-    for number_of, (watch, within_window) in enumerate(zip(account.secrets, unfinished, strict=True), 1):
-        told = f"log odds {number(watch.log_odds)}, between {number(watch.lowest)} and {number(watch.highest)} so far"
+    for number_of, (tracker, within_window) in enumerate(zip(account.secrets, unfinished, strict=True), 1):
+        span = f"between {number(tracker.lowest)} and {number(tracker.highest)} so far"
+        disclosed = f"log odds {number(tracker.log_odds)}, {span}"
         within = "; inside a window, about which nothing is promised before it is over" * within_window
-        facts.append((f"secret {number_of}", f"{watch.sentence}; told: {told}{within}"))
+        facts.append((f"secret {number_of}", f"{tracker.sentence}; disclosed: {disclosed}{within}"))
     if budget.exact_total is not None:
         facts.append(("budget", f"{number(budget.exact_total)}, of which {number(account.budget_left)} left"))
     if budget.per_window is not None:
@@ -93,7 +100,7 @@ def session(setting: Any, account: Any, unfinished: Sequence[bool] = ()) -> str:
         facts.append(("budget of a window", f"{number(budget.per_window)} in {length}"))
     if budget.ldp_total is not None:
         facts.append(("budget without a model", f"{number(budget.ldp_total)}-LDP"))
-    facts.append(("coins", "operating system" if account.private else "seeded: not private"))
+    facts.append(("randomness", "operating system" if account.private else "seeded: not private"))
     bar = ""
     limit = budget.exact_total if budget.exact_total is not None else account.epsilon_spent
     if limit and math.isfinite(limit) and math.isfinite(account.leakage):
@@ -140,29 +147,30 @@ def result(row: Any) -> str:
         facts.append(("worst release", f"{number(worst)}, claimed {number(row.claimed)}"))
     if row.leakage_most is not None:
         facts.append(("worst stream", f"up {number(row.leakage_most)}, down {number(row.leakage_least)}"))
-    facts += [(f"secret {place}", _told(told)) for place, told in enumerate(row.secrets, 1)]
+    facts += [(f"secret {place}", _disclosed(disclosed)) for place, disclosed in enumerate(row.secrets, 1)]
     if row.events:
         facts.append(("measured on", f"{row.events} events of {row.users} users (seeded, not private)"))
     return _page(_facts("Comparison", facts))
 
 
-def _told(told: Any) -> str:
+def _disclosed(disclosed: Any) -> str:
     """What one row of a comparison says about one secret."""
-    promised = "nothing" if told.promised is None else f"at most {number(told.promised)}"
-    most = "no account" if told.log_odds_worst is None else number(told.log_odds_worst)
-    said = f"{told.about}, ε = {number(told.epsilon)}: promised {promised}; most told {most}"
-    if not told.verdict:
+    promised = "nothing" if disclosed.promised is None else f"at most {number(disclosed.promised)}"
+    most = "no account" if disclosed.log_odds_worst is None else number(disclosed.log_odds_worst)
+    said = f"{disclosed.about}, ε = {number(disclosed.epsilon)}: promised {promised}; most disclosed {most}"
+    if not disclosed.verdict:
         return said
-    return f"{said}; attack: {told.verdict}, at least {number(told.epsilon_at_least)} on {told.people} people"
+    least = number(disclosed.epsilon_at_least)
+    return f"{said}; attack: {disclosed.verdict}, at least {least} on {disclosed.people} people"
 
 
 _ERRORS = {"error": "error as released", "filtered": "error, online decoder", "smoothed": "error with hindsight"}
 
 
-def told(title: str, lines: Sequence[tuple[str, str]], *tables: str) -> str:
+def disclosed(title: str, lines: Sequence[tuple[str, str]], *tables: str) -> str:
     """What a command says, a row for each of its lines, and tables after them.
 
-    >>> "<td" in told("Release", [("released", "3 of 3 events")])
+    >>> "<td" in disclosed("Release", [("released", "3 of 3 events")])
     True
     """
     return _page(_facts(title, lines), *tables)
@@ -221,11 +229,11 @@ def _left_out(shown: int, of: int, what: str) -> str:
     return "" if shown == of else f"<p><small>{shown} of {of} {escape(what)} shown</small></p>"
 
 
-def _likeliest(law: NDArray[np.float64]) -> NDArray[np.int64]:
+def _likeliest(distribution: NDArray[np.float64]) -> NDArray[np.int64]:
     """All symbols in order where they are few, else the likeliest first."""
-    if law.size <= FEW:
-        return np.arange(law.size)
-    return np.argsort(-law, kind="stable")[:FEW].astype(np.int64)
+    if distribution.size <= FEW:
+        return np.arange(distribution.size)
+    return np.argsort(-distribution, kind="stable")[:FEW].astype(np.int64)
 
 
 def _names(alphabet: Any, codes: Any) -> list[str]:
@@ -240,8 +248,10 @@ def _name(value: Any) -> str:
     return text if len(text) <= 24 else text[:23] + "…"
 
 
-def _shares(law: NDArray[np.float64]) -> list[Cell]:
-    return [(float(share), f"{share:.3f}".removeprefix("0") if 0 < share < 1 else f"{share:g}") for share in law]
+def _shares(distribution: NDArray[np.float64]) -> list[Cell]:
+    return [
+        (float(share), f"{share:.3f}".removeprefix("0") if 0 < share < 1 else f"{share:g}") for share in distribution
+    ]
 
 
 def _share_of(value: float, whole: float) -> Cell:

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core import html
-from seqveil.core.coins import BITS, Coins
 from seqveil.core.errors import GuaranteeError, InputError
+from seqveil.core.randomness import BITS, Randomness
 
 if TYPE_CHECKING:
     from seqveil.core.alphabet import Symbols
@@ -41,7 +41,7 @@ def usable(epsilon: float, n: int, power: int = 2) -> float:
     """The ε a solver may aim at so that float error and rounding to integers stay inside ε (0 where none is left).
 
     The least weight of a sound kernel is about e^-2ε · 2**62 (`power` 2), which rounds by one part in as many; a
-    release that is drawn coin by coin rounds only the chance e^-ε of a fresh draw (`power` 1).
+    release that is drawn draw by draw rounds only the chance e^-ε of a fresh draw (`power` 1).
     """
     return max(0.0, epsilon - 1e-11 - 8 * slack(n) - 4.0 * float(np.exp(power * epsilon)) / DENOMINATOR)
 
@@ -108,22 +108,22 @@ class Kernels:
     def __len__(self) -> int:
         return len(self.outputs)
 
-    def draw(self, codes: Ints, coins: Coins) -> Ints:
-        """Index of the output drawn for each symbol: exact, one coin each, by inverting cumulative weights."""
-        return self.pick(codes, coins.draw(len(self)))
+    def draw(self, codes: Ints, randomness: Randomness) -> Ints:
+        """Index of the output drawn for each symbol: exact, one draw each, by inverting cumulative weights."""
+        return self.pick(codes, randomness.draw(len(self)))
 
-    def pick(self, codes: Ints, coin: Ints) -> Ints:
-        """Index of the output that each coin, an integer in [0, 2**62), picks for each symbol."""
+    def pick(self, codes: Ints, uniform: Ints) -> Ints:
+        """Index of the output that each draw, an integer in [0, 2**62), picks for each symbol."""
         users, classes = np.arange(len(self)), self._class_of(codes)
         extra = self.extra[users, classes]
         steps = np.cumsum(extra, axis=1)
-        place = (steps <= coin[:, None]).sum(1)
+        place = (steps <= uniform[:, None]).sum(1)
         drawn = np.minimum(place, extra.shape[1] - 1)
         if self.places is not None:
             drawn = self.places[users, classes, drawn]
-        shared = np.flatnonzero(coin >= steps[:, -1])
+        shared = np.flatnonzero(uniform >= steps[:, -1])
         if shared.size:
-            rest = (coin - steps[:, -1])[shared]
+            rest = (uniform - steps[:, -1])[shared]
             drawn[shared] = (np.cumsum(self.base[shared], axis=1) <= rest[:, None]).sum(1)
         return drawn
 
@@ -214,7 +214,7 @@ class Kernels:
 
 
 class Kernel:
-    """One kernel: row x of `probabilities` is the law of the release when the truth is symbol x.
+    """One kernel: row x of `probabilities` is the distribution of the release when the truth is symbol x.
 
     >>> from seqveil.core.mechanisms import randomized_response
     >>> kernel = randomized_response.kernels(np.array([[0.5, 0.5]]), np.log(3.0)).one(0)
@@ -240,8 +240,8 @@ class Kernel:
         """The outputs as the alphabet's own values (codes where there is no alphabet); None says nothing."""
         if self._alphabet is None:
             return self.codes
-        told = iter(self._alphabet.decode(self.codes[self.codes >= 0]))
-        return [next(told) if code >= 0 else None for code in self.codes.tolist()]
+        disclosed = iter(self._alphabet.decode(self.codes[self.codes >= 0]))
+        return [next(disclosed) if code >= 0 else None for code in self.codes.tolist()]
 
     @cached_property
     def weights(self) -> Ints:
@@ -276,7 +276,7 @@ class Kernel:
         return float(self._stack.leakage(self._row(belief), whole_alphabet)[0])
 
     def ldp(self) -> float:
-        """LDP level over the whole alphabet, whatever the truth's law is; rounded up."""
+        """LDP level over the whole alphabet, whatever the truth's distribution is; rounded up."""
         return float(self._stack.ldp()[0])
 
     def error(self, belief: ArrayLike, distortion: Distortion) -> float:

@@ -6,11 +6,11 @@ is the largest log Pr(x_1..x_k | y) / Pr(x_1..x_k) over sequences that end in x 
 max_x V_k(x) and min_x V_k(x) are the two sides of the sequence leakage (SIL) of what was released: never above the sum
 of the ε_k, often well below. Each step costs O(transitions), whatever the length of the stream.
 
-`pass_over` goes over many symbols of which nothing was told in one step. After k of them the law of the state is
-π · T^k and the account of a chain with impossible transitions is spread over what k steps can reach. Both follow from
-powers of the chain by repeated squaring: T, T², T⁴, … are kept of the chains in use, and each jump takes at most log₂ k
-of them. Chains that are too large for that, or whose powers would leave the floats, are moved step by step, until a
-step changes nothing.
+`pass_over` goes over many symbols of which nothing was disclosed in one step. After k of them the distribution of the
+state is π · T^k and the account of a chain with impossible transitions is spread over what k steps can reach. Both
+follow from powers of the chain by repeated squaring: T, T², T⁴, … are kept of the chains in use, and each jump takes at
+most log₂ k of them. Chains that are too large for that, or whose powers would leave the floats, are moved step by step,
+until a step changes nothing.
 """
 
 from __future__ import annotations
@@ -138,20 +138,20 @@ class Leakages:
         self, most: Floats, least: Floats, ahead_most: Floats, ahead_least: Floats, marginal: Floats
     ) -> Leakages:
         # a release the belief ruled out (an unsound mechanism's) tells all there is to tell, for good
-        told_all = np.isinf(self.most) | (marginal == 0)
-        if not told_all.any():
+        disclosed_all = np.isinf(self.most) | (marginal == 0)
+        if not disclosed_all.any():
             if most.shape[1] == 1:  # one number a side, and quicker to copy than to look for extremes of
                 return Leakages(most[:, 0].copy(), least[:, 0].copy(), ahead_most, ahead_least)
             return Leakages(most.max(1), least.min(1), ahead_most, ahead_least)
         return Leakages(
-            np.where(told_all, np.inf, most.max(1)),
-            np.where(told_all, -np.inf, least.min(1)),
-            np.where(told_all[:, None], self.ahead_most, ahead_most),
-            np.where(told_all[:, None], self.ahead_least, ahead_least),
+            np.where(disclosed_all, np.inf, most.max(1)),
+            np.where(disclosed_all, -np.inf, least.min(1)),
+            np.where(disclosed_all[:, None], self.ahead_most, ahead_most),
+            np.where(disclosed_all[:, None], self.ahead_least, ahead_least),
         )
 
     def skip(self, chain: MarkovModel) -> Leakages:
-        """The account after a symbol of which nothing was told: sequences go on, and nothing is charged."""
+        """The account after a symbol of which nothing was disclosed: sequences go on, and nothing is charged."""
         if self.ahead_most.shape[1] == 1:
             return self
         ahead = chain.spread(self.ahead_most, True), chain.spread(self.ahead_least, False)
@@ -163,7 +163,7 @@ class Leakages:
         If what comes after the return does not depend on what came before, Pr(both | y) / Pr(both) is the product of
         the two, so the extremes are sums: the new part goes on from the old totals, at every state it can begin with.
         """
-        known = np.isfinite(self.most)  # else all there is to tell was told, for good
+        known = np.isfinite(self.most)  # else all there is to tell was disclosed, for good
         up, down = (np.broadcast_to(side[:, None], self.ahead_most.shape) for side in (self.most, self.least))
         if self.ahead_most.shape[1] > 1:
             possible = chain.initial > 0
@@ -284,24 +284,24 @@ def _powers(model: MarkovModel, count: int) -> list[_Power] | None:
 
 
 def pass_over(model: MarkovModel, states: Floats, account: Leakages, steps: int) -> tuple[Floats, Leakages]:
-    """The law of the state and the account after so many symbols of which nothing was told.
+    """The distribution of the state and the account after so many symbols of which nothing was disclosed.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]])
-    >>> law, _ = pass_over(model, np.array([[1.0, 0.0]]), Leakages.start(model, 1), 10_000)
-    >>> law.round(6).tolist()
+    >>> distribution, _ = pass_over(model, np.array([[1.0, 0.0]]), Leakages.start(model, 1), 10_000)
+    >>> distribution.round(6).tolist()
     [[0.75, 0.25]]
     """
     powers = None if steps <= FEW or filtering.faint(states).any() else _powers(model, steps)
     if powers is None:
         return _step_by_step(model, states, account, steps)
-    law = states
+    distribution = states
     for power in powers:
         # row by row: a product of all at once may depend, to the last bit, on who else is there
-        law = np.stack([row @ power.chances for row in law]) if len(law) else law
-        law = law / law.sum(-1, keepdims=True)
-    if filtering.faint(law).any():
+        distribution = np.stack([row @ power.chances for row in distribution]) if len(distribution) else distribution
+        distribution = distribution / distribution.sum(-1, keepdims=True)
+    if filtering.faint(distribution).any():
         return _step_by_step(model, states, account, steps)
-    return law, _spread(account, powers)
+    return distribution, _spread(account, powers)
 
 
 def _spread(account: Leakages, powers: list[_Power]) -> Leakages:

@@ -4,9 +4,9 @@
 
 A stream enters by its counts of runs alone, so one round of EM is two sparse products: streams × runs times
 runs × types, and back. With C_k(j) the expected count of run j in streams of type k, N_k of all runs with its context
-and q(j) the law of the common chain, each type's law is (C_k(j) + κ·q(j)) / (N_k + κ): few streams say little, and what
-a type has hardly seen it does as everyone does. That is the largest posterior under a Dirichlet prior of κ
-pseudo-counts around the common chain, so likelihood times prior never falls from one round to the next.
+and q(j) the distribution of the common chain, each type's distribution is (C_k(j) + κ·q(j)) / (N_k + κ): few streams
+say little, and what a type has hardly seen it does as everyone does. That is the largest posterior under a Dirichlet
+prior of κ pseudo-counts around the common chain, so likelihood times prior never falls from one round to the next.
 
 The model is public. A type that few people make up would describe them, so a type that is the likeliest one of fewer
 than 50 people is merged into the type nearest to it.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 PSEUDO = 5.0  # pseudo-counts of the common chain in each row of a type
 LEAST_PEOPLE = 50  # people that a type must be the likeliest one of
-SWITCH = 1e-4  # chance a step that a stream goes on as somebody else, unless told otherwise
+SWITCH = 1e-4  # chance a step that a stream goes on as somebody else, unless given
 SWITCHES = (SWITCH, 1 / 300, 1 / 100, 1 / 30)  # those that are tried where it is to be estimated
 STARTS = 6  # beginnings of EM that are tried for a few rounds
 TRIAL_ROUNDS, ROUNDS = 12, 200
@@ -43,7 +43,7 @@ ENOUGH = 5e-6  # nats an event that a round must gain for another to follow
 COMPARED = 300  # people whose streams tell how often types change
 _AT_ONCE = 1 << 22  # responsibilities held at once
 
-Progress = Callable[[float], None]  # told the share of the work that is done
+Progress = Callable[[float], None]  # called with the share of the work that is done
 
 
 class TypeCounts(RunCounts):
@@ -188,18 +188,20 @@ def fit_types(
       least_people: people that each type must be the likeliest one of.
       seed: of the beginnings; the fit is repeatable.
       starts: beginnings that are tried.
-      progress: told the share that is done, 0 to 1.
+      progress: called with the share that is done, 0 to 1.
     """
     _check(types, switch, least_people)
     if not counts.events or counts.runs()[1][0].size == 0:
-        raise DataError("types are told apart by how symbols follow one another; got no stream of two or more events")
+        raise DataError(
+            "types are distinguished by how symbols follow one another; got no stream of two or more events"
+        )
     table, person, features = counts.streams()
     people = int(np.unique(person).size)
     if people < types:
         raise DataError(f"a mixture of {types} types needs at least as many people; got {people}")
     base = counts.base(smoothing)
     common = _Common(counts, smoothing, counts.prior(prior, smoothing, base), base)
-    search = _Search(table, common.laws(features), progress, starts)
+    search = _Search(table, common.distributions(features), progress, starts)
     best = search.begin(types, starts, np.random.default_rng(seed))
     fitted = search.merged(best, person, least_people)
     own_first = isinstance(prior, str) and prior == "data"
@@ -211,7 +213,7 @@ def fit_types(
 
 
 def fit_mixture(
-    users: Any, codes: Codes, order: int, switch: float | str, types: int, alphabet: Symbols, *law: Any
+    users: Any, codes: Codes, order: int, switch: float | str, types: int, alphabet: Symbols, *distribution: Any
 ) -> MarkovModel:
     """The mixture of `TypeCounts.model` for a whole log; where `switch` is "estimate", the likeliest of some.
 
@@ -229,7 +231,7 @@ def fit_mixture(
         if each == tried[0] or each * lengths.max() >= 2:
             counts = TypeCounts(alphabet.n, order, each)
             counts.add(rows, codes)
-            made.append(counts.model(types, alphabet, *law))
+            made.append(counts.model(types, alphabet, *distribution))
     some = rows < COMPARED
     return made[0] if len(made) == 1 else max(made, key=lambda m: log_likelihoods(m, rows[some], codes[some]).sum())
 
@@ -259,21 +261,21 @@ class _Common:
         self.contexts = {1: np.arange(self.n)}
         self.contexts |= {length: self.runs[length - 1][0] for length in range(2, self.order + 1)}
 
-    def laws(self, features: Codes) -> tuple[Floats, Codes]:
+    def distributions(self, features: Codes) -> tuple[Floats, Codes]:
         """Probability of each run's last symbol in the common chain (J,), and the number of its context (J,)."""
-        law, context = np.empty(features.size), np.empty(features.size, np.int64)
+        distribution, context = np.empty(features.size), np.empty(features.size, np.int64)
         for back in range(self.order + 1):
             here = (features >= self.offsets[back]) & (features < self.offsets[back + 1])
             run = features[here] - self.offsets[back]
             context[here] = self.offsets[back] + run // self.n
             if back == 0:
-                law[here] = self.first[run]
+                distribution[here] = self.first[run]
                 continue
             seen, place, total = self._totals(back)
             at = np.searchsorted(seen, run)
             added = self.smoothing * self.base[run % self.n]
-            law[here] = (self.runs[back][1][at] + added) / total[place[at]]
-        return law, np.unique(context, return_inverse=True)[1]
+            distribution[here] = (self.runs[back][1][at] + added) / total[place[at]]
+        return distribution, np.unique(context, return_inverse=True)[1]
 
     def _totals(self, back: int) -> tuple[Codes, Codes, Floats]:
         """Runs of back+1 symbols, the place of each one's context, and how often each context went on, smoothed."""
@@ -327,12 +329,12 @@ class _Types:
 class _Search:
     """EM over a table of streams."""
 
-    def __init__(self, table: Any, laws: tuple[Floats, Codes], progress: Progress | None, starts: int) -> None:
+    def __init__(self, table: Any, distributions: tuple[Floats, Codes], progress: Progress | None, starts: int) -> None:
         self.counts, self.progress = table, progress
-        self.law, self.context = laws
+        self.distribution, self.context = distributions
         self.contexts = int(self.context.max()) + 1
         self.events = float(table.sum())
-        self.unseen = 1.0 - np.bincount(self.context, self.law, minlength=self.contexts)
+        self.unseen = 1.0 - np.bincount(self.context, self.distribution, minlength=self.contexts)
         self.unseen[self.unseen < 1e-12] = 0.0
         self.rounds, self.planned = 0, starts * TRIAL_ROUNDS + ROUNDS
 
@@ -360,11 +362,11 @@ class _Search:
         return _Types(found.expected, found.members, path, [])
 
     def _logs(self, expected: Floats) -> tuple[Floats, float]:
-        """Log-law of every type (K, J), and the log-density of the prior at it."""
+        """Log-distribution of every type (K, J), and the log-density of the prior at it."""
         totals = np.stack([np.bincount(self.context, row, minlength=self.contexts) for row in expected]) + PSEUDO
-        logs = np.log((expected + PSEUDO * self.law) / totals[:, self.context])
+        logs = np.log((expected + PSEUDO * self.distribution) / totals[:, self.context])
         # what the types lack is a fixed share of the pseudo-counts: κ·u / (N + κ), spread as in the common chain
-        return logs, float(PSEUDO * ((logs @ self.law).sum() - (np.log(totals) @ self.unseen).sum()))
+        return logs, float(PSEUDO * ((logs @ self.distribution).sum() - (np.log(totals) @ self.unseen).sum()))
 
     def _round(self, found: _Types) -> tuple[_Types, float, Codes]:
         """One round of EM: the next types, likelihood times prior of the present ones, everyone's likeliest type."""
@@ -400,7 +402,7 @@ class _Search:
             found = self._run(after, TRIAL_ROUNDS)
 
     def _without(self, found: _Types, people: Codes) -> tuple[_Types, Codes]:
-        """The smallest type merged into the one whose law expects its counts best."""
+        """The smallest type merged into the one whose distribution expects its counts best."""
         smallest = int(people.argmin())
         logs, _ = self._logs(found.expected)
         fits = logs @ found.expected[smallest]

@@ -25,14 +25,14 @@ from seqveil.core.errors import InputError, ModelError
 from seqveil.core.fitting import SMOOTHING, Counts, read_streams
 from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, Progress, TypeCounts, fit_mixture
 from seqveil.core.replacing import replacing
-from seqveil.core.states import States, checked_law, from_arrays, mixture, validate
+from seqveil.core.states import States, checked_distribution, from_arrays, mixture, validate
 
 _FORMAT = "seqveil-model"
 _VERSION = 1
 _LEAST = 1e-130  # a step less likely than this may be lost by a float on the way
 _CHUNK = 1 << 22  # numbers gathered at once by `spread`
-_BY_ROWS = 1024  # states from which laws are led on one by one
-_TOGETHER = 16  # laws that stay in the processor's own memory
+_BY_ROWS = 1024  # states from which distributions are led on one by one
+_TOGETHER = 16  # distributions that stay in the processor's own memory
 _ARRAYS = ("initial", "backoff", "base", "base_state", "newest")
 
 
@@ -45,11 +45,11 @@ class MarkovModel:
     one of the state: P(s'|s) = chain[s,s'] + backoff[s] · Σ_{x: base_state[x]=s'} base[x]. The rank-one back-off term
     keeps smoothed models sparse. A mixture of chains (`fit(…, types=16)`, `mixture`) has such states for each type.
 
-    Parameters: `prior` is (n,) for order 1; for order m the joint law of the first m symbols, (n,)*m or (n**m,), or an
-    (n,) law of the first symbol, in which case the history before it is taken as that symbol repeated. `transitions` is
-    (n, n); for order m an (n,)*(m+1) array or an (n**m, n) matrix, dense or scipy.sparse, whose row number is the last
-    m symbols in base n, oldest first. A zero row is a context that cannot occur (order > 1 only). `alphabet` names the
-    symbols (an alphabet or a list of values); without one they are the codes 0..n-1.
+    Parameters: `prior` is (n,) for order 1; for order m the joint distribution of the first m symbols, (n,)*m or
+    (n**m,), or an (n,) distribution of the first symbol, in which case the history before it is taken as that symbol
+    repeated. `transitions` is (n, n); for order m an (n,)*(m+1) array or an (n**m, n) matrix, dense or scipy.sparse,
+    whose row number is the last m symbols in base n, oldest first. A zero row is a context that cannot occur (order > 1
+    only). `alphabet` names the symbols (an alphabet or a list of values); without one they are the codes 0..n-1.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], alphabet=["rest", "run"])
     >>> model
@@ -118,9 +118,9 @@ class MarkovModel:
         """Count transitions in raw streams.
 
         With N events in context s, c(x) of them followed by x, α = `smoothing` and `base` the overall frequencies
-        (f(x) + α/n) / (Σf + α), the law is P(x|s) = (c(x) + α·base(x)) / (N + α). With α = 0 what nobody did is called
-        impossible, and accounts take nobody to ever do it (`rules_out`). Contexts that never continue restart from
-        `base`. The fit itself is **not** private.
+        (f(x) + α/n) / (Σf + α), the distribution is P(x|s) = (c(x) + α·base(x)) / (N + α). With α = 0 what nobody did
+        is called impossible, and accounts take nobody to ever do it (`rules_out`). Contexts that never continue restart
+        from `base`. The fit itself is **not** private.
 
         Parameters: `streams` is a list of sequences, or a polars, pandas or pyarrow frame with columns `user` and
         `value` (two value columns for a `Grid`), ordered by the column `time` (or one named "time" or "seq") where
@@ -132,7 +132,7 @@ class MarkovModel:
         else, type and symbol drawn anew: 0 keeps the type for good, and above 1/1000 the types are those of pieces of
         1/`switch` events; "estimate" takes the likeliest of 1/10000, 1/300, 1/100 and 1/30. A type that is the
         likeliest of fewer than `least_people` people is merged into its nearest. `seed` makes the fit repeatable;
-        `progress` is told the share that is done.
+        `progress` is called with the share that is done.
 
         >>> MarkovModel.fit([["a", "b", "a"], ["b", "a"]]).advance(np.array([0.0, 1.0])).round(3).tolist()
         [0.861, 0.139]
@@ -144,8 +144,8 @@ class MarkovModel:
         given = None if alphabet is None and n is None else symbols_of(alphabet, n)
         found, users, codes = read_streams(streams, given, user, value, time)
         if types is not None:
-            law = (types, found, smoothing, prior, seed, least_people, progress)
-            return fit_mixture(users, codes, order, switch, *law)
+            distribution = (types, found, smoothing, prior, seed, least_people, progress)
+            return fit_mixture(users, codes, order, switch, *distribution)
         counts = Counts(found.n, order)
         counts.add(users, codes)
         return counts.model(found, smoothing, prior)
@@ -170,7 +170,7 @@ class MarkovModel:
             raise ModelError("the chains of a mixture must have one alphabet; fit them with alphabet=")
         if not 0 <= switch < 1:
             raise ModelError(f"switch must be a probability a step, at least 0 and below 1; got {switch}")
-        shares = checked_law(weights, "weights", len(models))
+        shares = checked_distribution(weights, "weights", len(models))
         return cls._of(mixture([each.states for each in models], shares, switch), models[0].alphabet)
 
     @property
@@ -210,9 +210,10 @@ class MarkovModel:
 
     @cached_property
     def inward(self) -> tuple[NDArray[Any], ...]:
-        """What the compiled update needs of a sparse chain: `inflow`, and the base law (`side_by_side.move`).
+        """What the compiled update needs of a sparse chain: `inflow`, and the base distribution (`side_by_side.move`).
 
-        Empty arrays stand for what is plain: symbols and base law in the order of the states, no base law.
+        Empty arrays stand for what is plain: symbols and base distribution in the order of the states, no base
+        distribution.
         """
         nothing = np.empty(0, np.int64)
         newest = nothing if (self.size == self.n and (self.newest == np.arange(self.n)).all()) else self.newest.copy()
@@ -235,7 +236,7 @@ class MarkovModel:
         rows = np.ascontiguousarray(np.asarray(weights, dtype=np.float64))
         flat = rows.reshape(-1, self.size)
         out, again = np.empty(flat.shape), np.empty(len(flat))
-        if self.size >= _BY_ROWS:  # turning such laws round takes longer than the product
+        if self.size >= _BY_ROWS:  # turning such distributions round takes longer than the product
             for k, row in enumerate(flat):
                 moved = self.inflow @ row
                 out[k], again[k] = moved[:-1], moved[-1]
@@ -252,12 +253,12 @@ class MarkovModel:
 
     @cached_property
     def restarts(self) -> bool:
-        """Whether some step is drawn from the base law."""
+        """Whether some step is drawn from the base distribution."""
         return bool(self.backoff.any())
 
     @cached_property
     def base_in_place(self) -> bool:
-        """Whether the base law is that of the states themselves, in their order."""
+        """Whether the base distribution is that of the states themselves, in their order."""
         return self.base_state.size == self.size and bool((self.base_state == np.arange(self.size)).all())
 
     @cached_property
@@ -269,7 +270,7 @@ class MarkovModel:
 
     @cached_property
     def _sources(self) -> tuple[Codes, Codes, Codes, Codes, Codes]:
-        """Support of the law by target: sources, where each target's begin, targets, back-off sources and targets."""
+        """Support by target: sources, where each target's begin, targets, back-off sources and targets."""
         by_target = self.chain.T.tocsr()
         counts = np.diff(by_target.indptr)
         targets = np.flatnonzero(counts)
@@ -339,8 +340,8 @@ class MarkovModel:
         return whole and bool((self.newest.reshape(-1, self.n) == np.arange(self.n)).all())
 
     @cached_property
-    def base_law(self) -> Floats:
-        """The base law of symbols, whatever the type: (n,)."""
+    def base_distribution(self) -> Floats:
+        """The base distribution of symbols, whatever the type: (n,)."""
         return _float64(np.bincount(self.newest[self.base_state], self.base, minlength=self.n))
 
     def log_likelihood(self, codes: ArrayLike) -> float:
@@ -372,8 +373,8 @@ class MarkovModel:
 
     def _step(self, state: Codes, generator: np.random.Generator) -> Codes:
         begin, end = self.chain.indptr[state], self.chain.indptr[state + 1]
-        coin = self._running[begin] + generator.random(len(state))
-        place = np.maximum(np.searchsorted(self._running[1:], coin, side="right"), begin)
+        uniform = self._running[begin] + generator.random(len(state))
+        place = np.maximum(np.searchsorted(self._running[1:], uniform, side="right"), begin)
         past = place >= end
         restart = past & (self.backoff[state] > 0)
         place[past & ~restart] = end[past & ~restart] - 1  # a complete row whose sum fell short of one by rounding
@@ -469,11 +470,11 @@ def _float64(array: Any) -> Floats:
     return np.asarray(array, dtype=np.float64)
 
 
-def _draw(law: Floats, coins: Floats) -> Codes:
-    """One index of `law` for each uniform coin."""
-    running = np.cumsum(law)
-    place = np.searchsorted(running, coins * running[-1], side="right")
-    return np.asarray(np.minimum(place, np.flatnonzero(law)[-1]), dtype=np.int64)
+def _draw(distribution: Floats, randomness: Floats) -> Codes:
+    """One index of `distribution` for each uniform number."""
+    running = np.cumsum(distribution)
+    place = np.searchsorted(running, randomness * running[-1], side="right")
+    return np.asarray(np.minimum(place, np.flatnonzero(distribution)[-1]), dtype=np.int64)
 
 
 __all__ = ["Counts", "MarkovModel", "TypeCounts", "fit_mixture", "symbols_of"]

@@ -19,7 +19,7 @@ An optimum uses few labels, so a large problem is solved over some of them, and 
 - *Closed form.* Σ β(x) min_y c(x,y) is a lower bound. If sending every x to its cheapest y gives each label used a
   mass of at least κ, that I is feasible and attains it. (Where D is a metric and min β ≥ κ, the cheapest y is x itself,
   and Q is the paper's kernel.)
-- *Rows.* Symbols with equal rows of D need not be told apart (average their rows), so they are merged. A symbol of
+- *Rows.* Symbols with equal rows of D need not be distinguished (average their rows), so they are merged. A symbol of
   belief zero constrains nothing, as p itself is a sound row for it; it gets its cheapest sound row.
 - *Dual bound.* Prices u(x) bound the cost by Σ β u if for each y the least value of Σ β(x) φ(x) (c(x,y) - u(x)) over
   φ ∈ [0,1]^n with Σ β φ = κ, a fractional knapsack, is not negative. Any u becomes feasible by adding a constant.
@@ -31,8 +31,8 @@ An optimum uses few labels, so a large problem is solved over some of them, and 
 A secret with weights σ and box [lo, hi] has the rows β(x)(σ(x) - hi) and β(x)(lo - σ(x)); a joint secret one row for
 every pair of its values; another observer's belief gives further rows of the same form.
 
-- *Bounds as they are broken.* The program starts with the rows that some symbol, told as it is, breaks most, and takes
-  in those that a table it found breaks, until none is.
+- *Bounds as they are broken.* The program starts with the rows that some symbol, released as it is, breaks most, and
+  takes in those that a table it found breaks, until none is.
 - *Pairs as they are asked for.* It starts with few pairs (x, y) and takes in those whose reduced cost is negative,
   until none is.
 - *Dual bound.* For any prices λ(i, y) ≥ 0, Σ_x min_y [β(x) D(x,y) + Σ_i λ(i, y) rows(i, x)] is at most the optimum.

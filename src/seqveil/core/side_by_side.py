@@ -23,15 +23,15 @@ NARROW = 128  # states up to which a few users may leave lanes empty
 
 
 def update(model: MarkovModel, states: Floats, columns: Ints | Floats) -> tuple[Floats, Floats] | None:
-    """Next states and marginals (B,) after releases, from laws without logarithms; None where numpy has to do it."""
+    """Next states and marginals (B,) after releases, from linear probabilities; None where numpy has to do it."""
     users = len(states)
     if not ready(users) or not users or (model.size > NARROW and 2 * users <= SIDE):
         return None
-    code, law = form(move), np.ascontiguousarray(states)
+    code, distribution = form(move), np.ascontiguousarray(states)
     ahead, marginal = np.empty(states.shape), np.empty(users)
 
     def some(part: slice) -> None:
-        code(law[part], columns[part], *model.inward, ahead[part], marginal[part])
+        code(distribution[part], columns[part], *model.inward, ahead[part], marginal[part])
 
     in_parts(users, some, model.size)
     return (ahead, marginal) if marginal.all() else None
@@ -47,20 +47,20 @@ def move(
     A marginal of 0 says that a belief ruled its release out.
     """
     users, size = states.shape
-    laws, led, sums = np.empty((size, SIDE)), np.empty((size + 1, SIDE)), np.empty((1, SIDE))
+    distributions, led, sums = np.empty((size, SIDE)), np.empty((size + 1, SIDE)), np.empty((1, SIDE))
     everything, order, ones = np.array([0, size], np.uint32), np.arange(size).astype(np.uint32), np.ones(size)
     for begin in range(0, users, SIDE):
         for u in range(SIDE):  # lanes that nobody is in repeat the last user
-            law, column = states[min(begin + u, users - 1)], columns[min(begin + u, users - 1)]
+            distribution, column = states[min(begin + u, users - 1)], columns[min(begin + u, users - 1)]
             for s in range(size):
-                laws[s, u] = law[s] * float(column[newest[s] if newest.size else s])
-        _products(laws, everything, order, ones, sums)
+                distributions[s, u] = distribution[s] * float(column[newest[s] if newest.size else s])
+        _products(distributions, everything, order, ones, sums)
         for u in range(min(SIDE, users - begin)):
             marginal[begin + u] = sums[0, u]
         for s in range(size):
             for u in range(SIDE):
-                laws[s, u] /= sums[0, u]
-        _products(laws, pointers, sources, chances, led)
+                distributions[s, u] /= sums[0, u]
+        _products(distributions, pointers, sources, chances, led)
         for k in range(base.size):
             target = base_state[k] if base_state.size else k
             for u in range(SIDE):
@@ -76,48 +76,48 @@ def move(
 
 
 @compiled
-def _products(laws: Any, pointers: Any, sources: Any, chances: Any, out: Any) -> None:
-    """Sparse product for `SIDE` laws side by side: each target's sum over its sources, in their order."""
+def _products(distributions: Any, pointers: Any, sources: Any, chances: Any, out: Any) -> None:
+    """Sparse product for `SIDE` distributions side by side: each target's sum over its sources, in their order."""
     for t in range(len(pointers) - 1):
         e0, e1, e2, e3, e4, e5, e6, e7 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         for k in range(pointers[t], pointers[t + 1]):
-            chance, law = chances[k], laws[sources[k]]
-            e0 += chance * law[0]
-            e1 += chance * law[1]
-            e2 += chance * law[2]
-            e3 += chance * law[3]
-            e4 += chance * law[4]
-            e5 += chance * law[5]
-            e6 += chance * law[6]
-            e7 += chance * law[7]
+            chance, distribution = chances[k], distributions[sources[k]]
+            e0 += chance * distribution[0]
+            e1 += chance * distribution[1]
+            e2 += chance * distribution[2]
+            e3 += chance * distribution[3]
+            e4 += chance * distribution[4]
+            e5 += chance * distribution[5]
+            e6 += chance * distribution[6]
+            e7 += chance * distribution[7]
         out[t, 0], out[t, 1], out[t, 2], out[t, 3] = e0, e1, e2, e3
         out[t, 4], out[t, 5], out[t, 6], out[t, 7] = e4, e5, e6, e7
 
 
 def pull(model: MarkovModel, values: Floats, jump: Floats) -> Floats | None:
-    """`filtering.pull` over many states, where `jump` (B,) is what the base law expects; None where numpy has to."""
+    """`filtering.pull` over many states, where `jump` (B,) is what the base expects; None where numpy has to."""
     if not ready(len(values)) or 2 * len(values) <= SIDE:
         return None
-    code, laws, out = form(pull_back), np.ascontiguousarray(values), np.empty(values.shape)
+    code, distributions, out = form(pull_back), np.ascontiguousarray(values), np.empty(values.shape)
 
     def some(part: slice) -> None:
-        code(laws[part], *model.outward, model.backoff, jump[part], out[part])
+        code(distributions[part], *model.outward, model.backoff, jump[part], out[part])
 
-    in_parts(len(laws), some, model.size)
+    in_parts(len(distributions), some, model.size)
     return out
 
 
 @compiled
 def pull_back(values: Any, pointers: Any, targets: Any, chances: Any, backoff: Any, jump: Any, out: Any) -> None:
-    """`filtering.pull`: each source's sum over its targets, and what the base law expects."""
+    """`filtering.pull`: each source's sum over its targets, and what the base distribution expects."""
     users, size = values.shape
-    laws, led = np.empty((size, SIDE)), np.empty((size, SIDE))
+    distributions, led = np.empty((size, SIDE)), np.empty((size, SIDE))
     for begin in range(0, users, SIDE):
         for u in range(SIDE):
-            law = values[min(begin + u, users - 1)]
+            distribution = values[min(begin + u, users - 1)]
             for s in range(size):
-                laws[s, u] = law[s]
-        _products(laws, pointers, targets, chances, led)
+                distributions[s, u] = distribution[s]
+        _products(distributions, pointers, targets, chances, led)
         for u in range(min(SIDE, users - begin)):
             for s in range(size):
                 out[begin + u, s] = led[s, u] + backoff[s] * jump[begin + u]

@@ -1,15 +1,15 @@
-"""The law of a Markov model, written as a chain on states, and how it is built and checked.
+"""The distribution of a Markov model, written as a chain on states, and how it is built and checked.
 
 A state is a context: the last 1..m symbols of a stream. Short contexts occur at the start and after a back-off. With S
-states, `chain` is S×S and may be incomplete; what a row lacks goes back to the base law of single symbols:
+states, `chain` is S×S and may be incomplete; what a row lacks goes back to the base distribution of single symbols:
 
     P(s' | s) = chain[s, s'] + backoff[s] * Σ_{x: base_state[x] = s'} base[x].
 
 Additive smoothing and contexts that never continue thus cost one number a row instead of a dense row.
 
 A mixture of K chains, one for each type of person, has the contexts of every type side by side: a state is a type and a
-context, `chain` is block-diagonal, and what a row lacks goes to a base law over all types, so `base` and `base_state`
-then have K·n entries, those of type 0 first.
+context, `chain` is block-diagonal, and what a row lacks goes to a base distribution over all types, so `base` and
+`base_state` then have K·n entries, those of type 0 first.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ def checked_order(order: int, n: int) -> int:
     return int(order)
 
 
-def checked_law(values: ArrayLike, name: str, size: int) -> Floats:
-    """`values` as a probability law over `size` things, renormalised."""
-    law = _float_array(values, name).ravel()
-    if law.size != size:
-        raise ModelError(f"{name} must hold {size} probabilities; got {law.size}")
-    if not np.isfinite(law).all() or (law < 0).any():
-        place = int((~(np.isfinite(law) & (law >= 0))).argmax())
+def checked_distribution(values: ArrayLike, name: str, size: int) -> Floats:
+    """`values` as a probability distribution over `size` things, renormalised."""
+    distribution = _float_array(values, name).ravel()
+    if distribution.size != size:
+        raise ModelError(f"{name} must hold {size} probabilities; got {distribution.size}")
+    if not np.isfinite(distribution).all() or (distribution < 0).any():
+        place = int((~(np.isfinite(distribution) & (distribution >= 0))).argmax())
         raise ModelError(f"{name} must be finite and not negative; entry {place} is not")
-    total = float(law.sum())
+    total = float(distribution.sum())
     if abs(total - 1) > ROW_TOLERANCE:
         raise ModelError(f"{name} must sum to one; it sums to {total:.9g}, divide by that to normalise")
-    return law / total
+    return distribution / total
 
 
 def _float_array(values: Any, name: str) -> Floats:
@@ -109,13 +109,13 @@ def from_arrays(prior: Any, transitions: Any, order: int) -> States:
     rows = _checked_rows(transitions, order)
     n = rows.shape[1]
     order = checked_order(order, n)
-    law = _float_array(prior, "prior")
-    if order == 1 or (law.shape == (n,) and n > 1):
-        first = checked_law(law, "prior", n)
+    distribution = _float_array(prior, "prior")
+    if order == 1 or (distribution.shape == (n,) and n > 1):
+        first = checked_distribution(distribution, "prior", n)
     else:
-        if law.shape not in ((n,) * order, (n**order,)):
-            raise ModelError(f"prior must have shape ({n},), (n,)*{order} or (n**{order},); got {law.shape}")
-        first = checked_law(law, "prior", n**order)
+        if distribution.shape not in ((n,) * order, (n**order,)):
+            raise ModelError(f"prior must have shape ({n},), (n,)*{order} or (n**{order},); got {distribution.shape}")
+        first = checked_distribution(distribution, "prior", n**order)
     if order == 1:
         return States(1, n, first, rows, np.zeros(n), first, np.arange(n), np.arange(n))
     return _unfold(rows, *_opening(first, rows, n, order), n, order)
@@ -125,7 +125,7 @@ Edges = list[tuple[int, Codes, int, Codes, Floats]]  # from a context (length, n
 
 
 def _opening(first: Floats, rows: Any, n: int, order: int) -> tuple[Floats, Edges]:
-    """The law of the first symbol, and how a stream reaches its first full context."""
+    """The distribution of the first symbol, and how a stream reaches its first full context."""
     if first.size == n:  # missing history = the first symbol repeated
         repeated = sum(n**k for k in range(order))
         symbols = np.flatnonzero(first)
@@ -145,7 +145,7 @@ def _successors(rows: Any, contexts: Codes, n: int, order: int) -> tuple[Codes, 
     lengths = np.diff(rows.indptr)[contexts]
     if (lengths == 0).any():
         row = int(contexts[(lengths == 0).argmax()])
-        raise ModelError(f"row {row} of transitions is all zero, yet that context can occur; give it a law")
+        raise ModelError(f"row {row} of transitions is all zero, yet that context can occur; give it a distribution")
     source = np.repeat(np.arange(len(contexts)), lengths)
     step = np.arange(len(source)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     entry = rows.indptr[contexts[source]].astype(np.int64) + step
@@ -202,7 +202,7 @@ def mixture(blocks: list[States], weights: Floats, switch: float) -> States:
     """The states of a mixture: type k is drawn by `weights` at the start, and its chain is followed from then on.
 
     With probability `switch` a step, and wherever a block backs off, the stream goes on as somebody else: type and
-    symbol are drawn anew from the base laws of the blocks. P is thus block-diagonal plus a term of rank one.
+    symbol are drawn anew from the base distributions of the blocks. P is thus block-diagonal plus a term of rank one.
     """
     from scipy import sparse
 
@@ -226,7 +226,7 @@ def mixture(blocks: list[States], weights: Floats, switch: float) -> States:
 
 
 def validate(states: States) -> None:
-    """Raise `ModelError` unless the arrays are a law (for arrays that come from a file)."""
+    """Raise `ModelError` unless the arrays are a distribution (for arrays that come from a file)."""
     size, n = len(states.newest), states.n
     chain = states.chain
     if chain.shape != (size, size) or not (states.initial.shape == states.backoff.shape == states.newest.shape):
@@ -243,8 +243,8 @@ def validate(states: States) -> None:
     if not np.array_equal(states.newest[states.base_state], np.tile(np.arange(n), states.types)):
         raise ModelError("the model's states do not match its symbols; save the model again")
     totals = np.asarray(chain.sum(axis=1)).ravel() + states.backoff
-    laws = (np.abs(totals - 1).max(), abs(states.initial.sum() - 1), abs(states.base.sum() - 1))
-    if max(laws) > 1e-9:
+    distributions = (np.abs(totals - 1).max(), abs(states.initial.sum() - 1), abs(states.base.sum() - 1))
+    if max(distributions) > 1e-9:
         raise ModelError("the model's probabilities do not sum to one; save the model again")
 
 

@@ -104,7 +104,7 @@ class Symbols(ABC):
         """The same alphabet where nothing may be hidden or pooled: for fitting, and for values that were released."""
         return self.with_policy("error") if self.hides or self.on_unknown == "other" else self
 
-    def watched(self, on_unknown: OnUnknown | None = None) -> Self:
+    def tracked(self, on_unknown: OnUnknown | None = None) -> Self:
         """The same alphabet for a stream that receivers watch as it goes: whatever has no code is hidden.
 
         `on_unknown` takes the place of the policy it has; "error" is refused.

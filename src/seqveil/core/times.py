@@ -81,7 +81,7 @@ def check(times: Floats, window: float) -> None:
         raise InputError("expected the times of releases to be finite and before the year 5138; check their unit")
     if (np.spacing(np.abs(times)) > FINE * window).any():
         raise InputError(
-            f"times as large as these cannot be told apart in a window of {window:g} seconds; count from a later "
+            f"times as large as these cannot be distinguished in a window of {window:g} seconds; count from a later "
             "beginning, or take a longer window"
         )
 

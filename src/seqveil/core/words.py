@@ -183,8 +183,8 @@ def worst(colours: Iterable[Colour]) -> Colour:
 
 
 @dataclass(frozen=True)
-class ToldSecret:
-    """A declared secret with the most that its log odds move: what was promised, or what was told if that is more."""
+class DisclosedSecret:
+    """A declared secret with the most that its log odds move: what was promised, or disclosed if that is more."""
 
     name: str
     log_odds: float
@@ -192,8 +192,8 @@ class ToldSecret:
     by_hour: bool = False  # whether it is about hours of the day, which no chain knows
 
     @classmethod
-    def of(cls, secret: Any, log_odds: float) -> ToldSecret:
-        """A declared secret of which so much was told, or promised to be told at most."""
+    def of(cls, secret: Any, log_odds: float) -> DisclosedSecret:
+        """A declared secret of which so much was disclosed, or promised to be disclosed at most."""
         each = "in each window" if secret.repeats else "over the whole stream"
         over = "over its events" if str(secret.window).startswith("first") else each
         return cls(secret.name, log_odds, over, any(part.kind == "during" for part in (secret, *secret.parts)))
@@ -234,7 +234,7 @@ class Risk:
     up: float
     down: float | None = None
     one_release: float | None = None
-    secrets: tuple[ToldSecret, ...] = ()
+    secrets: tuple[DisclosedSecret, ...] = ()
     truth: float | None = None
     period: int = 1
     size: int = 1
@@ -246,34 +246,36 @@ class Risk:
     undone: str = ""
 
     @classmethod
-    def of(cls, setting: Any, accounts: Any, told: Sequence[Any] = (), **more: Any) -> Risk:
+    def of(cls, setting: Any, accounts: Any, disclosed: Sequence[Any] = (), **more: Any) -> Risk:
         """The risk of a setting's releases, from where its users stand.
 
         Parameters:
             setting: a `Terms`.
             accounts: an `Account`, or the `Accounts` of all users.
-            told: the totals of its secrets, in their order. One counts with what was promised, or with what was told
-                where that is more.
+            disclosed: the totals of its secrets, in their order. One counts with what was promised, or with what was
+                disclosed where that is more.
             more: what else is known, by the names above.
         """
         secrets = [
-            ToldSecret.of(secret, max(secret.total, total.log_odds_worst))
-            for secret, total in zip(setting.secrets, told, strict=False)
+            DisclosedSecret.of(secret, max(secret.total, total.log_odds_worst))
+            for secret, total in zip(setting.secrets, disclosed, strict=False)
             if total.kept is not None
         ]
-        unkept = tuple(dict.fromkeys(total.unkept for total in told if total.unkept))
+        unkept = tuple(dict.fromkeys(total.unkept for total in disclosed if total.unkept))
         up, down = float(np.max(accounts.most, initial=0.0)), -float(np.min(accounts.least, initial=0.0))
         ldp = float(np.max(accounts.ldp, initial=0.0)) if setting.model.rules_out else None
         shape = _shape(setting) | {"measured": bool(setting.whole_sequence), "ldp": ldp}
         undone = more.pop("undone", "") or ("" if setting.mechanism.sound else setting.whole_sequence)
-        if setting.secrets and told and len(secrets) < len(setting.secrets):  # about one of them nothing is promised
+        if (
+            setting.secrets and disclosed and len(secrets) < len(setting.secrets)
+        ):  # about one of them nothing is promised
             undone = undone or unkept[0]
         return cls(up, down, _one_release(setting), tuple(secrets), **shape, unkept=unkept, undone=undone, **more)
 
     @classmethod
     def promised(cls, setting: Any, **more: Any) -> Risk:
         """The risk that a setting allows, before anything is released: without a total a stream may tell all."""
-        secrets = tuple(ToldSecret.of(secret, secret.total) for secret in setting.secrets)
+        secrets = tuple(DisclosedSecret.of(secret, secret.total) for secret in setting.secrets)
         budget = setting.budget
         total, ldp = (math.inf if most is None else most for most in (budget.exact_total, budget.ldp_total))
         shape = _shape(setting) | {"ldp": ldp if setting.model.rules_out else None}

@@ -13,17 +13,17 @@ import numpy as np
 
 from seqveil.core import filtering, mechanisms
 from seqveil.core.bulk import took_step
-from seqveil.core.coins import Coins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
 from seqveil.core.mechanisms import Batch, BatchMechanism, Sent
+from seqveil.core.randomness import Randomness
 from seqveil.engine.accounting import GONE
 from seqveil.engine.stream import UNKNOWN, State, Terms, allowance, drawn, moment, raw_codes
 
 
 def step(
-    setting: Terms, state: State, codes: Ints, coins: Coins, time: float | None = None
+    setting: Terms, state: State, codes: Ints, randomness: Randomness, time: float | None = None
 ) -> tuple[Sent | None, State]:
     """Release one user's batch and charge it; the batch may be shorter than the setting's.
 
@@ -34,31 +34,31 @@ def step(
 
     *Guarantee*: for a sound mechanism the lifts of all batches are within the ε used, in or out of the model's
     support, and a budget is never passed. The same holds of a batch with values outside the alphabet (UNKNOWN), as it
-    is released like one of a law over batches (`hidden`); if all of them are, its lift is 1.
+    is released like one of a distribution over batches (`hidden`); if all of them are, its lift is 1.
     """
     truth = raw_codes(codes, setting.model.n)
 
     def send(mechanism: BatchMechanism, batch: Batch) -> Sent:
-        return mechanism.draw(batch, hidden(setting, state, truth, coins), coins)
+        return mechanism.draw(batch, hidden(setting, state, truth, randomness), randomness)
 
     return _advance(setting, state, truth.size, send, time)
 
 
-def hidden(setting: Terms, state: State, codes: Ints, coins: Coins) -> Ints:
+def hidden(setting: Terms, state: State, codes: Ints, randomness: Randomness) -> Ints:
     """The batch to draw for: each UNKNOWN is replaced by a symbol of the chain, given the releases so far and the
-    symbols before it in the batch, by one more coin of the event.
+    symbols before it in the batch, by one more draw of the event.
 
     The release is then a mixture of rows Q(·|x'), over batches x' that agree with the known symbols, with weights that
     depend on these and on public things alone. A mixture lies between the rows it is made of, so every bound on the
     lifts of all batches, and on the ratio of any two, holds for it. A batch of nothing but UNKNOWN is drawn from the
-    public law of batches: its release is one from the marginal, of lift 1.
+    public distribution of batches: its release is one from the marginal, of lift 1.
     """
     if not (codes == UNKNOWN).any():
         return codes
     filled, states, model = codes.copy(), state.states, setting.model
     for place, code in enumerate(codes.tolist()):
         if code == UNKNOWN:
-            filled[place] = drawn(filtering.symbols(model, states), coins.draw(1))[0]
+            filled[place] = drawn(filtering.symbols(model, states), randomness.draw(1))[0]
         here = (np.arange(model.n) == filled[place]).astype(np.float64)
         states = filtering.predict(model, filtering.condition(model, states, here[None])[0])
     return filled
@@ -100,25 +100,25 @@ def decode_path(text: str) -> tuple[int, ...]:
 
 
 def smooth(setting: Terms, sent: Sequence[Sent | None]) -> Floats:
-    """Laws of all symbols given all batches of a stream, (T, n): forward–backward over the batches.
+    """Distributions of all symbols given all batches of a stream, (T, n): forward–backward over the batches.
 
     Over a batch that was left out (None) later ones count as seen through the chain; its own rows are zeros.
     """
-    model, later, laws = setting.model, np.ones(setting.model.size), []
+    model, later, distributions = setting.model, np.ones(setting.model.size), []
     for each in reversed(sent):
         if each is None:
-            laws.append(np.zeros((setting.batch, model.n)))
+            distributions.append(np.zeros((setting.batch, model.n)))
             for _ in range(setting.batch):
                 later = filtering.pull(model, later[None])[0]
             continue
-        law, first = each.smooth(later)
-        laws.append(law)
+        distribution, first = each.smooth(later)
+        distributions.append(distribution)
         later = filtering.pull(model, (first / first.max())[None])[0]
-    return np.concatenate(laws[::-1])
+    return np.concatenate(distributions[::-1])
 
 
 def filtered(setting: Terms, sent: Sequence[Sent | None]) -> Floats:
-    """Laws of all symbols, each given the batches up to its own; zeros where a batch was left out."""
+    """Distributions of all symbols, each given the batches up to its own; zeros where a batch was left out."""
     ones, nothing = np.ones(setting.model.size), np.zeros((setting.batch, setting.model.n))
     return np.concatenate([nothing if each is None else each.smooth(ones)[0] for each in sent])
 

@@ -9,11 +9,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.coins import Coins, KeyedCoins, User, rows
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
 from seqveil.core.mechanisms import Sent
+from seqveil.core.randomness import KeyedRandomness, Randomness, User, rows
 from seqveil.engine import batches, stream
 from seqveil.engine.live import Live, Slots
 from seqveil.engine.releases import EARLIER, Path, Releases
@@ -49,7 +49,7 @@ class BeyondSecrets(InputError):
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class CallPlan:
     """What to do with each event of a group, by its place in it."""
 
     fresh: Places  # to be drawn, in this order
@@ -60,7 +60,7 @@ class Plan:
     late: list[int]  # given up a moment ago, for a later event of this call
 
 
-def plan_of(users: Places, seqs: Ints, upcoming: Ints, gaps: Gaps) -> Plan:
+def plan_of(users: Places, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
     """Sort the events of a group out; `upcoming` is the next sequence number of each event's user, before the call.
 
     Sequence numbers that are NEXT are filled in: each is the next one of its user.
@@ -71,17 +71,17 @@ def plan_of(users: Places, seqs: Ints, upcoming: Ints, gaps: Gaps) -> Plan:
     """
     rounds = rounds_of(users)
     if seqs.size == 1 and seqs[0] == upcoming[0]:
-        return Plan(rounds[0], rounds, None, [], [], [])
+        return CallPlan(rounds[0], rounds, None, [], [], [])
     if seqs.size and seqs[0] == NEXT:
         for turn, at in enumerate(rounds):
             seqs[at] = upcoming[at] + turn
-        return Plan(np.arange(users.size), rounds, None, [], [], [])
+        return CallPlan(np.arange(users.size), rounds, None, [], [], [])
     if all((seqs[at] == upcoming[at] + turn).all() for turn, at in enumerate(rounds)):
-        return Plan(np.arange(users.size), rounds, None, [], [], [])
+        return CallPlan(np.arange(users.size), rounds, None, [], [], [])
     return _sorted_out(users, seqs, upcoming, gaps)
 
 
-def _sorted_out(users: Places, seqs: Ints, upcoming: Ints, gaps: Gaps) -> Plan:
+def _sorted_out(users: Places, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
     ahead: dict[int, int] = {}
     first: dict[tuple[int, int], int] = {}
     fresh: list[int] = []
@@ -106,7 +106,7 @@ def _sorted_out(users: Places, seqs: Ints, upcoming: Ints, gaps: Gaps) -> Plan:
             fresh.append(k)
     chosen = np.array(fresh, np.intp)
     rounds = [chosen[turn] for turn in rounds_of(users[chosen])]
-    return Plan(chosen, rounds, skips if skips.any() else None, old, twice, late)
+    return CallPlan(chosen, rounds, skips if skips.any() else None, old, twice, late)
 
 
 def first_gap(users: Sequence[User], seqs: Sequence[int], upcoming: dict[User, int], gaps: Gaps) -> OutOfOrder | None:
@@ -157,10 +157,12 @@ class Call:
     raw: Ints | list[Ints] = field(repr=False)  # a code for each event, or the codes of each batch
     observed: bool = False  # whether `raw` are releases to take in, as a receiver does
     paths: list[Path | None] | None = None  # of the batches to take in; the codes of each then only say how many
-    watch: Watch | None = None  # sees each batch: the state before it, what was sent, and its ε
+    tracker: Watch | None = None  # sees each batch: the state before it, what was sent, and its ε
     seen: Seen | None = None  # sees each release of a symbol: whose it is, and its column
 
-    def play(self, group: Places, live: Live, store: StateStore, coins: Coins | KeyedCoins, gaps: Gaps) -> Played:
+    def play(
+        self, group: Places, live: Live, store: StateStore, randomness: Randomness | KeyedRandomness, gaps: Gaps
+    ) -> Played:
         """Make the events of a group, whose users can all be live; those released before are given back."""
         slots = live.enter([self.names[k] for k in group.tolist()])
         numbers, upcoming = self.made.seqs[group], live.next_seqs(slots)
@@ -172,7 +174,7 @@ class Call:
             found = store.stored(wanted)
             for k, event in zip(plan.old, wanted, strict=True):
                 self._give_back(int(group[k]), found.get(event))
-        played = self._draw(plan, group, slots, live, coins) if plan.fresh.size else Played(None, None)
+        played = self._draw(plan, group, slots, live, randomness) if plan.fresh.size else Played(None, None)
         if played.entry is not None:
             store.append(played.entry)
         following = live.next_seqs(slots)
@@ -207,9 +209,11 @@ class Call:
         if made.sent is not None:
             made.sent[k] = made.sent[first]
 
-    def _draw(self, plan: Plan, group: Places, slots: Slots, live: Live, coins: Coins | KeyedCoins) -> Played:
+    def _draw(
+        self, plan: CallPlan, group: Places, slots: Slots, live: Live, randomness: Randomness | KeyedRandomness
+    ) -> Played:
         """Make the new events, in rounds, batches one by one. What fails ends it, and takes back nothing before it."""
-        source = coins.of(self.names, self.made.seqs) if isinstance(coins, KeyedCoins) else coins
+        source = randomness.of(self.names, self.made.seqs) if isinstance(randomness, KeyedRandomness) else randomness
         failure: Exception | None = self._fails(plan, group, slots, live)
         turns = [plan.fresh[k : k + 1] for k in range(plan.fresh.size)] if self.setting.in_batches else plan.rounds
         for places in turns if failure is None else ():
@@ -223,7 +227,7 @@ class Call:
             done = done[self.made.codes[group[done]] != REFUSED]
         return Played(self._entry(group[done], slots[done], live) if done.size else None, failure)
 
-    def _turn(self, plan: Plan, places: Places, at: Places, who: Slots, live: Live, source: Coins) -> None:
+    def _turn(self, plan: CallPlan, places: Places, at: Places, who: Slots, live: Live, source: Randomness) -> None:
         """Make one event of each of these users.
 
         The states move first: what is noted as released is then charged, whatever fails.
@@ -239,60 +243,60 @@ class Call:
             if self.seen is not None:
                 self.seen([self.names[k] for k in at.tolist()], made)
 
-    def _symbols(self, state: State, at: Places, coins: Coins) -> tuple[stream.Released, State]:
+    def _symbols(self, state: State, at: Places, randomness: Randomness) -> tuple[stream.Released, State]:
         """One symbol of each of these users."""
         assert isinstance(self.raw, np.ndarray)
         setting, times = self.setting, None if self.times is None else self.times[at]
         if self.observed:
             return stream.observe(setting, state, self.raw[at], times)
-        return stream.step(setting, state, self.raw[at], coins, times)
+        return stream.step(setting, state, self.raw[at], randomness, times)
 
-    def _batch(self, state: State, k: int, coins: Coins) -> tuple[_Sent, State]:
+    def _batch(self, state: State, k: int, randomness: Randomness) -> tuple[_Sent, State]:
         """One batch of one user."""
         setting, time = self.setting, None if self.times is None else float(self.times[k])
         epsilon = float(allowance(setting, state, None if time is None else np.array([time]))[0][0])
         if self.paths is not None:
             sent, after = batches.observe(setting, state, self.paths[k], self.raw[k].size, time)
         else:
-            sent, after = batches.step(setting, state, self.raw[k], coins, time)
+            sent, after = batches.step(setting, state, self.raw[k], randomness, time)
         return _Sent(state, sent, epsilon), after
 
-    def _note_batch(self, k: int, told: _Sent) -> None:
-        made, sent = self.made, told.sent
-        made.codes[k], made.epsilons[k] = NOTHING if sent is None else 0, told.epsilon
+    def _note_batch(self, k: int, disclosed: _Sent) -> None:
+        made, sent = self.made, disclosed.sent
+        made.codes[k], made.epsilons[k] = NOTHING if sent is None else 0, disclosed.epsilon
         if sent is not None and made.sent is not None:
             made.sent[k] = sent.path, np.asarray(sent.codes, np.int64)
             made.leakages[k] = larger_side(sent.most, sent.least)
-            if self.watch is not None:
-                self.watch(told.before, sent, told.epsilon)
+            if self.tracker is not None:
+                self.tracker(disclosed.before, sent, disclosed.epsilon)
 
-    def _fails(self, plan: Plan, group: Places, slots: Slots, live: Live) -> InputError | None:
+    def _fails(self, plan: CallPlan, group: Places, slots: Slots, live: Live) -> InputError | None:
         """What is wrong with the new events, before any of them is drawn."""
         return self._times_fail(plan, group, slots, live) or self._too_many(plan, group, slots, live)
 
-    def _too_many(self, plan: Plan, group: Places, slots: Slots, live: Live) -> InputError | None:
+    def _too_many(self, plan: CallPlan, group: Places, slots: Slots, live: Live) -> InputError | None:
         """More events of a user than declared secrets were promised for, or more left out than they can pass over."""
-        watches = self.setting.watches
-        if watches is not None and plan.skips is not None and plan.skips.max() > MOST_WATCHED:
+        trackers = self.setting.trackers
+        if trackers is not None and plan.skips is not None and plan.skips.max() > MOST_WATCHED:
             return BeyondSecrets(
                 f"an event leaves {plan.skips.max()} others out, and with declared secrets at most {MOST_WATCHED} can "
                 "be given up at once; send the missing events, or check the numbers"
             )
-        if watches is None or not plan.fresh.size:
+        if trackers is None or not plan.fresh.size:
             return None
-        limit = watches.limit if not self.setting.clocked else self._least_limit(plan, group, slots, live)
+        limit = trackers.limit if not self.setting.clocked else self._least_limit(plan, group, slots, live)
         if limit is None:
             return None
         more = np.ones(plan.fresh.size, np.int64) + (0 if plan.skips is None else plan.skips[plan.fresh])
         who, place = np.unique(slots[plan.fresh], return_inverse=True)
         if (live.next_seqs(who) + np.bincount(place, more) <= limit).all():
             return None
-        return BeyondSecrets(TOO_MANY.format(limit=limit, beyond=watches.beyond))
+        return BeyondSecrets(TOO_MANY.format(limit=limit, beyond=trackers.beyond))
 
-    def _least_limit(self, plan: Plan, group: Places, slots: Slots, live: Live) -> int | None:
+    def _least_limit(self, plan: CallPlan, group: Places, slots: Slots, live: Live) -> int | None:
         """The least that is promised for any of these users: whole days, of which the first one has begun."""
         begun = np.unique(self._first_slots(plan.fresh, group, slots, live)).tolist()
-        limits = [self.setting.watches_from(slot).limit for slot in begun]
+        limits = [self.setting.trackers_from(slot).limit for slot in begun]
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _first_slots(self, events: Places, group: Places, slots: Slots, live: Live) -> Ints:
@@ -302,7 +306,7 @@ class Call:
         here = self.setting.slots.numbers(self.times[at]) - self.made.seqs[at]
         return np.where(live.next_seqs(who) > 0, live.state.first[who], here)
 
-    def _times_fail(self, plan: Plan, group: Places, slots: Slots, live: Live) -> InputError | None:
+    def _times_fail(self, plan: CallPlan, group: Places, slots: Slots, live: Live) -> InputError | None:
         """What is wrong with the times of the new events, before any of them is drawn."""
         if not self.setting.timed:
             return None
@@ -319,7 +323,7 @@ class Call:
             return error
         return None
 
-    def _check_slots(self, plan: Plan, group: Places, slots: Slots, live: Live, times: Floats) -> None:
+    def _check_slots(self, plan: CallPlan, group: Places, slots: Slots, live: Live, times: Floats) -> None:
         """Refuse new events that do not lie in their slots, the first one of a stream and those after it."""
         who, seqs = slots[plan.fresh], self.made.seqs[group[plan.fresh]]
         if plan.skips is not None and ((plan.skips[plan.fresh] == seqs) & (seqs > 0)).any():

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.coins import Coins, KeyedCoins, SystemCoins, User, key_mark, known_as, user_name
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.randomness import KeyedRandomness, Randomness, SystemRandomness, User, key_mark, known_as, user_name
 from seqveil.core.times import Time, seconds
 from seqveil.engine.calls import NEXT, Call, Gaps, OutOfOrder, Seen, Watch, first_gap, plan_of
 from seqveil.engine.live import Live
@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 MEMORY = 1 << 30
-SPENDS = "a new file, whose ledger begins at zero: what was told before would no longer count against any budget"
+SPENDS = "a new file, whose ledger begins at zero: what was disclosed before would no longer count against any budget"
 Positions = Mapping[str, Position]
 
 
@@ -75,8 +75,8 @@ class CodeStreams:
 
     Parameters:
         setting: the model, the mechanism, ε, the budget: everything public about the releases.
-        store: where users are kept; in memory unless told otherwise.
-        coins: the operating system's unless told otherwise; keyed ones (`KeyedCoins`) where an event that is drawn
+        store: where users are kept; in memory unless given.
+        randomness: the operating system's unless given; keyed ones (`KeyedRandomness`) where an event that is drawn
             again after a crash must come out the same.
         gaps: what happens when a sequence number is left out: "refuse" (`OutOfOrder`), or "skip", which gives the
             missing events up.
@@ -88,11 +88,11 @@ class CodeStreams:
     of the same user, later events go on with the same account, and a restart does not begin it anew. A secret about
     the stream as it ends is about all events of the user, at most 1000; one event more is refused.
 
-    >>> from seqveil.core.coins import SeededCoins
+    >>> from seqveil.core.randomness import SeededRandomness
     >>> from seqveil.core.model import MarkovModel
     >>> from seqveil import Policy
     >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
-    >>> streams = CodeStreams(setting, coins=SeededCoins(1))
+    >>> streams = CodeStreams(setting, randomness=SeededRandomness(1))
     >>> made = streams.release(["ann", "bob", "ann"], [0, 1, 0])
     >>> made.epsilons.tolist(), streams.accounts().users, streams.accounts().events.tolist()
     ([1.0, 1.0, 1.0], ['ann', 'bob'], [2, 1])
@@ -105,21 +105,21 @@ class CodeStreams:
         self,
         setting: Terms,
         store: StateStore | None = None,
-        coins: Coins | KeyedCoins | None = None,
+        randomness: Randomness | KeyedRandomness | None = None,
         *,
         gaps: Gaps = "refuse",
         memory: int = MEMORY,
-        watch: Watch | None = None,
+        tracker: Watch | None = None,
         seen: Seen | None = None,
     ) -> None:
         if gaps not in ("refuse", "skip"):
             raise InputError(f'expected gaps to be "refuse" or "skip", got {gaps!r}')
-        self.setting, self._gaps, self._source = setting, gaps, coins or SystemCoins()
-        self._watch, self._seen = watch, seen
+        self.setting, self._gaps, self._source = setting, gaps, randomness or SystemRandomness()
+        self._tracker, self._seen = tracker, seen
         self._store: StateStore = Memory() if store is None else store
-        self._coins = self._coins_of_store()
+        self._randomness = self._randomness_of_store()
         private = self._store.fact("private")
-        self.private = self._coins.private if private is None else private == "yes"
+        self.private = self._randomness.private if private is None else private == "yes"
         # whether the ledger began with these streams, and when it did, in seconds since 1970 where that is known
         self.begun, began = bool(getattr(self._store, "begun", True)), self._store.fact("begun")
         self.began = None if began is None else float(began)
@@ -136,7 +136,7 @@ class CodeStreams:
         setting: Terms,
         *,
         key: bytes | None = None,
-        coins: Coins | KeyedCoins | None = None,
+        randomness: Randomness | KeyedRandomness | None = None,
         gaps: Gaps = "refuse",
         memory: int = 1 << 28,
         must_exist: bool = False,
@@ -146,13 +146,14 @@ class CodeStreams:
         Parameters:
             path: the file.
             setting: that of the file's first use.
-            key: 32 secret bytes (`seqveil.coins.key_file`) for coins that are the same if an event is drawn again.
-            coins: of another kind; a key or coins, not both.
+            key: 32 secret bytes (`seqveil.randomness.key_file`) for randomness that are the same if an event is drawn
+            again.
+            randomness: of another kind; a key or randomness, not both.
             gaps: as for `CodeStreams`.
             memory: as for `CodeStreams`.
             must_exist: refuse a file that is missing or empty, rather than begin one whose ledger starts at zero.
         """
-        chosen = coins_for(key, coins)
+        chosen = randomness_for(key, randomness)
         file = state_file(path, setting, chosen, key, must_exist)
         try:
             found = cls(setting, file, chosen, gaps=gaps, memory=memory)
@@ -212,7 +213,7 @@ class CodeStreams:
             try:
                 return erase_from(file, names, self._key, forget_ledger)
             finally:
-                self._coins = self._coins_of_store()  # the file is in another epoch
+                self._randomness = self._randomness_of_store()  # the file is in another epoch
                 self._live.undo(names)
 
     def release(
@@ -235,7 +236,7 @@ class CodeStreams:
             positions: (how far some source was read, say) kept with the releases, where all were made; a function gets
                 the releases first.
         """
-        return self._run(self._call(users, self._raw(symbols), seqs, times, watch=self._watch), positions)
+        return self._run(self._call(users, self._raw(symbols), seqs, times, tracker=self._tracker), positions)
 
     def check(
         self,
@@ -278,14 +279,14 @@ class CodeStreams:
         """Take releases in, each the next one of its user, as a receiver does: nothing private is needed.
 
         Refuses releases that this setting cannot have made. What comes back has the ε that each used, and what each
-        told by itself (`leakages`).
+        disclosed by itself (`leakages`).
 
         Parameters:
             users: whose they are.
             releases: codes, NOTHING where an event went without or was withheld; for batches their paths, None for such
                 a one.
             times: as for `release`.
-            sizes: how many symbols each batch has; the setting's batch unless told otherwise.
+            sizes: how many symbols each batch has; the setting's batch unless given.
         """
         if not self.setting.in_batches:
             codes = released_codes(self.setting, releases)
@@ -314,19 +315,19 @@ class CodeStreams:
 
     def account(self, user: User) -> Account | None:
         """What a user's releases have disclosed; None for one who never came."""
-        name, watches = self._named(user), None
+        name, trackers = self._named(user), None
         snapshot = getattr(self._store, "snapshot", None)
-        if snapshot is not None and self.setting.watches is None:
+        if snapshot is not None and self.setting.trackers is None:
             with snapshot() as records:
                 row = records.find([name])[0]
         else:
             with self._lock, self._store.transaction():
                 row = self._store.find([name])[0]
-                watches = None if row is None or self.setting.watches is None else self._live.watches(name)
+                trackers = None if row is None or self.setting.trackers is None else self._live.trackers(name)
         if row is None:
             return None
         figures = Figures(row.events, row.releases, row.most, row.least, row.spent, row.ldp)
-        return Account.of(self.setting, name, figures, self.private, () if watches is None else watches.worst())
+        return Account.of(self.setting, name, figures, self.private, () if trackers is None else trackers.worst())
 
     def accounts(self) -> Accounts:
         """The accounts of all users, in the order they came."""
@@ -344,13 +345,13 @@ class CodeStreams:
             return [name for _, name, _ in users() if isinstance(name, str)]
 
     def secrets(self) -> list[SecretTotal]:
-        """What all users together were told about each declared secret at most, in the order of declaration."""
+        """What all users together were disclosed about each declared secret at most, in the order of declaration."""
         if not self.setting.secrets:
             return []
         with self._lock, self._store.transaction():
             names = self._store.everyone()[0]
-            watches = (self._live.watches(name) for name in names)
-            return totals(self.setting.secrets, watches, [secret.total for secret in self.setting.secrets])
+            trackers = (self._live.trackers(name) for name in names)
+            return totals(self.setting.secrets, trackers, [secret.total for secret in self.setting.secrets])
 
     def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Stored]:
         """What was released of a user, from sequence number `since` on, at most `limit` of them.
@@ -367,14 +368,14 @@ class CodeStreams:
             return [] if row is None else list(islice(self._store.releases(row, since), limit))
 
     def leakages(self) -> tuple[Floats, int]:
-        """What every user's stream has told, in the order they came, and how many users are damaged and left out."""
+        """What every user's stream has disclosed, in order of arrival, and how many damaged users are left out."""
         snapshot = getattr(self._store, "snapshot", None)
         if snapshot is None:
             return self.accounts().leakage, 0
         with snapshot() as records:
             rows = [row for _, _, row in records.users()]
-        told = [max(row.most, -row.least, 0.0) for row in rows if row is not None]
-        return np.array(told), len(rows) - len(told)
+        disclosed = [max(row.most, -row.least, 0.0) for row in rows if row is not None]
+        return np.array(disclosed), len(rows) - len(disclosed)
 
     def next_seqs(self, users: Sequence[User]) -> Ints:
         """The sequence number that comes next for each of these users: 0 for a new one."""
@@ -419,9 +420,9 @@ class CodeStreams:
         with self._lock:
             return self._store.position(source)
 
-    def _coins_of_store(self) -> Coins | KeyedCoins:
-        """The coins that are drawn from: keyed ones belong to this setting and this store alone."""
-        if not isinstance(self._source, KeyedCoins):
+    def _randomness_of_store(self) -> Randomness | KeyedRandomness:
+        """The randomness that are drawn from: keyed ones belong to this setting and this store alone."""
+        if not isinstance(self._source, KeyedRandomness):
             return self._source
         return self._source.of_state(self.setting.signature, self._store.salt)
 
@@ -451,7 +452,7 @@ class CodeStreams:
             self._check(call, groups)
         drawn = False
         for group in groups:
-            played = call.play(group, self._live, self._store, self._coins, self._gaps)
+            played = call.play(group, self._live, self._store, self._randomness, self._gaps)
             drawn = drawn or played.entry is not None
             if played.failure is not None and not drawn:  # nothing to keep: the call leaves no trace
                 raise _with(played.failure, call.made)
@@ -466,7 +467,7 @@ class CodeStreams:
             upcoming = [0 if row is None else row.events for row in self._store.find(list(everyone))]
             users = np.array([everyone[name] for name in call.names], np.intp)
             plan_of(users, call.made.seqs, np.array(upcoming, np.int64)[users], self._gaps)
-        if self.setting.timed or self.setting.watches is not None:
+        if self.setting.timed or self.setting.trackers is not None:
             for group in groups:
                 call.check(group, self._live, self._gaps)
 
@@ -543,25 +544,31 @@ def _with(failure: BaseException, made: Releases) -> BaseException:
     return failure
 
 
-def coins_for(key: bytes | None, coins: Coins | KeyedCoins | None = None) -> Coins | KeyedCoins:
+def randomness_for(
+    key: bytes | None, randomness: Randomness | KeyedRandomness | None = None
+) -> Randomness | KeyedRandomness:
     """Randomness from a key, or that which was passed, or the operating system's."""
-    if key is not None and coins is not None:
-        raise InputError("pass a key or coins, not both")
-    return KeyedCoins(key) if key is not None else coins or SystemCoins()
+    if key is not None and randomness is not None:
+        raise InputError("pass a key or randomness, not both")
+    return KeyedRandomness(key) if key is not None else randomness or SystemRandomness()
 
 
 def state_file(
-    path: str | os.PathLike[str], setting: Terms, coins: Coins | KeyedCoins, key: bytes | None, must_exist: bool
+    path: str | os.PathLike[str],
+    setting: Terms,
+    randomness: Randomness | KeyedRandomness,
+    key: bytes | None,
+    must_exist: bool,
 ) -> SqliteStore:
     """The store of a state file, opened or made; refused where it is of another model, policy or key."""
     from seqveil.engine.sqlite import SqliteStore
     from seqveil.engine.upkeep import know_erased, tidy
 
     file = SqliteStore(path, must_exist)
-    file.watched = setting.watches is not None
+    file.tracked = setting.trackers is not None
     try:
         with file.transaction():
-            _agree(file, setting.signature, coins.private, None if key is None else key_mark(key))
+            _agree(file, setting.signature, randomness.private, None if key is None else key_mark(key))
             file.settle_epoch()
             know_erased(file, key)
         with suppress(StoreError):  # a disk that is full now is no reason to stop

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.coins import User
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.leakage import pass_over
-from seqveil.core.secrets import Watches
+from seqveil.core.randomness import User
+from seqveil.core.secrets import SecretTrackers
 from seqveil.engine import batches, packing, stream
 from seqveil.engine.state import Made, State
-from seqveil.engine.store import GAP, Entry, Erased, Row, StateStore, Stored
+from seqveil.engine.store import GAP, Entry, Erased, StateStore, Stored, UserRow
 from seqveil.engine.stream import Terms
 
 BESIDE = 600  # bytes a live user takes beside its state
@@ -82,7 +82,7 @@ class Live:
         ids = iter(self._store.add(new)) if new else iter(())
         slots = self._claim(names)
         self.state.put(slots, State.start(self._setting, len(names)))
-        back: list[tuple[int, Row]] = []
+        back: list[tuple[int, UserRow]] = []
         for slot, row in zip(slots.tolist(), rows, strict=True):
             self._ids[slot] = next(ids) if row is None else row.id
             self._released[slot] = 0 if row is None else row.releases
@@ -96,7 +96,7 @@ class Live:
         for slot, row in back:
             self.state.put(np.array([slot], np.intp), self._replayed(self._store.releases(row)))
 
-    def _return(self, slot: int, row: Row) -> None:
+    def _return(self, slot: int, row: UserRow) -> None:
         """Someone who was erased comes back: a new stream, whose budget goes on."""
         state, name = packing.returned(self._setting, row), self._names[slot]
         if state is None:
@@ -139,9 +139,9 @@ class Live:
             self._store.put_aside(self._ids[leaving], packing.pack(self.state.take(leaving)))
         self._forget([self._names[k] for k in leaving.tolist()])
 
-    def _unpack(self, rows: list[tuple[int, Row]]) -> None:
+    def _unpack(self, rows: list[tuple[int, UserRow]]) -> None:
         """States as they were packed, those of one size at a time: how far windows look back differs."""
-        sizes: dict[int, list[tuple[int, Row]]] = {}
+        sizes: dict[int, list[tuple[int, UserRow]]] = {}
         for slot, row in rows:
             sizes.setdefault(len(row.state), []).append((slot, row))
         for group in sizes.values():
@@ -191,10 +191,10 @@ class Live:
         """The sequence number that each of these users' next event has."""
         return self.state.steps[slots]
 
-    def watches(self, name: User) -> Watches | None:
+    def trackers(self, name: User) -> SecretTrackers | None:
         """The accounts of declared secrets of a user whom the store knows; None where no secret is declared."""
         slot = self.enter([name])[0]  # which may bring other arrays
-        found: Watches | None = None if self.state.watches is None else self.state.watches[slot]
+        found: SecretTrackers | None = None if self.state.trackers is None else self.state.trackers[slot]
         return found
 
     @property
@@ -230,12 +230,12 @@ class Live:
 
 def skipped(setting: Terms, state: State, events: int = 1) -> State:
     """The state after events that nobody released: the belief moves on, nothing is charged."""
-    watches = state.watches
+    trackers = state.trackers
     states, account = pass_over(setting.model, state.states, state.account, events * setting.batch)
-    if watches is not None:  # as a release that says the same whatever the truth is
+    if trackers is not None:  # as a release that says the same whatever the truth is
         for _ in range(events):
-            watches = stream.observed(watches, np.ones((len(state), setting.model.n), np.int64))
-    return replace(state, states=states, steps=state.steps + events, account=account, watches=watches)
+            trackers = stream.observed(trackers, np.ones((len(state), setting.model.n), np.int64))
+    return replace(state, states=states, steps=state.steps + events, account=account, trackers=trackers)
 
 
 def _check_name(name: User) -> None:

@@ -18,11 +18,11 @@ import numpy as np
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import Floats
 from seqveil.core.leakage import Leakages
-from seqveil.core.secrets import Watch, Watches, WindowAccount
-from seqveil.core.secrets.windows import Records
+from seqveil.core.secrets import SecretTracker, SecretTrackers, WindowAccount
+from seqveil.core.secrets.windows import WindowRecords
 from seqveil.engine.accounting import Window
 from seqveil.engine.state import State
-from seqveil.engine.store import Row
+from seqveil.engine.store import UserRow
 from seqveil.engine.stream import Terms
 
 SMALL = 4096  # bytes of state a user may have and still always be kept as it is
@@ -36,7 +36,7 @@ def _sides(setting: Terms) -> int:
 
 def width(setting: Terms) -> int:
     """Bytes of a user's belief and account; with declared secrets about as many as they come to."""
-    secrets = 0 if setting.watches is None else 2 * account_numbers(setting.watches).size
+    secrets = 0 if setting.trackers is None else 2 * account_numbers(setting.trackers).size
     return 8 * (setting.model.size + 2 * _sides(setting) + secrets)
 
 
@@ -53,28 +53,28 @@ def pack(state: State) -> bytes:
     account, window = state.account, state.window
     looks = np.full((len(state), 1), float(window.costs.shape[1]))
     wide: list[Floats] = [looks, window.costs, window.stamps, state.states, account.ahead_most, account.ahead_least]
-    if state.watches is not None:
-        wide += [state.first[:, None].astype(np.float64), packed_accounts(state.watches.tolist())]
+    if state.trackers is not None:
+        wide += [state.first[:, None].astype(np.float64), packed_accounts(state.trackers.tolist())]
     return np.concatenate(wide, axis=1).astype("<f8", copy=False).tobytes()
 
 
-def unpack(setting: Terms, rows: Sequence[Row]) -> State:
+def unpack(setting: Terms, rows: Sequence[UserRow]) -> State:
     """The states of these users, all of one size."""
     table = np.frombuffer(b"".join(row.state for row in rows), "<f8").reshape(len(rows), -1)
     sides, looks = _sides(setting), int(table[0, 0])
     places = np.cumsum([1, looks, looks, setting.model.size, sides, sides])
-    if table.shape[1] < places[-1] or (setting.watches is None and table.shape[1] != places[-1]):
+    if table.shape[1] < places[-1] or (setting.trackers is None and table.shape[1] != places[-1]):
         raise DataError(_MISFIT)
     _, costs, stamps, states, up, down, more = np.split(table, places, axis=1)
-    watches, first = None, np.zeros(len(rows), np.int64)
-    if setting.watches is not None:
-        watches, first = np.empty(len(rows), object), more[:, 0].astype(np.int64)
+    trackers, first = None, np.zeros(len(rows), np.int64)
+    if setting.trackers is not None:
+        trackers, first = np.empty(len(rows), object), more[:, 0].astype(np.int64)
         for k, numbers in enumerate(more[:, 1:]):
-            begun = setting.watches_from(int(first[k])) if setting.clocked else setting.watches
-            watches[k] = restored_accounts(begun, numbers)
+            begun = setting.trackers_from(int(first[k])) if setting.clocked else setting.trackers
+            trackers[k] = restored_accounts(begun, numbers)
     steps = np.array([row.events for row in rows], np.int64)
     spent, most, least, ldp = np.array([(row.spent, row.most, row.least, row.ldp) for row in rows]).T
-    return State(states, steps, spent, Leakages(most, least, up, down), Window(costs, stamps), ldp, first, watches)
+    return State(states, steps, spent, Leakages(most, least, up, down), Window(costs, stamps), ldp, first, trackers)
 
 
 def carried(state: bytes) -> bytes:
@@ -82,12 +82,12 @@ def carried(state: bytes) -> bytes:
     return state[: 8 + 16 * int(np.frombuffer(state[:8], "<f8")[0])] if state else b""
 
 
-def returned(setting: Terms, row: Row) -> State | None:
+def returned(setting: Terms, row: UserRow) -> State | None:
     """The state of someone who comes back after being erased: a new stream, whose account goes on with the old one's.
 
     None where the ledger is not enough to go on with: with declared secrets, and where states are large.
     """
-    if setting.watches is not None or not small(setting):
+    if setting.trackers is not None or not small(setting):
         return None
     costs, stamps = np.split(np.frombuffer(row.state, "<f8")[None, 1:], 2, axis=1)
     start = State.start(setting)
@@ -96,56 +96,77 @@ def returned(setting: Terms, row: Row) -> State | None:
     return replace(start, **numbers, account=account, window=Window(costs.copy(), stamps.copy()))
 
 
-def account_numbers(watches: Watches) -> Floats:
+def account_numbers(trackers: SecretTrackers) -> Floats:
     """All that changes of the accounts of one user.
 
     >>> from seqveil import MarkovModel, secrets
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> first = Watches(model, secrets.ever(1, epsilon=1.0, window="first 3"))
-    >>> told = first.observe([0.6, 0.4])
-    >>> bool((account_numbers(restored_accounts(first, account_numbers(told))) == account_numbers(told)).all())
+    >>> first = SecretTrackers(model, secrets.ever(1, epsilon=1.0, window="first 3"))
+    >>> disclosed = first.observe([0.6, 0.4])
+    >>> numbers = account_numbers(disclosed)
+    >>> bool((account_numbers(restored_accounts(first, numbers)) == numbers).all())
     True
     """
-    return np.concatenate([_watch(watch) for row in watches.rows for watch in row])
+    return np.concatenate([_tracker(tracker) for row in trackers.rows for tracker in row])
 
 
-def restored_accounts(first: Watches, packed: Floats) -> Watches:
+def restored_accounts(first: SecretTrackers, packed: Floats) -> SecretTrackers:
     """The accounts behind these numbers; `first` are those before the first release, whatever else follows them."""
-    after, at = object.__new__(Watches), 0
+    after, at = object.__new__(SecretTrackers), 0
     rows = []
     for row in first.rows:
         found = []
-        for watch in row:
-            reader = _Reader(packed, at)
-            found.append(_restored(watch, reader))
+        for tracker in row:
+            reader = _PackedReader(packed, at)
+            found.append(_restored(tracker, reader))
             at = reader.at
         rows.append(tuple(found))
     after.rows = tuple(rows)
     return after
 
 
-def _watch(watch: Watch) -> Floats:
-    found, gone = watch.records, watch.gone
-    head = [watch.step, watch.told_all, len(watch.now), len(watch.ended), len(found.index), gone is not None]
-    laws = (watch.states, watch.unseen, watch.now.ravel(), watch.ended.ravel())
-    windows = (getattr(found, name).ravel() for name in Records.__dataclass_fields__)
-    accounts = [_account(watch.latest), *([] if gone is None else [_account(gone)])]
-    return np.concatenate([head, *laws, *windows, *accounts]).astype(np.float64, copy=False)
+def _tracker(tracker: SecretTracker) -> Floats:
+    found, gone = tracker.records, tracker.gone
+    head = [
+        tracker.step,
+        tracker.disclosed_all,
+        len(tracker.now),
+        len(tracker.ended),
+        len(found.index),
+        gone is not None,
+    ]
+    distributions = (tracker.states, tracker.unseen, tracker.now.ravel(), tracker.ended.ravel())
+    windows = (getattr(found, name).ravel() for name in WindowRecords.__dataclass_fields__)
+    accounts = [_account(tracker.latest), *([] if gone is None else [_account(gone)])]
+    return np.concatenate([head, *distributions, *windows, *accounts]).astype(np.float64, copy=False)
 
 
 def _account(one: WindowAccount) -> list[float]:
-    laws = [part for law in (one.prior, one.posterior) for part in (law if isinstance(law, tuple) else (law,))]
-    return [one.first, one.events, *laws, one.log_odds, one.log_odds_low, one.log_odds_high, one.lowest, one.highest]
+    distributions = [
+        part
+        for distribution in (one.prior, one.posterior)
+        for part in (distribution if isinstance(distribution, tuple) else (distribution,))
+    ]
+    return [
+        one.first,
+        one.events,
+        *distributions,
+        one.log_odds,
+        one.log_odds_low,
+        one.log_odds_high,
+        one.lowest,
+        one.highest,
+    ]
 
 
-def _restored(first: Watch, reader: _Reader) -> Watch:
+def _restored(first: SecretTracker, reader: _PackedReader) -> SecretTracker:
     plan, size = first.ahead, first.model.size
-    step, told_all, open_rows, ended, windows, gone = (int(number) for number in reader.take(_HEAD))
+    step, disclosed_all, open_rows, ended, windows, gone = (int(number) for number in reader.take(_HEAD))
     states, unseen = reader.take(size), reader.take(size)
     now, past = reader.take(open_rows, size), reader.take(ended, plan.values, size)
     index = reader.take(windows).astype(np.int64)
-    laws = reader.take(windows, plan.values), reader.take(windows, plan.values)
-    records = Records(index, *laws, *(reader.take(windows) for _ in range(3)))
+    distributions = reader.take(windows, plan.values), reader.take(windows, plan.values)
+    records = WindowRecords(index, *distributions, *(reader.take(windows) for _ in range(3)))
     latest = _window(plan.values, reader)
     return replace(
         first,
@@ -157,19 +178,19 @@ def _restored(first: Watch, reader: _Reader) -> Watch:
         records=records,
         latest=latest,
         gone=_window(plan.values, reader) if gone else None,
-        told_all=bool(told_all),
+        disclosed_all=bool(disclosed_all),
     )
 
 
-def _window(values: int, reader: _Reader) -> WindowAccount:
+def _window(values: int, reader: _PackedReader) -> WindowAccount:
     first, events = reader.take(2).tolist()
     alone = values == 2  # of a secret that is true or not, one probability says both
     prior, posterior = (reader.take(1 if alone else values).tolist() for _ in range(2))
-    laws = (prior[0], posterior[0]) if alone else (tuple(prior), tuple(posterior))
-    return WindowAccount(int(first), int(events), *laws, *reader.take(5).tolist())
+    distributions = (prior[0], posterior[0]) if alone else (tuple(prior), tuple(posterior))
+    return WindowAccount(int(first), int(events), *distributions, *reader.take(5).tolist())
 
 
-class _Reader:
+class _PackedReader:
     """Takes numbers one part after another."""
 
     def __init__(self, packed: Floats, at: int) -> None:
@@ -184,9 +205,9 @@ class _Reader:
         return part.reshape(shape).copy()
 
 
-def packed_accounts(watches: Sequence[Watches]) -> Floats:
+def packed_accounts(trackers: Sequence[SecretTrackers]) -> Floats:
     """The numbers of several users, one row each, filled up with zeros to the longest."""
-    rows = [account_numbers(each) for each in watches]
+    rows = [account_numbers(each) for each in trackers]
     table = np.zeros((len(rows), max((row.size for row in rows), default=0)))
     for k, row in enumerate(rows):
         table[k, : row.size] = row

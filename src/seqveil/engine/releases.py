@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from seqveil.core.coins import User
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
-from seqveil.core.words import Risk, ToldSecret
+from seqveil.core.randomness import User
+from seqveil.core.words import DisclosedSecret, Risk
 from seqveil.engine.stream import REFUSED, Mask
 
 if TYPE_CHECKING:
-    from seqveil.core.secrets import Watch
+    from seqveil.core.secrets import SecretTracker
     from seqveil.core.symbols import Symbols
     from seqveil.engine.store import Stored
     from seqveil.engine.terms import Terms
@@ -39,7 +39,9 @@ class Releases:
     seqs: Ints  # the sequence number of each event
     epsilons: Floats
     replayed: Mask  # whether the release was there already
-    leakages: Floats  # what each release told by itself, where that was computed: batches, and whatever was observed
+    leakages: (
+        Floats  # what each release disclosed by itself, where that was computed: batches, and whatever was observed
+    )
     sent: list[tuple[Path, Ints] | None] | None  # the path and the reproduction of each batch; None for single symbols
     alphabet: Symbols | None = None  # what the codes stand for, where that is known
 
@@ -68,7 +70,7 @@ class Releases:
             return [None if each is None else each[0] for each in self.sent]
         return [(code,) if code >= 0 else None for code in self.codes.tolist()]
 
-    def told(self, k: int) -> tuple[list[int], Path | None]:
+    def disclosed(self, k: int) -> tuple[list[int], Path | None]:
         """The released symbols of one event and what was published of it: one item of `symbols` and of `paths`."""
         if self.sent is None:
             code = int(self.codes[k])
@@ -129,7 +131,7 @@ class Release:
 
 @dataclass(frozen=True)
 class SecretAccount:
-    """What a user's releases disclosed about a declared secret, as plain values; the words are those of `Watch`."""
+    """What a user's releases disclosed about a declared secret, as plain values; `SecretTracker` explains the words."""
 
     name: str
     sentence: str
@@ -142,10 +144,10 @@ class SecretAccount:
     worst: float  # the most that the log odds moved in any window at any time, on the sides that are bounded
 
     @classmethod
-    def of(cls, watch: Watch) -> SecretAccount:
+    def of(cls, tracker: SecretTracker) -> SecretAccount:
         """The figures of a secret, without the filter that computes them."""
-        own = {each.name: getattr(watch, each.name) for each in fields(cls)}
-        return cls(**own | {"worst": watch.worst.worst(watch.secret.sides)})
+        own = {each.name: getattr(tracker, each.name) for each in fields(cls)}
+        return cls(**own | {"worst": tracker.worst.worst(tracker.secret.sides)})
 
 
 @dataclass(frozen=True)
@@ -170,18 +172,20 @@ class Account:
     @property
     def risk(self) -> Risk:
         """What the figures mean for the person."""
-        told = tuple(ToldSecret(each.name, max(0.0, each.worst), "so far") for each in self.secrets)
+        disclosed = tuple(DisclosedSecret(each.name, max(0.0, each.worst), "so far") for each in self.secrets)
         ldp = self.ldp if self.rules_out else None
-        return Risk(max(0.0, self.most), -self.least, secrets=told, measured=bool(self.whole_sequence), ldp=ldp)
+        return Risk(max(0.0, self.most), -self.least, secrets=disclosed, measured=bool(self.whole_sequence), ldp=ldp)
 
     @classmethod
-    def of(cls, terms: Terms, user: User | None, figures: Figures, private: bool, watches: Iterable[Watch]) -> Account:
+    def of(
+        cls, terms: Terms, user: User | None, figures: Figures, private: bool, trackers: Iterable[SecretTracker]
+    ) -> Account:
         """The account of a user from the figures of the stream, and the filters of its declared secrets."""
         leakage = max(figures.most, -figures.least, 0.0)
         left = left_of(terms.budget.exact_total, leakage)
         return cls(
             user, figures.events, figures.releases, leakage, figures.most, figures.least, figures.spent, figures.ldp,
-            left, private, terms.whole_sequence, tuple(map(SecretAccount.of, watches)), terms.budget.composed,
+            left, private, terms.whole_sequence, tuple(map(SecretAccount.of, trackers)), terms.budget.composed,
             terms.model.rules_out,
         )  # fmt: skip
 

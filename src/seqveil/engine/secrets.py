@@ -1,16 +1,16 @@
 """Releases that keep declared secrets, and what the streams of many users tell about them in all.
 
-A release is the pure step of `stream`, whose public state holds the accounts of the secrets too (`State.watches`): the
+A release is the pure step of `stream`, whose public state holds the accounts of the secrets too (`State.trackers`): the
 kernel is a function of these accounts, so a receiver who knows the setting and the releases comes to the same one.
 
 *Guarantee*, for an observer who believes the model (or one of `observers`): for every secret, at every time and for
 every outcome, Pr(y_1..t | E) / Pr(y_1..t | not E) lies between e^-ε and e^ε of that secret (on one side where it is
 declared so). It is a total: it does not grow with the length of the stream. Without `epsilon` nothing is promised about
-the whole sequence, nor without a model: what tells nothing about a secret is told as it is. With `epsilon` every
+the whole sequence, nor without a model: what tells nothing about a secret is released as it is. With `epsilon` every
 release is also sound at ε, hence 2ε-LDP, as those of any sound mechanism.
 
-A table is checked from its integers before a coin is thrown; one that keeps every promise always exists, because saying
-the same whatever the truth is leaves all odds as they are.
+A table is checked from its integers before anything is drawn; one that keeps every promise always exists, because
+saying the same whatever the truth is leaves all odds as they are.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from seqveil.core.secrets import Secret, Watches, words
+from seqveil.core.secrets import Secret, SecretTrackers, words
 from seqveil.core.secrets.bounds import Bounds
 from seqveil.core.secrets.solving import guarded
-from seqveil.core.secrets.tables import Table
+from seqveil.core.secrets.tables import GuardingTable
 from seqveil.engine.terms import Terms
 
 
-def guarded_table(setting: Terms, watches: Watches) -> Table:
+def guarded_table(setting: Terms, trackers: SecretTrackers) -> GuardingTable:
     """The integer table of the next release: a function of what is public alone, checked before anything is drawn.
 
     Parameters:
@@ -36,18 +36,18 @@ def guarded_table(setting: Terms, watches: Watches) -> Table:
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> from seqveil.engine.policy import Policy
     >>> setting = Policy(secrets=secrets.ever(1, epsilon=0.5, window="first 3"), mechanism="guarded").on(model)
-    >>> guarded_table(setting, setting.watches).outputs.tolist()
+    >>> guarded_table(setting, setting.trackers).outputs.tolist()
     [0, 1]
     """
-    watches.check_room()
+    trackers.check_room()
     epsilon = None if setting.unbounded else setting.epsilon
-    bounds = Bounds.of(watches)
+    bounds = Bounds.of(trackers)
     return guarded(bounds, setting.distortion, not setting.withhold, epsilon)
 
 
 @dataclass(frozen=True)
 class SecretTotal:
-    """What was told about one declared secret, to whomever of the observers learned most, by whichever user's stream.
+    """What was disclosed about one declared secret, to the observer who learned most, by any user's stream.
 
     log B is the factor by which the odds of the secret moved, as a logarithm: `lowest` and `highest` are its extremes
     over all users, windows and times, rounded outward.
@@ -95,7 +95,7 @@ class SecretTotal:
 
 
 def totals(
-    secrets: Sequence[Secret], accounts: Iterable[Watches | None], promised: Sequence[float | None]
+    secrets: Sequence[Secret], accounts: Iterable[SecretTrackers | None], promised: Sequence[float | None]
 ) -> list[SecretTotal]:
     """The totals of these secrets over the accounts of all users.
 
@@ -108,14 +108,14 @@ def totals(
         if each is None:
             continue
         users += 1
-        for k, watch in enumerate(each.rows[0]):
-            without[k] += watch.in_first_window
-            inside[k] += watch.in_later_window
+        for k, tracker in enumerate(each.rows[0]):
+            without[k] += tracker.in_first_window
+            inside[k] += tracker.in_later_window
         for row in each.rows:
-            for k, watch in enumerate(row):
-                most = watch.worst
-                worst[k] = max(worst[k], most.worst(watch.secret.sides))
-                last[k] = max(last[k], abs(watch.log_odds))
+            for k, tracker in enumerate(row):
+                most = tracker.worst
+                worst[k] = max(worst[k], most.worst(tracker.secret.sides))
+                last[k] = max(last[k], abs(tracker.log_odds))
                 lowest[k], highest[k] = min(lowest[k], most.lowest), max(highest[k], most.highest)
     return [
         SecretTotal(secret.name, _sentence(secret, epsilon, most), epsilon, users, most, *others)

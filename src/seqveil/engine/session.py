@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from seqveil.core import filtering, html
-from seqveil.core.coins import coins
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernel
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets import Watches
+from seqveil.core.randomness import randomness
+from seqveil.core.secrets import SecretTrackers
 from seqveil.core.times import Time, seconds
 from seqveil.core.words import ASKED, moved, percent, percent_up
 from seqveil.engine import batches, stream
@@ -59,7 +59,7 @@ class Session:
     ) -> None:
         self._setting = policy_of(policy, shorthand).on(model)
         self._state = stream.State.start(self._setting)
-        self._coins = coins(seed)
+        self._randomness = randomness(seed)
         self._released = 0
         self._paths: list[tuple[int, ...] | None] = []
         self._waiting: list[int] = []
@@ -78,21 +78,21 @@ class Session:
     @property
     def private(self) -> bool:
         """False for a seeded session: anyone with the seed can undo it."""
-        return self._coins.private
+        return self._randomness.private
 
     @property
     def belief(self) -> Floats:
         """What an observer of the releases believes about the next symbol, before it is released."""
         with self._lock:
-            law = filtering.symbols(self._setting.model, self._state.states)[0].copy()
-        law.flags.writeable = False
-        return law
+            distribution = filtering.symbols(self._setting.model, self._state.states)[0].copy()
+        distribution.flags.writeable = False
+        return distribution
 
     @property
-    def watches(self) -> Watches | None:
+    def trackers(self) -> SecretTrackers | None:
         """The accounts under the models of all observers; None where no secret is declared."""
         with self._lock:
-            found: Watches | None = None if self._state.watches is None else self._state.watches[0]
+            found: SecretTrackers | None = None if self._state.trackers is None else self._state.trackers[0]
             return found
 
     @property
@@ -111,8 +111,8 @@ class Session:
         """The kernel of the next release: it depends on the model and the releases so far, never on raw data."""
         with self._lock:
             state = stream.located(self._setting, self._state, _row(time))
-            if self._setting.guards and state.watches is not None:
-                stack = guarded_table(self._setting, state.watches[0]).kernels()
+            if self._setting.guards and state.trackers is not None:
+                stack = guarded_table(self._setting, state.trackers[0]).kernels()
                 return stack.one(0, self._setting.model.alphabet)
             epsilons, _ = stream.allowance(self._setting, self._state, _row(time))
             beliefs = filtering.symbols(self._setting.model, self._state.states)
@@ -131,7 +131,7 @@ class Session:
     def _one(self, code: int, time: Time | None) -> Any:
         with self._lock:
             raw = np.array([code], np.int64)
-            released, self._state = stream.step(self._setting, self._state, raw, self._coins, _row(time))
+            released, self._state = stream.step(self._setting, self._state, raw, self._randomness, _row(time))
             out = int(released.codes[0])
             self._released += out >= 0
         return None if out < 0 else self._setting.model.alphabet.decode_one(out)
@@ -183,7 +183,7 @@ class Session:
     def _send(self, codes: Ints, time: Time | None) -> list[Any] | None:
         stamp = None if time is None else float(seconds([time])[0])
         with self._lock:
-            sent, self._state = batches.step(self._setting, self._state, codes, self._coins, stamp)
+            sent, self._state = batches.step(self._setting, self._state, codes, self._randomness, stamp)
             self._paths.append(None if sent is None else sent.path)
             if sent is None:
                 return None
@@ -197,10 +197,10 @@ class Session:
         Its `releases` are the symbols released, those of batches one by one.
         """
         with self._lock:
-            state, released, watches = self._state, self._released, self.watches
+            state, released, trackers = self._state, self._released, self.trackers
         sides = float(state.account.most[0]), float(state.account.least[0])
         figures = Figures(int(state.steps[0]), released, *sides, float(state.spent[0]), float(state.ldp[0]))
-        return Account.of(self._setting, None, figures, self.private, () if watches is None else watches.worst())
+        return Account.of(self._setting, None, figures, self.private, () if trackers is None else trackers.worst())
 
     def compose(self, releases: int, delta: float = 1e-6) -> Composition:
         """What `releases` releases add up to in advance, by the paper's theorems and by tighter ones."""
@@ -223,8 +223,8 @@ class Session:
         )
 
     def _repr_html_(self) -> str:
-        rows = [] if self.watches is None else self.watches.rows[0]
-        unfinished = [watch.in_first_window or watch.in_later_window for watch in rows]
+        rows = [] if self.trackers is None else self.trackers.rows[0]
+        unfinished = [tracker.in_first_window or tracker.in_later_window for tracker in rows]
         return html.session(self._setting, self.account, unfinished)
 
 

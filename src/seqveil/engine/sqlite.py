@@ -22,11 +22,11 @@ from zlib import crc32
 
 import numpy as np
 
-from seqveil.core.coins import User
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.randomness import User
 from seqveil.engine import packing, store
-from seqveil.engine.store import Damaged, Entry, Position, Row, StoreBusy, Stored, StoreError
+from seqveil.engine.store import Damaged, Entry, Position, StoreBusy, Stored, StoreError, UserRow
 
 FilePath = str | os.PathLike[str]
 APPLICATION, VERSION = 0x5E91E11, 1
@@ -115,14 +115,14 @@ def fact_checksum(name: str, value: Position) -> int:
     return crc32(content, crc32(_encoded(f"{len(str(name))} {type(value).__name__} {name}")))
 
 
-def checked(columns: Sequence[Any]) -> Row | None:
+def checked(columns: Sequence[Any]) -> UserRow | None:
     """A row of `users` that is as it was written; else None."""
     user, name, hashed, events, releases, last, spent, most, least, ldp, state, sealed, checksum = columns
     if not isinstance(name, (str, bytes)) or name_hash(name) != hashed:
         return None
     if user_checksum(name, (user, events, releases, last, spent, most, least, ldp), state, sealed) != checksum:
         return None
-    return Row(user, events, releases, spent, most, least, ldp, state, isinstance(name, bytes), last)
+    return UserRow(user, events, releases, spent, most, least, ldp, state, isinstance(name, bytes), last)
 
 
 def damaged_file(name: str) -> StoreError:
@@ -142,7 +142,7 @@ def _code(error: Exception) -> int:
 
 
 @contextmanager
-def told(name: str) -> Iterator[None]:
+def disclosed(name: str) -> Iterator[None]:
     """What SQLite says, as one line that holds no data."""
     try:
         yield
@@ -203,16 +203,16 @@ def _refuse_other(sql: sqlite3.Connection, name: str) -> None:
 
 
 @contextmanager
-def reading(path: FilePath, hasher: Callable[[str], bytes] | None = None) -> Iterator[Records]:
+def reading(path: FilePath, hasher: Callable[[str], bytes] | None = None) -> Iterator[SqliteRecords]:
     """A snapshot of a state file that is there; nobody who writes waits for it."""
     name = os.path.basename(path)
     if not os.path.isfile(path):
         raise StoreError(f"{name}: cannot be opened (No such file or directory); check the path")
-    with told(name), closing(connect(path)) as sql:
+    with disclosed(name), closing(connect(path)) as sql:
         sql.execute("PRAGMA query_only=ON")
         sql.execute("BEGIN")
         _refuse_other(sql, name)
-        yield Records(sql, name, hasher)
+        yield SqliteRecords(sql, name, hasher)
 
 
 class Sums(NamedTuple):
@@ -225,7 +225,7 @@ class Sums(NamedTuple):
     facts: int = 0  # the checksums of all other facts, each XOR the next
 
 
-class Records:
+class SqliteRecords:
     """What stands in a state file, read over one connection and checked.
 
     Parameters:
@@ -259,16 +259,16 @@ class Records:
             raise damaged_file(self.name)
         return facts, Sums(*map(int, sums))
 
-    def find(self, names: Sequence[User]) -> list[Row | None]:
+    def find(self, names: Sequence[User]) -> list[UserRow | None]:
         """Where these users stand, also those of whom only the ledger is left; None for a new one."""
         found = self._look({str(name): str(name) for name in names})
         if self.hasher is not None and len(found) < len(names):
             found |= self._look({self.hasher(str(name)): str(name) for name in names if name not in found})
         return [found.get(str(name)) for name in names]
 
-    def _look(self, keys: Mapping[Any, str]) -> dict[str, Row]:
+    def _look(self, keys: Mapping[Any, str]) -> dict[str, UserRow]:
         """The rows of users by what the `name` column has for each, looked for by one index and then by the other."""
-        found: dict[str, Row] = {}
+        found: dict[str, UserRow] = {}
         try:
             for at, column in ((1, "name"), (2, "hash")):
                 left = [key for key, name in keys.items() if name not in found]
@@ -294,12 +294,12 @@ class Records:
             part = values[at : at + TOGETHER]
             yield from self.sql.execute(f"SELECT * FROM users WHERE {column} IN ({', '.join('?' * len(part))})", part)
 
-    def users(self) -> Iterator[tuple[int, str | bytes, Row | None]]:
+    def users(self) -> Iterator[tuple[int, str | bytes, UserRow | None]]:
         """Id, name and row of users in the order they came; None for a damaged row, bytes as name of who was erased."""
         for columns in self.sql.execute("SELECT * FROM users ORDER BY id"):
             yield columns[0], columns[1], checked(columns)
 
-    def releases(self, row: Row, since: int | None = 0) -> Iterator[Stored]:
+    def releases(self, row: UserRow, since: int | None = 0) -> Iterator[Stored]:
         """The user's releases from `since` on, or all that are kept; found from the latest one on, link by link."""
         first, chain, previous = since or 0, list[Stored](), row.last
         try:
@@ -366,7 +366,7 @@ class Lock:
         os.close(self._file)
 
 
-class SqliteStore(Records):
+class SqliteStore(SqliteRecords):
     """One open state file; every method but the readers runs inside `transaction`.
 
     Parameters:
@@ -379,7 +379,7 @@ class SqliteStore(Records):
 
     def __init__(self, path: FilePath, must_exist: bool = False, accept: bool = False) -> None:
         self.path, self.name, self.hasher = os.fspath(path), os.path.basename(path), None
-        self.watched = False  # whether secrets are declared
+        self.tracked = False  # whether secrets are declared
         self.begun = False  # whether this is the file's first use
         self.sums = Sums()
         refuse_no_path(path)
@@ -392,7 +392,7 @@ class SqliteStore(Records):
         if size_of(path) == 1:
             raise damaged_file(self.name)  # SQLite takes one byte for an empty file, and would begin anew
         self._lock = Lock(self.path, self.name)
-        with ExitStack() as failing, told(self.name):
+        with ExitStack() as failing, disclosed(self.name):
             failing.callback(lambda: self._lock.close(not self._lock.commits))
             make_private(self.path)  # what was drawn but never committed may lie in it
             self._place = self._placed()
@@ -459,7 +459,7 @@ class SqliteStore(Records):
     def transaction(self) -> Iterator[None]:
         """All of the block is committed and on the disk when it ends, or nothing of it."""
         self.check_place()
-        with told(self.name):
+        with disclosed(self.name):
             self.sql.execute("BEGIN IMMEDIATE")
             before = self.sums
             try:
@@ -476,7 +476,7 @@ class SqliteStore(Records):
             self._lock.note(self.sums.commits)
 
     @contextmanager
-    def snapshot(self) -> Iterator[Records]:
+    def snapshot(self) -> Iterator[SqliteRecords]:
         """What is committed now, for a reader on whatever thread; nobody waits for it."""
         self.check_place()
         with reading(self.path, self.hasher) as records:
@@ -492,7 +492,7 @@ class SqliteStore(Records):
 
     def shrink(self) -> None:
         """Write the file anew without what was deleted from it, also in its -wal; outside a transaction."""
-        with told(self.name):
+        with disclosed(self.name):
             try:
                 self.sql.execute("VACUUM")
                 busy = self.sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
@@ -514,9 +514,9 @@ class SqliteStore(Records):
     @property
     def largest(self) -> float:
         """Bytes of a state that is kept as it is; a larger one is computed from the releases again."""
-        return packing.SMALL * (WATCHED if self.watched else 1)
+        return packing.SMALL * (WATCHED if self.tracked else 1)
 
-    def find(self, names: Sequence[User]) -> list[Row | None]:
+    def find(self, names: Sequence[User]) -> list[UserRow | None]:
         """Where these users stand; None for a new one."""
         rows = super().find(names)
         for row in rows:
@@ -538,7 +538,7 @@ class SqliteStore(Records):
         self.sums = self.sums._replace(users=self.sums.users + len(ids), last_user=ids.stop - 1)
         return list(ids)
 
-    def name_again(self, row: Row, name: User | bytes) -> None:
+    def name_again(self, row: UserRow, name: User | bytes) -> None:
         """Have a user's row say this, under this name; someone who was erased has come back, or is being erased."""
         known = name if isinstance(name, bytes) else str(name)
         ledger = (row.events, row.releases, row.last, row.spent, row.most, row.least, row.ldp)
@@ -608,7 +608,7 @@ class SqliteStore(Records):
     def everyone(self) -> tuple[list[User], Ints, Floats]:
         """Name, counts and figures of every user who was not erased, in the order they came."""
         names: list[User] = []
-        rows: list[Row] = []
+        rows: list[UserRow] = []
         for user, name, row in self.users():
             if row is None:
                 raise self.damaged(user, [str(name)])
@@ -622,7 +622,7 @@ class SqliteStore(Records):
 
     def fact(self, name: str) -> Any:
         """What the file says of itself under this name."""
-        with told(self.name):
+        with disclosed(self.name):
             row = self.sql.execute("SELECT value, checksum FROM facts WHERE name = ?", (name,)).fetchone()
         if row is not None and fact_checksum(name, row[0]) != row[1]:
             raise damaged_file(self.name)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.intp]
 Made = TypeVar("Made")
-SecretAccounts = NDArray[np.object_]  # of declared secrets: `Watches`, one a user
+SecretAccounts = NDArray[np.object_]  # of declared secrets: `SecretTrackers`, one a user
 ARRAYS = ("states", "steps", "spent", "ldp", "first")
 FEW = 64  # events of a call that are looked at one by one before they are sorted
 
@@ -29,25 +29,25 @@ FEW = 64  # events of a call that are looked at one by one before they are sorte
 class State:
     """Public state of B streams, one row a user: what the releases so far imply.
 
-    >>> from seqveil.core.coins import SeededCoins
+    >>> from seqveil.core.randomness import SeededRandomness
     >>> from seqveil.core.model import MarkovModel
     >>> from seqveil.engine.stream import step
     >>> from seqveil.engine.policy import Policy
     >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
-    >>> state, coins = State.start(setting, users=3), SeededCoins(1)
-    >>> made, state = state.move(np.array([0, 2]), lambda some: step(setting, some, np.array([1, 0]), coins))
+    >>> state, randomness = State.start(setting, users=3), SeededRandomness(1)
+    >>> made, state = state.move(np.array([0, 2]), lambda some: step(setting, some, np.array([1, 0]), randomness))
     >>> made.codes.shape, state.steps.tolist()
     ((2,), [1, 0, 1])
     """
 
-    states: Floats  # (B, S) law of the next state of the chain, as `core.filtering` keeps it
+    states: Floats  # (B, S) distribution of the next state of the chain, as `core.filtering` keeps it
     steps: Ints  # (B,) events so far, released or not
     spent: Floats  # (B,) Σ of the ε used: what basic composition charges
     account: Leakages
     window: Window
     ldp: Floats  # (B,) Σ of (LDP level · ε) of the mechanisms used: what holds without any model
     first: Ints  # (B,) the slot of time of a stream's first event, where secrets follow the clock; else 0
-    watches: SecretAccounts | None = None  # (B,) of declared secrets; None where none is declared
+    trackers: SecretAccounts | None = None  # (B,) of declared secrets; None where none is declared
 
     @classmethod
     def start(cls, setting: Terms, users: int = 1) -> State:
@@ -56,8 +56,8 @@ class State:
         states = filtering.start(model, users)
         steps, spent = np.zeros(users, np.int64), np.zeros(users)
         account, window = Leakages.start(model, users, setting.in_batches), Window.start(users)
-        watches = None if setting.watches is None else np.full(users, setting.watches, object)
-        return cls(states, steps, spent, account, window, np.zeros(users), np.zeros(users, np.int64), watches)
+        trackers = None if setting.trackers is None else np.full(users, setting.trackers, object)
+        return cls(states, steps, spent, account, window, np.zeros(users), np.zeros(users, np.int64), trackers)
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -65,8 +65,8 @@ class State:
     def take(self, rows: Rows | slice) -> State:
         """The rows of some users."""
         arrays = (self.states[rows], self.steps[rows], self.spent[rows])
-        watches, more = None if self.watches is None else self.watches[rows], (self.ldp[rows], self.first[rows])
-        return State(*arrays, self.account.take(rows), self.window.take(rows), *more, watches)
+        trackers, more = None if self.trackers is None else self.trackers[rows], (self.ldp[rows], self.first[rows])
+        return State(*arrays, self.account.take(rows), self.window.take(rows), *more, trackers)
 
     def put(self, rows: Rows, part: State) -> None:
         """Write the rows of some users back in place."""
@@ -79,8 +79,8 @@ class State:
         if wide.costs.shape[1]:
             wide.costs[rows], wide.stamps[rows] = narrow.costs, narrow.stamps
             object.__setattr__(self, "window", wide)
-        if self.watches is not None:
-            self.watches[rows] = part.watches
+        if self.trackers is not None:
+            self.trackers[rows] = part.trackers
 
     def join(self, other: State) -> State:
         """Two groups of users as one."""
@@ -90,10 +90,10 @@ class State:
         )
         arrays = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in ARRAYS}
         window = Window(np.concatenate([one.costs, two.costs]), np.concatenate([one.stamps, two.stamps]))
-        watches = None
-        if self.watches is not None and other.watches is not None:
-            watches = np.concatenate([self.watches, other.watches])
-        return State(**arrays, account=account, window=window, watches=watches)
+        trackers = None
+        if self.trackers is not None and other.trackers is not None:
+            trackers = np.concatenate([self.trackers, other.trackers])
+        return State(**arrays, account=account, window=window, trackers=trackers)
 
     def grown(self, setting: Terms, users: int) -> State:
         """With room for rows 0..users-1; new ones stand at the start."""

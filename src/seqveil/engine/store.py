@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from seqveil.core.coins import User
 from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.randomness import User
 from seqveil.engine.releases import Path
 
 Position = str | bytes | int
@@ -108,7 +108,7 @@ def with_gaps(kept: Iterable[Stored], first: int) -> Iterator[Stored]:
         first = stored.seq + 1
 
 
-class Row(NamedTuple):
+class UserRow(NamedTuple):
     """Where a user stands, in nats, and the exact state where the store keeps it."""
 
     id: int
@@ -158,7 +158,7 @@ class StateStore(Protocol):
     """Keeps users by name. Every method but `position` and `fact` is called inside `transaction`."""
 
     name: str  # for error messages
-    keeps_releases: bool  # whether `append` gets the releases; else what came before can be told apart, and no more
+    keeps_releases: bool  # whether `append` gets the releases; else what came before can be distinguished, and no more
     durable: bool  # whether `append` gets the states; else `put_aside` does, when there is no room for them
 
     @property
@@ -172,13 +172,13 @@ class StateStore(Protocol):
     def transaction(self) -> AbstractContextManager[None]:
         """All of the block is kept when it ends, or, if it fails, nothing that `append` has not got."""
 
-    def find(self, names: Sequence[User]) -> list[Row | None]:
+    def find(self, names: Sequence[User]) -> list[UserRow | None]:
         """Where these users stand; None for a new one."""
 
     def add(self, names: Sequence[User]) -> list[int]:
         """Ids for new users."""
 
-    def name_again(self, row: Row, name: User) -> None:
+    def name_again(self, row: UserRow, name: User) -> None:
         """Someone who was erased has come back: keep the record by this name again."""
 
     def append(self, entry: Entry) -> None:
@@ -187,7 +187,7 @@ class StateStore(Protocol):
     def put_aside(self, ids: Ints, states: bytes) -> None:
         """Keep the states of users who make room for others."""
 
-    def releases(self, row: Row, since: int = 0) -> Iterator[Stored]:
+    def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
         """The user's releases from `since` on."""
 
     def stored(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Stored]:
@@ -245,7 +245,7 @@ class Memory:
 
     Parameters:
         releases: whether they are kept. Without them an event that comes a second time is not drawn again, and what it
-            was released as cannot be told.
+            was released as cannot be known.
     """
 
     name, largest, durable = "memory", float("inf"), False
@@ -256,7 +256,7 @@ class Memory:
         self._added: list[User] = []  # users of the present call
         self._counts, self._figures = np.zeros((0, 2), np.int64), np.zeros((0, 4))
         self._calls: list[Entry] = []  # the latest ones, whose releases are not sorted by user yet
-        self._told: dict[int, list[Stored]] = {}  # those before
+        self._disclosed: dict[int, list[Stored]] = {}  # those before
         self._places: dict[int, tuple[int, int]] = {}  # where in the file a state lies, and its size
         self._file: Any = None
         self._end = 0
@@ -275,15 +275,15 @@ class Memory:
                 del self._index[user]
             raise
 
-    def find(self, names: Sequence[User]) -> list[Row | None]:
+    def find(self, names: Sequence[User]) -> list[UserRow | None]:
         """Where these users stand; None for a new one."""
         ids = [self._index.get(name) for name in names]
         return [None if k is None else self._row(k) for k in ids]
 
-    def _row(self, user: int) -> Row:
+    def _row(self, user: int) -> UserRow:
         events, releases = self._counts[user].tolist()
         spent, most, least, ldp = self._figures[user].tolist()
-        return Row(user, events, releases, spent, most, least, ldp, self._aside(user))
+        return UserRow(user, events, releases, spent, most, least, ldp, self._aside(user))
 
     def _aside(self, user: int) -> bytes:
         if user not in self._places:
@@ -304,7 +304,7 @@ class Memory:
             self._figures = np.concatenate([self._figures, np.zeros((more, 4))])
         return list(range(first, len(self._index)))
 
-    def name_again(self, row: Row, name: User) -> None:
+    def name_again(self, row: UserRow, name: User) -> None:
         """Nothing: nobody is erased from here."""
 
     def append(self, entry: Entry) -> None:
@@ -327,24 +327,24 @@ class Memory:
             self._file.seek(place)
             self._file.write(states[k * size : (k + 1) * size])
 
-    def releases(self, row: Row, since: int = 0) -> Iterator[Stored]:
+    def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
         """The user's releases from `since` on."""
         if not self.keeps_releases:
             raise InputError("these streams keep no releases; pass Memory(), or a state file")
         self._sort()
-        yield from self._told.get(row.id, [])[since:]
+        yield from self._disclosed.get(row.id, [])[since:]
 
     def stored(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Stored]:
         """These events as they were released; nothing where releases are not kept."""
         self._sort()
-        return {(user, seq): self._told[user][seq] for user, seq in wanted if self.keeps_releases}
+        return {(user, seq): self._disclosed[user][seq] for user, seq in wanted if self.keeps_releases}
 
     def _sort(self) -> None:
         """Sort the releases of the latest calls by user."""
         for entry in self._calls:
             for user, stored in entry.releases:
-                told = self._told.setdefault(user, [])
-                told.extend(with_gaps([stored], len(told)))
+                disclosed = self._disclosed.setdefault(user, [])
+                disclosed.extend(with_gaps([stored], len(disclosed)))
         self._calls = []
 
     def everyone(self) -> tuple[list[User], Ints, Floats]:

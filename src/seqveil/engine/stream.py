@@ -1,4 +1,4 @@
-"""One release as a pure step: (setting, state, symbols, coins) → (release, next state), for one user or many at once.
+"""One release as a pure step: (setting, state, symbols, randomness) → (release, next state), for one user or many.
 
 The setting and the state are public: an observer who has the model and the releases can compute both. Raw symbols enter
 as an argument and leave no trace but the draw.
@@ -19,13 +19,13 @@ from seqveil.core import times as clock
 from seqveil.core.alphabet import UNKNOWN as UNKNOWN
 from seqveil.core.alphabet import WITHHELD as WITHHELD
 from seqveil.core.bulk import took_step
-from seqveil.core.coins import Coins, rows
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.core.leakage import Leakages, cost, weight_range
 from seqveil.core.mechanisms.base import Asked, Made
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets.tables import Table
+from seqveil.core.randomness import Randomness, rows
+from seqveil.core.secrets.tables import GuardingTable
 from seqveil.engine import accounting
 from seqveil.engine.accounting import GONE
 from seqveil.engine.secrets import guarded_table
@@ -42,7 +42,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """What one step made public, one row a user: the release, the ε used, and the law each symbol gives the release."""
+    """What one step made public, one row a user: the release, its ε, and its distribution for each symbol."""
 
     codes: Ints  # (B,) NOTHING where nothing was released, WITHHELD where that says something
     epsilons: Floats  # (B,)
@@ -79,7 +79,7 @@ class Weights:
 
 
 def step(
-    setting: Terms, state: State, codes: Ints, coins: Coins, times: Floats | None = None
+    setting: Terms, state: State, codes: Ints, randomness: Randomness, times: Floats | None = None
 ) -> tuple[Released, State]:
     """Release one symbol for each user and charge it.
 
@@ -89,7 +89,7 @@ def step(
     is 1, and it is within the LDP level of every symbol (`hidden`).
     """
     known = located(setting, state, times)
-    truths = _Truths(setting, known, raw_codes(codes, setting.model.n, len(state)), coins)
+    truths = _Truths(setting, known, raw_codes(codes, setting.model.n, len(state)), randomness)
     return _advance(setting, known, truths, times)
 
 
@@ -119,8 +119,8 @@ def raw_codes(codes: Any, n: int, count: int | None = None) -> Ints:
     return gate(codes, n, count, (UNKNOWN,))
 
 
-def hidden(setting: Terms, states: Floats, codes: Ints, coins: Coins) -> Ints:
-    """The codes to draw for: in place of each UNKNOWN a symbol from the public belief b, by one more coin of its event.
+def hidden(setting: Terms, states: Floats, codes: Ints, randomness: Randomness) -> Ints:
+    """The codes to draw for: in place of each UNKNOWN a symbol from the public belief b, by one more draw of its event.
 
     A draw of x from b and then of y from Q(·|x) is one from the marginal Σ_x b(x) Q(y|x). That is what the belief
     expects of y, so the lift is 1; and it is a mixture of rows with public weights, so every bound on the ratio of two
@@ -130,13 +130,13 @@ def hidden(setting: Terms, states: Floats, codes: Ints, coins: Coins) -> Ints:
     if not lost.size:
         return codes
     filled = codes.copy()
-    filled[lost] = drawn(filtering.symbols(setting.model, states[lost]), rows(coins, lost).draw(lost.size))
+    filled[lost] = drawn(filtering.symbols(setting.model, states[lost]), rows(randomness, lost).draw(lost.size))
     return filled
 
 
-def drawn(laws: Floats, thrown: Ints) -> Ints:
-    """A symbol from each law (B, n), by one coin each; what has no probability is never drawn."""
-    reached = np.cumsum(to_weights(laws), axis=1)
+def drawn(distributions: Floats, thrown: Ints) -> Ints:
+    """A symbol from each distribution (B, n), by one draw each; what has no probability is never drawn."""
+    reached = np.cumsum(to_weights(distributions), axis=1)
     return np.asarray((reached <= thrown[:, None]).sum(1), np.int64)
 
 
@@ -163,11 +163,11 @@ def located(setting: Terms, state: State, times: Floats | None) -> State:
     check_slots(np.where(new, slots, state.first), state.steps, slots)
     if not new.any():
         return state
-    assert state.watches is not None
-    watches = state.watches.copy()
+    assert state.trackers is not None
+    trackers = state.trackers.copy()
     for row in np.flatnonzero(new).tolist():
-        watches[row] = setting.watches_from(int(slots[row]))
-    return replace(state, first=np.where(new, slots, state.first), watches=watches)
+        trackers[row] = setting.trackers_from(int(slots[row]))
+    return replace(state, first=np.where(new, slots, state.first), trackers=trackers)
 
 
 def check_slots(first: Ints, seqs: Ints, slots: Ints) -> None:
@@ -215,47 +215,47 @@ def gate(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Truths:
-    """Raw symbols and the coins that decide what is released for them."""
+    """Raw symbols and the randomness that decide what is released for them."""
 
     setting: Terms
     state: State
     codes: Ints
-    coins: Coins
+    randomness: Randomness
 
     def fit(self, silent: NDArray[np.bool_]) -> None:
         """Raw symbols come whether or not they are released."""
 
     def everyone(self) -> _Thrown:
-        return self._thrown(self.codes, self.state.states, self.coins)
+        return self._thrown(self.codes, self.state.states, self.randomness)
 
     def of(self, part: Part) -> _Thrown:
-        return self._thrown(self.codes[part], self.state.states[part], rows(self.coins, part))
+        return self._thrown(self.codes[part], self.state.states[part], rows(self.randomness, part))
 
-    def _thrown(self, codes: Ints, states: Floats, coins: Coins) -> _Thrown:
+    def _thrown(self, codes: Ints, states: Floats, randomness: Randomness) -> _Thrown:
         if np.count_nonzero(codes == UNKNOWN):  # many times quicker than `any` where there are few
-            codes = hidden(self.setting, states, codes, coins)
-        return _Thrown(codes, coins.draw(codes.size))
+            codes = hidden(self.setting, states, codes, randomness)
+        return _Thrown(codes, randomness.draw(codes.size))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Thrown:
-    """Raw symbols of some users, and a coin thrown for each."""
+    """Raw symbols of some users, and a draw thrown for each."""
 
     codes: Ints
-    coins: Ints
+    randomness: Ints
 
     def some(self, part: Part) -> _Thrown:
-        return _Thrown(self.codes[part], self.coins[part])
+        return _Thrown(self.codes[part], self.randomness[part])
 
     def quickly(self, setting: Terms, beliefs: Floats, epsilon: float) -> Made | None:
-        asked = Asked(self.codes, self.coins)
+        asked = Asked(self.codes, self.randomness)
         return mechanisms.get(setting.mechanism).release(beliefs, epsilon, setting.distortion, asked)
 
     def pick(self, built: Kernels) -> Ints:
-        return built.pick(self.codes, self.coins)
+        return built.pick(self.codes, self.randomness)
 
-    def pick_one(self, user: int, made: Table) -> int:
-        return made.pick(int(self.codes[user]), int(self.coins[user]))
+    def pick_one(self, user: int, made: GuardingTable) -> int:
+        return made.pick(int(self.codes[user]), int(self.randomness[user]))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -294,7 +294,7 @@ class _Given:
             )
         return match.argmax(1)
 
-    def pick_one(self, user: int, made: Table) -> int:
+    def pick_one(self, user: int, made: GuardingTable) -> int:
         code = int(self.codes[user])
         place = np.flatnonzero(made.outputs == (WITHHELD if code == NOTHING else code))
         if not place.size:
@@ -341,8 +341,8 @@ def _advance(setting: Terms, state: State, source: _Truths | _Given, times: Floa
     took_step(len(state))
     epsilons, gone = allowance(setting, state, times)
     model, beliefs = setting.model, filtering.symbols(setting.model, state.states)
-    if state.watches is not None:
-        check_room(state.watches)
+    if state.trackers is not None:
+        check_room(state.trackers)
     if setting.guards:
         codes, columns = _keeping_secrets(setting, state, source)
     else:
@@ -353,8 +353,8 @@ def _advance(setting: Terms, state: State, source: _Truths | _Given, times: Floa
     if setting.budget.span is not None:
         window = window.push(moment(setting, state, times), released.costs, setting.budget.span)
     spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
-    watches = None if state.watches is None else observed(state.watches, columns)
-    return released, State(states, state.steps + 1, spent, account, window, ldp, state.first, watches)
+    trackers = None if state.trackers is None else observed(state.trackers, columns)
+    return released, State(states, state.steps + 1, spent, account, window, ldp, state.first, trackers)
 
 
 def _within_budget(
@@ -374,17 +374,17 @@ def _within_budget(
     return codes, columns
 
 
-def check_room(watches: SecretAccounts) -> None:
-    """Refuse one event more than declared secrets were promised for, before a coin is thrown."""
-    for each in watches:
+def check_room(trackers: SecretAccounts) -> None:
+    """Refuse one event more than declared secrets were promised for, before anything is drawn."""
+    for each in trackers:
         each.check_room()
 
 
-def observed(watches: SecretAccounts, columns: Ints) -> SecretAccounts:
+def observed(trackers: SecretAccounts, columns: Ints) -> SecretAccounts:
     """The accounts of declared secrets after releases with these columns, each user's with its own."""
-    moved: dict[tuple[int, bytes], Any] = {}  # those who stand alike and were told alike go on alike
-    after = np.empty(len(watches), object)
-    for user, (each, column) in enumerate(zip(watches, columns, strict=True)):
+    moved: dict[tuple[int, bytes], Any] = {}  # those who stand alike and were disclosed alike go on alike
+    after = np.empty(len(trackers), object)
+    for user, (each, column) in enumerate(zip(trackers, columns, strict=True)):
         alike = id(each), column.tobytes()
         if alike not in moved:
             moved[alike] = each.observe(column)
@@ -394,14 +394,14 @@ def observed(watches: SecretAccounts, columns: Ints) -> SecretAccounts:
 
 def _keeping_secrets(setting: Terms, state: State, source: _Truths | _Given) -> tuple[Ints, Ints]:
     """The release of each user and its column where declared secrets are kept; all tables are made before the draw."""
-    assert state.watches is not None
-    tables: dict[int, Table] = {}
-    for each in state.watches:
+    assert state.trackers is not None
+    tables: dict[int, GuardingTable] = {}
+    for each in state.trackers:
         if id(each) not in tables:  # those who stand alike have the same table
             tables[id(each)] = guarded_table(setting, each)
     chosen = source.everyone()
     codes, columns = np.empty(len(state), np.int64), np.empty((len(state), setting.model.n), np.int64)
-    for user, each in enumerate(state.watches):
+    for user, each in enumerate(state.trackers):
         made = tables[id(each)]
         place = chosen.pick_one(user, made)
         codes[user], columns[user] = made.outputs[place], made.column(place)
@@ -426,7 +426,7 @@ def _choose(setting: Terms, beliefs: Floats, epsilon: float, source: _Thrown | _
 
 
 def charge(model: MarkovModel, states: Floats, account: Leakages, columns: Ints) -> tuple[Floats, Leakages, Weights]:
-    """Take in releases by their columns under a chain: laws of the next states, the account, and what they weigh.
+    """Take in releases by their columns under a chain: the next states, the account, and what they weigh.
 
     Whichever model had chosen the kernels, the columns are public, and any chain can weigh them.
     """

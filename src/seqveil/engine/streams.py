@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqveil.core.coins import SeededCoins, User
 from seqveil.core.errors import DataError, UnknownSymbol
 from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import SeededRandomness, User
 from seqveil.core.times import Time
 from seqveil.engine.calls import Gaps
-from seqveil.engine.coded import MEMORY, CodeStreams, Positions, coins_for
+from seqveil.engine.coded import MEMORY, CodeStreams, Positions, randomness_for
 from seqveil.engine.policy import Policy, policy_of
 from seqveil.engine.releases import Account, Accounts, Release, Releases
 from seqveil.engine.secrets import SecretTotal
@@ -39,8 +39,8 @@ class Streams:
         model: how such streams usually run.
         policy: what is promised.
         store: where users are kept: None for memory, the path of a state file (made if it is missing), or a store.
-        key: with a state file, 32 secret bytes (`seqveil.coins.key_file`) for draws that are the same if an event is
-            drawn again after a crash.
+        key: with a state file, 32 secret bytes (`seqveil.randomness.key_file`) for draws that are the same if an event
+            is drawn again after a crash.
         gaps: what happens when a sequence number is left out: "refuse", or "skip", which gives the missing events up.
         memory: bytes that live states may take.
         must_exist: refuse a state file that is missing or empty, rather than begin one whose ledger starts at zero.
@@ -68,13 +68,13 @@ class Streams:
         **shorthand: Any,
     ) -> None:
         self._terms = policy_of(policy, shorthand).on(model)
-        coins = coins_for(key, None if seed is None else SeededCoins(seed))
+        randomness = randomness_for(key, None if seed is None else SeededRandomness(seed))
         how: dict[str, Any] = {"gaps": gaps, "memory": memory}
         if isinstance(store, str | os.PathLike):
-            how |= {"key": key} if key is not None else {"coins": coins}
+            how |= {"key": key} if key is not None else {"randomness": randomness}
             self._coded = CodeStreams.open(store, self._terms, must_exist=must_exist, **how)
         else:
-            self._coded = CodeStreams(self._terms, store, coins, **how)
+            self._coded = CodeStreams(self._terms, store, randomness, **how)
 
     @property
     def policy(self) -> Policy:
@@ -157,8 +157,8 @@ class Streams:
             times: as for `release`.
             sizes: how many symbols each batch has; the policy's batch by default.
         """
-        told = released if self._terms.in_batches else encode_released(self._terms.model, released)
-        return replace(self._coded.observe(users, told, times, sizes), alphabet=self._terms.model.alphabet)
+        disclosed = released if self._terms.in_batches else encode_released(self._terms.model, released)
+        return replace(self._coded.observe(users, disclosed, times, sizes), alphabet=self._terms.model.alphabet)
 
     def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Release]:
         """What was released of a user, from sequence number `since` on, at most `limit` of them."""

@@ -23,7 +23,7 @@ from seqveil.core.errors import InputError, ModelError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets import Secret, Watches
+from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.secrets.ahead import ahead
 from seqveil.core.secrets.declared import CLOCKLESS
 from seqveil.core.slots import Slots
@@ -83,11 +83,11 @@ class Terms:
 
     def check_secrets(self) -> None:
         """Refuse secrets that cannot be kept, before anything is drawn."""
-        if self.watches is None:  # made here, it refuses models of observers that do not go together
+        if self.trackers is None:  # made here, it refuses models of observers that do not go together
             return
         for model, secret in itertools.product((self.model, *self.observers), self.secrets):
             ahead(model, secret).check_countable()
-        self.watches.check_room()
+        self.trackers.check_room()
 
     @property
     def guards(self) -> bool:
@@ -125,26 +125,26 @@ class Terms:
         return NO_BOUND if self.unbounded else ""
 
     @cached_property
-    def watches(self) -> Watches | None:
+    def trackers(self) -> SecretTrackers | None:
         """The accounts of the declared secrets before the first release; None where no secret is declared.
 
-        Where secrets follow the clock these are the accounts of streams that begin at midnight (`watches_from`).
+        Where secrets follow the clock these are the accounts of streams that begin at midnight (`trackers_from`).
         """
-        return self._watches_at(0) if self.secrets else None
+        return self._trackers_at(0) if self.secrets else None
 
-    def watches_from(self, slot: int) -> Watches:
+    def trackers_from(self, slot: int) -> SecretTrackers:
         """The accounts of the declared secrets for a stream that begins in this slot, before its first release."""
         place = int(self.slots.place(slot))
         if place not in self._beginnings:
-            self._beginnings[place] = self._watches_at(place)
+            self._beginnings[place] = self._trackers_at(place)
         return self._beginnings[place]
 
     @cached_property
-    def _beginnings(self) -> dict[int, Watches]:
+    def _beginnings(self) -> dict[int, SecretTrackers]:
         return {}
 
-    def _watches_at(self, place: int) -> Watches:
-        return Watches([self.model, *self.observers], self.secrets, kept=True, place=place)
+    def _trackers_at(self, place: int) -> SecretTrackers:
+        return SecretTrackers([self.model, *self.observers], self.secrets, kept=True, place=place)
 
     @property
     def in_batches(self) -> bool:

@@ -16,11 +16,20 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from zlib import crc32
 
-from seqveil.core.coins import key_file, key_mark
 from seqveil.core.errors import DataError, InputError
+from seqveil.core.randomness import key_file, key_mark
 from seqveil.engine import packing, sqlite
-from seqveil.engine.sqlite import ERASED, POSITION, FilePath, Records, SqliteStore, is_damage, reading, release_checksum
-from seqveil.engine.store import LATEST, NUMBERS, NoSuchUser, Position, Row, StoreBusy, StoreError
+from seqveil.engine.sqlite import (
+    ERASED,
+    POSITION,
+    FilePath,
+    SqliteRecords,
+    SqliteStore,
+    is_damage,
+    reading,
+    release_checksum,
+)
+from seqveil.engine.store import LATEST, NUMBERS, NoSuchUser, Position, StoreBusy, StoreError, UserRow
 
 KEY_MARK = "key"  # the fact that tells the key of the file from others
 TRACES = "traces"  # the fact that says that somebody was erased and the file is yet to be written anew
@@ -67,7 +76,7 @@ def verify(path: FilePath) -> Verified:
     return found
 
 
-def _look(records: Records, found: Verified) -> None:
+def _look(records: SqliteRecords, found: Verified) -> None:
     _, sums = records.facts()
     ends: dict[int, tuple[int, int]] = {}  # the latest release of each user, and its number
     for *columns, checksum in records.sql.execute("SELECT * FROM releases ORDER BY id"):
@@ -291,7 +300,7 @@ def _note(store: SqliteStore, hashed: bytes, forget: bool) -> str:
     return line
 
 
-def _erase(store: SqliteStore, row: Row, hashed: bytes | None) -> int:
+def _erase(store: SqliteStore, row: UserRow, hashed: bytes | None) -> int:
     """Erase one user, whose ledger is forgotten where there is no hash of the name; how many releases were there."""
     (count,) = store.sql.execute(
         "SELECT count(*) FROM releases WHERE user = ? AND code != ?", (row.id, ERASED)

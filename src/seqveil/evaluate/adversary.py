@@ -1,8 +1,8 @@
 """An adversary that knows the chain: how often it guesses the truth with the releases, and how often without them.
 
-The adversary is the best there is under the model: it holds the exact law of every symbol given the releases (up to the
-symbol, or all of them in hindsight) and names the most likely symbols. Scoring its guesses takes the *truth*, so this
-is for simulated streams and for evaluations of data that one holds; an audit needs no truth.
+The adversary is the best there is under the model: it holds the exact distribution of every symbol given the releases
+(up to the symbol, or all of them in hindsight) and names the most likely symbols. Scoring its guesses takes the
+*truth*, so this is for simulated streams and for evaluations of data that one holds; an audit needs no truth.
 
 With β the belief before a release at ε and S the m symbols likeliest under it, no rule that names m symbols after the
 release is right with a probability above min(e^ε β(S), 1 - e^-ε (1 - β(S))) under the model (docs/theory.md, sections
@@ -30,7 +30,7 @@ Hits = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Laws:
-    """Laws of every symbol of B streams, (B, T, n) each: all that an adversary knows of them."""
+    """Distributions of every symbol of B streams, (B, T, n) each: all that an adversary knows of them."""
 
     unseen: Floats  # from the chain alone
     before: Floats  # from the releases before the symbol's own
@@ -58,44 +58,48 @@ class Attack:
 def score(
     known: Laws, truth: Ints, epsilons: Floats, most: Floats, least: Floats, tops: Sequence[int] = TOPS
 ) -> Attack:
-    """Guesses from these laws against the truth (B, T); `epsilons` (B, T) of the releases, account (B,) of the streams.
+    """Guesses from distributions against the truth (B, T); `epsilons` (B, T) of releases, account (B,) of streams.
 
     Where symbols are equally likely the one of the lowest code is named first.
     """
     without, online, hindsight = (
         np.stack([place < top for top in tops])
-        for place in (ranks(law, truth) for law in (known.unseen, known.online, known.hindsight))
+        for place in (ranks(distribution, truth) for distribution in (known.unseen, known.online, known.hindsight))
     )
     step = np.stack([ceiling(known.before, top, epsilons, -epsilons) for top in tops])
     whole = np.stack([ceiling(known.unseen, top, most[:, None], least[:, None]) for top in tops])
     return Attack(tuple(tops), without, online, hindsight, step, whole)
 
 
-def ranks(law: Floats, truth: Ints) -> Ints:
-    """How many symbols a law puts before the true one: (..., n), (...) → (...).
+def ranks(distribution: Floats, truth: Ints) -> Ints:
+    """How many symbols a distribution puts before the true one: (..., n), (...) → (...).
 
     >>> ranks(np.array([[0.2, 0.5, 0.3]]), np.array([2])).tolist()
     [1]
     """
-    own = np.take_along_axis(law, truth[..., None], -1)
-    tied = (law == own) & (np.arange(law.shape[-1]) < truth[..., None])
-    return np.asarray(((law > own) | tied).sum(-1), np.int64)
+    own = np.take_along_axis(distribution, truth[..., None], -1)
+    tied = (distribution == own) & (np.arange(distribution.shape[-1]) < truth[..., None])
+    return np.asarray(((distribution > own) | tied).sum(-1), np.int64)
 
 
-def ceiling(law: Floats, top: int, most: Floats, least: Floats) -> Floats:
+def ceiling(distribution: Floats, top: int, most: Floats, least: Floats) -> Floats:
     """The most that the probability of naming the truth among `top` symbols can be when lifts keep to these bounds.
 
     >>> ceiling(np.array([0.5, 0.3, 0.2]), 1, np.log(1.5), -np.log(1.5)).round(4).item()
     0.6667
     """
-    n = law.shape[-1]
-    mass = np.ones(law.shape[:-1]) if top >= n else np.partition(law, n - top, axis=-1)[..., n - top :].sum(-1)
+    n = distribution.shape[-1]
+    mass = (
+        np.ones(distribution.shape[:-1])
+        if top >= n
+        else np.partition(distribution, n - top, axis=-1)[..., n - top :].sum(-1)
+    )
     mass = np.minimum(mass, 1.0)
     with np.errstate(over="ignore"):
         return np.asarray(np.minimum(np.exp(most) * mass, 1.0 - np.exp(least) * (1.0 - mass)))
 
 
-def laws(model: MarkovModel, columns: Floats | Ints) -> Laws:
+def distributions(model: MarkovModel, columns: Floats | Ints) -> Laws:
     """What releases imply from the weights Q(y_k | ·) of what was released: columns (T, B, n).
 
     A column of ones is a release that tells nothing, so streams of several lengths go together when padded with ones.
@@ -110,7 +114,7 @@ def laws(model: MarkovModel, columns: Floats | Ints) -> Laws:
     return Laws(alone, *parts)
 
 
-def batch_laws(setting: stream.Terms, sent: Sequence[Sent]) -> Laws:
+def batch_distributions(setting: stream.Terms, sent: Sequence[Sent]) -> Laws:
     """The same for one stream that was sent in batches: `before` is from the batches before the symbol's own."""
     model, states, before = setting.model, setting.model.initial[None, :], []
     for each in sent:

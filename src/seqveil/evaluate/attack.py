@@ -35,16 +35,16 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import words
 from seqveil.core.secrets.declared import Compiled
-from seqveil.evaluate.attack_bounds import Flags, Ratio, Sample, Sides, noticeable, share_low, times_needed
+from seqveil.evaluate.attack_bounds import AttackSample, Flags, Ratio, Sides, noticeable, share_low, times_needed
 from seqveil.evaluate.attack_features import Windows, features
 from seqveil.evaluate.attackers import Attackers, beliefs, classifiers
 from seqveil.receiver.learn import Evidence
 
 __all__ = [
     "FALSE_ALARM",
+    "AttackerGuess",
     "Attackers",
     "Finding",
-    "Guess",
     "attack_identity",
     "attack_labels",
     "attack_secret",
@@ -66,7 +66,7 @@ _WORST_FIRST: tuple[Verdict, ...] = ("broken", "not decided", "not refuted")
 
 
 @dataclass(frozen=True)
-class Guess:
+class AttackerGuess:
     """The set of releases that was picked on one half of the people, and how it did on the windows of the other half.
 
     `share_true`, `share_false`: how many of the windows were in the set of those where the guess is true, and of the
@@ -103,7 +103,7 @@ class Finding:
     windows: int
     false_alarm: float
     people_needed: int | None = None  # to decide, where it is not decided and a number can be named
-    guess: Guess | None = None
+    guess: AttackerGuess | None = None
     curve: tuple[tuple[float, float, float], ...] = field(default=(), repr=False)  # log ratio: seen, low, high
 
     @property
@@ -279,7 +279,7 @@ def attack_labels(
     whose = np.arange(rows) if owners is None else owners
     places = np.zeros(rows, np.int64) if numbers is None else numbers
     people = int(np.unique(whose).size)
-    samples = {name: Sample(whose, places, flags) for name, flags in targets.items()}
+    samples = {name: AttackSample(whose, places, flags) for name, flags in targets.items()}
     usable = {name: one for name, one in samples.items() if min(one.people_with()) >= 2 * FEWEST}
     if not usable:
         rarest = max(min(one.people_with()) for one in samples.values())
@@ -343,19 +343,19 @@ class _Rule:
         """Which windows are in the set."""
         return scores >= self.threshold if self.up else scores <= self.threshold
 
-    def scored(self, scores: Floats, sample: Sample) -> tuple[Guess, Ratio]:
+    def scored(self, scores: Floats, sample: AttackSample) -> tuple[AttackerGuess, Ratio]:
         """The guess with its counts, and how much likelier its set is where it is true."""
         inside, true = self.inside(scores), sample.truth if self.up else ~sample.truth
         ratio = sample.ratio(inside, self.up)
         counts = (int((inside & true).sum()), int(true.sum()), int((inside & ~true).sum()), int((~true).sum()))
         says: Literal["has it", "has it not"] = "has it" if self.up else "has it not"
         times = math.exp(ratio.estimate)
-        return Guess(self.attacker, self.target, says, *counts, ratio.true, ratio.false, times), ratio
+        return AttackerGuess(self.attacker, self.target, says, *counts, ratio.true, ratio.false, times), ratio
 
 
 def _pick(
     found: Any,
-    samples: Mapping[str, Sample],
+    samples: Mapping[str, AttackSample],
     sides: Sides,
     makers: Attackers,
     scores: Mapping[str, Mapping[str, Floats]],
@@ -391,7 +391,7 @@ def _thresholds(seen: Floats, up: bool) -> list[float]:
     return [*edges.tolist(), *((edges + np.median(seen)) / 2).tolist()]
 
 
-def _half(sample: Sample, seed: int) -> Flags:
+def _half(sample: AttackSample, seed: int) -> Flags:
     """The windows of half of the people, of those who ever have the label and of the others; fewer of very many."""
     people, ids = np.unique(sample.owners, return_inverse=True)
     ever = np.bincount(ids, sample.truth, people.size) > 0
@@ -416,7 +416,9 @@ def _some(half: Flags, seed: int) -> Flags:
     return some
 
 
-def _trained(make: Callable[[], Any], found: Any, sample: Sample, learned: Flags, held: Flags, seed: int) -> Floats:
+def _trained(
+    make: Callable[[], Any], found: Any, sample: AttackSample, learned: Flags, held: Flags, seed: int
+) -> Floats:
     """Scores of windows, by classifiers that saw none of their person: each leaves a part of those learned from out.
 
     Each of the other people is scored by one of these classifiers, too, so that their scores are comparable with those
@@ -441,7 +443,7 @@ def _fitted(make: Callable[[], Any], known: Any, labels: Flags) -> Callable[[Any
     return lambda rows: np.asarray(fitted.predict_proba(rows)[:, 1])
 
 
-def _curve(scores: Floats, sample: Sample, false_alarm: float) -> tuple[tuple[float, float, float], ...]:
+def _curve(scores: Floats, sample: AttackSample, false_alarm: float) -> tuple[tuple[float, float, float], ...]:
     """For the picture: log ratio with its bounds in each tenth of the windows, from the lowest scores up."""
     points = []
     for part in np.array_split(np.argsort(scores, kind="stable"), 10):
@@ -497,7 +499,7 @@ def _identified(
     """The finding of an attack on who it is: so many of half of the people were recognised."""
     estimate, shares = math.log(max(hits, 1)), (hits / half, 1 / half)
     target = f"who it is, among {half}"
-    guess = Guess("likeliest past", target, "has it", hits, half, half - hits, half, *shares, float(hits))
+    guess = AttackerGuess("likeliest past", target, "has it", hits, half, half - hits, half, *shares, float(hits))
     found = (people, people, false_alarm)
     if epsilon is None:
         return Finding(about, "not decided", None, low, estimate, None, *found, None, guess)

@@ -97,7 +97,7 @@ def share_low(count: float, of: float, wrong: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class AttackSample:
     """Windows of people: whose each is, its number in the stream, and whether the label is true of it."""
 
     owners: Ints
@@ -121,9 +121,9 @@ class Sample:
             parts.append(part / max(part.sum(), 1e-300))
         return parts[0], parts[1]
 
-    def at(self, chosen: Flags) -> Sample:
+    def at(self, chosen: Flags) -> AttackSample:
         """Some of the windows."""
-        return Sample(self.owners[chosen], self.numbers[chosen], self.truth[chosen])
+        return AttackSample(self.owners[chosen], self.numbers[chosen], self.truth[chosen])
 
     def people_with(self) -> tuple[int, int]:
         """How many people have a window with the label, and how many one without."""

@@ -20,7 +20,7 @@ from seqveil.core.slots import Slots
 from seqveil.core.words import guess_means
 from seqveil.engine.terms import OTHER_MODEL
 from seqveil.evaluate import attack as attacks
-from seqveil.evaluate.attack import Finding, Guess
+from seqveil.evaluate.attack import AttackerGuess, Finding
 from seqveil.interfaces.files import Columns, read
 from seqveil.interfaces.files.columns import Holes
 from seqveil.interfaces.files.estimates import evidence_of
@@ -40,7 +40,7 @@ SYMBOLS = 5  # the most frequent ones, of which single events are attacked where
 
 
 @dataclass(frozen=True, eq=False)
-class People:
+class AttackedPeople:
     """What was released at each event of each person, and the truth; what each stream was promised to cost."""
 
     alphabet: Symbols
@@ -164,7 +164,7 @@ def _evidence(
     return evidence_of(received)
 
 
-def _promised(secret: Secret, people: People, claimed: float | None) -> float | None:
+def _promised(secret: Secret, people: AttackedPeople, claimed: float | None) -> float | None:
     """What was promised about the odds of a secret: its own ε, or twice what the whole stream may leak."""
     if claimed is not None:
         return claimed
@@ -174,7 +174,7 @@ def _promised(secret: Secret, people: People, claimed: float | None) -> float | 
     return None if people.total is None else 2 * people.total
 
 
-def _events(people: People) -> list[Secret]:
+def _events(people: AttackedPeople) -> list[Secret]:
     """Single events of the most frequent values."""
     codes = np.concatenate(people.truth)
     counts = np.bincount(codes[codes >= 0], minlength=people.alphabet.n)  # others are outside the alphabet
@@ -191,23 +191,23 @@ def read_people(
     format: str | None = None,
     progress: Progress | None = None,
     missing: OnMissing | None = None,
-) -> People:
+) -> AttackedPeople:
     """Both files, person by person and event by event."""
     found = load_release_meta(released, meta)
     names = columns or stored_columns(found)
     if model is not None and found is not None and found.get("model") != model.fingerprint:
         raise ModelError(OTHER_MODEL)
-    told_missing = None if model is None else model.alphabet.missing
+    disclosed_missing = None if model is None else model.alphabet.missing
     slots = None if found is None or "slots" not in found else Slots(**found["slots"])
     slots = slots if model is None else model.alphabet.slots
     out = Source(released, names, format)
-    raw = Source.released(truth, names, format, missing or told_missing, slots)
+    raw = Source.released(truth, names, format, missing or disclosed_missing, slots)
     alphabet = _alphabet([out, raw]) if model is None else model.alphabet
     promised = (found or {}).get("setting") or {}
     batch, budget = int(promised.get("batch", 1)), promised.get("budget") or {}
     both = paired(out, raw, alphabet, batch, progress)
     codes = np.concatenate([part.codes for part in out.coded(alphabet.with_policy("hide"), progress)])
-    return People(alphabet, both.aligned(codes), both.truth, both.times, _total(out, budget), found)
+    return AttackedPeople(alphabet, both.aligned(codes), both.truth, both.times, _total(out, budget), found)
 
 
 def _alphabet(files: Sequence[Source]) -> Symbols:
@@ -249,7 +249,7 @@ class Findings(list[Finding]):
 
     def lines(self) -> list[tuple[str, str]]:
         """What was found, line by line."""
-        return told(self)
+        return disclosed(self)
 
     def __str__(self) -> str:
         return "\n".join(f"{name:<10} {text}" for name, text in self.lines())
@@ -257,7 +257,7 @@ class Findings(list[Finding]):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return html.told("Attack", self.lines())
+        return html.disclosed("Attack", self.lines())
 
 
 def attack(
@@ -319,7 +319,7 @@ def attack(
     )
 
 
-def told(findings: Sequence[Finding]) -> list[tuple[str, str]]:
+def disclosed(findings: Sequence[Finding]) -> list[tuple[str, str]]:
     """What there is to say about an attack, line by line."""
     said = []
     for one in findings:
@@ -331,7 +331,7 @@ def told(findings: Sequence[Finding]) -> list[tuple[str, str]]:
     return said
 
 
-def _guessed(guess: Guess) -> str:
+def _guessed(guess: AttackerGuess) -> str:
     """How the guess did on the people who had no part in picking it."""
     if guess.target.startswith("who"):
         return f"{guess.attacker}: right of {guess.right:,} of {guess.of_true:,} people"

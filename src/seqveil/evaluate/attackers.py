@@ -154,21 +154,28 @@ class _Seen:
         return np.where(none[:, None], 1.0, self._table[self._index[people, np.minimum(times, last)]])
 
     def _inside(self, secret: Compiled, before: Floats, owners: Ints, begins: Ints, spans: Ints) -> Floats:
-        """Law (A, W, S) of automaton and state at the end of each window, given the releases up to there."""
+        """Distribution (A, W, S) of automaton and state at the end of each window, given the releases up to there."""
         automaton, model, place = secret.automaton, self._model, count()
 
-        def read(law: Floats, column: Floats) -> Floats:
+        def read(distribution: Floats, column: Floats) -> Floats:
             tick = int(secret.clock[next(place) % len(secret.clock)])
-            return filtering.read(law, automaton.moves[:, model.newest + model.n * tick]) * column[:, model.newest]
+            return (
+                filtering.read(distribution, automaton.moves[:, model.newest + model.n * tick])
+                * column[:, model.newest]
+            )
 
         going = [int((spans > k).sum()) for k in range(int(spans.max()))]
         columns = (self._columns(owners[:now], begins[:now] + k) for k, now in enumerate(going))
-        law = np.zeros((automaton.size, *before.shape))
-        law[automaton.start] = before
-        ends = np.empty_like(law)
-        steps = filtering.forward(read(law, next(columns)), columns, lambda law, said: read(model.advance(law), said))
-        for (law, _), after in zip(steps, [*going[1:], 0], strict=True):
-            ends[:, after : law.shape[1]] = law[:, after:]
+        distribution = np.zeros((automaton.size, *before.shape))
+        distribution[automaton.start] = before
+        ends = np.empty_like(distribution)
+        steps = filtering.forward(
+            read(distribution, next(columns)),
+            columns,
+            lambda distribution, said: read(model.advance(distribution), said),
+        )
+        for (distribution, _), after in zip(steps, [*going[1:], 0], strict=True):
+            ends[:, after : distribution.shape[1]] = distribution[:, after:]
         return ends
 
     def _before(self, owners: Ints, begins: Ints) -> Floats:

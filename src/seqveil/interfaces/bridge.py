@@ -1,4 +1,4 @@
-"""The core that all bridges share: events of some source, released durably, and what its sink is to be told.
+"""The core that all bridges share: events of some source, released durably, and what its sink is to hear.
 
 A bridge is *source → Streams → sink*. The source says who an event belongs to, what it calls it, and whether it may
 have come before; the sink publishes what comes back and confirms it. Everything between is here: numbers for events
@@ -22,8 +22,8 @@ from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.engine.coded import EARLIER, CodeStreams, OutOfOrder, Releases, StoreError
 from seqveil.engine.store import LATEST, MOST_POSITION, NUMBERS, Damaged, Erased, Position
 from seqveil.engine.stream import UNKNOWN
-from seqveil.interfaces.events import Job, Noted, release_together
-from seqveil.interfaces.payloads import Event, Payloads, Refusal
+from seqveil.interfaces.events import EventJob, Noted, release_together
+from seqveil.interfaces.payloads import PayloadEvent, Payloads, Refusal
 
 GROUP = 1000  # events of a transaction, at most
 MOST_NEEDED = 4  # times as many names of events as may be under way, at most
@@ -54,7 +54,7 @@ class BrokerError(SeqveilError):
 
 
 @dataclass
-class Counts:
+class BridgeCounts:
     """What the bridge did since it started, for its operator."""
 
     received: int = 0  # messages that were looked at, each time they came
@@ -68,7 +68,7 @@ class Counts:
     stalled: int = 0  # streams that wait now for events which did not come
 
 
-class Made(NamedTuple):
+class BridgeResult(NamedTuple):
     """What is to be published of an event."""
 
     payload: bytes
@@ -76,7 +76,7 @@ class Made(NamedTuple):
 
 
 Outcomes = Releases | Exception | None
-Outcome = Made | Refusal | None  # None: nothing is to be published
+Outcome = BridgeResult | Refusal | None  # None: nothing is to be published
 
 
 class Core:
@@ -105,7 +105,7 @@ class Core:
     ) -> None:
         if on_refused not in ("report", "stop"):
             raise InputError('expected on_refused to be "report" or "stop"')
-        self.counts, self.payloads, self.log = Counts(), payloads, log or (lambda event, details: None)
+        self.counts, self.payloads, self.log = BridgeCounts(), payloads, log or (lambda event, details: None)
         self._store, self._name, self._on_refused = store, name, on_refused
         self.hidden = 0  # values outside the alphabet; follows from raw data, so it is in no log and no metric
         self.numbers: dict[str, int] = {}  # of events not confirmed yet
@@ -122,7 +122,7 @@ class Core:
         self._warned: set[str] = set()
         self._reported = (time.monotonic(), 0)
 
-    def release(self, events: Sequence[Event], positions: Mapping[str, Position] | None = None) -> list[Outcome]:
+    def release(self, events: Sequence[PayloadEvent], positions: Mapping[str, Position] | None = None) -> list[Outcome]:
         """Release events, in the order they came, and say what is to be published of each.
 
         Parameters:
@@ -150,7 +150,7 @@ class Core:
                 if event.seq is None and isinstance(made, OutOfOrder):
                     moved_up.append(k)  # one before it was refused, whose number is free now
                 else:
-                    outcomes[k] = self._told(event, seq, made, at)
+                    outcomes[k] = self._disclosed(event, seq, made, at)
             if len(moved_up) == len(left):
                 raise DataError("events could not be numbered; start the bridge again")
             left = moved_up
@@ -158,7 +158,7 @@ class Core:
             self._store.release([], [], [], None, noted(None))
         return [outcomes[k] for k in range(len(events))]
 
-    def _drawn(self, numbered: Sequence[tuple[Event, int]], noted: Noted) -> Iterable[tuple[Outcomes, int]]:
+    def _drawn(self, numbered: Sequence[tuple[PayloadEvent, int]], noted: Noted) -> Iterable[tuple[Outcomes, int]]:
         """What each event was released as, and its place in there, or why it was not.
 
         All are released in one call, which refuses before it draws; only where it does are they looked at one by one.
@@ -177,7 +177,9 @@ class Core:
                 return [(error if out else error.made, k) for k, out in enumerate(refused)]
         else:
             return [(made, k) for k in range(len(numbered))]
-        jobs = [Job([user], [seq], [codes], [at]) for user, seq, codes, at in zip(users, seqs, raw, times, strict=True)]
+        jobs = [
+            EventJob([user], [seq], [codes], [at]) for user, seq, codes, at in zip(users, seqs, raw, times, strict=True)
+        ]
         release_together(self._store, jobs, noted)
         return [(job.outcome, 0) for job in jobs]
 
@@ -206,7 +208,9 @@ class Core:
         if self.numbers != self._kept:
             self._store.release([], [], [], None, self._positions())
 
-    def _taken(self, events: Sequence[Event], outcomes: dict[int, Outcome], moved: dict[str, Position]) -> list[int]:
+    def _taken(
+        self, events: Sequence[PayloadEvent], outcomes: dict[int, Outcome], moved: dict[str, Position]
+    ) -> list[int]:
         """The places of what is to be released: nothing that comes late."""
         left = []
         if len(self._latest) > KNOWN:
@@ -230,7 +234,7 @@ class Core:
             self._latest[user] = -float("inf") if kept is None else float(kept)
         return self._latest[user]
 
-    def _numbered(self, events: Sequence[Event]) -> list[tuple[Event, int]]:
+    def _numbered(self, events: Sequence[PayloadEvent]) -> list[tuple[PayloadEvent, int]]:
         upcoming = self._upcoming_of(event.user for event in events if event.seq is None)
         out = []
         for event in events:
@@ -280,7 +284,7 @@ class Core:
         """The position that has a part of the numbers; all but a very large bridge need one alone."""
         return f"{self._name}:{part}{NUMBERS}" if part else f"{self._name}{NUMBERS}"
 
-    def _told(self, event: Event, seq: int, made: Outcomes, at: int) -> Outcome:
+    def _disclosed(self, event: PayloadEvent, seq: int, made: Outcomes, at: int) -> Outcome:
         if isinstance(made, OutOfOrder):
             self._stall(event.user)
             return Refusal("order", seq, made.upcoming)
@@ -304,9 +308,9 @@ class Core:
         if made.codes[at] == EARLIER:
             self.warn(DROPPED)
             return None
-        codes, path = made.told(at)
-        told = self.payloads.write(seq, codes, float(made.epsilons[at]), path, event.user, event.stamp, event.slot)
-        return Made(told, repeated)
+        codes, path = made.disclosed(at)
+        disclosed = self.payloads.write(seq, codes, float(made.epsilons[at]), path, event.user, event.stamp, event.slot)
+        return BridgeResult(disclosed, repeated)
 
     def _stall(self, user: str) -> None:
         """A stream waits for events that did not come."""

@@ -1,7 +1,8 @@
 """The connection to the broker: a session that outlives us, acknowledgements in our hands, everything else as events.
 
 paho's network thread only puts what happens into a queue; one other thread reads it and decides. So no state is shared
-but the number of the connection, by which a message of an earlier connection is told: the broker sends that one again.
+but the number of the connection, by which a message of an earlier connection is disclosed: the broker sends that one
+again.
 """
 
 from __future__ import annotations

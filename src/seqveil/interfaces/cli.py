@@ -110,8 +110,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with interruptible():
             code = _run(args)
     except INTERRUPTIONS as stop:
-        told = "interrupted; rows already on standard output stand" if _piped(args) else _NOTHING
-        code = _fail(str(stop) or told, FAILED, "")
+        disclosed = "interrupted; rows already on standard output stand" if _piped(args) else _NOTHING
+        code = _fail(str(stop) or disclosed, FAILED, "")
     except BrokenPipeError:
         code = FAILED
     except Exception as error:

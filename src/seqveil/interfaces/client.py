@@ -25,9 +25,9 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import numpy as np
 
-from seqveil.core.coins import User, user_name
 from seqveil.core.errors import InputError, ModelError, SeqveilError
 from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import User, user_name
 from seqveil.core.times import Time
 from seqveil.engine.policy import saved_terms
 from seqveil.engine.releases import Account, Release, SecretAccount
@@ -141,7 +141,7 @@ class Client:
         """A user's ledger."""
         found = self._json("GET", f"/v1/users/{quote(user_name(user), safe='')}/account")
         figures = ("leakage", "most", "least", "epsilon_spent", "ldp")
-        secrets = tuple(_secret(told) for told in found.pop("secrets", ()))
+        secrets = tuple(_secret(disclosed) for disclosed in found.pop("secrets", ()))
         found.pop("sentences", None)  # they follow from the figures, and an account says them itself
         return Account(**found | {name: float(found[name]) for name in figures}, secrets=secrets)
 
@@ -322,9 +322,9 @@ def _parts(events: Iterable[Event | tuple[Any, ...]], size: int) -> Iterator[lis
         yield part
 
 
-def _secret(told: dict[str, Any]) -> SecretAccount:
-    figures = {name: float(told[name]) for name in ("log_odds", "lowest", "highest", "worst")}
-    return SecretAccount(**told | figures)
+def _secret(disclosed: dict[str, Any]) -> SecretAccount:
+    figures = {name: float(disclosed[name]) for name in ("log_odds", "lowest", "highest", "worst")}
+    return SecretAccount(**disclosed | figures)
 
 
 def _release(row: dict[str, Any]) -> Release:

@@ -33,7 +33,7 @@ class Wording:
     """
 
     def __init__(self, alphabet: Symbols, on_unknown: OnUnknown | None = None) -> None:
-        self._alphabet = alphabet.watched(on_unknown)
+        self._alphabet = alphabet.tracked(on_unknown)
         self.shown: list[Any] = [_as_json(value) for value in alphabet.decode(np.arange(alphabet.n))]
 
     @cached_property
@@ -70,7 +70,7 @@ def _as_json(value: Any) -> Any:
 
 
 @dataclass(eq=False)
-class Job:
+class EventJob:
     """Events of one sender, to be released together. The raw codes are in no repr.
 
     The outcome is what they were released as, or why they were not.
@@ -91,7 +91,7 @@ class Job:
 Noted = Callable[[Releases], Mapping[str, Position]]  # what is written down with the releases
 
 
-def release_together(store: CodeStreams, jobs: Sequence[Job], noted: Noted | None = None) -> int:
+def release_together(store: CodeStreams, jobs: Sequence[EventJob], noted: Noted | None = None) -> int:
     """Release all jobs in one transaction; where that cannot be, find who is in the way and go on without.
 
     Returns how many transactions it took.
@@ -129,7 +129,7 @@ def release_together(store: CodeStreams, jobs: Sequence[Job], noted: Noted | Non
     return 0
 
 
-def _in_order(store: CodeStreams, jobs: Sequence[Job]) -> list[Job]:
+def _in_order(store: CodeStreams, jobs: Sequence[EventJob]) -> list[EventJob]:
     """The jobs but for those whose order is wrong, which have that for their outcome: looking at it first costs less
     than a transaction that fails for each of them."""
     try:
@@ -146,7 +146,7 @@ def _in_order(store: CodeStreams, jobs: Sequence[Job]) -> list[Job]:
     return [job for job in jobs if job.outcome is None]
 
 
-def _halves(store: CodeStreams, jobs: Sequence[Job], noted: Noted | None, error: Exception) -> int:
+def _halves(store: CodeStreams, jobs: Sequence[EventJob], noted: Noted | None, error: Exception) -> int:
     """Go on with either half by itself, down to the one job that has the trouble."""
     if len(jobs) == 1:
         jobs[0].outcome = error
@@ -155,7 +155,7 @@ def _halves(store: CodeStreams, jobs: Sequence[Job], noted: Noted | None, error:
     return sum(release_together(store, part, noted) for part in (jobs[:half], jobs[half:]))
 
 
-def _released(store: CodeStreams, jobs: Sequence[Job], noted: Noted | None) -> Releases:
+def _released(store: CodeStreams, jobs: Sequence[EventJob], noted: Noted | None) -> Releases:
     users = [user for job in jobs for user in job.users]
     seqs = [seq for job in jobs for seq in job.seqs]
     raw = [codes for job in jobs for codes in job.raw]
@@ -164,7 +164,7 @@ def _released(store: CodeStreams, jobs: Sequence[Job], noted: Noted | None) -> R
     return store.release(users, raw, seqs, times, noted)
 
 
-def _owner(jobs: Sequence[Job], place: int) -> tuple[Job, int]:
+def _owner(jobs: Sequence[EventJob], place: int) -> tuple[EventJob, int]:
     """Whose event stands at this place of the group, and its place among the job's own."""
     for job in jobs[:-1]:
         if place < job.size:
@@ -173,7 +173,7 @@ def _owner(jobs: Sequence[Job], place: int) -> tuple[Job, int]:
     return jobs[-1], place
 
 
-def _share(jobs: Sequence[Job], made: Releases) -> None:
+def _share(jobs: Sequence[EventJob], made: Releases) -> None:
     """Give each job what its own events were released as."""
     columns = [getattr(made, each.name) for each in fields(made)]
     at = 0

@@ -68,7 +68,7 @@ COUNTED = {
     "received": "Messages that were looked at, each time they came.",
     "released": "Events drawn.",
     "repeated": "Events that had been released before.",
-    "acknowledged": "Messages that the broker was told to forget.",
+    "acknowledged": "Messages that the broker was asked to forget.",
     "unreliable": "Messages that may get lost on the way, being sent at QoS 0.",
     "cleared": "Retained raw messages taken off the broker.",
     "states": "Messages that said what was the case and were no event.",
@@ -76,7 +76,7 @@ COUNTED = {
 
 
 class CountFigures(Collector):
-    """The counts of a bridge as metrics: whatever is counted there is told here.
+    """The counts of a bridge as metrics: whatever is counted there is reported here.
 
     Parameters:
         counts: a dataclass of whole numbers, and `refused` by reason.
@@ -96,8 +96,8 @@ class CountFigures(Collector):
                     family.add_metric([reason], float(count))
                 yield family
             elif each.name != "stalled":
-                told = COUNTED.get(each.name, f"Messages {each.name}.")
-                yield CounterMetricFamily(f"seqveil_bridge_{each.name}", told, value=float(value))
+                disclosed = COUNTED.get(each.name, f"Messages {each.name}.")
+                yield CounterMetricFamily(f"seqveil_bridge_{each.name}", disclosed, value=float(value))
         stalled = "seqveil_bridge_stalled_streams", "Streams that wait for events which did not come."
         yield GaugeMetricFamily(*stalled, value=float(getattr(self._counts, "stalled", 0)))
         waiting = "seqveil_waiting_events", "Events accepted and not yet on the disk."

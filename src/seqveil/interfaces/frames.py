@@ -31,7 +31,7 @@ from seqveil.interfaces.files.fit import fit_file
 from seqveil.interfaces.files.in_memory import HeldRelease, as_kind, as_polars, release_rows
 from seqveil.interfaces.files.ordering import goes_back, in_order
 from seqveil.interfaces.files.reading import FilePath
-from seqveil.interfaces.files.release import Released, release_file
+from seqveil.interfaces.files.release import ReleasedFile, release_file
 from seqveil.interfaces.files.rows import columns_for, symbol_columns
 from seqveil.interfaces.files.writing import Held, Meta, load_release_meta, stored_columns
 from seqveil.receiver.audit import Report
@@ -53,7 +53,7 @@ class ColumnWords(TypedDict, total=False):
 
 
 class FitKeywords(ColumnWords, total=False):
-    """What a fit is told, as the options of `seqveil fit` spell it, and what the columns are called."""
+    """What a fit takes, as the options of `seqveil fit` spell it, and what the columns are called."""
 
     order: int
     smoothing: float
@@ -95,7 +95,7 @@ class _Told:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return html.told(type(self).__name__, self.lines(), *self._tables())
+        return html.disclosed(type(self).__name__, self.lines(), *self._tables())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -109,14 +109,14 @@ class ReleasedRows(_Told):
     """
 
     frame: Any
-    account: Released
+    account: ReleasedFile
     meta: Meta = field(default_factory=dict)
 
     def lines(self) -> Lines:
         """The account, line by line."""
-        from seqveil.interfaces.commands.release import told
+        from seqveil.interfaces.commands.release import disclosed
 
-        return told(self.account)
+        return disclosed(self.account)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,9 +133,9 @@ class Audited(_Told):
 
     def lines(self) -> Lines:
         """What was found, line by line."""
-        from seqveil.interfaces.commands.receive import audit_told
+        from seqveil.interfaces.commands.receive import audit_disclosed
 
-        return audit_told(self.report, self.model)
+        return audit_disclosed(self.report, self.model)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -147,9 +147,9 @@ class Estimates(_Told):
 
     def lines(self) -> Lines:
         """How much was decoded, line by line."""
-        from seqveil.interfaces.commands.receive import decode_told
+        from seqveil.interfaces.commands.receive import decode_disclosed
 
-        return decode_told(self.decoded)
+        return decode_disclosed(self.decoded)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -162,9 +162,9 @@ class Statistics(_Told):
 
     def lines(self) -> Lines:
         """What the figures rest on, line by line."""
-        from seqveil.interfaces.commands.receive import stats_told
+        from seqveil.interfaces.commands.receive import stats_disclosed
 
-        return stats_told(self.counted)
+        return stats_disclosed(self.counted)
 
     def _tables(self) -> list[str]:
         rows = [
@@ -187,11 +187,11 @@ def fit(data: Any, *, sort: bool | None = None, **words: Unpack[FitKeywords]) ->
     2
     """
     columns = {name: words.pop(name) for name in _COLUMNS if name in words}  # type: ignore[misc]
-    table, told = table_of(data), fit_words(**_as_options(columns), **words)
+    table, disclosed = table_of(data), fit_words(**_as_options(columns), **words)
     if sort is None:
-        settled = told.settled(table)
-        sort = goes_back(table, settled.columns, told.format)
-    return fit_file(table, told, sort=sort).model
+        settled = disclosed.settled(table)
+        sort = goes_back(table, settled.columns, disclosed.format)
+    return fit_file(table, disclosed, sort=sort).model
 
 
 def release(

@@ -30,8 +30,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from seqveil.core.alphabet import OnUnknown
 from seqveil.core.errors import InputError
 from seqveil.engine.coded import CodeStreams
-from seqveil.interfaces.bridge import GROUP, BrokerError, Core, Counts, Log, OnRefused
-from seqveil.interfaces.payloads import MOST_NAME, Event, Form, NoEvent, Payloads, Refusal
+from seqveil.interfaces.bridge import GROUP, BridgeCounts, BrokerError, Core, Log, OnRefused
+from seqveil.interfaces.payloads import MOST_NAME, Form, NoEvent, PayloadEvent, Payloads, Refusal
 
 IDLE = 0.2  # seconds that a read waits for messages
 PATIENCE = 30.0  # seconds for an answer of the cluster
@@ -107,7 +107,7 @@ def partitions_of(text: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-class Link:
+class KafkaLink:
     """The clients of one bridge at the cluster: a reader of fixed partitions and a transactional writer."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -239,7 +239,7 @@ def _advice(error: KafkaException) -> str:
     return "check --bootstrap, the topics and the client's settings, and start the bridge again"
 
 
-class Bridge:
+class KafkaBridge:
     """Releases what is written to a raw topic, each event once, and publishes each release once.
 
     *Guarantee*: each event is drawn once and charged once, and its release stands once in what a reader of committed
@@ -260,7 +260,7 @@ class Bridge:
     def __init__(
         self,
         store: CodeStreams,
-        link: Link,
+        link: KafkaLink,
         *,
         on_unknown: OnUnknown | None = None,
         on_refused: OnRefused = "report",
@@ -269,7 +269,7 @@ class Bridge:
     ) -> None:
         payloads = Payloads(store.setting, on_unknown, form, needs_seq=False)
         self._core = Core(store, payloads, "kafka", on_refused, log)
-        self.counts: Counts = self._core.counts
+        self.counts: BridgeCounts = self._core.counts
         self._store, self._link, self._log = store, link, log
         self._ending = threading.Event()
         self._next: dict[int, int] = {}  # the offset up to which each partition was released
@@ -280,7 +280,7 @@ class Bridge:
         """Values outside the alphabet in what was released, for the operator alone."""
         return self._core.hidden
 
-    def run(self) -> Counts:
+    def run(self) -> BridgeCounts:
         """Work until `stop`, or until there is no point in going on."""
         self._link.open()
         try:
@@ -357,8 +357,8 @@ class Bridge:
 
     def _round(self, messages: Sequence[Message]) -> None:
         """Release a round of messages and publish it, in one transaction with the offsets."""
-        readable: list[tuple[Message, Event]] = []
-        told: list[tuple[str, bytes, bytes]] = []
+        readable: list[tuple[Message, PayloadEvent]] = []
+        disclosed: list[tuple[str, bytes, bytes]] = []
         begun: dict[int, int] = {}
         offsets: dict[int, int] = {}
         for message in messages:
@@ -366,7 +366,7 @@ class Bridge:
             begun.setdefault(number, offset)
             offsets[number] = offset + 1
             self.counts.received += 1
-            event = self._read(message, told)
+            event = self._read(message, disclosed)
             if event is not None:
                 readable.append((message, event))
         furthest = {number: max(at, self._next[number]) for number, at in offsets.items()}
@@ -375,15 +375,15 @@ class Bridge:
         made = self._core.release([event for _, event in readable], kept)
         for (message, event), outcome in zip(readable, made, strict=True):
             if isinstance(outcome, Refusal):
-                self._refuse(message, outcome, told)
+                self._refuse(message, outcome, disclosed)
             elif outcome is not None and (event.again or not outcome.repeated):
-                told.append((self._link.cluster.released, event.user.encode(), outcome.payload))
-        self._link.write(told, offsets, self._name)
+                disclosed.append((self._link.cluster.released, event.user.encode(), outcome.payload))
+        self._link.write(disclosed, offsets, self._name)
         self._next |= furthest
         self.counts.acknowledged += len(messages)
         self._core.confirmed(event.ident for _, event in readable)
 
-    def _read(self, message: Message, told: list[tuple[str, bytes, bytes]]) -> Event | None:
+    def _read(self, message: Message, disclosed: list[tuple[str, bytes, bytes]]) -> PayloadEvent | None:
         payload, now, stamp = message.value(), time.time(), message.timestamp()[1] / 1000.0
         if not payload:
             self.counts.states += 1  # a tombstone, which says that what was there is no more
@@ -392,7 +392,7 @@ class Bridge:
             user = _user(message.key())
             found = self._core.payloads.read(user, payload, min(stamp, now) if stamp > 0 else now)
         except Refusal as refusal:
-            self._refuse(message, refusal, told)
+            self._refuse(message, refusal, disclosed)
             return None
         except NoEvent:
             self.counts.states += 1
@@ -404,10 +404,10 @@ class Bridge:
             return None
         return replace(found, ident=ident, again=again)
 
-    def _refuse(self, message: Message, refusal: Refusal, told: list[tuple[str, bytes, bytes]]) -> None:
+    def _refuse(self, message: Message, refusal: Refusal, disclosed: list[tuple[str, bytes, bytes]]) -> None:
         self._core.refuse(refusal)
         if self._link.cluster.errors is not None:
-            told.append((self._link.cluster.errors, message.key() or b"", refusal.payload()))
+            disclosed.append((self._link.cluster.errors, message.key() or b"", refusal.payload()))
 
 
 def _place(message: Message) -> tuple[int, int]:

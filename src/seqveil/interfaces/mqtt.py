@@ -27,21 +27,21 @@ from typing import Literal
 from seqveil.core.alphabet import OnUnknown
 from seqveil.core.errors import InputError
 from seqveil.engine.coded import CodeStreams
-from seqveil.interfaces.bridge import GROUP, BrokerError, Core, Counts, Log, Made, OnRefused, Outcome
+from seqveil.interfaces.bridge import GROUP, BridgeCounts, BridgeResult, BrokerError, Core, Log, OnRefused, Outcome
 from seqveil.interfaces.broker import Arrived, Broker, Changed, Confirmed, Failed, Happening, Link, Stop, address
 from seqveil.interfaces.homeassistant import Discovery
-from seqveil.interfaces.payloads import MOST_NAME, REASONS, Event, Form, NoEvent, Payloads, Refusal
+from seqveil.interfaces.payloads import MOST_NAME, REASONS, Form, NoEvent, PayloadEvent, Payloads, Refusal
 from seqveil.interfaces.slotting import SlotStreams, refuse_slots
 
 __all__ = [
     "REASONS",
-    "Bridge",
+    "BridgeCounts",
     "Broker",
     "BrokerError",
-    "Counts",
-    "Event",
     "Form",
     "Link",
+    "MqttBridge",
+    "PayloadEvent",
     "Payloads",
     "Refusal",
     "Topics",
@@ -135,7 +135,7 @@ class _Pending:
     in_slot: bool = False  # whether its slot of time is still to be released
 
 
-class Bridge:
+class MqttBridge:
     """Releases what arrives on the raw topics of a broker.
 
     *Guarantee*: each event (a user and a sequence number) that reaches the bridge is drawn once and charged once. Its
@@ -175,7 +175,7 @@ class Bridge:
         slots, form = store.setting.model.alphabet.slots, form or Form()
         payloads = Payloads(store.setting, on_unknown, form)
         self._core = Core(store, payloads, "mqtt", on_refused, log)
-        self.counts: Counts = self._core.counts
+        self.counts: BridgeCounts = self._core.counts
         self._slots: SlotStreams[_Pending] | None = None
         if slots is not None and not form.numbered:
             self._slots = SlotStreams(self._core, store, slots, "mqtt", clock, link.broker.in_flight)
@@ -202,7 +202,7 @@ class Bridge:
         """Values outside the alphabet in what was released, for the operator alone."""
         return self._core.hidden
 
-    def run(self) -> Counts:
+    def run(self) -> BridgeCounts:
         """Work until `stop`, or until there is no point in going on."""
         self._link.open()
         if self._slots is not None:
@@ -288,7 +288,7 @@ class Bridge:
         for ident in self._core.numbers:
             self._expected.setdefault(ident.partition("/")[2], set()).add(ident)
 
-    def _named(self, event: Event, message: Arrived) -> Event:
+    def _named(self, event: PayloadEvent, message: Arrived) -> PayloadEvent:
         """The event under the broker's name for it.
 
         The broker sends what was not acknowledged again before anything new of the same topic. So with a user's first
@@ -315,7 +315,7 @@ class Bridge:
 
     def _release(self, messages: list[Arrived]) -> None:
         """Release what these messages hold and publish it."""
-        readable: list[tuple[_Pending, Event]] = []
+        readable: list[tuple[_Pending, PayloadEvent]] = []
         arrival = self._arrival = max(self._arrival, self._clock())
         for message in messages:
             if message.reliable and message.connection != self._link.connection:
@@ -347,7 +347,7 @@ class Bridge:
         """
         return ident in self._open or ident in self._expected.get(ident.partition("/")[2], ())
 
-    def _take(self, readable: list[tuple[_Pending, Event]], slots: SlotStreams[_Pending]) -> None:
+    def _take(self, readable: list[tuple[_Pending, PayloadEvent]], slots: SlotStreams[_Pending]) -> None:
         """Count messages in their slot, with which they are settled."""
         for pending, event in readable:
             try:
@@ -355,7 +355,7 @@ class Bridge:
             except Refusal as refusal:
                 self._refuse(pending, event.user, refusal)
 
-    def _read(self, pending: _Pending, message: Arrived, arrival: float) -> Event | None:
+    def _read(self, pending: _Pending, message: Arrived, arrival: float) -> PayloadEvent | None:
         user = None
         kept, form = message.retained, self._core.payloads.form
         try:
@@ -383,7 +383,7 @@ class Bridge:
         self._open.add(event.ident or "")
         return event
 
-    def _publish(self, pending: _Pending, user: str, made: Made) -> None:
+    def _publish(self, pending: _Pending, user: str, made: BridgeResult) -> None:
         topic = self._topics.released_to(user)
         found = None if self._discovery is None else self._discovery.announcement(user, topic)
         if found is not None:

@@ -34,7 +34,7 @@ REASONS = {
     "json": "the payload is not a JSON object",
     "seq": "expected seq, a whole number that counts from 0",
     "shape": "expected value (or values, a list, where releases are batches)",
-    "member": "the payload has no member where the bridge was told to look for the value",
+    "member": "the payload has no member where the bridge was to look for the value",
     "time": "expected time, in seconds, in ms, µs or ns since 1970, or as ISO 8601 text, at most a day ahead of now",
     "late": "an event of this time or a later one came before; each event of a user needs a later time",
     "order": "events before this one are missing; send those first, from next on, or run the bridge with --gaps skip",
@@ -54,7 +54,7 @@ class Refusal(Exception):
         self.upcoming = upcoming  # the sequence number that the user's next event must have
 
     def payload(self) -> bytes:
-        """What the device is told."""
+        """What the device hears."""
         said = {"seq": self.seq, "reason": self.reason, "detail": str(self)}
         return as_json(said if self.upcoming is None else said | {"next": self.upcoming})
 
@@ -140,14 +140,14 @@ def _members(path: str) -> tuple[str, ...]:
 
 
 @dataclass(slots=True)  # not frozen: that takes longer, and there is one for each message
-class Event:
+class PayloadEvent:
     """One event to be released. Its symbols are in no repr."""
 
     user: str = field(repr=False)
     seq: int | None  # None where the bridge is to number it
     codes: tuple[int, ...] = field(repr=False)  # one, or those of a batch
     time: float = 0.0
-    stamp: float | None = None  # the time that a payload without a number brings, by which events are told apart
+    stamp: float | None = None  # the time that a payload without a number brings, by which events are distinguished
     ident: str | None = None  # what its source calls it, the same when it comes again; None: it cannot come again
     again: bool = False  # whether the source says that it may have come before
     slot: float | None = None  # when the slot of time begins that it stands for
@@ -186,7 +186,7 @@ class Payloads:
         if self.form.kind != "seqveil" and setting.in_batches:
             raise InputError("batches need seqveil's own payload; leave the batch out, or the form of the payload")
 
-    def read(self, user: str, payload: bytes, arrival: float | None = None) -> Event:
+    def read(self, user: str, payload: bytes, arrival: float | None = None) -> PayloadEvent:
         """The event in a payload; raises `Refusal`, and `NoEvent` where there is none.
 
         Parameters:
@@ -197,22 +197,22 @@ class Payloads:
         if len(payload) > MOST_BYTES:
             raise Refusal("size")
         if self.form.kind == "value":
-            return Event(user, None, self._plain(payload), self._arrived(arrival))
+            return PayloadEvent(user, None, self._plain(payload), self._arrived(arrival))
         content = _object(payload)
         if self.form.kind == "seqveil":
             seq = content.get("seq")
             missing = seq is None and not self._needs_seq
             if not missing and (type(seq) is not int or not 0 <= seq < MOST_SEQ):
                 raise Refusal("seq")
-            return Event(user, seq, self._codes(seq, content), self._time(seq, content, arrival))
+            return PayloadEvent(user, seq, self._codes(seq, content), self._time(seq, content, arrival))
         if self.form.kind == "owntracks" and content.get("_type") != "location":
             raise NoEvent
         value = self._cells.value(content) if self._cells else _at(content, self.form.path)
         codes = tuple(self._wording.encode([value]).tolist())
         if self.form.time is None:
-            return Event(user, None, codes, self._arrived(arrival))
+            return PayloadEvent(user, None, codes, self._arrived(arrival))
         stamp = _stamp(None, _at(content, self.form.time, "time"))
-        return Event(user, None, codes, stamp, stamp)
+        return PayloadEvent(user, None, codes, stamp, stamp)
 
     def _codes(self, seq: int | None, content: dict[str, Any]) -> tuple[int, ...]:
         batched, values = self._setting.in_batches, content.get("values")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from seqveil.core.alphabet import Grid
-    from seqveil.receiver.planning import Plan, Row, SecretRow
+    from seqveil.receiver.planning import Plan, PlanRow, SecretRow
 
 __all__ = [
     "DECODED",
@@ -176,7 +176,7 @@ def secret_tradeoff(rows: Sequence[SecretRow], distortion: str, path: str | Path
     return finish(figure, path)
 
 
-def _label(row: Row) -> str:
+def _label(row: PlanRow) -> str:
     if row.batch > 1:
         return f"{row.mechanism}, {row.batch} at a time"
     return f"{row.mechanism}, pulsed" if row.period > 1 else row.mechanism
@@ -185,7 +185,7 @@ def _label(row: Row) -> str:
 def stream(
     raw: Ints,
     released: Ints,
-    laws: Floats,
+    distributions: Floats,
     leakage: Sequence[float],
     composed: Sequence[float],
     labels: Sequence[str],
@@ -195,37 +195,39 @@ def stream(
 ) -> Figure:
     """One stream: raw, released and decoded; what a receiver believes; the account against Σε and the budget.
 
-    `raw` and `released` are codes (-1: nothing was released), `laws` (T, n) the decoder's laws, `leakage` and
-    `composed` the account after each release. Drawing raw data is for its owner's eyes: the picture is as private as
-    the stream.
+    `raw` and `released` are codes (-1: nothing was released), `distributions` (T, n) the decoder's distributions,
+    `leakage` and `composed` the account after each release. Drawing raw data is for its owner's eyes: the picture is as
+    private as the stream.
     """
-    _same_length(len(raw), released=released, laws=laws, leakage=leakage, composed=composed)
+    _same_length(len(raw), released=released, distributions=distributions, leakage=leakage, composed=composed)
     figure = blank((9, 7))
     top, middle, bottom = figure.subplots(3, 1, sharex=True, height_ratios=[3, 3, 2])
     steps = np.arange(len(raw))
     top.step(steps, raw, where="mid", color=RAW, lw=4, alpha=0.6, label="raw")
     shown = np.asarray(released) >= 0
     top.plot(steps[shown], np.asarray(released)[shown], "o", color=RELEASED, ms=4, label="released")
-    top.step(steps, laws.argmax(1), where="mid", color=DECODED, lw=1.3, label="decoded")
+    top.step(steps, distributions.argmax(1), where="mid", color=DECODED, lw=1.3, label="decoded")
     _name_symbols(top, labels)
     top.legend(frameon=False, fontsize=8, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
-    _heat(figure, middle, laws, raw, labels)
+    _heat(figure, middle, distributions, raw, labels)
     _account(bottom, leakage, composed, budget)
     for axes in (top, middle):
-        axes.set_ylim(*_used(np.concatenate([raw, np.asarray(released)[shown]]), laws))
+        axes.set_ylim(*_used(np.concatenate([raw, np.asarray(released)[shown]]), distributions))
     bottom.set_xlim(-0.5, len(raw) - 0.5)
     return finish(figure, path)
 
 
-def belief(laws: Floats, labels: Sequence[str], truth: Ints | None = None, path: str | Path | None = None) -> Figure:
+def belief(
+    distributions: Floats, labels: Sequence[str], truth: Ints | None = None, path: str | Path | None = None
+) -> Figure:
     """What someone who sees the releases believes about each symbol, over time, as a heat map.
 
-    `laws` (T, n): the decoder's laws for a receiver, or the beliefs before each release for what was predicted.
-    `truth` adds the raw codes as dots; the picture is then as private as the stream.
+    `distributions` (T, n): the decoder's distributions for a receiver, or the beliefs before each release for what was
+    predicted. `truth` adds the raw codes as dots; the picture is then as private as the stream.
     """
-    _same_length(len(laws), **({} if truth is None else {"truth": truth}))
-    figure = blank((9, 1.4 + 0.16 * min(max(laws.shape[1], 6), 24)))
-    _heat(figure, figure.subplots(), laws, truth, labels)
+    _same_length(len(distributions), **({} if truth is None else {"truth": truth}))
+    figure = blank((9, 1.4 + 0.16 * min(max(distributions.shape[1], 6), 24)))
+    _heat(figure, figure.subplots(), distributions, truth, labels)
     figure.axes[0].set_xlabel("release")
     return finish(figure, path)
 
@@ -248,9 +250,9 @@ def account(
     return finish(figure, path)
 
 
-def _heat(figure: Figure, axes: Axes, laws: Floats, truth: Ints | None, labels: Sequence[str]) -> None:
+def _heat(figure: Figure, axes: Axes, distributions: Floats, truth: Ints | None, labels: Sequence[str]) -> None:
     look: dict[str, Any] = {"cmap": _heat_map(), "vmin": 0, "vmax": 1, "interpolation": "nearest"}
-    drawn = axes.imshow(laws.T, aspect="auto", origin="lower", **look)
+    drawn = axes.imshow(distributions.T, aspect="auto", origin="lower", **look)
     if truth is not None:
         axes.plot(np.arange(len(truth)), truth, "o", mfc="white", mec=RELEASED, mew=1.0, ms=3.5)
     _name_symbols(axes, labels)
@@ -259,9 +261,9 @@ def _heat(figure: Figure, axes: Axes, laws: Floats, truth: Ints | None, labels: 
     figure.colorbar(drawn, ax=axes, pad=0.01, aspect=12, ticks=[0, 0.5, 1]).outline.set_visible(False)
 
 
-def _used(codes: Ints, laws: Floats) -> tuple[float, float]:
+def _used(codes: Ints, distributions: Floats) -> tuple[float, float]:
     """From the least to the greatest symbol that occurs or that an observer ever holds likely."""
-    seen = np.union1d(codes, np.flatnonzero(laws.max(0) > 0.05))
+    seen = np.union1d(codes, np.flatnonzero(distributions.max(0) > 0.05))
     return float(seen.min()) - 0.6, float(seen.max()) + 0.6
 
 
@@ -325,7 +327,7 @@ def _overlay(axes: Axes, name: str, truth: Floats, grid: Grid, codes: Ints, colo
     made = codes >= 0
     at = grid.points[codes[made]]
     axes.plot(*at.T, color=colour, lw=0.7, alpha=0.45, zorder=2)
-    places, times = np.unique(codes[made], return_counts=True)  # a cell told often is a larger dot
+    places, times = np.unique(codes[made], return_counts=True)  # a cell disclosed often is a larger dot
     x, y = grid.points[places].T
     axes.scatter(x, y, s=10 + 5 * times, color=colour, alpha=0.8, lw=0, zorder=3)
     off = np.sqrt(((at - truth[made]) ** 2).sum(1)).mean()

@@ -27,8 +27,8 @@ from seqveil.core.slots import MICRO, NOTHING, Slots
 from seqveil.engine.calls import MOST_SKIPPED, MOST_WATCHED
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import UNKNOWN, Terms
-from seqveil.interfaces.bridge import Core, Made, Outcome
-from seqveil.interfaces.payloads import Event, Refusal
+from seqveil.interfaces.bridge import BridgeResult, Core, Outcome
+from seqveil.interfaces.payloads import PayloadEvent, Refusal
 
 NO_MEAN = (
     "the bridge knows the cell of a value and not the value, so it has no mean; fit with --slot last or --slot most"
@@ -96,7 +96,7 @@ class SlotStreams(Generic[Item]):
         self._most = most
         self._core, self._slots, self._name, self._clock = core, slots, f"{name}:slots", clock
         self._nothing = _nothing(store.setting)
-        limit = MOST_SKIPPED if store.setting.watches is None else MOST_WATCHED
+        limit = MOST_SKIPPED if store.setting.trackers is None else MOST_WATCHED
         self._skips = limit if store.gaps == "skip" else 0  # slots that may be given up at once
         self._users: list[str] = sorted(user for user in store.names() if type(user) is str)
         self._next = dict(zip(self._users, core.next_seqs(self._users), strict=True))
@@ -122,7 +122,7 @@ class SlotStreams(Generic[Item]):
         """Seconds until a slot is to be released; 0 where one has ended."""
         return max(0.0, self._begin(self.last + 2) - self._clock())
 
-    def take(self, item: Item | None, event: Event) -> bool:
+    def take(self, item: Item | None, event: PayloadEvent) -> bool:
         """Count a message in the slot of now; False where it was counted in a slot that was drawn.
 
         Raises `Refusal` for one whose payload says that it is no newer than one before it.
@@ -155,7 +155,7 @@ class SlotStreams(Generic[Item]):
             self._next[user] = self._core.next_seqs([user])[0]  # who was erased and comes back has one
             insort(self._users, user)
 
-    def state(self, event: Event) -> None:
+    def state(self, event: PayloadEvent) -> None:
         """Take a message that the broker had kept for what is the case; it begins no stream."""
         self._values.setdefault(event.user, event.codes[0])
 
@@ -165,7 +165,9 @@ class SlotStreams(Generic[Item]):
             return []
         begin = self._begin(self.last)
         events = [
-            Event(user, self._next[user] - 1, (UNKNOWN,), begin, slot=begin) for user in self._users if self._next[user]
+            PayloadEvent(user, self._next[user] - 1, (UNKNOWN,), begin, slot=begin)
+            for user in self._users
+            if self._next[user]
         ]
         return list(zip((event.user for event in events), self._core.release(events), strict=True))
 
@@ -189,7 +191,7 @@ class SlotStreams(Generic[Item]):
         if not events:
             self.published = slot
         for event, outcome in zip(events, outcomes, strict=True):
-            if isinstance(outcome, Made) and event.seq is not None:
+            if isinstance(outcome, BridgeResult) and event.seq is not None:
                 self._next[event.user] = event.seq + 1
         items = [item for own in came.values() for item in own.items]
         return Drawn(slot, [(event.user, out) for event, out in zip(events, outcomes, strict=True)], items)
@@ -219,11 +221,11 @@ class SlotStreams(Generic[Item]):
                 whole.idents += own.idents
         return found
 
-    def _event(self, user: str, slot: int, own: _Slot[Item] | None) -> Event:
+    def _event(self, user: str, slot: int, own: _Slot[Item] | None) -> PayloadEvent:
         begun, begin, missed = self._next[user], self._begin(slot), slot - self.last - 1
-        watched = own is not None or slot >= self._since
-        code = self._code(user, own) if watched else UNKNOWN
-        return Event(user, begun + missed if begun else 0, (code,), begin, slot=begin)
+        tracked = own is not None or slot >= self._since
+        code = self._code(user, own) if tracked else UNKNOWN
+        return PayloadEvent(user, begun + missed if begun else 0, (code,), begin, slot=begin)
 
     def _code(self, user: str, own: _Slot[Item] | None) -> int:
         """What stands for a slot: of its messages, or for none."""

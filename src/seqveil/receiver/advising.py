@@ -19,7 +19,7 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.ahead import LONGEST
 from seqveil.core.secrets.words import made_public
-from seqveil.core.words import Risk, ToldSecret, leakage_for, log_odds_for, percent
+from seqveil.core.words import DisclosedSecret, Risk, leakage_for, log_odds_for, percent
 from seqveil.engine.accounting import Budget
 from seqveil.engine.policy import Policy
 from seqveil.receiver import planning
@@ -31,7 +31,7 @@ SEEN_BY = {  # who sees what is released: a suspicion and what it may become at 
 }
 PERIODS = (1, 2, 3, 4, 6, 8)
 BATCHES = (2, 5, 10, 20)
-LEAST = 0.05  # ε below which nothing is told
+LEAST = 0.05  # ε below which nothing is disclosed
 RUNGS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # ε of a secret that are tried, in this order
 LARGEST = 30.0  # ε of a batch
 STEPS = 7  # halvings of that range, in logarithms
@@ -131,9 +131,9 @@ def _for_secrets(model: MarkovModel, wishes: Wishes, accuracy: bool, seed: int) 
         raise _unreachable(wishes)
     kept = [replace(secret, epsilon=epsilon) for secret in wishes.secrets]
     policy = Policy(secrets=kept, distortion=wishes.distortion)
-    told = tuple(ToldSecret.of(secret, epsilon) for secret in wishes.secrets)
+    disclosed = tuple(DisclosedSecret.of(secret, epsilon) for secret in wishes.secrets)
     costs, guess = error(epsilon), _guess(model, wishes)
-    return _told(policy, costs, guess, Risk(math.inf, secrets=told), accuracy, wishes, epsilon / allowed)
+    return _disclosed(policy, costs, guess, Risk(math.inf, secrets=disclosed), accuracy, wishes, epsilon / allowed)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class _Way:
         once = min(planning.HIGHEST * self.batch, LARGEST)
         return once * math.ceil(length / (self.period * self.batch))
 
-    def row(self, model: MarkovModel, wishes: Wishes, total: float, seed: int) -> planning.Row:
+    def row(self, model: MarkovModel, wishes: Wishes, total: float, seed: int) -> planning.PlanRow:
         """What it is expected to err."""
         rate, length = self.rate(total, wishes.length), min(wishes.length, SIMULATED)
         if self.batch > 1:
@@ -180,7 +180,7 @@ def _for_stream(model: MarkovModel, wishes: Wishes, accuracy: bool, seed: int) -
     one = min(rate * way.period, total)
     ldp = 2 * rate * wishes.length if model.rules_out else None  # of any sound mechanism
     risk = Risk(total, one_release=one, truth=row.paid_truth, period=way.period, size=way.batch, ldp=ldp)
-    return _told(policy, row.error, row.constant_error, risk, accuracy, wishes, total / allowed)
+    return _disclosed(policy, row.error, row.constant_error, risk, accuracy, wishes, total / allowed)
 
 
 def _cheapest(
@@ -200,7 +200,7 @@ def _cheapest(
     return total, best
 
 
-def _told(
+def _disclosed(
     policy: Policy,
     error: float,
     guess: float,
@@ -209,7 +209,7 @@ def _told(
     wishes: Wishes,
     over: float,
 ) -> Advice:
-    """The advice, with what does not go together; `over` is what is told, as a share of what the odds allow."""
+    """The advice, with what does not go together; `over` is what is disclosed, as a share of what the odds allow."""
     notes = []
     odds = f"a suspicion of {percent(wishes.suspicion)} under {percent(wishes.limit)}"
     if accuracy and over > 1 + 1e-9:
@@ -219,7 +219,7 @@ def _told(
     if not wishes.secrets and error > 0.9 * guess:
         notes.append(
             "this is hardly better than the best guess with no release at all: declare what must stay secret, and all "
-            "else can be told truly"
+            "else can be released truthfully"
         )
     notes += [text for text in [made_public(wishes.secrets)] if text]
     return Advice(policy, error, guess, risk, "accuracy" if accuracy else "odds", tuple(notes))

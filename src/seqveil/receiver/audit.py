@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from seqveil.core.coins import known_as
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.secrets import Secret, Watches
+from seqveil.core.randomness import known_as
+from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.words import UNCHECKED, Colour, Grade, Risk
 from seqveil.engine.accounting import Budget, Composition, compose
 from seqveil.engine.coded import CodeStreams
@@ -57,8 +57,10 @@ class Report:
     batch: int = 1
     exact: bool = True  # False for batches: their extremes are added up, so the totals are from above
     ldp_total: bool | None = None  # every stream within the budget that needs no model
-    unseeded: bool | None = None  # no seed is known to have made the coins; with one, all of it can be undone
-    secrets: tuple[SecretTotal, ...] = ()  # what was told about the secrets that were kept, then those only measured
+    unseeded: bool | None = None  # no seed is known to have made the randomness; with one, all of it can be undone
+    secrets: tuple[
+        SecretTotal, ...
+    ] = ()  # what was disclosed about the secrets that were kept, then those only measured
     declared: bool | None = None  # every declared secret within its ε
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
     words: tuple[str, ...] = ()  # what all that means for a person, a sentence each
@@ -89,16 +91,16 @@ class _Clock:
 
     def __init__(self, setting: Terms, secrets: tuple[Secret, ...]) -> None:
         self._models, self._secrets = [setting.model, *setting.observers], secrets
-        self._started: dict[int, Watches] = {}
+        self._started: dict[int, SecretTrackers] = {}
         self._first: dict[Hashable, int] = {}
         self._events: dict[Hashable, int] = {}
 
-    def begun(self, users: Sequence[Hashable], times: Floats | None) -> dict[Hashable, Watches]:
+    def begun(self, users: Sequence[Hashable], times: Floats | None) -> dict[Hashable, SecretTrackers]:
         """The accounts of those who begin with these events; one that does not lie in its slot is refused."""
         slots = self._models[0].alphabet.slots
         if times is None or slots is None:
             raise InputError(TIMELESS_SECRETS)
-        here, found, seqs = slots.numbers(times), dict[Hashable, Watches](), list[int]()
+        here, found, seqs = slots.numbers(times), dict[Hashable, SecretTrackers](), list[int]()
         names = list(map(known_as, users))
         for user, slot in zip(names, here.tolist(), strict=True):
             if user not in self._first:
@@ -109,10 +111,10 @@ class _Clock:
         check_slots(np.array([self._first[user] for user in names]), np.array(seqs), here)
         return found
 
-    def _at(self, place: int) -> Watches:
+    def _at(self, place: int) -> SecretTrackers:
         """The accounts of streams that begin in this slot of a day: those who stand alike share them."""
         if place not in self._started:
-            self._started[place] = Watches(self._models, self._secrets, place=place)
+            self._started[place] = SecretTrackers(self._models, self._secrets, place=place)
         return self._started[place]
 
 
@@ -169,8 +171,8 @@ class Audit:
         if asked and setting.in_batches:
             raise InputError("secrets are measured where symbols are released one by one; leave them out")
         self._secrets = (*setting.secrets, *asked)
-        self._first = Watches([setting.model, *setting.observers], self._secrets) if self._secrets else None
-        self._accounts: dict[Hashable, Watches] = {}
+        self._first = SecretTrackers([setting.model, *setting.observers], self._secrets) if self._secrets else None
+        self._accounts: dict[Hashable, SecretTrackers] = {}
         self._clock = _Clock(setting, self._secrets) if any(one.follows_clock for one in self._secrets) else None
         seen = None if self._first is None else self._account
         self._streams = CodeStreams(setting, Memory(releases=False), memory=memory, seen=seen)
@@ -272,9 +274,9 @@ class Audit:
         window = None if budget.per_window is None else self._worst_window
         promised = [secret.total for secret in setting.secrets]
         asked = [None] * (len(self._secrets) - len(promised))
-        told = tuple(totals(self._secrets, self._accounts.values(), [*promised, *asked]))
-        checks = [total.kept for total in told if total.kept is not None]
-        risk = Risk.of(setting, accounts, told, doubts=check.doubts, support=check.support, undone=check.rejection)
+        disclosed = tuple(totals(self._secrets, self._accounts.values(), [*promised, *asked]))
+        checks = [total.kept for total in disclosed if total.kept is not None]
+        risk = Risk.of(setting, accounts, disclosed, doubts=check.doubts, support=check.support, undone=check.rejection)
         return Report(
             users=len(accounts.users),
             releases=self._releases,
@@ -300,7 +302,7 @@ class Audit:
             batch=setting.batch,
             exact=not setting.in_batches,
             ldp_total=within_ldp(budget, accounts),
-            secrets=told,
+            secrets=disclosed,
             declared=all(checks) if checks else None,
             whole_sequence=setting.whole_sequence,
             words=risk.sentences,

@@ -92,10 +92,10 @@ def choose(
       prior: as in `MarkovModel.fit`.
       seed: of the split and the fits; the table is repeatable.
       least_people: people that each type must have.
-      progress: told the share that is done, 0 to 1.
+      progress: called with the share that is done, 0 to 1.
     """
-    law: dict[str, Any] = {"smoothing": smoothing, "prior": prior, "seed": seed, "least_people": least_people}
-    return choose_among(Events.of(users, codes), alphabet, text, progress, **law)
+    distribution: dict[str, Any] = {"smoothing": smoothing, "prior": prior, "seed": seed, "least_people": least_people}
+    return choose_among(CodedEvents.of(users, codes), alphabet, text, progress, **distribution)
 
 
 class People(Protocol):
@@ -105,7 +105,7 @@ class People(Protocol):
     def count(self) -> int:
         """How many there are."""
 
-    def fit(self, context: Context, alphabet: Symbols, without: Ints, **law: Any) -> MarkovModel:
+    def fit(self, context: Context, alphabet: Symbols, without: Ints, **distribution: Any) -> MarkovModel:
         """The model of a context, fitted to everyone but these people."""
 
     def streams(self, chosen: Ints) -> tuple[Ints, Ints]:
@@ -113,7 +113,7 @@ class People(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Events:
+class CodedEvents:
     """People whose events are all in memory."""
 
     rows: Ints  # the person of each event
@@ -121,15 +121,15 @@ class Events:
     count: int
 
     @classmethod
-    def of(cls, users: Ints, codes: Ints) -> Events:
+    def of(cls, users: Ints, codes: Ints) -> CodedEvents:
         """People numbered in the order of their names."""
         names, rows = np.unique(users, return_inverse=True)
         return cls(rows, codes, int(names.size))
 
-    def fit(self, context: Context, alphabet: Symbols, without: Ints, **law: Any) -> MarkovModel:
+    def fit(self, context: Context, alphabet: Symbols, without: Ints, **distribution: Any) -> MarkovModel:
         """The model of a context, fitted to everyone but these people."""
         kept = ~np.isin(self.rows, without)
-        return context.fit(self.rows[kept], self.codes[kept], alphabet, **law)
+        return context.fit(self.rows[kept], self.codes[kept], alphabet, **distribution)
 
     def streams(self, chosen: Ints) -> tuple[Ints, Ints]:
         """Who and which code, event by event, of these people."""
@@ -139,24 +139,26 @@ class Events:
         return self.rows[kept], self.codes[kept]
 
 
-def choose_among(people: People, alphabet: Symbols, text: str, progress: Progress | None, **law: Any) -> Choice:
-    """The choice of `choose` for people wherever their events are; `law` is what a fit takes, all of it."""
+def choose_among(
+    people: People, alphabet: Symbols, text: str, progress: Progress | None, **distribution: Any
+) -> Choice:
+    """The choice of `choose` for people wherever their events are; `distribution` is what a fit takes, all of it."""
     if people.count < FEWEST_PEOPLE:
         raise DataError(f"a context is checked on people held out, of {FEWEST_PEOPLE} and more; got {people.count}")
-    if not law["smoothing"] > 0:
+    if not distribution["smoothing"] > 0:
         raise InputError("a context is checked on people held out, who do what nobody else did; expected smoothing > 0")
-    held = people_held_out(people.count, law["seed"])
-    found = candidates(text, alphabet.n, people.count - held.size, law["least_people"])
+    held = people_held_out(people.count, distribution["seed"])
+    found = candidates(text, alphabet.n, people.count - held.size, distribution["least_people"])
     streams = people.streams(held)
-    told = _Shares(progress, len(found) + 1)
+    disclosed = _Shares(progress, len(found) + 1)
     table = []
     for each in found:
-        model = people.fit(each, alphabet, held, progress=told.part, **law)
-        table.append(check(model, *streams, each, law["seed"]))
-        told.next()
+        model = people.fit(each, alphabet, held, progress=disclosed.part, **distribution)
+        table.append(check(model, *streams, each, distribution["seed"]))
+        disclosed.next()
     taken = table[-1] if text != "auto" else _smallest(table)
     nobody = np.zeros(0, np.int64)
-    model = people.fit(found[table.index(taken)], alphabet, nobody, progress=told.part, **law)
+    model = people.fit(found[table.index(taken)], alphabet, nobody, progress=disclosed.part, **distribution)
     return Choice(model.with_origin(_record(model, taken, table)), taken, table)
 
 

@@ -1,12 +1,12 @@
-"""A context that is to describe people: what the next symbol depends on, and how well it foretells other people.
+"""A context that is to describe people: what the next symbol depends on, and how well it predicts other people.
 
 Every promise of this package is about a model. Whether the model is true of people is a question that data can answer:
-some people are held out of the fit, and their streams are foretold, one symbol after another. `choosing` takes the
+some people are held out of the fit, and their streams are predicted, one symbol after another. `choosing` takes the
 context that does best.
 
-- *log-likelihood a symbol*: how well what came was foretold, 0 at best; its standard error is over people.
+- *log-likelihood a symbol*: how well what came was predicted, 0 at best; its standard error is over people.
 - *error*: how many released symbols are wrong (`optimal`, ε = 1), as the model predicts it and as it turned out.
-- *calibration*: of all symbols foretold with 60 to 70 %, how many came.
+- *calibration*: of all symbols predicted with 60 to 70 %, how many came.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import numpy as np
 from seqveil.core import filtering
 from seqveil.core.alphabet import Symbols
 from seqveil.core.bulk import Layout
-from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.core.fitting import SMOOTHING
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mixture import LEAST_PEOPLE, SWITCH
 from seqveil.core.model import Counts, MarkovModel, fit_mixture
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.policy import Policy
 from seqveil.receiver import trial
 
-LONGEST = 500  # events of a person that are foretold
+LONGEST = 500  # events of a person that are predicted
 RELEASED_PEOPLE, RELEASED_EVENTS, WIDEST = 500, 50, 200  # for the error; alphabets wider than that are left out
 EPSILON = 1.0
 BINS = 10  # of calibration
@@ -110,8 +110,8 @@ class Context:
             counts = Counts(alphabet.n, self.order)
             counts.add(users, codes)
             return counts.model(alphabet, smoothing, prior)
-        law = (smoothing, prior, seed, least_people, progress)
-        return fit_mixture(users, codes, self.order, self.switch, self.types, alphabet, *law)
+        distribution = (smoothing, prior, seed, least_people, progress)
+        return fit_mixture(users, codes, self.order, self.switch, self.types, alphabet, *distribution)
 
 
 @dataclass(frozen=True)
@@ -128,18 +128,18 @@ class Check:
     standard_error: float
     predicted_error: float | None  # None: the alphabet is too wide to measure
     realised_error: float | None
-    foretold: list[list[float]]  # for each tenth of probability: how many were foretold so, with what mean; share come
+    by_tenth: list[list[float]]  # for each tenth of probability: how many were predicted so, with what mean; share come
 
     @property
     def calibration(self) -> float | None:
-        """Of the symbols foretold with 60 to 70 %, the share that came; None where none was."""
-        count, _, came = self.foretold[6]
+        """Of the symbols predicted with 60 to 70 %, the share that came; None where none was."""
+        count, _, came = self.by_tenth[6]
         return came if count else None
 
     @property
     def miscalibration(self) -> float:
-        """Mean distance of what was foretold from what came, over all that was foretold with 5 % and more."""
-        rows = np.array(self.foretold)
+        """Mean distance of what was foredetermined from what came, over all that was predicted with 5 % and more."""
+        rows = np.array(self.by_tenth)
         return float((rows[:, 0] * np.abs(rows[:, 1] - rows[:, 2])).sum() / max(1.0, rows[:, 0].sum()))
 
 
@@ -171,7 +171,7 @@ def check(
     context: Context | None = None,
     seed: int = 0,
 ) -> Check:
-    """How well a model foretells the streams of people whom it was not fitted to.
+    """How well a model predicts the streams of people whom it was not fitted to.
 
     Parameters:
       model: the model.
@@ -189,11 +189,11 @@ def check(
     for places, long in layout.blocks(most=max(1, _NUMBERS // model.size)):
         short = np.minimum(long, LONGEST)
         places = places[:, : int(short.max())]
-        for laws, truth in filtering.foresee(model, codes[places], short):
-            told = laws[np.arange(truth.size), truth]
+        for distributions, truth in filtering.foresee(model, codes[places], short):
+            disclosed = distributions[np.arange(truth.size), truth]
             with np.errstate(divide="ignore"):
-                totals[at : at + truth.size] += np.log(told)
-            hits += _hits(laws, told)
+                totals[at : at + truth.size] += np.log(disclosed)
+            hits += _hits(distributions, disclosed)
         at += long.size
     symbols = int(lengths.sum())
     mean = float(totals.sum() / symbols)
@@ -202,17 +202,17 @@ def check(
     count = spread.size
     error = float(np.sqrt((spread**2).sum() * count / max(1, count - 1)) / symbols)
     predicted, realised = _errors(model, layout, codes, seed)
-    foretold = np.stack([hits[0], *(hits[1:] / np.maximum(hits[0], 1))], axis=1).tolist()
+    by_tenth = np.stack([hits[0], *(hits[1:] / np.maximum(hits[0], 1))], axis=1).tolist()
     size = (int(model.types), model.transitions, count, symbols)
-    return Check(named.name, named.title, *size, mean, error, predicted, realised, foretold)
+    return Check(named.name, named.title, *size, mean, error, predicted, realised, by_tenth)
 
 
-def _hits(laws: Floats, told: Floats) -> Floats:
-    """For each tenth of probability: how many symbols were foretold so, the sum of it, and how many came: (3, 10).
+def _hits(distributions: Floats, disclosed: Floats) -> Floats:
+    """For each tenth of probability: how many symbols were predicted so, the sum of it, and how many came: (3, 10).
 
-    Symbols foretold with less than 5 % are left out: there are many, and none tells much.
+    Symbols predicted with less than 5 % are left out: there are many, and none tells much.
     """
-    shown, came = laws[laws >= 0.05], told[told >= 0.05]
+    shown, came = distributions[distributions >= 0.05], disclosed[disclosed >= 0.05]
     place, hit = (np.minimum((part * BINS).astype(int), BINS - 1) for part in (shown, came))
     sums = np.bincount(place, shown, BINS)
     return np.stack([np.bincount(place, minlength=BINS), sums, np.bincount(hit, minlength=BINS)])
@@ -232,9 +232,9 @@ def _errors(model: MarkovModel, layout: Layout, codes: Ints, seed: int) -> tuple
         layout.order[begin : begin + length] for begin, length in zip(layout.begins[::step], lengths, strict=True)
     ]
     expected, wrong = 0.0, 0
-    for each in trial.one_by_one(setting, [codes[events] for events in places], SeededCoins(seed)):
+    for each in trial.one_by_one(setting, [codes[events] for events in places], SeededRandomness(seed)):
         released = each.made.codes
-        expected += float((1.0 - each.law[np.arange(released.size), released]).sum())
+        expected += float((1.0 - each.distribution[np.arange(released.size), released]).sum())
         wrong += int((released != each.truth).sum())
     total = int(lengths.sum())
     return expected / total, wrong / total

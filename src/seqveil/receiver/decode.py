@@ -1,8 +1,8 @@
 """For whoever receives the stream: the best estimate of every symbol, from model and releases alone.
 
 The lifts are public, so a released stream is a hidden Markov model with emission Q(y_k | x): forward filtering gives
-the law of each symbol given the releases up to it, forward–backward given all of them. It is post-processing: it costs
-no privacy, and any loss has its best estimate from the same laws.
+the distribution of each symbol given the releases up to it, forward–backward given all of them. It is post-processing:
+it costs no privacy, and any loss has its best estimate from the same distributions.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def decode_stream(
     paths, and `length` the number of symbols where the last batch is a short one.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> laws = decode_stream(model, [0, 0, 1, 0, 0], mechanism="randomized_response", epsilon=1.0)
-    >>> laws.argmax(1).tolist()
+    >>> distributions = decode_stream(model, [0, 0, 1, 0, 0], mechanism="randomized_response", epsilon=1.0)
+    >>> distributions.argmax(1).tolist()
     [0, 0, 0, 0, 0]
 
     Reference: docs/theory.md, section 9.
@@ -65,7 +65,7 @@ def decode_paths(
     times: Sequence[float] | None = None,
     smooth: bool = True,
 ) -> Floats:
-    """Laws (T, n) of the symbols behind a stream of batches."""
+    """Distributions (T, n) of the symbols behind a stream of batches."""
     size = setting.batch
     if not (len(paths) - 1) * size < length <= len(paths) * size:
         raise DataError(f"expected {len(paths)} batches of {size} to hold the {length} symbols; check batch and length")
@@ -91,11 +91,11 @@ def observe_sized(
 
 
 def decode_codes(setting: stream.Terms, codes: Ints, times: Floats | None = None, smooth: bool = True) -> Floats:
-    """`decode_stream` for B streams of one length at once: codes (B, T) → laws (B, T, n)."""
-    laws = np.empty((*codes.shape, setting.model.n))
-    for t, law in decode_steps(setting, list(codes.T), None if times is None else list(times.T), smooth):
-        laws[:, t] = law
-    return laws
+    """`decode_stream` for B streams of one length at once: codes (B, T) → distributions (B, T, n)."""
+    distributions = np.empty((*codes.shape, setting.model.n))
+    for t, distribution in decode_steps(setting, list(codes.T), None if times is None else list(times.T), smooth):
+        distributions[:, t] = distribution
+    return distributions
 
 
 def decode_steps(
@@ -105,26 +105,26 @@ def decode_steps(
     smooth: bool = True,
     seen: Callable[[int, stream.Released], None] | None = None,
 ) -> Iterator[tuple[int, Floats]]:
-    """`decode_stream` for streams of several lengths side by side, longest first: each step t with its laws (B, n).
+    """`decode_stream` for streams of several lengths side by side, longest first: each step t and its (B, n).
 
     `codes` holds at step t the releases of those streams that have a t-th event, and so do `times`. Online nothing is
-    held beyond a step, so that streams may be long; else the laws and columns of all steps are. `seen` is told each
-    step with the releases as an observer sees them.
+    held beyond a step, so that streams may be long; else the distributions and columns of all steps are. `seen` gets
+    each step with the releases as an observer sees them.
 
     >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
-    >>> [(t, law.shape) for t, law in decode_steps(setting, [np.array([0, 1]), np.array([1])])]
+    >>> [(t, distribution.shape) for t, distribution in decode_steps(setting, [np.array([0, 1]), np.array([1])])]
     [(0, (2, 2)), (1, (1, 2))]
     """
     model, filtered, columns = setting.model, list[Floats](), list[Floats]()
-    for t, (law, column) in enumerate(_filter_steps(setting, codes, times, seen)):
+    for t, (distribution, column) in enumerate(_filter_steps(setting, codes, times, seen)):
         if smooth:
-            filtered.append(law)
+            filtered.append(distribution)
             columns.append(column)
         else:
-            yield t, filtering.symbols(model, law)
+            yield t, filtering.symbols(model, distribution)
     filtering.smooth(model, filtered, columns)
-    for t, law in enumerate(filtered):
-        yield t, filtering.symbols(model, law)
+    for t, distribution in enumerate(filtered):
+        yield t, filtering.symbols(model, distribution)
 
 
 def _filter_steps(
@@ -133,13 +133,13 @@ def _filter_steps(
     times: Sequence[Floats] | None,
     tell: Callable[[int, stream.Released], None] | None,
 ) -> Iterator[tuple[Floats, Floats]]:
-    """Step by step: laws of the states (B, S), each given the releases up to it, and what the release says (B, n)."""
+    """Step by step: the states (B, S) given the releases up to each, and what the release says (B, n)."""
     state = stream.State.start(setting, len(codes[0]) if codes else 0)
-    for t, told in enumerate(codes):
-        if told.size < len(state):  # the last ones have ended
-            state = state.take(slice(0, told.size))
+    for t, disclosed in enumerate(codes):
+        if disclosed.size < len(state):  # the last ones have ended
+            state = state.take(slice(0, disclosed.size))
         stamps = None if times is None else times[t]
-        seen, after = stream.observe(setting, state, told, stamps)
+        seen, after = stream.observe(setting, state, disclosed, stamps)
         if tell is not None:
             tell(t, seen)
         column = seen.columns / seen.columns.max(1, keepdims=True)
@@ -147,11 +147,11 @@ def _filter_steps(
         state = after
 
 
-def estimates(laws: Floats, distortion: str | Distortion, model: MarkovModel) -> Ints:
-    """The code of least expected distortion for every law: mode for Hamming, median for absolute, and so on."""
-    return resolve(distortion, model.alphabet).best_guess(laws)
+def estimates(distributions: Floats, distortion: str | Distortion, model: MarkovModel) -> Ints:
+    """The code of least expected distortion for every row: mode for Hamming, median for absolute, and so on."""
+    return resolve(distortion, model.alphabet).best_guess(distributions)
 
 
-def histogram(laws: Floats) -> Floats:
-    """Expected number of times each symbol occurred, from laws of any leading shape."""
-    return laws.reshape(-1, laws.shape[-1]).sum(0)
+def histogram(distributions: Floats) -> Floats:
+    """Expected number of times each symbol occurred, from distributions of any leading shape."""
+    return distributions.reshape(-1, distributions.shape[-1]).sum(0)

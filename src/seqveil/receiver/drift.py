@@ -1,8 +1,8 @@
 """Does the truth still follow the model? Answered from releases alone, at any time, with a stated rate of false alarms.
 
-Under the model release y_k has probability p(y_k) = Σ β(x) Q(y_k|x) given the releases before it. For any other law q
-of the next release that is fixed before it comes, Π q(y_k)/p(y_k) is a martingale of mean 1 if the model is right, and
-so is any mixture of such products: an e-process E. By Ville's inequality
+Under the model release y_k has probability p(y_k) = Σ β(x) Q(y_k|x) given the releases before it. For any other
+distribution q of the next release that is fixed before it comes, Π q(y_k)/p(y_k) is a martingale of mean 1 if the model
+is right, and so is any mixture of such products: an e-process E. By Ville's inequality
 
     Pr( E ever reaches 1/α ) ≤ α,
 
@@ -26,30 +26,34 @@ from seqveil.core.words import UNCHECKED
 from seqveil.engine.state import Rows
 from seqveil.engine.stream import Terms
 from seqveil.receiver.follow import Followed, turns
-from seqveil.receiver.learn.expected import Chain, law
+from seqveil.receiver.learn.expected import Chain, distribution
 
-SHARE = 0.3  # of a transition row that a fixed rival changes
-LEARNED = 300  # symbols up to which a rival learns the whole chain
-FIRM = 30.0  # transitions out of a symbol that the model counts for when a rival begins to learn
-PACE = (1.0, 4.0, 16.0)  # how far learning rivals step: 1 is the EM step, which is slow where releases tell little
+SHARE = 0.3  # of a transition row that a fixed alternative changes
+LEARNED = 300  # symbols up to which a alternative learns the whole chain
+FIRM = 30.0  # transitions out of a symbol that the model counts for when a alternative begins to learn
+PACE = (
+    1.0,
+    4.0,
+    16.0,
+)  # how far learning alternatives step: 1 is the EM step, which is slow where releases tell little
 ODDS = (0.1, 0.35, 1.0, 3.0, 10.0)  # how much likelier to stay people of each kind are
-LEAST = 1e-4  # probability that a learning rival gives any step
+LEAST = 1e-4  # probability that a learning alternative gives any step
 SETTLED = 30  # steps after which people are held to be where they usually are
 EARLY = 1000.0  # events over which half of a bet's stake is put in
 ALPHA = 0.01  # of a false alarm in a check, however many releases there are
 FEWEST = (10, 300)  # people and releases without which a check that finds nothing says nothing
 
 
-class Rival(Protocol):
-    """Another law of the streams, fixed before each release: followed for every user, like the model."""
+class Alternative(Protocol):
+    """Another distribution of the streams, fixed before each release: followed for every user, like the model."""
 
     def grow(self, users: int) -> None:
         """Make room for so many users, each new one at the start of a stream."""
 
     def weigh(self, rows: Rows, columns: Floats) -> Floats:
-        """Probability of each release under the rival, up to the scale of `columns`; then take the releases in.
+        """Probability of each release under the alternative, up to the scale of `columns`; then take the releases in.
 
-        A rival that stands for several has so many `bets`, and gives a row for each.
+        A alternative that stands for several has so many `bets`, and gives a row for each.
         """
 
 
@@ -141,9 +145,10 @@ class Drift:
     ever becomes true is at most `alpha`. Only releases and public parameters are used, so it is post-processing and
     costs no privacy. No alarm is no proof that the model is right.
 
-    The rivals are the chain made stickier, the chain made looser, chains learned from the releases before, and people
-    of several kinds, who stay longer or less long than the model says. Against a mixture the kinds are its own types,
-    other ones of which may have become common. Each bet is spread over the times at which a change might have begun.
+    The alternatives are the chain made stickier, the chain made looser, chains learned from the releases before, and
+    people of several kinds, who stay longer or less long than the model says. Against a mixture the kinds are its own
+    types, other ones of which may have become common. Each bet is spread over the times at which a change might have
+    begun.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> from seqveil import Policy
@@ -160,7 +165,7 @@ class Drift:
 
     def __init__(self, setting: Terms, alpha: float = ALPHA) -> None:
         if setting.in_batches:
-            raise InputError("drift is told from releases one by one; for batches, release a sample with batch=1")
+            raise InputError("drift is determined from releases one by one; for batches, release a sample with batch=1")
         if not setting.mechanism.sound:
             raise InputError(f'mechanism "{setting.mechanism.name}" is not sound; use one that is, such as "optimal"')
         if not 0 < alpha < 1:
@@ -168,9 +173,9 @@ class Drift:
         self.setting, self.alpha = setting, alpha
         self.events = 0
         self.log_highest = 0.0  # log of the highest e-value on the way
-        self._rivals = rivals_of(setting.model)
+        self._alternatives = alternatives_of(setting.model)
         self._followed = Followed(setting)
-        self._bets = sum(getattr(rival, "bets", 1) for rival in self._rivals)
+        self._bets = sum(getattr(alternative, "bets", 1) for alternative in self._alternatives)
         self._active = np.full(self._bets, -np.inf)  # log of what the stakes put in so far have become
         self._own = np.zeros((self._bets, 0))  # log of each user's bets, all put in at the start
 
@@ -189,11 +194,11 @@ class Drift:
         missing = len(self._followed) - self._own.shape[1]
         if missing:
             self._own = np.pad(self._own, ((0, 0), (0, missing)))
-            for rival in self._rivals:
-                rival.grow(len(self._followed))
-        for turn, rows, told, stamps in turns(everyone, codes, times):
+            for alternative in self._alternatives:
+                alternative.grow(len(self._followed))
+        for turn, rows, disclosed, stamps in turns(everyone, codes, times):
             if seen is None:
-                made = self._followed.observe(rows, told, stamps)
+                made = self._followed.observe(rows, disclosed, stamps)
                 self._take(rows, Seen(made.columns, made.beliefs))
             else:
                 self._take(rows, seen.at(turn))
@@ -201,7 +206,7 @@ class Drift:
     def _take(self, rows: Rows, seen: Seen) -> None:
         columns = seen.columns / seen.columns.max(1)[:, None]
         mine = (seen.beliefs * columns).sum(1)
-        gains = np.log(np.vstack([rival.weigh(rows, columns) for rival in self._rivals]) / mine)
+        gains = np.log(np.vstack([alternative.weigh(rows, columns) for alternative in self._alternatives]) / mine)
         stake = math.log(_waiting(self.events) - _waiting(self.events + rows.size)) - math.log(self._bets)
         self._active = np.logaddexp(self._active, stake) + gains.sum(1)
         self._own[:, rows] += gains
@@ -231,9 +236,9 @@ def _waiting(events: int) -> float:
     return 1.0 / (1.0 + math.log2(1.0 + events / EARLY))
 
 
-def rivals_of(model: MarkovModel) -> list[Rival]:
-    """The rivals that `Drift` bets on."""
-    found: list[Rival] = [Fixed(looser(model, SHARE))]
+def alternatives_of(model: MarkovModel) -> list[Alternative]:
+    """The alternatives that `Drift` bets on."""
+    found: list[Alternative] = [Fixed(looser(model, SHARE))]
     if model.stacked:
         found.append(Fixed(stickier(model, SHARE)))
         if model.n <= LEARNED:
@@ -250,7 +255,9 @@ def _kinds(model: MarkovModel) -> tuple[list[MarkovModel], Floats]:
     n, moved = model.n, model.advance(np.eye(model.size))
     first = model.initial.reshape(model.types, n)
     parts = (slice(k * n, (k + 1) * n) for k in range(model.types))  # that a stream may change its type is left out
-    chains = [Chain(law(first[k], 1e-9 / n), law(moved[own, own], 1e-9 / n)) for k, own in enumerate(parts)]
+    chains = [
+        Chain(distribution(first[k], 1e-9 / n), distribution(moved[own, own], 1e-9 / n)) for k, own in enumerate(parts)
+    ]
     return [chain.model(model.alphabet) for chain in chains], FIRM * np.maximum(first.sum(1), LEAST)
 
 
@@ -269,7 +276,7 @@ def mean_chain(model: MarkovModel) -> MarkovModel:
 
 
 def looser(model: MarkovModel, share: float) -> MarkovModel:
-    """The model with this share of every step drawn from its base law."""
+    """The model with this share of every step drawn from its base distribution."""
     backoff = (1 - share) * model.backoff + share
     states = replace(model.states, chain=(1 - share) * model.chain, backoff=backoff)
     return MarkovModel._of(states, model.alphabet)
@@ -285,7 +292,7 @@ def stickier(model: MarkovModel, share: float) -> MarkovModel:
 
 
 class Fixed:
-    """A rival that is a chain of its own."""
+    """A alternative that is a chain of its own."""
 
     def __init__(self, model: MarkovModel) -> None:
         self._model, self._states = model, filtering.start(model, 0)
@@ -324,7 +331,7 @@ class Abreast:
 
 
 class Kinds:
-    """A rival with people of several kinds, each a chain: against one chain, those who stay longer or less long than it
+    """An alternative with several kinds of people, each a chain: against one chain, people who stay longer or less
     says; against a mixture, its own types.
 
     Of which kind a user is follows from the user's own releases, how common each kind is from those of all. One chain
@@ -335,7 +342,7 @@ class Kinds:
     def __init__(self, model: MarkovModel) -> None:
         kinds, self._common = _kinds(model)
         whole = all(kind.full_support for kind in kinds)
-        self._kinds: list[Rival] = [Abreast(kinds)] if whole else [Fixed(kind) for kind in kinds]
+        self._kinds: list[Alternative] = [Abreast(kinds)] if whole else [Fixed(kind) for kind in kinds]
         self._own = np.zeros((len(kinds), 0))  # log of what each user's releases say for each kind; 0 for the likeliest
         self._share = np.zeros((len(kinds), 0))  # of each user that counts for a kind so far
 
@@ -376,11 +383,11 @@ def staying(model: MarkovModel, odds: float) -> MarkovModel:
 
 
 class Learning:
-    """A rival that learns the chain from the releases as they come, beginning with the model; several, one for a pace.
+    """An alternative that learns the chain from the releases, beginning with the model; several, one a pace.
 
-    With f the filtered law of the symbol before and ξ(x, x') the law of the pair given the release too, each step adds
-    f·P + pace·(ξ - f·P) to pseudo-counts that began as FIRM·P; at pace 1 that is ξ, the EM step. Bad learning loses
-    stakes, but it never makes false alarms.
+    With f the filtered distribution of the symbol before and ξ(x, x') the distribution of the pair given the release
+    too, each step adds f·P + pace·(ξ - f·P) to pseudo-counts that began as FIRM·P; at pace 1 that is ξ, the EM step.
+    Bad learning loses stakes, but it never makes false alarms.
     """
 
     def __init__(self, model: MarkovModel, *paces: float) -> None:
@@ -410,10 +417,10 @@ class Learning:
         marginal = joint.sum(2)
         scale = 1.0 / marginal[:, :, None]
         after = joint * scale
-        told = begun & (columns.min(1) < columns.max(1))  # a release that tells nothing teaches nothing
+        disclosed = begun & (columns.min(1) < columns.max(1))  # a release that tells nothing teaches nothing
         share = 1.0 + self._paces * (columns * scale - 1.0)
-        if not told.all():
-            share *= told[:, None]
+        if not disclosed.all():
+            share *= disclosed[:, None]
         self._counts += self._rows * (before.transpose(0, 2, 1) @ share)
         if not going:
             self._first += (after - ahead)[:, ~begun].sum(1)
@@ -422,7 +429,7 @@ class Learning:
         return np.asarray(marginal)
 
     def _settle(self, events: int) -> None:
-        """Turn the counts into laws once in a while: predictable, since only releases before have entered."""
+        """Turn the counts into distributions once in a while: predictable, since only releases before have entered."""
         self._since += events
         if self._since >= self._rows.shape[1]:
             self._since = 0

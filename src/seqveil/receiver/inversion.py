@@ -1,10 +1,10 @@
-"""Releases inverted: an unbiased estimate of the truth behind each, whatever the law of the data.
+"""Releases inverted: an unbiased estimate of the truth behind each, whatever the distribution of the data.
 
 For a kernel with table Q (n × K) of full row rank, G = Q diag(1/p) Qᵀ and v(y) = G⁻¹ Q(·|y)/p(y) have
 
     Σ_y Q(y|x) v(y) = e_x   for every x,
 
-so E[v(Y_t) | raw data, releases before] = e_{X_t}: only the coins are random. Sums of v estimate counts, sums of
+so E[v(Y_t) | raw data, releases before] = e_{X_t}: only the randomness is random. Sums of v estimate counts, sums of
 v_{t-1}(a)·v_t(b) count transitions, and their variances have unbiased estimates of their own: (e_x)² = e_x turns every
 product of truths into a product of estimates.
 """
@@ -34,7 +34,7 @@ class Indicators:
 
     @property
     def heavy(self) -> bool:
-        """Whether a few events carry so much of a sum that its law is far from normal: kurtosis above 5n."""
+        """Whether a few events carry so much of a sum that its distribution is far from normal: kurtosis above 5n."""
         events, n = self.values.shape
         fourth, second = (self.values**4).sum(0), (self.values**2).sum(0)
         return bool((events * fourth > 5 * n * second**2).any())
@@ -54,8 +54,8 @@ def indicators(setting: stream.Terms, users: Ints, codes: Ints, times: Floats | 
         return None
     followed = Followed(setting, int(users.max()) + 1)
     values = np.empty((codes.size, setting.model.n))
-    for turn, rows, told, stamps in turns(users, codes, times):
-        seen = followed.observe(rows, told, stamps)
+    for turn, rows, disclosed, stamps in turns(users, codes, times):
+        seen = followed.observe(rows, disclosed, stamps)
         found = _invert(setting, seen) if (seen.epsilons > 0).all() else None
         if found is None:
             return None

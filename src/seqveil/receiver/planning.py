@@ -10,12 +10,12 @@ import numpy as np
 from seqveil.core import filtering, html, mechanisms
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.bulk import Layout
-from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, stream
 from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import guarded_table, totals
@@ -30,7 +30,7 @@ PROGRAM = 40  # symbols up to which the exact optimum of any distortion is quick
 
 
 @dataclass(frozen=True)
-class Row:
+class PlanRow:
     """One line of a plan: means over simulated releases, each given its whole public past.
 
     `error` is the expected distortion of the release as it stands, `decoded_error` after the receiver's online filter,
@@ -70,7 +70,7 @@ class Row:
 class Plan:
     """What several ε cost in error on one model: a row for each ε and each way to release."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[PlanRow, ...]
     length: int
     distortion: str
     symbols: int
@@ -151,7 +151,7 @@ def best_period(
     return min(errors, key=lambda m: errors[m])
 
 
-def simulate(setting: stream.Terms, length: int, users: int, seed: int = 0, compare: bool = False) -> Row:
+def simulate(setting: stream.Terms, length: int, users: int, seed: int = 0, compare: bool = False) -> PlanRow:
     """Release streams sampled from the model and average the exact conditional expectations of every release.
 
     Given all that is public after a release y, its expected cost is Σ post(x) D(x, y) and that of the best estimate
@@ -160,8 +160,8 @@ def simulate(setting: stream.Terms, length: int, users: int, seed: int = 0, comp
     model, distortion = setting.model, setting.distortion
     codes = model.sample(length, users, seed)
     totals, paid, gaps, rows = np.zeros(3), np.zeros(2), [], np.arange(users)
-    for t, step in enumerate(trial.one_by_one(setting, codes, SeededCoins(seed + 1))):
-        made, post = step.made, step.law
+    for t, step in enumerate(trial.one_by_one(setting, codes, SeededRandomness(seed + 1))):
+        made, post = step.made, step.distribution
         if compare and setting.mechanism.sound and t in (0, 1, length // 2, length - 1):
             gaps.append(_gap(setting, made.beliefs[:25]))
         costs = distortion.expected(post)
@@ -170,7 +170,7 @@ def simulate(setting: stream.Terms, length: int, users: int, seed: int = 0, comp
         paid += [right[carries].sum(), carries.sum()]
     error, decoded, truth = (totals / length).tolist()
     known = [gap for gap in gaps if gap is not None]
-    return Row(
+    return PlanRow(
         setting.epsilon,
         setting.mechanism.name,
         setting.schedule,
@@ -186,26 +186,28 @@ def simulate(setting: stream.Terms, length: int, users: int, seed: int = 0, comp
 
 def smoothed(setting: stream.Terms, length: int, users: int, seed: int = 0) -> float:
     """Expected cost of the best estimate from all releases of a stream, for releases one by one."""
-    steps = trial.one_by_one(setting, setting.model.sample(length, users, seed), SeededCoins(seed + 1))
+    steps = trial.one_by_one(setting, setting.model.sample(length, users, seed), SeededRandomness(seed + 1))
     made = np.stack([step.made.codes for step in steps], axis=1)
-    laws = decode_codes(setting, made).reshape(-1, setting.model.n)
-    return float(setting.distortion.expected(laws).min(1).mean())
+    distributions = decode_codes(setting, made).reshape(-1, setting.model.n)
+    return float(setting.distortion.expected(distributions).min(1).mean())
 
 
-def simulate_batches(setting: stream.Terms, length: int, users: int, seed: int = 0) -> Row:
-    """The same as `simulate` for releases in batches: the laws of a batch's symbols given its path are exact."""
-    model, distortion, coins = setting.model, setting.distortion, SeededCoins(seed + 1)
+def simulate_batches(setting: stream.Terms, length: int, users: int, seed: int = 0) -> PlanRow:
+    """The same as `simulate` for releases in batches: a batch's symbols given its path are exact."""
+    model, distortion, randomness = setting.model, setting.distortion, SeededRandomness(seed + 1)
     totals, leakage = np.zeros(4), 0.0
     for codes in model.sample(length, users, seed):
-        sent, state = trial.in_batches(setting, codes, coins)
-        laws, made = batches.filtered(setting, sent), np.concatenate([one.codes for one in sent])
-        costs, places = distortion.expected(laws), np.arange(length)
+        sent, state = trial.in_batches(setting, codes, randomness)
+        distributions, made = batches.filtered(setting, sent), np.concatenate([one.codes for one in sent])
+        costs, places = distortion.expected(distributions), np.arange(length)
         late = distortion.expected(batches.smooth(setting, sent)).min(1)
-        totals += [part.mean() for part in (costs[places, made], costs.min(1), laws[places, made], late)]
+        totals += [part.mean() for part in (costs[places, made], costs.min(1), distributions[places, made], late)]
         leakage = max(leakage, float(state.account.worst[0]))
     error, decoded, truth, late_error = (totals / users).tolist()
     unseen, name, size = best_guess_error(setting, length), setting.mechanism.name, setting.batch
-    return Row(setting.epsilon / size, name, 1, error, decoded, truth, unseen, None, leakage, size, late_error, truth)
+    return PlanRow(
+        setting.epsilon / size, name, 1, error, decoded, truth, unseen, None, leakage, size, late_error, truth
+    )
 
 
 def realised(
@@ -228,7 +230,7 @@ def realised(
       codes: their symbols, as codes of the model's alphabet.
       distortion: that of the plan.
       people: how many of them are released at most, spread over all; of batches at most 40.
-      seed: of the coins.
+      seed: of the randomness.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> streams = model.sample(10, 300, seed=1)
@@ -249,30 +251,35 @@ def realised(
     return replace(made, rows=rows, realised_people=len(streams))
 
 
-def _measured(row: Row, model: MarkovModel, distortion: str | Distortion, streams: list[Ints], seed: int) -> Row:
+def _measured(
+    row: PlanRow, model: MarkovModel, distortion: str | Distortion, streams: list[Ints], seed: int
+) -> PlanRow:
     """The row with its realised errors: of the releases as they stand, and of the receiver's best guess after each."""
-    coins, sums = SeededCoins(seed), np.zeros(3)  # of both costs, and of the events
+    randomness, sums = SeededRandomness(seed), np.zeros(3)  # of both costs, and of the events
     if row.batch > 1:
         setting = Policy(
             epsilon=row.epsilon * row.batch, batch=row.batch, mechanism=row.mechanism, distortion=distortion
         ).on(model)
         for codes in streams[:: max(1, len(streams) // FEW)]:
-            sent, _ = trial.in_batches(setting, codes, coins)
+            sent, _ = trial.in_batches(setting, codes, randomness)
             made = np.concatenate([one.codes for one in sent])
             sums += _costs(setting, codes, made, batches.filtered(setting, sent))
     else:
         setting = Policy(epsilon=row.epsilon, mechanism=row.mechanism, distortion=distortion, every=row.period).on(
             model
         )
-        for step in trial.one_by_one(setting, streams, coins):
-            sums += _costs(setting, step.truth, step.made.codes, step.law)
+        for step in trial.one_by_one(setting, streams, randomness):
+            sums += _costs(setting, step.truth, step.made.codes, step.distribution)
     error, decoded = (sums[:2] / sums[2]).tolist()
     return replace(row, realised_error=error, realised_decoded=decoded)
 
 
-def _costs(setting: Terms, truth: Ints, released: Ints, laws: Floats) -> Floats:
-    """What these releases cost, what the best guesses from these laws cost, and how many there are."""
-    costs = [setting.distortion.between(truth, each).sum() for each in (released, setting.distortion.best_guess(laws))]
+def _costs(setting: Terms, truth: Ints, released: Ints, distributions: Floats) -> Floats:
+    """What these releases cost, what the best guesses from these distributions cost, and how many there are."""
+    costs = [
+        setting.distortion.between(truth, each).sum()
+        for each in (released, setting.distortion.best_guess(distributions))
+    ]
     return np.array([*costs, truth.size])
 
 
@@ -294,11 +301,11 @@ def _gap(setting: stream.Terms, beliefs: Floats) -> float | None:
 
 @dataclass(frozen=True)
 class SecretRow:
-    """What keeping declared secrets costs, as a `Row` says it; ε is that of every release, None where there is none.
+    """What keeping declared secrets costs, as a `PlanRow` says it; ε of every release, None where there is none.
 
     `error` counts a release that says nothing as a wrong one, `decoded_error` is that of the receiver's best estimate,
-    `withheld` is the share of releases that say nothing, `told` the most that any simulated stream revealed about any
-    of the secrets (log B), and `totals` what was promised about each.
+    `withheld` is the share of releases that say nothing, `disclosed` the most that any simulated stream revealed about
+    any of the secrets (log B), and `totals` what was promised about each.
     """
 
     totals: tuple[float, ...]
@@ -308,7 +315,7 @@ class SecretRow:
     truth: float
     withheld: float
     constant_error: float
-    told: float
+    disclosed: float
 
 
 def simulate_secrets(setting: Terms, length: int = 50, users: int = 20, seed: int = 0) -> SecretRow:
@@ -324,7 +331,7 @@ def simulate_secrets(setting: Terms, length: int = 50, users: int = 20, seed: in
     >>> model = MarkovModel([0.5, 0.4, 0.1], [[0.6, 0.35, 0.05], [0.4, 0.55, 0.05], [0.3, 0.2, 0.5]])
     >>> setting = Policy(secrets=ever(2, epsilon=0.5, window=5), mechanism="guarded").on(model)
     >>> row = simulate_secrets(setting, length=10, users=5)
-    >>> row.error < row.constant_error, row.told <= 0.5
+    >>> row.error < row.constant_error, row.disclosed <= 0.5
     (True, True)
     """
     if not setting.guards:
@@ -333,26 +340,26 @@ def simulate_secrets(setting: Terms, length: int = 50, users: int = 20, seed: in
         raise InputError(f"expected a length and a number of users ≥ 1, got {length} and {users}")
     model, distortion = setting.model, setting.distortion
     sums, rows = np.zeros(4), np.arange(users)
-    for step in trial.one_by_one(setting, model.sample(length, users, seed), SeededCoins(seed + 1)):
-        made, post = step.made, step.law
+    for step in trial.one_by_one(setting, model.sample(length, users, seed), SeededRandomness(seed + 1)):
+        made, post = step.made, step.distribution
         costs, withheld = distortion.expected(post), made.codes == WITHHELD
         said = np.where(withheld, 0, made.codes)
         error = np.where(withheld, 1.0, costs[rows, said])
         truth = np.where(withheld, 0.0, post[rows, said])
         sums += [error.mean(), costs.min(1).mean(), truth.mean(), withheld.mean()]
     error, decoded, truth, withheld = (sums / length).tolist()
-    assert step.after.watches is not None
+    assert step.after.trackers is not None
     promised = tuple(secret.total for secret in setting.secrets)
-    told = max(total.log_odds_worst for total in totals(setting.secrets, step.after.watches, promised))
+    disclosed = max(total.log_odds_worst for total in totals(setting.secrets, step.after.trackers, promised))
     epsilon = None if setting.unbounded else setting.epsilon
-    return SecretRow(promised, epsilon, error, decoded, truth, withheld, best_guess_error(setting, length), told)
+    return SecretRow(promised, epsilon, error, decoded, truth, withheld, best_guess_error(setting, length), disclosed)
 
 
 def guarded_cost(setting: Terms, events: np.ndarray, seed: int) -> float:
     """The mean expected cost of the kernels along simulated streams."""
     total = 0.0
-    for step in trial.one_by_one(setting, events.T, SeededCoins(seed)):
-        assert step.before.watches is not None
-        tables = {id(each): guarded_table(setting, each) for each in step.before.watches}
-        total += sum(tables[id(each)].error for each in step.before.watches)
+    for step in trial.one_by_one(setting, events.T, SeededRandomness(seed)):
+        assert step.before.trackers is not None
+        tables = {id(each): guarded_table(setting, each) for each in step.before.trackers}
+        total += sum(tables[id(each)].error for each in step.before.trackers)
     return total / events.size

@@ -4,7 +4,7 @@ Everything is computed from releases and public parameters, so it is post-proces
 three ways to an interval.
 
 *By design*, where every release can be inverted: each release is an unbiased estimate of its symbol's indicator,
-whatever the law of the data (`inversion`); only the coins are random.
+whatever the distribution of the data (`inversion`); only the randomness is random.
 
 *Learned*, where they cannot: a chain of order 1 is learned from the releases (`seqveil.learn`), chains that explain
 them about as well are drawn from its posterior, and under each of them one truth is drawn for every stream, by
@@ -15,7 +15,7 @@ releases say little about it, the model of the release fills in.
 *Under the model*, for "guarded" releases whose model is of a higher order or of several types: truths are drawn under
 that very model, and an interval is what all but the outermost of them have in common. The releases tell so little about
 the secrets that a single chain learned from them may be far off.
-What `Summary.told` says of a symbol is how much of its count the releases tell, and how much the model fills in.
+What `Summary.disclosed` says of a symbol is how much of its count the releases tell, and how much the model fills in.
 """
 
 from __future__ import annotations
@@ -87,19 +87,21 @@ class Summary:
     dwell: Estimate  # (n,) mean length of a symbol's runs
     top: tuple[TopSymbol, ...]
     maybe_top: tuple[int, ...]  # codes that may be among the top as well
-    told: Floats | None = None  # (n,) of "guarded" releases: the mean probability of a symbol where it is the truth
+    disclosed: Floats | None = (
+        None  # (n,) of "guarded" releases: the mean probability of a symbol where it is the truth
+    )
 
     @property
-    def untold(self) -> tuple[int, ...]:
+    def undisclosed(self) -> tuple[int, ...]:
         """Codes that guarded releases tell so little of that their counts are those of a chain or model."""
-        return () if self.told is None else tuple(np.flatnonzero(self.told < TOLD).tolist())
+        return () if self.disclosed is None else tuple(np.flatnonzero(self.disclosed < TOLD).tolist())
 
     def without_intervals(self) -> Summary:
         """The estimates alone, for where what they assume does not hold: no interval, and no symbol surely on top.
 
         A symbol that guarded releases hardly tell has no estimate either (NaN): it would be a guess.
         """
-        gone = np.isin(np.arange(self.histogram.value.size), self.untold)
+        gone = np.isin(np.arange(self.histogram.value.size), self.undisclosed)
         return replace(
             self,
             histogram=_bare(self.histogram, gone),
@@ -163,13 +165,13 @@ def summarise(
     if found is None and method == "design":
         raise InputError(NO_DESIGN_GUARDED if setting.guards else NO_DESIGN)
     if found is not None:
-        parts, way, told = _design(found, slots, z), ("design", DESIGN), None
+        parts, way, disclosed = _design(found, slots, z), ("design", DESIGN), None
     else:
-        parts, way, told = _drawn(setting, (who, codes, times), slots, z, method)
+        parts, way, disclosed = _drawn(setting, (who, codes, times), slots, z, method)
     histogram, over_time, transitions, dwell = parts
     leading, others = _top(histogram, codes.size, top, confidence, z)
     about = (len(index), codes.size, confidence, *way)
-    return Summary(*about, histogram, over_time, size, transitions, dwell, leading, others, told)
+    return Summary(*about, histogram, over_time, size, transitions, dwell, leading, others, disclosed)
 
 
 NO_DESIGN = (
@@ -239,7 +241,7 @@ def _drawn(
     drawn = (_model_draws if under_model else _learned_draws)(setting, said, slots)
     way = ("model", MODEL) if under_model else ("learned", LEARNED)
     parts = _counted(drawn, said, slots, z, _ranked if under_model else _spread)
-    return parts, way, drawn.told() if setting.guards else None
+    return parts, way, drawn.disclosed() if setting.guards else None
 
 
 def _counted(drawn: _Draws, said: Said, slots: Ints, z: float, spread: Spread) -> Parts:
@@ -270,7 +272,7 @@ class _Draws:
         shape = (DRAWN, int(window.max()) + 1, n)
         return cls(np.zeros(shape), np.zeros((DRAWN, n, n)), np.zeros(n))
 
-    def told(self) -> Floats:
+    def disclosed(self) -> Floats:
         """The mean probability of a symbol at the events where it is the truth, (n,): 1 where the releases say it."""
         events = self.histogram.sum(1).mean(0)
         return np.asarray(self.squares / np.where(events > 0, events, np.nan))
@@ -352,7 +354,7 @@ def _model_draws(setting: Terms, said: Said, window: Ints) -> _Draws:
 def _full(model: MarkovModel) -> Chain:
     """The model as a chain of order 1 that rules nothing out."""
     n = model.n
-    table = model.advance(np.eye(n)) if model.size == n else np.tile(model.base_law, (n, 1))
+    table = model.advance(np.eye(n)) if model.size == n else np.tile(model.base_distribution, (n, 1))
     return Chain(0.99 * model.prior + 0.01 / n, 0.99 * table + 0.01 / n)
 
 
@@ -366,7 +368,8 @@ def _ranked(drawn: Floats, z: float, least: float, most: float | Floats) -> Esti
     """Mean of drawn values, (S, …), and as the ends of its interval the k-th value from either side.
 
     Under the model the truth is one draw more. Of S + 1 values in any order, it is one of the k outermost on either
-    side with a probability of at most 2k / (S + 1), whatever their law: counts of rare symbols are far from normal.
+    side with a probability of at most 2k / (S + 1), whatever their distribution: counts of rare symbols are far from
+    normal.
     """
     found, ordered = _spread(drawn, z, least, most), np.sort(drawn, axis=0)
     outer = int(NormalDist().cdf(-z) * (len(drawn) + 1) + 1e-9)
@@ -386,9 +389,9 @@ def _top(
     wide = NormalDist().inv_cdf(1 - (1 - confidence) / (2 * n)) * histogram.error
     low, high = histogram.value - wide, histogram.value + wide
     order = np.argsort(-histogram.value, kind="stable")
-    rivals: NDArray[np.bool_] = high[None, :] >= low[:, None]  # others that may be as frequent
-    np.fill_diagonal(rivals, False)
-    sure = rivals.sum(1) < top
+    alternatives: NDArray[np.bool_] = high[None, :] >= low[:, None]  # others that may be as frequent
+    np.fill_diagonal(alternatives, False)
+    sure = alternatives.sum(1) < top
     maybe = (low[None, :] > high[:, None]).sum(1) < top
     shares = (histogram.value / events, histogram.low / events, histogram.high / events)
     share, least, most = shares

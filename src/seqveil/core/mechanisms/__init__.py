@@ -101,7 +101,7 @@ tree = _sound_batches(
 )
 tree_ldp = BatchMechanism(
     name="tree_ldp",
-    summary="true cell of the batch in a public tree, told less often",
+    summary="true cell of the batch in a public tree, disclosed less often",
     guarantee="ε-LDP per batch",
     trusts="nothing; the model only helps utility",
     cost="O(ε·w·transitions), whatever n^w is",

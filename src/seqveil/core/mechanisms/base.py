@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from seqveil.core.coins import Coins
 from seqveil.core.distortion import Distortion, hamming
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, usable
+from seqveil.core.randomness import Randomness
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
@@ -27,10 +27,10 @@ NOBODY: Ints = np.empty(0, np.int64)
 
 
 class Asked(NamedTuple):
-    """What is to be released: raw codes and a coin for each, (B,); or releases that were made, to be read again."""
+    """What is to be released: raw codes and a draw for each, (B,); or releases that were made, to be read again."""
 
     truths: Ints = NOBODY
-    coins: Ints = NOBODY
+    randomness: Ints = NOBODY
     given: Ints = NOBODY
 
 
@@ -104,7 +104,7 @@ class Batch:
     """The public context of one batch: all of it follows from the model and the releases so far."""
 
     model: MarkovModel
-    states: Floats  # (S,) law of the state at the batch's first symbol
+    states: Floats  # (S,) distribution of the state at the batch's first symbol
     length: int  # w
     epsilon: float
     distortion: Distortion
@@ -123,11 +123,11 @@ class Sent(Protocol):
 
     @property
     def posterior(self) -> Floats:
-        """(S,) law of the state at the batch's last symbol, given this release too."""
+        """(S,) distribution of the state at the batch's last symbol, given this release too."""
 
     @property
     def ahead(self) -> Floats:
-        """(S,) law of the state at the next batch's first symbol, given this release too."""
+        """(S,) distribution of the state at the next batch's first symbol, given this release too."""
 
     @property
     def least(self) -> float:
@@ -138,7 +138,7 @@ class Sent(Protocol):
         """Log of the largest lift over all batches, rounded up."""
 
     def smooth(self, later: Floats) -> tuple[Floats, Floats]:
-        """Laws of the w symbols (w, n) and the likelihood as a function of the first state (S,).
+        """Distributions of the w symbols (w, n) and the likelihood as a function of the first state (S,).
 
         `later` (S,) is the likelihood of all later releases as a function of the batch's last state (ones: filtering).
         """
@@ -147,7 +147,7 @@ class Sent(Protocol):
 class Rule(Protocol):
     """How one batch is released, from its public context alone: the sender draws, and anyone can read."""
 
-    def draw(self, codes: Ints, coins: Coins) -> Sent:
+    def draw(self, codes: Ints, randomness: Randomness) -> Sent:
         """Release a batch."""
 
     def read(self, path: tuple[int, ...]) -> Sent:
@@ -164,9 +164,9 @@ class BatchMechanism(Promise):
 
     rule: Callable[[Batch], Rule]
 
-    def draw(self, batch: Batch, codes: Ints, coins: Coins) -> Sent:
+    def draw(self, batch: Batch, codes: Ints, randomness: Randomness) -> Sent:
         """Release one batch."""
-        return self.rule(batch).draw(codes, coins)
+        return self.rule(batch).draw(codes, randomness)
 
     def read(self, batch: Batch, path: tuple[int, ...]) -> Sent:
         """The release with this path, as anyone with the model reads it."""
@@ -186,25 +186,25 @@ def constant(beliefs: Floats, distortion: Distortion) -> Kernels:
     return Kernels(n, outputs, base, nothing, None, one_class)
 
 
-def parts(law: Floats, total: Ints) -> Ints:
-    """Integers proportional to each row of `law` that sum to its total, rounded up at the cost of the largest.
+def parts(distribution: Floats, total: Ints) -> Ints:
+    """Integers proportional to each row of `distribution` that sum to its total, rounded up at the cost of the largest.
 
     What has a positive probability keeps a positive weight, so that it never comes to tell more than it should.
     """
-    shares = np.ceil(law * total[:, None].astype(np.float64)).astype(np.int64)
-    shares[np.arange(len(law)), shares.argmax(1)] += total - shares.sum(1)
+    shares = np.ceil(distribution * total[:, None].astype(np.float64)).astype(np.int64)
+    shares[np.arange(len(distribution)), shares.argmax(1)] += total - shares.sum(1)
     return shares
 
 
-def truth_or_draw(told: Ints, base: Ints, told_as: Ints | None = None) -> Kernels:
-    """Tell the truth with weight `told` (B,), else draw by the weights `base` (B, n); together they sum to 2**62.
+def truth_or_draw(disclosed: Ints, base: Ints, released_as: Ints | None = None) -> Kernels:
+    """Tell the truth with weight `disclosed` (B,), else draw by the weights `base` (B, n); together they sum to 2**62.
 
-    `told_as` (B, n) lets a symbol be told as another one.
+    `released_as` (B, n) lets a symbol be released as another one.
     """
     users, n = base.shape
     outputs = np.broadcast_to(np.arange(n), (users, n))
-    extra = np.broadcast_to(told[:, None, None], (users, n, 1))
-    return Kernels(n, outputs, base, extra, (outputs if told_as is None else told_as)[:, :, None])
+    extra = np.broadcast_to(disclosed[:, None, None], (users, n, 1))
+    return Kernels(n, outputs, base, extra, (outputs if released_as is None else released_as)[:, :, None])
 
 
 def full_tables(weights: Ints) -> Kernels:

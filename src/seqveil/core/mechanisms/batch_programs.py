@@ -29,18 +29,19 @@ def exact(batch: Batch) -> Codebook:
 
     *Guarantee*: |log lift| ≤ ε for every batch in X^w, from the integers: a batch that the model rules out is
     released like the possible batch nearest to it, so it has that batch's lifts. Hence BIL ≤ ε, SIL ≤ Σ ε, and 2ε-LDP
-    whatever the truth's law is. The paper lets a kernel depend on the last L raw batches; ours depends on the present
-    one only (L = 1), which is what makes leakages add up over the stream (docs/theory.md, section 1). Each program is
-    solved from scratch: an optimum need not be unique, and one found from an earlier batch's basis would depend on what
-    else the process has solved, so that a receiver could not find it again. Equal contexts are solved once.
+    whatever the truth's distribution is. The paper lets a kernel depend on the last L raw batches; ours depends on the
+    present one only (L = 1), which is what makes leakages add up over the stream (docs/theory.md, section 1). Each
+    program is solved from scratch: an optimum need not be unique, and one found from an earlier batch's basis would
+    depend on what else the process has solved, so that a receiver could not find it again. Equal contexts are solved
+    once.
 
     >>> from seqveil.core import mechanisms
-    >>> from seqveil.core.coins import coins
+    >>> from seqveil.core.randomness import randomness
     >>> from seqveil.core.distortion import hamming
     >>> from seqveil.core.model import MarkovModel
     >>> sticky = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> context = Batch(sticky, sticky.initial, 6, 5.0, hamming())
-    >>> sent = mechanisms.batch_lp.draw(context, np.array([0, 0, 1, 1, 1, 1]), coins(seed=1))
+    >>> sent = mechanisms.batch_lp.draw(context, np.array([0, 0, 1, 1, 1, 1]), randomness(seed=1))
     >>> sent.codes.tolist(), sent.most <= 5.0, round(mechanisms.batch_lp.expected(context) / 6, 4)
     ([0, 0, 1, 1, 1, 1], True, 0.01)
 

@@ -1,11 +1,11 @@
 """Soft boxes of batches, and the chain over one batch: how likely a box is, and how likely each state inside it.
 
-A soft box is f(o) = Π_t φ_t(o_t) with weights φ_t(x) ∈ [0, 1]. Its mass E f and its state laws come from one pass
-forward and one backward over the chain, with the weights put on at each position; nothing lists the batches.
+A soft box is f(o) = Π_t φ_t(o_t) with weights φ_t(x) ∈ [0, 1]. Its mass E f and its state distributions come from one
+pass forward and one backward over the chain, with the weights put on at each position; nothing lists the batches.
 
     α_1 = π·φ_1,  α_{t+1} = (α_t P)·φ_{t+1},  b_w = 1,  b_t = P (φ_{t+1}·b_{t+1}),  E[f; state_t = s] = α_t(s) b_t(s)
 
-`Window` holds the chain, cut to the states that carry nearly all of the belief where those are few; `forward` and
+`BatchWindow` holds the chain, cut to the states that carry nearly all of the belief where those are few; `forward` and
 `backward` run over the whole chain, for what must be exact.
 """
 
@@ -64,8 +64,8 @@ def forward(model: MarkovModel, states: Floats, length: int, box: Box) -> Floats
     """α_t of the box for every position over the whole chain: (w, S)."""
     out = np.empty((length, model.size))
     for position in range(length):
-        law = model.advance(out[position - 1]) if position else states
-        out[position] = law * box[position][model.newest] if position in box else law
+        distribution = model.advance(out[position - 1]) if position else states
+        out[position] = distribution * box[position][model.newest] if position in box else distribution
     return out
 
 
@@ -80,14 +80,14 @@ def backward(model: MarkovModel, later: Floats, length: int, box: Box) -> Floats
 
 
 @dataclass(frozen=True, eq=False)
-class Window:
+class BatchWindow:
     """The chain over one batch, cut at each position to the states that carry nearly all of the belief.
 
     *Guarantee*: the mass of any box under the window is at most its true mass, and short of it by at most what was cut.
     """
 
     model: MarkovModel
-    laws: list[Floats]  # weights of the kept states at each position, before any box
+    distributions: list[Floats]  # weights of the kept states at each position, before any box
     kept: list[Ints]  # the kept states, by position
     symbols: list[Ints]  # newest symbol of each kept state, by position
     steps: list[Any]  # sparse transitions between kept states, by position
@@ -123,16 +123,16 @@ class Window:
         known: dict[int, Floats] = {}  # positions with as many states share their ones
         ones = [known.setdefault(len(symbols), np.ones(len(symbols))) for symbols in self.symbols]
         behind = ones[::-1] if self.whole else ones[-1:]
-        return Node(self, {}, (), float(self.laws[-1].sum()), ones, list(self.laws), behind)
+        return Node(self, {}, (), float(self.distributions[-1].sum()), ones, list(self.distributions), behind)
 
-    def onward(self, position: int, law: Floats) -> Floats:
+    def onward(self, position: int, distribution: Floats) -> Floats:
         """Weights at `position`, one step on."""
-        restart = float((law * self.restarts[position]).sum()) if self.model.restarts else 0.0
+        restart = float((distribution * self.restarts[position]).sum()) if self.model.restarts else 0.0
         step = self.steps[position]
-        if len(present := np.flatnonzero(law)) < SPARSE * len(law):
-            moved = np.asarray(step[present].T @ law[present])
+        if len(present := np.flatnonzero(distribution)) < SPARSE * len(distribution):
+            moved = np.asarray(step[present].T @ distribution[present])
         else:
-            moved = np.asarray(self.flows[position] @ law)
+            moved = np.asarray(self.flows[position] @ distribution)
         return moved + restart * self.bases[position] if restart else moved
 
     def back(self, position: int, value: Floats) -> Floats:
@@ -152,26 +152,26 @@ class Window:
         return np.bincount(self.symbols[position], values, self.model.n).astype(np.float64, copy=False)
 
 
-def open_window(model: MarkovModel, states: Floats, length: int, spare: float) -> Window:
+def open_window(model: MarkovModel, states: Floats, length: int, spare: float) -> BatchWindow:
     """The window that leaves out at most `spare` of the belief; small chains are kept whole."""
     base, everything, flow = _base(model)
     small = model.size + model.chain.nnz <= WHOLE
     kept = everything if small else _carriers(states, spare / length, everything)
-    laws, all_kept, steps = [states[kept]], [kept], []
+    distributions, all_kept, steps = [states[kept]], [kept], []
     for _ in range(length - 1):
         all_of_it = len(kept) == model.size
         rows = model.chain if all_of_it else model.chain[kept]
-        arrived = np.asarray((flow if all_of_it else rows.T) @ laws[-1])
+        arrived = np.asarray((flow if all_of_it else rows.T) @ distributions[-1])
         if model.restarts:
-            arrived += float((laws[-1] * model.backoff[kept]).sum()) * base
+            arrived += float((distributions[-1] * model.backoff[kept]).sum()) * base
         kept = all_kept[0] if small else _carriers(arrived, spare / length, everything)
         steps.append(rows if len(kept) == model.size else rows[:, kept])
-        laws.append(arrived[kept])
+        distributions.append(arrived[kept])
         all_kept.append(kept)
     whole = all(len(states) == model.size for states in all_kept)
-    return Window(
+    return BatchWindow(
         model,
-        laws,
+        distributions,
         all_kept,
         [model.newest if len(k) == model.size else model.newest[k] for k in all_kept],
         steps,
@@ -184,7 +184,7 @@ def open_window(model: MarkovModel, states: Floats, length: int, spare: float) -
 
 @lru_cache(maxsize=4)
 def _base(model: MarkovModel) -> tuple[Floats, Ints, Any]:
-    """The law that back-off draws from, over states; all states; and the chain transposed."""
+    """The distribution that back-off draws from, over states; all states; and the chain transposed."""
     base = np.bincount(model.base_state, model.base, model.size).astype(np.float64)
     return base, np.arange(model.size), model.chain.T
 
@@ -194,26 +194,26 @@ def _by_target(model: MarkovModel) -> Any:
     return model.chain.T.tocsr()
 
 
-def _carriers(law: Floats, spare: float, everything: Ints) -> Ints:
-    """States that carry all but `spare` of a law: those above the largest of a few cuts that loses no more.
+def _carriers(distribution: Floats, spare: float, everything: Ints) -> Ints:
+    """States that carry all but `spare` of a distribution: those above the largest of a few cuts that loses no more.
 
     Where more than a tenth is kept all are: copying that much of the chain takes longer than it saves.
     """
-    cut, total = 1024.0 * spare / len(law), float(law.sum())
+    cut, total = 1024.0 * spare / len(distribution), float(distribution.sum())
     while True:
-        found = np.flatnonzero(law > cut)
-        if len(found) > MOST * len(law):
+        found = np.flatnonzero(distribution > cut)
+        if len(found) > MOST * len(distribution):
             return everything
-        if total - float(law[found].sum()) <= spare:
+        if total - float(distribution[found].sum()) <= spare:
             return found
         cut /= 4.0
 
 
 @dataclass(eq=False)
 class Node:
-    """A soft box inside a window. Passes are made only as far as a law is asked for."""
+    """A soft box inside a window. Passes are made only as far as a distribution is asked for."""
 
-    window: Window
+    window: BatchWindow
     box: Box
     path: tuple[int, ...]
     mass: float
@@ -222,7 +222,7 @@ class Node:
     behind: list[Floats]  # b_t of the last positions, as far as known, the last position first
     batches: Sample | None = None  # drawn with the public seed
     asked: int = 0  # position of the last question
-    kept: tuple[int, Floats] | None = None  # the symbol law last asked for
+    kept: tuple[int, Floats] | None = None  # the symbol distribution last asked for
     chance: float = 1.0  # that a fresh draw comes here
 
     def forward(self, position: int) -> Floats:
@@ -238,19 +238,19 @@ class Node:
             self.behind.append(self.window.back(known - 1, self.behind[-1] * self.weights[known]))
         return self.behind[last - position]
 
-    def law(self, position: int) -> Floats:
+    def distribution(self, position: int) -> Floats:
         """E[f; state] over the kept states at `position`."""
         return self.forward(position) * self.backward(position)
 
-    def symbol_law(self, position: int) -> Floats:
+    def symbol_distribution(self, position: int) -> Floats:
         """E[f; symbol]: (n,)."""
         if self.kept is None or self.kept[0] != position:
-            self.kept = (position, self.window.totals(position, self.law(position)))
+            self.kept = (position, self.window.totals(position, self.distribution(position)))
         return self.kept[1]
 
-    def symbol_laws(self) -> Floats:
+    def symbol_distributions(self) -> Floats:
         """E[f; symbol] at every position: (w, n)."""
-        return np.stack([self.symbol_law(position) for position in range(self.window.length)])
+        return np.stack([self.symbol_distribution(position) for position in range(self.window.length)])
 
     def child(self, split: Split, side: int) -> Node:
         """The part of the node on one side of a split; what the split does not change is shared."""

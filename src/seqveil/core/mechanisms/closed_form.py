@@ -268,7 +268,7 @@ def write(beliefs: Any, numbers: Numbers, outputs: Any, base: Any, extra: Any, r
 
 @compiled
 def draw(
-    beliefs: Any, width: int, numbers: Numbers, bounds: Numbers, truths: Row, coins: Row, given: Row,
+    beliefs: Any, width: int, numbers: Numbers, bounds: Numbers, truths: Row, randomness: Row, given: Row,
     codes: Row, found: Any, state: Row,
 ) -> None:  # fmt: skip
     """Make each user's table, check it, and draw from it; or find the column of the release given.
@@ -276,7 +276,7 @@ def draw(
     Parameters:
         beliefs: (B, n).
         width, numbers, bounds: see `labels_and_bounds`.
-        truths, coins: (B,) raw codes and whole numbers in [0, 2**62); not looked at where releases are `given`.
+        truths, randomness: (B,) raw codes and whole numbers in [0, 2**62); not looked at where releases are `given`.
         given: (B,) or empty.
         codes, found, state: filled in with released codes (B,), columns (B, n), and what became of each row (B,).
     """
@@ -297,7 +297,7 @@ def draw(
             while drawn < width and labels[drawn] != given[user]:
                 drawn += 1
         else:
-            drawn = pick(classes[truths[user]], coins[user], made, base, owners, places, extras)
+            drawn = pick(classes[truths[user]], randomness[user], made, base, owners, places, extras)
         state[user] = IMPOSSIBLE
         if drawn < width and base[drawn] > 0:
             codes[user], state[user] = labels[drawn], DONE
@@ -310,15 +310,15 @@ def draw(
 
 
 @compiled
-def pick(row: int, coin: int, made: int, base: Row, owners: Row, places: Row, extras: Row) -> int:
-    """The label that a coin picks for a row: by its entries, else by the base."""
+def pick(row: int, uniform: int, made: int, base: Row, owners: Row, places: Row, extras: Row) -> int:
+    """The label that a draw picks for a row: by its entries, else by the base."""
     for entry in range(made):
         if owners[entry] == row:
-            if coin < extras[entry]:
+            if uniform < extras[entry]:
                 return places[entry]
-            coin -= extras[entry]
+            uniform -= extras[entry]
     drawn = 0
-    while coin >= base[drawn]:
-        coin -= base[drawn]
+    while uniform >= base[drawn]:
+        uniform -= base[drawn]
         drawn += 1
     return drawn

@@ -17,18 +17,18 @@ from functools import cached_property
 import numpy as np
 
 from seqveil.core import filtering
-from seqveil.core.coins import Coins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, Kernels
 from seqveil.core.mechanisms.base import Batch
 from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import Randomness
 
 WALKS_A_BATCH = 64  # walks that may share their symbols, on average, before we call the problem too large
 
 
 @dataclass(frozen=True, eq=False)
 class Support:
-    """N possible batches in lexicographic order, their law, and the P walks behind them.
+    """N possible batches in lexicographic order, their distribution, and the P walks behind them.
 
     A batch that cannot occur is released like the possible one nearest to it, so no batch has other lifts than those of
     a row of the table.
@@ -71,26 +71,26 @@ class Support:
 
     def guesses(self, weights: Floats) -> Ints:
         """The best guess at each position of a batch, for each row of weights over the batches."""
-        return self.batch.distortion.best_guess(self.laws(weights))
+        return self.batch.distortion.best_guess(self.distributions(weights))
 
-    def laws(self, weights: Floats) -> Floats:
-        """Law of each of the w symbols under each row of weights over batches: (K, N) → (K, w, n), not normalised."""
+    def distributions(self, weights: Floats) -> Floats:
+        """The w symbols' distributions under each row of weights over batches: (K, N) → (K, w, n), not normalised."""
         out = np.zeros((len(weights), self.batches.shape[1], self.batch.model.n))
         for position, symbols in enumerate(self.batches.T):
             np.add.at(out[:, position, :].T, symbols, weights.T)
         return out
 
     def last_states(self, lifts: Floats) -> Floats:
-        """(S,) law of the state at the last symbol after a release with these lifts, one for each batch."""
-        law = np.bincount(self.last, self.walks * lifts[self.batch_of], self.batch.model.size)
-        return np.asarray(law / law.sum(), dtype=np.float64)
+        """(S,) distribution of the state at the last symbol after a release with these lifts, one for each batch."""
+        distribution = np.bincount(self.last, self.walks * lifts[self.batch_of], self.batch.model.size)
+        return np.asarray(distribution / distribution.sum(), dtype=np.float64)
 
     def smooth(self, lifts: Floats, later: Floats) -> tuple[Floats, Floats]:
-        """Laws of the w symbols and the likelihood of the first state; see `Sent.smooth`."""
+        """Distributions of the w symbols and the likelihood of the first state; see `Sent.smooth`."""
         likelihood = lifts[self.batch_of] * later[self.last]
         post: Floats = np.bincount(self.batch_of, self.walks * likelihood, len(self.batches)).astype(np.float64)
         first = np.bincount(self.first, self.given_first * likelihood, self.batch.model.size).astype(np.float64)
-        return self.laws(post[None])[0] / post.sum(), first
+        return self.distributions(post[None])[0] / post.sum(), first
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,10 +101,10 @@ class Codebook:
     labels: Ints  # (K, w)
     kernels: Kernels  # a stack of one over the N rows
 
-    def draw(self, codes: Ints, coins: Coins) -> TabledSent:
+    def draw(self, codes: Ints, randomness: Randomness) -> TabledSent:
         """Release a batch: find its row, then draw a label from the row's kernel."""
         row = self.rows.row(codes)
-        return TabledSent(self, int(self.kernels.draw(np.array([row]), coins)[0]))
+        return TabledSent(self, int(self.kernels.draw(np.array([row]), randomness)[0]))
 
     def read(self, path: tuple[int, ...]) -> TabledSent:
         """The release with this path; one the kernel never makes is refused."""
@@ -168,12 +168,12 @@ class TabledSent:
 
     @cached_property
     def posterior(self) -> Floats:
-        """(S,) law of the state at the batch's last symbol, given this release too."""
+        """(S,) distribution of the state at the batch's last symbol, given this release too."""
         return self.book.rows.last_states(self.lifts)
 
     @cached_property
     def ahead(self) -> Floats:
-        """(S,) law of the state at the next batch's first symbol, given this release too."""
+        """(S,) distribution of the state at the next batch's first symbol, given this release too."""
         return filtering.predict(self.book.rows.batch.model, self.posterior[None])[0]
 
     @property
@@ -187,12 +187,12 @@ class TabledSent:
         return float(self.book.bounds[1][self.index])
 
     def smooth(self, later: Floats) -> tuple[Floats, Floats]:
-        """Laws of the w symbols and the likelihood of the first state; see `Sent.smooth`."""
+        """Distributions of the w symbols and the likelihood of the first state; see `Sent.smooth`."""
         return self.book.rows.smooth(self.lifts, later)
 
 
 def support(batch: Batch, at_most: int) -> Support:
-    """Every batch of positive probability under the chain and the law of its first state.
+    """Every batch of positive probability under the chain and the distribution of its first state.
 
     >>> from seqveil.core.distortion import hamming
     >>> model = MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.0, 1.0]])

@@ -78,7 +78,7 @@ def _by_program(belief: Floats, aim: float, costs: Floats) -> Kernels:
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
+class Optimum:
     """Optimal kernels of B users, and what no sound kernel does better than."""
 
     stack: Kernels
@@ -106,7 +106,7 @@ class Solution:
         return stack
 
 
-def solve(beliefs: Floats, epsilon: float) -> Solution:
+def solve(beliefs: Floats, epsilon: float) -> Optimum:
     """The exact optimum for Hamming distortion, sound at ε up to rounding.
 
     >>> solution = solve(np.array([[0.2, 0.8]]), 1.0)
@@ -123,7 +123,7 @@ def solve(beliefs: Floats, epsilon: float) -> Solution:
             _in_lists(write, (beliefs[one],), (_numbers(epsilon),), [array[one] for array in filled])
     else:
         code(np.ascontiguousarray(beliefs), _numbers(epsilon), *filled)
-    return Solution(Kernels(n, outputs, base, extra, None, rows), bound)
+    return Optimum(Kernels(n, outputs, base, extra, None, rows), bound)
 
 
 def _in_lists(code: Callable[..., None], given: Any, numbers: Any, filled: Any) -> None:

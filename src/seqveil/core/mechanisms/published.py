@@ -41,8 +41,8 @@ def crr(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     Reference: *Sequence Information Privacy*, Theorem 4 and Algorithm 1 (Theorem 4 prints β(x) where the algorithm has
     β(y); only the algorithm's rows sum to one).
     """
-    told = np.full(len(beliefs), crr_weight(epsilon))
-    return truth_or_draw(told, parts(beliefs, DENOMINATOR - told))
+    disclosed = np.full(len(beliefs), crr_weight(epsilon))
+    return truth_or_draw(disclosed, parts(beliefs, DENOMINATOR - disclosed))
 
 
 def descend(belief: Floats, costs: Floats, epsilon: float, step: float) -> Floats:

@@ -6,12 +6,12 @@ two sides as releases, mixed with the belief before the release as they will be,
 
     cost(v) = Σ_t min_r Σ_x [λ E(f_v; x_t = x) + (1-λ) m_v β_t(x)] D(x, r),
 
-from the joint law of every pair of positions; large alphabets are judged by a public sample instead (`samples`).
-The score of a split is cost(left)·k_left^-ρ + cost(right)·k_right^-ρ, with k the cells that still fit into each side:
-it rewards what is gained now, and keeping cells for later. Small problems look one question further ahead.
+from the joint distribution of every pair of positions; large alphabets are judged by a public sample instead
+(`samples`). The score of a split is cost(left)·k_left^-ρ + cost(right)·k_right^-ρ, with k the cells that still fit into
+each side: it rewards what is gained now, and keeping cells for later. Small problems look one question further ahead.
 
 A question is asked only where either answer could be published as it is (`Search.sound`), so that every cell a walk can
-come to keeps the promise before the first coin is thrown.
+come to keeps the promise before the first draw.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HAIR = 1e-10
 ONE = float(DENOMINATOR)
 STEPS = 1 << 50  # of a soft cut: θ and 1-θ are both exact in float64
 RHO = 0.1  # how much is hoped for from cells still to come
-EXACT = 100_000  # w²·S² up to which the joint laws of all pairs are written out
+EXACT = 100_000  # w²·S² up to which the joint distributions of all pairs are written out
 AHEAD = 1_000  # w²·S² up to which the best few splits are judged by what can follow them
 TRIED = 6
 BALANCE = 0.15  # with many cells left, both sides should have this share: it keeps the tree shallow
@@ -56,13 +56,13 @@ class Search:
     root: Node  # the whole batch
     distortion: Distortion
     least: float  # mass of the smallest cell
-    told: float  # λ
+    disclosed: float  # λ
     sound: Callable[[float, float], bool]  # whether a cell of this chance and mass may be published
 
     @cached_property
     def before(self) -> Floats:
-        """(w, n) laws of the symbols before the release."""
-        return self.root.symbol_laws()
+        """(w, n) distributions of the symbols before the release."""
+        return self.root.symbol_distributions()
 
     def may_ask(self, node: Node, split: Split) -> bool:
         """Whether either answer could be published as it is."""
@@ -76,12 +76,12 @@ class Search:
 
     @property
     def exact(self) -> bool:
-        """Whether splits are judged by exact joint laws rather than by a sample."""
+        """Whether splits are judged by exact joint distributions rather than by a sample."""
         return self.root.window.whole and self.pairs <= EXACT
 
     @property
     def pairs(self) -> int:
-        """How many pairs there are of a position and state with another: what exact joint laws take."""
+        """How many pairs there are of a position and state with another: what exact joint distributions take."""
         return (self.root.window.length * self.model.size) ** 2
 
     @cached_property
@@ -97,21 +97,21 @@ class Search:
         by_chain = self.distortion.is_hamming and not self.exact
         return (self.model.n,) * 2 if by_chain else _tops(self.distortion, self.model.n)
 
-    def orders(self, law: Floats) -> Iterator[Ints]:
-        """Levels of the symbols to cut a position by, given the symbols' law there."""
+    def orders(self, distribution: Floats) -> Iterator[Ints]:
+        """Levels of the symbols to cut a position by, given the symbols' distribution there."""
         yield from self.levels
         if self.distortion.points is None:
-            ranks = _ranked(law)
+            ranks = _ranked(distribution)
             yield ranks
             if self.pairs <= AHEAD:  # one symbol against the rest
-                for first in range(1, min(len(law) - 1, 5)):
+                for first in range(1, min(len(distribution) - 1, 5)):
                     yield np.where(ranks == first, 0, np.where(ranks < first, ranks + 1, ranks))
 
 
-def _ranked(law: Floats) -> Ints:
+def _ranked(distribution: Floats) -> Ints:
     """Place of each symbol in the order of likelihood; equally likely ones by code."""
-    ranks = np.empty(len(law), np.int64)
-    ranks[np.argsort(-law, kind="stable")] = np.arange(len(law))
+    ranks = np.empty(len(distribution), np.int64)
+    ranks[np.argsort(-distribution, kind="stable")] = np.arange(len(distribution))
     return ranks
 
 
@@ -201,10 +201,10 @@ class Cuts:
         by_level = np.zeros(self.levels, np.int64)
         by_level[: self.place[index]] = DENOMINATOR
         by_level[self.place[index]] = round(float(self.theta[index]) * STEPS) * (DENOMINATOR // STEPS)
-        law = node.symbol_law(self.position)
+        distribution = node.symbol_distribution(self.position)
         left = by_level[self.level]
         share = left / ONE
-        mass, rest = float((law * share).sum()), float((law * (1.0 - share)).sum())
+        mass, rest = float((distribution * share).sum()), float((distribution * (1.0 - share)).sum())
         return Split(self.position, left, mass, rest, share)
 
 
@@ -260,12 +260,12 @@ def best_exact(search: Search, node: Node) -> Split | None:
     owner = np.repeat(np.arange(len(cuts)), [len(c.place) for c in cuts])
     start = np.cumsum([0] + [len(c.place) for c in cuts])
     count = cells(node.mass, search.least)
-    told = costs.sum(1) < before * (1 - 1e-9)
-    if count > SOFT and not told.any():
+    disclosed = costs.sum(1) < before * (1 - 1e-9)
+    if count > SOFT and not disclosed.any():
         return None
     scores = score(costs, np.concatenate([c.sides for c in cuts]), node.mass, search.least, search.balance)
-    if count > SOFT:  # a soft cut that tells nothing is balanced, and would only halve what must be told apart later
-        scores = np.where(told, scores, np.inf)
+    if count > SOFT:  # a soft cut that tells nothing is balanced, and would only halve what must be distinguished later
+        scores = np.where(disclosed, scores, np.inf)
     order = np.argsort(scores, kind="stable")
 
     def split(index: int) -> Split:
@@ -273,7 +273,7 @@ def best_exact(search: Search, node: Node) -> Split | None:
         return cuts[which].split(node, index - int(start[which]))
 
     if search.pairs > AHEAD or count == 2:
-        useful = told[order[0]] or count > 2
+        useful = disclosed[order[0]] or count > 2
         return split(int(order[0])) if useful else None
     tried = [(_follow(search, node, split(int(i)), costs[i]), place, int(i)) for place, i in enumerate(order[:TRIED])]
     best, _, index = min(tried)
@@ -298,10 +298,10 @@ def _weighed(search: Search, node: Node) -> tuple[list[Cuts], Floats, float]:
     """All cuts of a node, the exact cost of their two sides (C, 2), and the node's own."""
     length = node.window.length
     joint = _joint(search, node)
-    laws = np.stack([joint[t, t].sum(0) for t in range(length)])
+    distributions = np.stack([joint[t, t].sum(0) for t in range(length)])
     cuts, lefts = [], []
     for position in range(length):
-        for level in search.orders(laws[position]):
+        for level in search.orders(distributions[position]):
             rows = np.zeros((int(level.max()) + 1, length, search.model.n))
             np.add.at(rows, level, joint[position].transpose(1, 0, 2))
             found = cut(position, level, rows[:, position].sum(1), node.mass, search.least)
@@ -310,21 +310,21 @@ def _weighed(search: Search, node: Node) -> tuple[list[Cuts], Floats, float]:
                 at = rows[np.minimum(found.place, len(rows) - 1)]
                 lefts.append(below[found.place] + found.theta[:, None, None] * at)
                 cuts.append(found)
-    fresh = (1.0 - search.told) * search.before
-    before = float(least_cost(search.distortion, search.told * laws + node.mass * fresh))
+    fresh = (1.0 - search.disclosed) * search.before
+    before = float(least_cost(search.distortion, search.disclosed * distributions + node.mass * fresh))
     if not cuts:
         return [], np.zeros((0, 2)), before
     left, mass = np.concatenate(lefts), np.concatenate([c.mass for c in cuts])[:, None, None]
-    right = np.maximum(laws - left, 0.0)
-    sides = (search.told * left + mass * fresh, search.told * right + (node.mass - mass) * fresh)
+    right = np.maximum(distributions - left, 0.0)
+    sides = (search.disclosed * left + mass * fresh, search.disclosed * right + (node.mass - mass) * fresh)
     return cuts, np.stack([least_cost(search.distortion, side) for side in sides], axis=1), before
 
 
-def least_cost(distortion: Distortion, laws: Floats) -> Floats:
-    """Σ_t min_r Σ_x law_t(x) D(x, r) for laws (..., w, n)."""
+def least_cost(distortion: Distortion, distributions: Floats) -> Floats:
+    """Σ_t min_r Σ_x distribution_t(x) D(x, r) for distributions (..., w, n)."""
     if distortion.is_hamming:
-        return np.asarray((laws.sum(-1) - laws.max(-1)).sum(-1))
-    return np.asarray(distortion.expected(laws).min(-1).sum(-1))
+        return np.asarray((distributions.sum(-1) - distributions.max(-1)).sum(-1))
+    return np.asarray(distortion.expected(distributions).min(-1).sum(-1))
 
 
 def _joint(search: Search, node: Node) -> Floats:

@@ -26,30 +26,32 @@ def randomized_response(beliefs: Floats, epsilon: float, distortion: Distortion)
     Reference: Kairouz, Bonawitz, Ramage, *Discrete distribution estimation under local privacy*, ICML 2016.
     """
     users, n = beliefs.shape
-    told, each = response_weights(epsilon, n)
-    if not told:
+    disclosed, each = response_weights(epsilon, n)
+    if not disclosed:
         nothing = np.zeros(users, np.int64)
         return truth_or_draw(nothing, parts(np.full((users, n), 1.0 / n), nothing + DENOMINATOR))
-    return truth_or_draw(np.full(users, told, np.int64), np.full((users, n), each, np.int64))
+    return truth_or_draw(np.full(users, disclosed, np.int64), np.full((users, n), each, np.int64))
 
 
 def respond(beliefs: Floats, epsilon: float, distortion: Distortion, asked: Asked) -> Made | None:
     """Randomised response of many users: ε-LDP, so sound for every belief, and one check is enough for all."""
     users, n = beliefs.shape
-    told, each = response_weights(epsilon, n)
-    if not told or math.log((told + each) / each) > epsilon - 1e-12 - 8 * slack(n):
+    disclosed, each = response_weights(epsilon, n)
+    if not disclosed or math.log((disclosed + each) / each) > epsilon - 1e-12 - 8 * slack(n):
         return None
-    drawn = np.where(asked.coins < told, asked.truths, (asked.coins - told) // each)
+    drawn = np.where(asked.randomness < disclosed, asked.truths, (asked.randomness - disclosed) // each)
     codes = asked.given if asked.given.size else drawn
     columns = np.full((users, n), each, np.int64)
-    columns[np.arange(users), codes] += told
+    columns[np.arange(users), codes] += disclosed
     return Made(codes, columns)
 
 
 def response_weights(epsilon: float, n: int) -> tuple[int, int]:
     """Weight of telling the truth (0: nothing is left to tell) and of each symbol's being drawn."""
     gain = math.expm1(usable(epsilon, n))
-    each = math.ceil(DENOMINATOR / (gain + n))  # rounded up, so that told ≤ gain · each and all symbols weigh alike
+    each = math.ceil(
+        DENOMINATOR / (gain + n)
+    )  # rounded up, so that disclosed ≤ gain · each and all symbols weigh alike
     return max(0, DENOMINATOR - n * each), each
 
 
@@ -63,7 +65,7 @@ def crr_repaired(beliefs: Floats, epsilon: float, distortion: Distortion) -> Ker
 
     Mixing Algorithm 1 with its own marginal β (docs/theory.md, section 4) leaves the lifts 1-t off the truth and
     1-t+t/β(y) on it, so t = min{1-e^-ε, (e^ε-1)·b/(1-b)} with b the least positive belief. A symbol the belief rules
-    out is told as the most likely one, whose row is sound.
+    out is released as the most likely one, whose row is sound.
 
     *Guarantee*: ε-SIP on both sides, 2ε-LDP without trusting the model. The price: one rare symbol silences all.
 
@@ -82,11 +84,11 @@ def crr_repaired(beliefs: Floats, epsilon: float, distortion: Distortion) -> Ker
         up = math.expm1(aim) * base / np.maximum(1.0 - math.exp(aim) * beliefs, 0.0)
         down = math.expm1(aim) * base / beliefs
     room = np.where(base > 0, np.minimum(up, down), np.inf).min(1)
-    told = np.minimum(most.astype(np.float64), np.floor(room)).astype(np.int64)
+    disclosed = np.minimum(most.astype(np.float64), np.floor(room)).astype(np.int64)
     mode = beliefs.argmax(1)
-    base[np.arange(len(beliefs)), mode] += most - told
-    told_as = np.where(base > 0, np.arange(beliefs.shape[1]), mode[:, None])
-    return truth_or_draw(told, base, told_as)
+    base[np.arange(len(beliefs)), mode] += most - disclosed
+    released_as = np.where(base > 0, np.arange(beliefs.shape[1]), mode[:, None])
+    return truth_or_draw(disclosed, base, released_as)
 
 
 def balanced(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
@@ -98,7 +100,7 @@ def balanced(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels
 
     *Guarantee*: with m_y the mass of cell y and f_y(x) the share of x in it, Q(y|x) = e^-ε m_y + (1-e^-ε) f_y(x) has
     marginal m_y and lifts in [e^-ε, e^-ε + (1-e^-ε)/κ] = [e^-ε, e^ε] for every x: ε-SIP, and 2ε-LDP whatever the
-    truth's law is.
+    truth's distribution is.
 
     >>> from seqveil.core import mechanisms
     >>> kernel = mechanisms.balanced.kernels(np.array([[0.5, 0.2, 0.2, 0.1]]), 1.0).one(0)
@@ -112,15 +114,15 @@ def balanced(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels
     least = 1.0 / (1.0 + math.exp(aim))
     order, shares, cells = _cells(beliefs, least, distortion)
     outputs = _labels(beliefs, order, cells, distortion)
-    told = crr_weight(aim)
-    first = np.floor(shares[..., 0] * told).astype(np.int64)
-    sorted_extra = np.stack([first, told - first], axis=2)
+    disclosed = crr_weight(aim)
+    first = np.floor(shares[..., 0] * disclosed).astype(np.int64)
+    sorted_extra = np.stack([first, disclosed - first], axis=2)
     places, extra = np.empty_like(cells), np.empty_like(sorted_extra)
     np.put_along_axis(places, order[:, :, None], cells, axis=1)
     np.put_along_axis(extra, order[:, :, None], sorted_extra, axis=1)
     mass = np.take_along_axis(beliefs, order, axis=1)
     masses = grouped_sum(cells, mass[:, :, None] * shares, outputs.shape[1])
-    base = parts(masses, np.full(users, DENOMINATOR - told))
+    base = parts(masses, np.full(users, DENOMINATOR - disclosed))
     return Kernels(n, outputs, base, extra, places, None)
 
 

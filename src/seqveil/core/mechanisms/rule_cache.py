@@ -99,7 +99,7 @@ class RuleCache(Generic[Kept]):
 def _key(batch: Batch) -> Hashable:
     """What tells contexts apart, short enough to remember many: of the states only a sum of their bits, by weight.
 
-    Two laws of states that share it are one in 2^64, and whether the states are the same is looked at as well.
+    Two distributions of states that share it are one in 2^64, and whether the states are the same is looked at as well.
     """
     states = np.ascontiguousarray(batch.states)
     mark = int(np.dot(states.view(np.uint64), _weights(states.size)))

@@ -1,7 +1,7 @@
 """Which question to ask next in a large alphabet: judged by batches sampled from the node with a public seed.
 
-The sample ranks positions and orders; where to cut is then found from the exact law of the position. Sums over the
-sample are sums of integers, exact in any order, so that no tree depends on how a product of matrices is blocked.
+The sample ranks positions and orders; where to cut is then found from the exact distribution of the position. Sums over
+the sample are sums of integers, exact in any order, so that no tree depends on how a product of matrices is blocked.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ def best_sampled(search: Search, node: Node) -> Split | None:
 
 
 def _sample(search: Search, node: Node) -> Sample:
-    drawn = _draw(node, _coins(node.path, node.window.length))
+    drawn = _draw(node, _randomness(node.path, node.window.length))
     return sample_of(search.levels, search.distortion, drawn)
 
 
 @lru_cache(maxsize=32)
-def _coins(path: tuple[int, ...], length: int) -> Floats:
-    """(w, sample) public coins for the batches drawn at a node."""
+def _randomness(path: tuple[int, ...], length: int) -> Floats:
+    """(w, sample) public randomness for the batches drawn at a node."""
     generator = np.random.default_rng([SEED, len(path), *path])
     return generator.random((length, DRAWN if path else FIRST))
 
@@ -88,18 +88,18 @@ def sample_of(levels: list[Ints], distortion: Distortion, codes: Ints) -> Sample
 
 
 def _cuts(search: Search, node: Node, position: int, which: int) -> Cuts:
-    """Cuts of a position from its exact law: near the middle of a given order, or at every likely symbol."""
-    law = node.symbol_law(position)
+    """Cuts of a position from its exact distribution: near the middle of a given order, or at every likely symbol."""
+    distribution = node.symbol_distribution(position)
     if which >= 0:
         level = search.levels[which]
-        masses = np.bincount(level, law, search.tops[which]).astype(np.float64, copy=False)
+        masses = np.bincount(level, distribution, search.tops[which]).astype(np.float64, copy=False)
         aims = AIMS if cells(node.mass, search.least) > 8 else MANY_AIMS
         return cut(position, level, masses, node.mass, search.least, aims)
-    # symbols past the likely ones share one level: they are never told apart here
-    order = top_one(law, 4 * POPULAR)
-    level = np.full(len(law), len(order))
+    # symbols past the likely ones share one level: they are never distinguished here
+    order = top_one(distribution, 4 * POPULAR)
+    level = np.full(len(distribution), len(order))
     level[order] = np.arange(len(order))
-    masses = np.bincount(level, law, len(order) + 1).astype(np.float64, copy=False)
+    masses = np.bincount(level, distribution, len(order) + 1).astype(np.float64, copy=False)
     return cut(position, level, masses, node.mass, search.least, MANY_AIMS)
 
 
@@ -227,47 +227,47 @@ class _Counts:
         return np.stack((self.cost(left, mass), self.cost(self.everything - left, len(self.codes) - mass)), axis=1)
 
 
-def _draw(node: Node, coins: Floats) -> Ints:
-    """Batches drawn from the node, nearly by its law: codes (sample, w). For utility only; nothing rests on it."""
+def _draw(node: Node, randomness: Floats) -> Ints:
+    """Batches drawn nearly by the node's distribution: codes (sample, w). For utility only; nothing rests on it."""
     window, model = node.window, node.window.model
-    states = window.kept[0][begin(node.law(0), coins[0])]
+    states = window.kept[0][begin(node.distribution(0), randomness[0])]
     if window.length == 1:
         return model.newest[states][:, None]
     values = np.zeros((window.length, model.size))
     for position in range(1, window.length):
         values[position, window.kept[position]] = node.weights[position] * node.backward(position)
-    found = walk(model, states, values, coins[1:])
+    found = walk(model, states, values, randomness[1:])
     return np.ascontiguousarray(model.newest[found].T)
 
 
-def begin(law: Floats, coins: Floats) -> Ints:
-    """Places in a law, one for each of as many equal parts of it, by a coin each."""
-    running = np.cumsum(law)
-    aim = (np.arange(len(coins)) + coins) / len(coins) * running[-1]
+def begin(distribution: Floats, randomness: Floats) -> Ints:
+    """Places in a distribution, one for each of as many equal parts of it, by one draw each."""
+    running = np.cumsum(distribution)
+    aim = (np.arange(len(randomness)) + randomness) / len(randomness) * running[-1]
     return np.minimum(np.searchsorted(running, aim, side="right"), len(running) - 1)
 
 
-def walk(model: MarkovModel, states: Ints, values: Floats, coins: Floats) -> Ints:
+def walk(model: MarkovModel, states: Ints, values: Floats, randomness: Floats) -> Ints:
     """States (w, sample) of batches that begin with these: each step goes in proportion to transition × value.
 
     values: (w, S) of every state at each position.
-    coins: (w - 1, sample) for the steps.
+    randomness: (w - 1, sample) for the steps.
     """
     found = np.empty((len(values), len(states)), np.int64)
     found[0] = states
     for position in range(1, len(values)):
-        found[position] = _step(model, found[position - 1], values[position], coins[position - 1])
+        found[position] = _step(model, found[position - 1], values[position], randomness[position - 1])
     return found
 
 
-def _step(model: MarkovModel, states: Ints, value: Floats, coins: Floats) -> Ints:
+def _step(model: MarkovModel, states: Ints, value: Floats, randomness: Floats) -> Ints:
     """One step of sampled batches, towards states in proportion to (thinned) transition × value."""
     targets, chances = _thinned(model)
     target = targets[states]
     running = np.cumsum(chances[states] * value[target], axis=1)
     inside, base = running[:, -1], model.base * value[model.base_state]
     restart = model.backoff[states] * float(base.sum())
-    aim = coins * (inside + restart)
+    aim = randomness * (inside + restart)
     place = np.minimum((running <= aim[:, None]).sum(1), target.shape[1] - 1)
     following = target[np.arange(len(target)), place]
     anew = np.flatnonzero((aim >= inside) & (restart > 0))

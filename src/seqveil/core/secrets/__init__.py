@@ -3,23 +3,23 @@
 >>> import seqveil as sv
 >>> secret = sv.secrets.ever("clinic", epsilon=0.5, window="first 20")
 >>> model = sv.MarkovModel([0.8, 0.2], [[0.9, 0.1], [0.6, 0.4]], alphabet=["home", "clinic"])
->>> watch = sv.secrets.Watch.start(model, secret)
->>> watch = watch.observe([0.6, 0.4])  # something was released that home makes likelier than the clinic does
->>> watch.lowest <= watch.log_odds < 0
+>>> tracker = sv.secrets.SecretTracker.start(model, secret)
+>>> tracker = tracker.observe([0.6, 0.4])  # something was released that home makes likelier than the clinic does
+>>> tracker.lowest <= tracker.log_odds < 0
 True
 """
 
 from seqveil.core.secrets.automaton import Automaton
 from seqveil.core.secrets.declared import Secret, always, count, during, ever, followed_by, joint, pattern, zone
-from seqveil.core.secrets.watch import Watch, Watches
+from seqveil.core.secrets.trackers import SecretTracker, SecretTrackers
 from seqveil.core.secrets.windows import WindowAccount
 from seqveil.core.secrets.words import from_dict, from_toml, parse
 
 __all__ = [
     "Automaton",
     "Secret",
-    "Watch",
-    "Watches",
+    "SecretTracker",
+    "SecretTrackers",
     "WindowAccount",
     "always",
     "count",

@@ -114,7 +114,7 @@ class Ahead:
     def beginning(self, offset: int) -> Ahead:
         """The same for streams whose first event stands at this place of its window; all tables are shared."""
         if offset not in self._beginnings:
-            _ = self.before, self.told_later, self._possible  # made once, for all beginnings
+            _ = self.before, self.disclosed_later, self._possible  # made once, for all beginnings
             made = copy.copy(self)
             for name in ("countable", "at_first"):
                 made.__dict__.pop(name, None)
@@ -126,22 +126,22 @@ class Ahead:
         """State of the automaton after reading each state's symbol at this event of a window: (A, S)."""
         return self._targets[int(self._clock[position % len(self._clock)])]
 
-    def read(self, law: Floats, position: int) -> Floats:
-        """Law (A, S) of automaton and next state before that state's symbol is read, as the law after it is read."""
-        return filtering.read(law, self.target(position))
+    def read(self, distribution: Floats, position: int) -> Floats:
+        """Distribution (A, S) of automaton and next state before that state's symbol is read, as the one after."""
+        return filtering.read(distribution, self.target(position))
 
     def opened(self, states: Floats, place: int = 0) -> Floats:
-        """Law (A, S) at the first event of a window from the law of that event's state, which stands at this place."""
-        law = np.zeros((self.automaton.size, self.model.size))
-        law[self.automaton.start] = states
-        return self.read(law, place)
+        """Distribution (A, S) at the first event of a window, at this place, from that of the event's state."""
+        distribution = np.zeros((self.automaton.size, self.model.size))
+        distribution[self.automaton.start] = states
+        return self.read(distribution, place)
 
-    def shown(self, laws: Floats) -> Floats:
-        """Laws of states as laws of the symbols they show: (..., S) → (..., n)."""
+    def shown(self, distributions: Floats) -> Floats:
+        """Distributions of states as distributions of the symbols they show: (..., S) → (..., n)."""
         if self.model.size == self.model.n:
-            return laws
-        flat = np.asarray(self._shows @ laws.reshape(-1, self.model.size).T).T
-        return np.ascontiguousarray(flat).reshape(*laws.shape[:-1], self.model.n)
+            return distributions
+        flat = np.asarray(self._shows @ distributions.reshape(-1, self.model.size).T).T
+        return np.ascontiguousarray(flat).reshape(*distributions.shape[:-1], self.model.n)
 
     @cached_property
     def _shows(self) -> Any:
@@ -151,11 +151,11 @@ class Ahead:
         ones, places = np.ones(self.model.size), (self.model.newest, self._places)
         return sparse.csr_array((ones, places), shape=(self.model.n, self.model.size))
 
-    def by_value(self, law: Floats) -> Floats:
-        """Law (A, S) at the end of a window as the law of its value and the state: (V, S)."""
+    def by_value(self, distribution: Floats) -> Floats:
+        """Distribution (A, S) at the end of a window as the distribution of its value and the state: (V, S)."""
         flat = self.automaton.labels[:, None] * self.model.size + self._places
         size = self.values * self.model.size
-        return filtering.gathered(flat.ravel(), law.ravel(), size).reshape(self.values, self.model.size)
+        return filtering.gathered(flat.ravel(), distribution.ravel(), size).reshape(self.values, self.model.size)
 
     def _back(self, left: int, table: Floats) -> Floats:
         values, size, states = table.shape
@@ -178,7 +178,7 @@ class Ahead:
 
     @cached_property
     def _lead(self) -> tuple[int, float]:
-        """How many events before it begins a window is watched, and the most that can have been told before that.
+        """How many events before it begins a window is watched, and the most that can have been disclosed before that.
 
         Releases up to d events before a window tell at most R_d = max over states of log g_v(s; d)/g_v'(s; d) minus the
         least of it, because the window depends on them through the state alone. R_d never grows with d: a state's g is
@@ -188,10 +188,10 @@ class Ahead:
         table, count = self.at_start, 1
         while self.repeats:
             table = filtering.pull(self.model, table)
-            told = self._told(table)
+            disclosed = self._disclosed(table)
             full = count == self.longest or (count + 1) * table.nbytes > MEMORY
-            if told <= MARGIN * self.scale or count == self.longest or (full and told <= self.aim):
-                return count, told
+            if disclosed <= MARGIN * self.scale or count == self.longest or (full and disclosed <= self.aim):
+                return count, disclosed
             count += 1
         return count, 0.0
 
@@ -209,17 +209,17 @@ class Ahead:
         return self._lead[0]
 
     @property
-    def unwatched(self) -> float:
-        """The most that can have been told about a window before it is watched."""
+    def untracked(self) -> float:
+        """The most that can have been disclosed about a window before it is watched."""
         return self._lead[1]
 
     @cached_property
-    def told_later(self) -> float:
+    def disclosed_later(self) -> float:
         """The most that all releases after the end of the first window can tell about it: by the state that follows."""
-        law = self.opened(self.model.initial)
+        distribution = self.opened(self.model.initial)
         for position in range(1, self.length):
-            law = self.read(self.model.advance(law), position)
-        return self._told(self.model.advance(self.by_value(law)))
+            distribution = self.read(self.model.advance(distribution), position)
+        return self._disclosed(self.model.advance(self.by_value(distribution)))
 
     @property
     def limit(self) -> int | None:
@@ -232,7 +232,7 @@ class Ahead:
         """The number of events up to which every window is watched in time; None for all."""
         if self.family:
             return self.longest
-        if self.repeats and self.unwatched > self.aim:
+        if self.repeats and self.untracked > self.aim:
             return max(self.length, self.longest // self.length * self.length) - self.offset
         return None
 
@@ -259,11 +259,11 @@ class Ahead:
         if self.family:
             least = self.family_priors
         else:
-            law, found = self.model.initial, []
+            distribution, found = self.model.initial, []
             for window in range(self._windows):
-                found.append(((self.at_start if window else self.at_first) * law).sum(1))
+                found.append(((self.at_start if window else self.at_first) * distribution).sum(1))
                 for _ in range(self.span(window)[1] if self.repeats else 0):
-                    law = self.model.advance(law)
+                    distribution = self.model.advance(distribution)
             least = np.array(found)
         if (least >= FAINTEST).all():
             return None
@@ -287,23 +287,23 @@ class Ahead:
         return (window * self.length - self.offset, self.length) if window else (0, self.length - self.offset)
 
     def _log_priors(self) -> Iterator[tuple[int, Floats]]:
-        """The event that each window ends with, and log Pr(v) of it (V,), however small: a law carried forward."""
-        told_nothing, start = np.ones(self.model.n), filtering.start(self.model, 1)
-        law, events = self.opened(start[0], self.offset), 0
+        """The event that each window ends with, and log Pr(v) of it (V,), however small, carried forward."""
+        disclosed_nothing, start = np.ones(self.model.n), filtering.start(self.model, 1)
+        distribution, events = self.opened(start[0], self.offset), 0
         for window in range(self.length if self.family else self._windows):
             here = 0 if window else self.offset
             for position in range(here + 1, 1 if self.family else self.length):
-                law = self.read(filtering.carry(self.model, law, told_nothing), position)
+                distribution = self.read(filtering.carry(self.model, distribution, disclosed_nothing), position)
             events += 1 if self.family else self.span(window)[1]
-            yield events, np.logaddexp.reduce(filtering.as_logs(self.by_value(law)), axis=1)
-            law = filtering.carry(self.model, law, told_nothing)
+            yield events, np.logaddexp.reduce(filtering.as_logs(self.by_value(distribution)), axis=1)
+            distribution = filtering.carry(self.model, distribution, disclosed_nothing)
             if self.family:
-                law = self.read(law, events)
+                distribution = self.read(distribution, events)
             else:
-                places = np.tile(self._places, len(law))
-                law = self.opened(filtering.gathered(places, law.ravel(), self.model.size))
+                places = np.tile(self._places, len(distribution))
+                distribution = self.opened(filtering.gathered(places, distribution.ravel(), self.model.size))
 
-    def _told(self, table: Floats) -> float:
+    def _disclosed(self, table: Floats) -> float:
         with np.errstate(divide="ignore"):
             logs = np.log(table[:, self._possible])
         return _span(logs)
@@ -321,15 +321,15 @@ class Ahead:
     @cached_property
     def family_priors(self) -> Floats:
         """Pr(v) for the first T events, T = 1..LONGEST: (T, V)."""
-        law = self.opened(self.model.initial)
-        parts = [(block * law).sum((2, 3)) for block in self.inside.blocks(self.length)]
+        distribution = self.opened(self.model.initial)
+        parts = [(block * distribution).sum((2, 3)) for block in self.inside.blocks(self.length)]
         return np.concatenate(parts)
 
     def error(self, step: int) -> float:
         """Relative error, from above, of any ratio of two probabilities of this secret after `step` releases.
 
-        Every table and law is a chain of sums of products of numbers that are not negative; each link adds at most the
-        number of its terms, in units of rounding. Doubled twice: two probabilities, each with its prior.
+        Every table and distribution is a chain of sums of products of numbers that are not negative; each link adds at
+        most the number of its terms, in units of rounding. Doubled twice: two probabilities, each with its prior.
         """
         links = step + 2 + self.length + (0 if self.family else self.lead)
         return 4 * UNIT * (links * self._terms + self.automaton.size * self.model.size + self.model.n + 32)
@@ -359,12 +359,12 @@ class Ahead:
             )
 
     def _some_window_is_open(self) -> bool:
-        law = self.model.initial
+        distribution = self.model.initial
         for _ in range(_WINDOWS_TRIED if self.repeats else 1):
-            if uncertain((self.at_start * law).sum(1)[None])[0]:
+            if uncertain((self.at_start * distribution).sum(1)[None])[0]:
                 return True
             for _ in range(min(self.length, self.longest)):
-                law = self.model.advance(law)
+                distribution = self.model.advance(distribution)
         return False
 
 

@@ -145,7 +145,7 @@ def _pair(one: Automaton, two: Automaton) -> Automaton:
 def minimal(moves: Codes, labels: Codes, values: int = 2, start: int = 0) -> Automaton:
     """The smallest automaton with the same labels: states that can be reached, those that act alike made one.
 
-    Moore's refinement: two states are told apart by their labels, then by the classes they move to, until nothing
+    Moore's refinement: two states are distinguished by their labels, then by the classes they move to, until nothing
     changes. Symbols that act alike in every state are one column meanwhile, so an alphabet of 10,000 costs little.
     """
     columns, place = _columns(np.asarray(moves, dtype=np.int64))

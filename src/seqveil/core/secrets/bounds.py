@@ -22,15 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core.kernel import Floats, Ints, slack
-from seqveil.core.secrets.watch import Watch, Watches
+from seqveil.core.secrets.trackers import SecretTracker, SecretTrackers
 from seqveil.core.secrets.windows import pairs
 
 TIGHTER = 1e-6  # of ε: how much less than promised is aimed at
 START = 0.5  # share of ε that a window of known length begins with
-UNLIKELY = 1e-7  # symbols below this probability that may not be told as they are get a draw from what is released
+UNLIKELY = 1e-7  # symbols below this probability that may not be released as they are get a draw from what is released
 
 
-def schedule(watch: Watch) -> Floats | float | None:
+def schedule(tracker: SecretTracker) -> Floats | float | None:
     """The ε aimed at now for every live window of a secret; None: all of it, for windows whose end is unknown.
 
     What is spent early is missed later: a window of known length may move its odds by e^(ε/2) at its first event, by
@@ -40,13 +40,13 @@ def schedule(watch: Watch) -> Floats | float | None:
     window as its own; at the edge of its box they would have to say nothing of it. All this is public, so it costs
     nothing.
     """
-    plan = watch.ahead
+    plan = tracker.ahead
     if plan.family or (plan.length == 1 and not plan.repeats):
         return None
     if not plan.repeats:
-        return float(plan.aim * _shares(plan.length)[min(watch.step, plan.length - 1)])
-    events = plan.offset + watch.step - watch.records.index * plan.length
-    kept = min((1.0 - START) / plan.length**2, plan.told_later / plan.aim)
+        return float(plan.aim * _shares(plan.length)[min(tracker.step, plan.length - 1)])
+    events = plan.offset + tracker.step - tracker.records.index * plan.length
+    kept = min((1.0 - START) / plan.length**2, plan.disclosed_later / plan.aim)
     return np.asarray(plan.aim * _shares_after(plan.length, events, kept))
 
 
@@ -82,7 +82,7 @@ class Boxes:
     high: Floats  # (W,) largest
 
     def needs(self, belief: Floats) -> Floats:
-        """By how much the windows would be broken if all were told as it is: (W,)."""
+        """By how much the windows would be broken if all were released as it is: (W,)."""
         over, under = self.masses - np.outer(self.high, belief), np.outer(self.low, belief) - self.masses
         return np.asarray(np.maximum(over, 0.0).sum(1) + np.maximum(under, 0.0).sum(1))
 
@@ -92,8 +92,8 @@ class Bounds:
     """Rows (I, n) with Σ_x row(x) Q(y|x) ≤ 0 for every label y, under a belief (n,).
 
     Each number of the promised rows is raised by as much as it may be off. `possible` are the symbols that no observer
-    rules out; the others are never told. `boxes` are there where all rows come from secrets that are true or not, under
-    the stream's own model.
+    rules out; the others are never disclosed. `boxes` are there where all rows come from secrets that are true or not,
+    under the stream's own model.
     """
 
     belief: Floats
@@ -103,24 +103,24 @@ class Bounds:
     boxes: Boxes | None = None
 
     @classmethod
-    def of(cls, watches: Watches) -> Bounds:
+    def of(cls, trackers: SecretTrackers) -> Bounds:
         """Of all live windows of all secrets, as every observer sees them."""
-        beliefs = [row[0].belief for row in watches.rows]
+        beliefs = [row[0].belief for row in trackers.rows]
         parts = [
-            Promise.of(
-                belief, watch.masses, watch.records.prior, watch.ahead.aim, watch.secret.sides,
-                watch.ahead.error(watch.step), schedule(watch),
+            WindowPromise.of(
+                belief, tracker.masses, tracker.records.prior, tracker.ahead.aim, tracker.secret.sides,
+                tracker.ahead.error(tracker.step), schedule(tracker),
             )
-            for belief, row in zip(beliefs, watches.rows, strict=True) for watch in row
+            for belief, row in zip(beliefs, trackers.rows, strict=True) for tracker in row
         ]  # fmt: skip
         return cls.joined(parts, beliefs, beliefs[0])
 
     @classmethod
-    def joined(cls, parts: Iterable[Promise | None], beliefs: Sequence[Floats], own: Floats) -> Bounds:
+    def joined(cls, parts: Iterable[WindowPromise | None], beliefs: Sequence[Floats], own: Floats) -> Bounds:
         """Of these promises under the beliefs of all observers; `own` is that of the stream's own model.
 
         >>> belief, prior = np.array([0.5, 0.5]), np.array([[0.405, 0.595]])
-        >>> promise = Promise.of(belief, belief * np.array([[[0.81, 0.0], [0.19, 1.0]]]), prior, 0.5, "both", 0.0)
+        >>> promise = WindowPromise.of(belief, belief * np.array([[[0.81, 0.0], [0.19, 1.0]]]), prior, 0.5, "both", 0.0)
         >>> bounds = Bounds.joined([promise], [belief], belief)
         >>> bounds.promised.shape, [round(float(edge[0]), 5) for edge in (bounds.boxes.low, bounds.boxes.high)]
         ((2, 2), [0.4712, 0.70779])
@@ -143,11 +143,11 @@ class Bounds:
         return cls(own, promised, aimed, possible, boxes)
 
     def free(self) -> NDArray[np.bool_]:
-        """Symbols that may be told as they are: alone on their label they keep every bound."""
+        """Symbols that may be released as they are: alone on their label they keep every bound."""
         return np.asarray((self.aimed <= 0.0).all(0))
 
-    def told_apart(self) -> Bounds:
-        """The same over the symbols that are told at all; the others are released by a draw from the marginal of these.
+    def distinguished(self) -> Bounds:
+        """The same over the symbols that are released at all; the others draw from the marginal of these.
 
         A symbol that is released by that draw adds the same to every label, in proportion to the label's probability,
         so that its rows may be shared out over the others by their belief. To a box it adds what moves its edges.
@@ -168,7 +168,7 @@ class Bounds:
         boxes = self.boxes
         if boxes is not None:
             mass, gone = boxes.masses[:, ~taken].sum(1), left_out.sum()
-            # over the symbols that are told, masses m/total and belief b/total: m + mass·b ≤ high (b + gone·b) …
+            # over the symbols that are disclosed, masses m/total and belief b/total: m + mass·b ≤ high (b + gone·b) …
             masses = np.where(taken, boxes.masses, 0.0) / total
             low, high = (edge * (1.0 + gone / total) - mass / total for edge in (boxes.low, boxes.high))
             boxes = Boxes(masses, low, high)
@@ -180,7 +180,7 @@ def _joined(parts: list[Floats]) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Promise:
+class WindowPromise:
     """The rows of one secret under one model, of the windows that some symbol could break."""
 
     belief: Floats
@@ -192,8 +192,8 @@ class Promise:
     def of(
         cls, belief: Floats, masses: Floats, prior: Floats, epsilon: float, sides: str, error: float,
         aims: Floats | float | None = None,
-    ) -> Promise | None:  # fmt: skip
-        """From Pr(v, X = x | y_<k) (W, V, n) and the priors (W, V); None where no symbol, told as it is, breaks it.
+    ) -> WindowPromise | None:  # fmt: skip
+        """From Pr(v, X = x | y_<k) (W, V, n) and the priors (W, V); None where no symbol, released as it is, breaks it.
 
         `epsilon` is what is promised, `aims` (W,) what is aimed at where that is less.
         """

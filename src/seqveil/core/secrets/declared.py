@@ -147,7 +147,7 @@ class Secret:
         return Compiled(self, machine, clock, alphabet.n, length)
 
     def named(self, alphabet: Symbols) -> Codes:
-        """Codes of the symbols that the secret names: the sensitive ones, where some are to be told apart.
+        """Codes of the symbols that the secret names: the sensitive ones, where some are to be distinguished.
 
         >>> from seqveil.core.alphabet import Alphabet
         >>> followed_by("a", ["b", "c"], epsilon=1.0).named(Alphabet(["c", "a", "b", "d"])).tolist()
@@ -312,8 +312,8 @@ def joint(*secrets: Secret, epsilon: float | None = None) -> Secret:
 
     `epsilon` is the one that holds for all; left out, that of its parts, which is then the same.
 
-    Secrets bounded one by one do not bound "both" or "either"; a joint one does, and with the same ε, because the law
-    of the releases given any Boolean combination is an average of those given the combinations of answers.
+    Secrets bounded one by one do not bound "both" or "either"; a joint one does, and with the same ε, because the
+    distribution of the releases given any Boolean combination is an average of those given the combinations of answers.
 
     >>> joint(ever("home", epsilon=0.5, window=9), ever("clinic", epsilon=0.5, window=9)).epsilon
     0.5

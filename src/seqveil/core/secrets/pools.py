@@ -6,17 +6,17 @@ the kernel Q of least error Σ β(x) (1 - Q(x|x)) such that Pr(E | y, past) lies
     lo · p(y) ≤ Σ_x β(x) σ(x) Q(y|x) ≤ hi · p(y).
 
 *Theorem.* Call a symbol high where σ > hi, low where σ < lo, and free otherwise. Let r(x) be the mass of x that is not
-told as it is; of a free symbol, a(x) of it covers high labels and b(x) covers low ones. The least error is the least
-total of these masses subject to
+released as it is; of a free symbol, a(x) of it covers high labels and b(x) covers low ones. The least error is the
+least total of these masses subject to
 
     (1)  Σ_high r(x)(σ(x)-hi) + Σ_low r(x)(hi-σ(x)) + Σ_free a(x)(hi-σ(x))  ≥  Σ_high β(x)(σ(x)-hi)
     (2)  Σ_low r(x)(lo-σ(x)) + Σ_high r(x)(σ(x)-lo) + Σ_free b(x)(σ(x)-lo)  ≥  Σ_low β(x)(lo-σ(x)),
 
 with 0 ≤ r ≤ β and a + b ≤ β.
 
-*Necessary.* Add the upper bounds of all high labels. What is told there exceeds hi by Σ_high (β-r)(σ-hi). Only mass
-from elsewhere with σ < hi makes up for it, each unit hi-σ of it, and untold mass is all there is: low symbols and a(x)
-of free ones (untold high mass only adds to the excess). That is (1); the lower bounds of the low labels give (2).
+*Necessary.* Add the upper bounds of all high labels. What is disclosed there exceeds hi by Σ_high (β-r)(σ-hi). Only
+mass from elsewhere with σ < hi makes up for it, each unit hi-σ of it, and untold mass is all there is: low symbols and
+a(x) of free ones (untold high mass only adds to the excess). That is (1); the lower bounds of the low labels give (2).
 
 *Sufficient.* Put the cover of (1) on high labels, that of (2) on low labels. Then high labels have mean at most hi and
 low labels at least lo. If high labels got so much that they fall below lo, take some of it back and put it on free
@@ -31,9 +31,9 @@ either side. Where that meets the other need too, it is the optimum. Where neith
 functions is least between their own least points, and there the one rises while the other falls: both needs are met
 exactly where they cross. A sort, two cumulative sums and a search, O(n log n).
 
-*Form.* What is moved off the top goes to labels by one law, whichever symbol it comes from, and so does what is moved
-off the bottom. At most two symbols are moved in part. So the table has a handful of different rows, besides those of
-symbols that are told as they are.
+*Form.* What is moved off the top goes to labels by one distribution, whichever symbol it comes from, and so does what
+is moved off the bottom. At most two symbols are moved in part. So the table has a handful of different rows, besides
+those of symbols that are released as they are.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ import numpy as np
 from seqveil.core.kernel import Floats
 
 NEVER = 1e-12  # relative excess of a need over all there is that is rounding, not a need
-NEGLIGIBLE = 1e-7  # mass below which nothing is left on a label that others are told as
+NEGLIGIBLE = 1e-7  # mass below which nothing is left on a label that others are released as
 HIGH, FREE, LOW = 2, 1, 0
 _STEPS = 200  # of the search for where both needs are met; about ten are taken
 _NEAR = 1e-13
@@ -59,20 +59,20 @@ _Gains = tuple[tuple[Sequence[float], Sequence[float]], tuple[Sequence[float], S
 
 @dataclass(frozen=True, eq=False)
 class Pooled:
-    """Masses β(x) Q(y|x): told(x) of x is told as it is, the rest goes to labels by the law of the end it comes off."""
+    """Masses β(x) Q(y|x): disclosed(x) of x is released as it is, the rest on labels of the end it comes off."""
 
-    told: Floats  # (n,)
+    disclosed: Floats  # (n,)
     moved: Floats  # (2, n) off the bottom, off the top
-    laws: Floats  # (2, n) of the labels that either goes to; each sums to one where it is in use
+    distributions: Floats  # (2, n) of the labels that either goes to; each sums to one where it is in use
 
     @property
     def error(self) -> float:
         """Probability of a wrong symbol; a symbol that comes back to its own label is not wrong."""
-        return float((self.moved * (1.0 - self.laws)).sum())
+        return float((self.moved * (1.0 - self.distributions)).sum())
 
     def joint(self) -> Floats:
         """β(x) Q(y|x) written out: (n, n)."""
-        return np.asarray(np.diag(self.told) + self.moved.T @ self.laws)
+        return np.asarray(np.diag(self.disclosed) + self.moved.T @ self.distributions)
 
 
 def pooled(belief: Floats, weights: Floats, lo: float, hi: float) -> Pooled:
@@ -83,14 +83,14 @@ def pooled(belief: Floats, weights: Floats, lo: float, hi: float) -> Pooled:
     (0.26589, [[0.6391, 0.3609], [0.1709, 0.8291]])
     """
     order = np.argsort(weights, kind="stable")
-    line = _Line(belief[order], weights[order], lo, hi)
-    told, moved = line.apart(*line.least_moved())
+    line = _PoolLine(belief[order], weights[order], lo, hi)
+    disclosed, moved = line.apart(*line.least_moved())
     back = np.empty((5, order.size))
-    back[:, order] = np.concatenate([told[None], moved, line.laws(told, moved)])
+    back[:, order] = np.concatenate([disclosed[None], moved, line.distributions(disclosed, moved)])
     return Pooled(back[0], back[1:3], back[3:])
 
 
-class _Line:
+class _PoolLine:
     """The symbols in the order of their weights: low ones, free ones, high ones."""
 
     def __init__(self, belief: Floats, weights: Floats, lo: float, hi: float) -> None:
@@ -155,7 +155,7 @@ class _Line:
         return (mass, first), (mass, second)
 
     def apart(self, off_bottom: float, off_top: float) -> tuple[Floats, Floats]:
-        """Masses told as they are (n,), and moved off the bottom and off the top (2, n)."""
+        """Masses released as they are (n,), and moved off the bottom and off the top (2, n)."""
         moved = np.zeros((2, self.belief.size))
         up, down = self.belief[::-1], moved[1, ::-1]
         if off_top > 0.0:
@@ -163,19 +163,19 @@ class _Line:
         if off_bottom > 0.0:
             left = self.belief - moved[1]  # where both ends meet
             _take(left, off_bottom, moved[0], int(self.weights.searchsorted(self.hi, "left")))
-        told = self.belief - moved[0] - moved[1]
-        told[told < 0.0] = 0.0
-        return told, moved
+        disclosed = self.belief - moved[0] - moved[1]
+        disclosed[disclosed < 0.0] = 0.0
+        return disclosed, moved
 
-    def laws(self, told: Floats, moved: Floats) -> Floats:
-        """The laws of labels, (2, n), by which what is off the bottom and off the top is spread."""
-        laws = np.zeros((2, told.size))
+    def distributions(self, disclosed: Floats, moved: Floats) -> Floats:
+        """The distributions of labels, (2, n), by which what is off the bottom and off the top is spread."""
+        distributions = np.zeros((2, disclosed.size))
         low, high = (_Part(_sum(part), _sum(part * self.weights)) for part in moved)
         if low.mass + high.mass <= 0.0:
-            return laws
+            return distributions
         groups = slice(0, self.first), slice(self.first, self.last), slice(self.last, None)
-        both = np.stack([told, told * self.weights])
-        if 0 < self.first < self.last < told.size:
+        both = np.stack([disclosed, disclosed * self.weights])
+        if 0 < self.first < self.last < disclosed.size:
             held = [_Part(*sums) for sums in np.add.reduceat(both, [0, self.first, self.last], axis=1).T.tolist()]
         else:  # a group is empty
             held = [_Part(_sum(both[0, group]), _sum(both[1, group])) for group in groups]
@@ -184,9 +184,9 @@ class _Line:
             one, two = gets[0].get(g, 0.0), gets[1].get(g, 0.0)
             cover = _Part(one * low.mass + two * high.mass, one * low.secret + two * high.secret)
             if cover.mass > 0.0 and held[g].mass > 0.0:
-                spread = self._shares(told[group], self.weights[group], g, held[g], cover)
-                laws[0, group], laws[1, group] = one * spread, two * spread
-        return laws
+                spread = self._shares(disclosed[group], self.weights[group], g, held[g], cover)
+                distributions[0, group], distributions[1, group] = one * spread, two * spread
+        return distributions
 
     def _placed(self, held: list[_Part], low: _Part, high: _Part) -> tuple[dict[int, float], dict[int, float]]:
         """What shares of the masses off the bottom and off the top go to which group: where they are needed, as much

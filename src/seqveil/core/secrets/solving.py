@@ -34,7 +34,7 @@ from seqveil.core.kernel import Floats, Ints, mix, usable
 from seqveil.core.mechanisms import optimal
 from seqveil.core.secrets.bounds import Bounds
 from seqveil.core.secrets.pools import NEGLIGIBLE, pooled
-from seqveil.core.secrets.tables import WRITABLE, Draft, Table, constant
+from seqveil.core.secrets.tables import WRITABLE, Draft, GuardingTable, constant
 
 MIXES = (1e-9, 1e-7, 1e-5, 1e-3, 0.03)
 SMALL = 160  # symbols up to which the program is over all of them, where all wrong symbols cost the same
@@ -52,7 +52,7 @@ def guarded(
     distortion: Distortion,
     lies: bool = True,
     epsilon: float | None = None,
-) -> Table:
+) -> GuardingTable:
     """The table of least expected cost whose every label keeps to the bounds, checked from its integers.
 
     Parameters:
@@ -61,9 +61,9 @@ def guarded(
     - `epsilon`: what every lift has to be within as well; none: no such bound.
 
     >>> from seqveil.core.distortion import hamming
-    >>> from seqveil.core.secrets.bounds import Promise
+    >>> from seqveil.core.secrets.bounds import WindowPromise
     >>> weights, belief = np.array([[[0.81, 0.0], [0.19, 1.0]]]), np.array([0.5, 0.5])
-    >>> secret = Promise.of(belief, belief * weights, np.array([[0.405, 0.595]]), 0.5, "both", 0.0)
+    >>> secret = WindowPromise.of(belief, belief * weights, np.array([[0.405, 0.595]]), 0.5, "both", 0.0)
     >>> made = guarded(Bounds.joined([secret], [belief], belief), hamming())
     >>> round(made.error, 4), made.outputs.tolist(), (made.full() / 2**62).round(4).tolist()
     (0.3543, [0, 1], [[0.6225, 0.3775], [0.331, 0.669]])
@@ -88,9 +88,9 @@ class _Work:
     lies: bool
     epsilon: float | None
 
-    def in_closed_form(self) -> Table | None:
+    def in_closed_form(self) -> GuardingTable | None:
         """The best table for the window that would be broken most, where it keeps all the others too."""
-        bounds = self.bounds.told_apart()
+        bounds = self.bounds.distinguished()
         if not len(bounds.aimed):
             return self._passing(_pooled(bounds, None))
         if bounds.boxes is None:
@@ -98,10 +98,10 @@ class _Work:
         window = 0 if bounds.boxes.high.size == 1 else int(bounds.boxes.needs(bounds.belief).argmax())
         return self._passing(_pooled(bounds, window))
 
-    def _passing(self, draft: Draft | None) -> Table | None:
+    def _passing(self, draft: Draft | None) -> GuardingTable | None:
         if draft is None:
             return None
-        made = Table.of(draft, self.bounds.belief, self.distortion)
+        made = GuardingTable.of(draft, self.bounds.belief, self.distortion)
         return made if made.keeps(self.bounds) else None
 
     def drafts(self) -> list[Draft]:
@@ -111,16 +111,16 @@ class _Work:
         if not self.lies:
             return [_truth_or_nothing(bounds), said]
         if self.epsilon is None:
-            return [self._programmed(bounds.told_apart(), None) or said, said]
+            return [self._programmed(bounds.distinguished(), None) or said, said]
         if n <= SMALL_WITH_EPSILON:
-            found = self._programmed(bounds.told_apart(), self.epsilon)
+            found = self._programmed(bounds.distinguished(), self.epsilon)
             return [said] if found is None else [found, said]
         if n**2 > WRITABLE:
             raise InputError(
                 f"an ε for every release beside declared secrets is for at most {int(WRITABLE**0.5)} symbols, got "
                 f"{n}; leave epsilon out, or use a coarser alphabet"
             )
-        taken = bounds.told_apart()
+        taken = bounds.distinguished()
         alone = self._programmed(taken, None) if len(taken.aimed) else _pooled(taken, None)
         return [*([] if alone is None else [alone]), said, _best_for(self.epsilon, bounds, self.distortion)]
 
@@ -130,10 +130,10 @@ class _Work:
             return WITHHELD
         return int(self.distortion.best_guess(np.where(self.bounds.possible, self.bounds.belief, 0.0)[None])[0])
 
-    def checked(self, draft: Draft) -> Table:
+    def checked(self, draft: Draft) -> GuardingTable:
         """The table in integers that keep to what is promised, mixed as much as it takes."""
         for one in self._mixtures(draft):
-            made = Table.of(one, self.bounds.belief, self.distortion)
+            made = GuardingTable.of(one, self.bounds.belief, self.distortion)
             if made.keeps(self.bounds) and (self.epsilon is None or made.within(self.epsilon)):
                 return made
         raise GuaranteeError(
@@ -145,16 +145,16 @@ class _Work:
         """The table, then mixed more and more with one row for all, and at last that row alone."""
         yield draft
         if self.epsilon is not None and draft.kinds.size * draft.outputs.size <= WRITABLE:
-            law = self.bounds.belief / self.bounds.belief.sum()
-            within = usable(self.epsilon, law.size) * (1 - 1e-9)
-            draft = _written_out(draft, mix(draft.full()[None], law[None], within)[0])
+            distribution = self.bounds.belief / self.bounds.belief.sum()
+            within = usable(self.epsilon, distribution.size) * (1 - 1e-9)
+            draft = _written_out(draft, mix(draft.full()[None], distribution[None], within)[0])
             yield draft
-        law = draft.law(self.bounds.belief)
+        distribution = draft.distribution(self.bounds.belief)
         for share in MIXES:
-            yield draft.mixed(share, law)
-        n, label = draft.kinds.size, int(law.argmax())
+            yield draft.mixed(share, distribution)
+        n, label = draft.kinds.size, int(distribution.argmax())
         shared, nothing = np.arange(draft.outputs.size), np.zeros(n, np.int64)
-        yield Draft(draft.outputs, nothing, np.zeros(1), shared, law[None], -np.inf, law)
+        yield Draft(draft.outputs, nothing, np.zeros(1), shared, distribution[None], -np.inf, distribution)
         yield constant(n, int(draft.outputs[label]))
 
     def _programmed(self, bounds: Bounds, epsilon: float | None) -> Draft | None:
@@ -194,31 +194,31 @@ class _Work:
 
 
 def _pooled(bounds: Bounds, window: int | None) -> Draft | None:
-    """The closed form for one window: at most seven kinds of rows. None: nothing would be told at all."""
+    """The closed form for one window: at most seven kinds of rows. None: nothing would be disclosed at all."""
     belief, n = bounds.belief, bounds.belief.size
     taken = bounds.possible.nonzero()[0]
-    told = belief if taken.size == n else belief[taken]
+    disclosed = belief if taken.size == n else belief[taken]
     if window is None or bounds.boxes is None:
         return _with_the_rest(Draft(taken, np.zeros(taken.size, np.int64), np.ones(1), *_NOWHERE, 0.0), bounds)
     boxes = bounds.boxes
     masses = boxes.masses[window] if taken.size == n else boxes.masses[window, taken]
-    made = pooled(told, masses / told, float(boxes.low[window]), float(boxes.high[window]))
-    used, place = made.told.nonzero()[0], (made.laws[0] + made.laws[1]).nonzero()[0]
+    made = pooled(disclosed, masses / disclosed, float(boxes.low[window]), float(boxes.high[window]))
+    used, place = made.disclosed.nonzero()[0], (made.distributions[0] + made.distributions[1]).nonzero()[0]
     if not used.size or (not place.size and made.moved.any()):
         return None
     if not place.size:
         return _with_the_rest(Draft(taken, np.zeros(taken.size, np.int64), np.ones(1), *_NOWHERE, 0.0), bounds)
-    laws, moved = made.laws[:, place], made.moved > 0.0
+    distributions, moved = made.distributions[:, place], made.moved > 0.0
     kinds = moved[0] + 2 * moved[1]
-    in_part = ((kinds > 0) & ((made.told > 0.0) | (kinds == 3))).nonzero()[0]
-    # kind 0 is told as it is, 1 and 2 are moved off the bottom and off the top, and a few symbols are so in part
+    in_part = ((kinds > 0) & ((made.disclosed > 0.0) | (kinds == 3))).nonzero()[0]
+    # kind 0 is released as it is, 1 and 2 are moved off the bottom and off the top, and a few symbols are so in part
     spread, share = np.zeros((3 + in_part.size, place.size)), np.zeros(3 + in_part.size)
-    share[0], spread[1:3] = 1.0, laws
+    share[0], spread[1:3] = 1.0, distributions
     if in_part.size:
         kinds[in_part] = np.arange(3, 3 + in_part.size)
-        share[3:] = made.told[in_part] / told[in_part]
-        parts = made.moved[:, in_part, None] / told[in_part, None]
-        spread[3:] = parts[0] * laws[0] + parts[1] * laws[1]
+        share[3:] = made.disclosed[in_part] / disclosed[in_part]
+        parts = made.moved[:, in_part, None] / disclosed[in_part, None]
+        spread[3:] = parts[0] * distributions[0] + parts[1] * distributions[1]
     outputs = used if taken.size == n else taken[used]
     return _with_the_rest(Draft(outputs, kinds, share, used.searchsorted(place), spread, made.error), bounds)
 
@@ -227,22 +227,24 @@ _NOWHERE = np.zeros(0, np.int64), np.zeros((1, 0))
 
 
 def _with_the_rest(draft: Draft, bounds: Bounds) -> Draft:
-    """The table of the symbols that are told at all as one of all symbols: the others get a draw from its marginal."""
+    """The table of the released symbols as one of all symbols: the others get a draw from its marginal."""
     if bounds.possible.all():
         return draft
-    kinds, count = np.full(bounds.belief.size, draft.told.size), draft.told.size
+    kinds, count = np.full(bounds.belief.size, draft.disclosed.size), draft.disclosed.size
     kinds[bounds.possible] = draft.kinds
-    law = replace(draft, kinds=np.where(bounds.possible, kinds, 0)).law(np.where(bounds.possible, bounds.belief, 0.0))
+    distribution = replace(draft, kinds=np.where(bounds.possible, kinds, 0)).distribution(
+        np.where(bounds.possible, bounds.belief, 0.0)
+    )
     spread = np.zeros((count + 1, draft.outputs.size))
-    spread[:count, draft.shared], spread[count] = draft.spread, law
+    spread[:count, draft.shared], spread[count] = draft.spread, distribution
     places = np.arange(draft.outputs.size)
-    return Draft(draft.outputs, kinds, np.append(draft.told, 0.0), places, spread, draft.least, law)
+    return Draft(draft.outputs, kinds, np.append(draft.disclosed, 0.0), places, spread, draft.least, distribution)
 
 
 def _lifts(belief: Floats, epsilon: float) -> Floats:
     """Rows that hold every lift Q(y|x) / p(y) within e^±ε."""
-    one, law = np.eye(belief.size), np.tile(belief / belief.sum(), (belief.size, 1))
-    return np.concatenate([one - np.exp(epsilon) * law, np.exp(-epsilon) * law - one])
+    one, distribution = np.eye(belief.size), np.tile(belief / belief.sum(), (belief.size, 1))
+    return np.concatenate([one - np.exp(epsilon) * distribution, np.exp(-epsilon) * distribution - one])
 
 
 def _written_out(draft: Draft, table: Floats) -> Draft:
@@ -287,7 +289,7 @@ class _Rows:
 
 def _without_residue(bounds: Bounds, free: NDArray[np.bool_], rows: _Rows, table: Floats, least: float) -> Draft:
     """Labels of negligible mass dropped, what they held spread as the rest is; symbols left with nothing, and those
-    that are not told at all, share one more row: the marginal. `free` symbols outside the program are told."""
+    that are not known at all, share one more row: the marginal. `free` symbols outside the program are disclosed."""
     belief, inside = bounds.belief, rows.shared_by >= 0
     outside = np.flatnonzero(free & ~inside)
     marginal = rows.mass @ table
@@ -298,8 +300,8 @@ def _without_residue(bounds: Bounds, free: NDArray[np.bool_], rows: _Rows, table
     left = table.sum(1)
     good = left > 0.5
     outputs = np.concatenate([labels, outside])
-    law = np.concatenate([marginal, belief[outside]])
-    law = law / law.sum()
+    distribution = np.concatenate([marginal, belief[outside]])
+    distribution = distribution / distribution.sum()
     count = int(good.sum())
     places = np.full(len(table) + 1, count + 1)  # the last is for symbols outside the program
     places[:-1][good] = np.arange(count)
@@ -307,14 +309,14 @@ def _without_residue(bounds: Bounds, free: NDArray[np.bool_], rows: _Rows, table
     kinds[outside] = count
     spread = np.zeros((count + 2, outputs.size))
     spread[:count, : labels.size] = table[good] / left[good, None]
-    spread[count + 1] = law
-    told = np.zeros(count + 2)
-    told[count] = 1.0
-    return Draft(outputs, kinds, told, np.arange(outputs.size), spread, least, law)
+    spread[count + 1] = distribution
+    disclosed = np.zeros(count + 2)
+    disclosed[count] = 1.0
+    return Draft(outputs, kinds, disclosed, np.arange(outputs.size), spread, least, distribution)
 
 
 def _truth_or_nothing(bounds: Bounds) -> Draft:
-    """Free symbols told, all others withheld, and the least free mass withheld with them that keeps the bounds."""
+    """Free symbols disclosed, all others withheld, and the least free mass withheld with them that keeps the bounds."""
     belief, free = bounds.belief, bounds.free() & bounds.possible
     hidden = np.where(free, 0.0, 1.0)
     if (bounds.aimed @ hidden > 0.0).any():
@@ -323,9 +325,9 @@ def _truth_or_nothing(bounds: Bounds) -> Draft:
         # a symbol that cannot come: if it does, nothing is said, which must not be a surprise
         hidden[free] = NEGLIGIBLE
     shares, kinds = np.unique(hidden, return_inverse=True)
-    told = np.flatnonzero(hidden < 1.0)
-    outputs = np.append(told, WITHHELD) if hidden.any() else told
-    shared, spread = np.array([told.size]), shares[:, None]
+    disclosed = np.flatnonzero(hidden < 1.0)
+    outputs = np.append(disclosed, WITHHELD) if hidden.any() else disclosed
+    shared, spread = np.array([disclosed.size]), shares[:, None]
     if not hidden.any():
         shared, spread = np.zeros(1, np.int64), np.zeros((1, 1))
     towards = np.zeros(outputs.size)

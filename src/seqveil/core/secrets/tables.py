@@ -3,15 +3,15 @@
 Symbol x has a *kind*; all symbols of a kind put the same weight on their own label, and the same weights on the labels
 that are shared:
 
-    Q(y|x)  =  told(kind of x) · [y is x's own label]  +  spread(kind of x, y).
+    Q(y|x)  =  disclosed(kind of x) · [y is x's own label]  +  spread(kind of x, y).
 
-A symbol that is told as it is, one that is moved by the common law, and one row for each of a few others: that is all
-there is where one secret is kept, so that a table over 10⁴ symbols is made, checked and drawn from in time linear in
-their number, and never written out. A table of a linear program has a kind for every symbol.
+A symbol that is released as it is, one that is moved by the common distribution, and one row for each of a few others:
+that is all there is where one secret is kept, so that a table over 10⁴ symbols is made, checked and drawn from in time
+linear in their number, and never written out. A table of a linear program has a kind for every symbol.
 
-*Check.* For a row of numbers r with Σ_x r(x) Q(y|x) ≤ 0 promised, the sum at a label is r(x) told(kind of x) for the
-symbol x that it belongs to, plus Σ over kinds of spread(kind, y) · Σ of r over the symbols of the kind: every label is
-covered, from the integers that are drawn from, every rounding going outward.
+*Check.* For a row of numbers r with Σ_x r(x) Q(y|x) ≤ 0 promised, the sum at a label is r(x) disclosed(kind of x) for
+the symbol x that it belongs to, plus Σ over kinds of spread(kind, y) · Σ of r over the symbols of the kind: every label
+is covered, from the integers that are drawn from, every rounding going outward.
 """
 
 from __future__ import annotations
@@ -33,42 +33,42 @@ ONE = float(DENOMINATOR)
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A table in floats, what no table can go below, and the law of labels it is mixed with where it does not pass."""
+    """A table in floats, what no table can go below, and the label distribution it is mixed with where it fails."""
 
     outputs: Ints  # (K,) codes, WITHHELD among them where that is allowed
     kinds: Ints  # (n,) of each symbol
-    told: Floats  # (R,) probability that a symbol of this kind is told as it is
+    disclosed: Floats  # (R,) probability that a symbol of this kind is released as it is
     shared: Ints  # (J,) places in `outputs` of the labels that symbols share
     spread: Floats  # (R, J)
     least: float
     towards: Floats | None = None  # (K,) None: the marginal
 
-    def law(self, belief: Floats) -> Floats:
-        """The law of labels that it is mixed with."""
+    def distribution(self, belief: Floats) -> Floats:
+        """The distribution of labels that it is mixed with."""
         if self.towards is not None:
             return self.towards
-        law = np.zeros(self.outputs.size)
-        by_kind = _by_kind(belief[None], self.kinds, self.told.size)[0]
-        law[self.shared] = (by_kind[:, None] * self.spread).sum(0)  # no BLAS: the same bits on every machine
+        distribution = np.zeros(self.outputs.size)
+        by_kind = _by_kind(belief[None], self.kinds, self.disclosed.size)[0]
+        distribution[self.shared] = (by_kind[:, None] * self.spread).sum(0)  # no BLAS: the same bits on every machine
         own = np.flatnonzero(self.outputs != WITHHELD)
         codes = self.outputs[own]
-        law[own] += belief[codes] * self.told[self.kinds[codes]]
-        return np.asarray(law / law.sum())
+        distribution[own] += belief[codes] * self.disclosed[self.kinds[codes]]
+        return np.asarray(distribution / distribution.sum())
 
-    def mixed(self, share: float, law: Floats) -> Draft:
-        """The table mixed with one law for all."""
-        spread = np.zeros((self.told.size, self.outputs.size))
+    def mixed(self, share: float, distribution: Floats) -> Draft:
+        """The table mixed with one distribution for all."""
+        spread = np.zeros((self.disclosed.size, self.outputs.size))
         spread[:, self.shared] = (1.0 - share) * self.spread
-        spread += share * law
+        spread += share * distribution
         places = np.arange(self.outputs.size)
-        return Draft(self.outputs, self.kinds, (1.0 - share) * self.told, places, spread, self.least, law)
+        return Draft(self.outputs, self.kinds, (1.0 - share) * self.disclosed, places, spread, self.least, distribution)
 
     def full(self) -> Floats:
         """Q(y|x) written out: (n, K)."""
         table = np.zeros((self.kinds.size, self.outputs.size))
         table[:, self.shared] = self.spread[self.kinds]
         own = np.flatnonzero(self.outputs != WITHHELD)
-        table[self.outputs[own], own] += self.told[self.kinds[self.outputs[own]]]
+        table[self.outputs[own], own] += self.disclosed[self.kinds[self.outputs[own]]]
         return table
 
 
@@ -79,12 +79,12 @@ def constant(n: int, label: int) -> Draft:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class GuardingTable:
     """An integer table over the labels in use; every row sums to 2**62."""
 
     outputs: Ints  # (K,) codes, WITHHELD among them where that is allowed
     kinds: Ints  # (n,)
-    told: Ints  # (R,)
+    disclosed: Ints  # (R,)
     shared: Ints  # (J,)
     spread: Ints  # (R, J)
     belief: Floats
@@ -92,29 +92,29 @@ class Table:
     bound: float = -np.inf  # what no table of these bounds can go below; -inf where it was not computed
 
     @classmethod
-    def of(cls, draft: Draft, belief: Floats, costs: Distortion) -> Table:
+    def of(cls, draft: Draft, belief: Floats, costs: Distortion) -> GuardingTable:
         """Weights rounded down; what that leaves of a row goes to its largest weight."""
-        told, spread = (draft.told * ONE).astype(np.int64), (draft.spread * ONE).astype(np.int64)
-        spread[draft.told >= 1.0] = 0
-        left = DENOMINATOR - told - np.add.reduce(spread, 1)
-        moved = (draft.told < 1.0).nonzero()[0]
+        disclosed, spread = (draft.disclosed * ONE).astype(np.int64), (draft.spread * ONE).astype(np.int64)
+        spread[draft.disclosed >= 1.0] = 0
+        left = DENOMINATOR - disclosed - np.add.reduce(spread, 1)
+        moved = (draft.disclosed < 1.0).nonzero()[0]
         if moved.size:
             spread[moved, spread[moved].argmax(1)] += left[moved]
-        return cls(draft.outputs, draft.kinds, told, draft.shared, spread, belief, costs, draft.least)
+        return cls(draft.outputs, draft.kinds, disclosed, draft.shared, spread, belief, costs, draft.least)
 
     @cached_property
     def _own(self) -> tuple[Ints, Ints]:
-        """Places of the labels that are symbols, and the weight with which each is told as it is."""
+        """Places of the labels that are symbols, and the weight with which each is released as it is."""
         places = (self.outputs != WITHHELD).nonzero()[0]
-        return places, self.told[self.kinds[self.outputs[places]]]
+        return places, self.disclosed[self.kinds[self.outputs[places]]]
 
-    def pick(self, code: int, coin: int) -> int:
-        """Place in `outputs` that a coin, an integer in [0, 2**62), picks for a symbol."""
+    def pick(self, code: int, uniform: int) -> int:
+        """Place in `outputs` that a draw, an integer in [0, 2**62), picks for a symbol."""
         kind = int(self.kinds[code])
-        told = int(self.told[kind])
-        if coin < told:
+        disclosed = int(self.disclosed[kind])
+        if uniform < disclosed:
             return int(np.flatnonzero(self.outputs == code)[0])
-        return int(self.shared[np.cumsum(self.spread[kind]).searchsorted(coin - told, side="right")])
+        return int(self.shared[np.cumsum(self.spread[kind]).searchsorted(uniform - disclosed, side="right")])
 
     def column(self, index: int) -> Ints:
         """Weights (n,) that each symbol puts on an output."""
@@ -122,7 +122,7 @@ class Table:
         column = self.spread[:, place[0]][self.kinds] if place.size else np.zeros(self.kinds.size, np.int64)
         code = int(self.outputs[index])
         if code != WITHHELD:
-            column[code] += self.told[self.kinds[code]]
+            column[code] += self.disclosed[self.kinds[code]]
         return column
 
     def full(self) -> Ints:
@@ -134,8 +134,8 @@ class Table:
             )
         table = np.zeros((self.kinds.size, self.outputs.size), np.int64)
         table[:, self.shared] = self.spread[self.kinds]
-        places, told = self._own
-        table[self.outputs[places], places] += told
+        places, disclosed = self._own
+        table[self.outputs[places], places] += disclosed
         return table
 
     def kernels(self) -> Kernels:
@@ -148,28 +148,28 @@ class Table:
         """The expected cost under the belief; a release that says nothing costs 1."""
         codes = self.outputs[self.shared]
         said = codes != WITHHELD
-        by_kind = _by_kind(self.belief[None], self.kinds, self.told.size)[0]
+        by_kind = _by_kind(self.belief[None], self.kinds, self.disclosed.size)[0]
         nothing = float(by_kind @ self.spread[:, ~said].sum(1)) / ONE
         if self.costs.is_hamming:
             wrong = float(by_kind @ self.spread[:, said].sum(1))
             right = float(self.belief[codes[said]] @ self.spread[self.kinds[codes[said]], said.nonzero()[0]])
             return max(0.0, wrong - right) / ONE + nothing
         x = np.flatnonzero(self.belief)
-        own = self.costs.between(x, x) * self.told[self.kinds[x]]
+        own = self.costs.between(x, x) * self.disclosed[self.kinds[x]]
         moved = self.costs.between(x[:, None], codes[said][None, :]) * self.spread[:, said][self.kinds[x]]
         return float(self.belief[x] @ (own + moved.sum(1))) / ONE + nothing
 
     def keeps(self, bounds: Bounds) -> bool:
         """Whether every label keeps to every bound, from the integers, rounded outward."""
-        if self.told.size == 1 and not self.told[0]:
+        if self.disclosed.size == 1 and not self.disclosed[0]:
             return True  # the same whatever the truth is: nothing moves
         rows = bounds.promised
         if not len(rows):
             return True
-        places, told = self._own
+        places, disclosed = self._own
         sums = np.zeros((len(rows), self.outputs.size))
-        sums[:, places] = rows[:, self.outputs[places]] * told
-        sums[:, self.shared] += _by_kind(rows, self.kinds, self.told.size) @ self.spread.astype(np.float64)
+        sums[:, places] = rows[:, self.outputs[places]] * disclosed
+        sums[:, self.shared] += _by_kind(rows, self.kinds, self.disclosed.size) @ self.spread.astype(np.float64)
         return bool(np.maximum.reduce(sums, None) <= 0.0)
 
     def within(self, epsilon: float) -> bool:

@@ -39,7 +39,7 @@ class WindowAccount:
 
 
 @dataclass(frozen=True, eq=False)
-class Records:
+class WindowRecords:
     """Live windows, in order: number, prior and posterior (W, V) of the values, log odds and their extremes so far."""
 
     index: Ints
@@ -50,49 +50,51 @@ class Records:
     highest: Floats
 
     @classmethod
-    def fresh(cls, index: Ints, prior: Floats, told: float = 0.0) -> Records:
-        """Windows about which at most `told` was told, those alone whose value is not known beforehand."""
+    def fresh(cls, index: Ints, prior: Floats, disclosed: float = 0.0) -> WindowRecords:
+        """Windows about which at most `disclosed` was disclosed, those alone whose value is not known beforehand."""
         zeros = np.zeros(len(index))
-        made = cls(index, prior, prior, zeros, zeros - told, zeros + told)
+        made = cls(index, prior, prior, zeros, zeros - disclosed, zeros + disclosed)
         return made.take(open_to_doubt(prior))
 
-    def take(self, kept: NDArray[np.bool_]) -> Records:
+    def take(self, kept: NDArray[np.bool_]) -> WindowRecords:
         """Some of the windows."""
-        return Records(*(getattr(self, name)[kept] for name in self.__dataclass_fields__))
+        return WindowRecords(*(getattr(self, name)[kept] for name in self.__dataclass_fields__))
 
-    def and_then(self, other: Records) -> Records:
+    def and_then(self, other: WindowRecords) -> WindowRecords:
         """These windows, then those."""
         both = ((getattr(self, name), getattr(other, name)) for name in self.__dataclass_fields__)
-        return Records(*(np.concatenate(pair) for pair in both))
+        return WindowRecords(*(np.concatenate(pair) for pair in both))
 
-    def after(self, posterior: Floats, error: float, told_all: bool) -> Records:
-        """The records after a release that moved the windows' laws to `posterior`."""
+    def after(self, posterior: Floats, error: float, disclosed_all: bool) -> WindowRecords:
+        """The records after a release that moved the windows' distributions to `posterior`."""
         odds = log_odds(posterior, self.prior)
         room = rounding(odds, error)
         low, high = np.minimum(self.lowest, odds - room), np.maximum(self.highest, odds + room)
-        if told_all:
+        if disclosed_all:
             low, high = np.full_like(low, -np.inf), np.full_like(high, np.inf)
-        return Records(self.index, self.prior, posterior, odds, low, high)
+        return WindowRecords(self.index, self.prior, posterior, odds, low, high)
 
-    def widened(self, down: Floats, up: Floats) -> Records:
+    def widened(self, down: Floats, up: Floats) -> WindowRecords:
         """With the extremes moved by what later releases can still tell, either way."""
         known = np.isinf(self.odds)
         low = np.minimum(self.lowest, self.odds - np.where(known, 0.0, down))
         high = np.maximum(self.highest, self.odds + np.where(known, 0.0, up))
-        return Records(self.index, self.prior, self.posterior, self.odds, low, high)
+        return WindowRecords(self.index, self.prior, self.posterior, self.odds, low, high)
 
 
-def coming(plan: Ahead, unseen: Floats, states: Floats, step: int, begin: int) -> Records:
+def coming(plan: Ahead, unseen: Floats, states: Floats, step: int, begin: int) -> WindowRecords:
     """Windows number `begin` and on that are watched from this event on.
 
-    `states` is the law of the event's state after the releases, `unseen` the same without them.
+    `states` is the distribution of the event's state after the releases, `unseen` the same without them.
     """
     index = np.arange(begin, furthest(plan, step) + 1)
     waits = index * plan.length - plan.offset - step
-    laws = [plan.at_first if wait < 0 else plan.before.at(wait) for wait in waits.tolist()]  # it is in progress
-    prior, posterior = (np.array([(law * over).sum(1) for law in laws]).reshape(-1, plan.values)
+    distributions = [
+        plan.at_first if wait < 0 else plan.before.at(wait) for wait in waits.tolist()
+    ]  # it is in progress
+    prior, posterior = (np.array([(some * over).sum(1) for some in distributions]).reshape(-1, plan.values)
                         for over in (unseen, states))  # fmt: skip
-    made = Records.fresh(index, prior, plan.unwatched if step else 0.0)
+    made = WindowRecords.fresh(index, prior, plan.untracked if step else 0.0)
     return made.after(posterior[open_to_doubt(prior)], plan.error(step), False) if step else made
 
 
@@ -109,7 +111,7 @@ def furthest(plan: Ahead, step: int) -> int:
     return reached if plan.limit is None else min(reached, (plan.offset + plan.limit) // plan.length - 1)
 
 
-def account(plan: Ahead, records: Records, place: int, step: int) -> WindowAccount:
+def account(plan: Ahead, records: WindowRecords, place: int, step: int) -> WindowAccount:
     """One record as an object to look at."""
     index, prior, posterior = int(records.index[place]), records.prior[place], records.posterior[place]
     odds = float(records.odds[place])
@@ -130,13 +132,13 @@ def account(plan: Ahead, records: Records, place: int, step: int) -> WindowAccou
 
 
 def known(plan: Ahead, index: int, prior: Floats) -> WindowAccount:
-    """The account of a window whose value is known beforehand: nothing can be told about it."""
+    """The account of a window whose value is known beforehand: nothing can be disclosed about it."""
     alone = np.zeros(1)
-    return account(plan, Records(np.array([index]), prior[None], prior[None], alone, alone, alone), 0, 0)
+    return account(plan, WindowRecords(np.array([index]), prior[None], prior[None], alone, alone, alone), 0, 0)
 
 
-def worse(plan: Ahead, one: WindowAccount | None, records: Records, step: int) -> WindowAccount | None:
-    """The account about which most was told, of one and those of the records."""
+def worse(plan: Ahead, one: WindowAccount | None, records: WindowRecords, step: int) -> WindowAccount | None:
+    """The account about which most was disclosed, of one and those of the records."""
     sides = plan.secret.sides
     size = records.highest if sides == "up" else np.maximum(records.highest, -records.lowest)
     if not len(size) or (one is not None and one.worst(sides) >= size.max()):
@@ -166,14 +168,14 @@ def log_odds(posterior: Floats, prior: Floats) -> Floats:
     return spread
 
 
-def reach(laws: Floats, prior: Floats, sides: str) -> Floats:
-    """The most that all later releases can move the odds of ended windows, from the laws of (v, next state): (W,).
+def reach(distributions: Floats, prior: Floats, sides: str) -> Floats:
+    """The most that later releases can move the odds of ended windows, from distributions of (v, next state): (W,).
 
     >>> reach(np.array([[[0.2, 0.2], [0.4, 0.2]]]), np.array([[0.5, 0.5]]), "both").round(4).tolist()
     [0.4055]
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        logs = filtering.as_logs(laws)
+        logs = filtering.as_logs(distributions)
         logs = logs - np.logaddexp.reduce(logs, axis=2, keepdims=True)
         if sides == "up":
             gap = logs[:, 1] - logs[:, 0]

@@ -257,9 +257,9 @@ def promise(secret: Secret) -> str:
 
 def example(secret: Secret) -> str:
     """What the promise means for somebody who suspects the secret a little."""
-    told = f"a suspicion of {percent(SUSPICION)}"
+    disclosed = f"a suspicion of {percent(SUSPICION)}"
     low, high = percent_down(moved(SUSPICION, -secret.total)), percent_up(moved(SUSPICION, secret.total))
-    return f"{told} becomes at most {high}" if secret.one_sided else f"{told} stays between {low} and {high}"
+    return f"{disclosed} becomes at most {high}" if secret.one_sided else f"{disclosed} stays between {low} and {high}"
 
 
 def about(secret: Secret) -> str:

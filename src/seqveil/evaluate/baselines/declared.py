@@ -19,14 +19,14 @@ import numpy as np
 
 from seqveil.core import filtering
 from seqveil.core.alphabet import Symbols
-from seqveil.core.coins import Coins, SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, to_weights, usable
 from seqveil.core.mechanisms import Mechanism, randomized_response
 from seqveil.core.mechanisms.base import full_tables
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets import Secret, Watches
+from seqveil.core.randomness import Randomness, SeededRandomness
+from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.secrets.bounds import Bounds
 from seqveil.engine.stream import Released, State, charge, observed
 from seqveil.engine.terms import Terms
@@ -41,21 +41,21 @@ class Outcome:
     """What became of streams of one length."""
 
     codes: Ints  # (B, T) released
-    watches: list[Watches]  # the account of the secrets after each stream
+    trackers: list[SecretTrackers]  # the account of the secrets after each stream
 
-    def told(self) -> Floats:
-        """The most that was told about the first secret of each stream, at any time: (B,)."""
-        rows = [each.rows[0][0] for each in self.watches]
-        return np.array([watch.worst.worst(watch.secret.sides) for watch in rows])
+    def disclosed(self) -> Floats:
+        """The most that was disclosed about the first secret of each stream, at any time: (B,)."""
+        rows = [each.rows[0][0] for each in self.trackers]
+        return np.array([tracker.worst.worst(tracker.secret.sides) for tracker in rows])
 
 
 def release(setting: Terms, truth: Ints, secrets: Secret | Sequence[Secret], seed: int = 0) -> Outcome:
     """Streams (B, T) as a mechanism releases them, and what that reveals about the secrets, kept by it or not."""
-    codes, watches = [], np.full(len(truth), Watches(setting.model, secrets), object)
-    for step in one_by_one(setting, truth, SeededCoins(seed)):
+    codes, trackers = [], np.full(len(truth), SecretTrackers(setting.model, secrets), object)
+    for step in one_by_one(setting, truth, SeededRandomness(seed)):
         codes.append(step.made.codes)
-        watches = observed(watches, step.made.columns)
-    return Outcome(np.stack(codes, axis=1), list(watches))
+        trackers = observed(trackers, step.made.columns)
+    return Outcome(np.stack(codes, axis=1), list(trackers))
 
 
 def sensitive(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> Ints:
@@ -68,7 +68,7 @@ def sensitive(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> Ints:
 
 
 def utility_optimised(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> Mechanism:
-    """Utility-optimised randomised response: a sensitive symbol is told apart from no symbol by more than e^ε.
+    """Utility-optimised randomised response: a sensitive symbol is distinguished from no symbol by more than e^ε.
 
     Over the k sensitive symbols it is randomised response; every other symbol comes out as each of them with
     probability 1/(k+e^ε-1), and else as it is.
@@ -162,7 +162,7 @@ class Halving:
 
     def __init__(self, model: MarkovModel, secrets: Secret | Sequence[Secret], epsilon: float = BEGINS) -> None:
         self.model, self.epsilon = model, epsilon
-        self.start = Watches(model, secrets, kept=True)
+        self.start = SecretTrackers(model, secrets, kept=True)
         self._made: dict[float, tuple[Ints, Ints]] = {}
 
     def _response(self, epsilon: float) -> tuple[Ints, Ints]:
@@ -175,9 +175,9 @@ class Halving:
             self._made[epsilon] = weights, np.cumsum(weights, axis=1)
         return self._made[epsilon]
 
-    def choose(self, watches: Watches) -> tuple[float, Ints, Ints]:
+    def choose(self, trackers: SecretTrackers) -> tuple[float, Ints, Ints]:
         """The ε that keeps every promise, with the weights and their running sums; 0 where none does."""
-        bounds, epsilon = Bounds.of(watches), self.epsilon
+        bounds, epsilon = Bounds.of(trackers), self.epsilon
         for _ in range(HALVINGS):
             weights, sums = self._response(epsilon)
             if not len(bounds.promised) or bool((bounds.promised @ weights.astype(np.float64) <= 0.0).all()):
@@ -187,35 +187,35 @@ class Halving:
         weights[:, int(bounds.belief.argmax())] = DENOMINATOR
         return 0.0, weights, np.cumsum(weights, axis=1)
 
-    def step(self, state: State, codes: Ints, coins: Coins) -> tuple[Released, State]:
+    def step(self, state: State, codes: Ints, randomness: Randomness) -> tuple[Released, State]:
         """One release for each user of a state that holds the accounts of the secrets."""
-        if state.watches is None:
+        if state.trackers is None:
             raise InputError("halving looks at the account of declared secrets; pass secrets to the setting")
         made: dict[int, tuple[float, Ints, Ints]] = {}
-        for each in state.watches:
+        for each in state.trackers:
             if id(each) not in made:  # those who stand alike have the same table
                 made[id(each)] = self.choose(each)
-        chosen = [made[id(each)] for each in state.watches]
-        thrown = coins.draw(len(state))
+        chosen = [made[id(each)] for each in state.trackers]
+        thrown = randomness.draw(len(state))
         places = zip(chosen, codes.tolist(), thrown.tolist(), strict=True)
-        told = [int(np.searchsorted(sums[code], coin, side="right")) for (_, _, sums), code, coin in places]
-        columns = np.stack([weights[:, y] for (_, weights, _), y in zip(chosen, told, strict=True)])
+        disclosed = [int(np.searchsorted(sums[code], uniform, side="right")) for (_, _, sums), code, uniform in places]
+        columns = np.stack([weights[:, y] for (_, weights, _), y in zip(chosen, disclosed, strict=True)])
         beliefs = filtering.symbols(self.model, state.states)
         states, account, weighed = charge(self.model, state.states, state.account, columns)
         epsilons = np.array([epsilon for epsilon, _, _ in chosen])
         moved = {"states": states, "steps": state.steps + 1, "spent": state.spent + epsilons, "account": account}
-        after = replace(state, **moved, watches=observed(state.watches, columns))
-        return Released(np.array(told, np.int64), epsilons, columns, beliefs, weighed), after
+        after = replace(state, **moved, trackers=observed(state.trackers, columns))
+        return Released(np.array(disclosed, np.int64), epsilons, columns, beliefs, weighed), after
 
     def release(self, truth: Ints, seed: int = 0) -> Outcome:
         """Streams (B, T), and the account of the secrets after each."""
-        coins, codes = SeededCoins(seed), np.empty_like(truth)
+        randomness, codes = SeededRandomness(seed), np.empty_like(truth)
         after = []
         for user, stream in enumerate(truth):
-            watches = self.start
+            trackers = self.start
             for t, code in enumerate(stream.tolist()):
-                _, weights, sums = self.choose(watches)
-                codes[user, t] = int(np.searchsorted(sums[code], int(coins.draw(1)[0]), side="right"))
-                watches = watches.observe(weights[:, codes[user, t]])
-            after.append(watches)
+                _, weights, sums = self.choose(trackers)
+                codes[user, t] = int(np.searchsorted(sums[code], int(randomness.draw(1)[0]), side="right"))
+                trackers = trackers.observe(weights[:, codes[user, t]])
+            after.append(trackers)
         return Outcome(codes, after)

@@ -16,7 +16,7 @@ from seqveil.core.mechanisms import Mechanism
 from seqveil.core.mechanisms.base import full_tables
 
 MOST = 300  # symbols for a distortion other than Hamming
-WIDEST = 1024  # symbols that are told, for Hamming
+WIDEST = 1024  # symbols that are disclosed, for Hamming
 AT_ONCE = 2_000_000  # cells of the tables held at a time
 TABLE = 1 << 16  # entries of a distortion matrix up to which a rate–distortion function is computed
 STEEPEST = 1e4  # slope, for costs scaled to [0, 1]
@@ -32,7 +32,7 @@ def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     p(y) ∝ β(y) - θ; K is such that θ lies between the K-th and the next belief. Thus: *tell x with probability
     1 - θ/β(x), else draw from p; symbols with β ≤ θ always draw*. Other distortions: Blahut–Arimoto steps, the slope
     found by halving (they come close: an excess of 1e-3 of the costs' spread was the worst seen). Where telling all
-    costs no more than ε, all is told.
+    costs no more than ε, all is said.
 
     *Guarantee*: I(X;Y) ≤ ε nats, **on average under the model only**. A rare symbol may be given away completely: lifts
     are not bounded, there is no LDP level, and a stream's realised leakage can be any multiple of ε. Kept for
@@ -83,27 +83,27 @@ def _hamming(beliefs: Floats, epsilon: float) -> Kernels:
         raise InputError(
             f"the mutual-information kernel tells more than {WIDEST} of {n} symbols here; use a smaller epsilon"
         )
-    told = np.arange(widest) < count[:, None]
-    top = np.where(told, ordered[:, :widest], 1.0)
-    law = np.where(told, np.maximum(top - level[:, None], 0.0), 0.0)
-    law /= np.cumsum(law, axis=1)[:, -1:]
-    drawn = np.where(told, np.minimum(level[:, None] / top, 1.0), 1.0)
-    table = np.concatenate([drawn, np.ones((users, 1))], axis=1)[:, :, None] * law[:, None, :]
+    disclosed = np.arange(widest) < count[:, None]
+    top = np.where(disclosed, ordered[:, :widest], 1.0)
+    distribution = np.where(disclosed, np.maximum(top - level[:, None], 0.0), 0.0)
+    distribution /= np.cumsum(distribution, axis=1)[:, -1:]
+    drawn = np.where(disclosed, np.minimum(level[:, None] / top, 1.0), 1.0)
+    table = np.concatenate([drawn, np.ones((users, 1))], axis=1)[:, :, None] * distribution[:, None, :]
     table[:, np.arange(widest), np.arange(widest)] += 1.0 - drawn
     rows = np.full((users, n), widest)
-    np.put_along_axis(rows, order[:, :widest], np.where(told, np.arange(widest), widest), axis=1)
+    np.put_along_axis(rows, order[:, :widest], np.where(disclosed, np.arange(widest), widest), axis=1)
     outputs = order[:, :widest]
     return Kernels(n, outputs, np.zeros_like(outputs), to_weights(table), None, rows)
 
 
 def _water(ordered: Floats, epsilon: float) -> tuple[Ints, Floats]:
-    """(B,) how many symbols are told, K, and the level θ, for beliefs in descending order."""
+    """(B,) how many symbols are disclosed, K, and the level θ, for beliefs in descending order."""
     count, mass, _, weight = _slope(ordered, epsilon)
     return count, mass / (1.0 + (count - 1) * weight) * weight
 
 
 def _slope(ordered: Floats, epsilon: float) -> tuple[Ints, Floats, Floats, Floats]:
-    """(B,) how many symbols are told, K, their mass, and bounds on the w at which I = ε: the upper one spends less."""
+    """(B,) how many symbols are disclosed, K, their mass, and bounds on the w where I = ε: the upper spends less."""
     users, n = ordered.shape
     many = np.arange(1, n + 1)
     mass = np.cumsum(ordered, axis=1)
@@ -119,8 +119,8 @@ def _slope(ordered: Floats, epsilon: float) -> tuple[Ints, Floats, Floats, Float
         middle = 0.5 * (low + high)
         fits = _rate(spent, mass, count, middle) <= epsilon
         low, high = np.where(fits, low, middle), np.where(fits, middle, high)
-    all_told = _rate(spent, mass, count, edge) <= epsilon
-    return count, mass, np.where(all_told, edge, low), np.where(all_told, edge, high)
+    all_disclosed = _rate(spent, mass, count, edge) <= epsilon
+    return count, mass, np.where(all_disclosed, edge, low), np.where(all_disclosed, edge, high)
 
 
 def _rate(spent: Floats, mass: Floats, count: Ints, weight: Floats) -> Floats:
@@ -145,31 +145,31 @@ def arimoto(beliefs: Floats, epsilon: float, costs: Floats) -> Floats:
     """
     users, n = beliefs.shape
     scaled = (costs - costs.min(1, keepdims=True)) / (float(np.ptp(costs)) or 1.0)
-    told = np.zeros((users, n, n))
-    told[:, np.arange(n), scaled.argmin(1)] = 1.0
+    disclosed = np.zeros((users, n, n))
+    disclosed[:, np.arange(n), scaled.argmin(1)] = 1.0
     low, high = np.full(users, math.log(1e-3)), np.full(users, math.log(STEEPEST))
-    law = np.full((users, n), 1.0 / n)
+    distribution = np.full((users, n), 1.0 / n)
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
-        law, table = _steps(beliefs, scaled, middle, law, STEPS)
+        distribution, table = _steps(beliefs, scaled, middle, distribution, STEPS)
         fits = information(beliefs, table) <= epsilon
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-    below, above = (_steps(beliefs, scaled, slope, law, STEPS)[1] for slope in (low, high))
+    below, above = (_steps(beliefs, scaled, slope, distribution, STEPS)[1] for slope in (low, high))
     table = _blend(beliefs, _within(beliefs, below, epsilon), above, epsilon)
-    table = np.where((information(beliefs, told) <= epsilon)[:, None, None], told, table)
+    table = np.where((information(beliefs, disclosed) <= epsilon)[:, None, None], disclosed, table)
     return _constant_if_cheaper(beliefs, table, scaled)
 
 
-def _steps(beliefs: Floats, costs: Floats, slope: Floats, law: Floats, count: int) -> tuple[Floats, Floats]:
-    """`count` Blahut–Arimoto steps at these log slopes: the law of releases, and the table it implies."""
+def _steps(beliefs: Floats, costs: Floats, slope: Floats, distribution: Floats, count: int) -> tuple[Floats, Floats]:
+    """`count` Blahut–Arimoto steps at these log slopes: the distribution of releases, and the table it implies."""
     n = beliefs.shape[1]
     likely = np.exp(-np.exp(slope)[:, None, None] * costs)
-    law = 0.999 * law + 0.001 / n  # a symbol once given up may be wanted at another slope
+    distribution = 0.999 * distribution + 0.001 / n  # a symbol once given up may be wanted at another slope
     for _ in range(count):
-        total = np.maximum(np.einsum("by,bxy->bx", law, likely, optimize=False), 1e-300)
-        law = law * np.einsum("bx,bxy->by", beliefs / total, likely, optimize=False)
-    table = np.maximum(law[:, None, :] * likely, 1e-300 * likely)
-    return law, table / table.sum(2, keepdims=True)
+        total = np.maximum(np.einsum("by,bxy->bx", distribution, likely, optimize=False), 1e-300)
+        distribution = distribution * np.einsum("bx,bxy->by", beliefs / total, likely, optimize=False)
+    table = np.maximum(distribution[:, None, :] * likely, 1e-300 * likely)
+    return distribution, table / table.sum(2, keepdims=True)
 
 
 def _within(beliefs: Floats, tables: Floats, epsilon: float) -> Floats:
@@ -205,12 +205,12 @@ def single_release(beliefs: Floats, epsilon: float, distortion: Distortion) -> F
     [0.1839]
     """
     best = distortion.expected(beliefs).min(-1)
-    told = rate_distortion(beliefs, math.log1p(math.exp(epsilon)), distortion)
-    return np.asarray(math.exp(-epsilon) * best - math.expm1(-epsilon) * told)
+    disclosed = rate_distortion(beliefs, math.log1p(math.exp(epsilon)), distortion)
+    return np.asarray(math.exp(-epsilon) * best - math.expm1(-epsilon) * disclosed)
 
 
 def rate_distortion(beliefs: Floats, rate: float, distortion: Distortion) -> Floats:
-    """Least expected cost of any description of at most `rate` nats of a symbol of law β, from below: (B, n) → (B,).
+    """Least expected cost of describing a symbol of distribution β in `rate` nats, from below: (B, n) → (B,).
 
     Hamming has it in closed form (see `build`): a released symbol is right with probability c, so the cost is 1 - c.
     Other costs take the Blahut–Arimoto iteration at several slopes s, each stopped early: for any q, with

@@ -71,8 +71,8 @@ def _columns(beliefs: Floats, order: Ints, count: Ints) -> Ints:
     users, n = beliefs.shape
     ordered = np.take_along_axis(beliefs, order, axis=1)
     place = np.arange(n)
-    told = place < count[:, None]
-    end = np.cumsum(np.where(told, 0.0, ordered), axis=1)
+    disclosed = place < count[:, None]
+    end = np.cumsum(np.where(disclosed, 0.0, ordered), axis=1)
     widest = int(count.max())
     # the columns from the least likely one up: how much it takes to raise the first j of them to the j-th
     upward = np.maximum(count[:, None] - 1 - np.arange(widest), 0)
@@ -87,7 +87,7 @@ def _columns(beliefs: Floats, order: Ints, count: Ints) -> Ints:
         middle = end[user] - 0.5 * ordered[user]
         at = np.searchsorted(room[user, : many[user, 0]], middle, side="right")
         filled = upward[user, np.minimum(at, many[user, 0] - 1)]
-        column[user, order[user]] = np.where(told[user], place, filled)
+        column[user, order[user]] = np.where(disclosed[user], place, filled)
     return column
 
 
@@ -143,19 +143,20 @@ def _full(table: Floats, epsilon: float) -> Kernels:
     return Kernels(n, used[None], np.zeros((1, used.size), np.int64), weights)
 
 
-def respond(wanted: Ints, gain: float, outputs: Ints, told_as: Ints) -> Kernels:
-    """k-ary randomised response over some symbols: base weight l on each, and gain · l more on the one told.
+def respond(wanted: Ints, gain: float, outputs: Ints, released_as: Ints) -> Kernels:
+    """k-ary randomised response over some symbols: base weight l on each, and gain · l more on the one disclosed.
 
-    wanted: (B,) how many of `outputs` (B, K) each user has; told_as: (B, n) which of them a symbol is told as. The base
-    is rounded up, so that no weight passes (1 + gain) · l; where that leaves nothing to tell, the first output is all.
+    wanted: (B,) how many of `outputs` (B, K) each user has; released_as: (B, n) which of them a symbol is released as.
+    The base is rounded up, so that no weight passes (1 + gain) · l; where that leaves nothing to tell, the first output
+    is all.
     """
-    users, n = told_as.shape
+    users, n = released_as.shape
     each = np.ceil(DENOMINATOR / (gain + wanted)).astype(np.int64)
     silent = wanted * each >= DENOMINATOR
     wanted, each = np.where(silent, 1, wanted), np.where(silent, DENOMINATOR // 2, each)
     base = np.where(np.arange(outputs.shape[1]) < wanted[:, None], each[:, None], 0)
-    told = np.broadcast_to((DENOMINATOR - wanted * each)[:, None, None], (users, n, 1))
-    return Kernels(n, outputs, base, told, np.where(silent[:, None], 0, told_as)[:, :, None])
+    disclosed = np.broadcast_to((DENOMINATOR - wanted * each)[:, None, None], (users, n, 1))
+    return Kernels(n, outputs, base, disclosed, np.where(silent[:, None], 0, released_as)[:, :, None])
 
 
 def ldp_weights(table: Floats, epsilon: float) -> Ints:

@@ -87,10 +87,10 @@ def _upper_left(points: Floats) -> Floats:
 def quantifiers(model: MarkovModel) -> tuple[Quantifier, Quantifier]:
     """L of the backward and of the forward transitions, over as many steps as the model has order.
 
-    The backward law Pr(s_{t-1}|s_t) comes from Bayes' rule with the stationary law (the one the prior tends to), as in
-    the paper: a stream is taken to have run for long. States that die out are left out. A chain of order m works on
-    states, its last m symbols; one step later m-1 of them are still the same and would pass everything on, so steps of
-    m events are compared.
+    The backward distribution Pr(s_{t-1}|s_t) comes from Bayes' rule with the stationary distribution (the one the prior
+    tends to), as in the paper: a stream is taken to have run for long. States that die out are left out. A chain of
+    order m works on states, its last m symbols; one step later m-1 of them are still the same and would pass everything
+    on, so steps of m events are compared.
     """
     if model.size > MOST_STATES:
         raise InputError(
@@ -116,22 +116,22 @@ class _Named:
 @lru_cache(maxsize=16)
 def _quantifiers(named: _Named) -> tuple[Quantifier, Quantifier]:
     forward = named.model.advance(np.eye(named.model.size))
-    law = stationary(forward, named.model.initial)
-    lasting = law > 1e-12
+    distribution = stationary(forward, named.model.initial)
+    lasting = distribution > 1e-12
     forward = np.linalg.matrix_power(forward, named.model.order)
-    forward, law = forward[np.ix_(lasting, lasting)], law[lasting]
-    joint = law[:, None] * forward
+    forward, distribution = forward[np.ix_(lasting, lasting)], distribution[lasting]
+    joint = distribution[:, None] * forward
     backward = (joint / joint.sum(0)).T
     return Quantifier.of(backward), Quantifier.of(forward)
 
 
 def stationary(transitions: Floats, initial: Floats) -> Floats:
-    """The law that a chain started from `initial` has on average in the long run.
+    """The distribution that a chain started from `initial` has on average in the long run.
 
     >>> stationary(np.array([[0.9, 0.1], [0.3, 0.7]]), np.array([1.0, 0.0])).round(6).tolist()
     [0.75, 0.25]
     """
-    lazy = 0.5 * (np.eye(len(transitions)) + transitions)  # same long-run law, and no cycles
+    lazy = 0.5 * (np.eye(len(transitions)) + transitions)  # same long-run distribution, and no cycles
     for _ in range(50):
         lazy = lazy @ lazy
         lazy /= lazy.sum(1, keepdims=True)
@@ -146,8 +146,8 @@ def leakage(model: MarkovModel, epsilons: Sequence[float] | Floats) -> tuple[Flo
     For a chain of order m, BPL_t = L_B(BPL_{t-m}) + ε_{t-m+1} + … + ε_t, as the releases in between are worth no more
     than their levels, and FPL_t likewise; the secret is then the last m symbols, of which x_t is one.
 
-    *Guarantee*: for releases that are ε_t-LDP each, and a chain in its stationary law, log Pr(all releases | x_t)
-    differs between any two x_t by at most TPL_t.
+    *Guarantee*: for releases that are ε_t-LDP each, and a chain in its stationary distribution, log Pr(all releases |
+    x_t) differs between any two x_t by at most TPL_t.
 
     >>> from seqveil.core.model import MarkovModel
     >>> sticky = MarkovModel([0.5, 0.5], [[0.8, 0.2], [0.2, 0.8]])
@@ -213,7 +213,7 @@ def build(beliefs: Floats, epsilon: float, distortion: Distortion, model: Markov
     released.
 
     *Guarantee*: α-LDP for each release without trusting anything (it spends less), hence ε-SIP; and total temporal
-    leakage at most α for a stream that follows the model, in its stationary law.
+    leakage at most α for a stream that follows the model, in its stationary distribution.
 
     >>> MECHANISM.kernels(np.array([[0.5, 0.5]]), math.log(3.0)).one(0).probabilities.round(6).tolist()
     [[0.75, 0.25], [0.25, 0.75]]
@@ -263,17 +263,17 @@ def _restricted(support: NDArray[np.bool_], count: Ints, gain: float) -> Kernels
     users, n = support.shape
     widest = int(count.max())
     outputs = np.argsort(~support, axis=1, kind="stable")[:, :widest]
-    told = np.arange(widest) < count[:, None]
+    disclosed = np.arange(widest) < count[:, None]
     each = np.minimum(np.ceil(DENOMINATOR / (gain + count)).astype(np.int64), DENOMINATOR // count)
-    base = np.where(told, each[:, None], 0)
+    base = np.where(disclosed, each[:, None], 0)
     left = DENOMINATOR - each * count
     # classes 0..K-1 tell themselves, class K what is left to all alike, its remainder to the first ones
-    even = np.where(told, (left // count)[:, None], 0) + (np.arange(widest) < (left % count)[:, None])
+    even = np.where(disclosed, (left // count)[:, None], 0) + (np.arange(widest) < (left % count)[:, None])
     extra = np.repeat(even[:, None, :], widest + 1, axis=1)
-    extra[:, :widest][told] = 0
-    np.einsum("bkk->bk", extra[:, :widest])[told] = np.broadcast_to(left[:, None], told.shape)[told]
+    extra[:, :widest][disclosed] = 0
+    np.einsum("bkk->bk", extra[:, :widest])[disclosed] = np.broadcast_to(left[:, None], disclosed.shape)[disclosed]
     rows = np.full((users, n), widest)
-    np.put_along_axis(rows, outputs, np.where(told, np.arange(widest), widest), axis=1)
+    np.put_along_axis(rows, outputs, np.where(disclosed, np.arange(widest), widest), axis=1)
     return Kernels(n, outputs, base, extra, None, rows)
 
 

@@ -4,7 +4,7 @@ It was made for sums over many people: **each event is taken to be another perso
 Symbols are mapped to numbers: a distortion with positions gives each symbol its coordinates, scaled to [0, 1] an axis;
 Hamming and a bare matrix have none, so there a symbol's number is its code, which means little for categories. With d
 axes each gets ε/d. The unbiased output, which may lie far outside [0, θ], is clipped to it and rounded to the nearest
-symbol: post-processing, which costs nothing in privacy, but loses a decoder a little of what the real number told.
+symbol: post-processing, which costs nothing in privacy, but loses a decoder a little of what the real number disclosed.
 
 Reference: Wang, Chen, Zhang, Su, Cheng, Li, Li, Jha, *Continuous release of data streams under both centralized and
 local differential privacy*, CCS 2021, section 5. Hybrid: Wang et al., *Collecting and analyzing multidimensional data
@@ -19,12 +19,12 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from seqveil.core.coins import Coins
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, usable
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.mechanisms.base import full_tables
+from seqveil.core.randomness import Randomness
 from seqveil.evaluate.baselines.optimal_ldp import ldp_weights
 
 MOST = 2048  # symbols; a table has a row and a column for each
@@ -35,12 +35,12 @@ BORDER = 0.61  # below this ε the hybrid mechanism is Duchi's alone
 
 
 def build(beliefs: Floats, epsilon: float, distortion: Distortion, theta: float = 1.0) -> Kernels:
-    """Clip at θ, scale to t ∈ [-1, 1], draw from the hybrid law, undo, clip to [0, θ], round to the nearest symbol.
+    """Clip at θ, scale to t ∈ [-1, 1], draw from the hybrid, undo, clip to [0, θ], round to the nearest symbol.
 
     With s = e^{ε/2} and C = (s+1)/(s-1): with probability 1 - e^{-ε/2} (0 where ε ≤ .61) Piecewise, which is uniform on
     [l, l+C-1], l = (C+1)t/2 - (C-1)/2, with probability s/(s+1), else uniform on the rest of [-C, C]; otherwise Duchi,
-    ±(e^ε+1)/(e^ε-1) with mean t. The kernel integrates this law over the rounding cells, exactly; the belief is not
-    used.
+    ±(e^ε+1)/(e^ε-1) with mean t. The kernel integrates this distribution over the rounding cells, exactly; the belief
+    is not used.
 
     *Guarantee*: ε-LDP for each event, whatever the model is, hence ε-SIP for every belief (docs/theory.md, section 3).
 
@@ -98,7 +98,7 @@ def _nearest(places: Floats, coordinates: list[Floats]) -> Ints:
 
 
 def axis_table(values: Floats, epsilon: float, theta: float = 1.0) -> Floats:
-    """Q over the distinct sorted values of one axis, (k, k): the hybrid law of each, integrated over rounding cells.
+    """Q over the distinct sorted values of one axis, (k, k): the hybrid of each, integrated over rounding cells.
 
     *Guarantee*: every column's entries lie within a factor e^ε, up to rounding.
     """
@@ -158,11 +158,11 @@ def square_wave_table(epsilon: float, bins: int = BINS) -> Floats:
     start = np.maximum(cuts[:-1], centre[:, None] - width / 2)
     end = np.minimum(cuts[1:], centre[:, None] + width / 2)
     inside = np.clip(end - start, 0.0, size)
-    law = dense / e * size + dense * (1.0 - 1.0 / e) * inside
-    return np.asarray(law / law.sum(1, keepdims=True))
+    distribution = dense / e * size + dense * (1.0 - 1.0 / e) * inside
+    return np.asarray(distribution / distribution.sum(1, keepdims=True))
 
 
-def square_wave(values: ArrayLike, epsilon: float, coins: Coins, bins: int = BINS) -> Ints:
+def square_wave(values: ArrayLike, epsilon: float, randomness: Randomness, bins: int = BINS) -> Ints:
     """One report, a bin number, for each value in [0, 1].
 
     *Guarantee*: ε-LDP for each value; the integers drawn from are checked.
@@ -174,36 +174,39 @@ def square_wave(values: ArrayLike, epsilon: float, coins: Coins, bins: int = BIN
     checked = full_tables(weights[None]).made_sound(np.full((1, bins), 1.0 / bins), epsilon, epsilon)
     cumulative = np.cumsum(checked.extra[0], axis=1)
     place = np.minimum((numbers * bins).astype(np.int64), bins - 1)
-    drawn = coins.draw(numbers.size)
+    drawn = randomness.draw(numbers.size)
     return np.array([np.searchsorted(cumulative[x], c, "right") for x, c in zip(place, drawn, strict=True)], np.int64)
 
 
 def estimate(reports: Ints, epsilon: float, bins: int = BINS) -> Floats:
     """The histogram of the values from their reports, by expectation maximisation.
 
-    Stops when the law moves by less than 1/m in L1, or the log-likelihood by less than 1e-3, or after 2000 steps.
+    Stops when the distribution moves by less than 1/m in L1, or the log-likelihood by less than 1e-3, or after 2000
+    steps.
 
-    >>> from seqveil.core.coins import SeededCoins
-    >>> law = estimate(square_wave(np.full(9000, 0.25), 5.0, SeededCoins(1), bins=64), 5.0, bins=64)
-    >>> round(float(law @ (np.arange(64) + 0.5) / 64), 2)
+    >>> from seqveil.core.randomness import SeededRandomness
+    >>> distribution = estimate(square_wave(np.full(9000, 0.25), 5.0, SeededRandomness(1), bins=64), 5.0, bins=64)
+    >>> round(float(distribution @ (np.arange(64) + 0.5) / 64), 2)
     0.26
     """
     channel = square_wave_table(usable(epsilon, bins), bins)
     counts = np.bincount(reports, minlength=bins).astype(np.float64)
-    law, likelihood = np.full(bins, 1.0 / bins), -math.inf
+    distribution, likelihood = np.full(bins, 1.0 / bins), -math.inf
     for _ in range(STEPS):
-        seen = law @ channel
-        better = law * (channel @ (counts / seen))
+        seen = distribution @ channel
+        better = distribution * (channel @ (counts / seen))
         better /= better.sum()
-        moved, now = np.abs(better - law).sum(), float(counts @ np.log(seen))
+        moved, now = np.abs(better - distribution).sum(), float(counts @ np.log(seen))
         settled = moved < 1.0 / max(1, len(reports)) or abs(now - likelihood) < 1e-3
-        law, likelihood = better, now
+        distribution, likelihood = better, now
         if settled:
             break
-    return law
+    return distribution
 
 
-def threshold(values: ArrayLike, epsilon: float, coins: Coins, later: int | None = None, bins: int = BINS) -> float:
+def threshold(
+    values: ArrayLike, epsilon: float, randomness: Randomness, later: int | None = None, bins: int = BINS
+) -> float:
     """θ for the `later` events to come (default: as many), from the first users' values in [0, 1], privately.
 
     θ minimises σ²θ²n/3 + (n²/24)(Σ_{v>θ} f(v)(v-θ))², noise against what clipping takes away, with σ² the worst
@@ -211,16 +214,16 @@ def threshold(values: ArrayLike, epsilon: float, coins: Coins, later: int | None
 
     *Guarantee*: ε-LDP for each of these users, who then release nothing else.
 
-    >>> from seqveil.core.coins import SeededCoins
-    >>> 0.1 < threshold(np.full(3000, 0.2), 2.0, SeededCoins(3), later=1000, bins=64) < 0.4
+    >>> from seqveil.core.randomness import SeededRandomness
+    >>> 0.1 < threshold(np.full(3000, 0.2), 2.0, SeededRandomness(3), later=1000, bins=64) < 0.4
     True
     """
     numbers = np.asarray(values, dtype=np.float64)
-    law = estimate(square_wave(numbers, epsilon, coins, bins), epsilon, bins)
+    distribution = estimate(square_wave(numbers, epsilon, randomness, bins), epsilon, bins)
     count = numbers.size if later is None else later
     centre = (np.arange(bins) + 0.5) / bins
     candidates = np.arange(1, bins + 1) / bins
-    lost = np.maximum(centre[None, :] - candidates[:, None], 0.0) @ law
+    lost = np.maximum(centre[None, :] - candidates[:, None], 0.0) @ distribution
     noise = hybrid_variance(epsilon) * candidates**2 * count / 3.0
     return float(candidates[(noise + count**2 / 24.0 * lost**2).argmin()])
 

@@ -63,7 +63,7 @@ def attack(
     """
     from seqveil.core.model import MarkovModel
     from seqveil.evaluate.attack import worst
-    from seqveil.evaluate.attack_files import attack_file, told
+    from seqveil.evaluate.attack_files import attack_file, disclosed
 
     chain = None if model is None else MarkovModel.load(model)
     with stages(released, "reading", passes=2, work="attacking") as (advance, working):
@@ -87,7 +87,7 @@ def attack(
     if json:
         emit_json({**_facts(worst(findings)), "attacks": [_facts(one) for one in findings]})
     else:
-        lines(told(findings))
+        lines(disclosed(findings))
     if any(one.verdict == "broken" for one in findings):
         raise typer.Exit(1)
 

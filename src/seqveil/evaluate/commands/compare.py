@@ -18,8 +18,8 @@ from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emi
 if TYPE_CHECKING:
     from seqveil.core.distortion import Distortion
     from seqveil.core.model import MarkovModel
-    from seqveil.evaluate.comparison import Arena, Row
-    from seqveil.evaluate.comparison.files import Division, Job, RowBook, Split
+    from seqveil.evaluate.comparison import Arena, ComparisonRow
+    from seqveil.evaluate.comparison.files import Division, PeopleSplit, RowBook, RowJob
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def compare(
         Path | None, o.option("DIR", "Keep finished rows here; a second run goes on.", "--out", "-o")
     ] = None,
     plot: Annotated[Path | None, o.option("FILE.png", "Draw error and leakage against ε.")] = None,
-    seed: Annotated[int, o.option("N", "Seed of the split and of the coins.")] = 0,
+    seed: Annotated[int, o.option("N", "Seed of the split and of the randomness.")] = 0,
     markdown: Annotated[bool, o.flag("--markdown", "Print one Markdown table.")] = False,
     files: o.FileOptions,
     jobs: o.Jobs = None,
@@ -69,7 +69,8 @@ def compare(
     """Compare mechanisms on your data: error, true leakage, attack.
 
     Fits the chain on some of the users and releases the others with every mechanism at the same cost an event. It is an
-    evaluation of data that you hold: it looks at the truth and its coins are seeded, so nothing it makes is private.
+    evaluation of data that you hold: it looks at the truth and its randomness is seeded, so nothing it makes is
+    private.
 
     Leakage is measured, not believed: a mechanism that passes what it claims stays in the table, marked. With --out a
     run that was interrupted goes on where it ended.
@@ -137,7 +138,7 @@ def _arena(
     distortion: str | Distortion | None,
     cuts: o.CutOptions,
     files: o.FileOptions,
-) -> tuple[Arena, Split]:
+) -> tuple[Arena, PeopleSplit]:
     """The named set or the file as an arena, and who is on which side."""
     from seqveil.evaluate.comparison.files import read_arena, set_arena
 
@@ -232,7 +233,7 @@ def parse_names(text: str, secrets: bool = False) -> list[str]:
     return names
 
 
-def run(jobs: Sequence[Job], folder: Path | None) -> tuple[list[Row], int]:
+def run(jobs: Sequence[RowJob], folder: Path | None) -> tuple[list[ComparisonRow], int]:
     """Make the rows that the folder does not hold, each kept there as soon as it is done; and how many it held."""
     from seqveil.evaluate.comparison.files import RowBook
 
@@ -255,10 +256,10 @@ def run(jobs: Sequence[Job], folder: Path | None) -> tuple[list[Row], int]:
     return [row for row in rows if row is not None], resumed
 
 
-def _make(todo: Sequence[Job], book: RowBook) -> None:
+def _make(todo: Sequence[RowJob], book: RowBook) -> None:
     """Make the rows on as many cores as --jobs says; a row that is kept is whole."""
     from seqveil.core.bulk import threads
-    from seqveil.evaluate.comparison.workers import Rows
+    from seqveil.evaluate.comparison.workers import RowWorkers
 
-    with steps(len(todo), "rows") as show, Rows(todo, threads(), book.keep, show) as rows:
+    with steps(len(todo), "rows") as show, RowWorkers(todo, threads(), book.keep, show) as rows:
         rows.make()

@@ -21,13 +21,13 @@ from functools import cached_property
 import numpy as np
 
 from seqveil.core import mechanisms
-from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets import Secret, Watches
+from seqveil.core.randomness import SeededRandomness
+from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.engine.accounting import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
@@ -128,7 +128,7 @@ def _forms(name: str, batches: Sequence[int], single: bool) -> list[Contestant]:
 
 @dataclass(frozen=True, eq=False)
 class Arena:
-    """The same for every contestant: chain, distortion, streams, coins.
+    """The same for every contestant: chain, distortion, streams, randomness.
 
     `streams` are the codes of the users who are released, `fitted` of those the chain was fitted on; no user is in
     both. `batched_users` is how many of the streams, from the first, contestants that take batches get (None: all).
@@ -172,7 +172,7 @@ class Arena:
                 "a comparison has no clock, so it takes no secret that follows one (during, a window of a day); give a "
                 "window of events"
             )
-        limit = None if made.watches is None else made.watches.limit
+        limit = None if made.trackers is None else made.trackers.limit
         if limit is not None and made.longest_stream > limit:
             raise InputError(
                 f"a secret is for streams of at most {limit} events here, got one of {made.longest_stream}; release "
@@ -180,8 +180,8 @@ class Arena:
             )
         if made.secrets and observers:  # refused here rather than in the row that needs it
             made.guarding()
-        if made.watches is not None:
-            made.watches.check_room()
+        if made.trackers is not None:
+            made.trackers.check_room()
         if attack:
             check_attack(made.secrets, streams)
         return made
@@ -191,9 +191,9 @@ class Arena:
         return Policy(secrets=self.secrets, distortion=self.distortion, observers=self.observers).on(self.model)
 
     @cached_property
-    def watches(self) -> Watches | None:
+    def trackers(self) -> SecretTrackers | None:
         """The exact accounts of the secrets before the first release; None where no secret is declared."""
-        return Watches(self.model, self.secrets) if self.secrets else None
+        return SecretTrackers(self.model, self.secrets) if self.secrets else None
 
     @cached_property
     def longest_stream(self) -> int:
@@ -214,16 +214,16 @@ class Arena:
         ).on(self.model)
 
     def _threshold(self, epsilon: float) -> float:
-        """Where ToPL clips, as its first phase finds it: one event of each fitted user, told at ε."""
+        """Where ToPL clips, as its first phase finds it: one event of each fitted user, disclosed at ε."""
         points = self.distortion.points
         numbers = np.arange(self.model.n, dtype=np.float64) if points is None else points.reshape(self.model.n, -1)
         if numbers.size != self.model.n or self.model.n == 1:
             return 1.0  # two axes have no common threshold
         scale = (numbers.ravel() - numbers.min()) / np.ptp(numbers)
         draw = np.random.default_rng(self.seed)
-        told = scale[[codes[draw.integers(len(codes))] for codes in self.fitted]]
+        disclosed = scale[[codes[draw.integers(len(codes))] for codes in self.fitted]]
         later = sum(len(codes) for codes in self.streams)
-        return threshold(told, epsilon, SeededCoins(self.seed), later)
+        return threshold(disclosed, epsilon, SeededRandomness(self.seed), later)
 
     def _best_period(self, mechanism: str, epsilon: float) -> int:
         length = min(LONGEST_PLAN, max(2, round(self.typical_length)))

@@ -23,7 +23,7 @@ from seqveil.core.model import Counts, MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.evaluate.comparison.arena import Arena, Contestant
 from seqveil.evaluate.comparison.race import constant, converse, race
-from seqveil.evaluate.comparison.rows import Row, check_attack
+from seqveil.evaluate.comparison.rows import ComparisonRow, check_attack
 from seqveil.interfaces.files import Chunk
 from seqveil.interfaces.files.fit import read_values
 from seqveil.interfaces.files.reading import FilePath
@@ -35,7 +35,7 @@ LIMITS = (constant, converse)
 
 
 @dataclass(frozen=True)
-class Split:
+class PeopleSplit:
     """Who is on which side: counts only."""
 
     fit_users: int
@@ -115,7 +115,7 @@ def set_arena(
     *,
     distortion: str | Distortion | None = None,
     streams: int | None = None,
-) -> tuple[Arena, Split]:
+) -> tuple[Arena, PeopleSplit]:
     """A set that `seqveil.datasets` knows, as an arena; "gaze_vr:side=10" passes options on.
 
     All recordings of a person are on the same side, which follows from the seed and the person's number; of those to be
@@ -134,7 +134,7 @@ def set_arena(
         raise InputError(f"expected --streams of at least 1, got {streams}")
     drawn = [released[k] for k in divided.order_of([str(k) for k in range(len(released))])]
     arena = divided.arena(found.alphabet, drawn[:streams], kept, distortion or found.distortion)
-    return arena, Split(len(people) - cut, _events(kept), cut, _events(arena.streams))
+    return arena, PeopleSplit(len(people) - cut, _events(kept), cut, _events(arena.streams))
 
 
 def _options(text: str) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def read_arena(
     distortion: str | Distortion = "hamming",
     progress: Progress | None = None,
     **more: Any,
-) -> tuple[Arena, Split]:
+) -> tuple[Arena, PeopleSplit]:
     """Read a file as `fit_file` does, fit the chain on some of the users and keep the streams of the others.
 
     The alphabet is that of the whole file, the chain that of the users who are not released. Who is released follows
@@ -179,9 +179,9 @@ def read_arena(
     divided = division or Division()
     if divided.seed < 0:
         raise InputError(f"expected a seed that is a whole number ≥ 0, got {divided.seed}")
-    told = replace(words or FitWords(), **more).settled(data)
-    source = told.source(data)
-    alphabet, _, rows = read_values(source, told, progress)
+    disclosed = replace(words or FitWords(), **more).settled(data)
+    source = disclosed.source(data)
+    alphabet, _, rows = read_values(source, disclosed, progress)
     parts = list(rows)
     names, streams = _streams(parts, [encode(part, alphabet, source.name) for part in parts])
     places = divided.order_of(names)
@@ -189,7 +189,7 @@ def read_arena(
     sides = (places[:cut], sorted(places[cut:]))
     released, kept = ([streams[k] for k in side] for side in sides)
     arena = divided.arena(alphabet, released, kept, distortion)
-    return arena, Split(len(names) - cut, _events(kept), cut, _events(arena.streams))
+    return arena, PeopleSplit(len(names) - cut, _events(kept), cut, _events(arena.streams))
 
 
 def _events(streams: Iterable[Ints]) -> int:
@@ -206,17 +206,17 @@ def _streams(parts: list[Chunk], codes: list[Ints]) -> tuple[list[str], list[Int
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class RowJob:
     """One row to be made: a contestant, or a limit, at one ε."""
 
     label: str
     epsilon: float | None
     key: str
     events: int
-    make: Callable[[Progress], Row]
+    make: Callable[[Progress], ComparisonRow]
 
 
-def jobs(arena: Arena, epsilons: Sequence[float], contestants: Sequence[Contestant]) -> list[Job]:
+def jobs(arena: Arena, epsilons: Sequence[float], contestants: Sequence[Contestant]) -> list[RowJob]:
     """All rows of a comparison: for each ε the contestants in their order, then the limits; last who has no ε."""
     if not epsilons:
         raise InputError("expected at least one epsilon to compare at; try 0.5,1,2")
@@ -227,8 +227,8 @@ def jobs(arena: Arena, epsilons: Sequence[float], contestants: Sequence[Contesta
     return found + [_contestant_job(arena, None, each) for each in contestants if not each.by_event]
 
 
-def _contestant_job(arena: Arena, epsilon: float | None, contestant: Contestant) -> Job:
-    return Job(
+def _contestant_job(arena: Arena, epsilon: float | None, contestant: Contestant) -> RowJob:
+    return RowJob(
         contestant.label,
         epsilon,
         _key(arena, epsilon, asdict(contestant)),
@@ -237,11 +237,15 @@ def _contestant_job(arena: Arena, epsilon: float | None, contestant: Contestant)
     )
 
 
-def _limit_job(arena: Arena, epsilon: float, limit: Callable[[Arena, float], Row]) -> Job:
-    return Job(limit.__name__, epsilon, _key(arena, epsilon, limit.__name__), 1, partial(_limit, arena, epsilon, limit))
+def _limit_job(arena: Arena, epsilon: float, limit: Callable[[Arena, float], ComparisonRow]) -> RowJob:
+    return RowJob(
+        limit.__name__, epsilon, _key(arena, epsilon, limit.__name__), 1, partial(_limit, arena, epsilon, limit)
+    )
 
 
-def _limit(arena: Arena, epsilon: float, limit: Callable[[Arena, float], Row], progress: Progress) -> Row:
+def _limit(
+    arena: Arena, epsilon: float, limit: Callable[[Arena, float], ComparisonRow], progress: Progress
+) -> ComparisonRow:
     return limit(arena, epsilon)
 
 
@@ -261,7 +265,7 @@ class RowBook:
 
     def __init__(self, folder: FilePath | None) -> None:
         self.path = None if folder is None else Path(folder) / self.NAME
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, ComparisonRow] = {}
         if self.path is None:
             return
         if self.path.parent.exists() and not self.path.parent.is_dir():
@@ -275,18 +279,18 @@ class RowBook:
         for line in text.splitlines():
             try:
                 entry = json.loads(line)
-                self._rows[entry["key"]] = Row.from_json(entry["row"])
+                self._rows[entry["key"]] = ComparisonRow.from_json(entry["row"])
             except (ValueError, TypeError, KeyError, AttributeError):
                 continue
         if text and not text.endswith("\n"):
             with open(path, "a", encoding="utf-8") as file:
                 file.write("\n")
 
-    def find(self, job: Job) -> Row | None:
+    def find(self, job: RowJob) -> ComparisonRow | None:
         """The row of this job, if an earlier run has finished it."""
         return self._rows.get(job.key)
 
-    def keep(self, job: Job, row: Row) -> None:
+    def keep(self, job: RowJob, row: ComparisonRow) -> None:
         """Keep a finished row, on disk before this returns where there is a file."""
         if self.path is not None:
             with open(self.path, "a", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""The rows of a comparison as a picture: error, leakage, and what was told about each declared secret."""
+"""The rows of a comparison as a picture: error, leakage, and what was disclosed about each declared secret."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqveil.core.distortion import error_name
-from seqveil.evaluate.comparison.rows import Row
+from seqveil.evaluate.comparison.rows import ComparisonRow
 from seqveil.interfaces.plots import DECODED, LIMIT, RELEASED, blank, epsilon_axis, finish, looks
 
 if TYPE_CHECKING:
@@ -20,17 +20,17 @@ BEYOND = 1e3  # a lift without bound is drawn here
 NOTHING_TOLD = 1e-2  # what tells less about a secret is drawn here
 
 
-def picture(rows: Sequence[Row], distortion: str, path: str | Path | None = None) -> Figure:
+def picture(rows: Sequence[ComparisonRow], distortion: str, path: str | Path | None = None) -> Figure:
     """Filtered error (left) and worst measured lift over claimed ε (right).
 
     Unsound ones are dashed with crosses, limits grey and dotted, batches have squares. Declared secrets get a panel
-    each: error against the most that was told.
+    each: error against the most that was disclosed.
     """
     about = max((row.secrets for row in rows), key=len, default=())
     figure = blank((11.5 + 4.5 * len(about), 5))
     left, right, *others = figure.subplots(1, 2 + len(about))
     for k, axes in enumerate(others):
-        _told(axes, rows, k, distortion)
+        _disclosed(axes, rows, k, distortion)
     made = [row for row in rows if row.filtered is not None and row.epsilon is not None]
     labels = list(dict.fromkeys(row.label for row in sorted(made, key=lambda row: row.limit)))
     greys, colours, crosses = cycle(GREYS), looks(), cycle(("x", "+", "1"))
@@ -55,16 +55,16 @@ def picture(rows: Sequence[Row], distortion: str, path: str | Path | None = None
     return finish(figure, path)
 
 
-def _told(axes: Axes, rows: Sequence[Row], place: int, distortion: str) -> None:
-    """One secret: filtered error against the most that was told about it, each row by name, beside the ε declared."""
+def _disclosed(axes: Axes, rows: Sequence[ComparisonRow], place: int, distortion: str) -> None:
+    """One secret: filtered error against the most disclosed about it, each row by name, beside the ε declared."""
     points = [(row, row.secrets[place]) for row in rows if len(row.secrets) > place]
     named = set[str]()
-    for row, told in points:
-        if row.filtered is None or told.log_odds_worst is None or (row.limit and row.label in named):
+    for row, disclosed in points:
+        if row.filtered is None or disclosed.log_odds_worst is None or (row.limit and row.label in named):
             continue
         named.add(row.label)
-        most = min(max(told.log_odds_worst, NOTHING_TOLD), BEYOND)
-        kept = told.log_odds_worst <= told.epsilon
+        most = min(max(disclosed.log_odds_worst, NOTHING_TOLD), BEYOND)
+        kept = disclosed.log_odds_worst <= disclosed.epsilon
         axes.plot(most, row.filtered, "o" if kept else "x", color=DECODED if kept else RELEASED, ms=6)
         own = "" if row.epsilon is None or row.limit else f", ε = {row.epsilon:g}"
         side, lower = ("right", -5) if most > 100 else ("left", 5), -9 if len(named) % 2 else 3  # apart from each other
@@ -77,7 +77,7 @@ def _told(axes: Axes, rows: Sequence[Row], place: int, distortion: str) -> None:
         axes.annotate(row.label + own, (most, row.filtered), **place_of)
     promised = points[0][1]
     axes.axvline(promised.epsilon, color=LIMIT, lw=1)
-    beyond = f"most told, log of the odds' factor ({BEYOND:g}: unbounded)"
+    beyond = f"most disclosed, log of the odds' factor ({BEYOND:g}: unbounded)"
     axes.set(xscale="log", xlabel=beyond, ylabel=f"{error_name(distortion)}, filtered", ylim=(0, None))
     axes.set_title(f"{promised.secret} (line: ε = {promised.epsilon:g})")
 
@@ -86,10 +86,10 @@ def _limit(grey: str) -> dict[str, Any]:
     return {"color": grey, "ls": ":", "marker": ".", "lw": 1.2}
 
 
-def _look(row: Row, look: dict[str, Any]) -> dict[str, Any]:
+def _look(row: ComparisonRow, look: dict[str, Any]) -> dict[str, Any]:
     return look | {"ls": "-", "lw": 1.3, "marker": "s" if row.batch > 1 else look["marker"]}
 
 
-def _share(row: Row) -> float:
+def _share(row: ComparisonRow) -> float:
     most, least = row.lift_most or 0.0, row.lift_least or 0.0
     return min(max(most, -least) / (row.claimed or 1.0), BEYOND)

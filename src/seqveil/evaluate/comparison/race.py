@@ -14,20 +14,20 @@ from functools import partial
 import numpy as np
 
 from seqveil.core import filtering, mechanisms
-from seqveil.core.coins import Coins, SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernels
 from seqveil.core.leakage import between
 from seqveil.core.mechanisms import Mechanism
-from seqveil.core.secrets import Watches
+from seqveil.core.randomness import Randomness, SeededRandomness
+from seqveil.core.secrets import SecretTrackers
 from seqveil.engine import batches, stream
 from seqveil.evaluate import adversary
 from seqveil.evaluate.baselines.declared import Halving
 from seqveil.evaluate.baselines.mutual_information import single_release
-from seqveil.evaluate.comparison import rows as told
+from seqveil.evaluate.comparison import rows as disclosed
 from seqveil.evaluate.comparison.arena import Arena, Contestant, Keeper, promised, together
-from seqveil.evaluate.comparison.rows import Row, Status, Tally, clustered
+from seqveil.evaluate.comparison.rows import ComparisonRow, Status, Tally, clustered
 from seqveil.receiver import trial
 
 TOLERANCE = 1e-9  # a lift may pass what is claimed by this much and still count as kept
@@ -40,16 +40,18 @@ CONSTANT, CONVERSE = "best guess, no release", "converse, ε at each symbol"
 Progress = Callable[[int], None]
 
 
-def race(arena: Arena, contestant: Contestant, epsilon: float | None, progress: Progress | None = None) -> Row:
+def race(
+    arena: Arena, contestant: Contestant, epsilon: float | None, progress: Progress | None = None
+) -> ComparisonRow:
     """Release the arena's streams and measure error, leakage, the adversary's gain, and pace.
 
     The error is that of the release as it stands, of the receiver's online filter, and of its decoder in hindsight.
     Leakage is measured, whatever the mechanism promises: from the integers that are drawn from. A contestant that
     refuses (an alphabet or an ε too large for it) gives a row that says so.
 
-    Where the arena has secrets the row says what is promised about each, what was told about it (the exact account,
-    where symbols are released one by one), and what the attack found. `epsilon` is None for those who have no ε an
-    event (`Contestant.by_event`).
+    Where the arena has secrets the row says what is promised about each, what was disclosed about it (the exact
+    account, where symbols are released one by one), and what the attack found. `epsilon` is None for those who have no
+    ε an event (`Contestant.by_event`).
 
     `progress` is called with the number of events that were released since the last call.
 
@@ -66,7 +68,7 @@ def race(arena: Arena, contestant: Contestant, epsilon: float | None, progress: 
         if contestant.period is None and setting.schedule == 1:
             return _skipped(contestant, epsilon, "planning finds that pulses do not pay here")
         measure = _measure(setting, contestant)
-        meter = measure(setting, SeededCoins(arena.seed), progress or (lambda events: None), arena.watches)
+        meter = measure(setting, SeededRandomness(arena.seed), progress or (lambda events: None), arena.trackers)
         meter.run(arena.of_contestant(contestant))
     except InputError as refusal:
         return _skipped(contestant, epsilon, f"does not fit: {refusal}")
@@ -82,14 +84,14 @@ def _measure(setting: stream.Terms, contestant: Contestant) -> type[_Meter]:
     return _Guarding if setting.guards else _OneByOne
 
 
-def _with_secrets(row: Row, arena: Arena, contestant: Contestant, meter: _Meter) -> Row:
+def _with_secrets(row: ComparisonRow, arena: Arena, contestant: Contestant, meter: _Meter) -> ComparisonRow:
     """The row with what it says about the secrets; who keeps secrets is judged by what it promises about them."""
-    found = told.declared(arena.secrets, promised(arena, contestant, meter.setting))
+    found = disclosed.declared(arena.secrets, promised(arena, contestant, meter.setting))
     if not meter.setting.in_batches:
-        found = told.accounted(found, arena.secrets, meter.accounts)
+        found = disclosed.accounted(found, arena.secrets, meter.accounts)
     if arena.attack:
         truth = arena.of_contestant(contestant)
-        found = told.attacked(found, arena, [meter.released[k] for k in range(len(truth))], truth)
+        found = disclosed.attacked(found, arena, [meter.released[k] for k in range(len(truth))], truth)
     if not isinstance(contestant, Keeper):
         return replace(row, secrets=found)
     bounded = [one for one in found if one.promised is not None]
@@ -98,19 +100,19 @@ def _with_secrets(row: Row, arena: Arena, contestant: Contestant, meter: _Meter)
     return replace(row, secrets=found, status=status, mechanism=contestant.mechanism, claimed=None)
 
 
-def _skipped(contestant: Contestant, epsilon: float | None, reason: str) -> Row:
+def _skipped(contestant: Contestant, epsilon: float | None, reason: str) -> ComparisonRow:
     how = (contestant.factor, contestant.batch, contestant.period, contestant.limit)
-    return Row(contestant.label, contestant.mechanism, epsilon, "skipped", reason, *how)
+    return ComparisonRow(contestant.label, contestant.mechanism, epsilon, "skipped", reason, *how)
 
 
-def _row(contestant: Contestant, epsilon: float | None, meter: _Meter) -> Row:
+def _row(contestant: Contestant, epsilon: float | None, meter: _Meter) -> ComparisonRow:
     """What a run measured, as a line of the table."""
-    setting, tally, watch = meter.setting, meter.tally, meter.watch
+    setting, tally, tracker = meter.setting, meter.tally, meter.tracker
     claimed = setting.epsilon * setting.schedule
-    kept = max(watch.most, -watch.least) <= claimed + TOLERANCE
+    kept = max(tracker.most, -tracker.least) <= claimed + TOLERANCE
     status: Status = "unsound" if not kept else "sound" if setting.mechanism.sound else "no promise"
     (error, error_half), (filtered, filtered_half), (smoothed, smoothed_half) = map(tally.mean, ERRORS)
-    return Row(
+    return ComparisonRow(
         contestant.label,
         setting.mechanism.name,
         epsilon,
@@ -128,19 +130,19 @@ def _row(contestant: Contestant, epsilon: float | None, meter: _Meter) -> Row:
         filtered_half=filtered_half,
         smoothed=smoothed,
         smoothed_half=smoothed_half,
-        lift_most=watch.most,
-        lift_least=watch.least,
+        lift_most=tracker.most,
+        lift_least=tracker.least,
         lift_scope=meter.scope,
-        ldp=watch.ldp,
+        ldp=tracker.ldp,
         leakage_most=meter.most,
         leakage_least=meter.least,
         guesses={name: value for name, value in tally.means().items() if name not in ERRORS},
-        micros=1e6 * (meter.seconds - watch.seconds) / tally.events,
+        micros=1e6 * (meter.seconds - tracker.seconds) / tally.events,
     )
 
 
 @dataclass
-class Watch:
+class TrackedStreams:
     """The worst that single releases tell: logs of the largest and least lift, and of the ratio without a belief."""
 
     most: float = 0.0
@@ -158,21 +160,21 @@ class _Watched(Mechanism):
     """A mechanism of which every kernel is looked at before it is drawn from: all its outputs, drawn or not."""
 
     inner: Mechanism = mechanisms.optimal
-    watch: Watch = field(default_factory=Watch, compare=False)
+    tracker: TrackedStreams = field(default_factory=TrackedStreams, compare=False)
 
     @classmethod
-    def of(cls, inner: Mechanism, watch: Watch) -> _Watched:
+    def of(cls, inner: Mechanism, tracker: TrackedStreams) -> _Watched:
         """The same mechanism, seen by a watch."""
         given = {f.name: getattr(inner, f.name) for f in fields(Mechanism)} | {"quick": None}  # kernels are looked at
-        return cls(**given, inner=inner, watch=watch)
+        return cls(**given, inner=inner, tracker=tracker)
 
     def kernels(self, beliefs: Floats, epsilon: float, distortion: Distortion | None = None) -> Kernels:
         """The kernels of the mechanism, looked at off the clock."""
         built = self.inner.kernels(beliefs, epsilon, distortion)
         began = time.process_time()
         least, most = built.lift_bounds(beliefs)
-        self.watch.see(float(most.max()), float(least.min()), float(built.ldp().max()))
-        self.watch.seconds += time.process_time() - began
+        self.tracker.see(float(most.max()), float(least.min()), float(built.ldp().max()))
+        self.tracker.seconds += time.process_time() - began
         return built
 
 
@@ -185,13 +187,13 @@ class _Meter(ABC):
     """A run over streams, and what it measured."""
 
     setting: stream.Terms
-    coins: Coins
+    randomness: Randomness
     progress: Progress
-    secrets: Watches | None = None  # the accounts of declared secrets before the first release
-    accounts: list[Watches] = field(default_factory=list)  # and after each stream, where symbols go one by one
+    secrets: SecretTrackers | None = None  # the accounts of declared secrets before the first release
+    accounts: list[SecretTrackers] = field(default_factory=list)  # and after each stream, where symbols go one by one
     released: dict[int, Ints] = field(default_factory=dict)  # by the place of the stream
     tally: Tally = field(default_factory=Tally)
-    watch: Watch = field(default_factory=Watch)
+    tracker: TrackedStreams = field(default_factory=TrackedStreams)
     seconds: float = 0.0
     most: float = 0.0  # of a whole stream
     least: float = 0.0
@@ -225,16 +227,16 @@ class _OneByOne(_Meter):
         mechanism = mechanisms.get(self.setting.mechanism)
         initial = filtering.symbols(self.setting.model, self.setting.model.initial[None, :])
         stream.kernels(self.setting, initial, self.setting.epsilon)  # loads what a first kernel loads, off the clock
-        self.setting = replace(self.setting, mechanism=_Watched.of(mechanism, self.watch))
+        self.setting = replace(self.setting, mechanism=_Watched.of(mechanism, self.tracker))
         self._run(streams)
 
     def _run(self, streams: Sequence[Ints]) -> None:
         for part in together(streams, max(self.setting.model.size, self.setting.model.n)):
-            told = self._release([streams[k] for k in part])
-            self.released |= dict(zip(part, told, strict=True)) if self.secrets is not None else {}
+            disclosed = self._release([streams[k] for k in part])
+            self.released |= dict(zip(part, disclosed, strict=True)) if self.secrets is not None else {}
 
     def _step(self, state: stream.State, codes: Ints) -> tuple[stream.Released, stream.State]:
-        return stream.step(self.setting, state, codes, self.coins)
+        return stream.step(self.setting, state, codes, self.randomness)
 
     def _release(self, streams: list[Ints]) -> list[Ints]:
         """Release streams side by side, the longest first."""
@@ -255,7 +257,7 @@ class _OneByOne(_Meter):
                 accounts[rows] = stream.observed(accounts[rows], out.columns)
             released[rows, t], epsilons[rows, t], columns[t, rows] = out.codes, out.epsilons, out.columns
             self.progress(rows.size)
-        self._count(adversary.laws(self.setting.model, columns), truth, released, epsilons, state, made)
+        self._count(adversary.distributions(self.setting.model, columns), truth, released, epsilons, state, made)
         self.accounts += [] if accounts is None else list(accounts)
         return [codes[:length] for codes, length in zip(released, lengths, strict=True)]
 
@@ -276,8 +278,8 @@ class _Guarding(_OneByOne):
         began = time.process_time()
         weighed = out.weights
         least, most = between(weighed.low, weighed.high, weighed.marginal, weighed.terms)
-        self.watch.see(float(most.max()), float(least.min()), float((most - least).max()))
-        self.watch.seconds += time.process_time() - began
+        self.tracker.see(float(most.max()), float(least.min()), float((most - least).max()))
+        self.tracker.seconds += time.process_time() - began
 
 
 class _Halving(_Guarding):
@@ -288,7 +290,7 @@ class _Halving(_Guarding):
         super().run(streams)
 
     def _step(self, state: stream.State, codes: Ints) -> tuple[stream.Released, stream.State]:
-        out, after = self.halving.step(state, codes, self.coins)
+        out, after = self.halving.step(state, codes, self.randomness)
         self._look(out)
         return out, after
 
@@ -299,8 +301,8 @@ class _Batched(_Meter):
     def run(self, streams: Sequence[Ints]) -> None:
         self.scope = "releases"
         for place, codes in enumerate(streams):
-            told = self._release(codes)
-            self.released |= {place: told} if self.secrets is not None else {}
+            disclosed = self._release(codes)
+            self.released |= {place: disclosed} if self.secrets is not None else {}
 
     def _release(self, codes: Ints) -> Ints:
         state, sent, size = stream.State.start(self.setting), [], self.setting.batch
@@ -310,19 +312,19 @@ class _Batched(_Meter):
             own = replace(self.setting, epsilon=self.setting.epsilon * part.size / size)  # a short one gets its share
             spent[begin : begin + size] = own.epsilon
             began = time.process_time()
-            one, state = batches.step(own, state, part, self.coins)
+            one, state = batches.step(own, state, part, self.randomness)
             self.seconds += time.process_time() - began
             assert one is not None  # nothing is left out without a budget
-            self.watch.see(one.most, one.least, one.most - one.least)
+            self.tracker.see(one.most, one.least, one.most - one.least)
             sent.append(one)
             self.progress(one.codes.size)
         released = np.concatenate([one.codes for one in sent])[None]
-        known = adversary.batch_laws(self.setting, sent)
+        known = adversary.batch_distributions(self.setting, sent)
         self._count(known, codes[None], released, spent[None], state, np.ones(released.shape))
         return released[0]
 
 
-def constant(arena: Arena, epsilon: float) -> Row:
+def constant(arena: Arena, epsilon: float) -> ComparisonRow:
     """The best guess from the chain alone, at each step: leaks nothing, costs nothing."""
     tally, model = Tally(), arena.model
     longest = max(len(codes) for codes in arena.streams)
@@ -338,15 +340,17 @@ def constant(arena: Arena, epsilon: float) -> Row:
     row = _limit(CONSTANT, "constant", epsilon, error, half, tally.users, tally.events)
     quiet = {"lift_most": 0.0, "lift_least": 0.0, "ldp": 0.0, "leakage_most": 0.0, "leakage_least": 0.0}
     shown = replace(row, smoothed=error, smoothed_half=half, claimed=0.0, guesses=rates, lift_scope="kernels", **quiet)  # type: ignore[arg-type]
-    return replace(shown, secrets=told.silent(arena.secrets))
+    return replace(shown, secrets=disclosed.silent(arena.secrets))
 
 
-def _limit(label: str, name: str, epsilon: float, error: float, half: float | None, users: int, events: int) -> Row:
+def _limit(
+    label: str, name: str, epsilon: float, error: float, half: float | None, users: int, events: int
+) -> ComparisonRow:
     errors = {"error": error, "error_half": half, "filtered": error, "filtered_half": half}
-    return Row(label, name, epsilon, "limit", limit=True, users=users, events=events, **errors)  # type: ignore[arg-type]
+    return ComparisonRow(label, name, epsilon, "limit", limit=True, users=users, events=events, **errors)  # type: ignore[arg-type]
 
 
-def converse(arena: Arena, epsilon: float) -> Row:
+def converse(arena: Arena, epsilon: float) -> ComparisonRow:
     """No release of a single symbol that is sound at ε errs less than this, raw or filtered, at the beliefs it meets.
 
     D* ≥ e^-ε D_0 + (1 - e^-ε) D_RD(ln(1 + e^ε)), with D_0 the best constant's cost and D_RD the rate–distortion
@@ -361,7 +365,7 @@ def converse(arena: Arena, epsilon: float) -> Row:
         beliefs, users = _realised(arena, met, epsilon)
         bounds = single_release(beliefs, epsilon, arena.distortion)
     except InputError as refusal:
-        return Row(CONVERSE, "converse", epsilon, "skipped", f"does not fit: {refusal}", limit=True)
+        return ComparisonRow(CONVERSE, "converse", epsilon, "skipped", f"does not fit: {refusal}", limit=True)
     _, places, counts = np.unique(users, return_inverse=True, return_counts=True)
     error, half = clustered(np.bincount(places, bounds).astype(np.float64), counts.astype(np.float64))
     row = _limit(CONVERSE, "converse", epsilon, error, half, counts.size, bounds.size)
@@ -370,13 +374,13 @@ def converse(arena: Arena, epsilon: float) -> Row:
 
 def _realised(arena: Arena, contestant: Contestant, epsilon: float) -> tuple[Floats, Ints]:
     """Beliefs before releases, drawn evenly from all events of some streams, and whose they are."""
-    streams, model, coins = arena.streams[:USERS], arena.model, SeededCoins(arena.seed)
+    streams, model, randomness = arena.streams[:USERS], arena.model, SeededRandomness(arena.seed)
     setting, draw = arena.setting(contestant, epsilon), np.random.default_rng(arena.seed)
     share = min(1.0, _sample(model.n, arena.distortion) / sum(len(codes) for codes in streams))
     beliefs, users = [], []
     for part in together(streams, max(model.size, model.n)):
         names = np.array(part)
-        for step in trial.one_by_one(setting, [streams[k] for k in part], coins):
+        for step in trial.one_by_one(setting, [streams[k] for k in part], randomness):
             kept = draw.random(step.truth.size) < share
             beliefs.append(step.made.beliefs[kept])
             users.append(names[: kept.size][kept])

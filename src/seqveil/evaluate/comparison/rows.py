@@ -1,6 +1,7 @@
 """What one contestant did at one ε: error, what it really leaked, what an adversary got out of it, and its pace.
 
-Where secrets are declared, a row says of each what was promised, what was told, and what an attacker got out of it.
+Where secrets are declared, a row says of each what was promised, what was disclosed, and what an attacker got out of
+it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from seqveil.core import html
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.secrets import Secret, Watches, words
+from seqveil.core.secrets import Secret, SecretTrackers, words
 from seqveil.engine.secrets import totals
 from seqveil.evaluate import attack
 from seqveil.interfaces.commands.terminal import plain
@@ -29,17 +30,17 @@ Status = Literal["sound", "unsound", "no promise", "limit", "skipped"]
 
 
 @dataclass(frozen=True)
-class Told:
+class SecretFigures:
     """One secret in one row. All figures are logs of the factor by which the odds of the secret move.
 
     `epsilon`: the total that the secret was declared with. `promised`: the most that the mechanism promises for a whole
-    stream under the model; None where it promises nothing. `log_odds_worst`: the most that was told, of any released
-    person, in any window, at any time: exact under the model, infinite where the secret was told for certain, None
-    where there is no account (batches). `epsilon_at_least` and what follows: what the attack found about the ε declared
-    (`attack.Finding`), on people and without a model; None and "" where there was no attack.
+    stream under the model; None where it promises nothing. `log_odds_worst`: the most that was disclosed, of any
+    released person, in any window, at any time: exact under the model, infinite where the secret was disclosed for
+    certain, None where there is no account (batches). `epsilon_at_least` and what follows: what the attack found about
+    the ε declared (`attack.Finding`), on people and without a model; None and "" where there was no attack.
 
-    >>> told = Told("ever:health", "whether health occurs", 0.5, promised=None, log_odds_worst=4.9)
-    >>> told.kept, told.keeps_by_promise
+    >>> disclosed = SecretFigures("ever:health", "whether health occurs", 0.5, promised=None, log_odds_worst=4.9)
+    >>> disclosed.kept, disclosed.keeps_by_promise
     (False, False)
     """
 
@@ -58,7 +59,7 @@ class Told:
 
     @property
     def kept(self) -> bool | None:
-        """Whether what was told stayed within the ε declared; None where there is no account."""
+        """Whether what was disclosed stayed within the ε declared; None where there is no account."""
         return None if self.log_odds_worst is None else self.log_odds_worst <= self.epsilon
 
     @property
@@ -68,7 +69,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """One line of a comparison. Errors are means over events, each with the half-width of its 95% interval.
 
     `status`: "sound" (promised and kept), "unsound" (a release passed what it claims), "no promise" (it kept to it
@@ -107,7 +108,7 @@ class Row:
     leakage_least: float | None = None
     guesses: Mapping[str, float] = field(default_factory=dict)
     micros: float | None = None  # processor time of a release, in microseconds an event
-    secrets: tuple[Told, ...] = ()
+    secrets: tuple[SecretFigures, ...] = ()
 
     @property
     def may_win(self) -> bool:
@@ -123,15 +124,15 @@ class Row:
         return content
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Row:
+    def from_json(cls, content: Mapping[str, Any]) -> ComparisonRow:
         """The row behind `to_json`.
 
-        >>> row = Row("crr", "crr", 1.0, "unsound", lift_most=math.inf, guesses={"online_1": 0.5})
-        >>> Row.from_json(row.to_json()) == row
+        >>> row = ComparisonRow("crr", "crr", 1.0, "unsound", lift_most=math.inf, guesses={"online_1": 0.5})
+        >>> ComparisonRow.from_json(row.to_json()) == row
         True
         """
         values = {name: _read(value) for name, value in content.items()}
-        return cls(**values | {"secrets": tuple(Told(**one) for one in values["secrets"])})
+        return cls(**values | {"secrets": tuple(SecretFigures(**one) for one in values["secrets"])})
 
 
 def _read(value: Any) -> Any:
@@ -142,26 +143,30 @@ def _read(value: Any) -> Any:
     return float(value) if value in ("inf", "-inf", "nan") else value
 
 
-def declared(secrets: Sequence[Secret], promised: Iterable[float | None]) -> tuple[Told, ...]:
+def declared(secrets: Sequence[Secret], promised: Iterable[float | None]) -> tuple[SecretFigures, ...]:
     """The secrets with what a mechanism promises about each, before anything is measured."""
     return tuple(
-        Told(secret.name, words.about(secret), secret.total, secret.sides, promised=bound)
+        SecretFigures(secret.name, words.about(secret), secret.total, secret.sides, promised=bound)
         for secret, bound in zip(secrets, promised, strict=True)
     )
 
 
-def silent(secrets: Sequence[Secret]) -> tuple[Told, ...]:
-    """What is told where nothing is released."""
+def silent(secrets: Sequence[Secret]) -> tuple[SecretFigures, ...]:
+    """What is disclosed where nothing is released."""
     return tuple(replace(one, log_odds_worst=0.0) for one in declared(secrets, [0.0] * len(secrets)))
 
 
-def accounted(found: Sequence[Told], secrets: Sequence[Secret], accounts: Iterable[Watches]) -> tuple[Told, ...]:
+def accounted(
+    found: Sequence[SecretFigures], secrets: Sequence[Secret], accounts: Iterable[SecretTrackers]
+) -> tuple[SecretFigures, ...]:
     """With the exact account of all people."""
     worst = [total.log_odds_worst for total in totals(secrets, accounts, [one.promised for one in found])]
     return tuple(replace(one, log_odds_worst=most) for one, most in zip(found, worst, strict=True))
 
 
-def attacked(found: Sequence[Told], arena: Arena, releases: Sequence[Ints], truth: Sequence[Ints]) -> tuple[Told, ...]:
+def attacked(
+    found: Sequence[SecretFigures], arena: Arena, releases: Sequence[Ints], truth: Sequence[Ints]
+) -> tuple[SecretFigures, ...]:
     """With what an attacker without a model shows about the ε declared, on half of the people.
 
     The chance of a false alarm is shared by the secrets of a row.

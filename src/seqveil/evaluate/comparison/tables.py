@@ -1,7 +1,7 @@
 """Rows side by side: at the terminal or as Markdown, a table for each ε and one for each declared secret.
 
-A table of an ε has all that was measured; one of a secret says what is promised about it, what was told, and who found
-it out.
+A table of an ε has all that was measured; one of a secret says what is promised about it, what was disclosed, and who
+found it out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from seqveil.core import mechanisms
 from seqveil.core.distortion import error_name
-from seqveil.evaluate.comparison.rows import Row, Told
+from seqveil.evaluate.comparison.rows import ComparisonRow, SecretFigures
 from seqveil.interfaces.commands.terminal import WIDE
 
 if TYPE_CHECKING:
@@ -32,14 +32,15 @@ users, ☆ of those that do not wait for a batch. (m): every m-th release spends
 others nothing, so that a stream shorter than m spends as much as one of m.
 µs: processor time of a release, for an event."""
 
-Shown = tuple[Row, Told]
+Shown = tuple[ComparisonRow, SecretFigures]
 
-HEADINGS = ("mechanism", "ε an event", "error", "filtered", "promises", "told at most")
+HEADINGS = ("mechanism", "ε an event", "error", "filtered", "promises", "disclosed at most")
 ATTACK = ("attack shows", "verdict")
 SECRET_LEGEND = """\
-promises, told: logs of the factor by which the odds of the secret move, in total for a whole stream. promises: the
-most that the mechanism allows under the model; told at most: what it came to for the person whom most was told about,
-exact under the model; ✗ more than the ε declared; unbounded: told for certain; no account: released in batches.
+promises, disclosed: logs of the factor by which the odds of the secret move, in total for a whole stream. promises: the
+most that the mechanism allows under the model; disclosed at most: what it came to for the person whom most was
+disclosed about, exact under the model; ✗ more than the ε declared; unbounded: disclosed for certain; no account:
+released in batches.
 ★ least filtered error of those that promise the ε declared."""
 ATTACK_LEGEND = """\
 attack shows: the ε of real people that the best guess shows, and a lower bound, at least 95% sure in each row, from
@@ -47,7 +48,7 @@ classifiers that learned from half of the people and know no model; verdict: abo
 promises; noticed: the smallest leak that so many people would have shown to be above it."""
 
 
-def tables(rows: Sequence[Row], distortion: str) -> None:
+def tables(rows: Sequence[ComparisonRow], distortion: str) -> None:
     """Print the rows, contestants before limits, an ε at a time; a narrow terminal gets fewer columns."""
     from rich.text import Text
 
@@ -77,7 +78,7 @@ def _grid(headings: Iterable[str]) -> Table:
     return grid
 
 
-def _print(console: Console, rows: list[Row]) -> None:
+def _print(console: Console, rows: list[ComparisonRow]) -> None:
     """The table of one ε."""
     from rich.text import Text
 
@@ -98,12 +99,12 @@ def _print(console: Console, rows: list[Row]) -> None:
             console.print(f"{row.label}: {row.reason}", style="dim")
 
 
-def _most(rows: Iterable[Row]) -> int:
+def _most(rows: Iterable[ComparisonRow]) -> int:
     """Events of those who released everyone."""
     return max((row.events for row in rows if row.micros is not None), default=0)
 
 
-def winners(rows: Sequence[Row]) -> list[tuple[Row, str]]:
+def winners(rows: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, str]]:
     """The sound contestants of least filtered error among those that released everyone: with no delay, and of all."""
     field = [row for row in rows if row.may_win and row.filtered is not None and row.events == _most(rows)]
     prompt = [row for row in field if row.batch == 1]
@@ -114,7 +115,7 @@ def winners(rows: Sequence[Row]) -> list[tuple[Row, str]]:
     return found
 
 
-def _cells(row: Row, mark: str, most: int, wide: bool) -> dict[str, str]:
+def _cells(row: ComparisonRow, mark: str, most: int, wide: bool) -> dict[str, str]:
     """The cells of a row by the headings of their columns; a wide table has more of both, and intervals."""
     released = "°" if row.lift_scope == "releases" else ""
     cells = {
@@ -135,7 +136,7 @@ def _cells(row: Row, mark: str, most: int, wide: bool) -> dict[str, str]:
     return {heading: cell for heading, cell in cells.items() if wide or heading not in EXTRA}
 
 
-def _remark(row: Row, most: int) -> str:
+def _remark(row: ComparisonRow, most: int) -> str:
     said = {"unsound": "✗ unsound", "no promise": "no promise"}.get(row.status, "")
     fewer = f"{row.users} users" if row.events and row.events < most and row.micros is not None else ""
     return "; ".join(part for part in (said, fewer) if part)
@@ -174,21 +175,21 @@ def _sides(most: float | None, least: float | None) -> str:
     return "" if most is None or least is None else f"+{number_cell(most)}/-{number_cell(abs(least))}"
 
 
-def _rates(row: Row, top: int) -> str:
+def _rates(row: ComparisonRow, top: int) -> str:
     without, online, late = (_percent(row, f"{name}_{top}") for name in ("without", "online", "hindsight"))
     return f"{without}→{online}/{late}" if online else without
 
 
-def _percent(row: Row, name: str) -> str:
+def _percent(row: ComparisonRow, name: str) -> str:
     return f"{100 * row.guesses[name]:.0f}%" if name in row.guesses else ""
 
 
-def markdown(rows: Sequence[Row]) -> str:
+def markdown(rows: Sequence[ComparisonRow]) -> str:
     """Error after the online decoder (in brackets with hindsight), and how much of its claim the worst release reached.
 
     >>> measured = {"lift_most": 1.0, "lift_least": -0.5, "filtered": 0.5, "smoothed": 0.25}
-    >>> told = Row("optimal", "optimal", 1.0, "sound", claimed=1.0, events=9, micros=3.0, **measured)
-    >>> print(markdown([told]))
+    >>> disclosed = ComparisonRow("optimal", "optimal", 1.0, "sound", claimed=1.0, events=9, micros=3.0, **measured)
+    >>> print(markdown([disclosed]))
     | mechanism | ε = 1 | worst release / claim |
     |---|---|---|
     | `optimal` | **.500** (.250) | 1.00 |
@@ -214,7 +215,7 @@ def _markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join([above, "|" + "---|" * len(head), *rest])
 
 
-def _markdown_name(label: str, rows: list[Row]) -> str:
+def _markdown_name(label: str, rows: list[ComparisonRow]) -> str:
     """The label, a mechanism's name as code, limits in italics, with fewer users noted."""
     name, comma, rest = label.partition(",")
     limit = any(row.limit or row.status == "limit" for row in rows)
@@ -223,7 +224,7 @@ def _markdown_name(label: str, rows: list[Row]) -> str:
     return f"*limit:* {shown}{comma}{rest}" if limit else f"{shown}{comma}{rest}"
 
 
-def _markdown_cell(row: Row | None, best: set[int]) -> str:
+def _markdown_cell(row: ComparisonRow | None, best: set[int]) -> str:
     if row is None or row.filtered is None:
         return "–"
     late = "" if row.smoothed is None else f" ({_short(row.smoothed)})"
@@ -231,7 +232,7 @@ def _markdown_cell(row: Row | None, best: set[int]) -> str:
     return f"**{shown}**{late}" if id(row) in best else f"{shown}{late}"
 
 
-def _share_of_claim(rows: list[Row]) -> str:
+def _share_of_claim(rows: list[ComparisonRow]) -> str:
     """Largest over all ε; past 1 the claim is broken."""
     shares = [
         max(row.lift_most, -row.lift_least) / row.claimed
@@ -245,7 +246,7 @@ def _share_of_claim(rows: list[Row]) -> str:
     return f"{text} ✗" if broken else text
 
 
-def secret_tables(rows: Sequence[Row]) -> None:
+def secret_tables(rows: Sequence[ComparisonRow]) -> None:
     """Print a table for each secret."""
     from rich.text import Text
 
@@ -254,24 +255,24 @@ def secret_tables(rows: Sequence[Row]) -> None:
         console.print(Text(_title(shown), style="bold"))
         grid = _grid(headings(shown))
         best = winner(shown)
-        for row, told in shown:
-            broken = told.kept is False or told.verdict == "broken"
+        for row, disclosed in shown:
+            broken = disclosed.kept is False or disclosed.verdict == "broken"
             style = "bold green" if row is best else "red" if broken else "dim" if row.limit else ""
             name = ("★ " if row is best else "") + _label(row)
-            grid.add_row(*(Text(cell, style=style) for cell in (name, *secret_cells(row, told, _attacked(shown)))))
+            grid.add_row(*(Text(cell, style=style) for cell in (name, *secret_cells(row, disclosed, _attacked(shown)))))
         console.print(grid)
     if any(row.secrets for row in rows):
         print(SECRET_LEGEND)
-        if any(told.verdict for row in rows for told in row.secrets):
+        if any(disclosed.verdict for row in rows for disclosed in row.secrets):
             print(ATTACK_LEGEND)
     for row in rows:
         if row.epsilon is None and row.reason:
             console.print(f"{row.label}: {row.reason}", style="dim")
 
 
-def by_secret(rows: Sequence[Row]) -> list[list[Shown]]:
+def by_secret(rows: Sequence[ComparisonRow]) -> list[list[Shown]]:
     """For each secret the rows that say something about it; the best guess, which has no ε of its own, comes once."""
-    kept: dict[tuple[str, float | None], Row] = {}
+    kept: dict[tuple[str, float | None], ComparisonRow] = {}
     for row in rows:
         if row.secrets:
             kept.setdefault((row.label, None if row.status == "limit" else row.epsilon), row)
@@ -280,9 +281,13 @@ def by_secret(rows: Sequence[Row]) -> list[list[Shown]]:
     return [[(row, row.secrets[k]) for row in ordered] for k in range(count)]
 
 
-def winner(shown: Sequence[Shown]) -> Row | None:
+def winner(shown: Sequence[Shown]) -> ComparisonRow | None:
     """The row of least filtered error among those that promise the ε declared, and kept it."""
-    field = [row for row, told in shown if told.keeps_by_promise and row.status == "sound" and row.filtered is not None]
+    field = [
+        row
+        for row, disclosed in shown
+        if disclosed.keeps_by_promise and row.status == "sound" and row.filtered is not None
+    ]
     return min(field, key=lambda row: row.filtered or 0.0, default=None)
 
 
@@ -291,69 +296,72 @@ def headings(shown: Sequence[Shown]) -> tuple[str, ...]:
     return HEADINGS + (ATTACK if _attacked(shown) else ())
 
 
-def secret_cells(row: Row, told: Told, attacked: bool) -> list[str]:
+def secret_cells(row: ComparisonRow, disclosed: SecretFigures, attacked: bool) -> list[str]:
     """What stands beside the mechanism's name.
 
-    >>> told = Told("ever:a", "whether a occurs", 0.5, promised=None, log_odds_worst=math.inf)
-    >>> secret_cells(Row("suppression", "suppression", None, "no promise", error=0.034, filtered=0.03), told, False)
+    >>> disclosed = SecretFigures("ever:a", "whether a occurs", 0.5, promised=None, log_odds_worst=math.inf)
+    >>> row = ComparisonRow("suppression", "suppression", None, "no promise", error=0.034, filtered=0.03)
+    >>> secret_cells(row, disclosed, False)
     ['', '.034', '.030', 'nothing', 'unbounded ✗']
     """
     own = "" if row.epsilon is None or row.status == "limit" else f"{row.epsilon:g}"
-    promised = "nothing" if told.promised is None else number_cell(told.promised)
-    found = [own, error_cell(row.error, None), error_cell(row.filtered, None), promised, _told(told)]
-    return [*found, *_attack(told)] if attacked else found
+    promised = "nothing" if disclosed.promised is None else number_cell(disclosed.promised)
+    found = [own, error_cell(row.error, None), error_cell(row.filtered, None), promised, _disclosed(disclosed)]
+    return [*found, *_attack(disclosed)] if attacked else found
 
 
-def _told(told: Told) -> str:
-    if told.log_odds_worst is None:
+def _disclosed(disclosed: SecretFigures) -> str:
+    if disclosed.log_odds_worst is None:
         return "no account"
-    most = "unbounded" if math.isinf(told.log_odds_worst) else number_cell(told.log_odds_worst)
-    return most if told.kept else f"{most} ✗"
+    most = "unbounded" if math.isinf(disclosed.log_odds_worst) else number_cell(disclosed.log_odds_worst)
+    return most if disclosed.kept else f"{most} ✗"
 
 
-def _attack(told: Told) -> tuple[str, str]:
-    if told.epsilon_at_least is None:
+def _attack(disclosed: SecretFigures) -> tuple[str, str]:
+    if disclosed.epsilon_at_least is None:
         return "", ""
-    low = f"≥ {number_cell(told.epsilon_at_least)}"
-    shows = low if told.epsilon_estimate is None else f"{number_cell(told.epsilon_estimate)} ({low})"
+    low = f"≥ {number_cell(disclosed.epsilon_at_least)}"
+    shows = low if disclosed.epsilon_estimate is None else f"{number_cell(disclosed.epsilon_estimate)} ({low})"
     more = ""
-    if told.verdict == "not refuted" and told.epsilon_noticeable is not None:
-        more = f", noticed {number_cell(told.epsilon_noticeable)}"
-    elif told.people_needed is not None:
-        more = f", about {told.people_needed} needed"
-    return shows, f"{told.verdict} ({told.people} people{more})"
+    if disclosed.verdict == "not refuted" and disclosed.epsilon_noticeable is not None:
+        more = f", noticed {number_cell(disclosed.epsilon_noticeable)}"
+    elif disclosed.people_needed is not None:
+        more = f", about {disclosed.people_needed} needed"
+    return shows, f"{disclosed.verdict} ({disclosed.people} people{more})"
 
 
 def _attacked(shown: Sequence[Shown]) -> bool:
-    return any(told.verdict for _, told in shown)
+    return any(disclosed.verdict for _, disclosed in shown)
 
 
 def _title(shown: Sequence[Shown]) -> str:
     """What a table is about: the secret, and what was declared about it."""
-    told = shown[0][1]
-    return f"{told.about}: ε = {told.epsilon:g} in total{', growing suspicion alone' if told.sides == 'up' else ''}"
+    disclosed = shown[0][1]
+    alone = ", growing suspicion alone" if disclosed.sides == "up" else ""
+    return f"{disclosed.about}: ε = {disclosed.epsilon:g} in total{alone}"
 
 
-def _label(row: Row) -> str:
+def _label(row: ComparisonRow) -> str:
     return f"{row.label} ({row.period})" if row.period not in (1, None) else row.label
 
 
-def secret_markdown(rows: Sequence[Row]) -> str:
+def secret_markdown(rows: Sequence[ComparisonRow]) -> str:
     """The same tables as Markdown.
 
-    >>> kept = Told("ever:a", "whether a occurs", 0.5, promised=0.5, log_odds_worst=0.5)
-    >>> print(secret_markdown([Row("guarded", "guarded", None, "sound", error=0.116, filtered=0.116, secrets=(kept,))]))
+    >>> kept = SecretFigures("ever:a", "whether a occurs", 0.5, promised=0.5, log_odds_worst=0.5)
+    >>> row = ComparisonRow("guarded", "guarded", None, "sound", error=0.116, filtered=0.116, secrets=(kept,))
+    >>> print(secret_markdown([row]))
     whether a occurs: ε = 0.5 in total
     <BLANKLINE>
-    | mechanism | ε an event | error | filtered | promises | told at most |
+    | mechanism | ε an event | error | filtered | promises | disclosed at most |
     |---|---|---|---|---|---|
     | `guarded` |  | .116 | **.116** | 0.5 | 0.5 |
     """
     parts = []
     for shown in by_secret(rows):
         best, lines = winner(shown), []
-        for row, told in shown:
-            found = secret_cells(row, told, _attacked(shown))
+        for row, disclosed in shown:
+            found = secret_cells(row, disclosed, _attacked(shown))
             found[2] = f"**{found[2]}**" if row is best else found[2]
             lines.append([_markdown_name(_label(row), [row]), *found])
         parts.append(f"{_title(shown)}\n\n{_markdown(headings(shown), lines)}")

@@ -19,18 +19,18 @@ from types import TracebackType
 
 from seqveil.core.bulk import use_threads
 from seqveil.core.errors import SeqveilError
-from seqveil.evaluate.comparison.files import Job
-from seqveil.evaluate.comparison.rows import Row
+from seqveil.evaluate.comparison.files import RowJob
+from seqveil.evaluate.comparison.rows import ComparisonRow
 
 PATIENCE = 2.0  # seconds until other processes are asked to help
 REFRESH = 0.1  # seconds between two signs of progress
-ENDING = 5.0  # seconds that a process has to end when it is told to
+ENDING = 5.0  # seconds that a process has to end when asked to
 
-Keep = Callable[[Job, Row], None]
+Keep = Callable[[RowJob, ComparisonRow], None]
 Show = Callable[[str, float], None]
 
 
-class Rows:
+class RowWorkers:
     """Rows that are to be made: those that wait, and those that are under way here or in another process.
 
     todo: the rows to make.
@@ -39,7 +39,7 @@ class Rows:
     show: called with what is under way and how many rows are done, a part of one included.
     """
 
-    def __init__(self, todo: Sequence[Job], processes: int, keep: Keep, show: Show) -> None:
+    def __init__(self, todo: Sequence[RowJob], processes: int, keep: Keep, show: Show) -> None:
         self._todo, self._processes, self._keep, self._show = list(todo), processes, keep, show
         self._waiting = deque(range(len(self._todo)))
         self._parts = dict.fromkeys(self._waiting, 0.0)  # how far each row is that is not done
@@ -47,7 +47,7 @@ class Rows:
         self._busy: dict[Connection, int] = {}
         self._begun = time.monotonic()
 
-    def __enter__(self) -> Rows:
+    def __enter__(self) -> RowWorkers:
         return self
 
     def __exit__(
@@ -86,7 +86,7 @@ class Rows:
         self._parts[number] = min(part, 1.0)
         self._show(self._todo[number].label, self._done)
 
-    def _made(self, number: int, row: Row) -> None:
+    def _made(self, number: int, row: ComparisonRow) -> None:
         self._keep(self._todo[number], row)
         del self._parts[number]
         self._show(self._todo[number].label, self._done)
@@ -125,7 +125,7 @@ class Rows:
                 raise _ended(self._workers[connection]) from None
             if isinstance(said, Exception):
                 raise said
-            if isinstance(said, Row):
+            if isinstance(said, ComparisonRow):
                 self._made(number, said)
                 self._hand_out(connection)
             else:
@@ -167,7 +167,7 @@ def _signals_kept_here() -> Iterator[None]:
             signal.raise_signal(late)
 
 
-def _work(connection: Connection, jobs: Sequence[Job]) -> None:
+def _work(connection: Connection, jobs: Sequence[RowJob]) -> None:
     """Make rows, one after another, as they are asked for; ends with the process that asks."""
     use_threads(1)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):

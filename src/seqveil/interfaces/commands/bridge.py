@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import ssl
 
     from seqveil.engine.coded import CodeStreams
-    from seqveil.interfaces.bridge import Counts
+    from seqveil.interfaces.bridge import BridgeCounts
     from seqveil.interfaces.mqtt import Broker
     from seqveil.interfaces.payloads import Form
 
@@ -114,7 +114,7 @@ class TopicOptions:
     raw: Annotated[str, o.option("TOPIC", "Where devices publish; {user} is one level.")] = "raw/{user}"
     released: Annotated[str, o.option("TOPIC", "Where releases go.")] = "released/{user}"
     errors: Annotated[
-        str | None, o.option("TOPIC", "Where a device is told what was refused  [default: the log only]")
+        str | None, o.option("TOPIC", "Where a device learns what was refused  [default: the log only]")
     ] = None
 
 
@@ -200,7 +200,7 @@ class RefusalOptions:
 
     @property
     def refusing(self) -> dict[str, Any]:
-        """What a bridge is told of them."""
+        """What a bridge takes of them."""
         return {"on_unknown": self.on_unknown, "on_refused": self.on_refused, "log": _log}
 
 
@@ -275,14 +275,14 @@ def mqtt(
     """
     reached = connection.broker(broker)
     from seqveil.interfaces.homeassistant import Discovery
-    from seqveil.interfaces.mqtt import Bridge, Link, Topics
+    from seqveil.interfaces.mqtt import Link, MqttBridge, Topics
 
     words = payloads.words(retained=retained, discovery=discovery)
     named, form = Topics(topics.raw, topics.released, topics.errors), form_of(words)
-    told = Discovery(words["discovery"], form) if "discovery" in words else None
+    disclosed = Discovery(words["discovery"], form) if "discovery" in words else None
     with kept.opened(refusals.gaps) as store:
         link = Link(reached, named.subscription, form.retained)
-        working = Bridge(store, link, named, form=form, discovery=told, **refusals.refusing)
+        working = MqttBridge(store, link, named, form=form, discovery=disclosed, **refusals.refusing)
         _log("started", {"protocol": reached.version, "tls": reached.tls is not None, "private": store.private})
         if form.numbered or store.setting.model.alphabet.slots is None:
             _log("order", {"reason": ARRIVAL})
@@ -323,7 +323,7 @@ def kafka(
     --policy policy.toml --state bridge.db
     """
     with needs_extra("the bridge", "kafka"):
-        from seqveil.interfaces.kafka import Bridge, Cluster, Link, partitions_of
+        from seqveil.interfaces.kafka import Cluster, KafkaBridge, KafkaLink, partitions_of
     own = None if partitions is None else partitions_of(partitions)
     words = payloads.words()
     form = form_of(words)
@@ -331,7 +331,7 @@ def kafka(
         raise InputError("discovery and retained are for MQTT; leave them out")
     cluster = Cluster(bootstrap, raw, released, errors, group, own, {} if client is None else _settings(client))
     with kept.opened(refusals.gaps) as store:
-        working = Bridge(store, Link(cluster), form=form, **refusals.refusing)
+        working = KafkaBridge(store, KafkaLink(cluster), form=form, **refusals.refusing)
         _log("started", {"group": group, "private": store.private})
         _log("order", {"reason": ARRIVAL})
         _work(working, store, kept.state, metrics, json)
@@ -352,7 +352,7 @@ def _settings(file: Path) -> dict[str, str]:
 class Working(Protocol):
     """A bridge of any kind."""
 
-    counts: Counts
+    counts: BridgeCounts
 
     @property
     def waiting(self) -> int:
@@ -362,7 +362,7 @@ class Working(Protocol):
     def hidden(self) -> int:
         """Values outside the alphabet in what was released, for the operator alone."""
 
-    def run(self) -> Counts:
+    def run(self) -> BridgeCounts:
         """Work until `stop`."""
 
     def stop(self) -> None:

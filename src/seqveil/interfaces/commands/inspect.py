@@ -22,7 +22,7 @@ def inspect(
     """Say what a file holds, and what to type next.
 
     What each column is taken for and why, how many people, streams and events there are, how the rows are ordered,
-    gaps in time, missing, outlying and rare values, how well a symbol is foretold by the one before, and a `fit`
+    gaps in time, missing, outlying and rare values, how well a symbol is predicted by the one before, and a `fit`
     command that works when it is pasted. Of the values it shows those alone that at least 10 people share.
 
     It looks at the raw file: what it prints is for whoever holds that.

@@ -81,7 +81,7 @@ def fit(
     model by a factor of at most e^EPSILON; the model carries that as a record. A private fit takes its alphabet from
     --alphabet, or from --bins or --grid with --range, never from the data.
 
-    With --context some people are held out of the fit, and the table of how well each candidate foretells them is
+    With --context some people are held out of the fit, and the table of how well each candidate predicts them is
     printed and kept in the model file. types:16 is a mixture of 16 chains, one for each type of person; types that
     fewer than 50 people make up are merged into others.
 
@@ -97,8 +97,8 @@ def fit(
     from seqveil.interfaces.files.fit import fit_file
 
     _check_out(out, data)
-    law = {"order": order, "smoothing": smoothing, "prior": prior, "context": context}
-    words = o.fit_words(cuts, privacy, files, timing, **law, other=other, on_unknown=on_unknown)
+    distribution = {"order": order, "smoothing": smoothing, "prior": prior, "context": context}
+    words = o.fit_words(cuts, privacy, files, timing, **distribution, other=other, on_unknown=on_unknown)
     passes = 1 if files.sort or data == "-" else 2
     with stages(data, "fitting", passes, "comparing contexts") as (advance, done):
         fitted = fit_file(data, words, progress=advance, working=done)
@@ -123,8 +123,8 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
         }
         counts |= {"smoothing": fitted.smoothing, "rules_out": model.rules_out}
         private = {"private": bool(origin and origin["private"]), "origin": origin}
-        told = {"model": str(out), "fingerprint": model.fingerprint, **size, **counts, **private}
-        emit_json(told | {"reading": fitted.reading.to_dict(), "read": fitted.reading.sentence})
+        disclosed = {"model": str(out), "fingerprint": model.fingerprint, **size, **counts, **private}
+        emit_json(disclosed | {"reading": fitted.reading.to_dict(), "read": fitted.reading.sentence})
         return
     noisy = "about " if origin is not None and choice is None else ""
     types = f"{model.types} types, " if model.types > 1 else ""
@@ -208,7 +208,7 @@ def learn(
 
 
 def _learned_facts(found: LearnedFile, out: Path) -> dict[str, object]:
-    learned, told, region = found.learned, found.learned.held_out, found.region
+    learned, disclosed, region = found.learned, found.learned.held_out, found.region
     facts: dict[str, object] = {
         "users": learned.found.users,
         "releases": learned.found.events,
@@ -220,22 +220,27 @@ def _learned_facts(found: LearnedFile, out: Path) -> dict[str, object]:
         "model": learned.model.fingerprint,
         "out": str(out),
     }
-    if told is not None:
-        facts |= {"gain": told.gain, "gain_error": told.error, "log_evidence": told.log_evidence, "earned": told.earned}
+    if disclosed is not None:
+        facts |= {
+            "gain": disclosed.gain,
+            "gain_error": disclosed.error,
+            "log_evidence": disclosed.log_evidence,
+            "earned": disclosed.earned,
+        }
     if region is not None:
         facts |= {"confidence": region.confidence, "radii": region.rows.tolist(), "first_radius": region.first}
     return facts
 
 
 def _say_learned(found: LearnedFile, out: Path) -> None:
-    learned, told = found.learned, found.learned.held_out
+    learned, disclosed = found.learned, found.learned.held_out
     said = [("learned", f"{learned.model!r} from {learned.found.events} releases of {learned.found.users} users")]
     ended = "converged" if learned.converged else f"not converged: still {learned.change:.1e} nats an event a round"
     said.append(("EM", f"{learned.rounds} rounds, {ended}; prior of {learned.strength:g} moves a row"))
-    if told is not None:
-        beats = "beyond chance" if told.earned else "NOT beyond chance: keep releasing without it"
-        gain = f"{told.gain:.4f} ± {told.error:.4f} nats an event over no context, {beats}"
-        said.append(("held out", f"{told.users} users: {gain}"))
+    if disclosed is not None:
+        beats = "beyond chance" if disclosed.earned else "NOT beyond chance: keep releasing without it"
+        gain = f"{disclosed.gain:.4f} ± {disclosed.error:.4f} nats an event over no context, {beats}"
+        said.append(("held out", f"{disclosed.users} users: {gain}"))
     if found.region is not None:
         said.append(("region", repr(found.region)))
     lines([*said, ("written", str(out.name))], to_stderr=True)

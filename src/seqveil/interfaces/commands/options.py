@@ -104,7 +104,7 @@ MissingValues = Annotated[
 
 Order = Annotated[int, option("M", "How many past symbols the next one depends on.")]
 Smoothing = Annotated[float, option("A", "Pseudo-events of each context; with 0 what nobody did counts as impossible.")]
-Prior = Annotated[str, option("data|uniform", "Law of a stream's first symbol.")]
+Prior = Annotated[str, option("data|uniform", "Distribution of a stream's first symbol.")]
 
 Epsilon = Annotated[float | None, option("E", "Bound for one release or batch.", "--epsilon", "-e")]
 Mechanism = Annotated[str | None, option("NAME", "See `seqveil mechanisms`  [default: optimal; auto for batches]")]
@@ -379,7 +379,7 @@ class FitSlotOptions(SlotOptions):
 
 
 def fit_words(*groups: Any, **words: Any) -> FitWords:
-    """What a fit is told, from groups of options or from words spelled as the options are, with underscores.
+    """What a fit takes, from groups of options or from words spelled as the options are, with underscores.
 
     >>> fit_words(ColumnOptions(user_column="who"), bins="5", every_seconds=60.0).slots
     Slots(seconds=60.0, rule='last', pad=False, empty=None, utc_offset=0.0)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from seqveil.core.secrets import Secret
     from seqveil.engine.terms import Terms
     from seqveil.interfaces.files.words import FitWords
-    from seqveil.receiver.planning import Plan, Row, SecretRow
+    from seqveil.receiver.planning import Plan, PlanRow, SecretRow
 
 HOLDS = "under the model: all errors and shares are those of people who follow it"
 PICTURES = (".png", ".svg", ".pdf")
@@ -218,8 +218,8 @@ def _plan_releases(
     made = planning.plan(model, bounds, name, shown.distortion, length, most, seed, period=period, **in_batches)  # type: ignore[arg-type]
     about = HOLDS
     if people is not None:
-        law = (words.order, words.smoothing)
-        made, about = _realised(made, model, people, fitted, law, shown.distortion, most, seed)
+        distribution = (words.order, words.smoothing)
+        made, about = _realised(made, model, people, fitted, distribution, shown.distortion, most, seed)
     if shown.plot is not None:
         plots.tradeoff(made, shown.plot)
     sentences = [_sentence(made, model, name, bound) for bound in bounds]
@@ -259,7 +259,7 @@ def _plan_secrets(settings: list[Terms], simulated: tuple[int, int, int], shown:
 
 
 def _say_secrets(made: list[SecretRow], settings: list[Terms], length: int, sentences: list[str]) -> None:
-    headings = ["total", "ε a release", "error", "decoded", "truth", "empty", "best guess", "told"]
+    headings = ["total", "ε a release", "error", "decoded", "truth", "empty", "best guess", "disclosed"]
     table(
         headings,
         [
@@ -271,14 +271,14 @@ def _say_secrets(made: list[SecretRow], settings: list[Terms], length: int, sent
                 f"{row.truth:.1%}",
                 f"{row.withheld:.1%}",
                 f"{row.constant_error:.4g}",
-                f"{row.told:.4g}",
+                f"{row.disclosed:.4g}",
             )
             for row in made
         ],
     )
     print(
         f"expected {error_name(settings[0].distortion.name)} over {length} releases of people who follow the model; "
-        "decoded: after the receiver's online filter; told: the most that a simulated stream told about a secret (log "
+        "decoded: after the receiver's online filter; disclosed: the most a simulated stream reveals of a secret (log "
         "odds)"
     )
     for sentence in sentences:
@@ -368,7 +368,7 @@ def _realised(
     model: MarkovModel,
     people: tuple[Ints, Ints],
     fitted: bool,
-    law: tuple[int, float],
+    distribution: tuple[int, float],
     distortion: str,
     most: int,
     seed: int,
@@ -388,9 +388,9 @@ def _realised(
             few = f"realised errors take {FEWEST_PEOPLE} people or more, of whom some are held out"
             return made, f"{HOLDS}; {few}"
         held = held_out(users, seed)
-        counts = Counts(model.n, law[0])
+        counts = Counts(model.n, distribution[0])
         counts.add(users[~held], codes[~held])
-        model = counts.model(model.alphabet, law[1])
+        model = counts.model(model.alphabet, distribution[1])
         users, codes = users[held], codes[held]
         whom = "held out of the data, released with a model of the others"
     found = realised(made, model, users, codes, distortion, most, seed)
@@ -415,7 +415,7 @@ def _batch_sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: flo
     return _meaning(f"at ε = {epsilon:g} in batches of {size}", setting, row, made.length)
 
 
-def _meaning(where: str, setting: Terms, row: Row, length: int) -> str:
+def _meaning(where: str, setting: Terms, row: PlanRow, length: int) -> str:
     """What a row of the plan means for a person with so many events, and then what is promised."""
     from seqveil.interfaces.files.release import guarantee
 

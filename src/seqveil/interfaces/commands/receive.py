@@ -53,8 +53,8 @@ def audit(
     what an attacker got, the account, settings and fingerprints, and a claim sheet along the questions of NIST SP
     800-226. It names no user and no released value.
 
-    With --secret, what all releases of a stream together told about it, exactly, whatever the mechanism; the ε of it is
-    checked where --secret-epsilon or the side file has one.
+    With --secret, what all releases of a stream together disclosed about it, exactly, whatever the mechanism; the ε of
+    it is checked where --secret-epsilon or the side file has one.
 
     The policy comes from the side file; name one only where there is none. Exit code 1: a check
     failed, the release was seeded, or these people do not follow the model. Exit code 2: the file cannot be a release
@@ -76,12 +76,12 @@ def audit(
     if json:
         emit_json(_audit_facts(report, chain))
     else:
-        lines(audit_told(report, chain))
+        lines(audit_disclosed(report, chain))
     if not report.passed or report.check.fits is False:
         raise typer.Exit(1)
 
 
-SEEDED = "the coins were seeded, so it is not private: whoever knows the seed can undo the release"
+SEEDED = "the randomness was seeded, so it is not private: whoever knows the seed can undo the release"
 
 
 def _write_page(
@@ -111,7 +111,7 @@ def _audit_facts(report: Report, model: MarkovModel) -> dict[str, object]:
     return found
 
 
-def audit_told(report: Report, model: MarkovModel) -> list[tuple[str, str]]:
+def audit_disclosed(report: Report, model: MarkovModel) -> list[tuple[str, str]]:
     """What there is to say about an audit, line by line."""
     from seqveil.interfaces.files.fit import origin_in_words
 
@@ -131,9 +131,9 @@ def audit_told(report: Report, model: MarkovModel) -> list[tuple[str, str]]:
         *(("means", sentence) for sentence in report.words),
         ("grade", f"{report.graded.text} (docs/guarantee.md)"),
         ("leakage", leaked if math.isfinite(report.leakage) else composed),
-        ("no model", f"{without} over a stream, whatever the truth's law is"),
+        ("no model", f"{without} over a stream, whatever the truth's distribution is"),
     ]
-    said += [("secret", _told(total)) for total in report.secrets]
+    said += [("secret", _disclosed(total)) for total in report.secrets]
     if report.worst_window is not None:
         said.append(("window", f"at most {report.worst_window:.4g} realised in any one window"))
     if report.composed is not None:
@@ -152,8 +152,8 @@ def audit_told(report: Report, model: MarkovModel) -> list[tuple[str, str]]:
     return said
 
 
-def _told(total: SecretTotal) -> str:
-    """What the releases told about a secret."""
+def _disclosed(total: SecretTotal) -> str:
+    """What the releases disclosed about a secret."""
     figures = f"worst over {total.users} users (between {total.lowest:.4g} and {total.highest:.4g})"
     if total.epsilon is None:
         became = percent(moved(0.10, max(0.0, total.highest)))
@@ -206,8 +206,8 @@ def decode(
 
     The setting comes from the side file; give the release's options only where there is none.
 
-    Whoever holds the raw data can name it by --truth, and is told the share of estimates that are right beside the one
-    that the model expects. It is that of people held out where the model was fitted to others.
+    Whoever holds the raw data can name it by --truth, and is called with the share of estimates that are right beside
+    the one that the model expects. It is that of people held out where the model was fitted to others.
 
     Example: seqveil decode released.csv --model clicks.model --out decoded.csv
     """
@@ -235,17 +235,17 @@ def _say_decoded(decoded: Decoded, out: str, as_json: bool) -> None:
         facts |= {} if decoded.away is None else {"away": decoded.away, "loss": decoded.loss}
         emit_json(facts, to_stderr=out == "-")
     else:
-        lines(decode_told(decoded), to_stderr=True)
+        lines(decode_disclosed(decoded), to_stderr=True)
 
 
-def decode_told(decoded: Decoded) -> list[tuple[str, str]]:
+def decode_disclosed(decoded: Decoded) -> list[tuple[str, str]]:
     """What there is to say about estimates, line by line."""
     said = f"{decoded.rows} rows of {decoded.users} users; on average an estimate is right with probability "
-    told = [("decoded", f"{said}{decoded.confidence:.3f} under the model"), decoded.check.said]
+    disclosed = [("decoded", f"{said}{decoded.confidence:.3f} under the model"), decoded.check.said]
     if decoded.right is not None:
         off = "" if decoded.away is None else f"; on average they are {error_size(decoded.away, decoded.loss)} off"
-        told.insert(1, ("truth", f"{decoded.right:.3f} of the estimates are right, by the raw file{off}"))
-    return told
+        disclosed.insert(1, ("truth", f"{decoded.right:.3f} of the estimates are right, by the raw file{off}"))
+    return disclosed
 
 
 @o.option_groups
@@ -300,11 +300,11 @@ def _stats_facts(counted: Counted, model: MarkovModel) -> dict[str, Any]:
         {"symbol": names[each.code], "share": each.share, "low": each.low, "high": each.high, "sure": each.sure}
         for each in found.top
     ]
-    told = {name: getattr(found, name) for name in ("users", "events", "confidence", "method", "assumes")}
+    disclosed = {name: getattr(found, name) for name in ("users", "events", "confidence", "method", "assumes")}
     more = {"in_window": found.in_window.tolist(), "maybe_top": [names[code] for code in found.maybe_top]}
     more |= {"model": asdict(counted.check), "intervals": counted.intervals}
-    more |= {"not_told": [names[code] for code in found.untold]}
-    return {**told, "symbols": names, **tables, "top": leading, **more}
+    more |= {"not_disclosed": [names[code] for code in found.undisclosed]}
+    return {**disclosed, "symbols": names, **tables, "top": leading, **more}
 
 
 def _lists(estimate: Estimate) -> dict[str, Any]:
@@ -319,10 +319,10 @@ LEFT_OUT_MODEL = (
     "none: all figures below are read through the model of the release, which these people do not follow, so they are "
     "its best guess, and no interval around them would hold"
 )
-NOT_MODEL = "they rest on no model: each release is inverted, and only its coins are random"
+NOT_MODEL = "they rest on no model: each release is inverted, and only its randomness is random"
 
 
-def stats_told(counted: Counted, names: Sequence[str] | None = None) -> list[tuple[str, str]]:
+def stats_disclosed(counted: Counted, names: Sequence[str] | None = None) -> list[tuple[str, str]]:
     """What there is to say about statistics before their tables, line by line; `names` are those of the symbols."""
     found = counted.summary
     left_out = LEFT_OUT_MODEL if found.method == "model" else LEFT_OUT
@@ -333,27 +333,31 @@ def stats_told(counted: Counted, names: Sequence[str] | None = None) -> list[tup
         counted.check.said,
         *([] if counted.intervals else [("intervals", left_out)]),
         *([("intervals", NOT_MODEL)] if counted.intervals and counted.check.fits is False else []),
-        *_untold(counted, names),
+        *_undisclosed(counted, names),
     ]
 
 
-def _untold(counted: Counted, names: Sequence[str] | None) -> list[tuple[str, str]]:
+def _undisclosed(counted: Counted, names: Sequence[str] | None) -> list[tuple[str, str]]:
     """Which symbols a guarded release hardly tells, so that their counts are not its own."""
     found = counted.summary
-    if not found.untold:
+    if not found.undisclosed:
         return []
-    which = f"{len(found.untold)} symbols" if names is None else ", ".join(names[code] for code in found.untold[:SHOWN])
+    which = (
+        f"{len(found.undisclosed)} symbols"
+        if names is None
+        else ", ".join(names[code] for code in found.undisclosed[:SHOWN])
+    )
     why = "the release keeps declared secrets, and on purpose tells next to nothing about how often it came"
     if not counted.intervals:
-        return [("not told", f"{which}: no estimate; {why}")]
+        return [("not known", f"{which}: no estimate; {why}")]
     rests = {"model": "the model", "learned": "the learned chain"}[found.method]
-    return [("hardly told", f"{which}: {why}; figures about it are mostly the word of {rests}, look at the interval")]
+    return [("barely known", f"{which}: {why}; figures about it are mostly the word of {rests}, look at the interval")]
 
 
 def _say_stats(counted: Counted, model: MarkovModel, per: int | None) -> None:
     found = counted.summary
     names = [str(value) for value in model.alphabet.decode(list(range(model.n)))]
-    lines(stats_told(counted, names))
+    lines(stats_disclosed(counted, names))
     counts, stays = found.histogram, found.dwell
     order = sorted(range(model.n), key=lambda code: _from_most(float(counts.value[code])))[:SHOWN]
     headings = ("symbol", "events", "share", "mean run")
@@ -384,14 +388,14 @@ def _say_stats(counted: Counted, model: MarkovModel, per: int | None) -> None:
 
 
 def _from_most(count: float) -> float:
-    """A key that puts the largest first, and what is not told last."""
+    """A key that puts the largest first, and what is not known last."""
     return math.inf if math.isnan(count) else -count
 
 
 def _span(estimate: Estimate, at: Any, scale: float = 1.0, form: str = ".0f") -> str:
     value, low, high = (float(part[at]) * scale for part in (estimate.value, estimate.low, estimate.high))
     if math.isnan(value):
-        return "not told"
+        return "not known"
     if math.isnan(low):
         return f"{value:{form}}"
     return f"{value:{form}} ({low:{form}} to {high:{form}})"

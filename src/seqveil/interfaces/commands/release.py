@@ -22,7 +22,7 @@ from seqveil.interfaces.commands.terminal import (
 
 if TYPE_CHECKING:
     from seqveil.engine.stream import Terms
-    from seqveil.interfaces.files.release import Released
+    from seqveil.interfaces.files.release import ReleasedFile
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def release(
         bool, o.flag("--force", "Draw again over an earlier release, which nobody may have been shown.")
     ] = False,
     yes: Annotated[
-        bool, o.flag("--yes", "Leave out the warning where a stream is told so much that little protects.")
+        bool, o.flag("--yes", "Leave out the warning where a stream is disclosed so much that little protects.")
     ] = False,
     jobs: o.Jobs = None,
     json: o.Json = False,
@@ -81,8 +81,8 @@ def release(
     With --state FILE the run can be stopped or killed at any point; the same command goes on, no row twice or lost.
     Values outside the alphabet are then hidden (a draw from the public belief), as a run that stops would show them.
 
-    With --secret rows are told as truly as can be while nobody's odds of the secret move by more than a factor e^E, in
-    total for the whole stream (--secret-epsilon E). Without --epsilon nothing is promised about anything else.
+    With --secret rows are released as truly as can be while nobody's odds of the secret move by more than a factor e^E,
+    in total for the whole stream (--secret-epsilon E). Without --epsilon nothing is promised about anything else.
 
     Example: seqveil release clicks.csv --model clicks.model --epsilon 1 --out released.csv
 
@@ -121,7 +121,7 @@ def release(
     if json:
         emit_json(asdict(account) | {"setting": setting.to_dict(), "out": out}, to_stderr=out == "-")
     else:
-        said = told(account, yes)
+        said = disclosed(account, yes)
         lines(said if changes is None else [*said, *changes.lines()], to_stderr=True)
 
 
@@ -143,7 +143,7 @@ def _refuse_without_state(kept: StateOptions, force: bool) -> None:
 
 def _release_with_state(
     data: str, setting: Terms, out: str, state: Path, kept: StateOptions, shared: dict[str, Any]
-) -> Released:
+) -> ReleasedFile:
     """Release a file over a state file; stopped in between, it says that the same command goes on."""
     from seqveil.engine.upkeep import key_for
     from seqveil.interfaces.files.release import release_file
@@ -166,7 +166,7 @@ def _release_with_state(
     return account
 
 
-def told(account: Released, yes: bool = False) -> list[tuple[str, str]]:
+def disclosed(account: ReleasedFile, yes: bool = False) -> list[tuple[str, str]]:
     """What there is to say about a release, line by line; with `yes` without the warning that little protects."""
     batches, bound = account.batch > 1, "" if account.exact else "at most "
     extra = [f"{account.held} held at the best guess"] if account.held else []
@@ -192,7 +192,7 @@ def told(account: Released, yes: bool = False) -> list[tuple[str, str]]:
         said.append(("public", account.made_public))
     if account.model_check:
         said.append(("model", account.model_check))
-    if account.watched:
+    if account.tracked:
         said.append(("order", ARRIVAL))
     if not account.warning:
         said.append(("grade", f"{account.grade}: {account.grade_why}"))
@@ -205,18 +205,18 @@ def told(account: Released, yes: bool = False) -> list[tuple[str, str]]:
     return said
 
 
-def _earlier(account: Released) -> str:
+def _earlier(account: ReleasedFile) -> str:
     """What of it an earlier run with the same state file had released."""
     new = account.events - account.earlier
     if new > 0:
         return f"{account.earlier} of the rows were released by an earlier run and stand as they were; {new} are new"
     return (
-        "nothing new: all rows were released by an earlier run, and stand as they were; rows are told apart by their "
+        "nothing new: all rows were released by an earlier run, and stand as they were; rows are known by their "
         "users and order alone, so give another input a state file of its own, or add its rows to the end of this one"
     )
 
 
-def _realised(account: Released, bound: str) -> str:
+def _realised(account: ReleasedFile, bound: str) -> str:
     """What was leaked, and what holds beside it."""
     if account.whole_sequence and not isfinite(account.leakage):
         return account.whole_sequence

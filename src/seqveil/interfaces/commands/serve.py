@@ -16,7 +16,7 @@ from seqveil.interfaces.commands.terminal import INTERRUPTIONS, emit_json, table
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.service.tokens import Token
-    from seqveil.interfaces.studio import Source
+    from seqveil.interfaces.studio import StudioSource
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,9 @@ def studio(
         return
 
 
-def _sources(data: str | None, model: MarkovModel | None, user: str, value: str, cells: int | None) -> list[Source]:
+def _sources(
+    data: str | None, model: MarkovModel | None, user: str, value: str, cells: int | None
+) -> list[StudioSource]:
     from seqveil.interfaces.studio.sources import loaded, sampled
     from seqveil.interfaces.studio.uploads import Cut, rows_of_file
 
@@ -242,7 +244,7 @@ def _unpack(config: Path, folder: Path, data: str | None, model: MarkovModel | N
     print(f"wrote  {folder / 'stream.csv'} (raw data: {ask.events} events at most) and {folder / 'model.npz'}")
 
 
-def _serve_page(own: list[Source], port: int, no_browser: bool) -> None:
+def _serve_page(own: list[StudioSource], port: int, no_browser: bool) -> None:
     with needs_extra("the page", "serve"):
         from seqveil.interfaces.studio.serving import serve
 

@@ -23,7 +23,7 @@ from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interru
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from seqveil.interfaces.spark import Columns
+    from seqveil.interfaces.spark import FrameColumns
     from seqveil.interfaces.spark.figures import SparkFigures
 
 spark = typer.Typer(help="The same on Apache Spark, for users who do not fit one machine.", rich_markup_mode=None)
@@ -64,15 +64,15 @@ class FrameOptions:
     value_column: o.ValueColumn = None
     seq_column: Annotated[str, o.option("NAME", "Column that orders a user's events (0, 1, 2, …).")] = "seq"
 
-    def columns(self, time: str | None = None) -> Columns:
+    def columns(self, time: str | None = None) -> FrameColumns:
         """The columns that were asked for, with the usual names for those that were not."""
-        from seqveil.interfaces.spark import Columns
+        from seqveil.interfaces.spark import FrameColumns
 
         parts = tuple((self.value_column or "value").split(","))
         if len(parts) > 2:
             raise InputError(f"expected one value column, or two as in x,y; got {len(parts)}")
         value = parts[0] if len(parts) == 1 else (parts[0], parts[1])
-        return Columns(self.user_column or "user", value, self.seq_column, time)
+        return FrameColumns(self.user_column or "user", value, self.seq_column, time)
 
 
 @spark.callback()
@@ -164,8 +164,8 @@ def release(
     Example: seqveil spark release clicks/ -m clicks.model --policy policy.toml --key clicks.key --checkpoint state/
     --out released/
     """
-    from seqveil.core.coins import key_file
     from seqveil.core.model import MarkovModel
+    from seqveil.core.randomness import key_file
     from seqveil.engine.calls import OutOfOrder
     from seqveil.engine.policy import Policy
     from seqveil.engine.store import StoreError
@@ -205,7 +205,7 @@ def account(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint of a release.")],
     *,
     user: Annotated[str | None, o.option("NAME", "One user alone.")] = None,
-    limit: Annotated[int, o.option("N", "How many users to show, those told most of first.")] = 20,
+    limit: Annotated[int, o.option("N", "How many users to show, those disclosed most of first.")] = 20,
     cluster: SmallClusterOptions,
     json: o.Json = False,
 ) -> None:
@@ -246,7 +246,7 @@ def _at_once(released: DataFrame, out: str, format: str) -> dict[str, Any]:
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    from seqveil.interfaces.spark.sessions import told
+    from seqveil.interfaces.spark.sessions import disclosed
 
     if os.path.exists(out):
         raise DataError(
@@ -254,7 +254,7 @@ def _at_once(released: DataFrame, out: str, format: str) -> dict[str, Any]:
             "name a new folder"
         )
     seen = Observation()
-    with told():
+    with disclosed():
         writer = released.observe(seen, F.count(F.lit(1)).alias("rows"), F.sum("epsilon").alias("epsilon"))
         writer.write.format(format).options(**_headed(format)).save(out)
         counted = seen.get
@@ -285,9 +285,9 @@ def _same_buckets(session: SparkSession, checkpoint: str, buckets: int) -> None:
 def _stream(
     released: DataFrame, out: str, format: str, checkpoint: str, follow: bool, metrics: Path | None = None
 ) -> None:
-    from seqveil.interfaces.spark.sessions import told
+    from seqveil.interfaces.spark.sessions import disclosed
 
-    with told():
+    with disclosed():
         writer = released.writeStream.format(format).options(**_headed(format)).option("path", out)
         writer = writer.option("checkpointLocation", checkpoint)
         figures = None if metrics is None else _figures(metrics, checkpoint)

@@ -19,8 +19,8 @@ from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, lines, table
 
 if TYPE_CHECKING:
-    from seqveil.engine.sqlite import Records
-    from seqveil.engine.store import Row, Stored
+    from seqveil.engine.sqlite import SqliteRecords
+    from seqveil.engine.store import Stored, UserRow
     from seqveil.engine.stream import Terms
 
 StateFile = Annotated[Path, typer.Argument(metavar="FILE", help="The state file.")]
@@ -138,7 +138,7 @@ def export(
         for name, row in _rows(found, names):
             for at, stored in enumerate(found.releases(row, None)):
                 dropped += stored.seq > 0 == at
-                sink.write(codec.dumps({"user": name} | _told(stored, shown, setting)) + "\n")
+                sink.write(codec.dumps({"user": name} | _disclosed(stored, shown, setting)) + "\n")
                 count += 1
     if out != "-":
         print(f"wrote  {count} releases to {out}")
@@ -180,13 +180,13 @@ def erase(
 
     Example: seqveil state erase clicks.db ann --key clicks.key
     """
-    from seqveil.core.coins import key_file
+    from seqveil.core.randomness import key_file
     from seqveil.engine.upkeep import erase as take_out
 
     if forget_ledger and not yes:
         print(
-            "Without the ledger nobody knows what was told about this person. Coming back begins at zero, and what is "
-            "told then adds to what was told before, beyond the budget.",
+            "Without it nobody knows what was disclosed about this person. A return begins at zero, and what is "
+            "disclosed then adds to what was disclosed before, beyond the budget.",
             file=sys.stderr,
         )
         if not _confirmed("Drop the ledger?"):
@@ -232,7 +232,7 @@ def _written(out: str) -> Iterator[TextIO]:
             os.unlink(part)
 
 
-def _rows(found: Records, names: Sequence[str]) -> Iterator[tuple[str, Row]]:
+def _rows(found: SqliteRecords, names: Sequence[str]) -> Iterator[tuple[str, UserRow]]:
     """Where these users stand, each of whom something was released."""
     for name, row in zip(names, found.find(names), strict=True):
         if row is None or row.erased:
@@ -240,7 +240,7 @@ def _rows(found: Records, names: Sequence[str]) -> Iterator[tuple[str, Row]]:
         yield name, row
 
 
-def _figures(row: Row) -> dict[str, Any]:
+def _figures(row: UserRow) -> dict[str, Any]:
     """A user's ledger by name, leakage in nats."""
     figures = {
         "events": row.events,
@@ -254,7 +254,7 @@ def _figures(row: Row) -> dict[str, Any]:
     return {name: _number(figure) for name, figure in figures.items()}
 
 
-def _told(stored: Stored, shown: list[Any], setting: Terms) -> dict[str, Any]:
+def _disclosed(stored: Stored, shown: list[Any], setting: Terms) -> dict[str, Any]:
     from seqveil.engine.store import GAP
 
     words = [shown[code] for code in stored.codes] if stored.released else None

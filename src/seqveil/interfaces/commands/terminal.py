@@ -176,7 +176,7 @@ def progress(path: str | Path, label: str, passes: int = 1) -> Iterator[Progress
 def stages(
     path: str | Path, label: str, passes: int = 1, work: str = "working"
 ) -> Iterator[tuple[Progress, Callable[[float], None]]]:
-    """`progress`, and a bar below it for work that comes after the reading: it is told the share done, 0 to 1."""
+    """`progress`, and a bar below it for work that comes after the reading: it takes the share done, 0 to 1."""
     if not sys.stderr.isatty():
         yield lambda count: check_interrupted(), lambda share: check_interrupted()
         return

@@ -37,11 +37,11 @@ def clicks(users: int, length: int, seed: int) -> Content:
     np.fill_diagonal(leave, 0.0)
     leave *= ((1 - stay) / leave.sum(1))[:, None]
     chain = leave + np.diag(stay)
-    law = np.full(len(go), 1 / len(go))
+    distribution = np.full(len(go), 1 / len(go))
     for _ in range(500):
-        law = law @ chain
+        distribution = distribution @ chain
     alphabet = Alphabet([f"category{k + 1:02d}" for k in range(len(go))])
-    codes = MarkovModel(law / law.sum(), chain).sample(length, users, seed)
+    codes = MarkovModel(distribution / distribution.sum(), chain).sample(length, users, seed)
     return Content(*rectangle(codes), alphabet, hamming())
 
 
@@ -143,7 +143,17 @@ def power(users: int, length: int, seed: int) -> Content:
     own = rng.standard_normal((users, 1))
     score = 0.68 * own + 0.73 * (math.sqrt(0.5) * habit + math.sqrt(0.5) * chance)
     score /= math.hypot(0.68, 0.73)
-    edges = [-1.2816, -0.8416, -0.5244, -0.2533, 0.0, 0.2533, 0.5244, 0.8416, 1.2816]  # tenths of the normal law
+    edges = [
+        -1.2816,
+        -0.8416,
+        -0.5244,
+        -0.2533,
+        0.0,
+        0.2533,
+        0.5244,
+        0.8416,
+        1.2816,
+    ]  # tenths of the normal distribution
     codes = np.searchsorted(edges, score)
     return Content(*rectangle(codes.astype(np.int64)), Alphabet.codes(10), absolute(np.arange(10)))
 

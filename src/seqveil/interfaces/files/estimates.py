@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
     from seqveil.receiver.learn import Evidence, Learned, Region
 
-TOGETHER = 1 << 25  # numbers that the laws of one batch of streams may take
-WORTH_A_CALL = 1 << 14  # numbers of laws that are turned into estimates together
+TOGETHER = 1 << 25  # numbers that the distributions of one batch of streams may take
+WORTH_A_CALL = 1 << 14  # numbers of distributions that are turned into estimates together
 KEPT = 1 << 24  # numbers that columns and beliefs of all releases may each take, to be used a second time
-LONGEST = 1 << 29  # numbers that the laws of one stream may take
+LONGEST = 1 << 29  # numbers that the distributions of one stream may take
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,10 +90,10 @@ def decode_file(
     received = receive(released, model, setting, **where)
     alphabet, source = received.setting.model.alphabet, received.source
     holes: Holes = "empty" if received.setting.withhold else "none"
-    told = None
+    disclosed = None
     if truth is not None:
         raw = Source.released(truth, source.columns, missing=alphabet.missing, slots=alphabet.slots)
-        told = paired(source, raw, alphabet, received.setting.batch, progress).codes
+        disclosed = paired(source, raw, alphabet, received.setting.batch, progress).codes
     loss = received.setting.distortion if distortion is None else resolve(distortion, alphabet)
     decode = _decode_batches if received.setting.in_batches else _decode_symbols
     users, sheet = decode(received, loss, online, progress)
@@ -108,11 +108,11 @@ def decode_file(
         if histogram is not None:
             _write_histogram(histogram, alphabet, source.columns, sheet.expected, read)
     mean = float(sheet.confidence.mean(dtype=np.float64))
-    known = told is not None and (told >= 0).any()
+    known = disclosed is not None and (disclosed >= 0).any()
     found = Decoded(at, users, mean, sheet.expected, checked(received, progress, sheet.followed))
-    if told is None or not known:
+    if disclosed is None or not known:
         return found
-    true, guess = told[told >= 0], sheet.estimates[told >= 0].astype(np.int64)
+    true, guess = disclosed[disclosed >= 0], sheet.estimates[disclosed >= 0].astype(np.int64)
     away = None if loss.is_hamming else float(loss.between(true, guess).mean())
     return replace(found, right=float((guess == true).mean()), away=away, loss=loss.name)
 
@@ -127,14 +127,14 @@ class _Sheet:
         self.followed: list[FollowedPart] | None = None  # the whole file, where there is room to keep it
         self._loss = loss
 
-    def fill(self, at: Ints, laws: Floats) -> None:
-        """Enter the laws of the rows `at`; -1 is no row."""
-        best = self._loss.best_guess(laws)
-        sure = laws[np.arange(len(laws)), best]
+    def fill(self, at: Ints, distributions: Floats) -> None:
+        """Enter the distributions of the rows `at`; -1 is no row."""
+        best = self._loss.best_guess(distributions)
+        sure = distributions[np.arange(len(distributions)), best]
         if at.size and at.min() < 0:
-            at, best, sure, laws = at[at >= 0], best[at >= 0], sure[at >= 0], laws[at >= 0]
+            at, best, sure, distributions = at[at >= 0], best[at >= 0], sure[at >= 0], distributions[at >= 0]
         self.estimates[at], self.confidence[at] = best, sure
-        self.expected += laws.sum(0)
+        self.expected += distributions.sum(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,17 +188,17 @@ def groups(ids: Ints, width: int, online: bool) -> Iterator[list[Ints]]:
 
 
 def _together(steps: list[Ints], found: Iterator[tuple[int, Floats]]) -> Iterator[tuple[Ints, Floats]]:
-    """The laws of several steps at once, with their places: short steps are not worth a call each."""
-    places, laws, held = list[Ints](), list[Floats](), 0
-    for t, law in found:
+    """The distributions of several steps at once, with their places: short steps are not worth a call each."""
+    places, distributions, held = list[Ints](), list[Floats](), 0
+    for t, distribution in found:
         places.append(steps[t])
-        laws.append(law)
-        held += law.size
+        distributions.append(distribution)
+        held += distribution.size
         if held >= WORTH_A_CALL:
-            yield np.concatenate(places), np.concatenate(laws)
-            places, laws, held = [], [], 0
+            yield np.concatenate(places), np.concatenate(distributions)
+            places, distributions, held = [], [], 0
     if places:
-        yield np.concatenate(places), np.concatenate(laws)
+        yield np.concatenate(places), np.concatenate(distributions)
 
 
 def _decode_symbols(
@@ -217,8 +217,8 @@ def _decode_symbols(
         codes = [log.codes[places].astype(np.int64) for places in steps]
         times = None if log.times is None else [log.times[places] for places in steps]
         with received.naming():
-            for places, laws in _together(steps, decode_steps(setting, codes, times, not online, keep)):
-                sheet.fill(log.rows[places], laws)
+            for places, distributions in _together(steps, decode_steps(setting, codes, times, not online, keep)):
+                sheet.fill(log.rows[places], distributions)
         if progress is not None:
             progress(sum(places.size for places in steps))
     sheet.followed = None if kept is None else log.followed(kept)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqveil.core.alphabet import Bins, Grid, Symbols
-from seqveil.core.coins import coins
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.core.places import Cells
+from seqveil.core.randomness import randomness
 from seqveil.interfaces.files.columns import Taken, ValueType
 from seqveil.interfaces.files.reading import Chunk, FilePath
 from seqveil.interfaces.files.rows import Progress, Source, encode, value_type_of
@@ -65,17 +65,21 @@ def fit_file(
         data: the file, ``-`` for standard input, or a polars frame.
         words: how to read it, how values become symbols, and what the next one depends on.
         progress: called with the number of rows done.
-        working: told the share that is done where contexts are compared (`receive.choosing.choose`).
+        working: called with the share that is done where contexts are compared (`receive.choosing.choose`).
         more: fields of `FitWords`, in place of those of `words`.
     """
-    told = replace(words or FitWords(), **more).settled(data)
-    source = told.source(data)
-    if told.private is not None:
-        return _fit_private(source, told, progress)
-    alphabet, pooled, rows = read_values(source, told, progress)
-    code = _Coder(alphabet, source.name, told.clamps)
-    found = _count(rows, code, told) if told.context is None else _with_context(rows, code, source, told, working)
-    return replace(found, pooled=pooled, smoothing=told.smoothing, clamped=code.clamped, reading=source.taken)
+    disclosed = replace(words or FitWords(), **more).settled(data)
+    source = disclosed.source(data)
+    if disclosed.private is not None:
+        return _fit_private(source, disclosed, progress)
+    alphabet, pooled, rows = read_values(source, disclosed, progress)
+    code = _Coder(alphabet, source.name, disclosed.clamps)
+    found = (
+        _count(rows, code, disclosed)
+        if disclosed.context is None
+        else _with_context(rows, code, source, disclosed, working)
+    )
+    return replace(found, pooled=pooled, smoothing=disclosed.smoothing, clamped=code.clamped, reading=source.taken)
 
 
 def read_values(
@@ -136,7 +140,7 @@ def _with_context(
 ) -> Fitted:
     """The context chosen for the streams of a file, fitted to everyone.
 
-    The codes of all events are held in memory, since some people are held out and foretold one event after another.
+    The codes of all events are held in memory, since some people are held out and predicted one event after another.
     """
     from seqveil.receiver.choosing import choose
     from seqveil.receiver.follow import numbered
@@ -180,7 +184,7 @@ def _fit_private(source: Source, words: FitWords, progress: Progress | None) -> 
         counts.measure(part.users.to_list())
     for part in second:
         counts.add(part.users.to_list(), encode(part, alphabet.strict, source.name, FOR_FIT))
-    noisy = counts.noisy(words.private, coins(words.seed))
+    noisy = counts.noisy(words.private, randomness(words.seed))
     events = noisy.users + max(0, int(noisy.moves.sum()))
     source.taken.begin()  # counts of raw rows are nobody's business: they have no noise
     return Fitted(noisy.model(alphabet), events, noisy.users, reading=source.taken)

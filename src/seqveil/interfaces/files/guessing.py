@@ -93,8 +93,8 @@ class _Guesser:
         value = given.value if given.value != named.value else self._named_value()
         value = value or self._guessed_value()
         unused = [Role(name, "not used", "nothing else is needed") for name in self._free()]
-        told = sorted([*self.roles.values(), *unused], key=lambda role: self.head.columns.index(role.column))
-        return Guess(told, Columns(user, value, order), self.questions)
+        disclosed = sorted([*self.roles.values(), *unused], key=lambda role: self.head.columns.index(role.column))
+        return Guess(disclosed, Columns(user, value, order), self.questions)
 
     def _take(self, names: Sequence[str], role: str, why: str) -> str:
         self.roles.update({name: Role(name, role, why) for name in names if name in self.head.columns})

@@ -22,7 +22,7 @@ from seqveil.interfaces.files.release import (
     BATCH_ROWS,
     MEMORY,
     Choices,
-    Released,
+    ReleasedFile,
     Whole,
     raw_alphabet,
     source_for,
@@ -40,7 +40,7 @@ class HeldRelease:
     """Released rows in public order, with what the side file of a release would say."""
 
     frame: pl.DataFrame = field(repr=False)
-    account: Released
+    account: ReleasedFile
     meta: Meta = field(repr=False)
 
 

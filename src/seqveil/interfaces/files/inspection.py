@@ -111,7 +111,7 @@ class Inspection:
             zero, one = self.log_likelihood["order 0"], self.log_likelihood["order 1"]
             said.append(
                 (
-                    "foretold",
+                    "predicted",
                     f"{one:.3f} nats a symbol from the one before, {zero:.3f} from how often it comes, on "
                     f"{self.held_out_people:,} held-out people ({one - zero:+.3f} is what correlation tells)",
                 )
@@ -194,7 +194,7 @@ def _found(
     gaps = _gaps(parts, who, source.name)
     values = _Values.of(parts, who)
     alphabet, codes = values.cut(len(people))
-    zero, one, held = _foretold(alphabet, codes, who)
+    zero, one, held = _predicted(alphabet, codes, who)
     facts: dict[str, Any] = {"missing": taken.missing, "ties": taken.ties, "needs_sorting": sort}
     facts |= {"gap_typical": None if gaps is None else float(np.median(gaps)) if gaps.size else 0.0}
     facts |= {"gap_longest": None if gaps is None else float(gaps.max(initial=0.0))}
@@ -314,7 +314,7 @@ def _far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray(((numbers < low - reach) | (numbers > high + reach)).any(1))
 
 
-def _foretold(
+def _predicted(
     alphabet: Symbols | None, codes: NDArray[np.int64], who: NDArray[np.intp]
 ) -> tuple[float | None, float | None, int]:
     """Log-likelihood a symbol on held-out people, from frequencies alone and from the symbol before."""

@@ -1,7 +1,7 @@
 """Reading data files: delimited text, JSON lines and Parquet, plain or compressed, in chunks.
 
 A text file is cut into blocks of whole records, so memory stays bounded whatever the file's size, and standard input
-works like a file. What separates the fields of a CSV is told from its first lines. Only the
+works like a file. What separates the fields of a CSV is determined from its first lines. Only the
 columns asked for are kept; the others are dropped before anything else happens. `ordering` puts the rows in order.
 
 *Guarantee.* No message holds a field of the file: a problem is named by its row (the first row of data is row 1), and

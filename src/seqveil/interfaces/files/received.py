@@ -52,7 +52,7 @@ class Where(TypedDict, total=False):
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class ReceivedBatch:
     """Consecutive events. `row_of` gives the chunk's row of each event, -1 for an event that went without a release."""
 
     chunk: Chunk
@@ -85,7 +85,7 @@ class Sealed:
     epsilons: Floats
     rows: Ints  # places in the file, from 0
     time: float | None  # of the last row; of the user's last release before it, where nothing was released
-    where: str  # the rows that told of it, for messages
+    where: str  # the rows that disclosed of it, for messages
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +131,7 @@ class Received:
         claimed = None if self.meta is None else self.meta.get("digest")
         return None if claimed is None else claimed == digest.hex()
 
-    def batches(self, progress: Progress | None = None) -> Iterator[Batch]:
+    def batches(self, progress: Progress | None = None) -> Iterator[ReceivedBatch]:
         """The events of a release one by one."""
         extras = self._extras()
         follow = _Follow(self.source.name) if gaps(self.setting) else None
@@ -139,7 +139,7 @@ class Received:
             claimed = None if extras is None else next(extras)
             epsilons = None if claimed is None else claimed[:, 0]
             users, rows = part.chunk.users.to_list(), np.arange(part.n)
-            batch = Batch(part.chunk, users, part.codes, part.times, epsilons, rows)
+            batch = ReceivedBatch(part.chunk, users, part.codes, part.times, epsilons, rows)
             yield batch if follow is None or claimed is None else follow.fill(batch, claimed[:, 1])
 
     def portions(self, progress: Progress | None = None) -> Iterator[Portion]:
@@ -156,8 +156,8 @@ class Received:
         for part in self._coded(source, progress):
             claimed, paths = np.asarray(next(numbers).values, np.float64), list(next(texts).values)
             sealed = binder.bind(part, claimed, paths)
-            told = claimed[:, 1].astype(np.int64).tolist()
-            last = Portion(part.chunk.users, part.codes, claimed[:, 0], told, paths, sealed)
+            disclosed = claimed[:, 1].astype(np.int64).tolist()
+            last = Portion(part.chunk.users, part.codes, claimed[:, 0], disclosed, paths, sealed)
             yield last
         assert last is not None  # a file without rows is refused
         none = np.zeros(0, np.int64)
@@ -282,7 +282,7 @@ class _Follow:
         self._name = name
         self._seen: dict[object, tuple[int, float]] = {}  # events so far, time of the last one
 
-    def fill(self, batch: Batch, events: Floats) -> Batch:
+    def fill(self, batch: ReceivedBatch, events: Floats) -> ReceivedBatch:
         skipped, before = np.zeros(len(batch.users), np.int64), np.zeros(len(batch.users))
         for k, user in enumerate(batch.users):
             count, last = self._seen.get(user, (0, -np.inf))
@@ -305,7 +305,7 @@ class _Follow:
             times = before[owner]
             times[at] = batch.times
         users = [batch.users[k] for k in owner.tolist()]
-        return Batch(batch.chunk, users, codes, times, epsilons, row_of)
+        return ReceivedBatch(batch.chunk, users, codes, times, epsilons, row_of)
 
 
 def receive(

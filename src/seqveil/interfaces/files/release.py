@@ -1,8 +1,8 @@
 """Release a file of many users' streams: rows in order, through `Streams`, into an output and its side file.
 
 There is one loop for all files. Its parts: a `Source` gives rows with their codes; `OneByOne` or `InBatches` makes
-events of them; `Streams` releases them, in memory or over a state file; and a `Run` writes the rows, whole at the end,
-or as it goes on with what an earlier run wrote (`files.resume`).
+events of them; `Streams` releases them, in memory or over a state file; and a `ReleaseRun` writes the rows, whole at
+the end, or as it goes on with what an earlier run wrote (`files.resume`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import numpy as np
 
 from seqveil.core import filtering
 from seqveil.core.alphabet import WITHHELD, Alphabet, OnMissing, OnUnknown, Symbols
-from seqveil.core.coins import coins
 from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Floats
 from seqveil.core.mechanisms import Batch, Sent, choose
+from seqveil.core.randomness import randomness
 from seqveil.core.secrets.words import made_public
 from seqveil.core.slots import Slots
 from seqveil.core.words import Risk
@@ -73,7 +73,7 @@ SEEDED = "seeded, so NOT private: whoever knows the seed can undo the release"
 
 
 @dataclass(frozen=True)
-class Released:
+class ReleasedFile:
     """The account of a released file. Public: it holds nothing but counts and what the releases imply.
 
     A release is one symbol, or one batch.
@@ -96,7 +96,7 @@ class Released:
     earlier: int = 0  # rows that an earlier run with the same state file had released
     choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of mechanism auto: how often which, why
     times: str | None = None  # what the times were read as, where a budget counts in seconds
-    secrets: tuple[SecretTotal, ...] = ()  # what was told about each declared secret, worst over users
+    secrets: tuple[SecretTotal, ...] = ()  # what was disclosed about each declared secret, worst over users
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
     made_public: str = ""  # says what a declaration makes public, where that is a place
     model_check: str = ""  # with declared secrets: whether the model was checked on people held out, in words
@@ -104,7 +104,7 @@ class Released:
     grade: str = ""  # by what a suspicion of 1 % may become (`seqveil.core.words`)
     grade_why: str = ""
     check: ModelCheck = NOT_ASKED  # whether the releases fit the model
-    watched: bool = False  # rows were written as they came, so that their order is the order of arrival
+    tracked: bool = False  # rows were written as they came, so that their order is the order of arrival
     warning: str = ""  # one line with the remedy, where the grade is not green
     read: str = ""  # how the rows were read and ordered, in words
 
@@ -132,15 +132,15 @@ def release_file(
     memory: int = MEMORY,
     changes: Changes | None = None,
     progress: Progress | None = None,
-) -> Released:
+) -> ReleasedFile:
     """Release every row of a file and write user, order, released value and the ε it used.
 
     Rows come out in an order that reveals nothing of the file's: by time or number where there is one, then by user;
     else user by user. On standard output and with a state file they are written as they come. In batches (a setting
     with a batched mechanism) the rows of a batch stay together; a batch's first row carries its ε and its path
     (columns `epsilon` and `path`), the others 0 and "-", and all its number in the user's stream (`batch`). With a
-    budget whose policy is "stop" the rows left out are told by a column `event`, each user's count of events before the
-    row, or by a gap in `batch`. A release that says nothing to keep a declared secret is a row with an empty value.
+    budget whose policy is "stop" the rows left out are known by a column `event`, each user's count of events before
+    the row, or by a gap in `batch`. A release that says nothing to keep a declared secret is a row with an empty value.
 
     *Guarantee*: each user's stream is released as by a `Session` of its own;
     other columns of the file are dropped; the output and its side file (`OUT.meta.json`, or `meta`) appear whole or not
@@ -156,7 +156,8 @@ def release_file(
         setting: the model and how to release with it.
         out: where to write. With a state file, a CSV, TSV or JSON lines file, which can be appended to.
         state: the state file, which no other run may have open.
-        key: with a state file, for coins that are the same if an event is drawn again (`seqveil.coins.key_file`).
+        key: with a state file, for randomness that are the same if an event is drawn again
+        (`seqveil.randomness.key_file`).
         seed: for research; it marks the release as not private.
         columns: the names of the columns.
         on_unknown: replaces the model's policy for values outside its alphabet: "error", "nearest", or "hide", which
@@ -191,11 +192,11 @@ def release_file(
 
         opened = resumed(source, setting, on_unknown, target, state, key, seed, group)
     else:
-        watched = os.fspath(out) == "-"
-        alphabet = raw_alphabet(setting, on_unknown, watched)
+        tracked = os.fspath(out) == "-"
+        alphabet = raw_alphabet(setting, on_unknown, tracked)
         choices: Choices = {}
         streams = streams_in_memory(setting, seed, memory, choices)
-        opened = _whole(Whole(source, setting, alphabet, streams, seed, choices, watched=watched), target)
+        opened = _whole(Whole(source, setting, alphabet, streams, seed, choices, tracked=tracked), target)
     return _run_to_the_end(opened, target, changes, progress)
 
 
@@ -218,11 +219,11 @@ def source_for(
     names, alphabet = columns_for(setting, columns), setting.model.alphabet
     if alphabet.on_map:
         names = located(data, names, format)
-    told = alphabet.missing if missing is None else missing
-    if told == "symbol":
-        alphabet.with_missing(told)  # refuses it where there is no such symbol
+    disclosed = alphabet.missing if missing is None else missing
+    if disclosed == "symbol":
+        alphabet.with_missing(disclosed)  # refuses it where there is no such symbol
     arrange = goes_back(data, names, format) if sort is None else sort
-    return Source(data, names, format, arrange, chunk, told, _slots(alphabet, slots))
+    return Source(data, names, format, arrange, chunk, disclosed, _slots(alphabet, slots))
 
 
 def _slots(alphabet: Symbols, asked: Slots | None) -> Slots | None:
@@ -237,8 +238,8 @@ def _slots(alphabet: Symbols, asked: Slots | None) -> Slots | None:
 
 
 def _run_to_the_end(
-    opened: AbstractContextManager[Run], target: Target, changes: Changes | None, progress: Progress | None
-) -> Released:
+    opened: AbstractContextManager[ReleaseRun], target: Target, changes: Changes | None, progress: Progress | None
+) -> ReleasedFile:
     """Release all rows and write the side file; then raise what ended the run early."""
     with opened as run:
         run.changes = changes
@@ -262,11 +263,11 @@ def _refuse_empty_symbol(alphabet: Symbols) -> None:
         )
 
 
-def raw_alphabet(setting: Terms, on_unknown: OnUnknown | None, watched: bool = False) -> Symbols:
+def raw_alphabet(setting: Terms, on_unknown: OnUnknown | None, tracked: bool = False) -> Symbols:
     """With the policy for raw values: a file appears whole or not at all, standard output is `watched` as it goes."""
     alphabet = setting.model.alphabet
-    if watched:
-        return alphabet.watched(on_unknown)
+    if tracked:
+        return alphabet.tracked(on_unknown)
     return alphabet if on_unknown is None else alphabet.with_policy(on_unknown)
 
 
@@ -276,12 +277,12 @@ def streams_in_memory(setting: Terms, seed: int | None, memory: int, choices: Ch
     def note(state: State, sent: Sent, epsilon: float) -> None:
         if epsilon < GONE:
             return
-        law = filtering.clear(state.states)[0]
-        picked, why = choose(Batch(setting.model, law, len(sent.codes), epsilon, setting.distortion))
+        distribution = filtering.clear(state.states)[0]
+        picked, why = choose(Batch(setting.model, distribution, len(sent.codes), epsilon, setting.distortion))
         choices.setdefault(picked.name, {"batches": 0, "why": why})["batches"] += 1
 
-    watch = note if setting.mechanism.name == "auto" else None
-    return CodeStreams(setting, Memory(releases=False), coins(seed), memory=memory, watch=watch)
+    tracker = note if setting.mechanism.name == "auto" else None
+    return CodeStreams(setting, Memory(releases=False), randomness(seed), memory=memory, tracker=tracker)
 
 
 @dataclass(frozen=True)
@@ -301,7 +302,7 @@ class Target:
             raise InputError("the side file would replace another file of this release; choose another name for it")
 
 
-class Run(ABC):
+class ReleaseRun(ABC):
     """One pass over a file: rows become events, events are released, and what comes of them is written."""
 
     def __init__(
@@ -320,7 +321,7 @@ class Run(ABC):
         self.choices = {} if choices is None else choices
         self.seed, self.private = seed, seed is None
         self._table = Table(alphabet, source.columns)
-        self.check, self.watched = NOT_ASKED, True
+        self.check, self.tracked = NOT_ASKED, True
         self.changes: Changes | None = None
         self._order: str | None = None  # the name of the order column
         self._times: str | None = None  # what they were read as
@@ -374,7 +375,7 @@ class Run(ABC):
             return int((made.leakages <= ROUNDING).sum())
         return int(((made.codes >= 0) & (made.epsilons == 0)).sum())
 
-    def account(self) -> Released:
+    def account(self) -> ReleasedFile:
         """What was released, and what that leaked."""
         setting, found = self.setting, self.streams.accounts()
         warnings = []
@@ -388,10 +389,10 @@ class Run(ABC):
             )
         if not self.private:
             warnings.append(SEEDED)
-        told = tuple(self.streams.secrets())
+        disclosed = tuple(self.streams.secrets())
         undone = self.check.rejection if self.private else SEEDED
-        risk = Risk.of(setting, found, told, doubts=self.check.doubts, support=self.check.support, undone=undone)
-        return Released(
+        risk = Risk.of(setting, found, disclosed, doubts=self.check.doubts, support=self.check.support, undone=undone)
+        return ReleasedFile(
             events=self.events,
             users=len(found),
             releases=int(found.releases.sum()),
@@ -409,7 +410,7 @@ class Run(ABC):
             earlier=self.earlier,
             choices=self.choices,
             times=self._times,
-            secrets=told,
+            secrets=disclosed,
             whole_sequence=setting.whole_sequence,
             made_public=made_public(setting.secrets),
             model_check=_model_check(setting),
@@ -417,12 +418,12 @@ class Run(ABC):
             grade=risk.grade.colour,
             grade_why=risk.grade.why,
             check=self.check,
-            watched=self.watched,
+            tracked=self.tracked,
             warning=risk.warning,
             read=self.source.taken.public,
         )
 
-    def facts(self, account: Released) -> side.Meta:
+    def facts(self, account: ReleasedFile) -> side.Meta:
         """What the side file says."""
         facts = side.header(self.setting, self.source.columns, self._order, self.seed)
         for name in ("events", "users", "releases", "held", "stopped", "private"):
@@ -441,17 +442,17 @@ class Run(ABC):
         return facts | {"digest": self.digest().hex()}
 
 
-class Whole(Run):
+class Whole(ReleaseRun):
     """Into an output that appears whole, in public order.
 
     On standard output, which is watched, rows are written as they come.
     """
 
-    def __init__(self, *parts: Any, watched: bool = False) -> None:
+    def __init__(self, *parts: Any, tracked: bool = False) -> None:
         super().__init__(*parts)
-        self.watched = watched
+        self.tracked = tracked
         self.writer: Writer | Held = Held()
-        self._clock = _Clock(self.setting)
+        self._clock = _RunClock(self.setting)
         self._digest = Digest()
         self._kept: list[Rows] = []
         self._drawn = False
@@ -480,7 +481,7 @@ class Whole(Run):
         self.withheld += int((made.codes == WITHHELD).sum())
         self.stopped += int(events.sizes[made.codes == NOTHING].sum())
         rows = Rows.of(events, made, self.setting)
-        if self.watched:
+        if self.tracked:
             self._write(rows)
         elif rows.codes.size:
             self._kept.append(rows)
@@ -494,7 +495,7 @@ class Whole(Run):
 
     def close(self) -> None:
         """Write all rows in public order, and ask them whether they fit the model."""
-        if self.watched:
+        if self.tracked:
             super().close()
         elif self._kept:
             frame = self._write(Rows.joined(self._kept).in_public_order())
@@ -518,7 +519,7 @@ class Whole(Run):
 
 
 @contextmanager
-def _whole(run: Whole, target: Target) -> Iterator[Run]:
+def _whole(run: Whole, target: Target) -> Iterator[ReleaseRun]:
     """The run with its output open, which takes its place when all went well."""
     writer = Writer(target.out, target.format, target.inputs)
     target.refuse_overwriting()
@@ -527,7 +528,7 @@ def _whole(run: Whole, target: Target) -> Iterator[Run]:
         yield run
 
 
-class _Clock:
+class _RunClock:
     """Checks the times of a file's rows before any of them is released: what is refused follows from them alone."""
 
     def __init__(self, setting: Terms) -> None:

@@ -149,7 +149,7 @@ def _kept(made_of: Material) -> list[tuple[SecretTotal, float]]:
 def _promises(made_of: Material) -> list[tuple[str, str]]:
     meta = made_of.meta
     rows = [("guarantee", _text(meta.get("guarantee")))]
-    rows += [(f"secret {told.name}", told.sentence) for told, _ in _kept(made_of)]
+    rows += [(f"secret {disclosed.name}", disclosed.sentence) for disclosed, _ in _kept(made_of)]
     setting = meta["setting"]
     many = len(setting.get("observers") or ())
     against = "anyone who knows the model and sees every release, with unlimited computing power"
@@ -189,10 +189,10 @@ def _account(made_of: Material) -> list[tuple[str, str]]:
     rows = [(name, _text(meta.get(name))) for name in ("events", "users", "releases", "held", "stopped")]
     rows.append(("leakage of the worst stream, nats", _text(meta.get("leakage"))))
     rows.append(("by composition, Σε", _text(meta.get("composition"))))
-    for told in audit.secrets:
-        bound = f"of at most {told.epsilon:g}" if told.epsilon is not None else "(measured, not promised)"
-        rows.append((f"log odds of {told.name} moved by", f"{told.log_odds_worst:.4g} {bound}"))
-        rows += [(f"not promised about {told.name}", told.unkept)] if told.unkept else []
+    for disclosed in audit.secrets:
+        bound = f"of at most {disclosed.epsilon:g}" if disclosed.epsilon is not None else "(measured, not promised)"
+        rows.append((f"log odds of {disclosed.name} moved by", f"{disclosed.log_odds_worst:.4g} {bound}"))
+        rows += [(f"not promised about {disclosed.name}", disclosed.unkept)] if disclosed.unkept else []
     verdicts = {None: "nothing of the kind was promised", True: "kept", False: "BROKEN"}
     rows.append(("recomputed leakage, nats", _text(audit.leakage)))
     rows.append(("without any model, LDP over a stream", _text(audit.ldp)))
@@ -206,14 +206,14 @@ def _fingerprints(made_of: Material) -> list[tuple[str, str]]:
         ("released rows, digest", _text(meta.get("digest"))),
         ("model", _text(meta.get("model"))),
         ("released by seqveil", _text(meta.get("seqveil"))),
-        ("coins", "the operating system's" if meta.get("private") is True else "seeded: NOT private"),
+        ("randomness", "the operating system's" if meta.get("private") is True else "seeded: NOT private"),
     ]
 
 
 def _claims(made_of: Material) -> list[tuple[str, str]]:
     """The questions that SP 800-226 asks of a claim, and what this release answers."""
     setting, meta = made_of.meta["setting"], made_of.meta
-    secrets = [told.name for told, _ in _kept(made_of)]
+    secrets = [disclosed.name for disclosed, _ in _kept(made_of)]
     unit = "everything that one user's stream says, for as long as it is"
     if secrets:
         unit = f"for one user's stream, whether these hold: {', '.join(secrets)}"
@@ -222,9 +222,13 @@ def _claims(made_of: Material) -> list[tuple[str, str]]:
         if secrets
         else "the probability of every statement about a stream, by a factor e^ε at each release"
     )
-    coins = "coins of the operating system" if meta.get("private") is True else "coins that were SEEDED, so not private"
+    randomness = (
+        "randomness of the operating system"
+        if meta.get("private") is True
+        else "randomness that were SEEDED, so not private"
+    )
     return [
-        ("Unit of privacy", f"What does the claim protect? {unit}. People are told apart by the user column alone."),
+        ("Unit of privacy", f"What does the claim protect? {unit}. People are distinguished by the user column alone."),
         ("Parameters", f"How strong is it? {_strength(made_of)}"),
         (
             "What is bounded",
@@ -245,12 +249,12 @@ def _claims(made_of: Material) -> list[tuple[str, str]]:
         (
             "Mechanism and its correctness",
             f"“{_text(setting.get('mechanism'))}”, from integer tables that are checked before each draw, with "
-            f"{coins}. How long a release takes is not hidden.",
+            f"{randomness}. How long a release takes is not hidden.",
         ),
         ("Utility", f"{OPEN}which errors were expected (`seqveil plan`), and which were found?"),
         (
             "Bias",
-            "Releases lean towards what the model holds likely, so rare values and people unlike the model are told "
+            "Releases lean towards what the model holds likely, so rare values and people unlike it are disclosed "
             f"less truly. {OPEN}which groups would that touch, and was it looked at?",
         ),
         (
@@ -266,7 +270,7 @@ def _claims(made_of: Material) -> list[tuple[str, str]]:
 
 
 def _without_model(setting: Mapping[str, Any]) -> str:
-    """What holds of one release whatever the truth's law is."""
+    """What holds of one release whatever the truth's distribution is."""
     from seqveil.core import mechanisms
 
     epsilon, period = setting.get("epsilon"), setting.get("every", 1)
@@ -283,7 +287,7 @@ def _without_model(setting: Mapping[str, Any]) -> str:
 
 def _strength(made_of: Material) -> str:
     setting, meta = made_of.meta["setting"], made_of.meta
-    parts = [f"ε = {epsilon:g} for {told.name}" for told, epsilon in _kept(made_of)]
+    parts = [f"ε = {epsilon:g} for {disclosed.name}" for disclosed, epsilon in _kept(made_of)]
     period = setting.get("every", 1)
     if setting.get("epsilon") is not None:
         every = f", spent at one release in {period}" if isinstance(period, int) and period > 1 else ""

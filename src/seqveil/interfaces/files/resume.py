@@ -21,9 +21,9 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 
 from seqveil.core.alphabet import WITHHELD, OnUnknown, Symbols
-from seqveil.core.coins import KeyedCoins, User
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
+from seqveil.core.randomness import KeyedRandomness, User
 from seqveil.core.replacing import settle
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.releases import Releases
@@ -31,7 +31,7 @@ from seqveil.engine.store import Erased
 from seqveil.engine.stream import NOTHING, Terms
 from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, output_format, read
 from seqveil.interfaces.files.received import Received
-from seqveil.interfaces.files.release import Run, Target
+from seqveil.interfaces.files.release import ReleaseRun, Target
 from seqveil.interfaces.files.rows import Coded, Events, Progress, Rows, Source
 from seqveil.interfaces.files.writing import ColumnDigest, Digest, as_text, place, same_file, taken, text_bytes
 
@@ -54,16 +54,16 @@ def resumed(
     key: bytes | None,
     seed: int | None,
     group: int,
-) -> Iterator[Run]:
+) -> Iterator[ReleaseRun]:
     """A run over a state file, with what an earlier one left of the output put right."""
     if key is not None and seed is not None:
         raise InputError("pass a key or a seed, not both: a seeded release is not private")
-    alphabet = setting.model.alphabet.watched(on_unknown)
+    alphabet = setting.model.alphabet.tracked(on_unknown)
     target.refuse_overwriting(state)
     read(source.path, source.columns, format=source.format)  # refuses what is no file before anything is made
-    coins = None if seed is None else KeyedCoins.seeded(seed)
+    randomness = None if seed is None else KeyedRandomness.seeded(seed)
     output = Appended(target.out, (*target.inputs, state), (place(target.out, target.meta),))
-    with CodeStreams.open(state, setting, key=key, coins=coins) as streams, output:
+    with CodeStreams.open(state, setting, key=key, randomness=randomness) as streams, output:
         yield Resumed(source, alphabet, seed, streams, output, group)
 
 
@@ -82,7 +82,7 @@ class Position:
     finished: bool = False
 
 
-class Resumed(Run):
+class Resumed(ReleaseRun):
     """Goes on where an earlier run was: what that one did is passed over."""
 
     def __init__(

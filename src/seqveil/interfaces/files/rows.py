@@ -369,15 +369,15 @@ class Rows:
     @classmethod
     def of(cls, events: Events, made: Releases, setting: Terms) -> Rows:
         """What was released of the events; the first row of a batch has its ε and path."""
-        told = np.flatnonzero((made.codes >= 0) | (made.codes == WITHHELD))
-        epsilons, seqs = made.epsilons[told], made.seqs[told]
+        disclosed = np.flatnonzero((made.codes >= 0) | (made.codes == WITHHELD))
+        epsilons, seqs = made.epsilons[disclosed], made.seqs[disclosed]
         if made.sent is None:
             users, order = events.users, events.order
-            if told.size < len(events):
-                users, order = users.gather(told), None if order is None else order.gather(told)
+            if disclosed.size < len(events):
+                users, order = users.gather(disclosed), None if order is None else order.gather(disclosed)
             more = {EVENT: seqs} if gaps(setting) else {}
-            return cls(users, order, made.codes[told], epsilons, more)
-        sizes, sent = events.sizes[told], [each for each in made.sent if each is not None]
+            return cls(users, order, made.codes[disclosed], epsilons, more)
+        sizes, sent = events.sizes[disclosed], [each for each in made.sent if each is not None]
         starts, count = np.cumsum(sizes) - sizes, int(sizes.sum())
         spent, texts = np.zeros(count), np.full(count, SAME_PATH, object)
         spent[starts], texts[starts] = epsilons, [encode_path(path) for path, _ in sent]
@@ -385,11 +385,11 @@ class Rows:
         rows = np.flatnonzero(np.repeat(made.codes >= 0, events.sizes))
         order = None if events.order is None else events.order.gather(rows)
         more = {BATCH: np.repeat(seqs, sizes), PATH: texts.astype(np.str_)}
-        return cls(events.users.gather(np.repeat(told, sizes)), order, codes, spent, more)
+        return cls(events.users.gather(np.repeat(disclosed, sizes)), order, codes, spent, more)
 
 
 def gaps(setting: Terms) -> bool:
-    """Whether events may go without a release, so that a receiver must be told of them."""
+    """Whether events may go without a release, so that a receiver must hear of them."""
     return setting.budget.limited and setting.budget.when_spent == "stop"
 
 

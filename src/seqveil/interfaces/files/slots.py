@@ -48,7 +48,7 @@ def resampled(parts: Iterable[tuple[Chunk, Floats]], slots: Slots, name: str, ch
     if not held:
         return
     like, table = held[0][0], _table(held, slots)
-    found = _told(table, slots.rule, name).sort("user", "slot")
+    found = _disclosed(table, slots.rule, name).sort("user", "slot")
     whole = _all_slots(found, slots, name)
     rows = whole.join(found, on=["user", "slot"], how="left", maintain_order="left")
     values = [column for column in rows.columns if column.startswith("value")]
@@ -85,7 +85,7 @@ def _table(held: list[tuple[Chunk, Floats]], slots: Slots) -> pl.DataFrame:
     return pl.concat(frames, how="vertical_relaxed")
 
 
-def _told(table: pl.DataFrame, rule: str, name: str) -> pl.DataFrame:
+def _disclosed(table: pl.DataFrame, rule: str, name: str) -> pl.DataFrame:
     """What stands for the events of each slot that has some."""
     import polars as pl
 

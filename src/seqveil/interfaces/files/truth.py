@@ -67,7 +67,7 @@ def paired(
 
     kind = plain_type(released.columns)
     users = pl.concat([chunk.users for chunk in released.chunks(kind, again=True, holes="any")]).rename("user")
-    parts = list(raw.coded(alphabet.watched(), progress))
+    parts = list(raw.coded(alphabet.tracked(), progress))
     owners = pl.concat([part.chunk.users for part in parts]).rename("user")
     if users.dtype != owners.dtype:
         users, owners = users.cast(pl.String), owners.cast(pl.String)

@@ -1,4 +1,4 @@
-"""What a fit is told: how rows are read, how values become symbols, and what the next symbol depends on.
+"""What a fit takes: how rows are read, how values become symbols, and what the next symbol depends on.
 
 The commands, `sv.fit` and comparisons make one `FitWords`; what does not go together is refused there, in the words of
 the command line.
@@ -39,7 +39,7 @@ NEEDED = (
 
 @dataclass(frozen=True)
 class FitWords:
-    """All that a fit is told.
+    """All that a fit takes.
 
     Parameters:
         columns: what the columns are called.
@@ -54,7 +54,7 @@ class FitWords:
         grid: cut points (two columns of the value) into a grid such as "10x10", or "auto".
         cell_metres: cut the map around the bulk of latitudes and longitudes into cells of this size.
         other: take values that fewer people have together as the symbol "other".
-        on_unknown: the policy that the model carries for later values: "error" unless told otherwise, "other" with
+        on_unknown: the policy that the model carries for later values: "error" unless given, "other" with
             `other`, "nearest" after "auto" and for coordinates.
         alphabet: the values there are: a list, an alphabet, or a file of them; else those that occur.
         range: that of bins, a grid or cells, where it is not taken from the data.

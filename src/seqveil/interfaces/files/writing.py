@@ -250,8 +250,8 @@ def load_release_meta(
     """The side file of a released file, or None where there is none; another kind of side file is refused."""
     meta = load_meta(released, named)
     if meta is not None and (meta.get("format") != FORMAT or meta.get("version") != EDITION):
-        told = isinstance(named, Mapping) or not isinstance(released, str | os.PathLike)
-        name = "meta" if told else os.path.basename(place(released, named))  # type: ignore[arg-type]
+        disclosed = isinstance(named, Mapping) or not isinstance(released, str | os.PathLike)
+        name = "meta" if disclosed else os.path.basename(place(released, named))  # type: ignore[arg-type]
         raise DataError(f"{name}: expected a side file of format {FORMAT} {EDITION}; release the data again")
     return meta
 
@@ -331,7 +331,7 @@ def header(setting: Terms, columns: Columns, order: str | None, seed: int | None
 
 
 def unseeded(meta: Meta | None) -> bool | None:
-    """Whether the side file says that no seed made the coins; None where there is none."""
+    """Whether the side file says that no seed made the randomness; None where there is none."""
     return None if meta is None else meta.get("seed") is None and meta.get("private") is True
 
 

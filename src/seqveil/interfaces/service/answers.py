@@ -67,13 +67,13 @@ def _batch(path: Sequence[int] | None, codes: Sequence[int], wording: Wording) -
 def page_of(user: str, stored: Sequence[Stored], since: int, limit: int, wording: Wording, batches: bool) -> bytes:
     """Releases of a user for a receiver, at most `limit` of them."""
     shown = stored[:limit]
-    rows = _batches_told(shown, wording) if batches else _symbols_told(shown, wording)
+    rows = _batches_disclosed(shown, wording) if batches else _symbols_disclosed(shown, wording)
     following, more = shown[-1].seq + 1 if shown else since, _TRUTH[len(stored) > limit]
     text = f'{{"user": {quoted(user)}, "releases": [{", ".join(rows)}], "next": {following}, "more": {more}}}'
     return text.encode()
 
 
-def _symbols_told(shown: Sequence[Stored], wording: Wording) -> list[str]:
+def _symbols_disclosed(shown: Sequence[Stored], wording: Wording) -> list[str]:
     """Single symbols: most of a row is one of a few texts, so each of those is made once."""
     known: dict[tuple[int, float], str] = {}
     rows = []
@@ -88,7 +88,7 @@ def _symbols_told(shown: Sequence[Stored], wording: Wording) -> list[str]:
     return rows
 
 
-def _batches_told(shown: Sequence[Stored], wording: Wording) -> list[str]:
+def _batches_disclosed(shown: Sequence[Stored], wording: Wording) -> list[str]:
     rows = []
     for each in shown:
         said = f'{_batch(each.path if each.released else None, each.codes, wording)}, "events": {each.events}'
@@ -109,10 +109,10 @@ def account_of(account: Account) -> bytes:
         name: finite_or_text(getattr(account, name)) for name in ("leakage", "most", "least", "epsilon_spent", "ldp")
     }
     counts = {"user": account.user, "events": account.events, "releases": account.releases}
-    told: dict[str, Any] = counts | figures | {"budget_left": account.budget_left, "private": account.private}
-    told["sentences"] = account.sentences
-    told |= {name: getattr(account, name) for name in ("whole_sequence", "composed") if getattr(account, name)}
+    disclosed: dict[str, Any] = counts | figures | {"budget_left": account.budget_left, "private": account.private}
+    disclosed["sentences"] = account.sentences
+    disclosed |= {name: getattr(account, name) for name in ("whole_sequence", "composed") if getattr(account, name)}
     if account.secrets:
         secrets = [vars(each) for each in account.secrets]
-        told["secrets"] = [{name: finite_or_text(value) for name, value in each.items()} for each in secrets]
-    return json.dumps(told).encode()
+        disclosed["secrets"] = [{name: finite_or_text(value) for name, value in each.items()} for each in secrets]
+    return json.dumps(disclosed).encode()

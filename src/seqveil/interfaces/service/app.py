@@ -44,10 +44,10 @@ def create_app(store: CodeStreams, setting: Terms, config: ServeConfig) -> FastA
     Parameters:
         store: where events are released.
         setting: that of the store.
-        config: what the service is told at its start.
+        config: what the service takes at its start.
 
-    *Guarantee*: what is answered was committed and synced before. No value, user or token is logged, counted or told
-    in a refusal.
+    *Guarantee*: what is answered was committed and synced before. No value, user or token is logged, counted or
+    disclosed in a refusal.
 
     >>> import tempfile
     >>> from seqveil.core.model import MarkovModel

@@ -1,4 +1,4 @@
-"""What a service is told at its start: flags first, then SEQVEIL_SERVE_* of the environment, then a TOML file."""
+"""What a service takes at its start: flags first, then SEQVEIL_SERVE_* of the environment, then a TOML file."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ Time = Annotated[
     Moment | Written | None,
     Field(
         description="Where the budget counts in seconds: a number of seconds, one of milli-, micro- or nanoseconds "
-        "since 1970 (told by its size), or ISO 8601 text; at most a day ahead of the service's clock."
+        "since 1970 (disclosed by its size), or ISO 8601 text; at most a day ahead of the service's clock."
     ),
 ]
 Scalar = {"anyOf": [{"type": kind} for kind in ("string", "number", "boolean", "null")]}
@@ -159,7 +159,7 @@ class BatchReleases(BaseModel):
 
 
 class SecretAnswer(BaseModel):
-    """What a user's releases told about a declared secret: the logarithm of the factor by which its odds moved."""
+    """What a user's releases disclosed about a declared secret: the logarithm of the factor by which its odds moved."""
 
     name: str
     sentence: str
@@ -191,7 +191,7 @@ class AccountAnswer(BaseModel):
     secrets: list[SecretAnswer] = Field([], description="Of the declared secrets, in their order.")
 
 
-class Told(BaseModel):
+class SecretMessage(BaseModel):
     """One release as a receiver gets it."""
 
     seq: int
@@ -208,7 +208,7 @@ class Page(BaseModel):
     """Releases of a user; ask again with `since` = `next`."""
 
     user: str
-    releases: list[Told]
+    releases: list[SecretMessage]
     next: int
     more: bool
 

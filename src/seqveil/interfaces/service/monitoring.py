@@ -1,7 +1,7 @@
 """What an operator sees: Prometheus metrics, and log lines as JSON. Neither holds a user, a token or a value.
 
 Labels of metrics are routes, statuses and reasons. With `--log-users` a request's users appear in the log as a keyed
-hash, whose key is drawn anew at every start: the lines of one run can be told apart by user, and nothing else.
+hash, whose key is drawn anew at every start: the lines of one run can be distinguished by user, and nothing else.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def stamp(moment: float) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON. Of an exception only its type is told: its message may hold anything.
+    """A record as one line of JSON. Of an exception only its type is said: its message may hold anything.
 
     >>> facts = {"msg": "request", "levelname": "INFO", "created": 0.0, "facts": {"status": 200}}
     >>> JsonLines().format(logging.makeLogRecord(facts))
@@ -173,7 +173,7 @@ def begin_log(level: str = "info", stream: TextIO | None = None) -> Callable[[],
 
 
 @dataclass
-class Facts:
+class LogFacts:
     """What the log line and the metrics of one request tell."""
 
     reason: str | None = None
@@ -204,7 +204,7 @@ class Observed:
             await self._app(scope, receive, send)
             return
         begin, status = time.perf_counter(), 0
-        facts = scope["seqveil"] = Facts()
+        facts = scope["seqveil"] = LogFacts()
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -224,14 +224,14 @@ class Observed:
                 await answer(scope, receive, sending)
         self._note(scope, facts, status, time.perf_counter() - begin)
 
-    def _note(self, scope: Scope, facts: Facts, status: int, seconds: float) -> None:
+    def _note(self, scope: Scope, facts: LogFacts, status: int, seconds: float) -> None:
         route = _route(scope)
         self._metrics.request(scope["method"], route, status, seconds, facts.reason)
-        told: dict[str, Any] = {"route": route, "status": status, "ms": round(1000 * seconds, 2)}
+        disclosed: dict[str, Any] = {"route": route, "status": status, "ms": round(1000 * seconds, 2)}
         if facts.events:
-            told |= {"events": facts.events, "replayed": facts.replayed}
+            disclosed |= {"events": facts.events, "replayed": facts.replayed}
         if facts.reason is not None:
-            told["reason"] = facts.reason
+            disclosed["reason"] = facts.reason
         if self._key is not None and facts.users:
-            told["users"] = [_hashed(self._key, user) for user in list(dict.fromkeys(facts.users))[:MOST_LOGGED]]
-        log.info("request", extra={"facts": told})
+            disclosed["users"] = [_hashed(self._key, user) for user in list(dict.fromkeys(facts.users))[:MOST_LOGGED]]
+        log.info("request", extra={"facts": disclosed})

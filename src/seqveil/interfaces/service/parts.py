@@ -11,7 +11,7 @@ import numpy as np
 
 from seqveil.engine.releases import Releases
 from seqveil.engine.stream import Terms
-from seqveil.interfaces.events import Job
+from seqveil.interfaces.events import EventJob
 
 PART, PART_BATCHES, PART_SECRETS = 200, 20, 20  # events of one user that a part of a large request has
 
@@ -26,7 +26,7 @@ class Parts:
         most: events of a part.
     """
 
-    job: Job
+    job: EventJob
     setting: Terms
     most: int
     done: int = 0  # events that were released
@@ -36,13 +36,13 @@ class Parts:
         """What was released so far; whatever was not is marked as refused."""
         return Releases.none(np.array(self.job.seqs, np.int64), self.setting.in_batches)
 
-    def __iter__(self) -> Iterator[Job]:
+    def __iter__(self) -> Iterator[EventJob]:
         """The parts; `take` what came of one before the next."""
         job = self.job
         for begin, end in self._cuts():
             part = slice(begin, end)
             times = None if job.times is None else job.times[part]
-            yield Job(job.users[part], job.seqs[part], job.raw[part], times)
+            yield EventJob(job.users[part], job.seqs[part], job.raw[part], times)
         job.raw = []
 
     def place(self, position: int) -> int:
@@ -60,7 +60,7 @@ class Parts:
 
     @property
     def _rounds(self) -> int:
-        each = PART if self.setting.watches is None else PART_SECRETS
+        each = PART if self.setting.trackers is None else PART_SECRETS
         return min(each, PART_BATCHES) if self.setting.in_batches else each
 
     @property

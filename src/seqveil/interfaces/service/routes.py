@@ -18,11 +18,11 @@ from seqveil.core.times import check, check_clock, seconds
 from seqveil.engine.calls import MOST_WATCHED
 from seqveil.engine.coded import Releases
 from seqveil.engine.stream import UNKNOWN
-from seqveil.interfaces.events import Job, Wording
+from seqveil.interfaces.events import EventJob, Wording
 from seqveil.interfaces.service import answers, messages
 from seqveil.interfaces.service.access import covered, guarded
 from seqveil.interfaces.service.messages import MEDIA_TYPE, REASONS, Problem, ProblemDetails
-from seqveil.interfaces.service.monitoring import Facts
+from seqveil.interfaces.service.monitoring import LogFacts
 from seqveil.interfaces.service.tokens import Token
 from seqveil.interfaces.service.writer import Service
 
@@ -47,8 +47,8 @@ def routers(service: Service) -> list[APIRouter]:
     reading = refusals(*ENTRY, "malformed", "not-found", "gone", "damaged", "store")
     everyone = APIRouter()
     unwell = refusals("store", "tokens", "busy", "stopping", "timeout")
-    for path, answer, told in (("/healthz", healthz, unwell), ("/readyz", readyz, unwell), ("/livez", livez, {})):
-        everyone.add_api_route(path, answer, response_model=messages.Health, responses=told)
+    for path, answer, disclosed in (("/healthz", healthz, unwell), ("/readyz", readyz, unwell), ("/livez", livez, {})):
+        everyone.add_api_route(path, answer, response_model=messages.Health, responses=disclosed)
     return [
         _endpoint(
             "release",
@@ -174,12 +174,12 @@ async def _finish(request: Request, service: Service, events: list[Any], coded: 
     seqs = [event.seq for event in events]
     left_out = await run_in_threadpool(service.left_out, users, seqs) if service.config.gaps == "skip" else 0
     # with declared secrets each number left out takes the one writer about a millisecond, and everyone else waits
-    most = MOST_LEFT_OUT if service.setting.watches is None else MOST_WATCHED
+    most = MOST_LEFT_OUT if service.setting.trackers is None else MOST_WATCHED
     if left_out > most:
         detail = f"the events leave {left_out} numbers out, of at most {most} at once; check the numbers"
         raise Problem("too-large", detail)
     service.guard.charge(request.state.token, len(events), paid=1, left_out=left_out)
-    job = Job(users, seqs, coded, [event.time for event in events])
+    job = EventJob(users, seqs, coded, [event.time for event in events])
     try:
         made = await service.write(job)
     except Problem as problem:
@@ -191,7 +191,7 @@ async def _finish(request: Request, service: Service, events: list[Any], coded: 
     return Response(f'{{"releases": {answers.rows_of(users, made, service.wording)}}}', media_type=JSON)
 
 
-def _count(service: Service, facts: Facts, made: Releases) -> None:
+def _count(service: Service, facts: LogFacts, made: Releases) -> None:
     """Take what was drawn into the log line and the metrics."""
     facts.replayed = int(made.replayed.sum())
     service.metrics.released(int((~made.refused).sum()), facts.replayed)

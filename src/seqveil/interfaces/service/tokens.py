@@ -265,11 +265,11 @@ class Keyring:
     """The tokens of a running service. The file is looked at again when it changes; while it cannot be read, no token
     is good: a service that goes on with tokens someone meant to take away would be worse than one that waits.
 
-    `trouble` says why it cannot be read, and None while it can; `told` hears of every change of that.
+    `trouble` says why it cannot be read, and None while it can; `disclosed` hears of every change of that.
     """
 
-    def __init__(self, path: FilePath, told: Callable[[str | None], None] = lambda trouble: None) -> None:
-        self._path, self._told = path, told
+    def __init__(self, path: FilePath, disclosed: Callable[[str | None], None] = lambda trouble: None) -> None:
+        self._path, self._disclosed = path, disclosed
         self.trouble: str | None = None
         self._seen, self._looked = self._mark(), time.monotonic()  # before it is read: a change meanwhile is seen
         self._tokens = {token.id: token for token in read(path)}
@@ -302,7 +302,7 @@ class Keyring:
         self._seen = mark
         if trouble != self.trouble:
             self.trouble = trouble
-            self._told(trouble)
+            self._disclosed(trouble)
 
     def _mark(self) -> tuple[int, ...]:
         try:

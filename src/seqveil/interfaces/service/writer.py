@@ -27,7 +27,7 @@ from seqveil.engine.calls import MOST_SKIPPED, BeyondSecrets
 from seqveil.engine.coded import CodeStreams, OutOfOrder, Releases, StoreError
 from seqveil.engine.store import Damaged, Erased, NoLongerKept, NoSuchUser
 from seqveil.engine.stream import Terms
-from seqveil.interfaces.events import Job, Wording, release_together
+from seqveil.interfaces.events import EventJob, Wording, release_together
 from seqveil.interfaces.figures import free_bytes
 from seqveil.interfaces.service.access import Guard
 from seqveil.interfaces.service.config import ServeConfig
@@ -44,7 +44,7 @@ PROBE_EVERY = 2.0  # seconds for which a look at the disk stands
 Promise = asyncio.Future[Releases]
 
 
-class Writer:
+class ReleaseWriter:
     """Takes jobs on one event loop and releases them on its own thread; one without events only looks at the disk.
 
     *Guarantee*: a job's future has its outcome only after the transaction with it was committed and synced. Jobs are
@@ -58,7 +58,7 @@ class Writer:
 
     def __init__(self, store: CodeStreams, most: int = 1000, linger: float = 0.002) -> None:
         self._store, self._most, self._linger = store, most, linger
-        self._queue: queue.SimpleQueue[tuple[Job, Promise] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[EventJob, Promise] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="seqveil-writer", daemon=True)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.waiting = 0  # events; only the loop's thread counts
@@ -70,7 +70,7 @@ class Writer:
         self.loop = loop
         self._thread.start()
 
-    def submit(self, job: Job) -> Promise:
+    def submit(self, job: EventJob) -> Promise:
         """Queue a job, on the event loop's thread; the future is for waiting on with a shield."""
         assert self.loop is not None
         promise: Promise = self.loop.create_future()
@@ -85,7 +85,7 @@ class Writer:
             self._queue.put(None)
             self._thread.join()
 
-    def release(self, jobs: list[Job]) -> None:
+    def release(self, jobs: list[EventJob]) -> None:
         """Give each of these jobs its outcome, whatever happens: the thread must outlive it."""
         number, probed = self.transactions, any(not job.size for job in jobs)
         try:
@@ -107,7 +107,7 @@ class Writer:
                 assert self.loop is not None
                 self.loop.call_soon_threadsafe(self._tell, group)
 
-    def _collect(self) -> tuple[list[tuple[Job, Promise]], bool]:
+    def _collect(self) -> tuple[list[tuple[EventJob, Promise]], bool]:
         """The jobs of the next transaction, and whether there may be more after it."""
         first = self._queue.get()
         if first is None:
@@ -126,7 +126,7 @@ class Writer:
             count += found[0].size
         return group, True
 
-    def _tell(self, group: list[tuple[Job, Promise]]) -> None:
+    def _tell(self, group: list[tuple[EventJob, Promise]]) -> None:
         for job, promise in group:
             self.waiting -= job.size
             if promise.cancelled():
@@ -152,7 +152,7 @@ def damaged_problem(error: Damaged) -> Problem:
 
 
 @contextmanager
-def damage_told() -> Iterator[None]:
+def damage_disclosed() -> Iterator[None]:
     """Reading what may be damaged, or not to be read at all."""
     try:
         yield
@@ -166,7 +166,7 @@ def damage_told() -> Iterator[None]:
         raise Problem("store", "the state file cannot be read now; try again", wait=5) from None
 
 
-def _tokens_told(trouble: str | None) -> None:
+def _tokens_disclosed(trouble: str | None) -> None:
     if trouble is None:
         log.warning("the tokens can be read again")
     else:
@@ -198,9 +198,9 @@ class Service:
             raise InputError("the store is of another setting than the service; open it with the service's own")
         self.store, self.setting, self.config = store, setting, config
         self.wording = Wording(setting.model.alphabet, config.on_unknown)
-        self.ring = None if config.tokens is None else Keyring(config.tokens, _tokens_told)
+        self.ring = None if config.tokens is None else Keyring(config.tokens, _tokens_disclosed)
         self.guard = Guard(self.ring, config.rate, config.max_body, config.timeout)
-        self.writer = Writer(store, config.group, config.linger)
+        self.writer = ReleaseWriter(store, config.group, config.linger)
         self.hidden = 0  # values outside the alphabet; follows from raw data, so it is in no log and no metric
         self.state = Path(store.file) if config.state is None and store.file is not None else config.state
         self.metrics = Metrics(store, config.metrics_refresh, self.state)
@@ -216,7 +216,7 @@ class Service:
             self.setting.model.save(path)
             return path.read_bytes()
 
-    async def write(self, job: Job) -> Releases:
+    async def write(self, job: EventJob) -> Releases:
         """Have a job released, or say why it was not.
 
         A refusal in the middle of a large job has what stands of it in `made`.
@@ -271,7 +271,7 @@ class Service:
             place = parts.place(error.position)
             detail = f"event {place} is of an earlier time than one of its user before; times may not go back; {stands}"
             return Problem("time-went-back", detail, position=place)
-        # of what is told here, only that an event lies in another slot than is its turn can be news to a sender
+        # of what is reported here, only that an event lies in another slot than is its turn can be news to a sender
         return Problem("malformed", str(error) if self.setting.clocked else "the events cannot be released as they are")
 
     async def read(self, look: Callable[[], Response]) -> Response:
@@ -286,7 +286,7 @@ class Service:
                 await asyncio.sleep(max(0.0, self._rested - time.monotonic()))
             begin = time.monotonic()
             try:
-                return await run_in_threadpool(damage_told()(look))
+                return await run_in_threadpool(damage_disclosed()(look))
             finally:
                 end = time.monotonic()
                 self._rested = end + min(max(REST * (end - begin), SHORTEST_REST), LONGEST_REST)
@@ -313,7 +313,7 @@ class Service:
     def erase(self, user: str, forget_ledger: bool) -> dict[str, Any]:
         """Take a user out of the state file; events wait while it is written anew."""
         unknown = Problem("not-found", "nothing was released of this user")
-        with damage_told():
+        with damage_disclosed():
             if self.store.account(user) is None and not forget_ledger:
                 raise unknown
         try:
@@ -343,7 +343,7 @@ class Service:
             ahead[user] = max(ahead[user], seq + 1)
         return total
 
-    async def _gap(self, job: Job, place: int, stands: str) -> Problem:
+    async def _gap(self, job: EventJob, place: int, stands: str) -> Problem:
         upcoming = await run_in_threadpool(self.store.next_seqs, [job.users[place]])
         others = "others" if self.config.gaps == "refuse" else f"more than {MOST_SKIPPED} others"
         detail = f"event {place} leaves {others} of its user out; {upcoming[0]} is next; {stands}"
@@ -354,7 +354,7 @@ class Service:
         if self.ring is not None and self.ring.look() is not None:
             raise Problem("tokens", "the file of tokens cannot be read, so no token is good", wait=5)
         if time.monotonic() - self._probed > PROBE_EVERY:
-            await self.write(Job([], [], [], None))
+            await self.write(EventJob([], [], [], None))
             self._probed = time.monotonic()
 
     async def ready(self) -> None:

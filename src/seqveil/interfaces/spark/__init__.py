@@ -5,11 +5,11 @@ Nothing here needs Spark to be imported; the functions do (`pip install -e '.[sp
 
 from seqveil.interfaces.spark.checkpoint import Total, account, total
 from seqveil.interfaces.spark.counting import fit
-from seqveil.interfaces.spark.frames import Columns, release
+from seqveil.interfaces.spark.frames import FrameColumns, release
 from seqveil.interfaces.spark.sessions import session, session_conf
 
 __all__ = [
-    "Columns",
+    "FrameColumns",
     "Total",
     "account",
     "fit",

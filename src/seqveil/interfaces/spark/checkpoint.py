@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from seqveil.core.coins import User
 from seqveil.core.errors import DataError, InputError, SeqveilError
+from seqveil.core.randomness import User
 from seqveil.engine.accounting import Budget
 from seqveil.engine.releases import Account, left_of
 from seqveil.engine.terms import refuse_other
-from seqveil.interfaces.spark.sessions import SparkFailed, needs_spark, told
+from seqveil.interfaces.spark.sessions import SparkFailed, disclosed, needs_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 NO_RELEASE = "the checkpoint holds no release yet; let the query finish a micro-batch"
 PLANNED, DONE, LISTED = "offsets", "commits", "_spark_metadata"  # micro-batches: of a checkpoint; and of the sink
 BEGUN = "begun.json"  # in the checkpoint: what its first run was for
-USERS, TOLD, FACTS = "users", "told", "facts"  # the names of the state, for whoever reads a checkpoint
+USERS, TOLD, FACTS = "users", "disclosed", "facts"  # the names of the state, for whoever reads a checkpoint
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def account(spark: SparkSession, checkpoint: str) -> DataFrame:
     needs_spark()
     from pyspark.sql import functions as F
 
-    with told():
+    with disclosed():
         kept = _state(spark, checkpoint, USERS).select(F.col("key"), F.col("user_map_key.user"), "user_map_value.*")
         rows = kept.where("events > 0").select("user", "events", "releases", "spent", "most", "least", "ldp")
         return rows.withColumn("leakage", F.greatest(F.col("most"), -F.col("least"), F.lit(0)))
@@ -65,7 +65,7 @@ def total(spark: SparkSession, checkpoint: str) -> Total:
     from pyspark.sql import functions as F
 
     rows = account(spark, checkpoint)
-    with told():
+    with disclosed():
         sums = [F.coalesce(F.sum(name), F.lit(0)) for name in ("events", "releases")]
         tops = [F.coalesce(F.max(name), F.lit(0)) for name in ("leakage", "spent", "ldp")]
         users, events, releases, leaked, spent, ldp = rows.select(F.count("user"), *sums, *tops).first()  # type: ignore[misc]
@@ -79,7 +79,7 @@ def worst_accounts(spark: SparkSession, checkpoint: str, user: User | None = Non
     from pyspark.sql import functions as F
 
     rows = account(spark, checkpoint)
-    with told():
+    with disclosed():
         if user is not None:
             rows = rows.where(F.col("user").cast("string") == str(user))
         facts = _facts(spark, checkpoint)
@@ -106,7 +106,7 @@ def _facts(spark: SparkSession, checkpoint: str) -> dict[str, Any]:
 
 def facts_of(spark: SparkSession, checkpoint: str) -> dict[str, Any] | None:
     """What the checkpoint is for: setting, buckets, the mark of the key; None before its first micro-batch."""
-    with told():
+    with disclosed():
         row = _state(spark, checkpoint, FACTS).select("value.facts").first()
     return None if row is None else json.loads(row[0])
 
@@ -234,7 +234,7 @@ def _reached() -> Iterator[None]:
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
     try:
-        with told():
+        with disclosed():
             yield
     except Py4JJavaError as error:
         kind = str(error.java_exception.getClass().getSimpleName())

@@ -17,8 +17,8 @@ from seqveil.core.mixture import COMPARED, LEAST_PEOPLE, SWITCH, SWITCHES
 from seqveil.core.model import Counts, MarkovModel, TypeCounts
 from seqveil.core.states import checked_order
 from seqveil.interfaces.files.scanning import MOST_SYMBOLS
-from seqveil.interfaces.spark.frames import Columns
-from seqveil.interfaces.spark.sessions import guarded, needs_spark, told
+from seqveil.interfaces.spark.frames import FrameColumns
+from seqveil.interfaces.spark.sessions import disclosed, guarded, needs_spark
 from seqveil.receiver.choosing import Choice, choose_among
 from seqveil.receiver.contexts import LONGEST, Context
 
@@ -34,7 +34,7 @@ def fit(
     alphabet: Symbols | Sequence[Any] | None = None,
     smoothing: float = SMOOTHING,
     prior: str | ArrayLike = "data",
-    columns: Columns | None = None,
+    columns: FrameColumns | None = None,
     *,
     types: int | None = None,
     seed: int = 0,
@@ -54,21 +54,21 @@ def fit(
         symbols, counts = counted(frame, order, alphabet, columns)
         return counts.model(symbols, smoothing, prior)
     names = _checked_columns(frame, columns)
-    with told():
+    with disclosed():
         symbols = _alphabet(frame, alphabet, names)
-    people, law = CountedPeople(frame, symbols, names), (smoothing, prior, seed, least_people)
-    return people.mixture(Context(order, types, switch), symbols, np.zeros(0, np.int64), *law)
+    people, distribution = CountedPeople(frame, symbols, names), (smoothing, prior, seed, least_people)
+    return people.mixture(Context(order, types, switch), symbols, np.zeros(0, np.int64), *distribution)
 
 
 def counted(
     frame: DataFrame,
     order: int = 1,
     alphabet: Symbols | Sequence[Any] | None = None,
-    columns: Columns | None = None,
+    columns: FrameColumns | None = None,
 ) -> tuple[Symbols, RunsCounted]:
     """The alphabet of a frame's streams and their counts, from which `fit` makes the model."""
     names = _checked_columns(frame, columns)
-    with told():
+    with disclosed():
         symbols = _alphabet(frame, alphabet, names)
         counts = RunsCounted(symbols.n, checked_order(order, symbols.n))
         found = _table(frame, symbols.strict, counts.order, names)
@@ -82,29 +82,29 @@ def chosen(
     alphabet: Symbols | Sequence[Any] | None = None,
     smoothing: float = SMOOTHING,
     prior: str | ArrayLike = "data",
-    columns: Columns | None = None,
+    columns: FrameColumns | None = None,
 ) -> tuple[Choice, CountedPeople]:
     """A context compared on people held out, as `seqveil fit --context` does it, and the people who were counted."""
     names = _checked_columns(frame, columns)
     if context != "auto":
         Context.parse(context)  # refused before anything is read
-    with told():
+    with disclosed():
         symbols = _alphabet(frame, alphabet, names)
     people = CountedPeople(frame, symbols, names)
-    law: dict[str, Any] = {"smoothing": smoothing, "prior": prior}
-    return choose_among(people, symbols, context, None, seed=0, least_people=LEAST_PEOPLE, **law), people
+    distribution: dict[str, Any] = {"smoothing": smoothing, "prior": prior}
+    return choose_among(people, symbols, context, None, seed=0, least_people=LEAST_PEOPLE, **distribution), people
 
 
-def _checked_columns(frame: DataFrame, columns: Columns | None) -> Columns:
+def _checked_columns(frame: DataFrame, columns: FrameColumns | None) -> FrameColumns:
     needs_spark()
-    names = columns or Columns()
+    names = columns or FrameColumns()
     if frame.isStreaming:
         raise InputError("a fit needs a frame that ends; read the same source with spark.read")
     names.refuse_missing(frame)
     return names
 
 
-def _alphabet(frame: DataFrame, given: Symbols | Sequence[Any] | None, names: Columns) -> Symbols:
+def _alphabet(frame: DataFrame, given: Symbols | Sequence[Any] | None, names: FrameColumns) -> Symbols:
     if given is not None:
         symbols = given if isinstance(given, Symbols) else Alphabet(given)
     elif len(names.values) == 2:
@@ -139,7 +139,7 @@ class _RunTable:
         return replace(self, runs=[codes[kept] for codes in self.runs], **parts)
 
 
-def _rows(frame: DataFrame, symbols: Symbols, names: Columns) -> tuple[DataFrame, bool]:
+def _rows(frame: DataFrame, symbols: Symbols, names: FrameColumns) -> tuple[DataFrame, bool]:
     """User, order and value under names of our own, and whether the value is a code already."""
     from pyspark.sql import functions as F
 
@@ -153,7 +153,7 @@ def _rows(frame: DataFrame, symbols: Symbols, names: Columns) -> tuple[DataFrame
     return frame.select(user.alias("u"), when.alias("w"), value.alias("x0"), hole.alias("hole")), coded
 
 
-def _table(frame: DataFrame, symbols: Symbols, order: int, names: Columns, piece: int | None = None) -> _RunTable:
+def _table(frame: DataFrame, symbols: Symbols, order: int, names: FrameColumns, piece: int | None = None) -> _RunTable:
     """Runs counted over all people; with `piece`, for each person and each piece of so many events (0: one piece)."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -180,9 +180,9 @@ def _table(frame: DataFrame, symbols: Symbols, order: int, names: Columns, piece
 
 def _numbered(column: Any) -> tuple[Any, Codes]:
     """The different names of a column in order, and the place of each row's name among them."""
-    told_apart = column.combine_chunks().dictionary_encode()
-    names, place = np.unique(np.array(told_apart.dictionary.to_pylist(), object), return_inverse=True)
-    return names, place[told_apart.indices.to_numpy(zero_copy_only=False)].astype(np.int64)
+    distinguished = column.combine_chunks().dictionary_encode()
+    names, place = np.unique(np.array(distinguished.dictionary.to_pylist(), object), return_inverse=True)
+    return names, place[distinguished.indices.to_numpy(zero_copy_only=False)].astype(np.int64)
 
 
 class CountedPeople:
@@ -191,7 +191,7 @@ class CountedPeople:
     The driver holds an entry for each different run of each person, and the streams of people held out.
     """
 
-    def __init__(self, frame: DataFrame, symbols: Symbols, names: Columns) -> None:
+    def __init__(self, frame: DataFrame, symbols: Symbols, names: FrameColumns) -> None:
         self._frame, self._symbols, self._names = frame, symbols.strict, names
         self._tables: dict[tuple[int, int], _RunTable] = {}
 
@@ -207,16 +207,20 @@ class CountedPeople:
 
     def _counted(self, order: int, piece: int) -> _RunTable:
         if (order, piece) not in self._tables:
-            with told():
+            with disclosed():
                 made = _table(self._frame, self._symbols, checked_order(order, self._symbols.n), self._names, piece)
             self._tables[order, piece] = made
         return self._tables[order, piece]
 
-    def fit(self, context: Context, alphabet: Symbols, without: Codes, **law: Any) -> MarkovModel:
+    def fit(self, context: Context, alphabet: Symbols, without: Codes, **distribution: Any) -> MarkovModel:
         """The model of a context, fitted to everyone but these people."""
-        smoothing, prior, _ = law.pop("smoothing"), law.pop("prior"), law.pop("progress", None)
+        smoothing, prior, _ = (
+            distribution.pop("smoothing"),
+            distribution.pop("prior"),
+            distribution.pop("progress", None),
+        )
         if context.types > 1:
-            return self.mixture(context, alphabet, without, smoothing, prior, **law)
+            return self.mixture(context, alphabet, without, smoothing, prior, **distribution)
         kept, counts = self._counted(context.order, 0).without(without), RunsCounted(alphabet.n, context.order)
         counts.take(kept.runs, kept.counts)
         return counts.model(alphabet, smoothing, prior)
@@ -261,7 +265,7 @@ class CountedPeople:
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
-        with told():
+        with disclosed():
             rows, coded = _rows(self._frame, self._symbols, self._names)
             kind = rows.schema["u"].dataType
             names = [(name,) for name in self._counted(1, 0).users[np.sort(chosen)].tolist()]
@@ -292,7 +296,7 @@ def _encoder(symbols: Symbols) -> Any:
     return pandas_udf(encode, "bigint")  # type: ignore[call-overload]
 
 
-def _refuse(wrong: NDArray[Any], counts: Codes, names: Columns) -> None:
+def _refuse(wrong: NDArray[Any], counts: Codes, names: FrameColumns) -> None:
     if not counts.size:
         raise DataError("there is nothing to fit: the frame has no rows")
     if holes := int(counts[wrong == HOLE].sum()):
@@ -310,15 +314,15 @@ def _codes(column: Any, symbols: Symbols | None) -> Codes:
 
     if symbols is None:
         return np.asarray(pc.fill_null(column, -1).to_numpy(), np.int64)
-    told_apart = column.combine_chunks().dictionary_encode()
-    values = told_apart.dictionary.to_pylist()
+    distinguished = column.combine_chunks().dictionary_encode()
+    values = distinguished.dictionary.to_pylist()
     try:
         known = symbols.encode(values) if values else np.zeros(0, np.int64)
     except UnknownSymbol:
         raise UnknownSymbol(
             f"a value is not in the alphabet ({symbols.n} symbols); check the value column, or leave alphabet= out"
         ) from None
-    places = np.asarray(pc.fill_null(told_apart.indices, len(values)).to_numpy(zero_copy_only=False), np.int64)
+    places = np.asarray(pc.fill_null(distinguished.indices, len(values)).to_numpy(zero_copy_only=False), np.int64)
     return np.append(known, -1)[places]
 
 

@@ -23,7 +23,7 @@ EVERY = 2.0  # seconds between looks at how far a query has come
 
 
 class SparkFigures(Collector):
-    """What the micro-batches of a query told, written to a file after each of them.
+    """What the micro-batches of a query disclosed, written to a file after each of them.
 
     Parameters:
         path: the file, replaced whole each time; its name should end in .prom.

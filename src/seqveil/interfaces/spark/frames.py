@@ -8,15 +8,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from seqveil.core.alphabet import Alphabet, OnUnknown, Symbols
-from seqveil.core.coins import KEY_BYTES
 from seqveil.core.errors import DataError, InputError
+from seqveil.core.randomness import KEY_BYTES
 from seqveil.engine.calls import Gaps
 from seqveil.engine.stream import Terms
 from seqveil.interfaces.files.rows import value_type_of
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH
 from seqveil.interfaces.spark.checkpoint import last_name
-from seqveil.interfaces.spark.job import SEQ, TIME, USER, Job, Key, release_sorted
-from seqveil.interfaces.spark.sessions import PARTITIONS, needs_spark, told
+from seqveil.interfaces.spark.job import SEQ, TIME, USER, Key, SparkJob, release_sorted
+from seqveil.interfaces.spark.sessions import PARTITIONS, disclosed, needs_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +30,7 @@ _NAMED = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".jsonl": "json",
 
 
 @dataclass(frozen=True)
-class Columns:
+class FrameColumns:
     """The names of the columns: the user, the value (two for points and places), the order of events, and the time.
 
     `seq` numbers each user's events 0, 1, 2, … in a stream; in a frame that is released at once it may be anything that
@@ -65,7 +65,7 @@ def release(
     setting: Terms,
     key: Key,
     *,
-    columns: Columns | None = None,
+    columns: FrameColumns | None = None,
     gaps: Gaps = "refuse",
     on_unknown: OnUnknown | None = None,
     buckets: int = BUCKETS,
@@ -73,8 +73,8 @@ def release(
     """Release the rows of a frame, streaming or not: user, order, released value(s), ε; batches add batch and path.
 
     *Guarantee*: each user's stream is released exactly as by `seqveil.Streams`. Tasks may be run again, on other
-    machines: an event has the same coins wherever it is drawn for this frame, or for the checkpoint of a stream, and in
-    a stream an event that was released is never drawn again. Frames and checkpoints never share coins.
+    machines: an event has the same randomness wherever it is drawn for this frame, or for the checkpoint of a stream,
+    and in a stream an event that was released is never drawn again. Frames and checkpoints never share randomness.
 
     Parameters: `key` is 32 secret bytes, which travel to the workers, or a path that every worker can read. **A
     frame is to be released once**: passed here again it is drawn anew, and both releases together disclose more.
@@ -87,13 +87,13 @@ def release(
     In a stream a batch goes out when it is full; a frame released at once ends with short batches.
     """
     needs_spark()
-    names = columns or Columns()
+    names = columns or FrameColumns()
     alphabet = setting.model.alphabet
     if frame.isStreaming:
-        alphabet = alphabet.watched(on_unknown)
+        alphabet = alphabet.tracked(on_unknown)
     elif on_unknown is not None:
         alphabet = alphabet.with_policy(on_unknown)
-    job = Job(setting, alphabet, key, (names.user, names.seq, *names.values), gaps, buckets)
+    job = SparkJob(setting, alphabet, key, (names.user, names.seq, *names.values), gaps, buckets)
     _check(job, names)
     rows = _rows(frame, job, names)
     if not frame.isStreaming:
@@ -116,7 +116,7 @@ def release(
     )
 
 
-def _at_once(rows: DataFrame, job: Job, names: Columns) -> DataFrame:
+def _at_once(rows: DataFrame, job: SparkJob, names: FrameColumns) -> DataFrame:
     schema = _schema(rows.schema[USER].dataType, rows.schema[SEQ].dataType, job, names)
     return by_user(rows).mapInPandas(partial(release_sorted, job), schema)
 
@@ -127,12 +127,12 @@ def by_user(rows: DataFrame) -> DataFrame:
     return rows.repartition(parts, USER).sortWithinPartitions(USER, SEQ)
 
 
-def _check(job: Job, names: Columns) -> None:
+def _check(job: SparkJob, names: FrameColumns) -> None:
     setting = job.setting
     if isinstance(job.key, bytes) and len(job.key) != KEY_BYTES:
-        raise InputError(f"expected a key of {KEY_BYTES} random bytes; make one with seqveil.coins.key_file")
+        raise InputError(f"expected a key of {KEY_BYTES} random bytes; make one with seqveil.randomness.key_file")
     if not isinstance(job.key, (bytes, str, os.PathLike)):
-        raise InputError("expected a key of 32 bytes or the path of one; make one with seqveil.coins.key_file")
+        raise InputError("expected a key of 32 bytes or the path of one; make one with seqveil.randomness.key_file")
     if job.gaps not in ("refuse", "skip"):
         raise InputError(f'expected gaps to be "refuse" or "skip", got {job.gaps!r}')
     if job.gaps == "skip" and setting.in_batches:
@@ -149,7 +149,7 @@ def _check(job: Job, names: Columns) -> None:
         raise InputError(f"a column is named {min(taken)!r}, which is what the output adds; rename it")
 
 
-def _rows(frame: DataFrame, job: Job, names: Columns) -> DataFrame:
+def _rows(frame: DataFrame, job: SparkJob, names: FrameColumns) -> DataFrame:
     """The columns that are needed, under the names of a job; no other leaves the source."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
@@ -176,7 +176,7 @@ def _rows(frame: DataFrame, job: Job, names: Columns) -> DataFrame:
     return rows.withColumn(SEQ, F.col(SEQ).cast("bigint")) if isinstance(kinds[SEQ], whole) else rows
 
 
-def _schema(user: DataType, order: DataType, job: Job, names: Columns) -> StructType:
+def _schema(user: DataType, order: DataType, job: SparkJob, names: FrameColumns) -> StructType:
     """Of what comes out."""
     from pyspark.sql import types as T
 
@@ -188,7 +188,7 @@ def _schema(user: DataType, order: DataType, job: Job, names: Columns) -> Struct
     return T.StructType([T.StructField(name, kind) for name, kind in fields])
 
 
-def _value_type(job: Job) -> DataType:
+def _value_type(job: SparkJob) -> DataType:
     from pyspark.sql import types as T
 
     alphabet = job.alphabet
@@ -225,7 +225,7 @@ def read(
     spark: SparkSession,
     path: str,
     format: str,
-    columns: Columns,
+    columns: FrameColumns,
     alphabet: Symbols | None = None,
     streaming: bool = False,
     files: int | None = None,
@@ -240,7 +240,7 @@ def read(
     if streaming and os.path.isfile(path):
         raise DataError(f"{last_name(path)}: a checkpoint needs a folder of files, as more may come; name it")
     options = {"header": "true", "sep": "\t" if path.endswith(".tsv") else ","} if format == "csv" else {}
-    with told():
+    with disclosed():
         schema = _file_schema(spark, path, format, options, columns, alphabet)
         reader: Any = spark.readStream if streaming else spark.read
         if streaming and files is not None:
@@ -249,7 +249,7 @@ def read(
         return frame if format in _TYPED or alphabet is None else _numbers(frame, alphabet, columns)
 
 
-def _numbers(frame: DataFrame, alphabet: Symbols, columns: Columns) -> DataFrame:
+def _numbers(frame: DataFrame, alphabet: Symbols, columns: FrameColumns) -> DataFrame:
     """Text as the numbers an alphabet wants: NaN for what is none, null only for what is not there."""
     from pyspark.sql import functions as F
 
@@ -267,7 +267,12 @@ def _as_numbers(alphabet: Symbols) -> bool:
 
 
 def _file_schema(
-    spark: SparkSession, path: str, format: str, options: dict[str, str], columns: Columns, alphabet: Symbols | None
+    spark: SparkSession,
+    path: str,
+    format: str,
+    options: dict[str, str],
+    columns: FrameColumns,
+    alphabet: Symbols | None,
 ) -> Any:
     from pyspark.sql import types as T
 

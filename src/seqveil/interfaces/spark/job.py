@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core.alphabet import Alphabet, Bins, Symbols
-from seqveil.core.coins import KEY_BYTES, KeyedCoins, User, key_file
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.randomness import KEY_BYTES, KeyedRandomness, User, key_file
 from seqveil.core.times import seconds
 from seqveil.engine import batches
 from seqveil.engine.calls import Gaps
@@ -26,7 +26,7 @@ from seqveil.engine.store import SALT_BYTES
 from seqveil.engine.stream import Terms
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, SAME_PATH
 from seqveil.interfaces.spark.sessions import guarded
-from seqveil.interfaces.spark.store import NEW, Batch, KeptUsers, Seal, bucket, collect
+from seqveil.interfaces.spark.store import NEW, KeptUsers, MicroBatch, Seal, bucket, collect
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +40,7 @@ LAST = 64  # jobs a worker remembers
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class SparkJob:
     """A release as it travels to the workers. The key travels with it, unless it is a path they can read."""
 
     setting: Terms
@@ -56,7 +56,7 @@ class Job:
         if self.setting.withhold:  # rows that are not there would look like no event
             raise InputError("Spark writes no row for a release that says nothing; leave out withhold")
 
-    def __reduce__(self) -> tuple[Callable[[bytes, bytes], Job], tuple[bytes, bytes]]:
+    def __reduce__(self) -> tuple[Callable[[bytes, bytes], SparkJob], tuple[bytes, bytes]]:
         """Workers build a job once and keep it, with the kernels it has found, however often it is sent."""
         from pyspark import cloudpickle
 
@@ -69,13 +69,13 @@ class Job:
     def _secret(self) -> bytes:
         key = self.key if isinstance(self.key, bytes) else key_file(self.key)
         if len(key) != KEY_BYTES:
-            raise InputError(f"expected a key of {KEY_BYTES} random bytes; make one with seqveil.coins.key_file")
+            raise InputError(f"expected a key of {KEY_BYTES} random bytes; make one with seqveil.randomness.key_file")
         return key
 
     @cached_property
-    def coins(self) -> KeyedCoins:
-        """The coins of the job, which follow from its key and a salt: a task that Spark repeats draws the same."""
-        return KeyedCoins(self._secret)
+    def randomness(self) -> KeyedRandomness:
+        """The randomness of the job, which follow from its key and a salt: a task that Spark repeats draws the same."""
+        return KeyedRandomness(self._secret)
 
     @cached_property
     def seal(self) -> Seal:
@@ -100,7 +100,7 @@ class Job:
         times = seconds(rows[TIME].to_numpy().astype(np.float64)) if TIME in rows else None
         if self.setting.in_batches:
             return self._in_batches(users, seqs, codes, times, kept_users, end)
-        made = bucket(self.setting, self.coins, kept_users, users, self.gaps).release(users, codes, seqs, times)
+        made = bucket(self.setting, self.randomness, kept_users, users, self.gaps).release(users, codes, seqs, times)
         at = np.flatnonzero(~made.replayed & (made.codes >= 0))
         shown = rows[USER].to_numpy()[at]
         return self._frame(shown, seqs[at], made.codes[at], {EPSILON: made.epsilons[at]})
@@ -125,14 +125,14 @@ class Job:
         owners = [batch.user for batch in filled]
         numbers = np.array([batch.number for batch in filled], np.int64)
         at = None if times is None else np.array([batch.time for batch in filled])
-        streams = bucket(self.setting, self.coins, kept_users, owners)
+        streams = bucket(self.setting, self.randomness, kept_users, owners)
         made = streams.release(owners, [batch.codes for batch in filled], numbers, at)
         for user, (symbols, sealed) in waiting.items():
             kept = kept_users.get(user) or NEW
             kept_users.put(user, kept._replace(symbols=symbols, waiting=sealed))
         return self._batch_frame(filled, made)
 
-    def _batch_frame(self, filled: list[Batch], made: Releases) -> pd.DataFrame:
+    def _batch_frame(self, filled: list[MicroBatch], made: Releases) -> pd.DataFrame:
         """One row a symbol; the first one of a batch has its ε and path, which tell all."""
         users: list[User] = []
         seqs, codes, numbers = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -178,14 +178,14 @@ def facts_of_job(setting: Terms, buckets: int, secret: bytes) -> dict[str, Any]:
     return {"version": VERSION, "setting": setting.to_dict(costs=True), "buckets": buckets, "key": mark}
 
 
-_jobs: dict[bytes, Job] = {}
+_jobs: dict[bytes, SparkJob] = {}
 
 
-def _remembered(digest: bytes, content: bytes) -> Job:
+def _remembered(digest: bytes, content: bytes) -> SparkJob:
     if digest not in _jobs:
         if len(_jobs) >= LAST:
             _jobs.clear()
-        _jobs[digest] = Job(**pickle.loads(content))
+        _jobs[digest] = SparkJob(**pickle.loads(content))
     return _jobs[digest]
 
 
@@ -203,7 +203,7 @@ def _refuse_holes(rows: pd.DataFrame, names: Iterable[str]) -> None:
             raise DataError(f"{int(rows[name].isna().sum())} rows have no {_SHOWN[name]}; fill it or drop the rows")
 
 
-def release_sorted(job: Job, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+def release_sorted(job: SparkJob, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """Release a partition whose rows are sorted by user and order: whole users at a time, numbered as they come."""
     for rows in whole_users(frames):
         with guarded():
@@ -232,7 +232,7 @@ def whole_users(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         yield pd.concat(held, ignore_index=True)
 
 
-def _release_whole(job: Job, rows: pd.DataFrame) -> pd.DataFrame:
+def _release_whole(job: SparkJob, rows: pd.DataFrame) -> pd.DataFrame:
     """Release the whole streams of some users; their own order column is given back."""
     _refuse_holes(rows, (USER, SEQ, TIME) if job.alphabet.hides else _SHOWN)
     users = rows[USER].to_numpy()

@@ -10,11 +10,11 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
-from seqveil.core.coins import User
+from seqveil.core.randomness import User
 from seqveil.engine.packing import small
 from seqveil.engine.terms import refuse_other
 from seqveil.interfaces.spark.checkpoint import FACTS, TOLD, USERS, parts
-from seqveil.interfaces.spark.job import Job
+from seqveil.interfaces.spark.job import SparkJob
 from seqveil.interfaces.spark.sessions import SparkFailed, guarded
 from seqveil.interfaces.spark.store import Kept, KeptUsers
 
@@ -39,7 +39,7 @@ class ReleaseProcessor(StatefulProcessor):
         salt: in place of the id of the query, where no query runs.
     """
 
-    def __init__(self, job: Job, user: DataType, salt: bytes | None = None) -> None:
+    def __init__(self, job: SparkJob, user: DataType, salt: bytes | None = None) -> None:
         self._job, self._user, self._salt = job, user, salt
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -47,10 +47,10 @@ class ReleaseProcessor(StatefulProcessor):
         name = StructField("user", self._user)
         self._users = handle.getMapState(USERS, StructType([name]), KEPT)
         self._facts = handle.getValueState(FACTS, StructType([StructField("facts", StringType())]))
-        self._told = None
+        self._disclosed = None
         if not small(self._job.setting):
             place = StructType([name, StructField("chunk", LongType())])
-            self._told = handle.getMapState(TOLD, place, StructType([StructField("records", BinaryType())]))
+            self._disclosed = handle.getMapState(TOLD, place, StructType([StructField("records", BinaryType())]))
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         """Release the events of a bucket; Spark calls it with all its rows of a micro-batch."""
@@ -58,7 +58,7 @@ class ReleaseProcessor(StatefulProcessor):
 
         with guarded():
             self._agree()
-            users = _InStateStore(self._users, self._told, self._salt or _query_id())
+            users = _InStateStore(self._users, self._disclosed, self._salt or _query_id())
             released = self._job.release(pd.concat(list(rows), ignore_index=True), users)
             users.save()
         yield released
@@ -87,9 +87,9 @@ def _query_id() -> bytes:
 class _InStateStore(KeptUsers):
     """Users kept in Spark's state store: each is asked for once, and written once by `save`."""
 
-    def __init__(self, users: Any, told: Any, salt: bytes) -> None:
+    def __init__(self, users: Any, disclosed: Any, salt: bytes) -> None:
         super().__init__(salt)
-        self._users, self._records = users, told
+        self._users, self._records = users, disclosed
         self._changed: dict[User, Kept] = {}
 
     def get(self, user: User) -> Kept | None:
@@ -105,7 +105,7 @@ class _InStateStore(KeptUsers):
         for user, kept in self._changed.items():
             self._users.updateValue((user,), tuple(kept))
 
-    def told(self, user: User, chunk: int) -> bytes:
+    def disclosed(self, user: User, chunk: int) -> bytes:
         row = self._records.getValue((user, chunk))
         return b"" if row is None else bytes(row[0])
 

@@ -178,7 +178,7 @@ def _where(error: Exception) -> str:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def disclosed() -> Iterator[None]:
     """On the driver, around whatever runs a job: errors of Spark as ours, in one line."""
     from pyspark.errors import PySparkException
 

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from seqveil.core.coins import Coins, KeyedCoins, User, user_name
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.randomness import KeyedRandomness, Randomness, User, user_name
 from seqveil.engine import packing
 from seqveil.engine.calls import Gaps, OutOfOrder
 from seqveil.engine.coded import CodeStreams
-from seqveil.engine.store import Entry, Position, Row, Stored, with_gaps
+from seqveil.engine.store import Entry, Position, Stored, UserRow, with_gaps
 from seqveil.engine.stream import Terms
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class KeptUsers:
     def __init__(self, salt: bytes) -> None:
         self.salt = salt
         self._kept: dict[User, Kept | None] = {}
-        self._told: dict[tuple[User, int], bytes] = {}
+        self._disclosed: dict[tuple[User, int], bytes] = {}
 
     def get(self, user: User) -> Kept | None:
         """What is kept of a user; None for a new one."""
@@ -75,35 +75,39 @@ class KeptUsers:
         """Keep this of a user from now on."""
         self._kept[user] = kept
 
-    def told(self, user: User, chunk: int) -> bytes:
+    def disclosed(self, user: User, chunk: int) -> bytes:
         """The records of a user's releases in one chunk; empty where there are none."""
-        return self._told.get((user, chunk), b"")
+        return self._disclosed.get((user, chunk), b"")
 
     def tell(self, user: User, chunk: int, records: bytes) -> None:
         """Keep the records of a user's releases in one chunk."""
-        self._told[user, chunk] = records
+        self._disclosed[user, chunk] = records
 
 
 def bucket(
-    setting: Terms, coins: Coins | KeyedCoins, kept_users: KeptUsers, users: Sequence[User], gaps: Gaps = "refuse"
+    setting: Terms,
+    randomness: Randomness | KeyedRandomness,
+    kept_users: KeptUsers,
+    users: Sequence[User],
+    gaps: Gaps = "refuse",
 ) -> CodeStreams:
     """The streams of these users of a bucket, named as they are kept.
 
     >>> from seqveil.core.model import MarkovModel
     >>> from seqveil import Policy
     >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
-    >>> streams = bucket(setting, KeyedCoins(bytes(32)), KeptUsers(b"salt"), ["ann"])
+    >>> streams = bucket(setting, KeyedRandomness(bytes(32)), KeptUsers(b"salt"), ["ann"])
     >>> made = streams.release(["ann", "ann"], [0, 0], seqs=[0, 1])
     >>> streams.release(["ann"], [1], seqs=[1]).replayed.tolist()
     [True]
     """
-    return CodeStreams(setting, SparkStore(setting, kept_users, users), coins, gaps=gaps, memory=MEMORY)
+    return CodeStreams(setting, SparkStore(setting, kept_users, users), randomness, gaps=gaps, memory=MEMORY)
 
 
 class SparkStore:
     """What Spark keeps as a store of states. Where a state is small the releases are not kept: Spark's output has them.
 
-    Spark drops what a failed try has kept; the next try has the same coins.
+    Spark drops what a failed try has kept; the next try has the same randomness.
     """
 
     name, durable = "Spark's state store", True
@@ -124,9 +128,9 @@ class SparkStore:
         """Nothing to do: Spark keeps all of a micro-batch or nothing."""
         return nullcontext()
 
-    def find(self, names: Sequence[User]) -> list[Row | None]:
+    def find(self, names: Sequence[User]) -> list[UserRow | None]:
         """Where these users stand, from Spark's state; None for a new one."""
-        found: list[Row | None] = []
+        found: list[UserRow | None] = []
         for name in names:
             user = self._shown.get(str(name), name)
             kept, number = self._kept.get(user), len(self._names)
@@ -135,7 +139,7 @@ class SparkStore:
                 continue
             self._names.append(user)
             self._before[number] = kept
-            found.append(Row(number, *kept[:7]))
+            found.append(UserRow(number, *kept[:7]))
         return found
 
     def add(self, names: Sequence[User]) -> list[int]:
@@ -144,7 +148,7 @@ class SparkStore:
         self._names += [self._shown.get(str(name), name) for name in names]
         return list(range(first, len(self._names)))
 
-    def name_again(self, row: Row, name: User) -> None:
+    def name_again(self, row: UserRow, name: User) -> None:
         """Nothing: nobody is erased from here."""
 
     def append(self, entry: Entry) -> None:
@@ -167,23 +171,23 @@ class SparkStore:
             more[place] = more.get(place, b"") + json.dumps(stored).encode() + b"\n"
         for (user, chunk), lines in more.items():
             name = self._names[user]
-            self._kept.tell(name, chunk, self._kept.told(name, chunk) + lines)
+            self._kept.tell(name, chunk, self._kept.disclosed(name, chunk) + lines)
 
     def put_aside(self, ids: Ints, states: bytes) -> None:
         """Nothing: the states are here already."""
 
-    def releases(self, row: Row, since: int = 0) -> Iterator[Stored]:
+    def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
         """The user's releases from `since` on, read chunk by chunk."""
         if not self.keeps_releases:
             raise InputError("a bucket of small states keeps no releases; read them from the query's output")
         name = self._names[row.id]
-        chunks = (self._kept.told(name, chunk) for chunk in range(since // CHUNK, -(-row.events // CHUNK)))
+        chunks = (self._kept.disclosed(name, chunk) for chunk in range(since // CHUNK, -(-row.events // CHUNK)))
         lines = (json.loads(line) for chunk in chunks for line in chunk.splitlines())
-        told = (
+        disclosed = (
             Stored(seq, code, epsilon, time, None if path is None else tuple(path), tuple(codes), events)
             for seq, code, epsilon, time, path, codes, events in lines
         )
-        yield from with_gaps((stored for stored in told if stored.seq >= since), since)
+        yield from with_gaps((stored for stored in disclosed if stored.seq >= since), since)
 
     def stored(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Stored]:
         """Nothing: who sends an event again has its release in the query's output."""
@@ -249,7 +253,7 @@ class Seal:
         return ChaCha20Poly1305(blake2b(repr(user).encode(), key=self._key, digest_size=32).digest())
 
 
-class Batch(NamedTuple):
+class MicroBatch(NamedTuple):
     """A batch that is ready to go out."""
 
     user: User
@@ -260,7 +264,7 @@ class Batch(NamedTuple):
 
 
 @dataclass
-class _Waiting:
+class _WaitingBatch:
     """One user's symbols as they come."""
 
     user: User
@@ -269,10 +273,10 @@ class _Waiting:
     codes: list[int] = field(repr=False)
     time: float | None
 
-    def batch(self) -> Batch:
+    def batch(self) -> MicroBatch:
         """What waits, as the next batch."""
         first, time = self.symbols - len(self.codes), np.nan if self.time is None else self.time
-        filled = Batch(self.user, self.batches, first, np.array(self.codes, np.int64), time)
+        filled = MicroBatch(self.user, self.batches, first, np.array(self.codes, np.int64), time)
         self.codes, self.batches = [], self.batches + 1
         return filled
 
@@ -283,18 +287,18 @@ def collect(
     kept_users: KeptUsers,
     events: Iterable[tuple[User, int, int, float | None]],
     end: bool = False,
-) -> tuple[list[Batch], dict[User, tuple[int, bytes]]]:
+) -> tuple[list[MicroBatch], dict[User, tuple[int, bytes]]]:
     """Put the symbols of some users to those that wait: batches that fill, and what then waits (taken, seal).
 
     Parameters: `events` are users, numbers of symbols, codes and times, in the order of their numbers; `end` sends
     short batches too.
     """
-    streams: dict[User, _Waiting] = {}
-    filled: list[Batch] = []
+    streams: dict[User, _WaitingBatch] = {}
+    filled: list[MicroBatch] = []
     for user, seq, code, time in events:
         if user not in streams:
             kept = kept_users.get(user) or NEW
-            streams[user] = _Waiting(user, kept.events, kept.symbols, *seal.open(user, kept.waiting))
+            streams[user] = _WaitingBatch(user, kept.events, kept.symbols, *seal.open(user, kept.waiting))
         stream = streams[user]
         if seq < stream.symbols:
             continue  # taken before

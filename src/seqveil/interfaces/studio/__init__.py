@@ -12,6 +12,6 @@ True
 
 from seqveil.interfaces.studio.ask import Ask
 from seqveil.interfaces.studio.picture import picture
-from seqveil.interfaces.studio.sources import Source, builtin
+from seqveil.interfaces.studio.sources import StudioSource, builtin
 
-__all__ = ["Ask", "Source", "builtin", "picture"]
+__all__ = ["Ask", "StudioSource", "builtin", "picture"]

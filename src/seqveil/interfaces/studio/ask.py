@@ -18,7 +18,7 @@ from seqveil.core.secrets import Secret, count, ever, followed_by, zone
 from seqveil.engine.accounting import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
-from seqveil.interfaces.studio.sources import MOST_EVENTS, Source
+from seqveil.interfaces.studio.sources import MOST_EVENTS, StudioSource
 
 MOST_BATCH = 25
 FORMAT, VERSION = "seqveil-page", 1
@@ -205,7 +205,7 @@ class Offer:
     why_not: str = ""
 
 
-def offers(source: Source, ask: Ask) -> list[Offer]:
+def offers(source: StudioSource, ask: Ask) -> list[Offer]:
     """Every mechanism, and why it does not fit where it does not.
 
     >>> from seqveil.interfaces.studio.sources import builtin
@@ -215,7 +215,7 @@ def offers(source: Source, ask: Ask) -> list[Offer]:
     return [_offer(name, source, ask) for name in mechanisms.names()]
 
 
-def _offer(name: str, source: Source, ask: Ask) -> Offer:
+def _offer(name: str, source: StudioSource, ask: Ask) -> Offer:
     found = mechanisms.find(name)
     try:
         replace(ask, mechanism=name).setting(source.model)
@@ -249,7 +249,7 @@ _LARGEST: dict[str, Callable[[int, Ask], bool]] = {
 }
 
 
-def compared(source: Source, distortion: str) -> list[str]:
+def compared(source: StudioSource, distortion: str) -> list[str]:
     """The mechanisms that stand beside the chosen one in a picture of error against ε: all that fit, event by event."""
     plain = Ask(source.name, epsilon=1.0, distortion=distortion)
     fit = [each.name for each in offers(source, plain) if not each.why_not and each.name not in REPEATS]

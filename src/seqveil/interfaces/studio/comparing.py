@@ -16,8 +16,8 @@ import numpy as np
 
 from seqveil.core.errors import InputError
 from seqveil.interfaces.studio.ask import Ask, offers, slow
-from seqveil.interfaces.studio.picture import Run
-from seqveil.interfaces.studio.sources import Source
+from seqveil.interfaces.studio.picture import PictureRun
+from seqveil.interfaces.studio.sources import StudioSource
 from seqveil.receiver.advising import SEEN_BY, Wishes, advise
 
 STREAMS, FEW = 8, 2  # that an error is the mean over; where each release takes a program or a tree of its own
@@ -25,7 +25,7 @@ EVENTS = 100  # of each, at most
 PULSE, BATCH = 4, 5  # of the pulsed and the batched way
 
 
-def from_accuracy(source: Source, ask: Ask, wrong: float) -> dict[str, Any]:
+def from_accuracy(source: StudioSource, ask: Ask, wrong: float) -> dict[str, Any]:
     """The smallest ε whose expected error stays under what is tolerated, and the pulses that it goes with.
 
     With a secret it is the secret's total. Without one `epsilon` is for an event and `total` for all events together.
@@ -73,7 +73,7 @@ class Comparison:
     ['optimal', 'optimal, with all its ε in one release of 4', 'tree, in batches of 5', 'randomized_response']
     """
 
-    def __init__(self, source: Source, ask: Ask) -> None:
+    def __init__(self, source: StudioSource, ask: Ask) -> None:
         self.source = source
         events = min(ask.events, EVENTS, *(len(codes) for codes in source.streams))
         plain = replace(ask, source=source.name, events=events, stream=0, seed=1)
@@ -81,7 +81,7 @@ class Comparison:
             plain = replace(plain, epsilon=ask.budget / events)  # a total that is spread over the stream stays so
         self.ways = [each for each in _ways(plain, ask.events) if _fits(source, each.ask)]
         self.lock = threading.Lock()
-        self._run: Run | None = None  # of the first way that is not worked out
+        self._run: PictureRun | None = None  # of the first way that is not worked out
 
     @property
     def complete(self) -> bool:
@@ -93,14 +93,14 @@ class Comparison:
         end = time.perf_counter() + seconds
         while not self.complete:
             way = next(way for way in self.ways if way.error is None)
-            self._run = run = self._run or Run(self.source, way.ask, _streams(way.ask))
+            self._run = run = self._run or PictureRun(self.source, way.ask, _streams(way.ask))
             run.go(end - time.perf_counter(), stop)
             if run.complete:
                 self._finish(way, run)
             if time.perf_counter() > end or stop():
                 return
 
-    def _finish(self, way: Way, run: Run) -> None:
+    def _finish(self, way: Way, run: PictureRun) -> None:
         costs, truth, released = run.setting.distortion, run.raw.ravel(), run.released.ravel()
         guesses = costs.best_guess(run.online.reshape(truth.size, -1))
         made = released >= 0
@@ -124,7 +124,7 @@ def _streams(ask: Ask) -> int:
     return FEW if ask.secret is not None or slow(ask.mechanism, ask.distortion) else STREAMS
 
 
-def _fits(source: Source, ask: Ask) -> bool:
+def _fits(source: StudioSource, ask: Ask) -> bool:
     try:
         return not next(each.why_not for each in offers(source, ask) if each.name == ask.mechanism)
     except InputError:

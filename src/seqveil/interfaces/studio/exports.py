@@ -19,7 +19,7 @@ from seqveil.engine.terms import Terms
 from seqveil.interfaces import files
 from seqveil.interfaces.files.rows import symbol_columns
 from seqveil.interfaces.studio.ask import FORMAT, VERSION, Ask
-from seqveil.interfaces.studio.sources import PEOPLE, SHOWN, Source, builtin, loaded, sampled
+from seqveil.interfaces.studio.sources import PEOPLE, SHOWN, StudioSource, builtin, loaded, sampled
 from seqveil.interfaces.studio.uploads import Cut, rows_of_file
 
 FILE = "seqveil-page.json"  # what the page calls an exported configuration
@@ -40,13 +40,13 @@ def policy_file(setting: Terms, risk: Risk) -> str:
     return toml.written(setting.policy.to_dict(), [*said, *risk.sentences, f"grade {risk.grade.text}"])
 
 
-def _own_columns(source: Source) -> Cut | None:
+def _own_columns(source: StudioSource) -> Cut | None:
     """The columns of a file of one's own that names its users; None where the stream to release is the page's."""
     cut = Cut.of(source.origin["columns"]) if source.origin["kind"] == "data" else None
     return cut if cut is not None and cut.user else None
 
 
-def _columns(source: Source) -> str:
+def _columns(source: StudioSource) -> str:
     """The options that name columns, where they are not called as usual."""
     cut = _own_columns(source)
     if cut is None:
@@ -56,7 +56,7 @@ def _columns(source: Source) -> str:
     return "".join(f" --{name} {shlex.quote(value)}" for name, value in named.items() if value and value != usual[name])
 
 
-def steps(source: Source) -> str:
+def steps(source: StudioSource) -> str:
     """The commands that release with the files that the page saves: `seqveil-page.json` and `policy.toml`."""
     cut = _own_columns(source)
     data = "page/stream.csv" if cut is None else shlex.quote(source.data_file)
@@ -68,7 +68,7 @@ def steps(source: Source) -> str:
     )
 
 
-def _unpack_command(source: Source) -> str:
+def _unpack_command(source: StudioSource) -> str:
     data = f" {shlex.quote(source.data_file)}" if source.origin["kind"] == "data" else ""
     model = f" --model {shlex.quote(source.model_file)}" if "model" in source.origin else ""
     return f"seqveil studio{data}{model} --unpack {shlex.quote(FILE)} --into page"
@@ -85,7 +85,7 @@ def _call(secret: Secret) -> str:
     return f"sv.secrets.{secret.kind}({', '.join(given)})"
 
 
-def python(ask: Ask, source: Source) -> str:
+def python(ask: Ask, source: StudioSource) -> str:
     """A script that releases the same stream, privately, and prints its account."""
     if source.origin["kind"] == "synthetic":
         side = ", side=10" if ask.source == "gaze" else ""
@@ -107,7 +107,7 @@ def python(ask: Ask, source: Source) -> str:
     return head + _session(ask, ask.declared(source.model))
 
 
-def _read_as(source: Source) -> str:
+def _read_as(source: StudioSource) -> str:
     """How the script reads the stream: names stay text, also where they look like numbers, as 01 does."""
     text = source.model.alphabet.points is None
     return '"page/stream.csv", schema_overrides={"value": pl.String}' if text else '"page/stream.csv"'
@@ -151,7 +151,7 @@ def configuration(path: Path) -> Mapping[str, Any]:
     return found
 
 
-def source_of(given: Mapping[str, Any], data: str | None = None, model: MarkovModel | None = None) -> Source:
+def source_of(given: Mapping[str, Any], data: str | None = None, model: MarkovModel | None = None) -> StudioSource:
     """The source that a configuration speaks of; loaded data and models have to be given again."""
     origin = given.get("origin")
     kind = origin.get("kind") if isinstance(origin, Mapping) else None
@@ -170,7 +170,7 @@ def source_of(given: Mapping[str, Any], data: str | None = None, model: MarkovMo
     return loaded(rows_of_file(data, cut), cut, "data", model if "model" in origin else None)
 
 
-def unpack(given: Mapping[str, Any], source: Source, folder: Path) -> Ask:
+def unpack(given: Mapping[str, Any], source: StudioSource, folder: Path) -> Ask:
     """Write the stream (`stream.csv`: raw data) and its model (`model.npz`) for the commands that the page shows."""
     import polars as pl
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from seqveil.core import filtering
-from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import resolve
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
-from seqveil.core.secrets import Secret, Watch, words
+from seqveil.core.randomness import SeededRandomness
+from seqveil.core.secrets import Secret, SecretTracker, words
 from seqveil.core.words import Risk, moved, percent, percent_down, percent_up
 from seqveil.engine import batches, stream
 from seqveil.engine.accounting import compose
@@ -32,7 +32,7 @@ from seqveil.engine.terms import NO_BOUND
 from seqveil.interfaces.events import finite_or_text
 from seqveil.interfaces.studio.ask import Ask, compared, offers
 from seqveil.interfaces.studio.exports import policy_file, python, steps
-from seqveil.interfaces.studio.sources import Source
+from seqveil.interfaces.studio.sources import StudioSource
 
 # figures of each release: ε used, the most that it moved a belief (those of a batch stand at its first event), and
 # where the account stands after it: leakage, its two sides, Σε, the level that needs no model
@@ -40,12 +40,12 @@ SERIES = ("epsilons", "costs", "leakage", "most", "least", "spent", "ldp")
 DELTA = 1e-6
 SHADES = 255
 REMEDY_HERE = (  # with no secret declared, and with one: what the command line says by its options
-    "Say in step 3 what must stay secret, and all else can be told truly; or protect the whole stream together.",
+    "Say in step 3 what must stay secret, and all else is released truthfully; or protect the whole stream together.",
     "Move the slider of step 4 to the left.",
 )
 
 
-class Run:
+class PictureRun:
     """Streams of a source under way, as far as there is time: what a slow mechanism has made so far can be shown.
 
     Arrays have a row for each stream and a column for each event; after a batch all of its events have its figures.
@@ -56,13 +56,13 @@ class Run:
         streams: so many of the first streams in place of the one asked for, cut to the same length.
 
     >>> from seqveil.interfaces.studio.sources import builtin
-    >>> run = Run(builtin("clicks"), Ask("clicks", events=10, epsilon=1.0))
+    >>> run = PictureRun(builtin("clicks"), Ask("clicks", events=10, epsilon=1.0))
     >>> run.go()
     >>> run.complete, bool(run.series["leakage"][0, -1] <= run.series["spent"][0, -1])
     (True, True)
     """
 
-    def __init__(self, source: Source, ask: Ask, streams: int | None = None) -> None:
+    def __init__(self, source: StudioSource, ask: Ask, streams: int | None = None) -> None:
         self.source, self.ask = source, ask
         self.setting = ask.setting(source.model)
         chosen = source.streams[:streams] if streams else [source.codes(ask.stream, ask.events)]
@@ -70,7 +70,7 @@ class Run:
         self.raw = np.stack([codes[:length] for codes in chosen])
         self.lock = threading.Lock()
         self.done = 0  # events
-        self._coins, size = SeededCoins(ask.seed), len(chosen)
+        self._randomness, size = SeededRandomness(ask.seed), len(chosen)
         one_by_one = [slice(k, k + 1) for k in range(size)]
         self._rows = one_by_one if self.setting.in_batches else [slice(0, size)]  # that are released in one step
         self._states = [State.start(self.setting, rows.stop - rows.start) for rows in self._rows]
@@ -78,9 +78,11 @@ class Run:
         self._released = np.full(self.raw.shape, NOTHING, np.int64)
         self._figures = np.zeros((len(SERIES), *self.raw.shape))
         self._columns = np.ones((*self.raw.shape, source.model.n), np.int64)
-        self._laws = np.zeros(self._columns.shape)  # of single events as they were before each release
+        self._distributions = np.zeros(self._columns.shape)  # of single events as they were before each release
         self._weighed: list[Weights] = []  # the columns of each step of single events
-        self.watched: list[Watch] = []  # the account of the first stream's secret, where one is kept, after each event
+        self.tracked: list[
+            SecretTracker
+        ] = []  # the account of the first stream's secret, where one is kept, after each event
 
     @property
     def complete(self) -> bool:
@@ -96,37 +98,37 @@ class Run:
             for k, rows in enumerate(self._rows):
                 epsilons, costs, state = step(self._states[k], rows, part)
                 account = state.account
-                told = np.array([account.worst, account.most, account.least, state.spent, state.ldp])
+                disclosed = np.array([account.worst, account.most, account.least, state.spent, state.ldp])
                 self._figures[:2, rows, part.start] = epsilons, costs
-                self._figures[2:, rows, part] = told[:, :, None]
+                self._figures[2:, rows, part] = disclosed[:, :, None]
                 self._states[k] = state
             self.done = part.stop
             if time.perf_counter() > end or stop():
                 break
 
     def _symbols(self, state: State, rows: slice, part: slice) -> tuple[Floats, Floats, State]:
-        made, after = stream.step(self.setting, state, self.raw[rows, part.start], self._coins)
-        self._laws[rows, part.start], self._columns[rows, part.start] = made.beliefs, made.columns
+        made, after = stream.step(self.setting, state, self.raw[rows, part.start], self._randomness)
+        self._distributions[rows, part.start], self._columns[rows, part.start] = made.beliefs, made.columns
         self._released[rows, part.start] = made.codes
         self._weighed.append(made.weights)
-        if after.watches is not None:
-            self.watched.append(after.watches[0].rows[0][0])
+        if after.trackers is not None:
+            self.tracked.append(after.trackers[0].rows[0][0])
         return made.epsilons, np.zeros(len(made.codes)), after  # what each cost is computed for all at once
 
     def _batch(self, state: State, rows: slice, part: slice) -> tuple[Floats, Floats, State]:
-        sent, after = batches.step(self.setting, state, self.raw[rows.start, part], self._coins)
+        sent, after = batches.step(self.setting, state, self.raw[rows.start, part], self._randomness)
         assert sent is not None  # the page offers batches with the policy hold alone
         self.sent[rows.start].append(sent)
-        self._laws[rows.start, part] = sent.smooth(np.ones(self.setting.model.size))[0]
+        self._distributions[rows.start, part] = sent.smooth(np.ones(self.setting.model.size))[0]
         self._released[rows.start, part] = sent.codes
         return after.spent - state.spent, np.array([max(sent.most, -sent.least)]), after
 
     def risk(self) -> Risk:
         """What the releases of the first stream so far mean for the person in it, and what its promise allows."""
         state, setting = self._states[0], self.setting
-        told = totals(setting.secrets, state.watches or (), [secret.total for secret in setting.secrets])
+        disclosed = totals(setting.secrets, state.trackers or (), [secret.total for secret in setting.secrets])
         figures = (state.spent, state.account.most, state.account.least, state.ldp)
-        return Risk.of(setting, Accounts([0], state.steps, state.steps, *figures), told)
+        return Risk.of(setting, Accounts([0], state.steps, state.steps, *figures), disclosed)
 
     @property
     def released(self) -> Ints:
@@ -147,10 +149,10 @@ class Run:
     @property
     def online(self) -> Floats:
         """What an observer believes of each symbol (streams, T, n) from the releases up to it."""
-        laws, columns = self._laws[:, : self.done], self._columns[:, : self.done]
+        distributions, columns = self._distributions[:, : self.done], self._columns[:, : self.done]
         if self.setting.in_batches:
-            return laws
-        weights = laws * columns
+            return distributions
+        weights = distributions * columns
         ruled_out = weights.sum(-1) == 0  # only an unsound mechanism releases it: what could have made it is believed
         weights[ruled_out] = columns[ruled_out]
         return np.asarray(weights / weights.sum(-1, keepdims=True))
@@ -164,13 +166,13 @@ class Run:
         columns, model = self._columns[0][:, None, :], self.setting.model
         columns = columns / columns.max(-1, keepdims=True)
         if model.size > model.n:
-            return filtering.laws(model, columns)[0]
-        laws = self.online[0][:, None, :]  # where states are symbols, the way forward was gone already
-        filtering.smooth(model, laws, columns)
-        return laws[:, 0]
+            return filtering.distributions(model, columns)[0]
+        distributions = self.online[0][:, None, :]  # where states are symbols, the way forward was gone already
+        filtering.smooth(model, distributions, columns)
+        return distributions[:, 0]
 
 
-def picture(source: Source, ask: Ask) -> dict[str, Any]:
+def picture(source: StudioSource, ask: Ask) -> dict[str, Any]:
     """Release the stream that is asked for and tell all about it, as JSON values.
 
     >>> from seqveil.interfaces.studio.sources import builtin
@@ -178,25 +180,25 @@ def picture(source: Source, ask: Ask) -> dict[str, Any]:
     >>> shown["complete"], len(shown["series"]["released"]), shown["figures"]["composition"]
     (True, 12, 6.0)
     """
-    run = Run(source, ask)
+    run = PictureRun(source, ask)
     run.go()
     return picture_of(run)
 
 
-def picture_of(run: Run, whole: bool = True) -> dict[str, Any]:
+def picture_of(run: PictureRun, whole: bool = True) -> dict[str, Any]:
     """What a run has made so far; what takes all releases to tell is left for the `whole` picture."""
     source, ask = run.source, run.ask
     complete = run.complete and whole
     costs = resolve(ask.distortion, source.model.alphabet)
-    laws = {"online": run.online[0], **({"hindsight": run.hindsight} if complete else {})}
-    guesses = {name: costs.best_guess(law) for name, law in laws.items()}
+    distributions = {"online": run.online[0], **({"hindsight": run.hindsight} if complete else {})}
+    guesses = {name: costs.best_guess(distribution) for name, distribution in distributions.items()}
     figures = figures_of(run, guesses, complete)
     series: dict[str, Any] = {"raw": run.raw[0, : run.done].tolist(), "released": run.released[0].tolist()}
     series |= {"decoded": guesses["online"].tolist(), "hindsight": guesses.get("hindsight", guesses["online"]).tolist()}
-    told = run.series
+    disclosed = run.series
     for name in ("epsilons", "leakage", "most", "least", "spent"):
-        series[name] = [_short(value) for value in told[name][0].tolist()]
-    heat = {name: shades(law) for name, law in laws.items()}
+        series[name] = [_short(value) for value in disclosed[name][0].tolist()]
+    heat = {name: shades(distribution) for name, distribution in distributions.items()}
     risk = run.risk()
     return {
         "complete": complete,
@@ -228,28 +230,28 @@ def risk_of(risk: Risk) -> dict[str, Any]:
     return {**grade, "sentences": said, "remedy": remedy}
 
 
-def figures_of(run: Run, guesses: Mapping[str, Any], complete: bool) -> dict[str, Any]:
+def figures_of(run: PictureRun, guesses: Mapping[str, Any], complete: bool) -> dict[str, Any]:
     """The figures of a release: those of `seqveil audit`, and the errors, which take the truth."""
     setting, released = run.setting, run.released[0]
-    told = {name: values[0] for name, values in run.series.items()}
-    costs, made, size = told["costs"], released != NOTHING, setting.batch if setting.in_batches else 1
+    disclosed = {name: values[0] for name, values in run.series.items()}
+    costs, made, size = disclosed["costs"], released != NOTHING, setting.batch if setting.in_batches else 1
     truth, distortion = run.raw[0, : run.done], setting.distortion
     window = setting.budget.releases
     alone = run.source.guesses(distortion)[: run.done]
     late = distortion.between(truth, guesses["hindsight"]).mean() if complete else None
     begins = np.arange(run.done) % size == 0 if setting.in_batches else made
-    held = costs <= 1e-9 if setting.in_batches else told["epsilons"] == 0
+    held = costs <= 1e-9 if setting.in_batches else disclosed["epsilons"] == 0
     return {
         "releases": int(begins.sum()),
         "held": int(held[begins].sum()),
         "stopped": int((~made).sum()),
-        "leakage": float(told["leakage"][-1]),
-        "most": float(told["most"][-1]),
-        "least": float(told["least"][-1]),
-        "composition": float(told["spent"][-1]),
+        "leakage": float(disclosed["leakage"][-1]),
+        "most": float(disclosed["most"][-1]),
+        "least": float(disclosed["least"][-1]),
+        "composition": float(disclosed["spent"][-1]),
         "worst_release": float(costs.max(initial=0.0)),
         "worst_window": None if window is None else _worst_window(costs[::size], window),
-        "ldp": float(told["ldp"][-1]),
+        "ldp": float(disclosed["ldp"][-1]),
         "delta": DELTA,
         "with_delta": _with_delta(run) if complete else None,
         "error": float(distortion.between(truth[made], released[made]).mean()) if made.any() else None,
@@ -263,7 +265,7 @@ def figures_of(run: Run, guesses: Mapping[str, Any], complete: bool) -> dict[str
     }
 
 
-def kept_name(source: Source, ask: Ask) -> str:
+def kept_name(source: StudioSource, ask: Ask) -> str:
     """What the page calls the symbol that is kept secret; nothing where none is.
 
     >>> from seqveil.interfaces.studio.sources import builtin
@@ -275,18 +277,18 @@ def kept_name(source: Source, ask: Ask) -> str:
     return ("cell " if source.describe()["grid"] else "") + source.labels[ask.secret]
 
 
-def about_secret(source: Source, ask: Ask, secret: Secret) -> str:
+def about_secret(source: StudioSource, ask: Ask, secret: Secret) -> str:
     """What is kept secret, as the first half of a sentence: with the page's name for a value where it has one."""
     if ask.secret_kind == "ever" and ask.secret_window is None:
         return f"whether {kept_name(source, ask)} occurs among the first {secret.length()} events"
     return words.about(secret)
 
 
-def secret_of(run: Run) -> dict[str, Any] | None:
+def secret_of(run: PictureRun) -> dict[str, Any] | None:
     """The secret that is kept and its log odds after each release; None where nothing is declared."""
-    if not run.watched:
+    if not run.tracked:
         return None
-    last = run.watched[-1]
+    last = run.tracked[-1]
     bound, most = last.secret.total, last.worst
     said = words.example(last.secret)
     stands, low, high = (moved(words.SUSPICION, odds) for odds in (last.log_odds, most.lowest, most.highest))
@@ -296,7 +298,7 @@ def secret_of(run: Run) -> dict[str, Any] | None:
         "name": kept_name(run.source, run.ask),
         "about": about_secret(run.source, run.ask, last.secret),
         "epsilon": bound,
-        "odds": [_short(watch.log_odds) for watch in run.watched],
+        "odds": [_short(tracker.log_odds) for tracker in run.tracked],
         "kept": -bound <= most.lowest and most.highest <= bound,
         "suspicions": [percent_down(least), percent(words.SUSPICION), percent_up(greatest)],
         "sentence": f"{said[0].upper()}{said[1:]}; after the releases shown it is {percent(stands)}, and it was never "
@@ -304,7 +306,7 @@ def secret_of(run: Run) -> dict[str, Any] | None:
     }
 
 
-def _spent_at(run: Run) -> int | None:
+def _spent_at(run: PictureRun) -> int | None:
     """The first event for which a budget had less than its schedule asked for nothing left, if there is one."""
     setting = run.setting
     if not setting.budget.limited:
@@ -321,7 +323,7 @@ def _worst_window(costs: Floats, span: int) -> float:
     return float(np.lib.stride_tricks.sliding_window_view(padded, span).sum(1).max(initial=0.0))
 
 
-def _with_delta(run: Run) -> float | None:
+def _with_delta(run: PictureRun) -> float | None:
     """ε of the releases so far with failure probability δ, where their ε was fixed."""
     setting = run.setting
     if setting.budget.limited or setting.unbounded or not setting.mechanism.sound:
@@ -330,13 +332,15 @@ def _with_delta(run: Run) -> float | None:
     return compose(setting.epsilon * setting.schedule, -(-releases // setting.schedule), DELTA).best
 
 
-def shades(laws: Floats) -> str:
-    """Laws (T, n) as one byte a probability, in base 64: the square root, so that small beliefs can be seen.
+def shades(distributions: Floats) -> str:
+    """Distributions (T, n) as one byte a probability, in base 64: the square root, so that small beliefs can be seen.
 
     >>> list(base64.b64decode(shades(np.array([[0.25, 0.75]]))))
     [128, 221]
     """
-    return base64.b64encode(np.rint(SHADES * np.sqrt(np.clip(laws, 0.0, 1.0))).astype(np.uint8).tobytes()).decode()
+    return base64.b64encode(
+        np.rint(SHADES * np.sqrt(np.clip(distributions, 0.0, 1.0))).astype(np.uint8).tobytes()
+    ).decode()
 
 
 def _short(value: float) -> float | None:
@@ -433,7 +437,7 @@ def notes(setting: Terms, figures: Mapping[str, Any]) -> list[str]:
     if setting.in_batches and setting.batch > 1:
         said.append("For batches the account adds up the worst of each, so it is a bound from above.")
     said.append(
-        "Coins are seeded here so that figures can be reprinted: nothing this page makes is a private release. The "
+        "Draws are seeded here so that figures can be repeated: nothing this page makes is a private release. The "
         "commands and the script below draw afresh, so their figures differ."
     )
     return said

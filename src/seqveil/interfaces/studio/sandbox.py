@@ -25,11 +25,11 @@ from seqveil.core.distortion import resolve
 from seqveil.core.errors import InputError
 from seqveil.interfaces.studio.ask import MOST_BATCH, Ask, offers, slow
 from seqveil.interfaces.studio.comparing import Comparison, from_accuracy
-from seqveil.interfaces.studio.picture import Run, picture_of
+from seqveil.interfaces.studio.picture import PictureRun, picture_of
 from seqveil.interfaces.studio.sources import (
     BUILTIN,
     MOST_EVENTS,
-    Source,
+    StudioSource,
     builtin,
     loaded,
 )
@@ -73,14 +73,14 @@ class Curve:
     (True, True)
     """
 
-    def __init__(self, source: Source, ask: Ask) -> None:
+    def __init__(self, source: StudioSource, ask: Ask) -> None:
         without: Any = {"budget": None, "window": None, "window_releases": None, "secret": None, "stream": 0, "seed": 1}
         self.ask, self.source = replace(ask, source=source.name, events=EVENTS, **without), source
         self.points: list[Point] = []
         self.lock = threading.Lock()
         self._slow = slow(ask.mechanism, ask.distortion)
         self._left = list(FEW_EPSILONS if self._slow else EPSILONS)
-        self._run: Run | None = None  # of the first ε left
+        self._run: PictureRun | None = None  # of the first ε left
 
     @property
     def complete(self) -> bool:
@@ -103,15 +103,15 @@ class Curve:
             if time.perf_counter() > end or stop():
                 return
 
-    def _begin(self, epsilon: float) -> Run:
+    def _begin(self, epsilon: float) -> PictureRun:
         ask = replace(self.ask, epsilon=epsilon)
         unfit = next((each.why_not for each in offers(self.source, ask) if each.name == ask.mechanism), "")
         if unfit:
             raise InputError(unfit)
         events = ask.every * (ask.batch if ask.setting(self.source.model).in_batches else 1)
-        return Run(self.source, ask, min(STREAMS, FEW * events) if self._slow else STREAMS)
+        return PictureRun(self.source, ask, min(STREAMS, FEW * events) if self._slow else STREAMS)
 
-    def _point(self, run: Run) -> Point:
+    def _point(self, run: PictureRun) -> Point:
         costs, truth = run.setting.distortion, run.raw.ravel()
         guesses = costs.best_guess(run.online.reshape(truth.size, -1))
         error, decoded = (float(costs.between(truth, each).mean()) for each in (run.released.ravel(), guesses))
@@ -160,10 +160,10 @@ class Sandbox:
     10
     """
 
-    def __init__(self, own: Sequence[Source] = (), clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, own: Sequence[StudioSource] = (), clock: Callable[[], float] = time.monotonic) -> None:
         self._own = {source.name: source for source in own}
-        self._loaded: Recent[tuple[Source, float]] = Recent(LOADED)
-        self._runs: Recent[Run] = Recent(RUNS)
+        self._loaded: Recent[tuple[StudioSource, float]] = Recent(LOADED)
+        self._runs: Recent[PictureRun] = Recent(RUNS)
         self._curves: Recent[Curve] = Recent(CURVES)
         self._comparisons: Recent[Comparison] = Recent(RUNS)
         self._lock, self._turn, self._clock = threading.Lock(), threading.Lock(), clock
@@ -210,7 +210,7 @@ class Sandbox:
         ask = Ask.of(given)
         source = self._find(ask.source)
         with self._lock:
-            run = self._runs.get_or_make((ask, id(source)), lambda: Run(source, ask))
+            run = self._runs.get_or_make((ask, id(source)), lambda: PictureRun(source, ask))
         with self._my_turn(), run.lock:
             begin, before = time.perf_counter(), run.done
             if not run.complete:
@@ -270,7 +270,7 @@ class Sandbox:
         end = time.perf_counter() + LEAST
         return lambda: self._waiting > 0 and time.perf_counter() > end
 
-    def _find(self, name: str) -> Source:
+    def _find(self, name: str) -> StudioSource:
         if name in self._own:
             return self._own[name]
         if name in BUILTIN:
@@ -310,5 +310,5 @@ class Gone(InputError):
     """Loaded data that was dropped, or a name that never was."""
 
 
-def _is_loaded(source: Source) -> bool:
+def _is_loaded(source: StudioSource) -> bool:
     return source.name.startswith("own-")

@@ -28,7 +28,7 @@ from seqveil.interfaces.service.access import KeyGuard, guarded
 from seqveil.interfaces.service.hosting import UNTRACED, listen, quiet
 from seqveil.interfaces.service.messages import Problem, refused
 from seqveil.interfaces.studio.sandbox import Gone, Sandbox
-from seqveil.interfaces.studio.sources import Source
+from seqveil.interfaces.studio.sources import StudioSource
 
 HOST = "127.0.0.1"
 MOST_BYTES, SECONDS = 64 << 20, 60.0  # of loaded data
@@ -64,7 +64,7 @@ HEADERS = {  # that keep a browser to the page's own files
 PRIVATE = {**HEADERS, "Cache-Control": "no-store"}
 
 
-def serve(own: Sequence[Source], port: int, announce: Callable[[str], None]) -> None:
+def serve(own: Sequence[StudioSource], port: int, announce: Callable[[str], None]) -> None:
     """Serve on loopback; `announce` gets the address with the key in its fragment, which no request carries."""
     sandbox, key = Sandbox(own), secrets.token_urlsafe(24)
     with listen(HOST, port) as listener:
@@ -160,7 +160,7 @@ def files() -> APIRouter:
 def answers(sandbox: Sandbox) -> APIRouter:
     """What the page asks for while somebody uses it."""
     router = APIRouter(prefix="/v1/page", route_class=guarded(None), include_in_schema=False)
-    line = _Line()
+    line = _WaitingLine()
 
     def answering(act: Callable[[Any], dict[str, Any]]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
@@ -168,12 +168,12 @@ def answers(sandbox: Sandbox) -> APIRouter:
                 given = json.loads(await request.body())
             except (ValueError, RecursionError):
                 raise Problem("malformed", "expected a body that is JSON") from None
-            return await line.told(lambda: act(given))
+            return await line.disclosed(lambda: act(given))
 
         return answer
 
     async def begin(request: Request) -> Response:
-        return await line.told(sandbox.begin)
+        return await line.disclosed(sandbox.begin)
 
     router.add_api_route("/begin", begin, methods=["GET"])
     for name in ("source", "inspect", "load", "show", "curve", "compare", "advise"):
@@ -181,14 +181,14 @@ def answers(sandbox: Sandbox) -> APIRouter:
     return router
 
 
-class _Line:
+class _WaitingLine:
     """Requests that wait for their turn on a few threads; when too many do, the next is sent away."""
 
     def __init__(self) -> None:
         self._waiting = 0
         self._limiter: anyio.CapacityLimiter | None = None  # is of one event loop, so made there
 
-    async def told(self, act: Callable[[], dict[str, Any]]) -> Response:
+    async def disclosed(self, act: Callable[[], dict[str, Any]]) -> Response:
         if self._waiting >= WAITING:
             raise Problem("busy", "too many pictures are being made; ask again in a moment")
         self._limiter = self._limiter or anyio.CapacityLimiter(THREADS)

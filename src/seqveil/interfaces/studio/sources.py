@@ -34,7 +34,7 @@ CELLS, LEVELS = 10, 20  # how numbers are cut where nobody says how
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class StudioSource:
     """Streams with the chain they are released under. The repr shows no data.
 
     `origin` is all that `seqveil.studio.unpack` needs to make the source again; `event` and `unit` say what an event
@@ -182,7 +182,7 @@ BUILTIN: dict[str, tuple[str, str, str, str, str, dict[str, Any], dict[str, Any]
 
 
 @lru_cache(maxsize=8)
-def builtin(name: str) -> Source:
+def builtin(name: str) -> StudioSource:
     """A synthetic source: some streams to look at, and a chain fitted on the streams of other people.
 
     >>> source = builtin("power")
@@ -196,10 +196,10 @@ def builtin(name: str) -> Source:
     model = data.model(people=range(SHOWN, PEOPLE))
     streams = data.arrays()[:SHOWN]
     origin = {"kind": "synthetic", "name": name}
-    return Source(name, title, about, model, streams, distortion, event, unit, origin, start)
+    return StudioSource(name, title, about, model, streams, distortion, event, unit, origin, start)
 
 
-def sampled(model: MarkovModel, seed: int = 0) -> Source:
+def sampled(model: MarkovModel, seed: int = 0) -> StudioSource:
     """Streams sampled from a model: made up, so that nobody's data is needed to see what a release under it does."""
     if model.n > MOST_SYMBOLS:
         raise InputError(f"the page shows at most {MOST_SYMBOLS} symbols, the model has {model.n}; cut it coarser")
@@ -208,7 +208,7 @@ def sampled(model: MarkovModel, seed: int = 0) -> Source:
     kind = costs_of(model)
     title = "This model"
     about = f"Streams sampled from the model given, {model.n} symbols: nobody's data. It was {said_of_check(model)}"
-    return Source("model", title, about, model, streams, kind, "event", unit_of(kind), origin)
+    return StudioSource("model", title, about, model, streams, kind, "event", unit_of(kind), origin)
 
 
 def costs_of(model: MarkovModel) -> str:
@@ -225,7 +225,7 @@ def unit_of(distortion: str) -> str:
     return {"hamming": "wrong", "euclidean": "apart", "absolute": "off", "metres": "m"}.get(distortion, "")
 
 
-def loaded(rows: Rows, cut: Cut, name: str, model: MarkovModel | None = None) -> Source:
+def loaded(rows: Rows, cut: Cut, name: str, model: MarkovModel | None = None) -> StudioSource:
     """A source from these rows; the chain is fitted to them unless a model is given.
 
     >>> from seqveil.interfaces.studio.uploads import rows_of_text
@@ -262,7 +262,7 @@ def loaded(rows: Rows, cut: Cut, name: str, model: MarkovModel | None = None) ->
     about += f". Left out: {without} rows without a value, which shows who had none" if without else ""
     origin = {"kind": "data", "columns": asdict(cut), **({} if model is None else {"model": model.fingerprint})}
     start = {"mechanism": "optimal" if alphabet.n <= 40 or costs == "hamming" else "tree"}
-    return Source(name, "Your data", about, chain, shown, costs, "event", unit_of(costs), origin, start)
+    return StudioSource(name, "Your data", about, chain, shown, costs, "event", unit_of(costs), origin, start)
 
 
 def _numbers(values: Sequence[Sequence[str]]) -> list[np.ndarray[Any, np.dtype[np.float64]]] | None:

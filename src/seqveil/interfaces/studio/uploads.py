@@ -199,7 +199,7 @@ def looked_at(text: str, file: str = "DATA.csv", given: Cut | None = None) -> di
     }
     facts = {"columns": table, "rows": frame.height, "chosen": chosen, "lines": [], "problem": ""}
     if any("," in name and name in table for name in (chosen["user"], chosen["value"], chosen["time"] or "")):
-        return facts | {"problem": "a column with a comma in its name cannot be told from two columns; rename it"}
+        return facts | {"problem": "a column with a comma in its name cannot be determined from two columns; rename it"}
     if not all(name in table for name in chosen["value"].split(",")):
         return facts | {"problem": "no column is plainly the value: choose the one that holds what happened"}
     columns = Columns(chosen["user"] or EVERYONE, chosen["value"], chosen["time"])
@@ -211,13 +211,13 @@ def looked_at(text: str, file: str = "DATA.csv", given: Cut | None = None) -> di
     except pl.exceptions.ColumnNotFoundError:
         raise DataError("the header lacks a column that is asked for; choose other columns") from None
     said = [(name, text.removeprefix("a frame: ")) for name, text in found.lines() if name not in ("column", "next")]
-    said = [(name, _predictable(found) if name == "foretold" else text) for name, text in said]
+    said = [(name, _predictable(found) if name == "predicted" else text) for name, text in said]
     said += [("question", text) for text in _unsure(guess)]
     return facts | {"lines": [[name, _here(text)] for name, text in said]}
 
 
 def _predictable(found: Inspection) -> str:
-    """How well events are foretold, as chances in place of the nats of the command line: e to the mean logarithm."""
+    """How well events are predicted, as chances in place of the nats of the command line: e to the mean logarithm."""
     alone, before = (percent(math.exp(found.log_likelihood[order])) for order in ("order 0", "order 1"))
     return (
         f"whoever knows somebody's event before gives what comes next a chance of {before} on average; whoever knows "

@@ -4,17 +4,17 @@
 """
 
 from seqveil.receiver.learn.evidence import Evidence
-from seqveil.receiver.learn.expected import Chain, Statistics, expect, likelihoods
+from seqveil.receiver.learn.expected import Chain, ExpectedStatistics, expect, likelihoods
 from seqveil.receiver.learn.learner import HeldOut, Learned, held_out, learn
 from seqveil.receiver.learn.model_error import Region, region
 
 __all__ = [
     "Chain",
     "Evidence",
+    "ExpectedStatistics",
     "HeldOut",
     "Learned",
     "Region",
-    "Statistics",
     "expect",
     "held_out",
     "learn",

@@ -107,8 +107,8 @@ class Evidence:
           times: when, in seconds.
         """
         followed, log = Followed(setting, int(users.max(initial=-1)) + 1), Log(setting.model.n)
-        for _, rows, told, stamps in turns(users, codes, times):
-            log.add(rows, followed.observe(rows, told, stamps), setting)
+        for _, rows, disclosed, stamps in turns(users, codes, times):
+            log.add(rows, followed.observe(rows, disclosed, stamps), setting)
         return log.evidence().arranged(users)
 
     def of_users(self, chosen: NDArray[np.bool_]) -> Evidence:

@@ -23,13 +23,13 @@ from seqveil.core.model import MarkovModel
 from seqveil.receiver.learn.evidence import Evidence
 
 IMPOSSIBLE = "a release has probability 0 under the chain to learn from; start with a wider one"
-BLOCK = 1 << 20  # numbers of one block's forward laws
+BLOCK = 1 << 20  # numbers of one block's forward distributions
 PRODUCT = 1 << 18  # multiplications of one product: larger ones are spread over threads, which costs more than it gains
 
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """A chain of order m as full tables: the joint law of the first m symbols (n^m,) and a row a context (n^m, n)."""
+    """A chain of order m as full tables: the first m symbols jointly (n^m,) and a row a context (n^m, n)."""
 
     first: Floats
     rows: Floats
@@ -54,7 +54,7 @@ class Chain:
         return MarkovModel(self.first.reshape((self.n,) * self.order), self.rows, self.order, names)
 
     def deeper(self, order: int) -> Chain:
-        """The same law as a chain of a higher order: contexts that differ in older symbols alone share a row."""
+        """The same as a chain of a higher order: contexts that differ in older symbols alone share a row."""
         chain = self
         while chain.order < order:
             first = (chain.first[:, None] * chain.rows).ravel()
@@ -62,8 +62,8 @@ class Chain:
         return chain
 
 
-def law(weights: Floats, floor: float) -> Floats:
-    """The weights as a law, or one a row, in which nothing has less than `floor` of what all weights come to."""
+def distribution(weights: Floats, floor: float) -> Floats:
+    """The weights as a distribution, or one a row, in which nothing has less than `floor` of the sum."""
     lifted = np.maximum(weights, floor * weights.sum(-1, keepdims=True))
     found: Floats = lifted / lifted.sum(-1, keepdims=True)
     return found
@@ -72,22 +72,22 @@ def law(weights: Floats, floor: float) -> Floats:
 class Walk:
     """A block of streams under one chain of any order, users with long streams first.
 
-    A law over contexts (x_1 oldest .. x_m) lies as (x_2..x_m, user, x_1). Event t of user u says table[index[u, t]] of
-    the symbols. `apart` counts the moves user by user.
+    A distribution over contexts (x_1 oldest .. x_m) lies as (x_2..x_m, user, x_1). Event t of user u says
+    table[index[u, t]] of the symbols. `apart` counts the moves user by user.
     """
 
     def __init__(self, chain: Chain, table: Floats, index: Ints, lengths: Ints, apart: bool = False) -> None:
         self.table, self.index, self.lengths, self.apart = table, index, lengths, apart
         self.n = n = chain.n
-        self.opening = chain.order  # events that the first law takes in
+        self.opening = chain.order  # events that the first distribution takes in
         self.rest = n ** (chain.order - 1)
         self.step = np.ascontiguousarray(chain.rows.reshape(n, self.rest, n).transpose(1, 0, 2))
         self.start = chain.first.reshape(n, self.rest).T[:, None, :]
 
     def forward(self, keep: bool = True) -> Floats:
-        """log Pr(releases) a user; keeps the laws for the way back."""
+        """log Pr(releases) a user; keeps the distributions for the way back."""
         users = self.lengths.size
-        self.laws: list[Floats] = []
+        self.distributions: list[Floats] = []
         self.said: list[Floats] = []
         self.scales: list[Floats] = []
         log = np.zeros(users)
@@ -95,12 +95,12 @@ class Walk:
         later = ((t, int((self.lengths > t).sum())) for t in range(self.opening, self.index.shape[1]))
         said = (self._says(t, going) for t, going in later)
         with np.errstate(divide="ignore", invalid="ignore"):
-            for law, scale in filtering.forward(self._first(users), self._noted(said, keep), self._onward):
+            for distribution, scale in filtering.forward(self._first(users), self._noted(said, keep), self._onward):
                 if not (scale > 0).all():
                     raise InputError(IMPOSSIBLE)
                 log[: scale.size] += np.log(scale)
                 if keep:
-                    self.laws.append(law)
+                    self.distributions.append(distribution)
                     self.scales.append(scale)
         return log
 
@@ -116,32 +116,32 @@ class Walk:
         """Expected firsts and moves (the latter still to be multiplied by the rows), together or user by user."""
         users, n = self.lengths.size, self.n
         moves = np.zeros((self.rest, users, n, n) if self.apart else (self.rest, n, n))
-        later, back = np.ones_like(self.laws[0]), self.step.transpose(0, 2, 1)
+        later, back = np.ones_like(self.distributions[0]), self.step.transpose(0, 2, 1)
         way = filtering.backward(later, self.said, self._ahead, lambda value: np.matmul(value, back), self.scales)
         for at, value in way:
             going = value.shape[1]
-            before = self.laws[at][:, :going]
+            before = self.distributions[at][:, :going]
             if self.apart:
                 moves[:, :going] += before[..., :, None] * value[..., None, :]
             else:
                 moves += np.matmul(before.transpose(0, 2, 1), value)
-        first = self.laws[0] * later
+        first = self.distributions[0] * later
         if self.apart:
-            told = first.transpose(1, 2, 0).reshape(users, -1)
-            return told, moves.transpose(1, 2, 0, 3).reshape(users, self.rest * n, n)
+            disclosed = first.transpose(1, 2, 0).reshape(users, -1)
+            return disclosed, moves.transpose(1, 2, 0, 3).reshape(users, self.rest * n, n)
         return first.sum(1).T.ravel(), moves.transpose(1, 0, 2).reshape(self.rest * n, n)
 
     def sample(self, generator: np.random.Generator) -> Ints:
         """One truth for each stream, (U, T), drawn backward, for order 1; what lies past its end is not to be read."""
         truth, table = np.zeros(self.index.shape, np.int64), self.step[0]
         after = 0  # streams that go on after the step
-        for t in range(len(self.laws) - 1, -1, -1):
-            law = self.laws[t][0].copy()
-            law[:after] *= table[:, truth[:after, t + 1]].T if after else 1.0
-            running = np.cumsum(law, axis=1)
-            after = len(law)
-            coin = generator.random(len(truth))[:after] * running[:, -1]
-            truth[:after, t] = np.minimum((running <= coin[:, None]).sum(1), self.n - 1)
+        for t in range(len(self.distributions) - 1, -1, -1):
+            distribution = self.distributions[t][0].copy()
+            distribution[:after] *= table[:, truth[:after, t + 1]].T if after else 1.0
+            running = np.cumsum(distribution, axis=1)
+            after = len(distribution)
+            uniform = generator.random(len(truth))[:after] * running[:, -1]
+            truth[:after, t] = np.minimum((running <= uniform[:, None]).sum(1), self.n - 1)
         return truth
 
     def _says(self, t: int, users: int) -> Floats:
@@ -153,21 +153,21 @@ class Walk:
         return likely
 
     def _first(self, users: int) -> Floats:
-        """The law of the first context, times what the first events say."""
-        law = np.broadcast_to(self.start, (self.rest, users, self.n)) * self._says(0, users)
+        """The distribution of the first context, times what the first events say."""
+        distribution = np.broadcast_to(self.start, (self.rest, users, self.n)) * self._says(0, users)
         for t in range(1, self.opening):
             digit = np.arange(self.rest) // self.n ** (self.opening - 1 - t) % self.n
-            law = law * self._says(t, users)[:, digit].T[:, :, None]
-        return law
+            distribution = distribution * self._says(t, users)[:, digit].T[:, :, None]
+        return distribution
 
-    def _onward(self, law: Floats, says: Floats) -> Floats:
-        """The law one move on, times what the event there says."""
-        moved = np.matmul(law, self.step) * says
+    def _onward(self, distribution: Floats, says: Floats) -> Floats:
+        """The distribution one move on, times what the event there says."""
+        moved = np.matmul(distribution, self.step) * says
         if self.opening == 1:
             return moved
-        # (x_2..x_m, user, z) as a law over contexts (x_2..x_m, z)
-        split = moved.reshape(self.n, self.rest // self.n, law.shape[1], self.n)
-        return np.ascontiguousarray(split.transpose(1, 3, 2, 0)).reshape(self.rest, law.shape[1], self.n)
+        # (x_2..x_m, user, z) as a distribution over contexts (x_2..x_m, z)
+        split = moved.reshape(self.n, self.rest // self.n, distribution.shape[1], self.n)
+        return np.ascontiguousarray(split.transpose(1, 3, 2, 0)).reshape(self.rest, distribution.shape[1], self.n)
 
     def _ahead(self, later: Floats, says: Floats) -> Floats:
         """What comes after a move, times what the event there says, for each symbol that it may go to."""
@@ -178,7 +178,7 @@ class Walk:
 
 
 @dataclass(frozen=True, eq=False)
-class Statistics:
+class ExpectedStatistics:
     """Expected counts behind some releases under one chain."""
 
     first: Floats  # (n^m,)
@@ -188,7 +188,7 @@ class Statistics:
     events: int
 
 
-def expect(evidence: Evidence, chain: Chain) -> Statistics:
+def expect(evidence: Evidence, chain: Chain) -> ExpectedStatistics:
     """Expected counts of all users together.
 
     >>> sure = Evidence(np.eye(2), np.array([0, 0, 0]), np.array([0, 0, 1]))
@@ -203,7 +203,7 @@ def expect(evidence: Evidence, chain: Chain) -> Statistics:
         first_part, moves_part = walk.counts()
         first += first_part
         moves += moves_part
-    return Statistics(first, moves * chain.rows, total, evidence.people, evidence.events)
+    return ExpectedStatistics(first, moves * chain.rows, total, evidence.people, evidence.events)
 
 
 def likelihoods(evidence: Evidence, chain: Chain) -> Floats:

@@ -25,11 +25,11 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel, symbols_of
 from seqveil.receiver.learn.evidence import Evidence
-from seqveil.receiver.learn.expected import Chain, Statistics, expect, law, likelihoods
+from seqveil.receiver.learn.expected import Chain, ExpectedStatistics, distribution, expect, likelihoods
 
 ROUNDS, TOLERANCE = 150, 1e-6
 # Pseudo-moves a row, tried on held-out users. With much fewer, rare symbols come to stand for kinds of people: that
-# foretells releases of a small ε a little better, and what people do a little worse.
+# predicts releases of a small ε a little better, and what people do a little worse.
 STRENGTHS = (30.0, 300.0)
 USUAL = 30.0  # where there are too few users to try
 TRIED = 4000  # users that the strengths are tried on
@@ -43,7 +43,7 @@ FLOOR = 1e-12  # of a learned probability: a chain learned from releases rules n
 
 @dataclass(frozen=True)
 class HeldOut:
-    """How well chains learned from some users foretell the releases of others.
+    """How well chains learned from some users predict the releases of others.
 
     `log_evidence` is the log of an e-value: were there no context, all symbols alike at every step, it would pass
     log(1/a) with probability at most a.
@@ -69,7 +69,7 @@ class Learned:
     chain: Chain
     centre: Chain  # of the Dirichlet prior
     strength: float
-    found: Statistics
+    found: ExpectedStatistics
     rounds: int
     change: float  # of the penalised log-likelihood in the last round, nats an event
     converged: bool
@@ -102,10 +102,10 @@ def learn(
     >>> truth = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
     >>> from seqveil import Policy
     >>> from seqveil.engine.coded import CodeStreams
-    >>> from seqveil.core.coins import SeededCoins
+    >>> from seqveil.core.randomness import SeededRandomness
     >>> none = MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]])
     >>> setting = Policy(epsilon=1.0, mechanism="randomized_response").on(none)
-    >>> streams, raw = CodeStreams(setting, coins=SeededCoins(2)), truth.sample(40, users=500, seed=1)
+    >>> streams, raw = CodeStreams(setting, randomness=SeededRandomness(2)), truth.sample(40, users=500, seed=1)
     >>> released = np.stack([streams.release(range(500), x).codes for x in raw.T], axis=1)
     >>> learned = learn(Evidence.of(setting, released))
     >>> learned.model.chain.toarray().round(1).tolist(), learned.held_out.earned
@@ -149,7 +149,7 @@ def held_out(evidence: Evidence, chains: Sequence[Chain]) -> HeldOut:
 
 
 def _try(evidence: Evidence, centre: Chain, strength: float | None) -> tuple[float, HeldOut | None]:
-    """The strength whose chain, learned from four fifths of some users, foretells the releases of the rest best."""
+    """The strength whose chain, learned from four fifths of some users, predicts the releases of the rest best."""
     some = _some(evidence)
     if some.people < 2 * PART:
         some = some.cut(min(PIECE, max(10, some.events // 50)))  # of few users, hold out pieces of their streams
@@ -178,7 +178,7 @@ def _every(evidence: Evidence, step: int) -> NDArray[np.bool_]:
 
 
 def family(evidence: Evidence, alphabet: Symbols | None) -> Chain:
-    """The best chain of order 1 in the family: a few shares and one law of where jumps go.
+    """The best chain of order 1 in the family: a few shares and one distribution of where jumps go.
 
     >>> from seqveil.core.model import MarkovModel
     >>> walk = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]).sample(50, users=50, seed=1)
@@ -196,12 +196,12 @@ def family(evidence: Evidence, alphabet: Symbols | None) -> Chain:
         total = found.moves.sum()
         ratio = found.moves / np.maximum(rows, FLOOR)
         jumps = (ratio * (1.0 - shares.sum())).sum(0) * base
-        base = law(jumps + found.first + 1.0 / n, FLOOR)
+        base = distribution(jumps + found.first + 1.0 / n, FLOOR)
         if total:
             shares = np.array([share * (ratio * shape).sum() for share, shape in zip(shares, shapes, strict=True)])
             shares = shares / (total + 2.0)  # two pseudo-moves that jump: nothing is ever ruled out
     rows = sum((share * shape for share, shape in zip(shares, shapes, strict=True)), np.zeros((n, n)))
-    return Chain(base, law(rows + (1.0 - shares.sum()) * base, FLOOR))
+    return Chain(base, distribution(rows + (1.0 - shares.sum()) * base, FLOOR))
 
 
 def near(alphabet: Symbols | None) -> list[Floats]:
@@ -271,10 +271,10 @@ def _round(evidence: Evidence, chain: Chain, centre: Chain, strength: float) -> 
     return maximise(found, centre, strength), found.log_likelihood + strength * prior
 
 
-def maximise(found: Statistics, centre: Chain, strength: float) -> Chain:
+def maximise(found: ExpectedStatistics, centre: Chain, strength: float) -> Chain:
     """The chain that expected counts and prior ask for."""
     first, rows = found.first + strength * centre.first, found.moves + strength * centre.rows
-    return Chain(law(first, FLOOR), law(rows, FLOOR))
+    return Chain(distribution(first, FLOOR), distribution(rows, FLOOR))
 
 
 def _pushed(chain: Chain, plain: Chain, push: float) -> Chain:
@@ -283,6 +283,6 @@ def _pushed(chain: Chain, plain: Chain, push: float) -> Chain:
         return plain
 
     def beyond(old: Floats, new: Floats) -> Floats:
-        return law(old * (new / old) ** push, FLOOR)
+        return distribution(old * (new / old) ** push, FLOOR)
 
     return Chain(beyond(chain.first, plain.first), beyond(chain.rows, plain.rows))

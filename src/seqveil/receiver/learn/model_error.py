@@ -34,7 +34,7 @@ LARGEST = 3000  # parameters whose information is a full matrix
 class Region:
     """Radii in total variation: with posterior probability `confidence` every row is within its own, all at once.
 
-    `rows` (n^m,) are the contexts' radii and `first` that of the law of the first symbols.
+    `rows` (n^m,) are the contexts' radii and `first` that of the distribution of the first symbols.
     """
 
     confidence: float
@@ -112,10 +112,10 @@ def _draws(chain: Chain, spread: Floats, count: int, seed: int) -> list[Chain]:
     ]
 
 
-def _moved(law: Floats, move: Floats) -> Floats:
-    """law + (diag law - law lawᵀ) · move, cut off at 0: rare symbols are far from log-normal, and nearer to this."""
-    middle = (law * move).sum(-1, keepdims=True)
-    weights = np.maximum(law * (1.0 + move - middle), 1e-12)
+def _moved(distribution: Floats, move: Floats) -> Floats:
+    """p + (diag p - p pᵀ) · move, cut off at 0: rare symbols are far from log-normal, and nearer to this."""
+    middle = (distribution * move).sum(-1, keepdims=True)
+    weights = np.maximum(distribution * (1.0 + move - middle), 1e-12)
     return np.asarray(weights / weights.sum(-1, keepdims=True))
 
 

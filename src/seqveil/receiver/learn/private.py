@@ -17,14 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core.alphabet import Symbols
 from seqveil.core.bulk import places_within
-from seqveil.core.coins import BITS, Coins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel, symbols_of
+from seqveil.core.randomness import BITS, Randomness
 from seqveil.core.states import States, validate
 from seqveil.receiver.follow import numbered
 
-CONTRIBUTION = 20  # transitions of a user that count, unless told otherwise
+CONTRIBUTION = 20  # transitions of a user that count, unless given
 MOST_SYMBOLS = 2_000  # n² counts are noised one by one
 FINENESS = 1 << 20  # ε is rounded down to a multiple of 1/FINENESS, so that the noise has a rational rate
 CUT = 4.0  # counts below so many noise scales are taken for noise
@@ -43,11 +43,11 @@ class BoundedCounts:
     factor of at most e^ε (replacing one user: e^{2ε}), whatever the data. It does not cover the alphabet, which is
     public, nor messages about bad rows, which only the one who fits sees.
 
-    >>> from seqveil.core.coins import SeededCoins
+    >>> from seqveil.core.randomness import SeededRandomness
     >>> counts, users, codes = BoundedCounts(2), np.repeat(np.arange(2000), 5).tolist(), [0, 0, 1, 1, 0] * 2000
     >>> counts.measure(users)
     >>> counts.add(users, codes)
-    >>> model = counts.noisy(1.0, SeededCoins(1)).model(None)
+    >>> model = counts.noisy(1.0, SeededRandomness(1)).model(None)
     >>> model.advance(np.array([1.0, 0.0])).round(1).tolist(), model.origin["sensitivity"], model.origin["private"]
     ([0.5, 0.5], 21, False)
 
@@ -104,7 +104,7 @@ class BoundedCounts:
         self._starts += np.bincount(after[place == 0], minlength=self.n)
         self._moves += np.bincount(before[kept] * self.n + after[kept], minlength=self.n**2)
 
-    def noisy(self, epsilon: float, source: Coins) -> NoisyCounts:
+    def noisy(self, epsilon: float, source: Randomness) -> NoisyCounts:
         """The counts with noise: ε-differentially private, where `source` is. Each call spends its own ε."""
         if isinstance(epsilon, bool) or not math.isfinite(epsilon) or not 1 / FINENESS <= epsilon <= 64:
             raise InputError(f"expected epsilon of the fit from 1e-6 to 64, got {epsilon}")
@@ -158,7 +158,7 @@ class NoisyCounts:
         With b the scale of the noise, counts below `cut`·b are taken for noise. What a row has beyond its kept counts,
         its noisy sum less theirs and at least b, is shared out: a part stays where it is, the same part in all rows
         (what the diagonal has of all counts not kept, which many cells together tell well, but `most_staying` at most);
-        the rest goes to the base law, the kept counts by symbol entered.
+        the rest goes to the base distribution, the kept counts by symbol entered.
         """
         from scipy import sparse
 
@@ -177,23 +177,24 @@ class NoisyCounts:
         return MarkovModel._of(states, symbols_of(alphabet, n)).with_origin(self.origin())
 
     def _first(self, base: Floats, cut: float) -> Floats:
-        """Law of the first symbol, by the same rule."""
+        """Distribution of the first symbol, by the same rule."""
         kept = np.where(self.starts >= cut * self.scale, self.starts, 0).astype(np.float64)
         rest = max(float(self.starts.sum() - kept.sum()), self.scale)
         return np.asarray((kept + rest * base) / (kept.sum() + rest))
 
 
-def exact_laplace(rate: tuple[int, int], count: int, coins: Coins) -> Ints:
+def exact_laplace(rate: tuple[int, int], count: int, randomness: Randomness) -> Ints:
     """`count` integers with Pr(k) ∝ e^{-|k|·s/t}, exactly, where `rate` = (s, t) is a fraction above 0.
 
     U is uniform on 0..t-1 and kept with probability e^{-U/t}, V counts successes of probability e^{-1}; then
     ⌊(U + tV)/s⌋ is geometric with ratio e^{-s/t}, and a fair sign that is drawn again at -0 makes it two-sided.
 
-    *Guarantee*: each decision is a comparison of integers drawn uniformly by rejection, so the law is the one stated
-    and not near it: shifting a count by L changes the probability of any outcome by a factor of at most e^{L·s/t}.
+    *Guarantee*: each decision is a comparison of integers drawn uniformly by rejection, so the distribution is the one
+    stated and not near it: shifting a count by L changes the probability of any outcome by a factor of at most
+    e^{L·s/t}.
 
-    >>> from seqveil.core.coins import SeededCoins
-    >>> noise = exact_laplace((1, 3), 4000, SeededCoins(1))
+    >>> from seqveil.core.randomness import SeededRandomness
+    >>> noise = exact_laplace((1, 3), 4000, SeededRandomness(1))
     >>> abs(float(noise.mean())) < 0.3, round(float((noise == 0).mean()), 1)
     (True, 0.2)
 
@@ -207,10 +208,10 @@ def exact_laplace(rate: tuple[int, int], count: int, coins: Coins) -> Ints:
     found: list[Ints] = []
     missing = count
     while missing:
-        share = uniform(np.full(2 * missing + 16, t, np.int64), coins)
-        share = share[_decays(share, t, coins)]
-        size = (share + t * _run(share.size, coins)) // s
-        negative = (coins.draw(size.size) & 1).astype(bool)
+        share = uniform(np.full(2 * missing + 16, t, np.int64), randomness)
+        share = share[_decays(share, t, randomness)]
+        size = (share + t * _run(share.size, randomness)) // s
+        negative = (randomness.draw(size.size) & 1).astype(bool)
         kept = ~(negative & (size == 0))
         part = np.where(negative, -size, size)[kept][:missing]
         found.append(part)
@@ -218,34 +219,34 @@ def exact_laplace(rate: tuple[int, int], count: int, coins: Coins) -> Ints:
     return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
-def uniform(bounds: Ints, coins: Coins) -> Ints:
-    """An integer uniform on 0..bound-1 for each bound (1..2**62): coins beyond the last whole multiple are redrawn."""
+def uniform(bounds: Ints, randomness: Randomness) -> Ints:
+    """An integer uniform on 0..bound-1 for each bound (1..2**62): draws beyond the last whole multiple are redone."""
     limits = (1 << BITS) // bounds * bounds
-    drawn = coins.draw(bounds.size)
+    drawn = randomness.draw(bounds.size)
     beyond = np.flatnonzero(drawn >= limits)
     while beyond.size:
-        drawn[beyond] = coins.draw(beyond.size)
+        drawn[beyond] = randomness.draw(beyond.size)
         beyond = beyond[drawn[beyond] >= limits[beyond]]
     return drawn % bounds
 
 
-def _decays(numerators: Ints, denominator: int, coins: Coins) -> NDArray[np.bool_]:
+def _decays(numerators: Ints, denominator: int, randomness: Randomness) -> NDArray[np.bool_]:
     """True with probability e^{-a/b} for each a in 0..b: a run of successes of chance a/(bK), K = 1, 2, …, is even."""
     even = np.ones(numerators.size, bool)
     alive, turn = np.arange(numerators.size), 1
     while alive.size:
         bounds = np.full(alive.size, denominator * turn, np.int64)
-        alive = alive[uniform(bounds, coins) < numerators[alive]]
+        alive = alive[uniform(bounds, randomness) < numerators[alive]]
         even[alive] = ~even[alive]
         turn += 1
     return even
 
 
-def _run(count: int, coins: Coins) -> Ints:
+def _run(count: int, randomness: Randomness) -> Ints:
     """How many draws of probability e^{-1} succeed before the first that does not."""
     length = np.zeros(count, np.int64)
     alive = np.arange(count)
     while alive.size:
-        alive = alive[_decays(np.ones(alive.size, np.int64), 1, coins)]
+        alive = alive[_decays(np.ones(alive.size, np.int64), 1, randomness)]
         length[alive] += 1
     return length

@@ -4,14 +4,14 @@ import { ask } from "./api.js";
 import { $, el, options, replace } from "./dom.js";
 
 const NONE = "";
-const SAID = { read: "Read as", people: "People", order: "Order", gaps: "Time between events", values: "Values", outliers: "Far from the rest", rare: "Rare", shared: "Most frequent", foretold: "How predictable", question: "To decide" };
+const SAID = { read: "Read as", people: "People", order: "Order", gaps: "Time between events", values: "Values", outliers: "Far from the rest", rare: "Rare", shared: "Most frequent", predicted: "How predictable", question: "To decide" };
 
 const LARGE = 2e6; // characters from which on a step takes seconds
 
 export function loader(loaded) {
   let [text, name] = ["", ""];
   let latest = 0; // what was asked for last; an answer to anything before it comes too late
-  const told = () => ({ csv: text, file: name });
+  const disclosed = () => ({ csv: text, file: name });
 
   function forget() {
     latest += 1;
@@ -35,7 +35,7 @@ export function loader(loaded) {
   }
 
   async function look(columns) {
-    const found = await attempt(`Looking at ${name}`, () => ask("/v1/page/inspect", columns ? { ...told(), columns } : told()));
+    const found = await attempt(`Looking at ${name}`, () => ask("/v1/page/inspect", columns ? { ...disclosed(), columns } : disclosed()));
     if (!found) return;
     if (!columns) choose(found);
     replace($("found"), ...found.lines.flatMap(([part, said]) => [el("dt", {}, SAID[part] ?? part), el("dd", {}, said)]));
@@ -59,7 +59,7 @@ export function loader(loaded) {
   });
   for (const id of ["user-column", "value-column", "second-column", "time-column"]) $(id).addEventListener("change", () => look(chosen()));
   $("load").addEventListener("click", async () => {
-    const made = await attempt(`Fitting a model to ${name}`, () => ask("/v1/page/load", { ...told(), columns: chosen() }));
+    const made = await attempt(`Fitting a model to ${name}`, () => ask("/v1/page/load", { ...disclosed(), columns: chosen() }));
     if (made) loaded(made);
   });
   $("source").addEventListener("change", forget); // a sample was chosen in the meantime

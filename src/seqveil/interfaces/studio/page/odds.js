@@ -24,7 +24,7 @@ export function drawOdds(holder, source, picture) {
   const shares = suspicions(picture);
   const last = shares.at(-1);
   const what = secret
-    ? `the odds that ${secret.name} is told about are now ${times(secret.odds.at(-1))}; they stay between ${times(-secret.epsilon)} and ${times(secret.epsilon)}`
+    ? `the odds that ${secret.name} is disclosed about are now ${times(secret.odds.at(-1))}; they stay between ${times(-secret.epsilon)} and ${times(secret.epsilon)}`
     : `whatever it is about, it is between ${percentDown(last[0])} and ${percentUp(last[2])} by now`;
   const legend = secret
     ? [{ name: "after what was released", colour: colours.decoded, width: 2.6 }, { name: "never outside", colour: colours.limit, width: 1.4, dashes: "5 4" }]

@@ -57,8 +57,8 @@ export function about(picture, source, events) {
     const rest = longer ? ` Streams go on after ${events} events: choose “each run of events” to cover all of them.` : "";
     return `Kept secret: ${said}.${rest}`;
   }
-  if (kind() === "whole") return `Everything about all ${events} events together. That is the strongest wish, and costs most: little can be told truly.`;
-  return "Nothing is declared, so every release says a little about everything, and over a whole stream that adds up. If you can name what must stay secret, name it: all else can then be told truly.";
+  if (kind() === "whole") return `Everything about all ${events} events together. That is the strongest wish, and costs most: little can be released truthfully.`;
+  return "Nothing is declared, so every release says a little about everything, and over a whole stream that adds up. If you can name what must stay secret, name it: all else can then be released truthfully.";
 }
 
 export function listenToSecret(changed, kindChanged) {

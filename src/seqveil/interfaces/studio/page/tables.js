@@ -22,9 +22,9 @@ export const tables = {
 
   heat({ source, picture, heat }) {
     const rows = picture.series.raw.map((code, k) => {
-      const law = heat.subarray(k * source.symbols, (k + 1) * source.symbols);
-      const best = law.indexOf(Math.max(...law));
-      return [k + 1, source.labels[best], probability(law[best]).toFixed(2), source.labels[code], probability(law[code]).toFixed(2)];
+      const distribution = heat.subarray(k * source.symbols, (k + 1) * source.symbols);
+      const best = distribution.indexOf(Math.max(...distribution));
+      return [k + 1, source.labels[best], probability(distribution[best]).toFixed(2), source.labels[code], probability(distribution[code]).toFixed(2)];
     });
     return table("What an observer believes", [source.event, "likeliest", "probability", "truth", "its probability"], rows);
   },

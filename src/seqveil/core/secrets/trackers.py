@@ -1,22 +1,23 @@
 """The exact public account of one secret: a filter over what was released, whatever mechanism released it.
 
-For the window in progress it holds the law b(a, s) of the automaton's and the chain's state; an ended window that later
-releases still tell about is the law of (v, s); a coming window is the law of s and the tables of `ahead`. The weight of
-a symbol is Pr(v, X = x | y_<k) = Σ over states s that show x of b h_v, and after a release with column Q(y|·)
+For the window in progress it holds the distribution b(a, s) of the automaton's and the chain's state; an ended window
+that later releases still tell about is the distribution of (v, s); a coming window is the distribution of s and the
+tables of `ahead`. The weight of a symbol is Pr(v, X = x | y_<k) = Σ over states s that show x of b h_v, and after a
+release with column Q(y|·)
 
     log B = log [Σ_x Pr(E, x | y_<k) Q(y|x) / π] - log [Σ_x Pr(not E, x | y_<k) Q(y|x) / (1-π)],
 
 which telescopes to log Pr(y_1..t | E)/Pr(y_1..t | not E): one number a window, exact, and only what was released is
 charged.
 
-*Inside the box, a constant kernel stays there*: it leaves the law of the whole stream, hence every window's odds, as
-they are. So whatever happened, the next step can keep every live window at once, also all "first T events" of a stream
-that may end at any time; nothing ever has to stop.
+*Inside the box, a constant kernel stays there*: it leaves the distribution of the whole stream, hence every window's
+odds, as they are. So whatever happened, the next step can keep every live window at once, also all "first T events" of
+a stream that may end at any time; nothing ever has to stop.
 
 *Retired* is an ended window once |log B| + r ≤ ε, with r = max over states s of |log Pr(s|E, y)/Pr(s|not E, y)| for the
 next state s: all later releases together depend on E through that state alone, and a ratio of averages lies between the
-extreme ratios. *Watched* is a coming window by the same rule read backwards (`ahead.Ahead.lead`). All laws are kept as
-`filtering` keeps them.
+extreme ratios. *Watched* is a coming window by the same rule read backwards (`ahead.Ahead.lead`). All distributions are
+kept as `filtering` keeps them.
 """
 
 from __future__ import annotations
@@ -36,52 +37,57 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import words
 from seqveil.core.secrets.ahead import MARGIN, Ahead, ahead
 from seqveil.core.secrets.declared import Secret
-from seqveil.core.secrets.windows import Records, WindowAccount, account, coming, furthest, known, reach, worse
+from seqveil.core.secrets.windows import WindowAccount, WindowRecords, account, coming, furthest, known, reach, worse
 
 
 @dataclass(frozen=True, eq=False)
-class Watch:
+class SecretTracker:
     """The account of one secret under one model, after `step` releases; `observe` gives the next.
 
     >>> from seqveil.core.secrets.declared import ever
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> watch = Watch.start(model, ever(1, epsilon=0.5, window="first 3"))
-    >>> round(watch.prior, 6), watch.masses.round(6).tolist()
+    >>> tracker = SecretTracker.start(model, ever(1, epsilon=0.5, window="first 3"))
+    >>> round(tracker.prior, 6), tracker.masses.round(6).tolist()
     (0.595, [[[0.405, 0.0], [0.095, 0.5]]])
-    >>> told = watch.observe([0.25, 0.75])
-    >>> round(told.log_odds, 4), round(told.posterior, 4)
+    >>> disclosed = tracker.observe([0.25, 0.75])
+    >>> round(disclosed.log_odds, 4), round(disclosed.posterior, 4)
     (0.9861, 0.7975)
     """
 
     ahead: Ahead
     step: int
-    states: Floats  # (S,) law of the coming event's state
+    states: Floats  # (S,) distribution of the coming event's state
     unseen: Floats  # (S,) the same if nothing had been released, kept up where windows repeat
-    now: Floats  # (A, S) law for the window in progress; (0, S) where there is none
-    ended: Floats  # (E, V, S) laws of ended windows that are still live: the first records
-    records: Records
+    now: Floats  # (A, S) distribution for the window in progress; (0, S) where there is none
+    ended: Floats  # (E, V, S) distributions of ended windows that are still live: the first records
+    records: WindowRecords
     latest: WindowAccount  # of the window that holds the latest event
     gone: WindowAccount | None  # the worst of the windows that are live no more
-    told_all: bool = False  # a release the model ruled out: an unsound mechanism's
+    disclosed_all: bool = False  # a release the model ruled out: an unsound mechanism's
     kept: bool = False  # by a mechanism, within the secret's ε; else what is released is measured, and no promise made
 
     @classmethod
-    def start(cls, model: MarkovModel, secret: Secret, kept: bool = False, place: int = 0) -> Watch:
+    def start(cls, model: MarkovModel, secret: Secret, kept: bool = False, place: int = 0) -> SecretTracker:
         """Before the first release. `kept`: a mechanism keeps the secret; the account of a window that is over is then
         closed, with a bound from above, as soon as it can no longer be broken. Else it stays open until later releases
         can reveal nothing more. `place` is the slot of its day that the first event is in, for a secret that follows
         the clock."""
-        plan, law = ahead(model, secret), model.initial
+        plan, distribution = ahead(model, secret), model.initial
         plan = plan.beginning(place) if secret.follows_clock else plan
         states = filtering.start(model, 1)[0]
         if plan.family:
             last = plan.longest if plan.limit is None else plan.limit
-            found = Records.fresh(np.arange(1, last + 1), plan.family_priors[:last])
+            found = WindowRecords.fresh(np.arange(1, last + 1), plan.family_priors[:last])
             first = known(plan, 1, plan.family_priors[0])
         else:
-            found, first = coming(plan, law, law, 0, 0), known(plan, 0, (plan.at_first * law).sum(1))
+            found, first = (
+                coming(plan, distribution, distribution, 0, 0),
+                known(plan, 0, (plan.at_first * distribution).sum(1)),
+            )
         ended = np.zeros((0, plan.values, model.size))
-        return cls(plan, 0, states, law, plan.opened(states, plan.offset), ended, found, first, None, kept=kept)
+        return cls(
+            plan, 0, states, distribution, plan.opened(states, plan.offset), ended, found, first, None, kept=kept
+        )
 
     @property
     def _place(self) -> int:
@@ -111,8 +117,10 @@ class Watch:
         if plan.family:
             left = index - self.step - 1
             blocks = plan.inside.blocks(int(left.max()) + 1 if left.size else 0)
-            laws = [np.einsum("lvas,as->lvs", block, now) for block in blocks]
-            law = np.concatenate(laws)[left] if laws else np.zeros((0, plan.values, self.model.size))
+            distributions = [np.einsum("lvas,as->lvs", block, now) for block in blocks]
+            distribution = (
+                np.concatenate(distributions)[left] if distributions else np.zeros((0, plan.values, self.model.size))
+            )
         else:
             current, place = divmod(self._place, plan.length)
             if not plan.repeats and len(now) and len(index):  # one window, and it is in progress
@@ -124,10 +132,10 @@ class Watch:
                 parts.append((table * now).sum(1)[None])
             states, waits = filtering.clear(self.states), (index[index > current] * plan.length - self._place).tolist()
             parts.extend((plan.before.at(wait) * states)[None] for wait in waits)
-            law = np.concatenate(parts)
-        return plan.shown(law)
+            distribution = np.concatenate(parts)
+        return plan.shown(distribution)
 
-    def observe(self, column: ArrayLike) -> Watch:
+    def observe(self, column: ArrayLike) -> SecretTracker:
         """The account after a release y with `column` = Q(y|·) (n,), of any mechanism; only proportions matter."""
         self.check_room()
         plan, model = self.ahead, self.model
@@ -135,9 +143,9 @@ class Watch:
         marginal = float((self.belief * weights).sum())
         posterior = (self.masses * weights).sum(2)
         posterior = posterior / np.maximum(posterior.sum(1, keepdims=True), filtering.TINY)
-        told_all = self.told_all or marginal == 0
-        found = self.records.after(posterior, plan.error(self.step + 1), told_all)
-        held = replace(self, records=found, latest=self._latest(found), told_all=told_all)
+        disclosed_all = self.disclosed_all or marginal == 0
+        found = self.records.after(posterior, plan.error(self.step + 1), disclosed_all)
+        held = replace(self, records=found, latest=self._latest(found), disclosed_all=disclosed_all)
         return held._moved(weights, marginal == 0)._retired()
 
     @property
@@ -157,12 +165,12 @@ class Watch:
         return self.ahead.limit if self.kept else self.ahead.foreseen
 
     def check_room(self) -> None:
-        """Refuse one event more than the promise was made for; whoever releases asks before a coin is thrown."""
+        """Refuse one event more than the promise was made for; whoever releases asks before anything is drawn."""
         if self.limit is not None and self.step >= self.limit:
             what = "was promised for" if self.kept else "can be measured in"
             raise InputError(f"this secret {what} streams of at most {self.limit} events; {self.ahead.beyond}")
 
-    def _latest(self, found: Records) -> WindowAccount:
+    def _latest(self, found: WindowRecords) -> WindowAccount:
         """The account of the window that holds the event just released; of the only one where windows do not repeat."""
         plan, step = self.ahead, self.step + 1
         window = step if plan.family else self._place // plan.length if plan.repeats else 0
@@ -174,14 +182,14 @@ class Watch:
         begins = self._place % plan.length == 0 and plan.repeats
         return known(plan, window, (plan.at_start * self.unseen).sum(1)) if begins else self.latest
 
-    def _moved(self, column: Floats, ruled_out: bool) -> Watch:
-        """One event on: condition every law on the release, then step the chain; windows end and begin."""
+    def _moved(self, column: Floats, ruled_out: bool) -> SecretTracker:
+        """One event on: condition every distribution on the release, then step the chain; windows end and begin."""
         plan, model = self.ahead, self.model
-        laws = np.concatenate([self.states[None], self.now, self.ended.reshape(-1, model.size)])
+        distributions = np.concatenate([self.states[None], self.now, self.ended.reshape(-1, model.size)])
         if ruled_out:  # by the model: only which states could have made the release is known
-            laws = filtering.clear(laws).sum(1, keepdims=True) * np.ones(model.size)
+            distributions = filtering.clear(distributions).sum(1, keepdims=True) * np.ones(model.size)
             column = column if column.any() else np.ones(model.n)
-        moved = filtering.carry(model, laws, column)
+        moved = filtering.carry(model, distributions, column)
         unseen = model.advance(self.unseen[None])[0] if plan.repeats else self.unseen  # windows to come begin from it
         step, open_rows = self.step + 1, len(self.now)
         states = filtering.shared(moved[0], filtering.clear(moved[0]).sum())
@@ -203,17 +211,17 @@ class Watch:
             ended = filtering.shared(ended, filtering.clear(ended).sum((1, 2), keepdims=True))
         return replace(self, step=step, states=states, unseen=unseen, now=now, ended=ended, records=found, gone=gone)
 
-    def _retired(self) -> Watch:
+    def _retired(self) -> SecretTracker:
         """Without ended windows that no later release can break; a window that is the only one keeps its account."""
         count = len(self.ended)
-        if not count or not self.ahead.repeats or self.told_all:
+        if not count or not self.ahead.repeats or self.disclosed_all:
             return self
         found = self.records
         error, prior, odds = 2 * self.ahead.error(self.step), found.prior[:count], found.odds[:count]
         up, down = (np.maximum(reach(self.ended, prior, sides), 0.0) + error for sides in (self.secret.sides, "both"))
         kept_for_good = (odds if self.secret.sides == "up" else np.abs(odds)) + up <= self.ahead.scale
-        all_told = np.isinf(odds) | (down <= MARGIN * self.ahead.scale)  # by a mechanism that does not keep it
-        over = kept_for_good | all_told if self.kept else all_told
+        all_disclosed = np.isinf(odds) | (down <= MARGIN * self.ahead.scale)  # by a mechanism that does not keep it
+        over = kept_for_good | all_disclosed if self.kept else all_disclosed
         done = np.concatenate([over, np.zeros(len(found.index) - count, bool)])
         past = found.take(done).widened(down[over], up[over])
         gone = worse(self.ahead, self.gone, past, self.step)
@@ -229,7 +237,7 @@ class Watch:
 
     @property
     def worst(self) -> WindowAccount:
-        """The account of the window most was told about, live or not."""
+        """The account of the window most was disclosed about, live or not."""
         known = [one for one in (self.gone, self.latest) if one is not None]
         most = max(known, key=lambda one: one.worst(self.secret.sides))
         return worse(self.ahead, most, self.records, self.step) or most
@@ -285,20 +293,21 @@ def _checked(column: ArrayLike, n: int) -> Floats:
     return weights / (weights.max() or 1.0)
 
 
-class Watches:
+class SecretTrackers:
     """The accounts of secrets under the models of several observers: one row a model, one column a secret.
 
     A promise that holds under one model may fail under another; a kernel that keeps all rows keeps it for every
-    observer who believes one of the models. The models share one alphabet; `kept` and `place` are as in `Watch.start`.
+    observer who believes one of the models. The models share one alphabet; `kept` and `place` are as in
+    `SecretTracker.start`.
 
     >>> from seqveil.core.secrets.declared import ever
     >>> models = [MarkovModel([0.5, 0.5], [[p, 1 - p], [1 - p, p]]) for p in (0.9, 0.6)]
-    >>> watches = Watches(models, [ever(1, window="first 3", epsilon=0.5)])
-    >>> [round(row[0].prior, 4) for row in watches.rows]
+    >>> trackers = SecretTrackers(models, [ever(1, window="first 3", epsilon=0.5)])
+    >>> [round(row[0].prior, 4) for row in trackers.rows]
     [0.595, 0.82]
     """
 
-    rows: tuple[tuple[Watch, ...], ...]
+    rows: tuple[tuple[SecretTracker, ...], ...]
 
     def __init__(
         self,
@@ -313,19 +322,19 @@ class Watches:
             raise InputError("give at least one model and one secret, made for instance with secrets.ever; got others")
         if any(chain.alphabet != chains[0].alphabet for chain in chains):
             raise InputError("the models of several observers must share one alphabet; fit them with the same one")
-        self.rows = tuple(tuple(Watch.start(chain, one, kept, place) for one in wanted) for chain in chains)
+        self.rows = tuple(tuple(SecretTracker.start(chain, one, kept, place) for one in wanted) for chain in chains)
 
     def observe(self, column: ArrayLike) -> Self:
         """The accounts after a release with `column` = Q(y|·); these stay as they are."""
         after = object.__new__(type(self))
-        after.rows = tuple(tuple(watch.observe(column) for watch in row) for row in self.rows)
+        after.rows = tuple(tuple(tracker.observe(column) for tracker in row) for row in self.rows)
         return after
 
     def check_room(self) -> None:
-        """Refuse one event more than the promises were made for, before a coin is thrown."""
+        """Refuse one event more than the promises were made for, before anything is drawn."""
         for row in self.rows:
-            for watch in row:
-                watch.check_room()
+            for tracker in row:
+                tracker.check_room()
 
     @property
     def limit(self) -> int | None:
@@ -340,11 +349,11 @@ class Watches:
         return "" if ends is None else ends.ahead.beyond
 
     @property
-    def _first_to_end(self) -> Watch | None:
-        limited = ((watch.limit, watch) for row in self.rows for watch in row if watch.limit is not None)
+    def _first_to_end(self) -> SecretTracker | None:
+        limited = ((tracker.limit, tracker) for row in self.rows for tracker in row if tracker.limit is not None)
         return min(limited, key=lambda pair: pair[0], default=(0, None))[1]
 
-    def worst(self) -> list[Watch]:
+    def worst(self) -> list[SecretTracker]:
         """For every secret, the watch of the observer who learned most about it."""
         columns = zip(*self.rows, strict=True)
         return [max(column, key=lambda one: one.worst.worst(one.secret.sides)) for column in columns]

@@ -16,13 +16,13 @@ from seqveil import MarkovModel, secrets
 from seqveil.core.errors import InputError
 from seqveil.core.secrets import ahead as tables
 from seqveil.core.secrets.bounds import Bounds
-from seqveil.core.secrets.watch import Watch, Watches
+from seqveil.core.secrets.trackers import SecretTracker, SecretTrackers
 
 
-def assert_accounts_are_exact(watch: Watch, every: Enumerated, compiled, columns: list[np.ndarray]) -> int:
+def assert_accounts_are_exact(tracker: SecretTracker, every: Enumerated, compiled, columns: list[np.ndarray]) -> int:
     """Every live window's account against enumeration; how many were compared."""
     compared, count = 0, compiled.automaton.values
-    for account in watch.accounts:
+    for account in tracker.accounts:
         if account.first + account.events > every.array.shape[1]:
             continue
         values = every.values(compiled, account.first, account.events)
@@ -42,12 +42,12 @@ def test_the_account_of_any_kernel_equals_enumeration(secret, longest):
     compared = 0
     for seed, model in enumerate(small_models(3)):
         every, compiled = Enumerated(model, LENGTH), secret.compile(model)
-        watch, columns = Watch.start(model, secret), random_columns(seed, model.n)
+        tracker, columns = SecretTracker.start(model, secret), random_columns(seed, model.n)
         extremes: dict[int, list[float]] = {}
         for k in range(LENGTH):
-            ended = watch.step + 1
-            watch = watch.observe(columns[k])
-            compared += assert_accounts_are_exact(watch, every, compiled, columns[: k + 1])
+            ended = tracker.step + 1
+            tracker = tracker.observe(columns[k])
+            compared += assert_accounts_are_exact(tracker, every, compiled, columns[: k + 1])
             window = (0, ended) if secret.window is None else None
             if secret.repeats:
                 window = (k // secret.length() * secret.length(), secret.length())
@@ -59,28 +59,28 @@ def test_the_account_of_any_kernel_equals_enumeration(secret, longest):
             prior = every.prior(values, count)
             if (prior > 0).sum() > 1:
                 exact = [every.log_odds(values, count, columns[:t]) for t in range(k + 2)]
-                assert watch.log_odds == pytest.approx(exact[-1], abs=1e-9)
-                assert watch.lowest == pytest.approx(min(exact), abs=1e-8)
-                assert watch.highest == pytest.approx(max(exact), abs=1e-8)
-                assert watch.lowest <= min(exact)
-                assert watch.highest >= max(exact)
+                assert tracker.log_odds == pytest.approx(exact[-1], abs=1e-9)
+                assert tracker.lowest == pytest.approx(min(exact), abs=1e-8)
+                assert tracker.highest == pytest.approx(max(exact), abs=1e-8)
+                assert tracker.lowest <= min(exact)
+                assert tracker.highest >= max(exact)
                 extremes[first, events] = exact
             else:
-                assert watch.log_odds == 0
+                assert tracker.log_odds == 0
     assert compared > 20
 
 
 def test_check_values_of_the_design():
     model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     for window in (3, "first 3"):
-        watch = Watch.start(model, secrets.ever(1, epsilon=0.5, window=window))
-        guarded = asked(watch)
-        assert watch.prior == pytest.approx(0.595, abs=1e-12)
+        tracker = SecretTracker.start(model, secrets.ever(1, epsilon=0.5, window=window))
+        guarded = asked(tracker)
+        assert tracker.prior == pytest.approx(0.595, abs=1e-12)
         assert guarded.sigma[0] == pytest.approx([0.19, 1.0], abs=1e-12)
         assert guarded.low[0] == pytest.approx(0.47120, abs=5e-6)
         assert guarded.high[0] == pytest.approx(0.70779, abs=5e-6)
-        assert not Bounds.of(Watches(model, watch.secret)).free().any()
-    up = Watches(model, secrets.ever(1, epsilon=0.5, window=3, one_sided=True))
+        assert not Bounds.of(SecretTrackers(model, tracker.secret)).free().any()
+    up = SecretTrackers(model, secrets.ever(1, epsilon=0.5, window=3, one_sided=True))
     assert asked(up.rows[0][0]).low[0] == 0
     assert Bounds.of(up).free().tolist() == [True, False]
 
@@ -119,19 +119,19 @@ def _excess(model, secret, values, count, length):
     every = Enumerated(model, length)
     live = [w for w in values if (every.prior(values[w], count) > 0).sum() > 1]
     excess = -np.inf
-    todo: list[tuple[Watches, list[np.ndarray]]] = [(Watches(model, secret, kept=True), [])]
+    todo: list[tuple[SecretTrackers, list[np.ndarray]]] = [(SecretTrackers(model, secret, kept=True), [])]
     rng = np.random.default_rng(0)
     raw = [rng.dirichlet(np.full(2, 0.25), model.n) for _ in range(length)]
     while todo:
-        watches, columns = todo.pop()
+        trackers, columns = todo.pop()
         for window in live if columns else []:
             if secret.window is None and window[1] < len(columns):
                 continue
             odds = every.log_odds(values[window], count, columns)
             excess = max(excess, (odds if secret.sides == "up" else abs(odds)) - secret.epsilon)
         if len(columns) < length:
-            kernel = kept_kernel(watches, raw[len(columns)])
-            todo += [(watches.observe(kernel[:, y]), [*columns, kernel[:, y]]) for y in range(2)]
+            kernel = kept_kernel(trackers, raw[len(columns)])
+            todo += [(trackers.observe(kernel[:, y]), [*columns, kernel[:, y]]) for y in range(2)]
     return excess
 
 
@@ -143,20 +143,20 @@ def test_windows_watched_late_are_kept_too(longest):
     every, compiled = Enumerated(model, length), secret.compile(model)
     values = {(k, 1): every.values(compiled, k, 1) for k in range(length)}
     longest(3)
-    watch = Watch.start(model, secret, kept=True)
-    assert watch.ahead.limit is None
-    assert 0.01 < watch.ahead.unwatched < 0.3
+    tracker = SecretTracker.start(model, secret, kept=True)
+    assert tracker.ahead.limit is None
+    assert 0.01 < tracker.ahead.untracked < 0.3
     assert -0.1 < _excess(model, secret, values, 2, length) <= 1e-12
     columns = [np.array([0.5, 0.52])] * 3
     for column in columns:
-        watch = watch.observe(column)
-    assert assert_accounts_are_exact(watch, every, compiled, columns) >= 3
-    assert watch.accounts[-1].highest >= watch.ahead.unwatched
+        tracker = tracker.observe(column)
+    assert assert_accounts_are_exact(tracker, every, compiled, columns) >= 3
+    assert tracker.accounts[-1].highest >= tracker.ahead.untracked
 
 
 @pytest.mark.slow
 def test_what_a_state_hides_keeps_a_window_live(longest):
-    """The type shows only two events later: symbols alone would say that nothing more can be told about the window."""
+    """The type shows only two events later: symbols alone would say that no more can be disclosed."""
     from scipy import sparse
 
     from seqveil.core.alphabet import Alphabet
@@ -177,8 +177,8 @@ def test_what_a_state_hides_keeps_a_window_live(longest):
     every, compiled = Enumerated(model, length), secret.compile(model)
     values = {(k, 1): every.values(compiled, k, 1) for k in range(length)}
     longest(length)
-    watch = Watch.start(model, secret, kept=True).observe([0.5, 0.55])
-    assert watch.accounts[0].first == 0
+    tracker = SecretTracker.start(model, secret, kept=True).observe([0.5, 0.55])
+    assert tracker.accounts[0].first == 0
     assert -0.1 < _excess(model, secret, values, 2, length) <= 1e-12
     first_only = {(0, 1): values[0, 1]}
     assert -0.1 < _excess(model, secret, first_only, 2, length) <= 1e-12
@@ -186,27 +186,29 @@ def test_what_a_state_hides_keeps_a_window_live(longest):
 
 def test_windows_retire_and_begin_on_a_chain_that_mixes():
     model = MarkovModel([0.5, 0.5], [[0.6, 0.4], [0.3, 0.7]])
-    watch = Watch.start(model, secrets.ever(1, epsilon=0.5, window=2), kept=True)
+    tracker = SecretTracker.start(model, secrets.ever(1, epsilon=0.5, window=2), kept=True)
     rng = np.random.default_rng(1)
-    assert 2 < len(watch.accounts) < 20
+    assert 2 < len(tracker.accounts) < 20
     for _ in range(60):
-        watch = watch.observe(0.9 + 0.2 * rng.random(2))
-        assert len(watch.ended) <= 6
-        assert len(watch.accounts) < 25
-    assert watch.gone is not None
-    assert watch.worst.worst() <= 0.5
-    apart = Watch.start(MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]]), secrets.ever(1, epsilon=0.5, window="event"))
+        tracker = tracker.observe(0.9 + 0.2 * rng.random(2))
+        assert len(tracker.ended) <= 6
+        assert len(tracker.accounts) < 25
+    assert tracker.gone is not None
+    assert tracker.worst.worst() <= 0.5
+    apart = SecretTracker.start(
+        MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]]), secrets.ever(1, epsilon=0.5, window="event")
+    )
     assert len(apart.accounts) == 1
     assert len(apart.observe([0.4, 0.6]).accounts) == 1
 
 
-def test_a_free_symbol_told_as_it_is_keeps_every_window():
+def test_a_free_symbol_disclosed_as_it_is_keeps_every_window():
     freed = 0
     for model in small_models(31):
-        watches = Watches(model, secrets.ever(1, epsilon=0.8, window=2))
-        for code in np.flatnonzero(Bounds.of(watches).free() & (watches.rows[0][0].belief > 0)):
-            told = watches.observe(np.eye(model.n)[code]).rows[0][0]
-            assert max(abs(one.log_odds) for one in told.accounts) <= 0.8
+        trackers = SecretTrackers(model, secrets.ever(1, epsilon=0.8, window=2))
+        for code in np.flatnonzero(Bounds.of(trackers).free() & (trackers.rows[0][0].belief > 0)):
+            disclosed = trackers.observe(np.eye(model.n)[code]).rows[0][0]
+            assert max(abs(one.log_odds) for one in disclosed.accounts) <= 0.8
             freed += 1
     assert freed
 
@@ -215,24 +217,28 @@ def test_a_free_symbol_told_as_it_is_keeps_every_window():
 def test_the_audit_of_an_unsound_release_is_infinite_and_goes_on():
     model = MarkovModel([1.0, 0.0], [[0.5, 0.5], [0.5, 0.5]])
     for secret in (secrets.ever(1, window=2, epsilon=1.0), secrets.ever(1, epsilon=1.0)):
-        watch = Watch.start(model, secret).observe([0.0, 1.0])
-        assert watch.worst.highest == np.inf
-        watch = watch.observe([0.5, 0.2])
-        assert watch.worst.highest == np.inf
-        assert np.isfinite(watch.belief).all()
+        tracker = SecretTracker.start(model, secret).observe([0.0, 1.0])
+        assert tracker.worst.highest == np.inf
+        tracker = tracker.observe([0.5, 0.2])
+        assert tracker.worst.highest == np.inf
+        assert np.isfinite(tracker.belief).all()
     for sides in ("both", "up"):
-        watch = Watch.start(
+        tracker = SecretTracker.start(
             MarkovModel([0.6, 0.4], [[0.6, 0.4], [0.3, 0.7]]),
             secrets.ever(1, window=1, one_sided=sides == "up", epsilon=1.0),
         )
         for code in (0, 1, 1, 0, 0):
-            watch = watch.observe(np.eye(2)[code])
-            assert watch.log_odds == (np.inf if code else -np.inf)
-        assert watch.worst.worst(sides) == np.inf
-        assert len(watch.ended) == 0
-    told = Watch.start(model, secrets.ever(1, window="first 3", epsilon=1.0)).observe([1.0, 1.0]).observe([0.0, 1.0])
-    assert told.log_odds == np.inf
-    assert told.observe([0.5, 0.5]).log_odds == np.inf
+            tracker = tracker.observe(np.eye(2)[code])
+            assert tracker.log_odds == (np.inf if code else -np.inf)
+        assert tracker.worst.worst(sides) == np.inf
+        assert len(tracker.ended) == 0
+    disclosed = (
+        SecretTracker.start(model, secrets.ever(1, window="first 3", epsilon=1.0))
+        .observe([1.0, 1.0])
+        .observe([0.0, 1.0])
+    )
+    assert disclosed.log_odds == np.inf
+    assert disclosed.observe([0.5, 0.5]).log_odds == np.inf
 
 
 def test_tables_beyond_memory_are_swept_again_with_the_same_figures(monkeypatch):
@@ -244,10 +250,10 @@ def test_tables_beyond_memory_are_swept_again_with_the_same_figures(monkeypatch)
         tables.ahead.cache_clear()
         found = []
         for secret in chosen:
-            watch = Watch.start(model, secret)
+            tracker = SecretTracker.start(model, secret)
             for column in columns:
-                watch = watch.observe(column)
-                found.append(watch.log_odds)
+                tracker = tracker.observe(column)
+                found.append(tracker.log_odds)
         return found
 
     plenty = run()
@@ -260,14 +266,14 @@ def test_tables_beyond_memory_are_swept_again_with_the_same_figures(monkeypatch)
 def test_a_stream_that_may_end_any_time_has_a_longest(longest):
     longest(3)
     model = small_models(1)[0]
-    watch = Watch.start(model, secrets.ever(1, epsilon=1.0))
+    tracker = SecretTracker.start(model, secrets.ever(1, epsilon=1.0))
     for _ in range(3):
-        watch = watch.observe([0.5, 0.6])
-    assert len(watch.masses) == 0
+        tracker = tracker.observe([0.5, 0.6])
+    assert len(tracker.masses) == 0
     with pytest.raises(InputError, match="at most 3 events"):
-        watch.observe([0.5, 0.6])
+        tracker.observe([0.5, 0.6])
     longest(5)
-    typed = Watch.start(small_models(1)[3], secrets.ever(1, epsilon=0.01, window=2))
+    typed = SecretTracker.start(small_models(1)[3], secrets.ever(1, epsilon=0.01, window=2))
     assert typed.ahead.limit == 4
 
 
@@ -278,30 +284,30 @@ NEITHER = [CERTAIN, secrets.ever([0, 1], window=2, epsilon=1.0), secrets.count(0
 @pytest.mark.parametrize("secret", [*NEITHER, secrets.joint(CERTAIN)], ids=str)
 def test_certain_and_impossible_secrets_are_refused(secret):
     with pytest.raises(InputError, match="certain or impossible"):
-        Watch.start(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), secret)
+        SecretTracker.start(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), secret)
 
 
 def test_windows_that_are_certain_are_passed_over():
     always_home_first = MarkovModel([1.0, 0.0], [[0.5, 0.5], [0.5, 0.5]])
-    watch = Watch.start(always_home_first, secrets.ever(1, window="event", epsilon=1.0))
-    assert watch.prior == 0
-    assert watch.observe([0.3, 0.9]).log_odds == 0
-    assert watch.observe([0.3, 0.9]).observe([0.3, 0.9]).log_odds == pytest.approx(np.log(3))
+    tracker = SecretTracker.start(always_home_first, secrets.ever(1, window="event", epsilon=1.0))
+    assert tracker.prior == 0
+    assert tracker.observe([0.3, 0.9]).log_odds == 0
+    assert tracker.observe([0.3, 0.9]).observe([0.3, 0.9]).log_odds == pytest.approx(np.log(3))
 
 
 def test_columns_of_any_size_are_read():
-    watch = Watch.start(small_models(1)[0], secrets.ever(1, window=2, epsilon=1.0))
+    tracker = SecretTracker.start(small_models(1)[0], secrets.ever(1, window=2, epsilon=1.0))
     for scale in (1e-320, 1e-200, 1e300):
-        told = watch.observe(np.array([2.0, 3.0]) * scale).observe(np.array([3.0, 2.0]) * scale)
-        same = watch.observe([2.0, 3.0]).observe([3.0, 2.0])
-        assert told.log_odds == pytest.approx(same.log_odds, abs=1e-3 if scale < 1e-300 else 1e-12)
+        disclosed = tracker.observe(np.array([2.0, 3.0]) * scale).observe(np.array([3.0, 2.0]) * scale)
+        same = tracker.observe([2.0, 3.0]).observe([3.0, 2.0])
+        assert disclosed.log_odds == pytest.approx(same.log_odds, abs=1e-3 if scale < 1e-300 else 1e-12)
 
 
 @pytest.mark.parametrize("column", [[1.0], [1.0, -1.0], [np.nan, 1.0], "ab", [[1.0, 1.0]], [None, 1]])
 def test_columns_that_are_none_are_refused_in_one_line(column):
-    watch = Watch.start(small_models(1)[0], secrets.ever(1, window=2, epsilon=1.0))
+    tracker = SecretTracker.start(small_models(1)[0], secrets.ever(1, window=2, epsilon=1.0))
     with pytest.raises(InputError, match="column must hold 2 numbers"):
-        watch.observe(column)
+        tracker.observe(column)
 
 
 @pytest.mark.slow
@@ -317,16 +323,16 @@ def test_random_chains_and_automata(seed, n, order, states, events, tumbling):
     text = rng.choice(["^ ", ""]) + " ".join(parts) + rng.choice([" $", ""])
     secret = secrets.pattern(text, window=events if tumbling else f"first {events}", epsilon=1.0)
     try:
-        watch = Watch.start(model, secret)
+        tracker = SecretTracker.start(model, secret)
     except InputError:
         return
     length = min(5, 2 * events)
     every, compiled, columns = Enumerated(model, length), secret.compile(model), random_columns(seed, n, length)
     for k in range(length):
-        if watch.ahead.limit == watch.step:
+        if tracker.ahead.limit == tracker.step:
             break
-        watch = watch.observe(columns[k])
-        assert_accounts_are_exact(watch, every, compiled, columns[: k + 1])
+        tracker = tracker.observe(columns[k])
+        assert_accounts_are_exact(tracker, every, compiled, columns[: k + 1])
 
 
 def test_sparse_chains_of_many_symbols_stay_sparse():
@@ -336,11 +342,11 @@ def test_sparse_chains_of_many_symbols_stay_sparse():
     line = sparse.diags_array([0.5, 0.25, 0.25], offsets=[0, 1, -1], shape=(n, n)).tolil()
     line[0, 0], line[n - 1, n - 1] = 0.75, 0.75
     model = MarkovModel(np.full(n, 1 / n), sparse.csr_array(line))
-    watch = Watch.start(model, secrets.ever(list(range(1990, 2010)), epsilon=0.5, window="first 50"))
+    tracker = SecretTracker.start(model, secrets.ever(list(range(1990, 2010)), epsilon=0.5, window="first 50"))
     for place in (100, 2000, 3000):
-        watch = watch.observe(1.0 + np.exp(-np.abs(np.arange(n) - place) / 50))
-    assert watch.lowest < watch.log_odds < watch.highest
-    assert watch.masses.shape == (1, 2, n)
+        tracker = tracker.observe(1.0 + np.exp(-np.abs(np.arange(n) - place) / 50))
+    assert tracker.lowest < tracker.log_odds < tracker.highest
+    assert tracker.masses.shape == (1, 2, n)
 
 
 def test_the_outward_bounds_hold_the_exact_figure():
@@ -349,7 +355,7 @@ def test_the_outward_bounds_hold_the_exact_figure():
     for seed, model in enumerate([*small_models(1)[:3], *small_models(2)[:3], rare]):
         secret = secrets.ever(1, window="first 4", epsilon=1.0)
         compiled, columns = secret.compile(model), random_columns(seed, model.n)
-        watch = Watch.start(model, secret)
+        tracker = SecretTracker.start(model, secret)
         chain = model.advance(np.eye(model.size))
         opened = compiled.automaton.moves[0, model.newest].tolist()
         paths = {(s, opened[s]): Fraction(p) for s, p in enumerate(model.initial.tolist()) if p}
@@ -357,29 +363,29 @@ def test_the_outward_bounds_hold_the_exact_figure():
         for k in range(4):
             column = columns[k]
             released = {key: mass * Fraction(column[model.newest[key[0]]]) for key, mass in released.items()}
-            watch = watch.observe(column)
+            tracker = tracker.observe(column)
             left = 3 - k
-            both = [_finish(law, chain, model, compiled, left) for law in (released, paths)]
+            both = [_finish(distribution, chain, model, compiled, left) for distribution in (released, paths)]
             exact = math.log(both[0][1] / both[1][1]) - math.log(both[0][0] / both[1][0])
-            account = watch.latest
+            account = tracker.latest
             assert account.log_odds_low <= exact <= account.log_odds_high
             assert account.log_odds_high - account.log_odds_low < 1e-11
-            released, paths = (_step(law, chain, model, compiled) for law in (released, paths))
+            released, paths = (_step(distribution, chain, model, compiled) for distribution in (released, paths))
 
 
-def _step(law, chain, model, compiled):
+def _step(distribution, chain, model, compiled):
     ahead: dict[tuple[int, int], Fraction] = {}
-    for (s, a), mass in law.items():
+    for (s, a), mass in distribution.items():
         for t in np.flatnonzero(chain[s]).tolist():
             key = t, int(compiled.automaton.moves[a, model.newest[t]])
             ahead[key] = ahead.get(key, Fraction(0)) + mass * Fraction(chain[s, t])
     return ahead
 
 
-def _finish(law, chain, model, compiled, left):
+def _finish(distribution, chain, model, compiled, left):
     for _ in range(left):
-        law = _step(law, chain, model, compiled)
+        distribution = _step(distribution, chain, model, compiled)
     sums = [Fraction(0), Fraction(0)]
-    for (_, a), mass in law.items():
+    for (_, a), mass in distribution.items():
         sums[compiled.automaton.labels[a]] += mass
     return sums

@@ -17,13 +17,13 @@ from seqveil.core.errors import InputError
 
 BITS = 62
 _SPARE = np.uint64(64 - BITS)
-"""Coins and kernel rows share one denominator, 2**62: the largest power of two whose sums stay inside int64."""
+"""Randomness and kernel rows share one denominator, 2**62: the largest power of two whose sums stay inside int64."""
 
 KEY_BYTES = 32
 User = str | int
 
 
-class Coins(Protocol):
+class Randomness(Protocol):
     """A source of uniform integers in [0, 2**62)."""
 
     private: bool
@@ -32,10 +32,10 @@ class Coins(Protocol):
         """`count` independent uniform integers in [0, 2**62)."""
 
 
-class SystemCoins:
-    """Coins of the operating system (`os.urandom`): what a private release uses unless it must be able to run again.
+class SystemRandomness:
+    """Randomness of the operating system (`os.urandom`): for private releases that need not be repeatable.
 
-    >>> SystemCoins().draw(3).shape
+    >>> SystemRandomness().draw(3).shape
     (3,)
     """
 
@@ -55,12 +55,12 @@ class SystemCoins:
         return thrown
 
 
-class SeededCoins:
-    """Coins anyone who knows the seed can replay: for research and tests, never for a private release.
+class SeededRandomness:
+    """Randomness anyone who knows the seed can replay: for research and tests, never for a private release.
 
-    >>> int(SeededCoins(7).draw(1)[0]) == int(SeededCoins(7).draw(1)[0])
+    >>> int(SeededRandomness(7).draw(1)[0]) == int(SeededRandomness(7).draw(1)[0])
     True
-    >>> SeededCoins(7).private
+    >>> SeededRandomness(7).private
     False
     """
 
@@ -76,81 +76,83 @@ class SeededCoins:
         return self._generator.integers(0, 1 << BITS, size=count, dtype=np.int64)
 
 
-def coins(seed: int | None = None) -> Coins:
-    """The operating system's coins, or seeded ones (marked not private) where a seed is given."""
-    return SystemCoins() if seed is None else SeededCoins(seed)
+def randomness(seed: int | None = None) -> Randomness:
+    """The operating system's randomness, or seeded ones (marked not private) where a seed is given."""
+    return SystemRandomness() if seed is None else SeededRandomness(seed)
 
 
-class KeyedCoins:
-    """Coins that belong to an event: a keyed hash (BLAKE2b) of who, which event and which draw of it.
+class KeyedRandomness:
+    """Randomness that belong to an event: a keyed hash (BLAKE2b) of who, which event and which draw of it.
 
     coin(user, seq, j) = PRF_key(setting, salt, j, seq, user) mod 2**62, so the same event of the same state has the
-    same coins whenever, wherever and beside whichever others it is released. An engine that repeats work after a crash
-    then repeats its releases, instead of drawing, and leaking, a second time.
+    same randomness whenever, wherever and beside whichever others it is released. An engine that repeats work after a
+    crash then repeats its releases, instead of drawing, and leaking, a second time.
 
-    *Guarantee*: to anyone without the key the coins of different events are independent and uniform, as far as BLAKE2b
-    is a pseudo-random function. **Whoever has the key can undo the release**, and the coins of one event must serve one
-    symbol only. So `Streams` mixes in its setting and the random salt of its store (`of_state`): two states never share
-    coins, though they share the key, the users and the numbers. A user who is a whole number has the coins of its
-    digits.
+    *Guarantee*: to anyone without the key the randomness of different events are independent and uniform, as far as
+    BLAKE2b is a pseudo-random function. **Whoever has the key can undo the release**, and the randomness of one event
+    must serve one symbol only. So `Streams` mixes in its setting and the random salt of its store (`of_state`): two
+    states never share randomness, though they share the key, the users and the numbers. A user who is a whole number
+    has the randomness of its digits.
 
-    >>> coins = KeyedCoins(bytes(32))
-    >>> together = coins.of(["ann", "bob"], [0, 7]).draw(2)
-    >>> bool(together[1] == coins.of(["bob"], [7]).draw(1)[0])
+    >>> randomness = KeyedRandomness(bytes(32))
+    >>> together = randomness.of(["ann", "bob"], [0, 7]).draw(2)
+    >>> bool(together[1] == randomness.of(["bob"], [7]).draw(1)[0])
     True
-    >>> coins
-    KeyedCoins(private=True)
+    >>> randomness
+    KeyedRandomness(private=True)
 
     Reference: RFC 7693 (keyed BLAKE2b).
     """
 
     def __init__(self, key: bytes, private: bool = True) -> None:
         if not isinstance(key, bytes) or len(key) != KEY_BYTES:
-            raise InputError(f"expected a key of {KEY_BYTES} random bytes; make one with seqveil.coins.key_file")
+            raise InputError(f"expected a key of {KEY_BYTES} random bytes; make one with seqveil.randomness.key_file")
         self._key, self.private = key, private
 
     @classmethod
-    def seeded(cls, seed: int) -> KeyedCoins:
-        """Event coins that anyone who knows the seed can replay: for research, never for a private release."""
-        SeededCoins(seed)  # the same demands on a seed
+    def seeded(cls, seed: int) -> KeyedRandomness:
+        """Event randomness that anyone who knows the seed can replay: for research, never for a private release."""
+        SeededRandomness(seed)  # the same demands on a seed
         return cls(blake2b(str(seed).encode(), digest_size=KEY_BYTES).digest(), private=False)
 
-    def of_state(self, setting: str, salt: bytes) -> KeyedCoins:
-        """The coins of one state of this setting. Seeded ones have no salt: they are to be replayed elsewhere."""
+    def of_state(self, setting: str, salt: bytes) -> KeyedRandomness:
+        """The randomness of one state of this setting. Seeded ones have no salt: they are to be replayed elsewhere."""
         content = b"%d " % len(setting.encode()) + setting.encode() + (salt if self.private else b"")
         mixed = blake2b(content, key=self._key, digest_size=KEY_BYTES, person=b"seqveil-state").digest()
-        return KeyedCoins(mixed, self.private)
+        return KeyedRandomness(mixed, self.private)
 
-    def of(self, users: Sequence[User], seqs: Sequence[int] | NDArray[np.int64]) -> EventCoins:
-        """The coins of these events, one after another."""
+    def of(self, users: Sequence[User], seqs: Sequence[int] | NDArray[np.int64]) -> EventRandomness:
+        """The randomness of these events, one after another."""
         names = [b"s" + user_name(user).encode() for user in users]
-        return EventCoins(self._key, names, np.asarray(seqs, np.int64), self.private)
+        return EventRandomness(self._key, names, np.asarray(seqs, np.int64), self.private)
 
     def __repr__(self) -> str:
-        return f"KeyedCoins(private={self.private})"
+        return f"KeyedRandomness(private={self.private})"
 
 
-class EventCoins:
-    """The coins of the events of one call: `draw` gives each event its next one; `rows` are those of some of them."""
+class EventRandomness:
+    """The randomness of the events of one call: `draw` gives each event its next number; `rows` takes some events."""
 
     def __init__(
         self, key: bytes, names: list[bytes], seqs: NDArray[np.int64], private: bool, drawn: list[int] | None = None
     ) -> None:
         self._key, self._names, self.private = key, names, private
         self._seqs = seqs.astype("<i8")
-        self._drawn = [0] * len(names) if drawn is None else drawn  # coins thrown so far, shared by all of its rows
+        self._drawn = (
+            [0] * len(names) if drawn is None else drawn
+        )  # randomness thrown so far, shared by all of its rows
         self._at: Sequence[int] = range(len(names))
 
-    def rows(self, part: NDArray[np.intp]) -> EventCoins:
-        """The coins of these events alone."""
-        some = EventCoins(self._key, self._names, self._seqs, self.private, self._drawn)
+    def rows(self, part: NDArray[np.intp]) -> EventRandomness:
+        """The randomness of these events alone."""
+        some = EventRandomness(self._key, self._names, self._seqs, self.private, self._drawn)
         some._at = [self._at[k] for k in part.tolist()]
         return some
 
     def draw(self, count: int) -> NDArray[np.int64]:
         """One coin for each event in order; several for a single event."""
         if count != len(self._at) and len(self._at) != 1:
-            raise InputError(f"expected one coin for each of {len(self._at)} events, asked for {count}")
+            raise InputError(f"expected one draw for each of {len(self._at)} events, asked for {count}")
         at = self._at if count == len(self._at) else list(self._at) * count
         key, names, seqs, drawn = self._key, self._names, self._seqs.tobytes(), self._drawn
         words = []
@@ -161,7 +163,7 @@ class EventCoins:
         return (np.frombuffer(b"".join(words), "<u8") >> np.uint64(64 - BITS)).astype(np.int64)
 
     def __repr__(self) -> str:
-        return f"EventCoins({len(self._at)} events, private={self.private})"
+        return f"EventRandomness({len(self._at)} events, private={self.private})"
 
 
 def user_name(user: object, where: str = "") -> str:
@@ -183,9 +185,9 @@ def known_as(user: Hashable) -> Hashable:
     return user_name(user) if whole or isinstance(user, str) else user
 
 
-def rows(source: Coins, part: NDArray[np.intp]) -> Coins:
-    """The coins for some rows of a call: each event's own where they belong to events, else the source as it is."""
-    return source.rows(part) if isinstance(source, EventCoins) else source
+def rows(source: Randomness, part: NDArray[np.intp]) -> Randomness:
+    """The randomness for some rows of a call: each event's own where there are events, else the source itself."""
+    return source.rows(part) if isinstance(source, EventRandomness) else source
 
 
 def key_file(path: str | os.PathLike[str], create: bool = False) -> bytes:
