@@ -128,5 +128,4 @@ def test_compositions_hold_for_every_epsilon(epsilon):
         total = compose(epsilon, releases)
         assert total.basic == releases * epsilon
         assert 0.0 <= total.best <= total.basic
-        assert total.chernoff >= 0.0
     assert Session(CHAIN, mechanism="tree", epsilon=32.0, batch=2).compose(3).best <= 96.0
