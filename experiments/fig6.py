@@ -99,7 +99,7 @@ def silent(fitted: Any) -> dict[str, Any]:
 
 def claims(numbers: dict[str, Any]) -> list[dict[str, Any]]:
     real = {name: numbers[name] for name in ("msnbc", "diginetica")}
-    return [_beats(real), _larger(real), _topl(real), _kosarak(numbers)]
+    return [_beats(real), _twice(real), _larger(real), _topl(real), _kosarak(numbers)]
 
 
 def _below(lines: Lines, name: str, other: str, way: str) -> list[str]:
@@ -131,6 +131,26 @@ def _beats(real: dict[str, Lines]) -> dict[str, Any]:
         holds["sound"],
         f"as released, one click at a time; the published mechanism's streams leaked up to {shown}, where at most "
         "ε times the number of clicks was promised",
+        figures,
+    )
+
+
+def _twice(real: dict[str, Lines]) -> dict[str, Any]:
+    """The abstract: errors of 2ε-LDP over ours, with the best batch size of each kind."""
+    kinds = {"published": ["instantaneous, published"], "sound": [f"batches of {w}, sound" for w in SIZES[1:]]}
+    figures: dict[str, Any] = {}
+    for (name, lines), (kind, titles) in itertools.product(real.items(), kinds.items()):
+        figures[f"{name}, {kind}: errors of RR-LDP at 2ε over ours, by ε"] = {
+            e: v["released"] / max(min(lines[t][e]["released"] for t in titles if e in lines[t]), 1e-3)
+            for e, v in lines["RR-LDP at 2ε"].items()
+        }
+    more = {kind: all(r > 2 for k, f in figures.items() if kind in k for r in f.values()) for kind in kinds}
+    return judge(
+        "utility improves by more than twice over LDP-based mechanisms (abstract)",
+        more["published"],
+        more["sound"],
+        "errors against randomised response at 2ε, the LDP level that a release at ε has; sound batches reach it on "
+        "the 17 categories of msnbc, not on the 43,097 items of diginetica",
         figures,
     )
 
