@@ -210,7 +210,7 @@ class MarkovModel:
 
     @cached_property
     def inward(self) -> tuple[NDArray[Any], ...]:
-        """What the compiled update needs of a sparse chain: `inflow`, and the base distribution (`side_by_side.move`).
+        """What `filtering.move_side_by_side` needs of a sparse chain: `inflow`, and the base distribution.
 
         Empty arrays stand for what is plain: symbols and base distribution in the order of the states, no base
         distribution.
@@ -224,7 +224,7 @@ class MarkovModel:
 
     @cached_property
     def outward(self) -> tuple[NDArray[Any], ...]:
-        """What the compiled way back needs of a sparse chain (`side_by_side.pull_back`)."""
+        """What `filtering.pull_side_by_side` needs of a sparse chain."""
         return *(np.array(a, np.uint32) for a in (self.chain.indptr, self.chain.indices)), self.chain.data.copy()
 
     def advance(self, weights: ArrayLike) -> Floats:

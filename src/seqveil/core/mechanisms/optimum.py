@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from seqveil.core import programs
-from seqveil.core.bulk import in_parts
-from seqveil.core.compiled import form
+from seqveil.core.compiled import form, in_parts
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DROP, Floats, Ints, Kernels, slack, usable
