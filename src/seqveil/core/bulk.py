@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,17 @@ def places_within(lengths: Ints) -> Ints:
     [0, 1, 0, 1, 2]
     """
     return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+
+
+def row_entries(pointers: NDArray[Any], rows: Ints) -> tuple[Ints, Ints]:
+    """How many entries each of some rows of a sparse matrix has, and where they all stand, row after row.
+
+    >>> [part.tolist() for part in row_entries(np.array([0, 2, 2, 5]), np.array([2, 0, 1]))]
+    [[3, 2, 0], [2, 3, 4, 0, 1]]
+    """
+    begins = pointers[rows].astype(np.int64)
+    counts = pointers[rows + 1] - begins
+    return counts, np.repeat(begins, counts) + places_within(counts)
 
 
 @dataclass(frozen=True, eq=False)

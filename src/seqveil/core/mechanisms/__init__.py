@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from seqveil.core.distortion import Distortion
-from seqveil.core.mechanisms import batch_programs, optimum, published, responses, trees
+from seqveil.core.mechanisms import codebook, optimum, published, responses, trees
 from seqveil.core.mechanisms.base import (
     LARGEST,
     Batch,
@@ -128,9 +128,9 @@ tree_ldp = BatchMechanism(
 batch_lp = _sound_batches(
     name="batch_lp",
     summary="least expected distortion of all sound kernels over whole batches",
-    cost=f"an LP over the batches that can occur, at most {batch_programs.LARGEST}",
+    cost=f"an LP over the batches that can occur, at most {codebook.LARGEST}",
     reference="docs/theory.md, sections 5 and 16",
-    rule=batch_programs.batch_lp,
+    rule=codebook.batch_lp,
 )
 batch_descent = BatchMechanism(
     name="batch_descent",

@@ -8,11 +8,13 @@ that several share.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cache
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from functools import cache, wraps
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 LARGEST = 16.0  # ε of one release; beyond it 62-bit weights cannot keep the promise, and nothing is protected
 PLUGINS = "seqveil.mechanisms"  # the group of entry points under which other packages offer tuples of mechanisms
+MEMORY = 128 << 20  # bytes of all rules of batches that are kept, about
+VECTORS = 64  # numbers for each state and position that a rule comes to, about
+MOST_RULES = 1024
 
 NOBODY: Ints = np.empty(0, np.int64)
 
@@ -248,6 +253,39 @@ def get_batched(mechanism: str | Mechanism | BatchMechanism) -> BatchMechanism:
     if isinstance(found, BatchMechanism):
         return found
     raise InputError(f'"{found.name}" releases one symbol at a time; for batches use one of {", ".join(batched())}')
+
+
+Kept = TypeVar("Kept", bound=Rule)
+
+
+def rules_kept(build: Callable[[Batch], Kept]) -> Callable[[Batch], Kept]:
+    """The rule of each batch, kept for its public context as long as it was used of late.
+
+    Users who are alike in model and releases have the same public context, and so the same rule: it is built once for
+    all of them. How many are kept depends on their size; of large ones only a few, which serve the beginnings of many
+    streams.
+    """
+    kept: OrderedDict[Hashable, Kept] = OrderedDict()
+    lock = Lock()
+
+    @wraps(build)
+    def rule(batch: Batch) -> Kept:
+        model, states = batch.model, batch.states.copy()
+        key = model.fingerprint, batch.length, batch.epsilon, batch.distortion.content, states.tobytes()
+        with lock:
+            if key in kept:
+                kept.move_to_end(key)
+                return kept[key]
+        made = build(replace(batch, states=states))
+        room = max(1, min(MOST_RULES, MEMORY // (VECTORS * batch.length * states.nbytes)))
+        with lock:
+            kept[key] = made
+            while len(kept) > room:
+                kept.popitem(last=False)
+        return made
+
+    rule.clear = kept.clear  # type: ignore[attr-defined]
+    return rule
 
 
 def constant(beliefs: Floats, distortion: Distortion) -> Kernels:
