@@ -446,42 +446,13 @@ def foresee(model: MarkovModel, codes: Ints, lengths: Ints) -> Iterator[tuple[Fl
       codes: true streams side by side (U, T), longest first (`layout.Layout.blocks`).
       lengths: events of each (U,).
     """
-    states, step = start(model, len(codes)), _known_step(model)
+    states, symbol = start(model, len(codes)), np.arange(model.n)
     for t in range(codes.shape[1]):
         now = int((lengths > t).sum())
         states, truth = states[:now], codes[:now, t]
         yield symbols(model, states), truth
         if t + 1 < codes.shape[1]:
-            states = step(states, truth)
-
-
-def _known_step(model: MarkovModel) -> Callable[[Floats, Ints], Floats]:
-    """One step on from symbols that are known (B,): only the states that show them count, one in n. (B, S) → (B, S)."""
-    from scipy import sparse
-
-    def careful(states: Floats, truth: Ints) -> Floats:
-        return move(model, states, np.equal.outer(truth, np.arange(model.n)).astype(np.float64))[0]
-
-    # no type gets too faint for a float where there is one alone, or where any may come back at each step
-    if model.types > 1 and not (model.backoff > 0).all():
-        return careful
-    order, counts = np.argsort(model.newest, kind="stable"), np.bincount(model.newest, minlength=model.n)
-    first = np.cumsum(counts) - counts
-
-    def quick(states: Floats, truth: Ints) -> Floats:
-        ends = np.cumsum(counts[truth])
-        rows = np.repeat(np.arange(truth.size), counts[truth])
-        places = order[np.repeat(first[truth] - (ends - counts[truth]), counts[truth]) + np.arange(rows.size)]
-        weights = clear(states[rows, places])
-        total = np.bincount(rows, weights, truth.size)
-        weights = np.where(total[rows] > 0, weights, 1.0)  # what the model rules out starts anew
-        weights /= np.where(total > 0, total, counts[truth])[rows]
-        post = sparse.csr_array((weights, places, np.append(0, ends)), shape=states.shape)
-        ahead: Floats = (post @ model.chain).toarray()
-        ahead[:, model.base_state] += (post @ model.backoff)[:, None] * model.base
-        return ahead
-
-    return quick
+            states = move(model, states, np.equal.outer(truth, symbol).astype(np.float64))[0]
 
 
 def log_likelihoods(model: MarkovModel, users: Ints, codes: Ints) -> Floats:

@@ -197,12 +197,7 @@ def _similar(model: MarkovModel) -> list[Ints]:
                 modes[:, place] -= (modes[:, place] * modes[:, earlier]).sum() * modes[:, earlier]
             modes[:, place] /= np.sqrt((modes[:, place] ** 2).sum())
     keys = (modes[:, 1:] / np.sqrt(degree)[:, None]).T
-    found = []
-    for key in keys:
-        level = np.empty(model.n, np.int64)
-        level[np.argsort((key / np.abs(key).max()).round(9), kind="stable")] = np.arange(model.n)
-        found.append(level)
-    return found
+    return [_ranked(-(key / np.abs(key).max()).round(9)) for key in keys]
 
 
 def _spread_out(table: Floats) -> Floats:
