@@ -388,12 +388,7 @@ def _joint(search: Search, node: Node) -> Floats:
 @lru_cache(maxsize=8)
 def _dense(model: MarkovModel) -> tuple[Floats, Floats]:
     """The transitions of a small model (S, S), and which symbol each state shows (S, n)."""
-    steps = np.asarray(model.chain.todense(), dtype=np.float64).copy()
-    for symbol, state in enumerate(model.base_state.tolist()):
-        steps[:, state] += model.backoff * model.base[symbol]
-    newest = np.zeros((model.size, model.n))
-    newest[np.arange(model.size), model.newest] = 1.0
-    return steps, newest
+    return model.advance(np.eye(model.size)), np.eye(model.n)[model.newest]
 
 
 def best_sampled(search: Search, node: Node) -> Split | None:
