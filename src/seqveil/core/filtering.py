@@ -19,22 +19,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core.bulk import Layout
 from seqveil.core.compiled import NARROW, compiled, form, in_parts, ready
 from seqveil.core.kernel import Floats, Ints, grouped_sum
-from seqveil.core.model import MarkovModel
+
+if TYPE_CHECKING:
+    from seqveil.core.model import MarkovModel
 
 TINY = 1e-300
 FAINT = 1e-140  # what is less is kept as a logarithm: far enough from 1e-308 that no step between can lose it
 GONE = 1e-280  # what is less is no longer to be trusted where only floats carry it on, as through a batch
 CHUNK = 1 << 22  # numbers gathered at once
 ROWS = 256  # users whose distributions stay in the processor's own memory
-LARGE = 1024  # states from which distributions are led back one by one
+LARGE = 1024  # states from which distributions are led on and back one by one
+TOGETHER = 16  # distributions that stay in the processor's own memory
 SIDE = 8  # users who go side by side: `_products` names each of them
 CLEAR = 1e-120  # what is more hears nothing of the faint ones
 
@@ -88,7 +91,7 @@ def predict(model: MarkovModel, posterior: Floats) -> Floats:
 
 def _onward(model: MarkovModel, states: Floats, posterior: Floats, column: Floats | Ints, marginal: Floats) -> Floats:
     """One step on from `posterior`, and from the faint ones of the `states` that it was conditioned from."""
-    ahead = model.advance(posterior)
+    ahead = advance(model, posterior)
     ahead /= total(ahead)[:, None]
     if model.full_support:
         return ahead
@@ -109,7 +112,7 @@ def _with_faint(ahead: Floats, logs: Floats) -> Floats:
 
 
 def _advance_logs(model: MarkovModel, logs: Floats) -> Floats:
-    """`MarkovModel.advance` in the log domain: (B, S) → (B, S)."""
+    """`advance` in the log domain: (B, S) → (B, S)."""
     inflow = model.inflow
     filled = np.flatnonzero(np.diff(inflow.indptr))
     begins, counts = inflow.indptr[:-1][filled], np.diff(inflow.indptr)[filled]
@@ -135,6 +138,7 @@ def condition(model: MarkovModel, states: Floats, column: Floats | Ints) -> tupl
     `column` (B, n) may be Q(y|·), its integer weights or the lifts: only proportions matter. A release that the belief
     rules out (only an unsound mechanism can make one) starts the belief anew from the states that could have made it.
 
+    >>> from seqveil.core.model import MarkovModel
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> post, marginal = condition(model, model.initial[None], np.array([[3.0, 1.0]]))
     >>> post.tolist(), marginal.tolist(), predict(model, post).round(3).tolist()
@@ -190,8 +194,33 @@ def lost(model: MarkovModel, states: Floats, steps: int, ahead: Floats) -> NDArr
         return np.zeros(len(states), bool)
     allowed = states != 0
     for _ in range(steps):
-        allowed = model.advance(allowed) > 0
+        allowed = advance(model, allowed) > 0
     return (allowed & ((ahead == 0) | ((ahead < 0) & (ahead < np.log(GONE))))).any(1)
+
+
+def advance(model: MarkovModel, weights: ArrayLike) -> Floats:
+    """weights · P for weights over states, (S,) or (B, S).
+
+    Every sum is taken in the order of the sparse structure, never by a blocked dense product: a row's result does not
+    depend, to the last bit, on the others.
+    """
+    rows = np.ascontiguousarray(np.asarray(weights, dtype=np.float64))
+    flat = rows.reshape(-1, model.size)
+    out, again = np.empty(flat.shape), np.empty(len(flat))
+    if model.size >= LARGE:  # turning such distributions round takes longer than the product
+        for k, row in enumerate(flat):
+            moved = model.inflow @ row
+            out[k], again[k] = moved[:-1], moved[-1]
+    else:
+        moved = np.asarray(model.inflow @ flat.T)
+        out[:], again[:] = moved[:-1].T, moved[-1]
+    if model.restarts:
+        if model.base_in_place:
+            for k in range(0, len(flat), TOGETHER):
+                out[k : k + TOGETHER] += again[k : k + TOGETHER, None] * model.base
+        else:
+            out[:, model.base_state] += again[:, None] * model.base
+    return out.reshape(rows.shape)
 
 
 def pull(model: MarkovModel, values: Floats) -> Floats:
@@ -458,6 +487,7 @@ def foresee(model: MarkovModel, codes: Ints, lengths: Ints) -> Iterator[tuple[Fl
 def log_likelihoods(model: MarkovModel, users: Ints, codes: Ints) -> Floats:
     """Log-likelihood of each stream of a log, (U,) in the order of the users' numbers; -inf where it cannot occur.
 
+    >>> from seqveil.core.model import MarkovModel
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> log_likelihoods(model, np.array([0, 1, 0]), np.array([0, 1, 0])).round(3).tolist()
     [-0.799, -0.693]
@@ -475,6 +505,7 @@ def log_likelihoods(model: MarkovModel, users: Ints, codes: Ints) -> Floats:
 def unseen(model: MarkovModel, length: int) -> Floats:
     """Distributions (T, n) of a stream's symbols from the chain alone.
 
+    >>> from seqveil.core.model import MarkovModel
     >>> unseen(MarkovModel([1.0, 0.0], [[0.9, 0.1], [0.1, 0.9]]), 2).round(3).tolist()
     [[1.0, 0.0], [0.9, 0.1]]
     """
@@ -495,7 +526,7 @@ def as_logs(distribution: Floats) -> Floats:
 def carry(model: MarkovModel, distributions: Floats, column: Floats) -> Floats:
     """Each row (R, S) times what its symbols give the release, one step of the chain on; nothing is divided."""
     shown = column[model.newest]
-    moved: Floats = model.advance(clear(distributions) * shown)
+    moved: Floats = advance(model, clear(distributions) * shown)
     rows = np.flatnonzero(model.barely | faint(distributions) | faint(moved))
     if rows.size:
         with np.errstate(divide="ignore"):

@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike
 
 from seqveil.core.alphabet import Codes, Floats, Symbols, symbols_of
 from seqveil.core.errors import DataError, ModelError
+from seqveil.core.filtering import log_likelihoods
 from seqveil.core.fitting import SMOOTHING, RunCounts
 from seqveil.core.states import States, from_contexts, mixture
 
@@ -177,8 +178,6 @@ def fit_mixture(
     Each candidate has its own types, since they are those of pieces of 1/switch events; streams of fewer than two such
     pieces cannot tell. Compared are the likelihoods of some people's streams under the model that follows.
     """
-    from seqveil.core.filtering import log_likelihoods
-
     if isinstance(switch, str) and switch != "estimate":
         raise ModelError(f'switch must be a probability a step or "estimate"; got {switch!r}')
     _, rows, lengths = np.unique(users, return_inverse=True, return_counts=True)
