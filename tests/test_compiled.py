@@ -16,7 +16,7 @@ from seqveil import Budget, MarkovModel, Session, errors
 from seqveil.core import compiled, filtering
 from seqveil.core.distortion import hamming
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.core.mechanisms import optimal, optimum, randomized_response
+from seqveil.core.mechanisms import closed_form, optimal, randomized_response
 from seqveil.core.mechanisms.base import Asked
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import stream
@@ -76,7 +76,7 @@ def tables(beliefs: np.ndarray, epsilon: float) -> list:
     rng, (users, n) = np.random.default_rng(len(beliefs)), beliefs.shape
     asked = Asked(rng.integers(0, n, users), rng.integers(0, DENOMINATOR, users))
     made = optimal.release(beliefs, epsilon, hamming(), asked)
-    solved = optimum.solve(beliefs, epsilon)
+    solved = closed_form.solve(beliefs, epsilon)
     assert made is not None
     again = optimal.release(beliefs, epsilon, hamming(), Asked(given=made.codes))
     done = np.setdiff1d(np.arange(users), made.left)
@@ -207,8 +207,8 @@ def test_a_table_out_of_bounds_is_left_to_the_exact_check(monkeypatch, translate
     setting = Policy(epsilon=1.0, mechanism="optimal").on(random_model(1))
     codes = np.random.default_rng(0).integers(0, setting.model.n, (3, 20))
     plain, _ = run(setting, codes, 3)
-    numbers = optimum.labels_and_bounds
-    monkeypatch.setattr(optimum, "labels_and_bounds", lambda e, n: (*numbers(e, n)[:2], (1.0, 1.0, 1.0)))
+    numbers = closed_form.labels_and_bounds
+    monkeypatch.setattr(closed_form, "labels_and_bounds", lambda e, n: (*numbers(e, n)[:2], (1.0, 1.0, 1.0)))
     beliefs = np.random.default_rng(1).dirichlet(np.ones(setting.model.n), 9)
     made = optimal.release(beliefs, 1.0, hamming(), Asked(given=np.zeros(9, np.int64)))
     assert made.left.size == 9

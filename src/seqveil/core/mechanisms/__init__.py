@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from seqveil.core.distortion import Distortion
-from seqveil.core.mechanisms import codebook, optimum, published, responses, trees
+from seqveil.core.mechanisms import closed_form, codebook, published, responses, trees
 from seqveil.core.mechanisms.base import (
     LARGEST,
     Batch,
@@ -40,8 +40,8 @@ optimal = _sound(
     summary="least expected distortion of all sound kernels",
     cost="Hamming: O(n) + a table of ⌈1+e^ε⌉ columns; else an LP",
     reference="docs/theory.md, section 5",
-    build=optimum.optimal,
-    quick=optimum.release,
+    build=closed_form.optimal,
+    quick=closed_form.release,
 )
 balanced = _sound(
     name="balanced",
@@ -157,7 +157,7 @@ def one_by_one(n: int, distortion: Distortion, epsilon: float | None) -> str:
     >>> one_by_one(43_097, hamming(), 1.0), one_by_one(300, absolute(range(300)), 1.0)
     ('optimal', 'tree')
     """
-    quick = optimum.fits(n, epsilon or LARGEST) if distortion.is_hamming else n <= optimum.QUICK
+    quick = closed_form.fits(n, epsilon or LARGEST) if distortion.is_hamming else n <= closed_form.QUICK
     return "optimal" if quick else "tree"
 
 

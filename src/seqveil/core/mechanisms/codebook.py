@@ -20,7 +20,7 @@ from seqveil.core import filtering, programs
 from seqveil.core.bulk import row_entries
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, Kernels, usable
-from seqveil.core.mechanisms import optimum
+from seqveil.core.mechanisms import closed_form
 from seqveil.core.mechanisms.base import Batch, rules_kept
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import Randomness
@@ -297,12 +297,12 @@ def batch_lp(batch: Batch) -> Codebook:
 
 def _closed_form(found: Support, epsilon: float) -> tuple[Ints, Kernels]:
     """The optimum over single symbols for Hamming distortion: labels and kernel."""
-    if not optimum.fits(len(found.batches), epsilon):
+    if not closed_form.fits(len(found.batches), epsilon):
         raise InputError(
             f"the optimum over {len(found.batches)} symbols at ε={epsilon:.3g} needs a table of more than "
-            f'{optimum.WIDEST} columns; use mechanism="tree" or a smaller epsilon'
+            f'{closed_form.WIDEST} columns; use mechanism="tree" or a smaller epsilon'
         )
-    solution = optimum.solve(found.mass[None], epsilon)
+    solution = closed_form.solve(found.mass[None], epsilon)
     return found.batches[solution.outputs[0]], solution.kernels(found.mass[None])
 
 
