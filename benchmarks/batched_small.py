@@ -15,8 +15,7 @@ from seqveil.core.mechanisms import auto as AUTO
 from seqveil.core.mechanisms import batch_descent as BATCH_DESCENT
 from seqveil.core.mechanisms import batch_lp as BATCH_LP
 from seqveil.core.mechanisms import tree as TREE
-from seqveil.core.mechanisms.batch_programs import LARGEST
-from seqveil.core.mechanisms.codebook import Support, support
+from seqveil.core.mechanisms.codebook import LARGEST, Support, support
 from seqveil.core.model import MarkovModel
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0)

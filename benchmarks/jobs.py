@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from seqveil import MarkovModel
-from seqveil.core.bulk import use_threads
+from seqveil.core.compiled import use_threads
 from seqveil.evaluate.comparison import Arena, line_up
 from seqveil.evaluate.comparison.files import RowJob, jobs
 from seqveil.evaluate.comparison.rows import ComparisonRow

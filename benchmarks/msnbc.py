@@ -12,7 +12,7 @@ from seqveil import MarkovModel
 from seqveil.core.distortion import Distortion
 from seqveil.core.kernel import Kernels, usable
 from seqveil.core.mechanisms import optimal
-from seqveil.core.mechanisms.optimum import solve
+from seqveil.core.mechanisms.closed_form import solve
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches
 from seqveil.engine.coded import CodeStreams

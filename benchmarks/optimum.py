@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing import best
-from seqveil.core.checks import random_beliefs
 from seqveil.core.distortion import hamming
 from seqveil.core.mechanisms import optimal
+from seqveil.evaluate.checks import random_beliefs
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from reference import full_lp

@@ -21,7 +21,7 @@ from experiments import markov_quilt as quilt
 from seqveil import MarkovModel, distortion, mechanisms
 from seqveil.core import filtering
 from seqveil.core.kernel import Kernels
-from seqveil.core.mechanisms import Batch, boxes, trees
+from seqveil.core.mechanisms import Batch, trees
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches
 from seqveil.engine.policy import Policy
@@ -151,16 +151,16 @@ def tree(n: int, width: int, length: int) -> Act:
     ).on(model)
     truth = model.sample(length, 1, seed=1)[0]
 
-    def walked(window: Any, position: int, distribution: Any) -> int:
-        return int(window.steps[position].nnz)
+    def walked(*_: Any) -> int:
+        return int(model.chain.nnz)
 
     def act() -> int:
         state, randomness = State.start(setting), SeededRandomness(2)
         trees.tree.clear()  # a tree that is kept from another run takes no work
-        with tallied(boxes.BatchWindow, ("onward", "back"), walked) as done:
+        with tallied(MarkovModel, ("advance",), walked) as ahead, tallied(filtering, ("pull",), walked) as back:
             for begin in range(0, length, width):
                 _, state = batches.step(setting, state, truth[begin : begin + width], randomness)
-        return done[0] + length * model.chain.nnz  # opening the windows, and the steps between batches
+        return ahead[0] + back[0]
 
     return act
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.mechanisms.optimum import columns
+from seqveil.core.mechanisms.closed_form import columns
 
 
 @dataclass(frozen=True)

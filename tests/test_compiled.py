@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from compiling import restored, use  # noqa: F401 -- it restores after every test
 from reference_streams import Rows
 from seqveil import Budget, MarkovModel, Session, errors
-from seqveil.core import compiled, filtering, side_by_side
+from seqveil.core import compiled, filtering
 from seqveil.core.distortion import hamming
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.core.mechanisms import optimal, optimum, randomized_response
+from seqveil.core.mechanisms import closed_form, optimal, randomized_response
 from seqveil.core.mechanisms.base import Asked
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import stream
@@ -76,7 +76,7 @@ def tables(beliefs: np.ndarray, epsilon: float) -> list:
     rng, (users, n) = np.random.default_rng(len(beliefs)), beliefs.shape
     asked = Asked(rng.integers(0, n, users), rng.integers(0, DENOMINATOR, users))
     made = optimal.release(beliefs, epsilon, hamming(), asked)
-    solved = optimum.solve(beliefs, epsilon)
+    solved = closed_form.solve(beliefs, epsilon)
     assert made is not None
     again = optimal.release(beliefs, epsilon, hamming(), Asked(given=made.codes))
     done = np.setdiff1d(np.arange(users), made.left)
@@ -207,8 +207,8 @@ def test_a_table_out_of_bounds_is_left_to_the_exact_check(monkeypatch, translate
     setting = Policy(epsilon=1.0, mechanism="optimal").on(random_model(1))
     codes = np.random.default_rng(0).integers(0, setting.model.n, (3, 20))
     plain, _ = run(setting, codes, 3)
-    numbers = optimum.labels_and_bounds
-    monkeypatch.setattr(optimum, "labels_and_bounds", lambda e, n: (*numbers(e, n)[:2], (1.0, 1.0, 1.0)))
+    numbers = closed_form.labels_and_bounds
+    monkeypatch.setattr(closed_form, "labels_and_bounds", lambda e, n: (*numbers(e, n)[:2], (1.0, 1.0, 1.0)))
     beliefs = np.random.default_rng(1).dirichlet(np.ones(setting.model.n), 9)
     made = optimal.release(beliefs, 1.0, hamming(), Asked(given=np.zeros(9, np.int64)))
     assert made.left.size == 9
@@ -262,13 +262,13 @@ def test_beliefs_are_moved_on_and_back_as_by_numpy_however_many_go_together(n, o
         wanted /= filtering.total(wanted)[:, None]
         use(True)
         for users in (1, 4, 5, 8, 9, 13, 17):
-            found = side_by_side.update(model, distributions[:users], columns[:users])
-            assert (found is None) == (model.size > side_by_side.NARROW and 2 * users <= side_by_side.SIDE)
+            found = filtering.move_compiled(model, distributions[:users], columns[:users])
+            assert (found is None) == (model.size > compiled.NARROW and 2 * users <= filtering.SIDE)
             if found is not None:
                 assert (found[0] == wanted[:users]).all()
                 assert (found[1] == marginal[:users]).all()
                 assert (
-                    side_by_side.pull(model, distributions[:users], jump[:users]) == back[:users]
+                    filtering.pull_compiled(model, distributions[:users], jump[:users]) == back[:users]
                 ).all() or users < 5
     dense = model.chain.toarray() + model.backoff[:, None] * np.bincount(model.base_state, model.base, model.size)
     assert np.allclose(model.advance(distributions), distributions @ dense, atol=1e-15)
@@ -278,7 +278,7 @@ def test_beliefs_are_moved_on_and_back_as_by_numpy_however_many_go_together(n, o
 def test_a_belief_that_ruled_its_release_out_is_left_to_numpy():
     use(True)
     model = MarkovModel([1.0, 0.0], [[0.5, 0.5], [0.5, 0.5]])
-    assert side_by_side.update(model, model.initial[None], np.array([[0, 1]])) is None
+    assert filtering.move_compiled(model, model.initial[None], np.array([[0, 1]])) is None
 
 
 def test_loads_itself_when_worth_it_and_can_be_switched_off(monkeypatch):

@@ -114,7 +114,7 @@ def test_em_agrees_with_its_twin_and_never_falls() -> None:
     assert features.size == n + n * n  # all runs occur, so that the twin's layout is the same
     base = counts.base(0.0)
     common = mixture._Common(counts, 0.0, counts.prior("data", 0.0, base), base)
-    search = mixture._Search(table, common.distributions(features), None, 1)
+    search = mixture._Search(table, common.distributions(features), None)
     begin = search._seeded(types, np.random.default_rng(2))
     ours = search._run(begin, 9).path
     theirs = brute_em(streams, n, types, begin.expected, len(ours))

@@ -12,7 +12,7 @@ import reference_optimum
 from seqveil.core import programs
 from seqveil.core.distortion import hamming as hamming_distortion
 from seqveil.core.errors import InputError
-from seqveil.core.mechanisms import optimal, optimum
+from seqveil.core.mechanisms import closed_form, optimal
 
 EPSILONS = (0.1, 0.2, 0.5, math.log(2.0), 1.0, math.log(3.0), 2.0, 3.0, 5.0)
 weights = st.one_of(
@@ -44,7 +44,7 @@ def random_belief(generator, n):
 
 def hamming(belief, epsilon):
     """The closed form for one belief: its table written out (columns in order of likelihood), its error, the bound."""
-    solution = optimum.solve(belief[None], epsilon)
+    solution = closed_form.solve(belief[None], epsilon)
     table = solution.table[0, solution.stack.rows[0]]
     hits = belief[solution.outputs[0]] * table[solution.outputs[0], np.arange(table.shape[1])]
     return table, 1.0 - math.fsum(hits), solution.bound[0]
@@ -100,7 +100,7 @@ def test_hamming_is_certified_and_sound_everywhere(belief, epsilon):
 @settings(max_examples=150, deadline=None)
 @given(beliefs(largest=40), st.floats(0.01, 6.0))
 def test_hamming_is_the_vectorised_form_up_to_rounding(belief, epsilon):
-    ours, theirs = optimum.solve(belief[None], epsilon), reference_optimum.solve(belief[None], epsilon)
+    ours, theirs = closed_form.solve(belief[None], epsilon), reference_optimum.solve(belief[None], epsilon)
     assert (ours.outputs == theirs.outputs).all()
     assert ours.bound == pytest.approx(theirs.bound, abs=1e-12)
     tables = ours.table[0, ours.stack.rows[0]], theirs.table[0, theirs.rows[0]]
@@ -112,9 +112,9 @@ def test_hamming_result_does_not_depend_on_company():
     generator = np.random.default_rng(5)
     for n, epsilon in ((17, 1.0), (40, 3.0), (4, 1.0)):
         crowd = np.array([random_belief(generator, n) for _ in range(50)])
-        together = optimum.solve(crowd, epsilon)
+        together = closed_form.solve(crowd, epsilon)
         for user in range(50):
-            alone = optimum.solve(crowd[user : user + 1], epsilon)
+            alone = closed_form.solve(crowd[user : user + 1], epsilon)
             assert alone.bound[0] == together.bound[user]
             for name in ("outputs", "base", "extra", "rows"):
                 assert getattr(alone.stack, name)[0].tobytes() == getattr(together.stack, name)[user].tobytes()
@@ -130,7 +130,7 @@ def test_hamming_drops_what_would_hardly_ever_be_released():
 def test_hamming_tells_symbols_apart_where_it_is_free(n):
     """Symbols that are never released still fill different slots, so a release says something about them."""
     belief = np.sort(np.random.default_rng(n).dirichlet(np.full(n, 0.5)))[::-1]
-    solution = optimum.solve(belief[None], 1.0)
+    solution = closed_form.solve(belief[None], 1.0)
     table = solution.table[0, solution.stack.rows[0]]
     assert len(np.unique(table[4:].round(9), axis=0)) > 3
     assert solution.table.shape[1] <= 4 * 4
@@ -147,8 +147,8 @@ def test_hamming_stays_sound_where_slots_just_fit(belief, fits, nudge):
 
 
 def test_columns_survive_rounding():
-    assert [optimum.columns(10**6, math.log(k)) for k in range(2, 200)] == list(range(3, 201))
-    assert optimum.columns(5, 1000.0) == 5
+    assert [closed_form.columns(10**6, math.log(k)) for k in range(2, 200)] == list(range(3, 201))
+    assert closed_form.columns(5, 1000.0) == 5
 
 
 def distortions(generator, n):

@@ -13,8 +13,15 @@ def test_contexts_that_differ_in_the_last_digit_do_not_drive_each_other_out():
     model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     one = Batch(model, np.array([0.5, 0.5]), 3, 1.0, distortion.hamming())
     other = replace(one, states=np.array([np.nextafter(0.5, 1), np.nextafter(0.5, 0)]))
-    cache = pickle.loads(pickle.dumps(trees.tree))
-    assert len(cache) == 0
-    first, second = cache(one), cache(other)
+    rule = trees.tree
+    assert pickle.loads(pickle.dumps(rule)) is rule
+    first, second = rule(one), rule(other)
     assert first is not second
-    assert (cache(one), cache(other), cache(replace(one, states=one.states.copy()))) == (first, second, first)
+    assert (rule(one), rule(other), rule(replace(one, states=one.states.copy()))) == (first, second, first)
+
+
+def test_a_rule_does_not_change_with_the_array_that_it_was_asked_with():
+    model, states = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), np.array([0.25, 0.75])
+    kept = trees.tree(Batch(model, states, 2, 1.0, distortion.hamming()))
+    states[:] = 0.5
+    assert kept.batch.states.tolist() == [0.25, 0.75]

@@ -23,7 +23,7 @@ MODEL = sv.MarkovModel(
     [0.6, 0.3, 0.1], [[0.8, 0.15, 0.05], [0.3, 0.6, 0.1], [0.3, 0.2, 0.5]], alphabet=["news", "sports", "health"]
 )
 SECRET = sv.secrets.ever("health", epsilon=0.5, window=20)
-OTHERS = [name for name in mechanisms.names() if name not in mechanisms.for_secrets()]
+OTHERS = [name for name in mechanisms.names() if name != "guarded"]
 UNSOUND = [name for name in mechanisms.names() if not mechanisms.find(name).sound]
 PROMISE = re.compile(r"at most|factor|\bkept\b|nobody|stays between")
 

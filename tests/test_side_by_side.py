@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from seqveil import MarkovModel, decode_stream
-from seqveil.core import bulk
+from seqveil.core import compiled
 from seqveil.core.bulk import Layout
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.commands import terminal
@@ -83,15 +83,14 @@ def test_parts_hold_every_stream_once_and_whole(events, most):
 
 
 def test_wide_rows_are_worth_a_thread_sooner(monkeypatch):
-    monkeypatch.setattr(bulk, "threads", lambda: 3)
-    assert len(bulk.in_parts(100, lambda part: part, width=17)) == 1
-    found = bulk.in_parts(100, lambda part: np.arange(part.start, part.stop), width=5000)
+    monkeypatch.setattr(compiled, "threads", lambda: 3)
+    assert len(compiled.in_parts(100, lambda part: part, width=17)) == 1
+    found = compiled.in_parts(100, lambda part: np.arange(part.start, part.stop), width=5000)
     assert len(found) == 3
     assert np.concatenate(found).tolist() == list(range(100))
 
 
 def test_the_number_of_cores_can_be_set_and_changes_no_result(monkeypatch):
-    from seqveil.core import compiled
     from seqveil.core.distortion import hamming
     from seqveil.core.mechanisms import optimal
     from seqveil.core.mechanisms.base import Asked
@@ -104,13 +103,13 @@ def test_the_number_of_cores_can_be_set_and_changes_no_result(monkeypatch):
     truths, thrown, found = rng.integers(0, 1500, 200), rng.integers(0, 1 << 62, 200), []
     try:
         for count in (1, 3):
-            bulk.use_threads(count)
-            assert bulk.threads() == count
+            compiled.use_threads(count)
+            assert compiled.threads() == count
             found.append(optimal.release(beliefs, 1.0, hamming(), Asked(truths, thrown)))
     finally:
         monkeypatch.undo()
-        bulk.threads.cache_clear()
-        bulk._pool.cache_clear()
+        compiled.threads.cache_clear()
+        compiled._pool.cache_clear()
     assert np.array_equal(found[0].codes, found[1].codes)
     assert np.array_equal(found[0].columns, found[1].columns)
 
@@ -119,12 +118,12 @@ def test_a_bar_moves_with_the_steps_between_chunks_and_never_back(monkeypatch):
     monkeypatch.setattr(terminal, "REFRESH", 0.0)
     shown = []
     counted = terminal._Counted(lambda rows, rate: shown.append((rows, rate)))
-    with bulk.heard(counted.took_step):
-        bulk.took_step(3)
-        bulk.took_step(2)
+    with compiled.heard(counted.took_step):
+        compiled.took_step(3)
+        compiled.took_step(2)
         counted.advance(4)
-        bulk.took_step(2)
-    bulk.took_step(100)  # nobody listens any more
+        compiled.took_step(2)
+    compiled.took_step(100)  # nobody listens any more
     assert [rows for rows, _ in shown] == [3, 5, 5, 6]
     assert all("a second" in rate for _, rate in shown)
 

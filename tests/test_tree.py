@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from seqveil import MarkovModel, distortion
 from seqveil.core.errors import DataError
-from seqveil.core.mechanisms import Batch, boxes, questions, tree, tree_ldp, trees
-from seqveil.core.mechanisms.boxes import open_window
+from seqveil.core.mechanisms import Batch, questions, tree, tree_ldp, trees
 from seqveil.core.randomness import SeededRandomness
 
 few = settings(max_examples=25, deadline=None)
@@ -287,27 +286,6 @@ def random_walk(side, generator):
     return MarkovModel(prior, (rows @ steps).tocsr()), distortion.euclidean(points)
 
 
-def test_a_window_never_overstates_a_box_and_loses_no_more_than_it_says():
-    generator = np.random.default_rng(3)
-    model, _ = random_walk(60, generator)
-    states = np.zeros(model.size)
-    states[generator.integers(model.size, size=3)] = (0.5, 0.3, 0.2)
-    for _ in range(4):
-        states = model.advance(states)
-    window = open_window(model, states, 6, 1e-3)
-    assert not window.whole
-    lost = 1.0 - window.root().mass
-    assert 0.0 < lost <= 1e-3
-    for _ in range(20):
-        box = {t: (generator.random(model.n) < 0.7).astype(float) for t in generator.choice(6, 2, replace=False)}
-        inside = window.distributions[0] * box.get(0, np.ones(model.n))[window.symbols[0]]
-        for t in range(1, 6):
-            inside = window.onward(t - 1, inside) * box.get(t, np.ones(model.n))[window.symbols[t]]
-        exact = boxes.forward(model, states, 6, box)[-1].sum()
-        assert inside.sum() <= exact + 1e-12
-        assert exact <= inside.sum() + lost + 1e-12
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("ldp", [False, True])
 def test_large_alphabets_keep_the_promise_and_read_back(ldp):
@@ -350,12 +328,9 @@ def test_leaves_cover_every_batch_once():
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_pruned_and_sampled_trees_keep_the_promise_for_every_batch(seed, monkeypatch):
-    """Windows forced open on small chains, with much cut away, and splits judged by samples: still sound and exact."""
-    monkeypatch.setattr(boxes, "WHOLE", 0)
-    monkeypatch.setattr(boxes, "MOST", 1.0)
+def test_sampled_trees_keep_the_promise_for_every_batch(seed, monkeypatch):
+    """Splits judged by samples on small chains: still sound and exact."""
     monkeypatch.setattr(questions, "EXACT", 0)
-    monkeypatch.setattr(trees, "SPARE", 0.1)
     batch = random_batch(seed, length=3, n=3)
     if seed % 3 == 0:
         costs = distortion.matrix(np.random.default_rng(seed).random((3, 3)) * (1 - np.eye(3)))
@@ -373,16 +348,6 @@ def test_pruned_and_sampled_trees_keep_the_promise_for_every_batch(seed, monkeyp
         assert sent.most == pytest.approx(np.log(lifts[y].max()), abs=1e-9)
     _, table = channel(batch, ldp=True)
     assert np.log(table.max(1) / table.min(1)).max() <= batch.epsilon
-
-
-def test_windows_forced_open_do_cut_something(monkeypatch):
-    monkeypatch.setattr(boxes, "WHOLE", 0)
-    monkeypatch.setattr(boxes, "MOST", 1.0)
-    lost = []
-    for seed in range(12):
-        batch = random_batch(seed, length=3, n=3)
-        lost.append(1.0 - open_window(batch.model, batch.states, 3, 0.1).root().mass)
-    assert max(lost) > 0.01
 
 
 @pytest.mark.slow

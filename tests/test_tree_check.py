@@ -160,7 +160,7 @@ def test_every_leaf_keeps_its_promise_in_exact_arithmetic(seed, epsilon, ldp):
     batch = Batch(model, model.initial, 1 + seed % 2, epsilon, distortion.hamming())
     distribution = exact_distribution(model, batch.length)
     total = sum(distribution.values())
-    table = leaves_in_fractions(trees.plant(batch, ldp=ldp, kept=True), list(distribution))
+    table = leaves_in_fractions(trees.plant(batch, ldp=ldp), list(distribution))
     for path, weights in table.items():
         marginal = sum(p * w for p, w in zip(distribution.values(), weights, strict=True)) / total
         sent = (tree_ldp if ldp else tree).read(batch, path)

@@ -23,7 +23,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from seqveil.core import checks, distortion, errors, kernel, leakage, mechanisms, randomness
+from seqveil.core import distortion, errors, kernel, leakage, mechanisms, randomness
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import SeqveilError
 from seqveil.core.kernel import Kernel
@@ -40,6 +40,7 @@ from seqveil.receiver.decode import decode_stream
 __version__ = "0.2.0"
 
 _MODULES = {  # that bring more than numpy, loaded when they are first asked for
+    "checks": "seqveil.evaluate.checks",
     "learn": "seqveil.receiver.learn",
     "plots": "seqveil.interfaces.plots",
     "secrets": "seqveil.core.secrets",

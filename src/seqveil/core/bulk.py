@@ -1,98 +1,17 @@
-"""Bulk work: independent rows cut into parts for threads, and the streams of many users laid side by side.
-
-Each row comes out the same to the last bit, however many parts there are. `SEQVEIL_THREADS` in the environment sets
-how many threads there may be; by default as many as the cores this process may use.
-"""
+"""The streams of many users laid side by side: one step of all of them, parts of a log, blocks of equal length."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-PART = 8192  # rows that are worth a thread: fewer cost more to hand out than they save
-NARROW = 128  # numbers up to which a row counts as one; a wider one is as much work as several
-BLOCK = 64  # compiled code takes rows in blocks of so many
 ANY = 1 << 62  # no limit
 
-Found = TypeVar("Found")
 Ints = NDArray[np.int64]
-
-
-_listening: list[Callable[[int], None]] = []
-
-
-@contextmanager
-def heard(hear: Callable[[int], None]) -> Iterator[None]:
-    """Have each step of bulk work in the block disclosed, by how many streams took it: for signs of progress.
-
-    >>> with heard(print):
-    ...     took_step(3)
-    3
-    """
-    _listening.append(hear)
-    try:
-        yield
-    finally:
-        _listening.remove(hear)
-
-
-def took_step(rows: int) -> None:
-    """Tell whoever listens that so many streams went one event on."""
-    for hear in _listening:
-        hear(rows)
-
-
-def use_threads(count: int) -> None:
-    """Let bulk work use so many threads from now on, whatever the environment says."""
-    if threads() != count:
-        os.environ["SEQVEIL_THREADS"] = str(count)
-        threads.cache_clear()
-        _pool.cache_clear()
-
-
-@cache
-def threads() -> int:
-    """How many threads bulk work may use."""
-    asked = os.environ.get("SEQVEIL_THREADS", "")
-    if asked.isdecimal() and int(asked) > 0:
-        return int(asked)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def in_parts(rows: int, work: Callable[[slice], Found], width: int = 1) -> list[Found]:
-    """What `work` gives for each part of the rows; the parts run side by side, and in one where there are few rows.
-
-    `width` says how many numbers a row has: of wide rows fewer are worth a thread.
-
-    >>> in_parts(10, lambda part: part.stop - part.start)
-    [10]
-    """
-    if rows < PART and width <= NARROW:  # the usual case
-        return [work(slice(0, rows))]
-    worth, block = (PART, BLOCK) if width <= NARROW else (max(1, PART * NARROW // (8 * width)), 1)
-    count = min(threads(), rows // worth)
-    if count <= 1:
-        return [work(slice(0, rows))]
-    size = -(-rows // (count * block)) * block
-    parts = [slice(at, min(rows, at + size)) for at in range(0, rows, size)]
-    return list(_pool().map(work, parts))
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads(), "seqveil-core")
-
-
-if hasattr(os, "register_at_fork"):  # the threads of a pool do not come along into a forked process
-    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def places_within(lengths: Ints) -> Ints:
@@ -102,6 +21,17 @@ def places_within(lengths: Ints) -> Ints:
     [0, 1, 0, 1, 2]
     """
     return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+
+
+def row_entries(pointers: NDArray[Any], rows: Ints) -> tuple[Ints, Ints]:
+    """How many entries each of some rows of a sparse matrix has, and where they all stand, row after row.
+
+    >>> [part.tolist() for part in row_entries(np.array([0, 2, 2, 5]), np.array([2, 0, 1]))]
+    [[3, 2, 0], [2, 3, 4, 0, 1]]
+    """
+    begins = pointers[rows].astype(np.int64)
+    counts = pointers[rows + 1] - begins
+    return counts, np.repeat(begins, counts) + places_within(counts)
 
 
 @dataclass(frozen=True, eq=False)

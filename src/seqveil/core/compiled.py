@@ -1,4 +1,4 @@
-"""One source, two forms: plain Python, and compiled by numba where that is installed.
+"""How bulk work is done: by one source in two forms, plain and compiled by numba, and by rows in parts for threads.
 
 A function marked `@compiled` is what it says, plain Python on lists or arrays. `form` gives the one to call: the very
 same code compiled, once it is loaded, else the function itself. Nothing is reordered or fused on the way, so both give
@@ -9,11 +9,18 @@ takes half a second: it happens with the first release of a session, and in a fi
 releases to be worth it. Else compiling takes some seconds, once a process has made enough releases to be worth those. A
 program that minds the pause calls `load()` when it starts, as the service does. `SEQVEIL_COMPILED=0` in the
 environment keeps to plain Python.
+
+Independent rows are cut into parts for threads (`in_parts`): each comes out the same to the last bit, however many
+parts there are. `SEQVEIL_THREADS` in the environment sets how many threads there may be; by default as many as the
+cores this process may use.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,9 +32,13 @@ from numpy.typing import NDArray
 
 WORTH_IT = 20_000  # releases of a process after which the code is compiled where it has to be
 WORTH_LOADING = 2_000  # releases after which it is loaded where it was kept
+PART = 8192  # rows that are worth a thread: fewer cost more to hand out than they save
+NARROW = 128  # numbers up to which a row counts as one; a wider one is as much work as several
+BLOCK = 64  # compiled code takes rows in blocks of so many
 KEPT = "mechanisms/closed_form.draw"  # a function of which numba keeps the code, if of any
 
 Source = TypeVar("Source")
+Found = TypeVar("Found")
 
 _sources: list[Any] = []
 _used: bool | None = None  # whether compiled forms are used; None: not yet
@@ -77,7 +88,7 @@ def _take_steps() -> None:
     """A release, the belief and the account after it, and a step back: so that nothing is left to compile later."""
     from numba import config
 
-    from seqveil.core import distortion, filtering, leakage, mechanisms, side_by_side
+    from seqveil.core import distortion, filtering, leakage, mechanisms
     from seqveil.core.mechanisms.base import Asked
     from seqveil.core.model import MarkovModel
 
@@ -90,7 +101,7 @@ def _take_steps() -> None:
     for columns in (made.columns, made.columns.astype(np.float64)):
         filtering.move(model, distributions, columns)
     leakage.Leakages.start(model, 5).charge(model, made.columns, np.ones(5), some + 1, some + 1)
-    side_by_side.pull(model, distributions, np.zeros(5))
+    filtering.pull_compiled(model, distributions, np.zeros(5))
     numba.SLP_VECTORIZE = before
 
 
@@ -132,3 +143,72 @@ def _kept(function: str = KEPT) -> bool:
         return any(path.stat().st_mtime >= source.stat().st_mtime for path in found)
     except OSError:  # a file that is gone again, or a package in an archive
         return False
+
+
+_listening: list[Callable[[int], None]] = []
+
+
+@contextmanager
+def heard(hear: Callable[[int], None]) -> Iterator[None]:
+    """Have each step of bulk work in the block disclosed, by how many streams took it: for signs of progress.
+
+    >>> with heard(print):
+    ...     took_step(3)
+    3
+    """
+    _listening.append(hear)
+    try:
+        yield
+    finally:
+        _listening.remove(hear)
+
+
+def took_step(rows: int) -> None:
+    """Tell whoever listens that so many streams went one event on."""
+    for hear in _listening:
+        hear(rows)
+
+
+def use_threads(count: int) -> None:
+    """Let bulk work use so many threads from now on, whatever the environment says."""
+    if threads() != count:
+        os.environ["SEQVEIL_THREADS"] = str(count)
+        threads.cache_clear()
+        _pool.cache_clear()
+
+
+@cache
+def threads() -> int:
+    """How many threads bulk work may use."""
+    asked = os.environ.get("SEQVEIL_THREADS", "")
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_parts(rows: int, work: Callable[[slice], Found], width: int = 1) -> list[Found]:
+    """What `work` gives for each part of the rows; the parts run side by side, and in one where there are few rows.
+
+    `width` says how many numbers a row has: of wide rows fewer are worth a thread.
+
+    >>> in_parts(10, lambda part: part.stop - part.start)
+    [10]
+    """
+    if rows < PART and width <= NARROW:  # the usual case
+        return [work(slice(0, rows))]
+    worth, block = (PART, BLOCK) if width <= NARROW else (max(1, PART * NARROW // (8 * width)), 1)
+    count = min(threads(), rows // worth)
+    if count <= 1:
+        return [work(slice(0, rows))]
+    size = -(-rows // (count * block)) * block
+    parts = [slice(at, min(rows, at + size)) for at in range(0, rows, size)]
+    return list(_pool().map(work, parts))
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads(), "seqveil-core")
+
+
+if hasattr(os, "register_at_fork"):  # the threads of a pool do not come along into a forked process
+    os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -31,6 +31,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+@lru_cache(maxsize=1024)
 def slack(n: int) -> float:
     """Relative error that summing n products in float64 can make, doubled: what every ratio here is widened by."""
     return 2 * (n + 16) * UNIT

@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike
 
 from seqveil.core.alphabet import Codes, Floats, Symbols, symbols_of
 from seqveil.core.errors import DataError, ModelError
+from seqveil.core.filtering import log_likelihoods
 from seqveil.core.fitting import SMOOTHING, RunCounts
 from seqveil.core.states import States, from_contexts, mixture
 
@@ -111,20 +112,51 @@ class TypeCounts(RunCounts):
         least_people: int = LEAST_PEOPLE,
         progress: Progress | None = None,
     ) -> MarkovModel:
-        """The mixture of what was counted so far; `origin` records how many people make it up."""
+        """The mixture of what was counted so far; `origin` records how many people make it up.
+
+        Parameters:
+          types: how many types to begin with; those of too few people are merged.
+          alphabet: names of the symbols.
+          smoothing: pseudo-count of the common chain, as in `MarkovModel.fit`.
+          prior: as in `MarkovModel.fit`; what is not "data" holds for all types alike.
+          seed: of the beginnings; the fit is repeatable.
+          least_people: people that each type must be the likeliest one of.
+          progress: called with the share that is done, 0 to 1.
+        """
         from seqveil.core.model import MarkovModel
 
-        found = fit_types(
-            self,
-            types,
-            smoothing=smoothing,
-            prior=prior,
-            switch=self.switch,
-            least_people=least_people,
-            seed=seed,
-            progress=progress,
-        )
-        return MarkovModel._of(found.states, symbols_of(alphabet, self.n)).with_origin(found.record(least_people))
+        _check(types, self.switch, least_people)
+        if not self.events or self.runs()[1][0].size == 0:
+            raise DataError(
+                "types are distinguished by how symbols follow one another; got no stream of two or more events"
+            )
+        table, person, features = self.streams()
+        people = int(np.unique(person).size)
+        if people < types:
+            raise DataError(f"a mixture of {types} types needs at least as many people; got {people}")
+        base = self.base(smoothing)
+        common = _Common(self, smoothing, self.prior(prior, smoothing, base), base)
+        search = _Search(table, common.distributions(features), progress)
+        fitted = search.merged(search.begin(types, np.random.default_rng(seed)), person, least_people)
+        own_first = isinstance(prior, str) and prior == "data"
+        blocks = [common.block(features, counted, own_first) for counted in fitted.expected]
+        states = mixture(blocks, fitted.weights, self.switch)
+        if progress is not None:
+            progress(1.0)
+        fewest = min(fitted.people)
+        origin = {
+            "kind": "mixture",
+            "private": False,
+            "types": states.types,
+            "types_asked": types,
+            "people": people,
+            "fewest_people_of_a_type": fewest,
+            "least_people": least_people,
+            "switch": self.switch,
+            "note": f"{states.types} types of people, none the likeliest of fewer than {fewest}; "
+            "fitted to raw data, not private",
+        }
+        return MarkovModel._of(states, symbols_of(alphabet, self.n)).with_origin(origin)
 
 
 def _merged(parts: list[tuple[Codes, Codes, Codes, Codes]]) -> tuple[Codes, Codes, Codes, Codes]:
@@ -138,80 +170,6 @@ def _merged(parts: list[tuple[Codes, Codes, Codes, Codes]]) -> tuple[Codes, Code
     return person[begins], piece[begins], feature[begins], counts
 
 
-@dataclass(frozen=True, eq=False)
-class Mixture:
-    """A fitted mixture: its states, and who makes it up."""
-
-    states: States
-    people: list[int]  # people of whom each type is the likeliest, in some piece of their streams
-    everyone: int
-    asked: int
-    switch: float
-    path: list[float]  # likelihood times prior, as a logarithm, after each round of the last run of EM
-
-    def record(self, least_people: int) -> dict[str, Any]:
-        """What a model file keeps of the fit: public."""
-        return {
-            "kind": "mixture",
-            "private": False,
-            "types": self.states.types,
-            "types_asked": self.asked,
-            "people": self.everyone,
-            "fewest_people_of_a_type": min(self.people),
-            "least_people": least_people,
-            "switch": self.switch,
-            "note": f"{self.states.types} types of people, none the likeliest of fewer than {min(self.people)}; "
-            "fitted to raw data, not private",
-        }
-
-
-def fit_types(
-    counts: TypeCounts,
-    types: int,
-    *,
-    smoothing: float = SMOOTHING,
-    prior: str | ArrayLike = "data",
-    switch: float = SWITCH,
-    least_people: int = LEAST_PEOPLE,
-    seed: int = 0,
-    starts: int = STARTS,
-    progress: Progress | None = None,
-) -> Mixture:
-    """Fit a mixture of `types` chains to streams that were counted.
-
-    Parameters:
-      counts: the streams (`TypeCounts`).
-      types: how many types to begin with; those of too few people are merged.
-      smoothing: pseudo-count of the common chain, as in `MarkovModel.fit`.
-      prior: as in `MarkovModel.fit`; what is not "data" holds for all types alike.
-      switch: chance a step that the stream goes on as somebody else, of another type.
-      least_people: people that each type must be the likeliest one of.
-      seed: of the beginnings; the fit is repeatable.
-      starts: beginnings that are tried.
-      progress: called with the share that is done, 0 to 1.
-    """
-    _check(types, switch, least_people)
-    if not counts.events or counts.runs()[1][0].size == 0:
-        raise DataError(
-            "types are distinguished by how symbols follow one another; got no stream of two or more events"
-        )
-    table, person, features = counts.streams()
-    people = int(np.unique(person).size)
-    if people < types:
-        raise DataError(f"a mixture of {types} types needs at least as many people; got {people}")
-    base = counts.base(smoothing)
-    common = _Common(counts, smoothing, counts.prior(prior, smoothing, base), base)
-    search = _Search(table, common.distributions(features), progress, starts)
-    best = search.begin(types, starts, np.random.default_rng(seed))
-    fitted = search.merged(best, person, least_people)
-    own_first = isinstance(prior, str) and prior == "data"
-    blocks = [common.block(features, counted, own_first) for counted in fitted.expected]
-    states = mixture(blocks, fitted.weights, switch)
-    if progress is not None:
-        progress(1.0)
-    return Mixture(states, fitted.people, people, types, switch, fitted.path)
-
-
 def fit_mixture(
     users: Any, codes: Codes, order: int, switch: float | str, types: int, alphabet: Symbols, *distribution: Any
 ) -> MarkovModel:
@@ -220,8 +178,6 @@ def fit_mixture(
     Each candidate has its own types, since they are those of pieces of 1/switch events; streams of fewer than two such
     pieces cannot tell. Compared are the likelihoods of some people's streams under the model that follows.
     """
-    from seqveil.core.filtering import log_likelihoods
-
     if isinstance(switch, str) and switch != "estimate":
         raise ModelError(f'switch must be a probability a step or "estimate"; got {switch!r}')
     _, rows, lengths = np.unique(users, return_inverse=True, return_counts=True)
@@ -247,7 +203,7 @@ def _check(types: int, switch: float, least_people: int) -> None:
             f"a type may now be made up of {least_people} people, and the model shows how they behave; "
             "publish it only where their data could be published",
             UserWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
 
 
@@ -329,18 +285,18 @@ class _Types:
 class _Search:
     """EM over a table of streams."""
 
-    def __init__(self, table: Any, distributions: tuple[Floats, Codes], progress: Progress | None, starts: int) -> None:
+    def __init__(self, table: Any, distributions: tuple[Floats, Codes], progress: Progress | None) -> None:
         self.counts, self.progress = table, progress
         self.distribution, self.context = distributions
         self.contexts = int(self.context.max()) + 1
         self.events = float(table.sum())
         self.unseen = 1.0 - np.bincount(self.context, self.distribution, minlength=self.contexts)
         self.unseen[self.unseen < 1e-12] = 0.0
-        self.rounds, self.planned = 0, starts * TRIAL_ROUNDS + ROUNDS
+        self.rounds, self.planned = 0, STARTS * TRIAL_ROUNDS + ROUNDS
 
-    def begin(self, types: int, starts: int, generator: np.random.Generator) -> _Types:
+    def begin(self, types: int, generator: np.random.Generator) -> _Types:
         """The most promising of some beginnings, led on until it hardly gains."""
-        tried = [self._run(self._seeded(types, generator), TRIAL_ROUNDS) for _ in range(max(1, starts))]
+        tried = [self._run(self._seeded(types, generator), TRIAL_ROUNDS) for _ in range(STARTS)]
         return self._run(max(tried, key=lambda found: found.path[-1]), ROUNDS)
 
     def _seeded(self, types: int, generator: np.random.Generator) -> _Types:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seqveil.core import html
+from seqveil.core import filtering, html
 from seqveil.core.alphabet import Codes, Floats, Symbols, from_json, symbols_of
 from seqveil.core.errors import InputError, ModelError
 from seqveil.core.fitting import SMOOTHING, Counts, read_streams
@@ -31,8 +31,6 @@ _FORMAT = "seqveil-model"
 _VERSION = 1
 _LEAST = 1e-130  # a step less likely than this may be lost by a float on the way
 _CHUNK = 1 << 22  # numbers gathered at once by `spread`
-_BY_ROWS = 1024  # states from which distributions are led on one by one
-_TOGETHER = 16  # distributions that stay in the processor's own memory
 _ARRAYS = ("initial", "backoff", "base", "base_state", "newest")
 
 
@@ -210,7 +208,7 @@ class MarkovModel:
 
     @cached_property
     def inward(self) -> tuple[NDArray[Any], ...]:
-        """What the compiled update needs of a sparse chain: `inflow`, and the base distribution (`side_by_side.move`).
+        """What `filtering.move_side_by_side` needs of a sparse chain: `inflow`, and the base distribution.
 
         Empty arrays stand for what is plain: symbols and base distribution in the order of the states, no base
         distribution.
@@ -224,32 +222,15 @@ class MarkovModel:
 
     @cached_property
     def outward(self) -> tuple[NDArray[Any], ...]:
-        """What the compiled way back needs of a sparse chain (`side_by_side.pull_back`)."""
+        """What `filtering.pull_side_by_side` needs of a sparse chain."""
         return *(np.array(a, np.uint32) for a in (self.chain.indptr, self.chain.indices)), self.chain.data.copy()
 
     def advance(self, weights: ArrayLike) -> Floats:
         """weights · P for weights over states, (S,) or (B, S).
 
-        *Guarantee*: a row's result does not depend, to the last bit, on what other rows it was computed with: every
-        sum is taken in the order of the sparse structure, never by a blocked dense product.
+        *Guarantee*: a row's result does not depend, to the last bit, on what other rows it was computed with.
         """
-        rows = np.ascontiguousarray(np.asarray(weights, dtype=np.float64))
-        flat = rows.reshape(-1, self.size)
-        out, again = np.empty(flat.shape), np.empty(len(flat))
-        if self.size >= _BY_ROWS:  # turning such distributions round takes longer than the product
-            for k, row in enumerate(flat):
-                moved = self.inflow @ row
-                out[k], again[k] = moved[:-1], moved[-1]
-        else:
-            moved = np.asarray(self.inflow @ flat.T)
-            out[:], again[:] = moved[:-1].T, moved[-1]
-        if self.restarts:
-            if self.base_in_place:
-                for k in range(0, len(flat), _TOGETHER):
-                    out[k : k + _TOGETHER] += again[k : k + _TOGETHER, None] * self.base
-            else:
-                out[:, self.base_state] += again[:, None] * self.base
-        return out.reshape(rows.shape)
+        return filtering.advance(self, weights)
 
     @cached_property
     def restarts(self) -> bool:
@@ -349,9 +330,7 @@ class MarkovModel:
         sequence = self.alphabet._checked_codes(codes)
         if len(sequence) == 0:
             raise InputError("a likelihood needs at least one event; got none")
-        from seqveil.core.filtering import log_likelihoods  # which needs this module
-
-        return float(log_likelihoods(self, np.zeros_like(sequence), sequence)[0])
+        return float(filtering.log_likelihoods(self, np.zeros_like(sequence), sequence)[0])
 
     def sample(self, length: int, users: int = 1, seed: int | None = None) -> Codes:
         """Simulated streams, (users, length) codes. For planning and research; no privacy rests on this generator."""

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.bulk import PART, in_parts
+from seqveil.core.compiled import PART, in_parts
 from seqveil.core.errors import InputError
 
 BITS = 62

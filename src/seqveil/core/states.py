@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core.alphabet import Codes, Floats
+from seqveil.core.bulk import row_entries
 from seqveil.core.errors import ModelError
 
 ROW_TOLERANCE = 1e-6
@@ -142,13 +143,11 @@ def _opening(first: Floats, rows: Any, n: int, order: int) -> tuple[Floats, Edge
 
 def _successors(rows: Any, contexts: Codes, n: int, order: int) -> tuple[Codes, Codes, Floats]:
     """For full contexts: index of the source in `contexts`, number of the next context, probability."""
-    lengths = np.diff(rows.indptr)[contexts]
+    lengths, entry = row_entries(rows.indptr, contexts)
     if (lengths == 0).any():
         row = int(contexts[(lengths == 0).argmax()])
         raise ModelError(f"row {row} of transitions is all zero, yet that context can occur; give it a distribution")
     source = np.repeat(np.arange(len(contexts)), lengths)
-    step = np.arange(len(source)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    entry = rows.indptr[contexts[source]].astype(np.int64) + step
     target = (contexts[source] % n ** (order - 1)) * n + rows.indices[entry]
     return source, target.astype(np.int64), rows.data[entry]
 

@@ -18,7 +18,7 @@ from seqveil.core import filtering, mechanisms
 from seqveil.core import times as clock
 from seqveil.core.alphabet import UNKNOWN as UNKNOWN
 from seqveil.core.alphabet import WITHHELD as WITHHELD
-from seqveil.core.bulk import took_step
+from seqveil.core.compiled import took_step
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.core.leakage import Leakages, cost, weight_range

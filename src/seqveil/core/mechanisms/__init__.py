@@ -7,15 +7,29 @@ as a batch of one.
 from __future__ import annotations
 
 import math
-from functools import cache, partial
-from importlib.metadata import entry_points
+from functools import partial
 
 import numpy as np
 
 from seqveil.core.distortion import Distortion
-from seqveil.core.errors import InputError
-from seqveil.core.mechanisms import batch_programs, optimum, published, responses, trees
-from seqveil.core.mechanisms.base import LARGEST, Batch, BatchMechanism, Mechanism, Rule, Sent, check_epsilon, constant
+from seqveil.core.mechanisms import closed_form, codebook, published, responses, trees
+from seqveil.core.mechanisms.base import (
+    LARGEST,
+    Batch,
+    BatchMechanism,
+    Mechanism,
+    Rule,
+    Sent,
+    batched,
+    check_epsilon,
+    constant,
+    find,
+    get,
+    get_batched,
+    instantaneous,
+    names,
+    register,
+)
 
 _TRUSTS = "model for ε-SIP; nothing for 2ε-LDP"
 _sound = partial(Mechanism, guarantee="ε-SIP, both sides", trusts=_TRUSTS, sound=True, ldp=2.0)
@@ -26,8 +40,8 @@ optimal = _sound(
     summary="least expected distortion of all sound kernels",
     cost="Hamming: O(n) + a table of ⌈1+e^ε⌉ columns; else an LP",
     reference="docs/theory.md, section 5",
-    build=optimum.optimal,
-    quick=optimum.release,
+    build=closed_form.optimal,
+    quick=closed_form.release,
 )
 balanced = _sound(
     name="balanced",
@@ -114,9 +128,9 @@ tree_ldp = BatchMechanism(
 batch_lp = _sound_batches(
     name="batch_lp",
     summary="least expected distortion of all sound kernels over whole batches",
-    cost=f"an LP over the batches that can occur, at most {batch_programs.LARGEST}",
+    cost=f"an LP over the batches that can occur, at most {codebook.LARGEST}",
     reference="docs/theory.md, sections 5 and 16",
-    rule=batch_programs.batch_lp,
+    rule=codebook.batch_lp,
 )
 batch_descent = BatchMechanism(
     name="batch_descent",
@@ -130,88 +144,10 @@ batch_descent = BatchMechanism(
     rule=published.batch_descent,
 )
 
-_ONE_BY_ONE = {m.name: m for m in (optimal, balanced, crr_repaired, randomized_response, crr)}
-_BATCHED = {m.name: m for m in (auto, tree, tree_ldp, batch_lp, batch_descent)}
-_FOR_SECRETS = {guarded.name: guarded}
+register(optimal, balanced, crr_repaired, randomized_response, crr, guarded)
+register(auto, tree, tree_ldp, batch_lp, batch_descent)
 
 EXACT = 128  # possible batches up to which the exact program takes some hundredths of a second
-PLUGINS = "seqveil.mechanisms"  # the group of entry points under which other packages offer tuples of mechanisms
-
-
-@cache
-def plugged() -> dict[str, Mechanism]:
-    """Mechanisms that an installed package offers by an entry point, by name, such as the baselines of `evaluate`."""
-    offered = [mechanism for point in entry_points(group=PLUGINS) for mechanism in point.load()]
-    return {mechanism.name: mechanism for mechanism in offered}
-
-
-def names() -> list[str]:
-    """Names of all registered mechanisms: one symbol at a time, then batches, then those that need declared secrets.
-
-    >>> len(names()) == len(instantaneous()) + len(batched()) + len(for_secrets())
-    True
-    """
-    return instantaneous() + batched() + for_secrets()
-
-
-def instantaneous() -> list[str]:
-    """Names of the mechanisms that release one symbol at a time.
-
-    >>> instantaneous()[:5]
-    ['optimal', 'balanced', 'crr_repaired', 'randomized_response', 'crr']
-    >>> instantaneous()[5:]
-    ['optimal_ldp', 'mutual_information', 'topl', 'temporal', 'temporal_restricted']
-    """
-    return [*_ONE_BY_ONE, *plugged()]
-
-
-def batched() -> list[str]:
-    """Names of the mechanisms that release w symbols at a time (w = 1 included).
-
-    >>> batched()
-    ['auto', 'tree', 'tree_ldp', 'batch_lp', 'batch_descent']
-    """
-    return list(_BATCHED)
-
-
-def for_secrets() -> list[str]:
-    """Names of the mechanisms that keep declared secrets, one symbol at a time; without secrets they do not release.
-
-    >>> for_secrets()
-    ['guarded']
-    """
-    return list(_FOR_SECRETS)
-
-
-def find(mechanism: str | Mechanism | BatchMechanism) -> Mechanism | BatchMechanism:
-    """A mechanism of either kind by name; an object passes through."""
-    if not isinstance(mechanism, str):
-        return mechanism
-    if mechanism in _ONE_BY_ONE:
-        return _ONE_BY_ONE[mechanism]
-    if mechanism in _BATCHED:
-        return _BATCHED[mechanism]
-    if mechanism in _FOR_SECRETS:
-        return _FOR_SECRETS[mechanism]
-    if mechanism in plugged():
-        return plugged()[mechanism]
-    raise InputError(f"expected a mechanism among {', '.join(names())}, got {mechanism!r}")
-
-
-def get(mechanism: str | Mechanism | BatchMechanism) -> Mechanism:
-    """A mechanism that releases one symbol at a time."""
-    found = find(mechanism)
-    if isinstance(found, Mechanism):
-        return found
-    raise InputError(f'"{found.name}" releases batches; expected one of {", ".join(instantaneous())}')
-
-
-def get_batched(mechanism: str | Mechanism | BatchMechanism) -> BatchMechanism:
-    """A mechanism that releases batches."""
-    found = find(mechanism)
-    if isinstance(found, BatchMechanism):
-        return found
-    raise InputError(f'"{found.name}" releases one symbol at a time; for batches use one of {", ".join(batched())}')
 
 
 def one_by_one(n: int, distortion: Distortion, epsilon: float | None) -> str:
@@ -221,7 +157,7 @@ def one_by_one(n: int, distortion: Distortion, epsilon: float | None) -> str:
     >>> one_by_one(43_097, hamming(), 1.0), one_by_one(300, absolute(range(300)), 1.0)
     ('optimal', 'tree')
     """
-    quick = optimum.fits(n, epsilon or LARGEST) if distortion.is_hamming else n <= optimum.QUICK
+    quick = closed_form.fits(n, epsilon or LARGEST) if distortion.is_hamming else n <= closed_form.QUICK
     return "optimal" if quick else "tree"
 
 
@@ -272,7 +208,6 @@ __all__ = [
     "crr",
     "crr_repaired",
     "find",
-    "for_secrets",
     "get",
     "get_batched",
     "guarded",
@@ -280,7 +215,6 @@ __all__ = [
     "names",
     "one_by_one",
     "optimal",
-    "plugged",
     "randomized_response",
     "tree",
     "tree_ldp",

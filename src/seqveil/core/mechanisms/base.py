@@ -1,15 +1,20 @@
 """What a mechanism is: a rule from public things to a release, with its promise written on it.
 
 `Mechanism` releases one symbol at a time and gives a kernel for each belief. `BatchMechanism` releases w symbols at a
-time and gives a `Rule` for each batch. Below them stand the pieces of integer kernels that several mechanisms share.
+time and gives a `Rule` for each batch. Below them stand the register of all of them, and the pieces of integer kernels
+that several share.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from functools import cache, wraps
+from importlib.metadata import entry_points
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -22,6 +27,10 @@ if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
 
 LARGEST = 16.0  # ε of one release; beyond it 62-bit weights cannot keep the promise, and nothing is protected
+PLUGINS = "seqveil.mechanisms"  # the group of entry points under which other packages offer tuples of mechanisms
+MEMORY = 128 << 20  # bytes of all rules of batches that are kept, about
+VECTORS = 64  # numbers for each state and position that a rule comes to, about
+MOST_RULES = 1024
 
 NOBODY: Ints = np.empty(0, np.int64)
 
@@ -175,6 +184,108 @@ class BatchMechanism(Promise):
     def expected(self, batch: Batch) -> float | None:
         """Expected cost of the whole batch under the belief; None where that takes too long."""
         return self.rule(batch).expected
+
+
+_registered: dict[str, Mechanism | BatchMechanism] = {}
+
+
+def register(*mechanisms: Mechanism | BatchMechanism) -> None:
+    """Let mechanisms be found by their names."""
+    _registered.update({mechanism.name: mechanism for mechanism in mechanisms})
+
+
+@cache
+def plugged() -> dict[str, Mechanism]:
+    """Mechanisms that an installed package offers by an entry point, by name, such as the baselines of `evaluate`."""
+    offered = [mechanism for point in entry_points(group=PLUGINS) for mechanism in point.load()]
+    return {mechanism.name: mechanism for mechanism in offered}
+
+
+def names() -> list[str]:
+    """Names of all mechanisms: one symbol at a time, then batches, then the one that needs declared secrets."""
+    return [*instantaneous(), *batched(), "guarded"]
+
+
+def instantaneous() -> list[str]:
+    """Names of the mechanisms that release one symbol at a time, and need no declared secrets.
+
+    >>> from seqveil.core import mechanisms
+    >>> mechanisms.instantaneous()[:5]
+    ['optimal', 'balanced', 'crr_repaired', 'randomized_response', 'crr']
+    >>> mechanisms.instantaneous()[5:]
+    ['optimal_ldp', 'mutual_information', 'topl', 'temporal', 'temporal_restricted']
+    """
+    ours = [name for name, each in _registered.items() if isinstance(each, Mechanism) and name != "guarded"]
+    return [*ours, *plugged()]
+
+
+def batched() -> list[str]:
+    """Names of the mechanisms that release w symbols at a time (w = 1 included).
+
+    >>> from seqveil.core import mechanisms
+    >>> mechanisms.batched()
+    ['auto', 'tree', 'tree_ldp', 'batch_lp', 'batch_descent']
+    """
+    return [name for name, each in _registered.items() if isinstance(each, BatchMechanism)]
+
+
+def find(mechanism: str | Mechanism | BatchMechanism) -> Mechanism | BatchMechanism:
+    """A mechanism of either kind by name; an object passes through."""
+    if not isinstance(mechanism, str):
+        return mechanism
+    found = _registered.get(mechanism) or plugged().get(mechanism)
+    if found is None:
+        raise InputError(f"expected a mechanism among {', '.join(names())}, got {mechanism!r}")
+    return found
+
+
+def get(mechanism: str | Mechanism | BatchMechanism) -> Mechanism:
+    """A mechanism that releases one symbol at a time."""
+    found = find(mechanism)
+    if isinstance(found, Mechanism):
+        return found
+    raise InputError(f'"{found.name}" releases batches; expected one of {", ".join(instantaneous())}')
+
+
+def get_batched(mechanism: str | Mechanism | BatchMechanism) -> BatchMechanism:
+    """A mechanism that releases batches."""
+    found = find(mechanism)
+    if isinstance(found, BatchMechanism):
+        return found
+    raise InputError(f'"{found.name}" releases one symbol at a time; for batches use one of {", ".join(batched())}')
+
+
+Kept = TypeVar("Kept", bound=Rule)
+
+
+def rules_kept(build: Callable[[Batch], Kept]) -> Callable[[Batch], Kept]:
+    """The rule of each batch, kept for its public context as long as it was used of late.
+
+    Users who are alike in model and releases have the same public context, and so the same rule: it is built once for
+    all of them. How many are kept depends on their size; of large ones only a few, which serve the beginnings of many
+    streams.
+    """
+    kept: OrderedDict[Hashable, Kept] = OrderedDict()
+    lock = Lock()
+
+    @wraps(build)
+    def rule(batch: Batch) -> Kept:
+        model, states = batch.model, batch.states.copy()
+        key = model.fingerprint, batch.length, batch.epsilon, batch.distortion.content, states.tobytes()
+        with lock:
+            if key in kept:
+                kept.move_to_end(key)
+                return kept[key]
+        made = build(replace(batch, states=states))
+        room = max(1, min(MOST_RULES, MEMORY // (VECTORS * batch.length * states.nbytes)))
+        with lock:
+            kept[key] = made
+            while len(kept) > room:
+                kept.popitem(last=False)
+        return made
+
+    rule.clear = kept.clear  # type: ignore[attr-defined]
+    return rule
 
 
 def constant(beliefs: Floats, distortion: Distortion) -> Kernels:

@@ -1,4 +1,4 @@
-"""Kernels over whole batches: a table with a row for every batch that can occur.
+"""One batch at a time over every batch that can occur, for small X^w: kernels by a table, and the exact optimum.
 
 A batch o = (x_1..x_w) is what an observer sees of a walk over the model's states. Where the model backs off to shorter
 contexts, one batch may come from several walks, so walks are enumerated and grouped by their symbols:
@@ -6,7 +6,7 @@ contexts, one batch may come from several walks, so walks are enumerated and gro
     β(o) = Σ_{walks with symbols o} states(s_1) P(s_2|s_1) … P(s_w|s_w-1)
 
 `Support` holds these batches, for problems small enough to write them out. A `Codebook` is a kernel over them, and
-`TabledSent` a release from one.
+`TabledSent` a release from one; `batch_lp` is the codebook of least cost.
 """
 
 from __future__ import annotations
@@ -16,13 +16,19 @@ from functools import cached_property
 
 import numpy as np
 
-from seqveil.core import filtering
+from seqveil.core import filtering, programs
+from seqveil.core.bulk import row_entries
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, Kernels
-from seqveil.core.mechanisms.base import Batch
+from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, Kernels, usable
+from seqveil.core.mechanisms import closed_form
+from seqveil.core.mechanisms.base import Batch, rules_kept
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import Randomness
 
+LARGEST = 400  # possible batches: seconds where symbols are correlated, up to minutes where they hardly are
+LARGEST_CLOSED_FORM = 100_000  # w = 1 and Hamming, where no program is needed
+GAIN = 1e-9  # relabelling stops when a round gains less, relative to the cost
+ROUNDS = 20
 WALKS_A_BATCH = 64  # walks that may share their symbols, on average, before we call the problem too large
 
 
@@ -138,11 +144,6 @@ class Codebook:
         """Expected cost of the whole batch under the belief, from the integers."""
         return float((self.rows.mass[:, None] * self.table * self.rows.costs(self.labels)).sum())
 
-    @property
-    def memory(self) -> int:
-        """Bytes that it takes, about: the kernel, and as much again for what is computed from it."""
-        return 2 * self.kernels.extra.nbytes + 16 * self.rows.mass.size * self.labels.shape[1]
-
 
 @dataclass(frozen=True, eq=False)
 class TabledSent:
@@ -223,12 +224,12 @@ def support(batch: Batch, at_most: int) -> Support:
 def _next_states(model: MarkovModel, last: Ints, at_most: int, batch: Batch) -> tuple[Ints, Ints, Floats]:
     """Every step out of each of the states `last`: index of the walk it continues, next state, probability."""
     chain = model.chain
-    begin, counts = chain.indptr[last].astype(np.int64), np.diff(chain.indptr)[last].astype(np.int64)
+    going = int((chain.indptr[last + 1] - chain.indptr[last]).sum())
     restart = np.flatnonzero(model.base > 0)
     restarting = np.flatnonzero(model.backoff[last] > 0)
-    _check_size(0, int(counts.sum()) + restart.size * restarting.size, at_most, batch)
+    _check_size(0, going + restart.size * restarting.size, at_most, batch)
+    counts, entry = row_entries(chain.indptr, last)
     parent = np.repeat(np.arange(len(last)), counts)
-    entry = np.arange(len(parent)) - np.repeat(np.cumsum(counts) - counts, counts) + begin[parent]
     state, chance = chain.indices[entry].astype(np.int64), chain.data[entry]
     if restarting.size:
         again = np.repeat(restarting, restart.size)
@@ -248,3 +249,88 @@ def _check_size(batches: int, walks: int, at_most: int, batch: Batch) -> None:
             f"expected at most {at_most} possible batches, got more: {batch.model.n} symbols and batches of "
             f'{batch.length} make up to {shown} batches; use mechanism="tree" or shorter batches'
         )
+
+
+@rules_kept
+def batch_lp(batch: Batch) -> Codebook:
+    """The kernel of least expected cost among all that are sound at ε, one batch at a time.
+
+        minimise Σ_o,r β(o) Q(r|o) Σ_t D(o_t, r_t)   over row-stochastic Q with  e^-ε p(r) ≤ Q(r|o) ≤ e^ε p(r)
+
+    o runs over the batches that can occur. r runs over all of X^w where the program stays within its size, and the
+    optimum is then certified; else over the batches that can occur, and labels are improved as in `with_best_labels`.
+    With w = 1 and Hamming distortion the answer is in closed form, for large alphabets too.
+
+    *Guarantee*: |log lift| ≤ ε for every batch in X^w, from the integers: a batch that the model rules out is
+    released like the possible batch nearest to it, so it has that batch's lifts. Hence BIL ≤ ε, SIL ≤ Σ ε, and 2ε-LDP
+    whatever the truth's distribution is. The paper lets a kernel depend on the last L raw batches; ours depends on the
+    present one only (L = 1), which is what makes leakages add up over the stream (docs/theory.md, section 1). Each
+    program is solved from scratch: an optimum need not be unique, and one found from an earlier batch's basis would
+    depend on what else the process has solved, so that a receiver could not find it again. Equal contexts are solved
+    once.
+
+    >>> from seqveil.core import mechanisms
+    >>> from seqveil.core.randomness import randomness
+    >>> from seqveil.core.distortion import hamming
+    >>> from seqveil.core.model import MarkovModel
+    >>> sticky = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> context = Batch(sticky, sticky.initial, 6, 5.0, hamming())
+    >>> sent = mechanisms.batch_lp.draw(context, np.array([0, 0, 1, 1, 1, 1]), randomness(seed=1))
+    >>> sent.codes.tolist(), sent.most <= 5.0, round(mechanisms.batch_lp.expected(context) / 6, 4)
+    ([0, 0, 1, 1, 1, 1], True, 0.01)
+
+    Reference: the paper's problem (eq:batch); docs/theory.md, sections 3 to 5.
+    """
+    closed_form = batch.length == 1 and batch.distortion.is_hamming
+    found = support(batch, LARGEST_CLOSED_FORM if closed_form else LARGEST)
+    limit, mass = batch.epsilon - found.drift, found.mass
+    aim = usable(limit, len(mass))
+    if aim == 0.0 or len(mass) == 1:  # nothing may be disclosed: the best guess whatever the truth is
+        return Codebook(found, found.guesses(mass[None]), found.kernels(np.ones((len(mass), 1))))
+    if closed_form:
+        labels, kernels = _closed_form(found, aim)
+    else:
+        best, labels = with_best_labels(found, aim, _first_labels(found))
+        kernels = found.kernels(best.table)
+    return Codebook(found, labels, kernels.made_sound(mass[None], limit, 2 * limit))
+
+
+def _closed_form(found: Support, epsilon: float) -> tuple[Ints, Kernels]:
+    """The optimum over single symbols for Hamming distortion: labels and kernel."""
+    if not closed_form.fits(len(found.batches), epsilon):
+        raise InputError(
+            f"the optimum over {len(found.batches)} symbols at ε={epsilon:.3g} needs a table of more than "
+            f'{closed_form.WIDEST} columns; use mechanism="tree" or a smaller epsilon'
+        )
+    solution = closed_form.solve(found.mass[None], epsilon)
+    return found.batches[solution.outputs[0]], solution.kernels(found.mass[None])
+
+
+def _first_labels(found: Support) -> Ints:
+    """All of X^w where a program with as many labels may be solved, else the batches that can occur."""
+    n, length = found.batch.model.n, found.batch.length
+    if len(found.batches) == n**length or n**length * len(found.batches) > programs.CELLS_AT_MOST:
+        return found.batches
+    return np.indices((n,) * length).reshape(length, -1).T.astype(np.int64)  # in lexicographic order
+
+
+def with_best_labels(rows: Support, epsilon: float, labels: Ints) -> tuple[programs.Solution, Ints]:
+    """The optimum over the given labels (K, w), then over better ones as long as there are any, and the labels it uses.
+
+    Each round replaces nothing and adds, for every output, the best reproduction under its posterior; so the cost
+    never rises, and at the end each output's label is its own best reproduction.
+    """
+    mass = rows.mass
+    best = programs.sound(mass, epsilon, rows.costs(labels))
+    used = labels[best.outputs]
+    for _ in range(ROUNDS):
+        proposed = np.unique(rows.guesses((mass[:, None] * best.table).T), axis=0)
+        known = (proposed[:, None, :] == used[None]).all(2).any(1)
+        if known.all():
+            break
+        candidates = np.concatenate((used, proposed[~known]))
+        again = programs.sound(mass, epsilon, rows.costs(candidates))
+        if again.error >= best.error - GAIN * max(best.error, GAIN):
+            break
+        best, used = again, candidates[again.outputs]
+    return best, used

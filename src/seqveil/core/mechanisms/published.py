@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Kernels
-from seqveil.core.mechanisms.base import Batch, parts, truth_or_draw
+from seqveil.core.mechanisms.base import Batch, parts, rules_kept, truth_or_draw
 from seqveil.core.mechanisms.codebook import Codebook, support
 from seqveil.core.mechanisms.responses import crr_weight
-from seqveil.core.mechanisms.rule_cache import RuleCache
 
 LARGEST = 300  # possible batches: N² cells, each moved up to 1/step times
 STEP = 0.01  # of the descent, as a part of the starting probability 1/N
@@ -127,8 +126,7 @@ def descended(batch: Batch, step: float = STEP) -> Codebook:
     return Codebook(found, found.batches, found.kernels(table))
 
 
-def _descended(batch: Batch, kept: bool) -> Codebook:
+@rules_kept
+def batch_descent(batch: Batch) -> Codebook:
+    """The paper's Algorithm 2 at its usual step."""
     return descended(batch)
-
-
-batch_descent = RuleCache(_descended)

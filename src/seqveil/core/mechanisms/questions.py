@@ -6,9 +6,13 @@ two sides as releases, mixed with the belief before the release as they will be,
 
     cost(v) = Σ_t min_r Σ_x [λ E(f_v; x_t = x) + (1-λ) m_v β_t(x)] D(x, r),
 
-from the joint distribution of every pair of positions; large alphabets are judged by a public sample instead
-(`samples`). The score of a split is cost(left)·k_left^-ρ + cost(right)·k_right^-ρ, with k the cells that still fit into
-each side: it rewards what is gained now, and keeping cells for later. Small problems look one question further ahead.
+from the joint distribution of every pair of positions. The score of a split is
+cost(left)·k_left^-ρ + cost(right)·k_right^-ρ, with k the cells that still fit into each side: it rewards what is gained
+now, and keeping cells for later. Small problems look one question further ahead.
+
+In a large alphabet batches sampled from the node with a public seed rank positions and orders; where to cut is then
+found from the exact distribution of the position. Sums over the sample are sums of integers, exact in any order, so
+that no tree depends on how a product of matrices is blocked.
 
 A question is asked only where either answer could be published as it is (`Search.sound`), so that every cell a walk can
 come to keeps the promise before the first draw.
@@ -17,16 +21,22 @@ come to keeps the promise before the first draw.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from seqveil.core.bulk import places_within, row_entries
 from seqveil.core.distortion import Distortion
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
-from seqveil.core.mechanisms.boxes import Node, Split
 from seqveil.core.model import MarkovModel
+
+if TYPE_CHECKING:
+    from seqveil.core.mechanisms.trees import Node
 
 HAIR = 1e-10
 ONE = float(DENOMINATOR)
@@ -38,9 +48,14 @@ TRIED = 6
 BALANCE = 0.15  # with many cells left, both sides should have this share: it keeps the tree shallow
 LOOSE = 0.05  # the same where splits are judged exactly
 SOFT = 64  # with more cells than this a lost one is not worth a soft cut
-SEED = 20260101  # public, and part of the format: another seed is another tree
-ROUNDS = 60  # of the search for symbols that follow one another
 ROUND = 11  # digits of a score that count: rounding elsewhere must not change the tree
+SEED = 20260101  # public, and part of the format: another seed is another tree
+FIRST, DRAWN, ENOUGH = 300, 160, 10  # batches sampled at the root, at a node, and how few of them a child may inherit
+ROUNDS = 60  # of the search for symbols that follow one another
+STAY = 0.7  # share of the best gain that is enough to ask about the same position again, which needs no pass
+SCALE = 1024.0  # coordinates become integers up to this
+POPULAR = 32  # symbols of a position that may be its best guess
+AIMS, MANY_AIMS = np.array([0.35, 0.5, 0.65]), np.linspace(0.1, 0.9, 9)
 
 
 def cells(mass: float, least: float) -> int:
@@ -49,15 +64,51 @@ def cells(mass: float, least: float) -> int:
 
 
 @dataclass(frozen=True, eq=False)
+class Split:
+    """One public question: is the symbol at `position` to the left? Yes with probability left(x) / 2**62."""
+
+    position: int
+    left: Ints  # (n,) each 0, 2**62, or one value in between
+    mass: float  # of the left side, inside the node
+    rest: float  # of the right side
+    leftward: Floats  # (n,) left / 2**62, exact
+
+    @property
+    def fresh(self) -> int:
+        """Weight out of 2**62 with which a fresh draw from the node goes left.
+
+        The smaller side is rounded, so that a cell of e^-32 keeps its chance to many digits.
+        """
+        smaller = round(DENOMINATOR * (min(self.mass, self.rest) / (self.mass + self.rest)))
+        return smaller if self.mass <= self.rest else DENOMINATOR - smaller
+
+    def chance(self, side: int) -> float:
+        """Probability of a fresh draw from the node to go to that side."""
+        return (DENOMINATOR - self.fresh if side else self.fresh) / float(DENOMINATOR)
+
+    def share(self, side: int) -> Floats:
+        """Probability (n,) that each symbol goes to that side (0: left, 1: right); exact in float64."""
+        return 1.0 - self.leftward if side else self.leftward
+
+
+@dataclass(frozen=True, eq=False)
 class Search:
     """All that the choice of a split depends on besides the node; public."""
 
-    model: MarkovModel
     root: Node  # the whole batch
-    distortion: Distortion
     least: float  # mass of the smallest cell
     disclosed: float  # λ
     sound: Callable[[float, float], bool]  # whether a cell of this chance and mass may be published
+
+    @property
+    def model(self) -> MarkovModel:
+        """The chain."""
+        return self.root.batch.model
+
+    @property
+    def distortion(self) -> Distortion:
+        """What a wrong symbol costs."""
+        return self.root.batch.distortion
 
     @cached_property
     def before(self) -> Floats:
@@ -77,12 +128,12 @@ class Search:
     @property
     def exact(self) -> bool:
         """Whether splits are judged by exact joint distributions rather than by a sample."""
-        return self.root.window.whole and self.pairs <= EXACT
+        return self.pairs <= EXACT
 
     @property
     def pairs(self) -> int:
         """How many pairs there are of a position and state with another: what exact joint distributions take."""
-        return (self.root.window.length * self.model.size) ** 2
+        return (self.root.batch.length * self.model.size) ** 2
 
     @cached_property
     def levels(self) -> list[Ints]:
@@ -90,12 +141,6 @@ class Search:
         if self.distortion.is_hamming and not self.exact:
             return _similar(self.model)
         return _levels(self.distortion, self.model.n)
-
-    @property
-    def tops(self) -> tuple[int, ...]:
-        """How many levels each of these orders has."""
-        by_chain = self.distortion.is_hamming and not self.exact
-        return (self.model.n,) * 2 if by_chain else _tops(self.distortion, self.model.n)
 
     def orders(self, distribution: Floats) -> Iterator[Ints]:
         """Levels of the symbols to cut a position by, given the symbols' distribution there."""
@@ -129,11 +174,6 @@ def _levels(distortion: Distortion, n: int) -> list[Ints]:
     return [np.unique(key, return_inverse=True)[1].reshape(-1) for key in keys]
 
 
-@lru_cache(maxsize=8)
-def _tops(distortion: Distortion, n: int) -> tuple[int, ...]:
-    return tuple(int(level.max()) + 1 for level in _levels(distortion, n))
-
-
 @lru_cache(maxsize=4)
 def _similar(model: MarkovModel) -> list[Ints]:
     """Two orders of the symbols in which those that follow one another are near, as levels (n,).
@@ -157,12 +197,7 @@ def _similar(model: MarkovModel) -> list[Ints]:
                 modes[:, place] -= (modes[:, place] * modes[:, earlier]).sum() * modes[:, earlier]
             modes[:, place] /= np.sqrt((modes[:, place] ** 2).sum())
     keys = (modes[:, 1:] / np.sqrt(degree)[:, None]).T
-    found = []
-    for key in keys:
-        level = np.empty(model.n, np.int64)
-        level[np.argsort((key / np.abs(key).max()).round(9), kind="stable")] = np.arange(model.n)
-        found.append(level)
-    return found
+    return [_ranked(-(key / np.abs(key).max()).round(9)) for key in keys]
 
 
 def _spread_out(table: Floats) -> Floats:
@@ -252,6 +287,11 @@ def score(costs: Floats, sides: Floats, mass: float, least: float, balance: floa
     return found.round(ROUND)
 
 
+def best(search: Search, node: Node) -> Split | None:
+    """The best split of a node, or None where nothing is left to gain."""
+    return best_exact(search, node) if search.exact else best_sampled(search, node)
+
+
 def best_exact(search: Search, node: Node) -> Split | None:
     """The best split of a node, judged exactly, or None where nothing is left to gain."""
     cuts, costs, before = _weighed(search, node)
@@ -296,7 +336,7 @@ def _follow(search: Search, node: Node, split: Split, costs: Floats) -> float:
 
 def _weighed(search: Search, node: Node) -> tuple[list[Cuts], Floats, float]:
     """All cuts of a node, the exact cost of their two sides (C, 2), and the node's own."""
-    length = node.window.length
+    length = node.batch.length
     joint = _joint(search, node)
     distributions = np.stack([joint[t, t].sum(0) for t in range(length)])
     cuts, lefts = [], []
@@ -329,13 +369,14 @@ def least_cost(distortion: Distortion, distributions: Floats) -> Floats:
 
 def _joint(search: Search, node: Node) -> Floats:
     """E[f; symbol_t = x, symbol_s = x'] for all pairs of positions: (w, w, n, n)."""
-    model, length = search.model, node.window.length
+    model, length = search.model, node.batch.length
     steps, newest = _dense(model)
     out = np.empty((length, length, model.n, model.n))
     reach = np.empty((0, model.n, model.size))
     for later in range(length):
         if later:
-            reach = np.einsum("txy,yz->txz", reach, steps) * node.weights[later]
+            weights = node.box[later][model.newest] if later in node.box else 1.0
+            reach = np.einsum("txy,yz->txz", reach, steps) * weights
         reach = np.concatenate((reach, (newest.T * node.forward(later))[None]))
         pair = reach * node.backward(later)
         pair = pair if model.size == model.n else np.einsum("txy,yz->txz", pair, newest)
@@ -347,9 +388,214 @@ def _joint(search: Search, node: Node) -> Floats:
 @lru_cache(maxsize=8)
 def _dense(model: MarkovModel) -> tuple[Floats, Floats]:
     """The transitions of a small model (S, S), and which symbol each state shows (S, n)."""
-    steps = np.asarray(model.chain.todense(), dtype=np.float64).copy()
-    for symbol, state in enumerate(model.base_state.tolist()):
-        steps[:, state] += model.backoff * model.base[symbol]
-    newest = np.zeros((model.size, model.n))
-    newest[np.arange(model.size), model.newest] = 1.0
-    return steps, newest
+    return model.advance(np.eye(model.size)), np.eye(model.n)[model.newest]
+
+
+def best_sampled(search: Search, node: Node) -> Split | None:
+    """The best split among the most promising positions and orders, or None where nothing is left to gain."""
+    sample = node.sample
+    if sample is None or len(sample.codes) < ENOUGH:
+        kind = ByCounts if search.distortion.points is None else ByMoments
+        sample = node.sample = kind(search, _draw(node, _public_draws(node.path, node.batch.length)))
+    gain, positions, orders = sample.gains()
+    ranked = np.argsort(-np.where(positions == node.asked, gain / STAY, gain).round(9), kind="stable")
+    for position, order in dict.fromkeys(zip(positions[ranked].tolist(), orders[ranked].tolist(), strict=True)):
+        found = _cuts(search, node, position, order)
+        if len(found.place):
+            weight = found.shares(sample.codes[:, position], SCALE)
+            values = score(sample.both(weight), found.sides, node.mass, search.least)
+            return found.split(node, int(values.argmin()))
+    return None
+
+
+@lru_cache(maxsize=32)
+def _public_draws(path: tuple[int, ...], length: int) -> Floats:
+    """(w, sample) public randomness for the batches drawn at a node."""
+    generator = np.random.default_rng([SEED, len(path), *path])
+    return generator.random((length, DRAWN if path else FIRST))
+
+
+def _cuts(search: Search, node: Node, position: int, which: int) -> Cuts:
+    """Cuts of a position from its exact distribution: near the middle of a given order, or at every likely symbol."""
+    distribution = node.symbol_distribution(position)
+    if which >= 0:
+        level, aims = search.levels[which], AIMS if cells(node.mass, search.least) > 8 else MANY_AIMS
+    else:  # symbols past the likely ones share one level: they are never distinguished here
+        order, aims = likeliest(distribution, 4 * POPULAR), MANY_AIMS
+        level = np.full(len(distribution), len(order))
+        level[order] = np.arange(len(order))
+    masses = np.bincount(level, distribution).astype(np.float64, copy=False)
+    return cut(position, level, masses, node.mass, search.least, aims)
+
+
+def likeliest(belief: Floats, count: int) -> Ints:
+    """Codes of the `count` likeliest symbols, likeliest first, ties by code, without sorting all of them.
+
+    >>> likeliest(np.array([0.1, 0.4, 0.1, 0.4]), 3).tolist()
+    [1, 3, 0]
+    """
+    chosen = np.flatnonzero(belief >= np.partition(belief, max(0, belief.size - count))[max(0, belief.size - count)])
+    return chosen[np.argsort(-belief[chosen], kind="stable")[:count]]
+
+
+class Sample(ABC):
+    """Batches drawn from a node, (sample, w), and what the two sides of a question would cost by them."""
+
+    def __init__(self, search: Search, codes: Ints) -> None:
+        self.search, self.codes = search, codes
+
+    def part(self, kept: Ints) -> Sample:
+        """The batches that a child inherits."""
+        return type(self)(self.search, self.codes[kept])
+
+    @abstractmethod
+    def both(self, weight: Floats) -> Floats:
+        """(C, 2): cost of each side, for weights (C, sample) in [0, 1] of the left one."""
+
+    def gains(self) -> tuple[Floats, Ints, Ints]:
+        """What each of the first questions gains (C,), its position and its order (-1: popularity).
+
+        There is none where nothing is left to gain.
+        """
+        before = float(self.both(np.ones((1, len(self.codes)))).sum())
+        sides, positions, orders = self.first_questions()
+        if before <= 0.0:
+            return np.zeros(0), positions[:0], orders[:0]
+        return before - self.both(sides.astype(np.float64)).sum(1), positions, orders
+
+    @abstractmethod
+    def first_questions(self) -> tuple[NDArray[np.bool_], Ints, Ints]:
+        """Questions that are tried to rank positions and orders: who goes left (C, sample), position and order (C,)."""
+
+    def halves(self) -> tuple[NDArray[np.bool_], Ints, Ints]:
+        """The lower half of the sample at each position, by each order."""
+        count, length = self.codes.shape
+        keys = np.stack([level[self.codes] for level in self.search.levels])
+        middle = np.partition(keys, count // 2, axis=1)[:, count // 2, None]
+        strict, loose = keys < middle, keys <= middle
+        nearer = np.abs(2 * strict.sum(1) - count) <= np.abs(2 * loose.sum(1) - count)
+        sides = np.where(nearer[:, None], strict, loose).transpose(0, 2, 1).reshape(-1, count)
+        return sides, np.tile(np.arange(length), len(keys)), np.repeat(np.arange(len(keys)), length)
+
+
+class ByMoments(Sample):
+    """Cost of a part of the sample by its spread around its mean, position by position."""
+
+    def __init__(self, search: Search, codes: Ints) -> None:
+        super().__init__(search, codes)
+        points = search.distortion.points
+        assert points is not None
+        flat = points.reshape(len(points), -1)[codes]  # (sample, w, d)
+        low = flat.min((0, 1), initial=math.inf)
+        span = float((flat - low).max(initial=0.0)) or 1.0
+        whole = np.rint((flat - low) * (SCALE / span))
+        self.places: Floats = whole.reshape(len(codes), -1)
+        self.squares: Floats = (whole**2).sum(2)
+
+    def first_questions(self) -> tuple[NDArray[np.bool_], Ints, Ints]:
+        """Halves by the coordinates."""
+        return self.halves()
+
+    def both(self, weight: Floats) -> Floats:
+        """(C, 2): cost of each side."""
+        mass = weight.sum(1)[:, None]
+        first, second = weight @ self.places, weight @ self.squares
+        left = self._cost(mass, first, second)
+        right = self._cost(len(self.places) - mass, self.places.sum(0) - first, self.squares.sum(0) - second)
+        return np.stack((left, right), axis=1)
+
+    def _cost(self, mass: Floats, first: Floats, second: Floats) -> Floats:
+        around = (first**2).reshape(*second.shape, -1).sum(2)
+        spread = np.maximum(mass * second - around, 0.0)
+        squared = self.search.distortion.name == "squared"
+        return np.asarray((spread / np.maximum(mass, 1.0) if squared else np.sqrt(spread)).sum(1))
+
+
+class ByCounts(Sample):
+    """Cost of a part of the sample by its counts of the most popular symbols, position by position.
+
+    Counts are whole numbers, or whole numbers over `SCALE`, and few: single precision holds them exactly.
+    """
+
+    def __init__(self, search: Search, codes: Ints) -> None:
+        super().__init__(search, codes)
+        count, length = codes.shape
+        n = search.model.n
+        symbols, place, counts = np.unique(codes + n * np.arange(length), return_inverse=True, return_counts=True)
+        position = symbols // n
+        order = np.lexsort((-counts, position))  # the most frequent symbols of each position first, ties by code
+        distinct = np.bincount(position, minlength=length)
+        rank = np.empty(len(symbols), np.int64)
+        rank[order] = places_within(distinct)
+        self.ranks = rank[place.reshape(codes.shape)]  # (sample, w) of each symbol among those of its position
+        reached = np.cumsum(counts[order]) - count * position
+        self.middle = np.bincount(position[reached < count / 2], minlength=length) + 1
+        kept = np.minimum(distinct, POPULAR)
+        self.starts = np.cumsum(kept) - kept
+        self.hot: NDArray[np.float32] = np.zeros((count, int(kept.sum())), np.float32)
+        batch, column = np.nonzero(self.ranks < POPULAR)
+        self.hot[batch, self.starts[column] + self.ranks[batch, column]] = 1.0
+        self.popular: Ints = symbols[order[rank[order] < POPULAR]] % n
+
+    def first_questions(self) -> tuple[NDArray[np.bool_], Ints, Ints]:
+        """Halves by each order, and the most popular symbols of a position against the others."""
+        tried = [
+            (place, many)
+            for place, half in enumerate(self.middle.tolist())
+            for many in sorted({1, max(1, half - 1), half})
+        ]
+        positions, most = np.array(tried).T
+        found = (self.ranks[:, positions] < most).T, positions, np.full(len(tried), -1)
+        sides, places, orders = (np.concatenate(both) for both in zip(self.halves(), found, strict=True))
+        return sides, places, orders
+
+    def both(self, weight: Floats) -> Floats:
+        """(C, 2): cost of each side."""
+        left, mass = weight.astype(np.float32) @ self.hot, weight.sum(1)
+        return np.stack((self._cost(left, mass), self._cost(self.hot.sum(0) - left, len(self.codes) - mass)), axis=1)
+
+    def _cost(self, counts: NDArray[np.float32], mass: Floats) -> Floats:
+        """Cost of parts of the sample with so many of each popular symbol (C, …) and of all (C,)."""
+        table = self.search.distortion.table
+        if table is None:
+            most = np.maximum.reduceat(counts, self.starts, axis=1).sum(1, dtype=np.float64)
+            return np.asarray(mass * len(self.starts) - most)
+        total = np.zeros(len(counts))
+        for start, top in zip(self.starts, np.split(self.popular, self.starts[1:]), strict=True):
+            part = counts[:, start : start + len(top)].astype(np.float64)
+            total += np.einsum("cx,xr->cr", part, table[np.ix_(top, top)]).min(1)
+        return total
+
+
+def _draw(node: Node, draws: Floats) -> Ints:
+    """Batches drawn by the node's distribution: codes (sample, w). For utility only; nothing rests on it."""
+    model, found = node.batch.model, np.empty(draws.shape, np.int64)
+    count = draws.shape[1]
+    for position, uniform in enumerate(draws):
+        if position == 0:  # one in each of as many equal parts of the distribution
+            found[0] = _place(np.cumsum(node.forward(0) * node.backward(0)), (np.arange(count) + uniform) / count)
+            continue
+        value = node.backward(position)
+        weighed = value * node.box[position][model.newest] if position in node.box else value
+        found[position] = _step(model, found[position - 1], weighed, uniform)
+    return np.ascontiguousarray(model.newest[found].T)
+
+
+def _place(running: Floats, shares: Floats) -> Ints:
+    """The places in a running sum at which these shares of it are reached."""
+    return np.minimum(np.searchsorted(running, shares * running[-1], side="right"), len(running) - 1)
+
+
+def _step(model: MarkovModel, states: Ints, value: Floats, uniform: Floats) -> Ints:
+    """One step of sampled batches, towards states in proportion to transition × value."""
+    counts, entry = row_entries(model.chain.indptr, states)
+    running = np.concatenate(([0.0], np.cumsum(model.chain.data[entry] * value[model.chain.indices[entry]])))
+    ends = np.cumsum(counts)
+    low, base = running[ends - counts], np.cumsum(model.base * value[model.base_state])
+    inside, restart = running[ends] - low, model.backoff[states] * base[-1]
+    aim = uniform * (inside + restart)
+    anew = (restart > 0) & (aim >= inside)
+    place = np.clip(np.searchsorted(running, low + aim, side="right") - 1, ends - counts, ends - 1)
+    following = np.where(anew, 0, model.chain.indices[entry[np.where(anew, 0, place)]]) if entry.size else ends * 0
+    following[anew] = model.base_state[_place(base, (aim[anew] - inside[anew]) / restart[anew])]
+    return following

@@ -1,20 +1,22 @@
 """Tree-quantised release: tell the soft cell of the whole batch, and never let a cell get too small.
 
-Cells are the leaves of a public binary tree of soft boxes over X^w, grown only where a release walks (`boxes`,
-`questions`). With f_y(o) the share of batch o in cell y, q_y the probability that a fresh draw ends in y, and
-m_y = E f_y under the belief,
+Cells are the leaves of a public binary tree of soft boxes over X^w, grown only where a release walks (`questions` says
+which question is asked where). With f_y(o) the share of batch o in cell y, q_y the probability that a fresh draw ends
+in y, and m_y = E f_y under the belief, which q_y is up to rounding,
 
     a(y|o) = (1-λ) q_y + λ f_y(o),      p(y) = (1-λ) q_y + λ m_y.
 
-The tree is grown on a window of the chain that leaves out τ of the belief. Cell masses under the window are at least κ,
-so q_y ≥ κ and κ ≤ m_y ≤ q_y + τ.
-
-*Guarantee*: with κ = 1/(1+e^ε) and λ = (e^ε-1) / (e^ε+τ/κ) every lift a(y|o)/p(y) is within [e^-ε, e^ε], for every
-batch o, in or out of the support. Lower side: (1-λ)q/p ≥ (1-λ)κ/((1-λ)κ + λ(κ+τ)) = e^-ε. Upper side:
-((1-λ)q+λ)/p ≤ (1-λ) + λ/κ ≤ e^ε, as λ ≤ 1-e^-ε. So BIL ≤ ε, SIL ≤ Σε, and 2ε-LDP whatever the truth's distribution is.
+*Guarantee*: with masses of at least κ = 1/(1+e^ε) and λ = 1-e^-ε every lift a(y|o)/p(y) is within [e^-ε, e^ε], for
+every batch o, in or out of the support. Lower side: (1-λ)q/p = 1-λ = e^-ε. Upper side:
+((1-λ)q+λ)/p ≤ (1-λ) + λ/κ = e^ε. So BIL ≤ ε, SIL ≤ Σε, and 2ε-LDP whatever the truth's distribution is.
 In LDP mode κ = 1/M and λ = (e^ε-1)κ/(1+(e^ε-1)κ): largest over least weight is 1 + λ/((1-λ)q_y) ≤ e^ε for any q_y ≥ κ.
 A question is asked only where both its sides pass this from the numbers in use (`_keeps`), else the node is a
 leaf: a walk never comes to a cell that breaks the promise, so nothing is refused once anything is drawn.
+
+A soft box is f(o) = Π_t φ_t(o_t) with weights φ_t(x) ∈ [0, 1]. Its mass E f and its state distributions come from one
+pass forward and one backward over the chain, with the weights put on at each position; nothing lists the batches.
+
+    α_1 = π·φ_1,  α_{t+1} = (α_t P)·φ_{t+1},  b_w = 1,  b_t = P (φ_{t+1}·b_{t+1}),  E[f; state_t = s] = α_t(s) b_t(s)
 
 Every draw is one comparison of integers: disclosed or fresh, then left or right. The number of questions depends on the
 release, which is public, and so does the run time.
@@ -32,19 +34,82 @@ import numpy as np
 from seqveil.core import filtering
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, outward, slack, usable
-from seqveil.core.mechanisms.base import Batch
-from seqveil.core.mechanisms.boxes import Box, Node, Split, backward, forward, open_window
-from seqveil.core.mechanisms.questions import Search, best_exact, cells
-from seqveil.core.mechanisms.rule_cache import RuleCache
-from seqveil.core.mechanisms.samples import best_sampled
+from seqveil.core.mechanisms.base import Batch, rules_kept
+from seqveil.core.mechanisms.questions import Sample, Search, Split, best, cells
 from seqveil.core.randomness import Randomness
 
 LARGEST_BATCH = 32.0  # ε of a batch: randomness are drawn one by one, so only e^-ε must fit 62 bits
 ROOM = 1.0 + 2e-9  # cells are grown a hair larger than κ, so that rounding cannot make one too small
-SPARE = 3e-4  # belief the window may leave out: about what it adds to the chance of a fresh draw
-KEPT = 500  # w × states up to which every grown tree is kept; larger ones from the second time on
 LEAVES = 512  # a tree with more leaves is not written out
 MANY = 1.0  # in LDP mode 1/κ = MANY·e^(ε/2) + 1: more cells say more, and are disclosed less often
+
+Box = dict[int, Floats]
+"""Weights φ_t (n,) by position; a position that is missing has weight one everywhere."""
+
+
+@dataclass(eq=False)
+class Node:
+    """A soft box of one batch. Passes are made only as far as a distribution is asked for."""
+
+    batch: Batch
+    box: Box
+    path: tuple[int, ...]
+    mass: float
+    chance: float  # that a fresh draw comes here
+    ahead: list[Floats]  # α_t of the first positions, as far as known
+    behind: list[Floats]  # b_t of the last positions, as far as known, the last position first
+    asked: int = 0  # position of the last question
+    sample: Sample | None = None  # batches drawn from the box with the public seed
+    latest: tuple[int, Floats] | None = None  # the symbol distribution last asked for
+
+    @classmethod
+    def root(cls, batch: Batch) -> Node:
+        """The whole batch: weight one everywhere."""
+        ones = np.ones(batch.model.size)
+        return cls(batch, {}, (), float(batch.states.sum()), 1.0, [batch.states], [ones] * batch.length)
+
+    def forward(self, position: int) -> Floats:
+        """α_t over the states."""
+        for place in range(len(self.ahead), position + 1):
+            self.ahead.append(_weighed(self.batch, self.box, place, self.batch.model.advance(self.ahead[-1])))
+        return self.ahead[position]
+
+    def backward(self, position: int) -> Floats:
+        """b_t over the states."""
+        last = self.batch.length - 1
+        for place in range(last + 1 - len(self.behind), position, -1):
+            value = _weighed(self.batch, self.box, place, self.behind[-1])
+            self.behind.append(filtering.pull(self.batch.model, value[None])[0])
+        return self.behind[last - position]
+
+    def symbol_distribution(self, position: int) -> Floats:
+        """E[f; symbol]: (n,)."""
+        if self.latest is None or self.latest[0] != position:
+            model, found = self.batch.model, self.forward(position) * self.backward(position)
+            if model.size != model.n:
+                found = np.bincount(model.newest, found, model.n).astype(np.float64, copy=False)
+            self.latest = position, found
+        return self.latest[1]
+
+    def symbol_distributions(self) -> Floats:
+        """E[f; symbol] at every position: (w, n)."""
+        return np.stack([self.symbol_distribution(position) for position in range(self.batch.length)])
+
+    def child(self, split: Split, side: int) -> Node:
+        """The part of the node on one side of a split; what the split does not change is shared."""
+        place, share, behind = split.position, split.share(side), self.behind[: self.batch.length - split.position]
+        box = {**self.box, place: self.box[place] * share if place in self.box else share}
+        ahead = [*self.ahead[:place], self.forward(place) * share[self.batch.model.newest]]
+        path, mass = (*self.path, side), split.rest if side else split.mass
+        node = Node(self.batch, box, path, mass, self.chance * split.chance(side), ahead, behind, place)
+        if self.sample is not None:  # the part of the sample on that side serves the child too
+            node.sample = self.sample.part(np.flatnonzero(share[self.sample.codes[:, place]] >= 0.5))
+        return node
+
+
+def _weighed(batch: Batch, box: Box, position: int, values: Floats) -> Floats:
+    """Values of the states times φ_t."""
+    return values * box[position][batch.model.newest] if position in box else values
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +119,8 @@ class Tree:
     batch: Batch
     disclosed: int  # λ out of 2**62
     search: Search
-    kept: bool  # whether what is grown stays for the next batch in the same context
     nodes: dict[tuple[int, ...], tuple[Node, Split | None]] = field(default_factory=dict)
     leaves: dict[tuple[int, ...], TreeRelease] = field(default_factory=dict)
-
-    @property
-    def memory(self) -> int:
-        """Bytes that it takes, about: distributions, weights and shares of nodes, and each leaf's posterior and box."""
-        return 8 * self.batch.length * self.batch.model.size * (6 * len(self.nodes) + 3 * len(self.leaves) + 3)
 
     @property
     def shares(self) -> tuple[float, float]:
@@ -98,13 +157,11 @@ class Tree:
         """Expected distortion of the whole batch, summed over positions; None where the tree has too many leaves."""
         if 1.0 / self.search.least > LEAVES:
             return None
-        batch, (disclosed, rest), columns = self.batch, self.shares, np.arange(self.batch.model.n)
-        root = _symbol_distributions(batch, {})
-        total = 0.0
+        total, columns = 0.0, np.arange(self.batch.model.n)
         for leaf in self.everything():
-            distributions = disclosed * _symbol_distributions(batch, leaf.box) + rest * leaf.chance * root
-            costs = [batch.distortion.between(columns, code) for code in self.reproduce(leaf)]
-            total += float((distributions * costs).sum(1).sum())
+            distributions = self.released(leaf)
+            codes = self.batch.distortion.best_guess(distributions)
+            total += float((distributions * self.batch.distortion.between(columns, codes[:, None])).sum(1).sum())
         return total
 
     def walk(self, decide: Callable[[int, Split], int]) -> Node:
@@ -128,78 +185,51 @@ class Tree:
 
     def _at(self, path: tuple[int, ...], grow: Callable[[], Node]) -> tuple[Node, Split | None]:
         """The node at a path, grown where it is not known, and its question (None: a leaf)."""
-        found = self.nodes.get(path)
-        if found is None:
+        if path not in self.nodes:
             node = grow()
-            found = node, self._question(node)
-            if self.kept:
-                self.nodes[path] = found
-        return found
+            self.nodes[path] = node, self._question(node)
+        return self.nodes[path]
 
     def _question(self, node: Node) -> Split | None:
         """The next question at a node, or None where it is a leaf. Public: no coin, no raw symbol."""
-        search = self.search
-        if not self.disclosed or cells(node.mass, search.least) < 2:
+        if not self.disclosed or cells(node.mass, self.search.least) < 2:
             return None
-        split = best_exact(search, node) if search.exact else best_sampled(search, node)
-        return split if split is not None and search.may_ask(node, split) else None
+        split = best(self.search, node)
+        return split if split is not None and self.search.may_ask(node, split) else None
 
     def _release(self, leaf: Node) -> TreeRelease:
-        """Everything that follows from the leaf; kept with the tree where that is."""
-        known = self.leaves.get(leaf.path) or TreeRelease.of(self, leaf)
-        if self.kept:
-            self.leaves[leaf.path] = known
-        return known
+        """Everything that follows from the leaf; kept with the tree."""
+        if leaf.path not in self.leaves:
+            self.leaves[leaf.path] = TreeRelease.of(self, leaf)
+        return self.leaves[leaf.path]
 
-    def last(self, node: Node) -> Floats:
-        """E[f; state] at the last position over the whole chain."""
-        batch = self.batch
-        if node.window.whole:
-            return node.forward(batch.length - 1)
-        return forward(batch.model, batch.states, batch.length, node.box)[-1]
-
-    def reproduce(self, leaf: Node) -> Ints:
-        """Best estimate of each symbol under the window's distribution of the batch given the release."""
-        (disclosed, rest), search = self.shares, self.search
-        codes = np.empty(self.batch.length, np.int64)
-        for position in range(len(codes)):
-            distribution = disclosed * leaf.symbol_distribution(
-                position
-            ) + rest * leaf.chance * search.root.symbol_distribution(position)
-            codes[position] = search.distortion.best_guess(distribution)
-        return codes
+    def released(self, leaf: Node) -> Floats:
+        """Pr(y, symbol) at every position, for the release y that the leaf stands for: (w, n)."""
+        disclosed, rest = self.shares
+        return disclosed * leaf.symbol_distributions() + rest * leaf.chance * self.search.before
 
 
-def _keeps(epsilon: float, disclosed: int, lost: float, terms: float, ldp: bool, chance: float, mass: float) -> bool:
-    """Whether every lift of a cell of this chance and mass under the window is within ε, rounded outward.
+def _keeps(epsilon: float, disclosed: int, terms: float, ldp: bool, chance: float, mass: float) -> bool:
+    """Whether every lift of a cell of this chance and mass is within ε, rounded outward.
 
-    `disclosed` is λ as drawn, `lost` the belief outside the window, at most, and `terms` the relative error of a mass.
+    `disclosed` is λ as drawn, and `terms` the relative error of a mass.
     """
     share, rest = _shares(disclosed)
     fresh = rest * chance
-    least, most = fresh + share * mass, fresh + share * (mass + lost)
-    if ldp:
-        least = most = fresh  # whatever the belief is
-    sides = math.log((fresh + share) / least), math.log(most / fresh)
+    marginal = fresh if ldp else fresh + share * mass  # in LDP mode whatever the belief is
+    sides = math.log((fresh + share) / marginal), math.log(marginal / fresh)
     return all(side + 4 * terms + 8 * UNIT * side <= epsilon for side in sides)
 
 
-def plant(batch: Batch, ldp: bool = False, kept: bool = False) -> Tree:
+def plant(batch: Batch, ldp: bool = False) -> Tree:
     """The tree of a batch, of which nothing is grown yet."""
-    model, length = batch.model, batch.length
-    aim = usable(batch.epsilon, model.size * length, power=1)
-    window = open_window(model, batch.states, length, SPARE)
-    root = window.root()
-    lost = 0.0 if window.whole else max(0.0, 1.0 - root.mass) + 1e-12
-    if ldp:
-        kappa = 1.0 / (MANY * math.exp(aim / 2) + 1.0)
-        fresh = 1.0 / (1.0 + math.expm1(aim) * kappa)
-    else:
-        kappa = 1.0 / (1.0 + math.exp(aim))
-        fresh = (1.0 + lost / kappa) / (math.exp(aim) + lost / kappa)
+    size = batch.model.size * batch.length
+    aim = usable(batch.epsilon, size, power=1)
+    kappa = 1.0 / (1.0 + (MANY * math.exp(aim / 2) if ldp else math.exp(aim)))
+    fresh = 1.0 / (1.0 + math.expm1(aim) * kappa) if ldp else math.exp(-aim)
     disclosed = DENOMINATOR - math.ceil(fresh * DENOMINATOR)
-    sound = partial(_keeps, batch.epsilon, disclosed, lost, slack(model.size * length), ldp)
-    return Tree(batch, disclosed, Search(model, root, batch.distortion, kappa * ROOM, 1.0 - fresh, sound), kept)
+    sound = partial(_keeps, batch.epsilon, disclosed, slack(size), ldp)
+    return Tree(batch, disclosed, Search(Node.root(batch), kappa * ROOM, 1.0 - fresh, sound))
 
 
 def _shares(disclosed: int) -> tuple[float, float]:
@@ -207,20 +237,16 @@ def _shares(disclosed: int) -> tuple[float, float]:
     return disclosed / float(DENOMINATOR), (DENOMINATOR - disclosed) / float(DENOMINATOR)
 
 
-def _small(batch: Batch) -> bool:
-    return batch.length * batch.model.size <= KEPT
+@rules_kept
+def tree(batch: Batch) -> Tree:
+    """The tree of a batch that is ε-SIP."""
+    return plant(batch)
 
 
-def _grown(batch: Batch, kept: bool) -> Tree:
-    return plant(batch, kept=kept)
-
-
-def _grown_ldp(batch: Batch, kept: bool) -> Tree:
-    return plant(batch, ldp=True, kept=kept)
-
-
-tree = RuleCache(_grown, _small)
-tree_ldp = RuleCache(_grown_ldp, _small)
+@rules_kept
+def tree_ldp(batch: Batch) -> Tree:
+    """The tree of a batch that is ε-LDP."""
+    return plant(batch, ldp=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,8 +268,8 @@ class TreeRelease:
     @classmethod
     def of(cls, tree: Tree, leaf: Node) -> TreeRelease:
         """Everything that follows from the leaf, exactly."""
-        batch, (disclosed, rest), chance = tree.batch, tree.shares, leaf.chance
-        root, last = tree.last(tree.search.root), tree.last(leaf)
+        batch, (disclosed, rest), chance, end = tree.batch, tree.shares, leaf.chance, tree.batch.length - 1
+        root, last = tree.search.root.forward(end), leaf.forward(end)
         mass = float(last.sum())
         marginal = rest * chance + disclosed * mass
         posterior = rest * chance * root + disclosed * last
@@ -254,7 +280,7 @@ class TreeRelease:
             low, high = ((rest * chance + disclosed * value) / marginal for value in inside)
             least, most = float(outward(np.log(low), terms, -1)), float(outward(np.log(high), terms, +1))
         posterior /= posterior.sum()
-        codes = tree.reproduce(leaf)
+        codes = batch.distortion.best_guess(tree.released(leaf))
         return cls(batch, leaf.path, codes, posterior, least, most, disclosed, rest, chance, mass, leaf.box)
 
     @cached_property
@@ -274,20 +300,10 @@ class TreeRelease:
 
     def smooth(self, later: Floats) -> tuple[Floats, Floats]:
         """Distributions of the w symbols and the likelihood of the first state; see `Sent.smooth`."""
-        model, length = self.batch.model, self.batch.length
-        distributions, likelihood = np.zeros((length, model.n)), np.zeros(model.size)
-        for share, box in ((self.rest * self.fresh, {}), (self.disclosed, self.box)):
-            ahead = forward(model, self.batch.states, length, box)
-            behind = backward(model, later, length, box)
-            for position in range(length):
-                joint = ahead[position] * behind[position] * share
-                distributions[position] += np.bincount(model.newest, joint, model.n)
-            likelihood += share * behind[0] * (box[0][model.newest] if 0 in box else 1.0)
-        return distributions / distributions.sum(1, keepdims=True), likelihood / self.marginal
-
-
-def _symbol_distributions(batch: Batch, box: Box) -> Floats:
-    """E[f; symbol] at every position over the whole chain: (w, n)."""
-    model, length = batch.model, batch.length
-    joint = forward(model, batch.states, length, box) * backward(model, np.ones(model.size), length, box)
-    return np.stack([np.bincount(model.newest, row, model.n) for row in joint])
+        batch, shares = self.batch, (self.rest * self.fresh, self.disclosed)
+        boxes: list[Box] = [{}, self.box]
+        nodes = [Node(batch, box, (), 1.0, 1.0, [_weighed(batch, box, 0, batch.states)], [later]) for box in boxes]
+        fresh, inside = (share * node.symbol_distributions() for share, node in zip(shares, nodes, strict=True))
+        first = [_weighed(batch, node.box, 0, node.backward(0)) for node in nodes]
+        likelihood = (shares[0] * first[0] + shares[1] * first[1]) / self.marginal
+        return (fresh + inside) / (fresh + inside).sum(1, keepdims=True), likelihood

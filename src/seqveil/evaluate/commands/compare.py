@@ -258,7 +258,7 @@ def run(jobs: Sequence[RowJob], folder: Path | None) -> tuple[list[ComparisonRow
 
 def _make(todo: Sequence[RowJob], book: RowBook) -> None:
     """Make the rows on as many cores as --jobs says; a row that is kept is whole."""
-    from seqveil.core.bulk import threads
+    from seqveil.core.compiled import threads
     from seqveil.evaluate.comparison.workers import RowWorkers
 
     with steps(len(todo), "rows") as show, RowWorkers(todo, threads(), book.keep, show) as rows:

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
 
-from seqveil.core.bulk import use_threads
+from seqveil.core.compiled import use_threads
 from seqveil.core.errors import SeqveilError
 from seqveil.evaluate.comparison.files import RowJob
 from seqveil.evaluate.comparison.rows import ComparisonRow

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from seqveil.core.bulk import use_threads
+from seqveil.core.compiled import use_threads
 from seqveil.core.errors import InputError
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ def mechanisms(json: o.Json = False) -> None:
     print("batches of W symbols (seqveil release --batch W); ε is that of a batch")
     table(headings, [_row(registry.find(name)) for name in registry.batched()])
     print("declared secrets (seqveil release --secret …); ε is that of a secret, for the whole stream")
-    table(headings, [_row(registry.find(name)) for name in registry.for_secrets()])
+    table(headings, [_row(registry.guarded)])
 
 
 def _mechanism_facts(mechanism: Mechanism | BatchMechanism) -> dict[str, object]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from seqveil.core.bulk import heard
+from seqveil.core.compiled import heard
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
