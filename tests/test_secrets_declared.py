@@ -195,20 +195,20 @@ def test_an_unknown_value_is_refused_without_naming_anything(name):
         except InputError:
             continue
         with pytest.raises(InputError, match=r"not in the alphabet \(3 symbols\)") as caught:
-            secret.compile(PAGES)
+            secret.over(PAGES.alphabet)
         assert "clini" not in str(caught.value)
     with pytest.raises(InputError, match=r"not in the alphabet \(3 symbols\)"):
-        secrets.pattern("home clinik", epsilon=1.0).compile(PAGES)
+        secrets.pattern("home clinik", epsilon=1.0).over(PAGES.alphabet)
 
 
 def test_nearest_is_no_way_to_name_a_secret():
     model = MarkovModel([0.5, 0.5], np.eye(2), alphabet=Alphabet([0, 10], on_unknown="nearest"))
     with pytest.raises(InputError, match="not in the alphabet"):
-        secrets.ever(3, epsilon=1.0).compile(model)
+        secrets.ever(3, epsilon=1.0).over(model.alphabet)
 
 
 def _marked(secret, model: MarkovModel) -> list[int]:
-    compiled = secret.compile(model)
+    compiled = secret.over(model.alphabet)
     return [code for code in range(model.n) if compiled.read([code])]
 
 
@@ -235,13 +235,13 @@ def test_zones_on_a_grid():
     assert _marked(secrets.parse("zone:0.5,0.5,0.2"), FLOOR) == [0]
     assert _marked(secrets.pattern("'0.5,0.5'", epsilon=1.0), FLOOR) == [0]
     with pytest.raises(InputError, match="no symbol"):
-        secrets.zone(centre=(9, 9), radius=1, epsilon=1.0).compile(FLOOR)
+        secrets.zone(centre=(9, 9), radius=1, epsilon=1.0).over(FLOOR.alphabet)
     with pytest.raises(InputError, match="has 1 numbers"):
-        secrets.zone(centre=3, radius=1, epsilon=1.0).compile(FLOOR)
+        secrets.zone(centre=3, radius=1, epsilon=1.0).over(FLOOR.alphabet)
     with pytest.raises(InputError, match="numbers or points"):
-        secrets.zone(centre=(1, 1), radius=1, epsilon=1.0).compile(PAGES)
+        secrets.zone(centre=(1, 1), radius=1, epsilon=1.0).over(PAGES.alphabet)
     with pytest.raises(InputError, match=r"not in the alphabet \(9 symbols\)"):
-        secrets.zone([(5, 5)], epsilon=1.0).compile(FLOOR)
+        secrets.zone([(5, 5)], epsilon=1.0).over(FLOOR.alphabet)
 
 
 def in_slots(seconds):

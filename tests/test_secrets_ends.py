@@ -53,7 +53,7 @@ def test_what_holds_wherever_a_stream_ends(window, size):
     Within ε where the window is whole, which the stream itself always is; a part of a window may pass it.
     """
     length, secret = 5, sv.secrets.ever(1, epsilon=0.5, window=window)
-    every, compiled, parts = Enumerated(PAIR, length), secret.compile(PAIR), []
+    every, compiled, parts = Enumerated(PAIR, length), secret.over(PAIR.alphabet), []
     for ended, found in enumerate(outcomes(sv.Policy(secrets=secret).on(PAIR), length), 1):
         first = 0 if size is None or not secret.repeats else (ended - 1) // size * size
         events = ended - first if size is None else min(ended - first, size)

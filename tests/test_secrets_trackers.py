@@ -41,7 +41,7 @@ def test_the_account_of_any_kernel_equals_enumeration(secret, longest):
     longest(LENGTH)
     compared = 0
     for seed, model in enumerate(small_models(3)):
-        every, compiled = Enumerated(model, LENGTH), secret.compile(model)
+        every, compiled = Enumerated(model, LENGTH), secret.over(model.alphabet)
         tracker, columns = SecretTracker.start(model, secret), random_columns(seed, model.n)
         extremes: dict[int, list[float]] = {}
         for k in range(LENGTH):
@@ -103,7 +103,7 @@ def test_no_outcome_breaks_any_window_live_or_not(kind, secret, longest):
     model = small_models(21)[kind]
     length = LENGTH if model.n == 2 else 4
     longest(length)
-    every, compiled = Enumerated(model, length), secret.compile(model)
+    every, compiled = Enumerated(model, length), secret.over(model.alphabet)
     if secret.window is None:
         windows = [(0, t) for t in range(1, length + 1)]
     else:
@@ -140,7 +140,7 @@ def test_windows_watched_late_are_kept_too(longest):
     """Where tables are short a window is watched only once it could be broken: what came before is in its account."""
     model, length = MarkovModel([0.5, 0.5], [[0.6, 0.4], [0.3, 0.7]]), 7
     secret = secrets.ever(1, epsilon=0.3, window="event")
-    every, compiled = Enumerated(model, length), secret.compile(model)
+    every, compiled = Enumerated(model, length), secret.over(model.alphabet)
     values = {(k, 1): every.values(compiled, k, 1) for k in range(length)}
     longest(3)
     tracker = SecretTracker.start(model, secret, kept=True)
@@ -174,7 +174,7 @@ def test_what_a_state_hides_keeps_a_window_live(longest):
                     np.tile(np.arange(2), 6))  # fmt: skip
     model, length = MarkovModel._of(states, Alphabet.codes(2)), 5
     secret = secrets.ever(1, epsilon=0.2, window="event")
-    every, compiled = Enumerated(model, length), secret.compile(model)
+    every, compiled = Enumerated(model, length), secret.over(model.alphabet)
     values = {(k, 1): every.values(compiled, k, 1) for k in range(length)}
     longest(length)
     tracker = SecretTracker.start(model, secret, kept=True).observe([0.5, 0.55])
@@ -327,7 +327,7 @@ def test_random_chains_and_automata(seed, n, order, states, events, tumbling):
     except InputError:
         return
     length = min(5, 2 * events)
-    every, compiled, columns = Enumerated(model, length), secret.compile(model), random_columns(seed, n, length)
+    every, compiled, columns = Enumerated(model, length), secret.over(model.alphabet), random_columns(seed, n, length)
     for k in range(length):
         if tracker.ahead.limit == tracker.step:
             break
@@ -354,7 +354,7 @@ def test_the_outward_bounds_hold_the_exact_figure():
     rare = MarkovModel([1 - 1e-10, 1e-10], [[1 - 1e-10, 1e-10], [0.5, 0.5]])
     for seed, model in enumerate([*small_models(1)[:3], *small_models(2)[:3], rare]):
         secret = secrets.ever(1, window="first 4", epsilon=1.0)
-        compiled, columns = secret.compile(model), random_columns(seed, model.n)
+        compiled, columns = secret.over(model.alphabet), random_columns(seed, model.n)
         tracker = SecretTracker.start(model, secret)
         chain = model.advance(np.eye(model.size))
         opened = compiled.automaton.moves[0, model.newest].tolist()

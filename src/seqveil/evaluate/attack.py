@@ -233,7 +233,7 @@ def windows_of(
 def _values(secret: Compiled, codes: Ints, at: Ints, spans: Ints) -> Ints:
     """The secret's value in the windows that begin at these places; -1 where a code is outside the alphabet."""
     automaton = secret.automaton
-    state, known = np.full(at.size, automaton.start), np.ones(at.size, bool)
+    state, known = np.full(at.size, 0), np.ones(at.size, bool)
     for k in range(int(spans.max())):
         going = np.flatnonzero(spans > k)
         seen = codes[at[going] + k]

@@ -7,7 +7,7 @@ With `left` events of a window still to come after the present one, state s of t
 
 and d events before a window begins
 
-    g_v(s; 0)   = h_v(δ(start, symbol of s), s; N-1)
+    g_v(s; 0)   = h_v(δ(0, symbol of s), s; N-1)
     g_v(s; d+1) = Σ_s' P(s'|s) g_v(s'; d).
 
 All are sums of products that are not negative, both for "it happens" and for "it does not", so their relative error is
@@ -92,7 +92,7 @@ class Ahead:
     offset = 0
 
     def __init__(self, model: MarkovModel, secret: Secret) -> None:
-        compiled = secret.compile(model)
+        compiled = secret.over(model.alphabet)
         self.model, self.secret, self.longest = model, secret, LONGEST
         self.automaton = compiled.automaton
         self.values = self.automaton.values
@@ -133,7 +133,7 @@ class Ahead:
     def opened(self, states: Floats, place: int = 0) -> Floats:
         """Distribution (A, S) at the first event of a window, at this place, from that of the event's state."""
         distribution = np.zeros((self.automaton.size, self.model.size))
-        distribution[self.automaton.start] = states
+        distribution[0] = states
         return self.read(distribution, place)
 
     def shown(self, distributions: Floats) -> Floats:
@@ -174,7 +174,7 @@ class Ahead:
 
     def _from_place(self, place: int) -> Floats:
         left = self.length - 1 - place
-        return self.inside.at(left)[:, self.target(place)[self.automaton.start], self._places]
+        return self.inside.at(left)[:, self.target(place)[0], self._places]
 
     @cached_property
     def _lead(self) -> tuple[int, float]:

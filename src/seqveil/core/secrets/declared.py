@@ -26,10 +26,9 @@ import numpy as np
 from seqveil.core.alphabet import Bins, Codes, Grid, Symbols, _plain
 from seqveil.core.errors import InputError, UnknownSymbol
 from seqveil.core.kernel import Floats
-from seqveil.core.model import MarkovModel
 from seqveil.core.places import Cells
 from seqveil.core.secrets import automaton
-from seqveil.core.secrets.automaton import Automaton
+from seqveil.core.secrets.automaton import ANYTHING, THEN, VALUES, Automaton, Node
 from seqveil.core.slots import Slots
 
 Sides = Literal["both", "up"]
@@ -131,17 +130,13 @@ class Secret:
         """Whether a new window begins where one ends."""
         return self.window is not None and not str(self.window).startswith("first")
 
-    def compile(self, model: MarkovModel) -> Compiled:
-        """The secret's automaton over the model's symbols.
+    def over(self, alphabet: Symbols) -> Compiled:
+        """The secret's automaton over the codes of an alphabet.
 
-        >>> model = MarkovModel([0.5, 0.5], np.eye(2), alphabet=["rest", "run"])
-        >>> ever("run", epsilon=1.0, window=3).compile(model).automaton.size
+        >>> from seqveil.core.alphabet import Alphabet
+        >>> ever("run", epsilon=1.0, window=3).over(Alphabet(["rest", "run"])).automaton.size
         2
         """
-        return self.over(model.alphabet)
-
-    def over(self, alphabet: Symbols) -> Compiled:
-        """The secret's automaton over the codes of an alphabet."""
         length = self.length(alphabet.slots)
         machine, clock = self._machine(alphabet)
         return Compiled(self, machine, clock, alphabet.n, length)
@@ -153,33 +148,38 @@ class Secret:
         >>> followed_by("a", ["b", "c"], epsilon=1.0).named(Alphabet(["c", "a", "b", "d"])).tolist()
         [0, 1, 2]
         """
-        if self.kind == "joint":
-            return np.unique(np.concatenate([part.named(alphabet) for part in self.parts]))
-        if self.kind == "pattern":
-            found = [code_of_text(name, alphabet) for name in automaton.names(automaton.parsed(self.text))]
-            return np.unique(np.array(found, np.int64))
-        if self.circle:
-            return codes_within(self.circle, alphabet)
-        return codes_of((*self.values, *self.then), alphabet)
+        parts = self.parts or (self,)
+        return np.unique(np.concatenate([codes for part in parts for codes in part._sets(alphabet).values()]))
 
     def _machine(self, alphabet: Symbols) -> tuple[Automaton, Codes]:
         """The automaton over letters x + n·clock[t mod period], and the clock."""
         n = alphabet.n
         if self.kind == "joint":
             return _joined([part._machine(alphabet) for part in self.parts], n)
+        clock = self._closed_hours(alphabet.slots) if self.kind == "during" else np.zeros(1, np.int64)
+        # outside the hours x is the letter x + n, which is none of the values
+        return automaton.recognised(self._tree, self._sets(alphabet), n * (1 + int(clock.max()))), clock
+
+    @property
+    def _tree(self) -> Node:
+        """What must occur, as a pattern over its values."""
         if self.kind == "pattern":
-            return automaton.of_pattern(self.text, lambda name: code_of_text(name, alphabet), n), np.zeros(1, np.int64)
-        codes = codes_within(self.circle, alphabet) if self.circle else codes_of(self.values, alphabet)
-        if self.kind == "during":
-            clock = self._closed_hours(alphabet.slots)
-            letters = np.concatenate([np.arange(n), np.full(n, -1)])
-            return automaton.ever(codes, n).on_letters(letters), clock
-        made = {
-            "always": lambda: automaton.always(codes, n),
-            "count": lambda: automaton.count(codes, self.at_least, n),
-            "followed_by": lambda: automaton.followed_by(codes, codes_of(self.then, alphabet), n),
+            return automaton.parsed(self.text)
+        if self.kind == "count":
+            automaton.check_size(self.at_least + 1)
+            return "repeat", ("row", VALUES, ANYTHING), self.at_least, self.at_least
+        shapes: dict[str, Node] = {
+            "always": ("row", ("begin",), ("repeat", VALUES, 0, None), ("end",)),
+            "followed_by": ("row", VALUES, ANYTHING, THEN),
         }
-        return made.get(self.kind, lambda: automaton.ever(codes, n))(), np.zeros(1, np.int64)
+        return shapes.get(self.kind, VALUES)
+
+    def _sets(self, alphabet: Symbols) -> dict[str, Codes]:
+        """The codes that each name of the pattern stands for."""
+        if self.kind == "pattern":
+            return {name: codes_of((name,), alphabet) for name in automaton.names(self._tree)}
+        values = codes_within(self.circle, alphabet) if self.circle else codes_of(self.values, alphabet)
+        return {"values": values, "then": codes_of(self.then, alphabet)}
 
     def _closed_hours(self, slots: Slots | None) -> Codes:
         """For every slot of a day, 0 where it lies in the hours and 1 where it is passed over."""
@@ -453,11 +453,6 @@ def codes_of(values: tuple[Any, ...], alphabet: Symbols) -> Codes:
         else:
             _refuse(alphabet)
     return np.unique(np.array(found, dtype=np.int64))
-
-
-def code_of_text(text: str, alphabet: Symbols) -> int:
-    """The code of a value written as text."""
-    return _known(text, alphabet)
 
 
 def codes_within(circle: tuple[float, ...], alphabet: Symbols) -> Codes:
