@@ -24,9 +24,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from seqveil.core.secrets import Secret
 
 Colour = Literal["green", "unchecked", "amber", "red"]
 
@@ -50,6 +53,10 @@ REMEDY = "declare what must stay secret, set a total budget or release in batche
 IMPOSSIBLE = "the model calls impossible what they may do"  # a doubt about a secret
 UNCHECKED = "nobody checked that these people follow the model"  # a doubt, until their releases were asked
 NIGHT_AND_DAY = "the chain does not know night from day: `seqveil attack` says whether it holds"  # a doubt about hours
+MEASURED = "measured, not promised"
+PUBLIC_ZONE = "the zone is public: name places that are the same for everyone, never one person's home"
+SUSPICION = 0.25  # that the sentence of a secret takes as its example
+_NAMED = 4  # values named in a sentence; the others are counted
 IDENTITY = "who it is"  # the attack that is about no secret
 _ROUNDING = 1e-9  # by which a suspicion may pass the border of a grade
 
@@ -153,6 +160,86 @@ def by_leakage(leakage: float) -> str:
     return by_odds(2 * leakage)
 
 
+def made_public(secrets: Iterable[Secret]) -> str:
+    """Says that a zone is public, as all that is declared is, where there is one; empty where there is none.
+
+    >>> from seqveil import secrets
+    >>> made_public([secrets.ever("health", epsilon=0.5)]), made_public([secrets.zone([3], epsilon=0.5)])[:18]
+    ('', 'the zone is public')
+    """
+    kinds = {part.kind for secret in secrets for part in (secret, *secret.parts)}
+    return PUBLIC_ZONE if "zone" in kinds else ""
+
+
+def measured(secret: Secret, within: bool | None = None) -> str:
+    """What is said about a secret that no mechanism keeps; `within` says whether the releases stayed within its ε."""
+    said = f"{about(secret)}; {MEASURED}"
+    if within is None or secret.epsilon is None:
+        return said
+    return f"{said}; these releases {'stayed' if within else 'did not stay'} within ε = {secret.epsilon:g}"
+
+
+def promise(secret: Secret) -> str:
+    """How well a secret is kept, and on what condition: the second half of its sentence."""
+    if secret.epsilon is None:
+        return MEASURED
+    factor = math.exp(secret.epsilon)
+    bound = f"nobody's odds move by more than a factor {factor:.3g}"
+    if secret.one_sided:
+        bound = f"nobody becomes surer that it is so by more than a factor {factor:.3g} in the odds"
+    return f"{bound} (ε = {secret.epsilon:g}): {example(secret)}, if the stream follows the model"
+
+
+def example(secret: Secret) -> str:
+    """What the promise means for somebody who suspects the secret a little."""
+    disclosed = f"a suspicion of {percent(SUSPICION)}"
+    low, high = percent_down(moved(SUSPICION, -secret.total)), percent_up(moved(SUSPICION, secret.total))
+    return f"{disclosed} becomes at most {high}" if secret.one_sided else f"{disclosed} stays between {low} and {high}"
+
+
+def about(secret: Secret) -> str:
+    """What the secret is about, as the first half of a sentence."""
+    if secret.kind == "joint":
+        return "any combination of: " + "; ".join(about(part) for part in secret.parts)
+    what, where, hours = _list(secret.values), _window(secret), secret.hours or (0.0, 24.0)
+    if secret.circle:
+        *centre, radius = (f"{number:.10g}" for number in secret.circle)
+        unit = " (metres on the map, else in the units of the values)" if len(centre) == 2 else ""
+        return f"whether the zone of radius {radius}{unit} around ({', '.join(centre)}) is entered {where}"
+    phrases = {
+        "ever": f"whether {what} occurs {where}",
+        "always": f"whether every event is {what} {where}",
+        "count": f"whether {what} occurs at least {secret.at_least} times {where}",
+        "followed_by": f"whether {what} is followed, at once or later, by {_list(secret.then)} {where}",
+        "pattern": f"whether the pattern {secret.text.strip()} occurs {where}",
+        "zone": f"whether a zone of {len(secret.values)} cells is entered {where}",
+        "during": f"whether {what} occurs from {hours[0]:g} to {hours[1]:g} o'clock {where}",
+    }
+    return phrases[secret.kind]
+
+
+def _list(values: tuple[Any, ...]) -> str:
+    if len(values) == 1 and isinstance(values[0], tuple) and not any(isinstance(v, float) for v in values[0]):
+        values = values[0]
+    shown = [str(value) for value in values[:_NAMED]]
+    if len(values) > _NAMED:
+        return f"{', '.join(shown)} or one of {len(values) - _NAMED} others"
+    return " or ".join(part for part in (", ".join(shown[:-1]), *shown[-1:]) if part)
+
+
+def _window(secret: Secret) -> str:
+    window = secret.window
+    if window is None:
+        return "in the stream, whenever it ends"
+    if window == "day":
+        return "on a day, each day for itself"
+    if window == "event" or window == 1:
+        return "at an event, each for itself"
+    if isinstance(window, str):
+        return f"among the first {secret.length()} events"
+    return f"in a run of {window} events (the first {window}, the next {window} and so on)"
+
+
 @dataclass(frozen=True)
 class Grade:
     """A colour, and the sentence that says why."""
@@ -192,7 +279,7 @@ class DisclosedSecret:
     by_hour: bool = False  # whether it is about hours of the day, which no chain knows
 
     @classmethod
-    def of(cls, secret: Any, log_odds: float) -> DisclosedSecret:
+    def of(cls, secret: Secret, log_odds: float) -> DisclosedSecret:
         """A declared secret of which so much was disclosed, or promised to be disclosed at most."""
         each = "in each window" if secret.repeats else "over the whole stream"
         over = "over its events" if str(secret.window).startswith("first") else each

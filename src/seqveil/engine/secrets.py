@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from seqveil.core.secrets import Secret, SecretTrackers, words
+from seqveil.core import words
+from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.secrets.bounds import Bounds
 from seqveil.core.secrets.solving import guarded
 from seqveil.core.secrets.tables import GuardingTable

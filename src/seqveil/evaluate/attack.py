@@ -30,10 +30,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from seqveil.core import words
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets import words
 from seqveil.core.secrets.declared import Compiled
 from seqveil.evaluate.attack_bounds import AttackSample, Flags, Ratio, Sides, noticeable, share_low, times_needed
 from seqveil.evaluate.attack_features import Windows, features

@@ -30,11 +30,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from seqveil.core import filtering
+from seqveil.core import filtering, words
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets import words
 from seqveil.core.secrets.ahead import MARGIN, Ahead, ahead
 from seqveil.core.secrets.declared import Secret
 from seqveil.core.secrets.windows import WindowAccount, WindowRecords, account, coming, furthest, known, reach, worse

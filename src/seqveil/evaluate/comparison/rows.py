@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from seqveil.core import html
+from seqveil.core import html, words
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.secrets import Secret, SecretTrackers, words
+from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.engine.secrets import totals
 from seqveil.evaluate import attack
 from seqveil.interfaces.commands.terminal import plain
