@@ -14,7 +14,7 @@ from reference_secrets import Enumerated, kept_kernel, random_columns, small_mod
 from reference_streams import twin
 from seqveil import MarkovModel, secrets
 from seqveil.core.errors import InputError
-from seqveil.core.secrets.trackers import SecretTracker, SecretTrackers
+from seqveil.core.secrets.account import SecretTracker, SecretTrackers
 from seqveil.core.slots import Slots
 from seqveil.core.words import Risk
 from seqveil.engine.coded import CodeStreams

@@ -8,7 +8,7 @@ import pytest
 from reference_guarding import asked
 from reference_secrets import LENGTH, SECRETS, Enumerated, kept_kernel, random_model, small_models
 from seqveil import secrets
-from seqveil.core.secrets.trackers import SecretTracker, SecretTrackers
+from seqveil.core.secrets.account import SecretTracker, SecretTrackers
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ that nobody checked on these people, a small bound is called unchecked.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,19 +36,6 @@ Colour = Literal["green", "unchecked", "amber", "red"]
 SUSPICIONS = (0.01, 0.10, 0.50)  # that sentences follow
 ASKED = 0.01  # the suspicion that a grade follows
 GREEN, AMBER = 0.10, 0.50  # what it may become at most
-COLOURS: tuple[Colour, ...] = ("green", "unchecked", "amber", "red")  # from good to bad
-CHECKS = {  # what an audit checks, by the names of its report
-    "each_release": "every release within its ε",
-    "each_stream": "every stream within its Σε",
-    "total": "every stream within the total budget",
-    "window": "every window within its budget",
-    "ldp_total": "every stream within the budget that needs no model",
-    "declared": "every declared secret within its ε, in every whole window",
-    "epsilons": "the ε of every row is what the setting spends there",
-    "values": "the values are those that follow from the paths",
-    "unchanged": "the rows are those that the release wrote",
-    "unseeded": "the side file names no seed",
-}
 REMEDY = "declare what must stay secret, set a total budget or release in batches; `seqveil plan` finds a setting"
 IMPOSSIBLE = "the model calls impossible what they may do"  # a doubt about a secret
 UNCHECKED = "nobody checked that these people follow the model"  # a doubt, until their releases were asked
@@ -57,7 +44,6 @@ MEASURED = "measured, not promised"
 PUBLIC_ZONE = "the zone is public: name places that are the same for everyone, never one person's home"
 SUSPICION = 0.25  # that the sentence of a secret takes as its example
 _NAMED = 4  # values named in a sentence; the others are counted
-IDENTITY = "who it is"  # the attack that is about no secret
 _ROUNDING = 1e-9  # by which a suspicion may pass the border of a grade
 
 
@@ -264,11 +250,6 @@ def colour(becomes: float) -> Colour:
     return "amber" if becomes <= AMBER * (1 + _ROUNDING) else "red"
 
 
-def worst(colours: Iterable[Colour]) -> Colour:
-    """The worst of some colours; green for none."""
-    return max(colours, key=COLOURS.index, default="green")
-
-
 @dataclass(frozen=True)
 class DisclosedSecret:
     """A declared secret with the most that its log odds move: what was promised, or disclosed if that is more."""
@@ -455,30 +436,3 @@ def _why(becomes: float, what: str) -> str:
     if kind == "amber":
         return f"{said} may grow to {percent_up(becomes)}"
     return f"{said} may become more likely than not ({percent_up(becomes)}), which protects next to nothing"
-
-
-def attacked(found: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What an attacker got, a sentence for each attack, from what an attack gives as plain values.
-
-    >>> attacked([{"about": "ever:health", "sentence": "not refuted", "guess": {"likelihood_ratio": 1.5}}])
-    ['ever:health: not refuted; of those whom its best guess singled out, a suspicion of 10 % that it is right became
-    14 %']
-    """
-    return [f"{one['about']}: {one['sentence']}{_singled_out(one)}" for one in found]
-
-
-def _singled_out(one: Mapping[str, Any]) -> str:
-    means = guess_means(one["about"], (one.get("guess") or {}).get("likelihood_ratio"))
-    return f"; {means}" if means else ""
-
-
-def guess_means(about: str, ratio: Any) -> str:
-    """What the best guess of an attack means, from how much likelier it is where it is right; empty if that is unknown.
-
-    >>> guess_means("ever:health", 1.5)
-    'of those whom its best guess singled out, a suspicion of 10 % that it is right became 14 %'
-    """
-    if not isinstance(ratio, int | float) or not 0 < ratio < math.inf or about == IDENTITY:
-        return ""
-    became = percent(moved(0.10, math.log(ratio)))
-    return f"of those whom its best guess singled out, a suspicion of 10 % that it is right became {became}"

@@ -9,6 +9,7 @@
 True
 """
 
+from seqveil.core.secrets.account import SecretTracker, SecretTrackers, WindowAccount
 from seqveil.core.secrets.automaton import Automaton
 from seqveil.core.secrets.declared import (
     Secret,
@@ -22,8 +23,6 @@ from seqveil.core.secrets.declared import (
     pattern,
     zone,
 )  # fmt: skip
-from seqveil.core.secrets.trackers import SecretTracker, SecretTrackers
-from seqveil.core.secrets.windows import WindowAccount
 
 __all__ = [
     "Automaton",
