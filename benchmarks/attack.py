@@ -106,7 +106,7 @@ def habits(same: bool, people: int = 2_600, days: int = 21) -> tuple[list[np.nda
 
 def attacked(each: Attacked, raw: np.ndarray, chain: MarkovModel, types: MarkovModel) -> Finding:
     """The finding of all attackers; of a Bayes attacker with the types too, where a setting tells how to weigh."""
-    disclosed, secret = each.release(raw), each.secret.compile(chain)
+    disclosed, secret = each.release(raw), each.secret.over(chain.alphabet)
     more: dict[str, Any] = {}
     if each.setting is not None:
         more = {"models": {f"{TYPES} types": types}, "evidence": Evidence.of(each.setting, disclosed)}

@@ -17,8 +17,8 @@ from seqveil import Budget, MarkovModel, secrets
 from seqveil.core.distortion import hamming
 from seqveil.core.errors import InputError
 from seqveil.core.randomness import randomness
-from seqveil.core.secrets.bounds import Bounds, WindowPromise
 from seqveil.core.secrets.solving import guarded
+from seqveil.core.secrets.tables import Bounds
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import guarded_table
@@ -166,8 +166,8 @@ def time_of_large() -> float:
     weights = np.minimum(weights, 1.0)
     prior = float(belief @ weights)
     rows, priors = np.stack([1 - weights, weights])[None], np.array([[1 - prior, prior]])
-    promises = [WindowPromise.of(belief, belief * rows, priors, 0.5, "both", 0.0)]
-    took = 1e3 * best(lambda: guarded(Bounds.joined(promises, [belief], belief), hamming()), 20)
-    made = guarded(Bounds.joined(promises, [belief], belief), hamming())
+    promises = [Bounds.of_windows(belief, belief * rows, priors, 0.5, "both", 0.0)]
+    took = 1e3 * best(lambda: guarded(Bounds.joined(promises, belief), hamming()), 20)
+    made = guarded(Bounds.joined(promises, belief), hamming())
     print(f"  one kernel for {LARGE} symbols: {took:.1f} ms, wrong symbols {made.error:.4f}")
     return took

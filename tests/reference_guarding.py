@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from seqveil.core.secrets import SecretTracker
-from seqveil.core.secrets.bounds import TIGHTER, Bounds, WindowPromise
+from seqveil.core.secrets.tables import TIGHTER, Bounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +68,10 @@ def asked(tracker: SecretTracker) -> Guarded:
 def bounds_of(promises: list[tuple[np.ndarray, Guarded]], belief: np.ndarray) -> Bounds:
     """The bounds of these promises, each with its observer's belief."""
     made = [
-        WindowPromise.of(seen, seen * one.weights, one.prior, one.epsilon, one.sides, one.error)
+        Bounds.of_windows(seen, seen * one.weights, one.prior, one.epsilon, one.sides, one.error)
         for seen, one in promises
     ]
-    return Bounds.joined(made, [belief, *(seen for seen, _ in promises)], belief)
+    return Bounds.joined(made, belief)
 
 
 def least_cost(belief: np.ndarray, rows: np.ndarray, cost: np.ndarray) -> float:

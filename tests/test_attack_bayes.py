@@ -32,7 +32,7 @@ def by_all_sequences(
     model: sv.MarkovModel, columns: np.ndarray, secret: sv.secrets.Secret, begin: int, length: int
 ) -> float:
     """Pr(secret | releases): every sequence, written out."""
-    compiled, longest = secret.compile(model), max(len(columns), begin + length)
+    compiled, longest = secret.over(model.alphabet), max(len(columns), begin + length)
     found = [0.0, 0.0]
     for x in itertools.product(range(model.n), repeat=longest):
         weight = math.exp(model.log_likelihood(list(x))) * math.prod(columns[t][x[t]] for t in range(len(columns)))
@@ -64,7 +64,7 @@ def test_a_posterior_is_that_of_all_sequences(kind: str) -> None:
         owners = np.repeat(np.arange(4), 2 if secret.repeats else 1)
         begins = np.tile([0, length], 4) if secret.repeats else np.zeros(4, np.int64)
         windows = Windows(owners, begins // length, begins, owners, length)
-        found = posteriors(evidence, model, secret.compile(model), windows)
+        found = posteriors(evidence, model, secret.over(model.alphabet), windows)
         for k, (user, begin) in enumerate(zip(owners.tolist(), begins.tolist(), strict=True)):
             want = by_all_sequences(model, table[users == user], secret, begin, length)
             assert found[k, 1] == pytest.approx(want, abs=1e-12)
@@ -73,7 +73,7 @@ def test_a_posterior_is_that_of_all_sequences(kind: str) -> None:
 def test_what_a_believers_model_rules_out_tells_nothing() -> None:
     stuck = sv.MarkovModel([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]])  # who begins in one stays there
     sure = np.eye(2)[[0, 1, 0, 0]]  # the second release cannot be
-    secret, windows = sv.secrets.ever(1, window=2, epsilon=1.0).compile(stuck), [0, 2]
+    secret, windows = sv.secrets.ever(1, window=2, epsilon=1.0).over(stuck.alphabet), [0, 2]
     found = posteriors(
         Evidence(sure, np.zeros(4, np.int64), np.arange(4)),
         stuck,
@@ -96,7 +96,7 @@ def guarded(people: int, seed: int = 3) -> tuple[Terms, list[np.ndarray], list[n
 @pytest.mark.slow
 def test_who_knows_the_types_breaks_a_promise_made_under_one_chain() -> None:
     setting, disclosed, truth, chain = guarded(800)
-    secret, evidence = setting.secrets[0].compile(chain), Evidence.of(setting, disclosed)
+    secret, evidence = setting.secrets[0].over(chain.alphabet), Evidence.of(setting, disclosed)
     bayes = attack.attack_secret(
         disclosed, truth, secret, 0.5, models={"types": TYPES}, evidence=evidence, attackers={}
     )
@@ -119,7 +119,7 @@ def test_a_promise_that_holds_is_not_broken_by_who_knows_the_truth() -> None:
     truth = TYPES.sample(LENGTH, 1500, seed=6)
     streams = CodeStreams(setting, randomness=SeededRandomness(2))
     disclosed = list(np.stack([streams.release(range(1500), step).codes for step in truth.T], axis=1))
-    secret = sv.secrets.ever("c", window=LENGTH, epsilon=1.0).compile(TYPES)
+    secret = sv.secrets.ever("c", window=LENGTH, epsilon=1.0).over(TYPES.alphabet)
     more = {"models": {"types": TYPES, "turns": TURNS}, "evidence": Evidence.of(setting, disclosed), "attackers": {}}
     found = attack.attack_secret(disclosed, list(truth), secret, 2 * LENGTH * 0.05, **more)  # type: ignore[arg-type]
     assert found.verdict != "broken"

@@ -65,7 +65,7 @@ def public_columns(setting, racer, codes):
 
 def worst_by_enumeration(model, secret, columns):
     """The largest move of the log odds of any window at any time, from all sequences there are."""
-    everything, compiled = Enumerated(model, LENGTH), secret.compile(model)
+    everything, compiled = Enumerated(model, LENGTH), secret.over(model.alphabet)
     size = secret.length()
     windows = range(0, LENGTH, size) if secret.repeats else (0,)
     found = [0.0]

@@ -14,6 +14,7 @@ import seqveil as sv
 from seqveil.core.errors import InputError
 from seqveil.core.slots import Slots
 from seqveil.interfaces.commands.options import PromiseOptions
+from seqveil.interfaces.commands.secrets import from_toml
 from seqveil.interfaces.studio.ask import Ask
 
 CODES = sv.Alphabet.codes(2).with_slots(Slots(21_600, empty="hold"))
@@ -139,7 +140,7 @@ def test_one_total_of_a_joint_secret_is_enough():
     shared = '[[secret]]\nepsilon = 0.5\njoint = [{ever = "health"}, {ever = "sports"}]\nwindow = 4\n'
     each = '[[secret]]\njoint = [{ever = "health", epsilon = 0.5}, {ever = "sports", epsilon = 0.5}]\nwindow = 4\n'
     for text in (shared, each):
-        (secret,) = sv.secrets.from_toml(text)
+        (secret,) = from_toml(text)
         assert secret.epsilon == 0.5
 
 

@@ -15,6 +15,7 @@ import pytest
 import seqveil as sv
 from policies import promise
 from seqveil.interfaces.cli import main
+from seqveil.interfaces.commands.secrets import parse
 from seqveil.interfaces.files import Columns
 from seqveil.interfaces.files.release import release_file
 
@@ -155,7 +156,7 @@ def test_no_bound_is_refused_in_one_line():
 
 @pytest.mark.slow
 def test_secrets_in_words_and_as_they_are():
-    by_words = sv.release(ROWS, MODEL, secrets=sv.secrets.parse("ever:gym", epsilon=0.5), seed=1)
+    by_words = sv.release(ROWS, MODEL, secrets=parse("ever:gym", epsilon=0.5), seed=1)
     as_object = sv.release(ROWS, MODEL, secrets=[sv.secrets.ever(["gym"], epsilon=0.5)], seed=1)
     assert by_words.frame.equals(as_object.frame)
     assert by_words.account.secrets[0].log_odds_worst <= 0.5 + 1e-9

@@ -32,7 +32,7 @@ class Promise:
     """One window of one secret, read off all sequences."""
 
     def __init__(self, every: Enumerated, model: sv.MarkovModel, secret, first: int, events: int) -> None:
-        compiled = secret.compile(model)
+        compiled = secret.over(model.alphabet)
         self.secret, self.events, self.every = secret, events, every
         self.count = compiled.automaton.values
         self.values = every.values(compiled, first, events)

@@ -51,7 +51,7 @@ def excess(every: Enumerated, secret, span, columns) -> float:
     """How far the odds of a window moved beyond what was promised, read off all sequences."""
     if secret.length() is None and len(columns) > span[1]:
         return -math.inf  # the stream went on: the secret was about another one
-    compiled = secret.compile(MODEL)
+    compiled = secret.over(MODEL.alphabet)
     values, count = every.values(compiled, *span), compiled.automaton.values
     if np.count_nonzero(every.prior(values, count) > 0) < 2:
         return -math.inf
@@ -119,7 +119,7 @@ def check(every, setting, trackers, columns) -> None:
         assert max(excess(every, secret, span, columns) for span in spans(secret)) <= 1e-9
         assert tracker.worst <= secret.epsilon + 1e-9
         if secret.window == f"first {LENGTH}":
-            compiled = secret.compile(MODEL)
+            compiled = secret.over(MODEL.alphabet)
             exact = every.log_odds(every.values(compiled, 0, LENGTH), 2, columns)
             assert tracker.log_odds == pytest.approx(exact, abs=1e-9)
 

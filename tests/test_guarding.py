@@ -14,9 +14,9 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets import solving
-from seqveil.core.secrets.bounds import TIGHTER, Bounds
 from seqveil.core.secrets.pools import pooled
 from seqveil.core.secrets.solving import guarded
+from seqveil.core.secrets.tables import TIGHTER, Bounds
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 

@@ -10,8 +10,7 @@ import seqveil as sv
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.distortion import hamming
 from seqveil.core.randomness import SeededRandomness
-from seqveil.core.secrets.bounds import Bounds
-from seqveil.core.secrets.tables import Draft, GuardingTable
+from seqveil.core.secrets.tables import Bounds, Draft, GuardingTable
 from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.files.release import release_file
 

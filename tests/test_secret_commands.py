@@ -42,7 +42,7 @@ def columns_of(setting, values) -> list[np.ndarray]:
 
 def worst(secret, setting, released, model=MODEL) -> float:
     """The largest |log B| of any user, window and time, by enumeration; windows that begin before a stream ends."""
-    every, compiled = Enumerated(model, 6), secret.compile(model)
+    every, compiled = Enumerated(model, 6), secret.over(model.alphabet)
     most = 0.0
     for _, own in released.group_by("user", maintain_order=True):
         columns = columns_of(setting, own["value"].to_list())

@@ -14,6 +14,7 @@ import seqveil as sv
 from seqveil.core.alphabet import Grid
 from seqveil.core.slots import Slots
 from seqveil.interfaces.commands.options import SecretOptions
+from seqveil.interfaces.commands.secrets import from_toml, parse
 
 PAGE = (Path(__file__).parent.parent / "docs" / "secrets.md").read_text(encoding="utf-8")
 NAMES = ["home", "clinic", "health", "travel"]
@@ -47,7 +48,7 @@ def test_the_page_shows_every_kind_and_window():
     kinds = ("ever", "always", "count", "followed_by", "pattern", "zone", "during", "joint")
     assert tuple(quoted(row[0])[0].partition("(")[0] for row in KINDS) == kinds
     assert len(WINDOWS) == 5
-    declared = [secret for text in TABLES for secret in sv.secrets.from_toml(text)]
+    declared = [secret for text in TABLES for secret in from_toml(text)]
     assert {secret.kind for secret in declared} == set(kinds)
     assert {type(secret.window) for secret in declared} == {int, str, type(None)}
     assert {"day", "event", "first 20"} <= {secret.window for secret in declared}
@@ -60,11 +61,11 @@ def test_a_kind_is_the_same_in_python_and_on_the_command_line(row):
     if made.kind == "joint":
         assert not quoted(row[1])
         with pytest.raises(sv.errors.InputError, match="is written ever:A"):
-            sv.secrets.parse("joint:home,clinic")
+            parse("joint:home,clinic")
         return
     (disclosed,) = SecretOptions(secret=[typed(row[1])], secret_epsilon=0.5).declared()
     assert disclosed == replace(made, epsilon=0.5)
-    assert sv.secrets.parse(disclosed.name).values == disclosed.values
+    assert parse(disclosed.name).values == disclosed.values
 
 
 @pytest.mark.parametrize("row", WINDOWS, ids=lambda row: row[0].strip('`"'))
@@ -72,7 +73,7 @@ def test_a_window_is_the_same_in_python_toml_and_on_the_command_line(row):
     own = "nothing" if not quoted(row[0]) else quoted(row[0])[0]
     (disclosed,) = SecretOptions(secret=["ever:health"], secret_epsilon=0.5, secret_window=typed(row[1])).declared()
     lines = [] if own == "nothing" else [f"window = {own}"]
-    (written,) = sv.secrets.from_toml("\n".join(["[[secret]]", 'ever = "health"', "epsilon = 0.5", *lines]))
+    (written,) = from_toml("\n".join(["[[secret]]", 'ever = "health"', "epsilon = 0.5", *lines]))
     assert disclosed == written
     assert disclosed.window == (None if own == "nothing" else eval(own))
 

@@ -14,7 +14,7 @@ from reference_secrets import Enumerated, kept_kernel, random_columns, small_mod
 from reference_streams import twin
 from seqveil import MarkovModel, secrets
 from seqveil.core.errors import InputError
-from seqveil.core.secrets.trackers import SecretTracker, SecretTrackers
+from seqveil.core.secrets.account import SecretTracker, SecretTrackers
 from seqveil.core.slots import Slots
 from seqveil.core.words import Risk
 from seqveil.engine.coded import CodeStreams
@@ -70,7 +70,7 @@ def test_the_account_from_any_hour_equals_enumeration(secret, place):
     compared = 0
     for seed, plain in enumerate(small_models(3)):
         model, columns = in_slots(plain), random_columns(seed, plain.n, LENGTH)
-        every, count = Enumerated(model, LENGTH), secret.compile(model).automaton.values
+        every, count = Enumerated(model, LENGTH), secret.over(model.alphabet).automaton.values
         tracker = SecretTracker.start(model, secret, place=place)
         windows = days(place)
         values = {
@@ -99,7 +99,7 @@ def test_no_outcome_breaks_a_day_whatever_hour_the_stream_begins_at(secret, plac
     """All outcomes of a mechanism that keeps the live windows alone: the days before and after are kept as well."""
     model = in_slots(small_models(21)[0])
     every, excess = Enumerated(model, LENGTH), -np.inf
-    count = secret.compile(model).automaton.values
+    count = secret.over(model.alphabet).automaton.values
     values = {
         window: np.array([by_hand(secret, word[window[0] : sum(window)], begin) for word in every.words])
         for window, begin in days(place).items()

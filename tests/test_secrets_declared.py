@@ -15,6 +15,7 @@ from seqveil import Alphabet, Bins, Grid, MarkovModel, secrets
 from seqveil.core.alphabet import UNKNOWN
 from seqveil.core.errors import InputError
 from seqveil.core.slots import Slots
+from seqveil.interfaces.commands.secrets import from_toml, parse
 
 PAGES = MarkovModel(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), alphabet=["home", "clinic", "health news"])
 ROOM = Grid.regular(3, 3, bounds=(0, 3, 0, 3))
@@ -77,10 +78,10 @@ def test_the_sentence_says_what_is_kept():
     ],
 )
 def test_secrets_from_a_command_line(text, same):
-    assert secrets.parse(text) == same
-    assert secrets.parse(text, epsilon=None, window=None) == same
-    assert secrets.parse(text, epsilon=0.3, window=4, one_sided=True).epsilon == 0.3
-    assert secrets.parse("during:clinic:22-6") == secrets.during("clinic", (22, 6), epsilon=None)
+    assert parse(text) == same
+    assert parse(text, epsilon=None, window=None) == same
+    assert parse(text, epsilon=0.3, window=4, one_sided=True).epsilon == 0.3
+    assert parse("during:clinic:22-6") == secrets.during("clinic", (22, 6), epsilon=None)
 
 
 @pytest.mark.parametrize(
@@ -92,12 +93,12 @@ def test_secrets_from_a_command_line(text, same):
 )  # fmt: skip
 def test_command_lines_that_cannot_be_read_say_so_in_one_line(text):
     with pytest.raises(InputError) as caught:
-        secrets.parse(text)
+        parse(text)
     assert "\n" not in str(caught.value)
 
 
 def test_secrets_from_toml():
-    found = secrets.from_toml(
+    found = from_toml(
         """secret = [
             { ever = "clinic", epsilon = 0.5, window = 20 },
             { followed_by = "home", then = ["clinic"] },
@@ -131,7 +132,7 @@ def test_secrets_from_toml():
 )  # fmt: skip
 def test_toml_that_cannot_be_used_says_so_in_one_line(text):
     with pytest.raises(InputError) as caught:
-        secrets.from_toml(text)
+        from_toml(text)
     assert "\n" not in str(caught.value)
 
 
@@ -195,20 +196,20 @@ def test_an_unknown_value_is_refused_without_naming_anything(name):
         except InputError:
             continue
         with pytest.raises(InputError, match=r"not in the alphabet \(3 symbols\)") as caught:
-            secret.compile(PAGES)
+            secret.over(PAGES.alphabet)
         assert "clini" not in str(caught.value)
     with pytest.raises(InputError, match=r"not in the alphabet \(3 symbols\)"):
-        secrets.pattern("home clinik", epsilon=1.0).compile(PAGES)
+        secrets.pattern("home clinik", epsilon=1.0).over(PAGES.alphabet)
 
 
 def test_nearest_is_no_way_to_name_a_secret():
     model = MarkovModel([0.5, 0.5], np.eye(2), alphabet=Alphabet([0, 10], on_unknown="nearest"))
     with pytest.raises(InputError, match="not in the alphabet"):
-        secrets.ever(3, epsilon=1.0).compile(model)
+        secrets.ever(3, epsilon=1.0).over(model.alphabet)
 
 
 def _marked(secret, model: MarkovModel) -> list[int]:
-    compiled = secret.compile(model)
+    compiled = secret.over(model.alphabet)
     return [code for code in range(model.n) if compiled.read([code])]
 
 
@@ -216,7 +217,7 @@ def test_values_are_the_alphabets_own():
     assert _marked(secrets.ever(("home", "clinic"), epsilon=1.0), PAGES) == [0, 1]
     assert _marked(secrets.ever({"home", "health news"}, epsilon=1.0), PAGES) == [0, 2]
     numbers = MarkovModel(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), alphabet=[10, 20.5, "x"])
-    assert _marked(secrets.parse("ever:10,20.5"), numbers) == [0, 1]
+    assert _marked(parse("ever:10,20.5"), numbers) == [0, 1]
     assert _marked(secrets.pattern("10 | '20.5' | x", epsilon=1.0), numbers) == [0, 1, 2]
     heart = MarkovModel(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), alphabet=Bins([40, 60, 80, 120]))
     assert _marked(secrets.ever(115, epsilon=1.0), heart) == [2]
@@ -232,16 +233,16 @@ def test_zones_on_a_grid():
     assert _marked(secrets.zone(centre=(1.5, 1.5), radius=1.0, epsilon=1.0), FLOOR) == list(
         range(9)
     )  # the corners are .71 away
-    assert _marked(secrets.parse("zone:0.5,0.5,0.2"), FLOOR) == [0]
+    assert _marked(parse("zone:0.5,0.5,0.2"), FLOOR) == [0]
     assert _marked(secrets.pattern("'0.5,0.5'", epsilon=1.0), FLOOR) == [0]
     with pytest.raises(InputError, match="no symbol"):
-        secrets.zone(centre=(9, 9), radius=1, epsilon=1.0).compile(FLOOR)
+        secrets.zone(centre=(9, 9), radius=1, epsilon=1.0).over(FLOOR.alphabet)
     with pytest.raises(InputError, match="has 1 numbers"):
-        secrets.zone(centre=3, radius=1, epsilon=1.0).compile(FLOOR)
+        secrets.zone(centre=3, radius=1, epsilon=1.0).over(FLOOR.alphabet)
     with pytest.raises(InputError, match="numbers or points"):
-        secrets.zone(centre=(1, 1), radius=1, epsilon=1.0).compile(PAGES)
+        secrets.zone(centre=(1, 1), radius=1, epsilon=1.0).over(PAGES.alphabet)
     with pytest.raises(InputError, match=r"not in the alphabet \(9 symbols\)"):
-        secrets.zone([(5, 5)], epsilon=1.0).compile(FLOOR)
+        secrets.zone([(5, 5)], epsilon=1.0).over(FLOOR.alphabet)
 
 
 def in_slots(seconds):

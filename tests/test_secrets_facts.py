@@ -8,7 +8,7 @@ import pytest
 from reference_guarding import asked
 from reference_secrets import LENGTH, SECRETS, Enumerated, kept_kernel, random_model, small_models
 from seqveil import secrets
-from seqveil.core.secrets.trackers import SecretTracker, SecretTrackers
+from seqveil.core.secrets.account import SecretTracker, SecretTrackers
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def test_fact_5_a_promise_fails_under_another_model_unless_that_observer_is_watc
     for _ in range(20):
         models = [random_model(rng, 2), random_model(rng, 2, order=2)]
         every = Enumerated(models[1], 3)
-        values = every.values(secret.compile(models[1]), 0, 3)
+        values = every.values(secret.over(models[1].alphabet), 0, 3)
         for several in (models[:1], models):
             trackers, columns = SecretTrackers(several, secret, kept=True), []
             for _ in range(3):

@@ -107,7 +107,6 @@ def test_grades_change_where_one_per_cent_becomes_ten_and_fifty():
     assert Risk(0.0, doubts=()).grade.colour == "green"
     assert Risk(math.inf).grade.colour == "red"
     assert Risk(0.0, undone="seeded").grade.colour == "red"
-    assert words.worst(["green", "red", "amber"]) == "red"
 
 
 def test_a_warning_names_the_remedy_in_one_line():

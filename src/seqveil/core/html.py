@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FEW = 12  # rows and columns that a table of symbols shows
-MANY = 60  # rows of a plan
+MANY = 60  # rows of any other table
 SHADE = "11, 110, 153"
 CELL = "padding:2px 8px;text-align:right"
 NAME = "padding:2px 8px;text-align:left"
@@ -35,7 +35,7 @@ def model(shown: Any) -> str:
     kept = _likeliest(shown.prior)
     names = _names(shown.alphabet, kept)
     prior = table("prior", ["", *names], [["", *_shares(shown.prior[kept])]])
-    parts = [_facts("MarkovModel", facts), prior, _left_out(len(kept), shown.n, "likeliest symbols")]
+    parts = [prior, _left_out(len(kept), shown.n, "likeliest symbols")]
     if shown.order == 1 and shown.types == 1:
         state_of = {int(symbol): state for state, symbol in enumerate(shown.newest)}
         begin = [symbol for symbol in kept.tolist() if symbol in state_of]
@@ -43,12 +43,9 @@ def model(shown: Any) -> str:
         ones[np.arange(len(begin)), [state_of[symbol] for symbol in begin]] = 1.0
         moved = shown.advance(ones)
         distributions = np.stack([np.bincount(shown.newest, row, minlength=shown.n)[kept] for row in moved])
-        rows = [
-            [name, *_shares(distribution)]
-            for name, distribution in zip(_names(shown.alphabet, begin), distributions, strict=True)
-        ]
+        rows = _rows(_names(shown.alphabet, begin), distributions)
         parts.append(table("transitions, from the row to the column", ["", *names], rows))
-    return _page(*parts)
+    return page("MarkovModel", facts, *parts)
 
 
 def kernel(shown: Any, alphabet: Any, n: int) -> str:
@@ -63,117 +60,56 @@ def kernel(shown: Any, alphabet: Any, n: int) -> str:
         ("LDP level: its leakage under any belief is at most", number(shown.ldp())),
     ]
     distributions = np.stack(columns, axis=1)
-    rows = [
-        [name, *_shares(distribution)]
-        for name, distribution in zip(_names(alphabet, symbols), distributions, strict=True)
-    ]
+    rows = _rows(_names(alphabet, symbols), distributions)
     drawn = table("released (column) when the truth is (row)", ["", *_names(alphabet, codes[places])], rows)
     cut = _left_out(len(symbols), n, "symbols"), _left_out(len(places), codes.size, "outputs")
-    return _page(_facts("Kernel", facts), drawn, *cut)
+    return page("Kernel", facts, drawn, *cut)
 
 
 def session(setting: Any, account: Any, unfinished: Sequence[bool] = ()) -> str:
     """The account of a stream; `unfinished`: of which secrets the window is not over."""
-    what = f"batch of {setting.batch}" if setting.in_batches else "release"
-    period, budget = setting.schedule, setting.budget
-    pulsed = f" on average, {number(setting.epsilon * period)} at one of every {period}" if period > 1 else ""
+    what, total = f"batch of {setting.batch}" if setting.in_batches else "release", setting.budget.exact_total
     facts = [
-        ("mechanism", setting.mechanism.name + ("" if setting.mechanism.sound else " (does not keep to its ε)")),
-        (f"ε a {what}", number(setting.epsilon) + pulsed),
+        ("mechanism", setting.mechanism.name),
+        (f"ε a {what}", number(setting.epsilon)),
+        *(("promised", sentence) for sentence in setting.policy.sentences),
         ("symbols released", str(account.releases)),
         *(("means", sentence) for sentence in account.sentences),
         ("exact leakage", f"{number(account.leakage)} (up {number(account.most)}, down {number(account.least)})"),
         ("by composition, Σε", number(account.epsilon_spent)),
         ("without trust in the model", f"{number(account.ldp)}-LDP"),
-    ]
-    if account.whole_sequence:
-        facts.append(("about the whole sequence", account.whole_sequence))
-    for number_of, (tracker, within_window) in enumerate(zip(account.secrets, unfinished, strict=True), 1):
-        span = f"between {number(tracker.lowest)} and {number(tracker.highest)} so far"
-        disclosed = f"log odds {number(tracker.log_odds)}, {span}"
-        within = "; inside a window, about which nothing is promised before it is over" * within_window
-        facts.append((f"secret {number_of}", f"{tracker.sentence}; disclosed: {disclosed}{within}"))
-    if budget.exact_total is not None:
-        facts.append(("budget", f"{number(budget.exact_total)}, of which {number(account.budget_left)} left"))
-    if budget.per_window is not None:
-        length = f"{budget.releases} releases" if budget.releases else f"{number(budget.seconds)} seconds"
-        facts.append(("budget of a window", f"{number(budget.per_window)} in {length}"))
-    if budget.ldp_total is not None:
-        facts.append(("budget without a model", f"{number(budget.ldp_total)}-LDP"))
-    facts.append(("randomness", "operating system" if account.private else "seeded: not private"))
-    bar = ""
-    limit = budget.exact_total if budget.exact_total is not None else account.epsilon_spent
-    if limit and math.isfinite(limit) and math.isfinite(account.leakage):
-        of = "of the budget" if budget.exact_total is not None else "of Σε"
-        bar = _bar(account.leakage / limit, f"leakage: {account.leakage / limit:.0%} {of}")
-    return _page(_facts("Session", facts), bar)
+        *((f"secret {place}", _secret(*each)) for place, each in
+          enumerate(zip(account.secrets, unfinished, strict=True), 1)),
+        *([] if total is None else [("budget", f"{number(total)}, of which {number(account.budget_left)} left")]),
+        ("randomness", "operating system" if account.private else "seeded: not private"),
+    ]  # fmt: skip
+    of, limit = ("Σε", account.epsilon_spent) if total is None else ("the budget", total)
+    drawn = limit and math.isfinite(limit) and math.isfinite(account.leakage)
+    return page("Session", facts, _bar(account.leakage / limit, f"of {of}") if drawn else "")
 
 
-def plan(shown: Any) -> str:
-    """One line a row: what each ε and mechanism is expected to err."""
-    heads = ["ε", "mechanism", "every", "batch", "error", "decoded", "truth", "best guess", "leakage"]
-    rows: list[list[Cell]] = [
-        [
-            number(row.epsilon),
-            row.mechanism,
-            str(row.period),
-            str(row.batch),
-            _share_of(row.error, row.constant_error),
-            _share_of(row.decoded_error, row.constant_error),
-            f"{row.truth:.1%}",
-            number(row.constant_error),
-            number(row.leakage),
-        ]
-        for row in shown.rows[:MANY]
-    ]
-    facts = [("simulated releases a stream", str(shown.length)), ("symbols", str(shown.symbols))]
-    head = _facts("Plan", facts)
-    drawn = table(f"expected {shown.distortion} error; shaded by its share of the best guess", heads, rows)
-    return _page(head, drawn, _left_out(len(rows), len(shown.rows), "rows"))
+def _secret(account: Any, unfinished: bool) -> str:
+    span = f"between {number(account.lowest)} and {number(account.highest)} so far"
+    within = "; inside a window, about which nothing is promised before it is over" * unfinished
+    return f"{account.name}: log odds {number(account.log_odds)}, {span}{within}"
 
 
-def result(row: Any) -> str:
-    """One mechanism of a comparison: its errors with their intervals, and what it leaked."""
-    own = "none" if row.epsilon is None else number(row.epsilon)
-    facts = [("mechanism", row.label), ("ε an event", own), ("verdict", row.status)]
-    if row.reason:
-        facts.append(("reason", row.reason))
-    for name in ("error", "filtered", "smoothed"):
-        value, half = getattr(row, name), getattr(row, f"{name}_half")
-        if value is not None:
-            facts.append((_ERRORS[name], number(value) + ("" if half is None else f" ± {number(half)}")))
-    if row.lift_most is not None and row.claimed is not None:
-        worst = max(row.lift_most, -row.lift_least)
-        facts.append(("worst release", f"{number(worst)}, claimed {number(row.claimed)}"))
-    if row.leakage_most is not None:
-        facts.append(("worst stream", f"up {number(row.leakage_most)}, down {number(row.leakage_least)}"))
-    facts += [(f"secret {place}", _disclosed(disclosed)) for place, disclosed in enumerate(row.secrets, 1)]
-    if row.events:
-        facts.append(("measured on", f"{row.events} events of {row.users} users (seeded, not private)"))
-    return _page(_facts("Comparison", facts))
+def page(title: str, facts: Sequence[tuple[str, str]], *more: str) -> str:
+    """What an object says, a row for each of its facts, and tables or paragraphs after them.
 
-
-def _disclosed(disclosed: Any) -> str:
-    """What one row of a comparison says about one secret."""
-    promised = "nothing" if disclosed.promised is None else f"at most {number(disclosed.promised)}"
-    most = "no account" if disclosed.log_odds_worst is None else number(disclosed.log_odds_worst)
-    said = f"{disclosed.about}, ε = {number(disclosed.epsilon)}: promised {promised}; most disclosed {most}"
-    if not disclosed.verdict:
-        return said
-    least = number(disclosed.epsilon_at_least)
-    return f"{said}; attack: {disclosed.verdict}, at least {least} on {disclosed.people} people"
-
-
-_ERRORS = {"error": "error as released", "filtered": "error, online decoder", "smoothed": "error with hindsight"}
-
-
-def disclosed(title: str, lines: Sequence[tuple[str, str]], *tables: str) -> str:
-    """What a command says, a row for each of its lines, and tables after them.
-
-    >>> "<td" in disclosed("Release", [("released", "3 of 3 events")])
+    >>> "<td" in page("Release", [("released", "3 of 3 events")])
     True
     """
-    return _page(_facts(title, lines), *tables)
+    cells = [f'{_row_name(name, 400)}<td style="padding:2px 8px">{escape(text)}</td>' for name, text in facts]
+    rows = "".join(f"<tr>{cell}</tr>" for cell in cells)
+    head = f"<p><strong>{escape(title)}</strong></p><table><tbody>{rows}</tbody></table>"
+    return f'<div class="seqveil">{head}{"".join(more)}</div>'
+
+
+def records(caption: str, headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table of any values, cut to so many rows."""
+    shown = [[number(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in rows[:MANY]]
+    return table(caption, headings, shown) + _left_out(len(shown), len(rows), "rows")
 
 
 def table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
@@ -211,18 +147,9 @@ def _cell(cell: Cell) -> str:
     return f'<td style="{CELL};background:rgba({SHADE}, {shade:.2f})">{escape(text)}</td>'
 
 
-def _facts(title: str, pairs: Sequence[tuple[str, str]]) -> str:
-    cells = [f'{_row_name(name, 400)}<td style="padding:2px 8px">{escape(text)}</td>' for name, text in pairs]
-    rows = "".join(f"<tr>{cell}</tr>" for cell in cells)
-    return f"<p><strong>{escape(title)}</strong></p><table><tbody>{rows}</tbody></table>"
-
-
 def _bar(share: float, said: str) -> str:
-    return f'<p><progress max="1" value="{min(max(share, 0.0), 1.0):.4f}"></progress> {escape(said)}</p>'
-
-
-def _page(*parts: str) -> str:
-    return f'<div class="seqveil">{"".join(parts)}</div>'
+    shown = f"leakage: {share:.0%} {said}"
+    return f'<p><progress max="1" value="{min(max(share, 0.0), 1.0):.4f}"></progress> {escape(shown)}</p>'
 
 
 def _left_out(shown: int, of: int, what: str) -> str:
@@ -248,11 +175,11 @@ def _name(value: Any) -> str:
     return text if len(text) <= 24 else text[:23] + "…"
 
 
+def _rows(names: Sequence[str], distributions: NDArray[Any]) -> list[list[Cell]]:
+    return [[name, *_shares(distribution)] for name, distribution in zip(names, distributions, strict=True)]
+
+
 def _shares(distribution: NDArray[np.float64]) -> list[Cell]:
     return [
         (float(share), f"{share:.3f}".removeprefix("0") if 0 < share < 1 else f"{share:g}") for share in distribution
     ]
-
-
-def _share_of(value: float, whole: float) -> Cell:
-    return (value / whole if whole > 0 else 0.0, number(value))

@@ -22,35 +22,28 @@ that nobody checked on these people, a small bound is called unchecked.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from seqveil.core.secrets import Secret
 
 Colour = Literal["green", "unchecked", "amber", "red"]
 
 SUSPICIONS = (0.01, 0.10, 0.50)  # that sentences follow
 ASKED = 0.01  # the suspicion that a grade follows
 GREEN, AMBER = 0.10, 0.50  # what it may become at most
-COLOURS: tuple[Colour, ...] = ("green", "unchecked", "amber", "red")  # from good to bad
-CHECKS = {  # what an audit checks, by the names of its report
-    "each_release": "every release within its ε",
-    "each_stream": "every stream within its Σε",
-    "total": "every stream within the total budget",
-    "window": "every window within its budget",
-    "ldp_total": "every stream within the budget that needs no model",
-    "declared": "every declared secret within its ε, in every whole window",
-    "epsilons": "the ε of every row is what the setting spends there",
-    "values": "the values are those that follow from the paths",
-    "unchanged": "the rows are those that the release wrote",
-    "unseeded": "the side file names no seed",
-}
 REMEDY = "declare what must stay secret, set a total budget or release in batches; `seqveil plan` finds a setting"
 IMPOSSIBLE = "the model calls impossible what they may do"  # a doubt about a secret
 UNCHECKED = "nobody checked that these people follow the model"  # a doubt, until their releases were asked
 NIGHT_AND_DAY = "the chain does not know night from day: `seqveil attack` says whether it holds"  # a doubt about hours
-IDENTITY = "who it is"  # the attack that is about no secret
+MEASURED = "measured, not promised"
+PUBLIC_ZONE = "the zone is public: name places that are the same for everyone, never one person's home"
+SUSPICION = 0.25  # that the sentence of a secret takes as its example
+_NAMED = 4  # values named in a sentence; the others are counted
 _ROUNDING = 1e-9  # by which a suspicion may pass the border of a grade
 
 
@@ -153,6 +146,86 @@ def by_leakage(leakage: float) -> str:
     return by_odds(2 * leakage)
 
 
+def made_public(secrets: Iterable[Secret]) -> str:
+    """Says that a zone is public, as all that is declared is, where there is one; empty where there is none.
+
+    >>> from seqveil import secrets
+    >>> made_public([secrets.ever("health", epsilon=0.5)]), made_public([secrets.zone([3], epsilon=0.5)])[:18]
+    ('', 'the zone is public')
+    """
+    kinds = {part.kind for secret in secrets for part in (secret, *secret.parts)}
+    return PUBLIC_ZONE if "zone" in kinds else ""
+
+
+def measured(secret: Secret, within: bool | None = None) -> str:
+    """What is said about a secret that no mechanism keeps; `within` says whether the releases stayed within its ε."""
+    said = f"{about(secret)}; {MEASURED}"
+    if within is None or secret.epsilon is None:
+        return said
+    return f"{said}; these releases {'stayed' if within else 'did not stay'} within ε = {secret.epsilon:g}"
+
+
+def promise(secret: Secret) -> str:
+    """How well a secret is kept, and on what condition: the second half of its sentence."""
+    if secret.epsilon is None:
+        return MEASURED
+    factor = math.exp(secret.epsilon)
+    bound = f"nobody's odds move by more than a factor {factor:.3g}"
+    if secret.one_sided:
+        bound = f"nobody becomes surer that it is so by more than a factor {factor:.3g} in the odds"
+    return f"{bound} (ε = {secret.epsilon:g}): {example(secret)}, if the stream follows the model"
+
+
+def example(secret: Secret) -> str:
+    """What the promise means for somebody who suspects the secret a little."""
+    disclosed = f"a suspicion of {percent(SUSPICION)}"
+    low, high = percent_down(moved(SUSPICION, -secret.total)), percent_up(moved(SUSPICION, secret.total))
+    return f"{disclosed} becomes at most {high}" if secret.one_sided else f"{disclosed} stays between {low} and {high}"
+
+
+def about(secret: Secret) -> str:
+    """What the secret is about, as the first half of a sentence."""
+    if secret.kind == "joint":
+        return "any combination of: " + "; ".join(about(part) for part in secret.parts)
+    what, where, hours = _list(secret.values), _window(secret), secret.hours or (0.0, 24.0)
+    if secret.circle:
+        *centre, radius = (f"{number:.10g}" for number in secret.circle)
+        unit = " (metres on the map, else in the units of the values)" if len(centre) == 2 else ""
+        return f"whether the zone of radius {radius}{unit} around ({', '.join(centre)}) is entered {where}"
+    phrases = {
+        "ever": f"whether {what} occurs {where}",
+        "always": f"whether every event is {what} {where}",
+        "count": f"whether {what} occurs at least {secret.at_least} times {where}",
+        "followed_by": f"whether {what} is followed, at once or later, by {_list(secret.then)} {where}",
+        "pattern": f"whether the pattern {secret.text.strip()} occurs {where}",
+        "zone": f"whether a zone of {len(secret.values)} cells is entered {where}",
+        "during": f"whether {what} occurs from {hours[0]:g} to {hours[1]:g} o'clock {where}",
+    }
+    return phrases[secret.kind]
+
+
+def _list(values: tuple[Any, ...]) -> str:
+    if len(values) == 1 and isinstance(values[0], tuple) and not any(isinstance(v, float) for v in values[0]):
+        values = values[0]
+    shown = [str(value) for value in values[:_NAMED]]
+    if len(values) > _NAMED:
+        return f"{', '.join(shown)} or one of {len(values) - _NAMED} others"
+    return " or ".join(part for part in (", ".join(shown[:-1]), *shown[-1:]) if part)
+
+
+def _window(secret: Secret) -> str:
+    window = secret.window
+    if window is None:
+        return "in the stream, whenever it ends"
+    if window == "day":
+        return "on a day, each day for itself"
+    if window == "event" or window == 1:
+        return "at an event, each for itself"
+    if isinstance(window, str):
+        return f"among the first {secret.length()} events"
+    return f"in a run of {window} events (the first {window}, the next {window} and so on)"
+
+
 @dataclass(frozen=True)
 class Grade:
     """A colour, and the sentence that says why."""
@@ -177,11 +250,6 @@ def colour(becomes: float) -> Colour:
     return "amber" if becomes <= AMBER * (1 + _ROUNDING) else "red"
 
 
-def worst(colours: Iterable[Colour]) -> Colour:
-    """The worst of some colours; green for none."""
-    return max(colours, key=COLOURS.index, default="green")
-
-
 @dataclass(frozen=True)
 class DisclosedSecret:
     """A declared secret with the most that its log odds move: what was promised, or disclosed if that is more."""
@@ -192,7 +260,7 @@ class DisclosedSecret:
     by_hour: bool = False  # whether it is about hours of the day, which no chain knows
 
     @classmethod
-    def of(cls, secret: Any, log_odds: float) -> DisclosedSecret:
+    def of(cls, secret: Secret, log_odds: float) -> DisclosedSecret:
         """A declared secret of which so much was disclosed, or promised to be disclosed at most."""
         each = "in each window" if secret.repeats else "over the whole stream"
         over = "over its events" if str(secret.window).startswith("first") else each
@@ -368,30 +436,3 @@ def _why(becomes: float, what: str) -> str:
     if kind == "amber":
         return f"{said} may grow to {percent_up(becomes)}"
     return f"{said} may become more likely than not ({percent_up(becomes)}), which protects next to nothing"
-
-
-def attacked(found: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What an attacker got, a sentence for each attack, from what an attack gives as plain values.
-
-    >>> attacked([{"about": "ever:health", "sentence": "not refuted", "guess": {"likelihood_ratio": 1.5}}])
-    ['ever:health: not refuted; of those whom its best guess singled out, a suspicion of 10 % that it is right became
-    14 %']
-    """
-    return [f"{one['about']}: {one['sentence']}{_singled_out(one)}" for one in found]
-
-
-def _singled_out(one: Mapping[str, Any]) -> str:
-    means = guess_means(one["about"], (one.get("guess") or {}).get("likelihood_ratio"))
-    return f"; {means}" if means else ""
-
-
-def guess_means(about: str, ratio: Any) -> str:
-    """What the best guess of an attack means, from how much likelier it is where it is right; empty if that is unknown.
-
-    >>> guess_means("ever:health", 1.5)
-    'of those whom its best guess singled out, a suspicion of 10 % that it is right became 14 %'
-    """
-    if not isinstance(ratio, int | float) or not 0 < ratio < math.inf or about == IDENTITY:
-        return ""
-    became = percent(moved(0.10, math.log(ratio)))
-    return f"of those whom its best guess singled out, a suspicion of 10 % that it is right became {became}"

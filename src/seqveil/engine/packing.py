@@ -18,15 +18,15 @@ import numpy as np
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import Floats
 from seqveil.core.leakage import Leakages
-from seqveil.core.secrets import SecretTracker, SecretTrackers, WindowAccount
-from seqveil.core.secrets.windows import WindowRecords
+from seqveil.core.secrets import SecretTracker, SecretTrackers
+from seqveil.core.secrets.account import WindowRecords
 from seqveil.engine.accounting import Window
 from seqveil.engine.state import State
 from seqveil.engine.store import UserRow
 from seqveil.engine.stream import Terms
 
 SMALL = 4096  # bytes of state a user may have and still always be kept as it is
-_HEAD = 6  # numbers before the account of a secret that say how long its parts are
+_HEAD = 7  # numbers before the account of a secret that say how long its parts are
 _MISFIT = "a user's state does not fit this setting; restore the state file from a backup"
 
 
@@ -126,48 +126,25 @@ def restored_accounts(first: SecretTrackers, packed: Floats) -> SecretTrackers:
 
 
 def _tracker(tracker: SecretTracker) -> Floats:
-    found, gone = tracker.records, tracker.gone
-    head = [
+    records = tracker.records, tracker.current, tracker.gone
+    head = (
         tracker.step,
         tracker.disclosed_all,
         len(tracker.now),
         len(tracker.ended),
-        len(found.index),
-        gone is not None,
-    ]
-    distributions = (tracker.states, tracker.unseen, tracker.now.ravel(), tracker.ended.ravel())
-    windows = (getattr(found, name).ravel() for name in WindowRecords.__dataclass_fields__)
-    accounts = [_account(tracker.latest), *([] if gone is None else [_account(gone)])]
-    return np.concatenate([head, *distributions, *windows, *accounts]).astype(np.float64, copy=False)
-
-
-def _account(one: WindowAccount) -> list[float]:
-    distributions = [
-        part
-        for distribution in (one.prior, one.posterior)
-        for part in (distribution if isinstance(distribution, tuple) else (distribution,))
-    ]
-    return [
-        one.first,
-        one.events,
-        *distributions,
-        one.log_odds,
-        one.log_odds_low,
-        one.log_odds_high,
-        one.lowest,
-        one.highest,
-    ]
+        *(len(one.index) for one in records),
+    )
+    distributions = (tracker.states, tracker.unseen, tracker.now, tracker.ended)
+    windows = (getattr(found, name) for found in records for name in WindowRecords.__dataclass_fields__)
+    return np.concatenate([head, *(part.ravel() for part in (*distributions, *windows))]).astype(np.float64, copy=False)
 
 
 def _restored(first: SecretTracker, reader: _PackedReader) -> SecretTracker:
-    plan, size = first.ahead, first.model.size
-    step, disclosed_all, open_rows, ended, windows, gone = (int(number) for number in reader.take(_HEAD))
+    values, size = first.ahead.values, first.model.size
+    step, disclosed_all, open_rows, ended, *windows = (int(number) for number in reader.take(_HEAD))
     states, unseen = reader.take(size), reader.take(size)
-    now, past = reader.take(open_rows, size), reader.take(ended, plan.values, size)
-    index = reader.take(windows).astype(np.int64)
-    distributions = reader.take(windows, plan.values), reader.take(windows, plan.values)
-    records = WindowRecords(index, *distributions, *(reader.take(windows) for _ in range(3)))
-    latest = _window(plan.values, reader)
+    now, past = reader.take(open_rows, size), reader.take(ended, values, size)
+    records, current, gone = (_records(values, reader, count) for count in windows)
     return replace(
         first,
         step=step,
@@ -176,18 +153,16 @@ def _restored(first: SecretTracker, reader: _PackedReader) -> SecretTracker:
         now=now,
         ended=past,
         records=records,
-        latest=latest,
-        gone=_window(plan.values, reader) if gone else None,
+        current=current,
+        gone=gone,
         disclosed_all=bool(disclosed_all),
     )
 
 
-def _window(values: int, reader: _PackedReader) -> WindowAccount:
-    first, events = reader.take(2).tolist()
-    alone = values == 2  # of a secret that is true or not, one probability says both
-    prior, posterior = (reader.take(1 if alone else values).tolist() for _ in range(2))
-    distributions = (prior[0], posterior[0]) if alone else (tuple(prior), tuple(posterior))
-    return WindowAccount(int(first), int(events), *distributions, *reader.take(5).tolist())
+def _records(values: int, reader: _PackedReader, count: int) -> WindowRecords:
+    index = reader.take(count).astype(np.int64)
+    distributions = reader.take(count, values), reader.take(count, values)
+    return WindowRecords(index, *distributions, *(reader.take(count) for _ in range(3)))
 
 
 class _PackedReader:

@@ -18,10 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from seqveil.core.secrets import Secret, SecretTrackers, words
-from seqveil.core.secrets.bounds import Bounds
+import numpy as np
+
+from seqveil.core import words
+from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.secrets.solving import guarded
-from seqveil.core.secrets.tables import GuardingTable
+from seqveil.core.secrets.tables import Bounds, GuardingTable
 from seqveil.engine.terms import Terms
 
 
@@ -30,7 +32,7 @@ def guarded_table(setting: Terms, trackers: SecretTrackers) -> GuardingTable:
 
     Parameters:
         setting: one whose mechanism is "guarded".
-        watches: the accounts of its secrets so far, those of the state of one user.
+        trackers: the accounts of its secrets so far, those of the state of one user.
 
     >>> from seqveil import MarkovModel, secrets
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
@@ -41,8 +43,7 @@ def guarded_table(setting: Terms, trackers: SecretTrackers) -> GuardingTable:
     """
     trackers.check_room()
     epsilon = None if setting.unbounded else setting.epsilon
-    bounds = Bounds.of(trackers)
-    return guarded(bounds, setting.distortion, not setting.withhold, epsilon)
+    return guarded(Bounds.of(trackers), setting.distortion, not setting.withhold, epsilon)
 
 
 @dataclass(frozen=True)
@@ -83,14 +84,14 @@ class SecretTotal:
         if self.epsilon is None:
             return ""
         said = []
-        if self.users and self.without_window == self.users:
-            said.append(f"nothing is promised about these {self.users} streams, whose first window is not over")
-        elif self.without_window:
-            some = f"{self.without_window} of {self.users} streams"
-            said.append(f"nothing is promised about {some}, whose first window is not over")
+        if self.without_window:
+            some = (
+                f"these {self.users}" if self.without_window == self.users else f"{self.without_window} of {self.users}"
+            )
+            said.append(f"nothing is promised about {some} streams, whose first window is not over")
         if self.inside_window:
-            some = f"{self.inside_window} of {self.users} streams"
-            said.append(f"nothing is promised about the last window of {some}, which is not over")
+            some = f"{self.inside_window} of {self.users}"
+            said.append(f"nothing is promised about the last window of {some} streams, which is not over")
         return "; ".join(said)
 
 
@@ -101,26 +102,22 @@ def totals(
 
     `promised` is the ε that the mechanism keeps each secret within; None where it keeps none, so that it is measured.
     """
-    users = 0
-    worst, last, lowest, highest = ([0.0] * len(secrets) for _ in range(4))
-    without, inside = ([0] * len(secrets) for _ in range(2))
+    users, most, counts = 0, np.zeros((len(secrets), 4)), np.zeros((len(secrets), 2), np.int64)
     for each in accounts:
         if each is None:
             continue
         users += 1
-        for k, tracker in enumerate(each.rows[0]):
-            without[k] += tracker.in_first_window
-            inside[k] += tracker.in_later_window
+        counts += [(tracker.in_first_window, tracker.in_later_window) for tracker in each.rows[0]]
         for row in each.rows:
-            for k, tracker in enumerate(row):
-                most = tracker.worst
-                worst[k] = max(worst[k], most.worst(tracker.secret.sides))
-                last[k] = max(last[k], abs(tracker.log_odds))
-                lowest[k], highest[k] = min(lowest[k], most.lowest), max(highest[k], most.highest)
+            found = ((one.worst, one.secret.sides, abs(one.log_odds)) for one in row)
+            seen = [(worst.worst(sides), last, -worst.lowest, worst.highest) for worst, sides, last in found]
+            most = np.maximum(most, seen)
     return [
-        SecretTotal(secret.name, _sentence(secret, epsilon, most), epsilon, users, most, *others)
-        for secret, epsilon, most, *others in zip(
-            secrets, promised, worst, last, lowest, highest, without, inside, strict=True
+        SecretTotal(
+            secret.name, _sentence(secret, epsilon, worst), epsilon, users, worst, last, 0.0 - low, high, *ended
+        )
+        for secret, epsilon, (worst, last, low, high), ended in zip(
+            secrets, promised, most.tolist(), counts.tolist(), strict=True
         )
     ]
 

@@ -30,10 +30,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from seqveil.core import words
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets import words
 from seqveil.core.secrets.declared import Compiled
 from seqveil.evaluate.attack_bounds import AttackSample, Flags, Ratio, Sides, noticeable, share_low, times_needed
 from seqveil.evaluate.attack_features import Windows, features
@@ -233,7 +233,7 @@ def windows_of(
 def _values(secret: Compiled, codes: Ints, at: Ints, spans: Ints) -> Ints:
     """The secret's value in the windows that begin at these places; -1 where a code is outside the alphabet."""
     automaton = secret.automaton
-    state, known = np.full(at.size, automaton.start), np.ones(at.size, bool)
+    state, known = np.full(at.size, 0), np.ones(at.size, bool)
     for k in range(int(spans.max())):
         going = np.flatnonzero(spans > k)
         seen = codes[at[going] + k]

@@ -17,7 +17,6 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import ever, from_dict
 from seqveil.core.secrets.declared import Secret
 from seqveil.core.slots import Slots
-from seqveil.core.words import guess_means
 from seqveil.engine.terms import OTHER_MODEL
 from seqveil.evaluate import attack as attacks
 from seqveil.evaluate.attack import AttackerGuess, Finding
@@ -31,6 +30,7 @@ from seqveil.interfaces.files.rows import Progress, Source
 from seqveil.interfaces.files.truth import paired
 from seqveil.interfaces.files.writing import EPSILON, Meta, load_release_meta, stored_columns
 from seqveil.interfaces.frames import ColumnWords, ReleasedRows, chain_of, columns_of, table_of
+from seqveil.interfaces.sentences import guess_means
 from seqveil.receiver.learn import Evidence
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ class Findings(list[Finding]):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return html.disclosed("Attack", self.lines())
+        return html.page("Attack", self.lines())
 
 
 def attack(

@@ -93,7 +93,7 @@ def posteriors(evidence: Evidence, model: MarkovModel, secret: Compiled, windows
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> seen = Evidence(np.array([[0.25, 0.75]]), np.array([0]), np.array([0]))
     >>> first = Windows(*np.zeros((4, 1), np.int64), length=3)
-    >>> posteriors(seen, model, ever(1, epsilon=1.0, window="first 3").compile(model), first).round(4).tolist()
+    >>> posteriors(seen, model, ever(1, epsilon=1.0, window="first 3").over(model.alphabet), first).round(4).tolist()
     [[0.2025, 0.7975]]
     """
     if evidence.n != model.n:
@@ -167,7 +167,7 @@ class _Seen:
         going = [int((spans > k).sum()) for k in range(int(spans.max()))]
         columns = (self._columns(owners[:now], begins[:now] + k) for k, now in enumerate(going))
         distribution = np.zeros((automaton.size, *before.shape))
-        distribution[automaton.start] = before
+        distribution[0] = before
         ends = np.empty_like(distribution)
         steps = filtering.forward(
             read(distribution, next(columns)),

@@ -95,7 +95,7 @@ class _Told:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return html.disclosed(type(self).__name__, self.lines(), *self._tables())
+        return html.page(type(self).__name__, self.lines(), *self._tables())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -167,11 +167,7 @@ class Statistics(_Told):
         return stats_disclosed(self.counted)
 
     def _tables(self) -> list[str]:
-        rows = [
-            [str(cell) if not isinstance(cell, float) else html.number(cell) for cell in row]
-            for row in self.table.rows()
-        ]
-        return [html.table("values", self.table.columns, rows[: html.MANY])]
+        return [html.records("values", self.table.columns, self.table.rows())]
 
 
 def fit(data: Any, *, sort: bool | None = None, **words: Unpack[FitKeywords]) -> MarkovModel:

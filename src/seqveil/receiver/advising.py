@@ -18,8 +18,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.ahead import LONGEST
-from seqveil.core.secrets.words import made_public
-from seqveil.core.words import DisclosedSecret, Risk, leakage_for, log_odds_for, percent
+from seqveil.core.words import DisclosedSecret, Risk, leakage_for, log_odds_for, made_public, percent
 from seqveil.engine.accounting import Budget
 from seqveil.engine.policy import Policy
 from seqveil.receiver import planning

@@ -77,7 +77,10 @@ class Plan:
     realised_people: int | None = None  # whom the realised errors are of
 
     def _repr_html_(self) -> str:
-        return html.plan(self)
+        facts = [("simulated releases a stream", str(self.length)), ("symbols", str(self.symbols))]
+        heads = ["epsilon", "mechanism", "period", "batch", "error", "decoded_error", "truth", "leakage"]
+        rows = [[getattr(row, head) for head in heads] for row in self.rows]
+        return html.page("Plan", facts, html.records(f"expected {self.distortion} error", heads, rows))
 
 
 def plan(

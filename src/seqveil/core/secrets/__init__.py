@@ -9,11 +9,20 @@
 True
 """
 
+from seqveil.core.secrets.account import SecretTracker, SecretTrackers, WindowAccount
 from seqveil.core.secrets.automaton import Automaton
-from seqveil.core.secrets.declared import Secret, always, count, during, ever, followed_by, joint, pattern, zone
-from seqveil.core.secrets.trackers import SecretTracker, SecretTrackers
-from seqveil.core.secrets.windows import WindowAccount
-from seqveil.core.secrets.words import from_dict, from_toml, parse
+from seqveil.core.secrets.declared import (
+    Secret,
+    always,
+    count,
+    during,
+    ever,
+    followed_by,
+    from_dict,
+    joint,
+    pattern,
+    zone,
+)  # fmt: skip
 
 __all__ = [
     "Automaton",
@@ -27,9 +36,7 @@ __all__ = [
     "ever",
     "followed_by",
     "from_dict",
-    "from_toml",
     "joint",
-    "parse",
     "pattern",
     "zone",
 ]

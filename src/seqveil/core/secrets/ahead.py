@@ -7,7 +7,7 @@ With `left` events of a window still to come after the present one, state s of t
 
 and d events before a window begins
 
-    g_v(s; 0)   = h_v(δ(start, symbol of s), s; N-1)
+    g_v(s; 0)   = h_v(δ(0, symbol of s), s; N-1)
     g_v(s; d+1) = Σ_s' P(s'|s) g_v(s'; d).
 
 All are sums of products that are not negative, both for "it happens" and for "it does not", so their relative error is
@@ -75,10 +75,10 @@ class Sweep:
             self._block = (number, tables)
         return tables
 
-    def blocks(self, stop: int) -> Iterator[Floats]:
-        """Tables 0..stop-1 in stacks."""
-        for begin in range(0, stop, self._stride):
-            yield self.block(begin // self._stride)[: stop - begin]
+    def blocks(self, start: int, stop: int) -> Iterator[Floats]:
+        """Tables start..stop-1 in stacks."""
+        for begin in range(start - start % self._stride, stop, self._stride):
+            yield self.block(begin // self._stride)[max(0, start - begin) : stop - begin]
 
 
 class Ahead:
@@ -92,7 +92,7 @@ class Ahead:
     offset = 0
 
     def __init__(self, model: MarkovModel, secret: Secret) -> None:
-        compiled = secret.compile(model)
+        compiled = secret.over(model.alphabet)
         self.model, self.secret, self.longest = model, secret, LONGEST
         self.automaton = compiled.automaton
         self.values = self.automaton.values
@@ -108,13 +108,16 @@ class Ahead:
         self._labelled = (self.automaton.labels[None, :] == np.arange(self.values)[:, None]).astype(np.float64)
         first = np.repeat(self._labelled[:, :, None], model.size, axis=2)
         self.inside = Sweep(first, self._back, self.length)
-        self._beginnings: dict[int, Ahead] = {0: self}
+        self.at_start = self._from_place(0)  # g_v(s; 0): (V, S)
         self._check_uncertain()
+        self.lead, self.untracked = self._watched()
+        self.before = Sweep(self.at_start, self._pulled, self.lead)  # g_v(s; d) for d = 0..lead-1
+        self._beginnings: dict[int, Ahead] = {0: self}
 
     def beginning(self, offset: int) -> Ahead:
         """The same for streams whose first event stands at this place of its window; all tables are shared."""
         if offset not in self._beginnings:
-            _ = self.before, self.disclosed_later, self._possible  # made once, for all beginnings
+            _ = self.disclosed_later, self._possible  # made once, for all beginnings
             made = copy.copy(self)
             for name in ("countable", "at_first"):
                 made.__dict__.pop(name, None)
@@ -133,7 +136,7 @@ class Ahead:
     def opened(self, states: Floats, place: int = 0) -> Floats:
         """Distribution (A, S) at the first event of a window, at this place, from that of the event's state."""
         distribution = np.zeros((self.automaton.size, self.model.size))
-        distribution[self.automaton.start] = states
+        distribution[0] = states
         return self.read(distribution, place)
 
     def shown(self, distributions: Floats) -> Floats:
@@ -163,22 +166,17 @@ class Ahead:
         return filtering.pull(self.model, moved.reshape(-1, states)).reshape(values, size, states)
 
     @cached_property
-    def at_start(self) -> Floats:
-        """g_v(s; 0): (V, S)."""
-        return self._from_place(0)
-
-    @cached_property
     def at_first(self) -> Floats:
-        """The same for the first window of a stream, which may begin in the middle of one: (V, S)."""
+        """g_v(s; 0) for the first window of a stream, which may begin in the middle of one: (V, S)."""
         return self._from_place(self.offset)
 
     def _from_place(self, place: int) -> Floats:
         left = self.length - 1 - place
-        return self.inside.at(left)[:, self.target(place)[self.automaton.start], self._places]
+        return self.inside.at(left)[:, self.target(place)[0], self._places]
 
-    @cached_property
-    def _lead(self) -> tuple[int, float]:
-        """How many events before it begins a window is watched, and the most that can have been disclosed before that.
+    def _watched(self) -> tuple[int, float]:
+        """How many events before it begins a window is watched, its first event counting as one, and the most that can
+        have been disclosed about it before that.
 
         Releases up to d events before a window tell at most R_d = max over states of log g_v(s; d)/g_v'(s; d) minus the
         least of it, because the window depends on them through the state alone. R_d never grows with d: a state's g is
@@ -195,23 +193,8 @@ class Ahead:
             count += 1
         return count, 0.0
 
-    @cached_property
-    def before(self) -> Sweep:
-        """g_v(s; d) for d = 0..lead-1."""
-        return Sweep(self.at_start, self._pulled, self.lead)  # a method, as tables go to other processes
-
     def _pulled(self, _: int, held: Floats) -> Floats:
         return filtering.pull(self.model, held)
-
-    @property
-    def lead(self) -> int:
-        """How many events before it begins a window is watched, its first event counting as one."""
-        return self._lead[0]
-
-    @property
-    def untracked(self) -> float:
-        """The most that can have been disclosed about a window before it is watched."""
-        return self._lead[1]
 
     @cached_property
     def disclosed_later(self) -> float:
@@ -256,16 +239,7 @@ class Ahead:
         value of a window. Where no promise needs an end (`foreseen` is None), the odds of all windows after the first
         `lead` events agree within e^ε, so that these tell of all others.
         """
-        if self.family:
-            least = self.family_priors
-        else:
-            distribution, found = self.model.initial, []
-            for window in range(self._windows):
-                found.append(((self.at_start if window else self.at_first) * distribution).sum(1))
-                for _ in range(self.span(window)[1] if self.repeats else 0):
-                    distribution = self.model.advance(distribution)
-            least = np.array(found)
-        if (least >= FAINTEST).all():
+        if all((priors >= FAINTEST).all() for priors in self._priors(self._windows)):
             return None
         before = 0
         for events, priors in self._log_priors():
@@ -273,6 +247,17 @@ class Ahead:
                 return before
             before = events
         return None
+
+    def _priors(self, windows: int) -> Iterator[Floats]:
+        """Pr(v) (V,) of so many windows, from the first on; of a family, of all."""
+        if self.family:
+            yield from self.family_priors
+            return
+        distribution = self.model.initial
+        for window in range(windows):
+            yield ((self.at_start if window else self.at_first) * distribution).sum(1)
+            for _ in range(min(self.span(window)[1], self.longest)):
+                distribution = self.model.advance(distribution)
 
     @property
     def _windows(self) -> int:
@@ -284,7 +269,35 @@ class Ahead:
 
     def span(self, window: int) -> tuple[int, int]:
         """The number of a window's first event, and how many it has: the first one what is left of it."""
+        if self.family:
+            return 0, window
         return (window * self.length - self.offset, self.length) if window else (0, self.length - self.offset)
+
+    def holding(self, step: int) -> int:
+        """Number of the window that holds an event; of those of a family, the one that ends with it."""
+        if self.family:
+            return step + 1
+        return (self.offset + step) // self.length if self.repeats else 0
+
+    def furthest(self, step: int) -> int:
+        """Number of the last window that is watched at an event."""
+        if not self.repeats:
+            return 0
+        reached = (self.offset + step + self.lead - 1) // self.length
+        return reached if self.limit is None else min(reached, (self.offset + self.limit) // self.length - 1)
+
+    def left(self, windows: Ints, step: int) -> Ints:
+        """How many events of these windows come after an event: below 0 once they ended, `length` before they begin."""
+        ends = windows if self.family else (windows + 1) * self.length - self.offset
+        return ends - step - 1
+
+    def within(self, left: Ints, now: Floats) -> Floats:
+        """Distributions (W, V, S) of windows in progress that have so many events left, from that of the automaton."""
+        if not left.size:
+            return np.zeros((0, self.values, self.model.size))
+        first = int(left.min())
+        blocks = self.inside.blocks(first, int(left.max()) + 1)
+        return np.concatenate([np.einsum("lvas,as->lvs", block, now) for block in blocks])[left - first]
 
     def _log_priors(self) -> Iterator[tuple[int, Floats]]:
         """The event that each window ends with, and log Pr(v) of it (V,), however small, carried forward."""
@@ -322,7 +335,7 @@ class Ahead:
     def family_priors(self) -> Floats:
         """Pr(v) for the first T events, T = 1..LONGEST: (T, V)."""
         distribution = self.opened(self.model.initial)
-        parts = [(block * distribution).sum((2, 3)) for block in self.inside.blocks(self.length)]
+        parts = [(block * distribution).sum((2, 3)) for block in self.inside.blocks(0, self.length)]
         return np.concatenate(parts)
 
     def error(self, step: int) -> float:
@@ -343,8 +356,8 @@ class Ahead:
 
     def _check_uncertain(self) -> None:
         """Refuse a secret whose answer the model knows beforehand."""
-        open_to_doubt = uncertain(self.family_priors).any() if self.family else self._some_window_is_open()
-        if not open_to_doubt:
+        tried = self._priors(_WINDOWS_TRIED if self.repeats else 1)
+        if not any(np.sort(priors)[-2] > CERTAIN for priors in tried):
             raise InputError(
                 "under this model the secret is certain or impossible, so there is nothing to keep; "
                 "check its values, its window and the model"
@@ -357,20 +370,6 @@ class Ahead:
                 f"the model makes the secret, its opposite, or a combination of answers less likely than {FAINTEST:g} "
                 "from the first window on, and such odds cannot be counted; choose another window, or smooth the model"
             )
-
-    def _some_window_is_open(self) -> bool:
-        distribution = self.model.initial
-        for _ in range(_WINDOWS_TRIED if self.repeats else 1):
-            if uncertain((self.at_start * distribution).sum(1)[None])[0]:
-                return True
-            for _ in range(min(self.length, self.longest)):
-                distribution = self.model.advance(distribution)
-        return False
-
-
-def uncertain(priors: Floats) -> NDArray[np.bool_]:
-    """Whether more than one value has a probability worth the name: (W, V) → (W,)."""
-    return np.asarray(np.sort(priors, axis=1)[:, -2] > CERTAIN)
 
 
 def _span(logs: Floats) -> float:

@@ -1,31 +1,31 @@
 """Finite automata that recognise a secret: what has to be remembered of a window to know, at its end, what it was.
 
-An automaton over n symbols is a start state, moves δ(a, x) and a label for every state. The value of a window x_1..x_N
-is the label of δ(…δ(δ(start, x_1), x_2)…, x_N): 1 (it happened) or 0 for a single secret, the number of a combination
-for several at once. All automata here are minimal, and numbered in the order in which the symbols reach their states,
-so two that give the same labels are equal array by array.
+An automaton over n symbols has moves δ(a, x) and a label for every state; it starts in state 0. The value of a window
+x_1..x_N is the label of δ(…δ(δ(0, x_1), x_2)…, x_N): 1 (it happened) or 0 for a single secret, the number of a
+combination for several at once. All automata here are minimal, and numbered in the order in which the symbols reach
+their states, so two that give the same labels are equal array by array.
 
-*Patterns* (`of_pattern`) are a small language of regular expressions: symbols separated by spaces, `"quoted"` where a
-name holds spaces or signs, with
+Every secret is a *pattern* (`recognised`), in a small language of regular expressions: symbols separated by spaces,
+`"quoted"` where a name holds spaces or signs, with
 
     .            any symbol                 a | b        one or the other
     ( )          grouping                   a* a+ a?     any number, at least one, at most one
     a{m,n}       m to n times ({m}, {m,})   ^ $          where the window begins, where it ends
 
 Without `^` and `$` the pattern may occur anywhere in the window. A state of the automaton is what is left to match, and
-states that act alike become one. All symbols that the pattern does not name are one letter meanwhile.
+states that act alike become one. All symbols that the pattern does not tell apart are one letter meanwhile.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from seqveil.core.alphabet import Codes
 from seqveil.core.errors import InputError
@@ -41,14 +41,17 @@ _TOKEN = re.compile(
 )
 _DEEPEST = 30
 
-Node = tuple[object, ...]
+Node = tuple[object, ...]  # the kind of a pattern, and its parts
+ANYTHING: Node = ("repeat", ("any",), 0, None)
+VALUES: Node = ("symbol", "values")
+THEN: Node = ("symbol", "then")
 
 
 @dataclass(frozen=True, eq=False)
 class Automaton:
-    """A deterministic automaton: `moves` (A, n), `labels` (A,) in 0..values-1, and the start state.
+    """A deterministic automaton: `moves` (A, n) and `labels` (A,) in 0..values-1; it starts in state 0.
 
-    >>> health = ever([2], n=3)
+    >>> health = recognised(VALUES, {"values": 2}, n=3)
     >>> health.moves.tolist(), health.labels.tolist()
     ([[0, 0, 1], [1, 1, 1]], [0, 1])
     >>> health.read([0, 2, 1]), health.read([0, 0])
@@ -58,7 +61,6 @@ class Automaton:
     moves: Codes
     labels: Codes
     values: int = 2
-    start: int = 0
 
     @property
     def size(self) -> int:
@@ -67,61 +69,20 @@ class Automaton:
 
     def read(self, codes: Sequence[int]) -> int:
         """The label of a window."""
-        state = self.start
+        state = 0
         for code in codes:
             state = int(self.moves[state, code])
         return int(self.labels[state])
 
     def on_letters(self, letters: Codes) -> Automaton:
-        """The automaton that takes symbol x as this one takes `letters[x]`; -1 is a symbol that is passed over."""
-        passed = np.broadcast_to(np.arange(self.size)[:, None], (self.size, len(letters)))
-        return minimal(np.where(letters >= 0, self.moves[:, letters], passed), self.labels, self.values, self.start)
-
-
-def ever(codes: ArrayLike, n: int) -> Automaton:
-    """At least one event of the window is among the codes."""
-    return count(codes, 1, n)
-
-
-def always(codes: ArrayLike, n: int) -> Automaton:
-    """Every event of the window is among the codes.
-
-    >>> always([0], n=2).read([0, 0]), always([0], n=2).read([0, 1])
-    (1, 0)
-    """
-    inside = _marked(codes, n)
-    return minimal(np.stack([np.where(inside, 0, 1), np.ones(n, np.int64)]), np.array([1, 0]))
-
-
-def count(codes: ArrayLike, at_least: int, n: int) -> Automaton:
-    """At least `at_least` events of the window are among the codes.
-
-    >>> count([1], 2, n=2).read([1, 0, 1]), count([1], 2, n=2).read([1, 0, 0])
-    (1, 0)
-    """
-    check_size(at_least + 1)
-    so_far = np.arange(at_least + 1)
-    more = np.minimum(so_far + 1, at_least)
-    moves = np.where(_marked(codes, n)[None, :], more[:, None], so_far[:, None])
-    moves[-1] = at_least
-    return minimal(moves, (so_far == at_least).astype(np.int64))
-
-
-def followed_by(first: ArrayLike, then: ArrayLike, n: int) -> Automaton:
-    """An event among `first`, and at some later event one among `then`.
-
-    >>> followed_by([0], [1], n=2).read([0, 0, 1]), followed_by([0], [1], n=2).read([1, 1, 0])
-    (1, 0)
-    """
-    before = np.where(_marked(first, n), 1, 0)
-    after = np.where(_marked(then, n), 2, 1)
-    return minimal(np.stack([before, after, np.full(n, 2)]), np.array([0, 0, 1]))
+        """The automaton that takes symbol x as this one takes `letters[x]`."""
+        return minimal(self.moves[:, letters], self.labels, self.values)
 
 
 def product(parts: Sequence[Automaton]) -> Automaton:
     """All parts at once: the label is the combination of theirs, the first part's counting fastest.
 
-    >>> both = product([ever([0], n=3), ever([1], n=3)])
+    >>> both = product([recognised(VALUES, {"values": code}, n=3) for code in (0, 1)])
     >>> both.values, both.read([2]), both.read([0, 2]), both.read([1]), both.read([1, 0])
     (4, 0, 1, 2, 3)
     """
@@ -138,11 +99,11 @@ def _pair(one: Automaton, two: Automaton) -> Automaton:
     first, second = stacked[: one.size], stacked[one.size :]
     moves = (first[:, None, :] * two.size + second[None, :, :]).reshape(one.size * two.size, -1)
     labels = (one.labels[:, None] + one.values * two.labels[None, :]).ravel()
-    small = minimal(moves, labels, one.values * two.values, one.start * two.size + two.start)
+    small = minimal(moves, labels, one.values * two.values)
     return Automaton(small.moves[:, place], small.labels, small.values)
 
 
-def minimal(moves: Codes, labels: Codes, values: int = 2, start: int = 0) -> Automaton:
+def minimal(moves: Codes, labels: Codes, values: int = 2) -> Automaton:
     """The smallest automaton with the same labels: states that can be reached, those that act alike made one.
 
     Moore's refinement: two states are distinguished by their labels, then by the classes they move to, until nothing
@@ -157,7 +118,7 @@ def minimal(moves: Codes, labels: Codes, values: int = 2, start: int = 0) -> Aut
         classes = np.unique(key, axis=0, return_inverse=True)[1].ravel()
     member = np.zeros(found, np.int64)
     member[classes] = np.arange(len(classes))
-    order = _reached(classes[columns[member]], int(classes[start]))
+    order = _reached(classes[columns[member]], int(classes[0]))
     check_size(len(order))
     number = np.full(found, -1)
     number[order] = np.arange(len(order))
@@ -194,27 +155,20 @@ def _columns(moves: Codes) -> tuple[Codes, Codes]:
     return moves[:, first[order]], rank[place.ravel()]
 
 
-def _marked(codes: ArrayLike, n: int) -> NDArray[np.bool_]:
-    inside = np.zeros(n, bool)
-    inside[np.asarray(codes, dtype=np.int64)] = True
-    return inside
+def recognised(tree: Node, sets: Mapping[str, ArrayLike], n: int) -> Automaton:
+    """The automaton of a pattern over n symbols; `sets` holds the codes that each of its names stands for.
 
-
-def of_pattern(text: str, code_of: Callable[[str], int], n: int) -> Automaton:
-    """The automaton of a pattern over n symbols, whose names `code_of` turns into codes.
-
-    >>> meal = of_pattern("a b* c", {"a": 0, "b": 1, "c": 2}.__getitem__, n=3)
-    >>> meal.read([1, 0, 1, 1, 2]), meal.read([0, 0, 1])
+    >>> meal = recognised(parsed("a b* c"), {"a": 0, "b": [1, 3], "c": 2}, n=4)
+    >>> meal.read([1, 0, 1, 3, 2]), meal.read([0, 0, 1])
     (1, 0)
     """
-    tree = parsed(text)
-    codes = {name: int(code_of(name)) for name in names(tree)}
-    known = sorted(set(codes.values()))
-    letters = [frozenset(name for name in codes if codes[name] == code) for code in known]
-    place = np.full(n, len(letters))  # the letter of every symbol that is not named
-    place[known] = np.arange(len(letters))
-    small = minimal(*_determined(tree, [*letters, frozenset()] if len(letters) < n else letters))
-    return Automaton(small.moves[:, place], small.labels) if n else small
+    marked = np.zeros((len(sets) + 1, n), np.int64)
+    for row, codes in zip(marked, sets.values(), strict=False):
+        row[np.asarray(codes, np.int64)] = 1
+    columns, place = _columns(marked)  # symbols with the same names are one letter
+    letters = [frozenset(name for name, there in zip(sets, column, strict=False) if there) for column in columns.T]
+    small = minimal(*_determined(tree, letters))
+    return Automaton(small.moves[:, place], small.labels)
 
 
 def parsed(text: str) -> Node:
@@ -352,8 +306,7 @@ def _after(node: Any, letter: frozenset[str], first: bool) -> Node:
 
 def _determined(tree: Node, letters: list[frozenset[str]]) -> tuple[Codes, Codes]:
     """Moves and labels of the pattern anywhere in a window; the first state is where the window begins."""
-    anything = ("repeat", ("any",), 0, None)
-    order = [(_rows(anything, tree, anything), True)]
+    order = [(_rows(ANYTHING, tree, ANYTHING), True)]
     number = {order[0]: 0}
     moves, accepting = [], []
     for node, first in order:

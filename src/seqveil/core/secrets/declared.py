@@ -19,31 +19,33 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NoReturn, ParamSpec
+from typing import Any, Literal, ParamSpec
 
 import numpy as np
 
-from seqveil.core.alphabet import Bins, Codes, Grid, Symbols, _plain
+from seqveil.core import words
+from seqveil.core.alphabet import Bins, Codes, Grid, Symbols, _from_json_value, _plain, _to_json_value
 from seqveil.core.errors import InputError, UnknownSymbol
 from seqveil.core.kernel import Floats
-from seqveil.core.model import MarkovModel
 from seqveil.core.places import Cells
 from seqveil.core.secrets import automaton
-from seqveil.core.secrets.automaton import Automaton
+from seqveil.core.secrets.automaton import ANYTHING, THEN, VALUES, Automaton, Node
 from seqveil.core.slots import Slots
 
 Sides = Literal["both", "up"]
 Window = int | str | None
 P = ParamSpec("P")
-_KINDS = ("ever", "always", "count", "followed_by", "pattern", "zone", "during", "joint")
+KINDS = {  # and what each says besides its values and what all say
+    "ever": (), "always": (), "count": ("at_least",), "followed_by": ("then",), "pattern": (), "zone": (),
+    "during": ("hours",), "joint": (),
+}  # fmt: skip
+_SHARED = ("epsilon", "window", "one_sided")
 _LARGEST_EPSILON = 100.0
 _LARGEST_WINDOW = 1_000_000
 CLOCKLESS = (
     'during and window="day" need slots of time, whose beginnings are known; pass a model that was fitted with them, '
     "for instance with every_seconds=1800"
 )
-
-
 NO_EPSILON = (
     "expected epsilon, the most that the log odds of the secret may move in total, got none; say for instance "
     "epsilon=0.5 (epsilon=None for a secret that is only measured)"
@@ -81,6 +83,8 @@ class Secret:
         for name in ("epsilon", "window", "at_least"):
             object.__setattr__(self, name, _plain(getattr(self, name)))  # numpy's numbers as Python's
         _check(self)
+        if self.epsilon is not None:
+            object.__setattr__(self, "epsilon", float(self.epsilon))  # 1 and 1.0 are one promise, and written alike
 
     @property
     def sides(self) -> Sides:
@@ -97,16 +101,22 @@ class Secret:
     @property
     def sentence(self) -> str:
         """The promise as a person can read it."""
-        from seqveil.core.secrets import words
-
-        return words.sentence(self)
+        return f"{words.about(self)}; {words.promise(self)}"
 
     @property
     def name(self) -> str:
         """What is kept, as the command line spells it, without window and ε: "ever:health"."""
-        from seqveil.core.secrets import words
-
-        return words.name(self)
+        if self.kind == "joint":
+            return f"joint({', '.join(part.name for part in self.parts)})"
+        if self.kind == "pattern":
+            return f"pattern:{self.text}"
+        if self.circle:
+            return "zone:" + ",".join(f"{number:.10g}" for number in self.circle)
+        values, then = (",".join(_spelled(value) for value in some) for some in (self.values, self.then))
+        ends = {"count": f":{self.at_least}", "followed_by": f">{then}"}
+        if self.hours is not None:
+            ends["during"] = f":{self.hours[0]:g}-{self.hours[1]:g}"
+        return f"{self.kind}:{values}{ends.get(self.kind, '')}"
 
     def __str__(self) -> str:
         return self.sentence
@@ -131,17 +141,13 @@ class Secret:
         """Whether a new window begins where one ends."""
         return self.window is not None and not str(self.window).startswith("first")
 
-    def compile(self, model: MarkovModel) -> Compiled:
-        """The secret's automaton over the model's symbols.
+    def over(self, alphabet: Symbols) -> Compiled:
+        """The secret's automaton over the codes of an alphabet.
 
-        >>> model = MarkovModel([0.5, 0.5], np.eye(2), alphabet=["rest", "run"])
-        >>> ever("run", epsilon=1.0, window=3).compile(model).automaton.size
+        >>> from seqveil.core.alphabet import Alphabet
+        >>> ever("run", epsilon=1.0, window=3).over(Alphabet(["rest", "run"])).automaton.size
         2
         """
-        return self.over(model.alphabet)
-
-    def over(self, alphabet: Symbols) -> Compiled:
-        """The secret's automaton over the codes of an alphabet."""
         length = self.length(alphabet.slots)
         machine, clock = self._machine(alphabet)
         return Compiled(self, machine, clock, alphabet.n, length)
@@ -153,33 +159,38 @@ class Secret:
         >>> followed_by("a", ["b", "c"], epsilon=1.0).named(Alphabet(["c", "a", "b", "d"])).tolist()
         [0, 1, 2]
         """
-        if self.kind == "joint":
-            return np.unique(np.concatenate([part.named(alphabet) for part in self.parts]))
-        if self.kind == "pattern":
-            found = [code_of_text(name, alphabet) for name in automaton.names(automaton.parsed(self.text))]
-            return np.unique(np.array(found, np.int64))
-        if self.circle:
-            return codes_within(self.circle, alphabet)
-        return codes_of((*self.values, *self.then), alphabet)
+        parts = self.parts or (self,)
+        return np.unique(np.concatenate([codes for part in parts for codes in part._sets(alphabet).values()]))
 
     def _machine(self, alphabet: Symbols) -> tuple[Automaton, Codes]:
         """The automaton over letters x + n·clock[t mod period], and the clock."""
         n = alphabet.n
         if self.kind == "joint":
             return _joined([part._machine(alphabet) for part in self.parts], n)
+        clock = self._closed_hours(alphabet.slots) if self.kind == "during" else np.zeros(1, np.int64)
+        # outside the hours x is the letter x + n, which is none of the values
+        return automaton.recognised(self._tree, self._sets(alphabet), n * (1 + int(clock.max()))), clock
+
+    @property
+    def _tree(self) -> Node:
+        """What must occur, as a pattern over its values."""
         if self.kind == "pattern":
-            return automaton.of_pattern(self.text, lambda name: code_of_text(name, alphabet), n), np.zeros(1, np.int64)
-        codes = codes_within(self.circle, alphabet) if self.circle else codes_of(self.values, alphabet)
-        if self.kind == "during":
-            clock = self._closed_hours(alphabet.slots)
-            letters = np.concatenate([np.arange(n), np.full(n, -1)])
-            return automaton.ever(codes, n).on_letters(letters), clock
-        made = {
-            "always": lambda: automaton.always(codes, n),
-            "count": lambda: automaton.count(codes, self.at_least, n),
-            "followed_by": lambda: automaton.followed_by(codes, codes_of(self.then, alphabet), n),
+            return automaton.parsed(self.text)
+        if self.kind == "count":
+            automaton.check_size(self.at_least + 1)
+            return "repeat", ("row", VALUES, ANYTHING), self.at_least, self.at_least
+        shapes: dict[str, Node] = {
+            "always": ("row", ("begin",), ("repeat", VALUES, 0, None), ("end",)),
+            "followed_by": ("row", VALUES, ANYTHING, THEN),
         }
-        return made.get(self.kind, lambda: automaton.ever(codes, n))(), np.zeros(1, np.int64)
+        return shapes.get(self.kind, VALUES)
+
+    def _sets(self, alphabet: Symbols) -> dict[str, Codes]:
+        """The codes that each name of the pattern stands for."""
+        if self.kind == "pattern":
+            return {name: codes_of((name,), alphabet) for name in automaton.names(self._tree)}
+        values = codes_within(self.circle, alphabet) if self.circle else codes_of(self.values, alphabet)
+        return {"values": values, "then": codes_of(self.then, alphabet)}
 
     def _closed_hours(self, slots: Slots | None) -> Codes:
         """For every slot of a day, 0 where it lies in the hours and 1 where it is passed over."""
@@ -195,10 +206,33 @@ class Secret:
         return (~inside).astype(np.int64)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values that `from_dict` turns back into an equal secret; safe to write as JSON."""
-        from seqveil.core.secrets import words
+        """Plain values that `from_dict` turns back into an equal secret: those of its table in TOML, or as JSON.
 
-        return words.to_dict(self)
+        >>> ever("health", epsilon=0.5, window=20).to_dict()
+        {'ever': ['health'], 'epsilon': 0.5, 'window': 20}
+        """
+        own: dict[str, Any] = {self.kind: self._named}
+        own |= {name: _written(getattr(self, name)) for name in KINDS[self.kind]}
+        usual = {"epsilon": None, "window": "day" if self.kind == "during" else None, "one_sided": False}
+        return own | {name: getattr(self, name) for name in _SHARED if getattr(self, name) != usual[name]}
+
+    @property
+    def _named(self) -> Any:
+        """What it names, as it stands beside its kind."""
+        if self.kind == "joint":
+            return [{name: value for name, value in part.to_dict().items() if name not in _SHARED}
+                    for part in self.parts]  # fmt: skip
+        if self.circle:
+            return {"centre": list(self.circle[:-1]), "radius": self.circle[-1]}
+        return self.text if self.kind == "pattern" else _written(self.values)
+
+
+def _written(value: Any) -> Any:
+    return [_written(part) for part in value] if type(value) is tuple else _to_json_value(value)
+
+
+def _spelled(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,6 +362,10 @@ def joint(*secrets: Secret, epsilon: float | None = None) -> Secret:
     return Secret("joint", total, first.window, first.one_sided, parts=parts)
 
 
+_MAKERS = {"ever": ever, "always": always, "count": count, "followed_by": followed_by, "pattern": pattern,
+           "zone": zone, "during": during}  # fmt: skip
+
+
 def several(values: Any) -> tuple[Any, ...]:
     """One value or several as a tuple; a tuple is left as one, for it may be a point, until the alphabet decides."""
     if isinstance(values, set | frozenset):
@@ -346,54 +384,45 @@ def several(values: Any) -> tuple[Any, ...]:
 
 def _check(secret: Secret) -> None:
     """One line for every declaration that cannot be kept."""
-    if secret.kind not in _KINDS:
-        raise InputError(f"a secret is one of {', '.join(_KINDS)}; got another word")
-    if secret.epsilon is not None and not _in_range(secret.epsilon):
+    if secret.kind not in KINDS:
+        raise InputError(f"a secret is one of {', '.join(KINDS)}; got another word")
+    epsilon, window = secret.epsilon, secret.window
+    number = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
+    if epsilon is not None and not (number and 0 < epsilon <= _LARGEST_EPSILON):
         raise InputError(
             f"the ε of a secret must be a number above 0, at most {_LARGEST_EPSILON:g}; got something else"
         )
-    if secret.epsilon is not None:
-        object.__setattr__(secret, "epsilon", float(secret.epsilon))  # 1 and 1.0 are one promise, and written alike
     if not isinstance(secret.one_sided, bool):
         raise InputError("one_sided must be true or false; got something else")
-    _check_window(secret)
-    _check_named(secret)
-    if secret.kind == "count" and not _whole(secret.at_least):
-        raise InputError("at_least must be a whole number, at least 1; got something else")
-    if secret.kind == "pattern":
-        if not isinstance(secret.text, str):
-            raise InputError("a pattern is a text, for instance 'home clinic'; got something else")
-        automaton.parsed(secret.text)
-    if secret.circle and not (all(map(math.isfinite, secret.circle)) and secret.circle[-1] >= 0):
-        raise InputError("the centre of a zone must be finite, its radius at least 0; got something else")
-    if secret.kind == "during":
-        _check_hours(secret)
-    if secret.kind == "joint":
-        _check_parts(secret)
-
-
-def _in_range(epsilon: Any) -> bool:
-    return isinstance(epsilon, int | float) and not isinstance(epsilon, bool) and 0 < epsilon <= _LARGEST_EPSILON
-
-
-def _check_named(secret: Secret) -> None:
-    named = (
-        secret.kind in ("pattern", "joint") or bool(secret.values) or (secret.kind == "zone" and bool(secret.circle))
-    )
-    if not named or (secret.kind == "followed_by" and not secret.then) or (secret.kind == "joint" and not secret.parts):
-        raise InputError("a secret needs at least one value, and a joint one at least one part; got none")
-    if len(secret.circle) == 1:
-        raise InputError("a zone needs a centre and a radius; got one number")
-
-
-def _check_window(secret: Secret) -> None:
-    window = secret.window
-    named = isinstance(window, str) and (window in ("day", "event") or _first(window) is not None)
-    if not (window is None or named or (_whole(window) and int(window) <= _LARGEST_WINDOW)):
+    named = window in (None, "day", "event") or (isinstance(window, str) and _first(window) is not None)
+    if not (named or (_whole(window) and int(window or 0) <= _LARGEST_WINDOW)):
         raise InputError(
             f'window must be a number of events (1 to {_LARGEST_WINDOW}), "event", "day", "first N" or None; '
             "got something else"
         )
+    _check_own(secret)
+
+
+def _check_own(secret: Secret) -> None:
+    """What its kind asks for."""
+    kind, circle = secret.kind, secret.circle
+    named = {"pattern": True, "joint": secret.parts, "followed_by": secret.values and secret.then}
+    if not named.get(kind, secret.values or (kind == "zone" and circle)):
+        raise InputError("a secret needs at least one value, and a joint one at least one part; got none")
+    if kind == "count" and not _whole(secret.at_least):
+        raise InputError("at_least must be a whole number, at least 1; got something else")
+    if kind == "pattern" and not isinstance(secret.text, str):
+        raise InputError("a pattern is a text, for instance 'home clinic'; got something else")
+    if kind == "pattern":
+        automaton.parsed(secret.text)
+    if len(circle) == 1:
+        raise InputError("a zone needs a centre and a radius; got one number")
+    if circle and not (all(map(math.isfinite, circle)) and circle[-1] >= 0):
+        raise InputError("the centre of a zone must be finite, its radius at least 0; got something else")
+    if kind == "during":
+        _check_hours(secret)
+    if kind == "joint":
+        _check_parts(secret)
 
 
 def _check_hours(secret: Secret) -> None:
@@ -443,94 +472,22 @@ def codes_of(values: tuple[Any, ...], alphabet: Symbols) -> Codes:
     >>> codes_of((("b", "c"), "2"), Alphabet(["a", "b", "c", 2])).tolist()
     [1, 2, 3]
     """
-    found: list[int] = []
+    exact, found = alphabet.with_policy("error"), list[int | None]()
     for value in values:
-        code = _code(value, alphabet)
-        if code is not None:
-            found.append(code)
-        elif isinstance(value, tuple) and value:
-            found.extend(_known(part, alphabet) for part in value)
-        else:
-            _refuse(alphabet)
+        code = _code(value, exact)
+        several = code is None and isinstance(value, tuple) and value
+        found += [_code(part, exact) for part in several] if several else [code]
+    if None in found:
+        raise InputError(
+            f"a secret names a value that is not in the alphabet ({alphabet.n} symbols); check how it is written"
+        )
     return np.unique(np.array(found, dtype=np.int64))
 
 
-def code_of_text(text: str, alphabet: Symbols) -> int:
-    """The code of a value written as text."""
-    return _known(text, alphabet)
-
-
-def codes_within(circle: tuple[float, ...], alphabet: Symbols) -> Codes:
-    """Symbols within a circle (its centre, then its radius), the border included.
-
-    A cell or a bin counts where any part of it lies within: whoever is in the circle is then in one that counts. On the
-    map the circle is a latitude, a longitude and metres.
-
-    >>> from seqveil.core.alphabet import Grid
-    >>> codes_within((0.5, 0.5, 1.0), Grid.regular(3, 3, bounds=(0, 3, 0, 3))).tolist()
-    [0, 1, 3, 4]
-    """
-    if isinstance(alphabet, Cells):
-        return _on_map(circle, alphabet)
-    points = alphabet.points
-    if points is None:
-        raise InputError("a circle needs an alphabet of numbers or points (Bins, Grid); name the values instead")
-    points = points.reshape(alphabet.n, -1)
-    *centre, radius = circle
-    if points.shape[1] != len(centre):
-        raise InputError(f"the centre of this zone has {len(centre)} numbers, the alphabet's points {points.shape[1]}")
-    if isinstance(alphabet, Bins | Grid):
-        codes = _touched(centre, radius, [alphabet] if isinstance(alphabet, Bins) else [alphabet.x, alphabet.y])
-    else:
-        codes = np.flatnonzero(np.sqrt(((points - np.array(centre)) ** 2).sum(1)) <= radius * (1 + 1e-12))
-    if not codes.size:
-        raise InputError(f"no symbol of the alphabet ({alphabet.n}) lies in the zone; move its centre or widen it")
-    return codes.astype(np.int64)
-
-
-def _touched(centre: list[float], radius: float, axes: list[Bins]) -> Codes:
-    """Cells of which some part lies within a radius of a point; none where all of that is outside.
-
-    What lies outside counts to the cells at the edge under "nearest", so that a cell is as near as all that counts to
-    it; `Cells.within` does the same on the map.
-    """
-    inside, counted = (
-        functools.reduce(np.hypot.outer, [_away(*each, beyond) for each in zip(axes, centre, strict=True)]).ravel()
-        for beyond in (False, True)
-    )
-    most = radius * (1 + 1e-12)
-    return np.flatnonzero(counted <= (most if (inside <= most).any() else -1.0)).astype(np.int64)
-
-
-def _away(axis: Bins, number: float, beyond: bool) -> Floats:
-    """How far the nearest number of each bin is, 0 inside; `beyond`: the end bins have no end."""
-    low, high = axis.edges[:-1].copy(), axis.edges[1:].copy()
-    if beyond:
-        low[0], high[-1] = -np.inf, np.inf
-    return np.maximum(np.maximum(low - number, number - high), 0.0)
-
-
-def _on_map(circle: tuple[float, ...], alphabet: Cells) -> Codes:
-    if len(circle) != 3 or not abs(circle[0]) <= 90 or not -180 <= circle[1] <= 360:
-        raise InputError("a zone on the map is written zone:LAT,LON,METRES, as in zone:48.8566,2.3522,300")
-    codes = alphabet.within((circle[0], circle[1]), circle[2])
-    if not codes.size:
-        raise InputError(
-            f"no symbol of the alphabet ({alphabet.n}) lies within the zone; check latitude and longitude, or widen it"
-        )
-    return codes
-
-
-def _known(value: Any, alphabet: Symbols) -> int:
-    code = _code(value, alphabet)
-    return _refuse(alphabet) if code is None else code
-
-
 def _code(value: Any, alphabet: Symbols) -> int | None:
-    exact = alphabet.with_policy("error")
     for meaning in _meanings(value):
         try:
-            return exact.encode_one(meaning)
+            return alphabet.encode_one(meaning)
         except (UnknownSymbol, InputError, TypeError):
             continue
     return None
@@ -546,7 +503,107 @@ def _meanings(value: Any) -> Iterator[Any]:
                 continue
 
 
-def _refuse(alphabet: Symbols) -> NoReturn:
-    raise InputError(
-        f"a secret names a value that is not in the alphabet ({alphabet.n} symbols); check how it is written"
+def codes_within(circle: tuple[float, ...], alphabet: Symbols) -> Codes:
+    """Symbols within a circle (its centre, then its radius), the border included.
+
+    A cell or a bin counts where any part of it lies within: whoever is in the circle is then in one that counts. On the
+    map the circle is a latitude, a longitude and metres.
+
+    >>> from seqveil.core.alphabet import Grid
+    >>> codes_within((0.5, 0.5, 1.0), Grid.regular(3, 3, bounds=(0, 3, 0, 3))).tolist()
+    [0, 1, 3, 4]
+    """
+    *centre, radius = circle
+    if isinstance(alphabet, Cells):
+        if len(centre) != 2 or not abs(centre[0]) <= 90 or not -180 <= centre[1] <= 360:
+            raise InputError("a zone on the map is written zone:LAT,LON,METRES, as in zone:48.8566,2.3522,300")
+        codes = alphabet.within((centre[0], centre[1]), radius)
+    else:
+        codes = _touched(centre, radius * (1 + 1e-12), alphabet)
+    if not codes.size:
+        raise InputError(f"no symbol of the alphabet ({alphabet.n}) lies in the zone; check its centre, or widen it")
+    return codes.astype(np.int64)
+
+
+def _touched(centre: list[float], radius: float, alphabet: Symbols) -> Codes:
+    """Symbols of which some part lies within a radius of a point; none where all of that is outside.
+
+    What lies outside counts to the cells at the edge under "nearest", so that a cell is as near as all that counts to
+    it; `Cells.within` does the same on the map.
+    """
+    if alphabet.points is None:
+        raise InputError("a circle needs an alphabet of numbers or points (Bins, Grid); name the values instead")
+    points = alphabet.points.reshape(alphabet.n, -1)
+    if points.shape[1] != len(centre):
+        raise InputError(f"the centre of this zone has {len(centre)} numbers, the alphabet's points {points.shape[1]}")
+    if not isinstance(alphabet, Bins | Grid):
+        return np.flatnonzero(np.sqrt(((points - np.array(centre)) ** 2).sum(1)) <= radius)
+    axes = [alphabet] if isinstance(alphabet, Bins) else [alphabet.x, alphabet.y]
+    inside, counted = (
+        functools.reduce(np.hypot.outer, [_away(*each, beyond) for each in zip(axes, centre, strict=True)]).ravel()
+        for beyond in (False, True)
     )
+    return np.flatnonzero(counted <= (radius if (inside <= radius).any() else -1.0))
+
+
+def _away(axis: Bins, number: float, beyond: bool) -> Floats:
+    """How far the nearest number of each bin is, 0 inside; `beyond`: the end bins have no end."""
+    low, high = axis.edges[:-1].copy(), axis.edges[1:].copy()
+    if beyond:
+        low[0], high[-1] = -np.inf, np.inf
+    return np.maximum(np.maximum(low - number, number - high), 0.0)
+
+
+def from_dict(saved: Any) -> Secret:
+    """The secret of a table in TOML, or of what `to_dict` gave; without epsilon it is only measured.
+
+    >>> from_dict(ever("health", epsilon=0.5).to_dict()) == ever("health", epsilon=0.5)
+    True
+    """
+    if not isinstance(saved, dict):
+        raise InputError("expected a secret as a table with a line such as ever = 'A'; got something else")
+    kinds = [kind for kind in KINDS if kind in saved]
+    if len(kinds) != 1:
+        raise InputError(f"a secret in TOML has exactly one of the lines {', '.join(KINDS)}; got {len(kinds)} of them")
+    kind, rest = kinds[0], {"epsilon": None, **saved}
+    given = rest.pop(kind)
+    unknown = set(rest) - {*_SHARED, *KINDS[kind]}
+    if unknown:
+        raise InputError(f"a secret '{kind}' in TOML has no line '{min(unknown)[:40]}'; take it out")
+    if kind == "joint":
+        return _joint_of(given, rest)
+    if kind == "zone" and isinstance(given, dict):
+        names = {"latitude", "longitude", "metres"}  # of a zone on the map
+        on_map = given.keys() == names and {
+            "centre": [given["latitude"], given["longitude"]],
+            "radius": given["metres"],
+        }
+        return _made(zone, rest | (on_map or given))
+    if "then" in rest:
+        rest["then"] = _values(rest["then"])
+    return _made(_MAKERS[kind], rest, given if kind == "pattern" else _values(given))
+
+
+def _joint_of(parts: Any, rest: dict[str, Any]) -> Secret:
+    if not isinstance(parts, list) or not parts or not all(isinstance(part, dict) for part in parts):
+        raise InputError("a joint secret in TOML is a list of tables, such as joint = [{ever = 'A'}, {ever = 'B'}]")
+    return joint(*(from_dict({**rest, **part}) for part in parts), epsilon=rest["epsilon"])
+
+
+def _made(maker: Any, options: dict[str, Any], *given: Any) -> Secret:
+    try:
+        return maker(*given, **options)
+    except TypeError:
+        raise InputError("a secret in TOML lacks a line it needs, or has a line of the wrong kind; check it") from None
+
+
+def _values(given: Any) -> list[Any]:
+    return [_value(value) for value in (given if isinstance(given, list) else [given])]
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, dict) and value.keys() == {"float"}:
+        return _from_json_value(value)
+    if isinstance(value, dict):
+        raise InputError("a value of a secret in TOML is a text, a number or a point [x, y]; got a table")
+    return tuple(map(_value, value)) if isinstance(value, list) else value

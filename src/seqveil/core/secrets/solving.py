@@ -1,10 +1,10 @@
 """From what must hold of a release to an integer table of which it holds.
 
-*What must hold* are linear bounds on every label (`bounds.Bounds`). The table is solved for bounds a little tighter
-than those promised, rounded to integers that sum to 2**62, and checked from these integers (`tables.Table`). A table
-that does not pass is mixed with its own marginal, which draws every label towards the average of all, and that average
-is inside. Mixed wholly it is the constant release, whose columns say nothing: it always passes, so there is always
-something to release.
+*What must hold* are linear bounds on every label (`tables.Bounds`). The table is solved for bounds a little tighter
+than those promised, rounded to integers that sum to 2**62, and checked from these integers (`tables.GuardingTable`). A
+table that does not pass is mixed with its own marginal, which draws every label towards the average of all, and that
+average is inside. Mixed wholly it is the constant release, whose columns say nothing: it always passes, so there is
+always something to release.
 
 A solver may leave labels of next to no mass that keep to nothing; once drawn, such a label would break any promise.
 They are dropped first, and what they held is spread as the rest of its row is.
@@ -32,9 +32,8 @@ from seqveil.core.distortion import Distortion
 from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.kernel import Floats, Ints, mix, usable
 from seqveil.core.mechanisms import optimal
-from seqveil.core.secrets.bounds import Bounds
 from seqveil.core.secrets.pools import NEGLIGIBLE, pooled
-from seqveil.core.secrets.tables import WRITABLE, Draft, GuardingTable, constant
+from seqveil.core.secrets.tables import WRITABLE, Bounds, Draft, GuardingTable
 
 MIXES = (1e-9, 1e-7, 1e-5, 1e-3, 0.03)
 SMALL = 160  # symbols up to which the program is over all of them, where all wrong symbols cost the same
@@ -61,10 +60,9 @@ def guarded(
     - `epsilon`: what every lift has to be within as well; none: no such bound.
 
     >>> from seqveil.core.distortion import hamming
-    >>> from seqveil.core.secrets.bounds import WindowPromise
     >>> weights, belief = np.array([[[0.81, 0.0], [0.19, 1.0]]]), np.array([0.5, 0.5])
-    >>> secret = WindowPromise.of(belief, belief * weights, np.array([[0.405, 0.595]]), 0.5, "both", 0.0)
-    >>> made = guarded(Bounds.joined([secret], [belief], belief), hamming())
+    >>> bounds = Bounds.of_windows(belief, belief * weights, np.array([[0.405, 0.595]]), 0.5, "both", 0.0)
+    >>> made = guarded(Bounds.joined([bounds], belief), hamming())
     >>> round(made.error, 4), made.outputs.tolist(), (made.full() / 2**62).round(4).tolist()
     (0.3543, [0, 1], [[0.6225, 0.3775], [0.331, 0.669]])
     """
@@ -107,7 +105,7 @@ class _Work:
     def drafts(self) -> list[Draft]:
         """Tables in floats, the best first; the last says nothing."""
         bounds, n = self.bounds, self.bounds.belief.size
-        said = constant(n, self._guess())
+        said = Draft.constant(n, np.array([self._guess()]), np.ones(1))
         if not self.lies:
             return [_truth_or_nothing(bounds), said]
         if self.epsilon is None:
@@ -147,15 +145,14 @@ class _Work:
         if self.epsilon is not None and draft.kinds.size * draft.outputs.size <= WRITABLE:
             distribution = self.bounds.belief / self.bounds.belief.sum()
             within = usable(self.epsilon, distribution.size) * (1 - 1e-9)
-            draft = _written_out(draft, mix(draft.full()[None], distribution[None], within)[0])
+            table = mix(draft.full()[None], distribution[None], within)[0]
+            draft = Draft.of_rows(draft.outputs, np.arange(len(table)), table, draft.least, draft.towards)
             yield draft
         distribution = draft.distribution(self.bounds.belief)
         for share in MIXES:
             yield draft.mixed(share, distribution)
-        n, label = draft.kinds.size, int(distribution.argmax())
-        shared, nothing = np.arange(draft.outputs.size), np.zeros(n, np.int64)
-        yield Draft(draft.outputs, nothing, np.zeros(1), shared, distribution[None], -np.inf, distribution)
-        yield constant(n, int(draft.outputs[label]))
+        yield Draft.constant(draft.kinds.size, draft.outputs, distribution)
+        yield Draft.constant(draft.kinds.size, draft.outputs[[distribution.argmax()]], np.ones(1))
 
     def _programmed(self, bounds: Bounds, epsilon: float | None) -> Draft | None:
         """The program over all symbols of a small alphabet; else over the likeliest, with the rest gathered at them."""
@@ -198,16 +195,17 @@ def _pooled(bounds: Bounds, window: int | None) -> Draft | None:
     belief, n = bounds.belief, bounds.belief.size
     taken = bounds.possible.nonzero()[0]
     disclosed = belief if taken.size == n else belief[taken]
-    if window is None or bounds.boxes is None:
-        return _with_the_rest(Draft(taken, np.zeros(taken.size, np.int64), np.ones(1), *_NOWHERE, 0.0), bounds)
-    boxes = bounds.boxes
-    masses = boxes.masses[window] if taken.size == n else boxes.masses[window, taken]
-    made = pooled(disclosed, masses / disclosed, float(boxes.low[window]), float(boxes.high[window]))
+    made = None
+    if window is not None and bounds.boxes is not None:
+        boxes = bounds.boxes
+        masses = boxes.masses[window] if taken.size == n else boxes.masses[window, taken]
+        made = pooled(disclosed, masses / disclosed, float(boxes.low[window]), float(boxes.high[window]))
+    if made is None or not made.moved.any():  # all is released as it is
+        nowhere = np.zeros(0, np.int64), np.zeros((1, 0))
+        return _with_the_rest(Draft(taken, np.zeros(taken.size, np.int64), np.ones(1), *nowhere, 0.0), bounds)
     used, place = made.disclosed.nonzero()[0], (made.distributions[0] + made.distributions[1]).nonzero()[0]
-    if not used.size or (not place.size and made.moved.any()):
+    if not used.size or not place.size:
         return None
-    if not place.size:
-        return _with_the_rest(Draft(taken, np.zeros(taken.size, np.int64), np.ones(1), *_NOWHERE, 0.0), bounds)
     distributions, moved = made.distributions[:, place], made.moved > 0.0
     kinds = moved[0] + 2 * moved[1]
     in_part = ((kinds > 0) & ((made.disclosed > 0.0) | (kinds == 3))).nonzero()[0]
@@ -221,9 +219,6 @@ def _pooled(bounds: Bounds, window: int | None) -> Draft | None:
         spread[3:] = parts[0] * distributions[0] + parts[1] * distributions[1]
     outputs = used if taken.size == n else taken[used]
     return _with_the_rest(Draft(outputs, kinds, share, used.searchsorted(place), spread, made.error), bounds)
-
-
-_NOWHERE = np.zeros(0, np.int64), np.zeros((1, 0))
 
 
 def _with_the_rest(draft: Draft, bounds: Bounds) -> Draft:
@@ -245,11 +240,6 @@ def _lifts(belief: Floats, epsilon: float) -> Floats:
     """Rows that hold every lift Q(y|x) / p(y) within e^±ε."""
     one, distribution = np.eye(belief.size), np.tile(belief / belief.sum(), (belief.size, 1))
     return np.concatenate([one - np.exp(epsilon) * distribution, np.exp(-epsilon) * distribution - one])
-
-
-def _written_out(draft: Draft, table: Floats) -> Draft:
-    n, places = draft.kinds.size, np.arange(draft.outputs.size)
-    return Draft(draft.outputs, np.arange(n), np.zeros(n), places, table, draft.least, draft.towards)
 
 
 @dataclass(frozen=True, eq=False)
@@ -370,5 +360,4 @@ def _best_for(epsilon: float, bounds: Bounds, distortion: Distortion) -> Draft:
     moved, still = bounds.aimed @ table, np.multiply.outer(bounds.aimed.sum(1), marginal)
     share = np.where(moved > 0.0, moved / np.maximum(moved - still, TINY), 0.0).max(initial=0.0)
     mixed = (1.0 - share) * table + share * marginal
-    n, places = belief.size, np.arange(made.codes.size)
-    return Draft(made.codes, np.arange(n), np.zeros(n), places, mixed, -np.inf, marginal)
+    return Draft.of_rows(made.codes, np.arange(belief.size), mixed, -np.inf, marginal)

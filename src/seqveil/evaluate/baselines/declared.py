@@ -27,7 +27,7 @@ from seqveil.core.mechanisms.base import full_tables
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import Randomness, SeededRandomness
 from seqveil.core.secrets import Secret, SecretTrackers
-from seqveil.core.secrets.bounds import Bounds
+from seqveil.core.secrets.tables import Bounds
 from seqveil.engine.stream import Released, State, charge, observed
 from seqveil.engine.terms import Terms
 from seqveil.receiver.trial import one_by_one

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from seqveil.core import html
+from seqveil.core import html, words
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.secrets import Secret, SecretTrackers, words
+from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.engine.secrets import totals
 from seqveil.evaluate import attack
 from seqveil.interfaces.commands.terminal import plain
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 FEWEST_PEOPLE = 4 * attack.FEWEST  # half of them learn, and of each half some have the secret and some do not
 
 Status = Literal["sound", "unsound", "no promise", "limit", "skipped"]
+
+
+_ERRORS = {"error": "error as released", "filtered": "error, online decoder", "smoothed": "error with hindsight"}
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,17 @@ class SecretFigures:
     def kept(self) -> bool | None:
         """Whether what was disclosed stayed within the ε declared; None where there is no account."""
         return None if self.log_odds_worst is None else self.log_odds_worst <= self.epsilon
+
+    @property
+    def line(self) -> str:
+        """What the row says about the secret."""
+        promised = "nothing" if self.promised is None else f"at most {html.number(self.promised)}"
+        most = "no account" if self.log_odds_worst is None else html.number(self.log_odds_worst)
+        said = f"{self.about}, ε = {html.number(self.epsilon)}: promised {promised}; most disclosed {most}"
+        if not self.verdict or self.epsilon_at_least is None:
+            return said
+        least = html.number(self.epsilon_at_least)
+        return f"{said}; attack: {self.verdict}, at least {least} on {self.people} people"
 
     @property
     def keeps_by_promise(self) -> bool:
@@ -115,8 +129,29 @@ class ComparisonRow:
         """Whether it keeps its promise with the budget of the race."""
         return self.status == "sound" and self.factor == 1 and not self.limit
 
+    def lines(self) -> list[tuple[str, str]]:
+        """The row in words: its errors with their intervals, and what it leaked."""
+        own = "none" if self.epsilon is None else html.number(self.epsilon)
+        said = [("mechanism", self.label), ("ε an event", own), ("verdict", self.status)]
+        if self.reason:
+            said.append(("reason", self.reason))
+        for name, what in _ERRORS.items():
+            value, half = getattr(self, name), getattr(self, f"{name}_half")
+            if value is not None:
+                said.append((what, html.number(value) + ("" if half is None else f" ± {html.number(half)}")))
+        if self.lift_most is not None and self.lift_least is not None and self.claimed is not None:
+            worst = html.number(max(self.lift_most, -self.lift_least))
+            said.append(("worst release", f"{worst}, claimed {html.number(self.claimed)}"))
+        if self.leakage_most is not None and self.leakage_least is not None:
+            up, down = html.number(self.leakage_most), html.number(self.leakage_least)
+            said.append(("worst stream", f"up {up}, down {down}"))
+        said += [(f"secret {place}", each.line) for place, each in enumerate(self.secrets, 1)]
+        if self.events:
+            said.append(("measured on", f"{self.events} events of {self.users} users (seeded, not private)"))
+        return said
+
     def _repr_html_(self) -> str:
-        return html.result(self)
+        return html.page("Comparison", self.lines())
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; an infinite number becomes text, because JSON has none."""

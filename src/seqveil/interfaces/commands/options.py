@@ -168,7 +168,7 @@ class ShortSecrets:
 
     def declared(self) -> list[Secret]:
         """The secrets that the options name; one without an ε can be asked about, and not be kept."""
-        from seqveil.core.secrets import parse
+        from seqveil.interfaces.commands.secrets import parse
 
         window = _window(self.secret_window)
         return [parse(text, window=window, epsilon=self.secret_epsilon) for text in self.secret or ()]
@@ -192,7 +192,7 @@ class SecretOptions(ShortSecrets):
 
     def declared(self) -> list[Secret]:
         """The secrets that the options name; one without an ε can be asked about, and not be kept."""
-        from seqveil.core.secrets import from_toml
+        from seqveil.interfaces.commands.secrets import from_toml
 
         if self.secrets is None:
             return super().declared()

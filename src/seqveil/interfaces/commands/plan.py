@@ -237,7 +237,7 @@ def _refuse_with_secrets(mechanism: str | None, idle: Mapping[str, object]) -> N
 
 def _plan_secrets(settings: list[Terms], simulated: tuple[int, int, int], shown: _Shown) -> None:
     """Simulate releases that keep secrets, and show what that costs."""
-    from seqveil.core.secrets.words import made_public
+    from seqveil.core.words import made_public
     from seqveil.interfaces import plots
     from seqveil.interfaces.files.release import guarantee
     from seqveil.receiver import planning

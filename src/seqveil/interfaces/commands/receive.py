@@ -11,9 +11,10 @@ import typer
 
 from seqveil.core.distortion import error_size
 from seqveil.core.errors import InputError
-from seqveil.core.words import CHECKS, moved, percent
+from seqveil.core.words import moved, percent
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, figure, lines, progress, table
+from seqveil.interfaces.sentences import CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -73,7 +73,7 @@ class Changes:
 
     def _about(self, secret: Secret) -> str:
         """How many people have the secret, in any of its windows, and how much of theirs was changed."""
-        compiled = secret.compile(self._setting.model)
+        compiled = secret.over(self._setting.model.alphabet)
         sums = {True: np.zeros(2), False: np.zeros(2)}
         people = 0
         for user, codes in self._raw.items():

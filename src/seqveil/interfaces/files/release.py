@@ -23,9 +23,8 @@ from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Floats
 from seqveil.core.mechanisms import Batch, Sent, choose
 from seqveil.core.randomness import randomness
-from seqveil.core.secrets.words import made_public
 from seqveil.core.slots import Slots
-from seqveil.core.words import Risk
+from seqveil.core.words import Risk, made_public
 from seqveil.engine.accounting import GONE
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.releases import Releases

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from seqveil.core import filtering
+from seqveil.core import filtering, words
 from seqveil.core.distortion import resolve
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
 from seqveil.core.randomness import SeededRandomness
-from seqveil.core.secrets import Secret, SecretTracker, words
+from seqveil.core.secrets import Secret, SecretTracker
 from seqveil.core.words import Risk, moved, percent, percent_down, percent_up
 from seqveil.engine import batches, stream
 from seqveil.engine.accounting import compose

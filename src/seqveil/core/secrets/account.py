@@ -23,21 +23,151 @@ kept as `filtering` keeps them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from seqveil.core import filtering
+from seqveil.core import filtering, words
 from seqveil.core.errors import InputError
-from seqveil.core.kernel import Floats
+from seqveil.core.kernel import UNIT, Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets import words
 from seqveil.core.secrets.ahead import MARGIN, Ahead, ahead
 from seqveil.core.secrets.declared import Secret
-from seqveil.core.secrets.windows import WindowAccount, WindowRecords, account, coming, furthest, known, reach, worse
+
+
+@dataclass(frozen=True)
+class WindowAccount:
+    """What the releases so far tell about one window.
+
+    `log_odds` is log B (for a joint secret the log of the largest ratio Pr(y|v)/Pr(y|v')); `lowest` and `highest` are
+    its extremes over all times so far, the beginning (0) included, rounded outward. `prior` and `posterior` are Pr(E)
+    (a tuple of all values' for a joint secret).
+    """
+
+    first: int  # number of its first event, from 0
+    events: int
+    prior: Any
+    posterior: Any
+    log_odds: float
+    lowest: float
+    highest: float
+
+    def worst(self, sides: str = "both") -> float:
+        """The largest |log B| so far, or on one side the largest log B."""
+        return self.highest if sides == "up" else max(self.highest, -self.lowest)
+
+
+@dataclass(frozen=True, eq=False)
+class WindowRecords:
+    """Windows in order: number, prior and posterior (W, V) of the values, log odds and their extremes so far."""
+
+    index: Ints
+    prior: Floats
+    posterior: Floats
+    odds: Floats
+    lowest: Floats
+    highest: Floats
+
+    @classmethod
+    def fresh(cls, index: Ints, prior: Floats, disclosed: float = 0.0) -> WindowRecords:
+        """Windows about which at most `disclosed` was disclosed."""
+        zeros = np.zeros(len(index))
+        return cls(index, prior, prior, zeros, zeros - disclosed, zeros + disclosed)
+
+    @classmethod
+    def coming(cls, plan: Ahead, unseen: Floats, states: Floats, step: int, begin: int) -> WindowRecords:
+        """Windows number `begin` and on that are watched from this event on.
+
+        `states` is the distribution of the event's state after the releases, `unseen` the same without them.
+        """
+        index = np.arange(begin, plan.furthest(step) + 1)
+        waits = index * plan.length - plan.offset - step
+        tables = [plan.at_first if wait < 0 else plan.before.at(wait) for wait in waits.tolist()]  # <0: in progress
+        prior, posterior = (np.array([(table * over).sum(1) for table in tables]).reshape(-1, plan.values)
+                            for over in (unseen, states))  # fmt: skip
+        if not step:
+            return cls.fresh(index, prior)
+        return cls.fresh(index, prior, plan.untracked).after(posterior, plan.error(step)).in_doubt
+
+    @property
+    def in_doubt(self) -> WindowRecords:
+        """Those of which more than one value can occur; about others nothing can be disclosed."""
+        return self.take((self.prior > 0).sum(1) > 1)
+
+    def take(self, kept: NDArray[np.bool_]) -> WindowRecords:
+        """Some of the windows."""
+        return WindowRecords(*(getattr(self, field.name)[kept] for field in fields(self)))
+
+    def and_then(self, other: WindowRecords) -> WindowRecords:
+        """These windows, then those."""
+        both = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+        return WindowRecords(*(np.concatenate(pair) for pair in both))
+
+    def worst(self, sides: str) -> WindowRecords:
+        """The one about which most was disclosed, the first of several; none of none."""
+        size = self.highest if sides == "up" else np.maximum(self.highest, -self.lowest)
+        return self.take(np.arange(size.size) == size.argmax()) if size.size else self
+
+    def after(self, posterior: Floats, error: float, disclosed_all: bool = False) -> WindowRecords:
+        """The records after a release that moved the windows' distributions to `posterior`."""
+        odds = log_odds(posterior, self.prior)
+        room = np.where(np.isinf(odds), 0.0, error + 8 * UNIT * np.abs(odds))  # by which they may be off
+        low, high = np.minimum(self.lowest, odds - room), np.maximum(self.highest, odds + room)
+        if disclosed_all:
+            low, high = np.full_like(low, -np.inf), np.full_like(high, np.inf)
+        return WindowRecords(self.index, self.prior, posterior, odds, low, high)
+
+    def widened(self, down: Floats, up: Floats) -> WindowRecords:
+        """With the extremes moved by what later releases can still tell, either way."""
+        known = np.isinf(self.odds)
+        low = np.minimum(self.lowest, self.odds - np.where(known, 0.0, down))
+        high = np.maximum(self.highest, self.odds + np.where(known, 0.0, up))
+        return replace(self, lowest=low, highest=high)
+
+    def accounts(self, plan: Ahead) -> tuple[WindowAccount, ...]:
+        """Each as an object to look at."""
+        columns = (getattr(self, field.name).tolist() for field in fields(self))
+        return tuple(_account(plan, *row) for row in zip(*columns, strict=True))
+
+
+def _account(plan: Ahead, index: int, prior: list[float], posterior: list[float], *odds: float) -> WindowAccount:
+    shares = (prior[1], posterior[1]) if plan.values == 2 else (tuple(prior), tuple(posterior))
+    return WindowAccount(*plan.span(index), *shares, *odds)
+
+
+def log_odds(posterior: Floats, prior: Floats) -> Floats:
+    """log B of every window; with more than two values the log of the largest ratio Pr(y|v)/Pr(y|v'): (W, V) → (W,).
+
+    >>> log_odds(np.array([[0.25, 0.75]]), np.array([[0.5, 0.5]])).round(4).tolist()
+    [1.0986]
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(posterior / prior)
+        spread = logs[:, 1] - logs[:, 0] if prior.shape[1] == 2 else _spread(logs, prior > 0)
+    spread[np.isnan(spread)] = np.inf
+    return spread
+
+
+def reach(distributions: Floats, prior: Floats, sides: str) -> Floats:
+    """The most that later releases can move the odds of ended windows, from distributions of (v, next state): (W,).
+
+    >>> reach(np.array([[[0.2, 0.2], [0.4, 0.2]]]), np.array([[0.5, 0.5]]), "both").round(4).tolist()
+    [0.4055]
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = filtering.as_logs(distributions)
+        logs = logs - np.logaddexp.reduce(logs, axis=2, keepdims=True)
+        gap = logs[:, 1] - logs[:, 0] if sides == "up" else _spread(logs, (prior > 0)[:, :, None])
+    gap[np.isnan(gap)] = -np.inf  # a state that neither value leads to
+    return np.asarray(gap.max(1))
+
+
+def _spread(logs: Floats, possible: NDArray[np.bool_]) -> Floats:
+    """The largest difference between the values (axis 1) that can occur."""
+    return np.asarray(np.where(possible, logs, -np.inf).max(1) - np.where(possible, logs, np.inf).min(1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +190,9 @@ class SecretTracker:
     unseen: Floats  # (S,) the same if nothing had been released, kept up where windows repeat
     now: Floats  # (A, S) distribution for the window in progress; (0, S) where there is none
     ended: Floats  # (E, V, S) distributions of ended windows that are still live: the first records
-    records: WindowRecords
-    latest: WindowAccount  # of the window that holds the latest event
-    gone: WindowAccount | None  # the worst of the windows that are live no more
+    records: WindowRecords  # of the live windows
+    current: WindowRecords  # of the window that holds the latest event
+    gone: WindowRecords  # of the worst of the windows that are live no more
     disclosed_all: bool = False  # a release the model ruled out: an unsound mechanism's
     kept: bool = False  # by a mechanism, within the secret's ε; else what is released is measured, and no promise made
 
@@ -72,22 +202,17 @@ class SecretTracker:
         closed, with a bound from above, as soon as it can no longer be broken. Else it stays open until later releases
         can reveal nothing more. `place` is the slot of its day that the first event is in, for a secret that follows
         the clock."""
-        plan, distribution = ahead(model, secret), model.initial
+        plan, unseen = ahead(model, secret), model.initial
         plan = plan.beginning(place) if secret.follows_clock else plan
-        states = filtering.start(model, 1)[0]
+        states, ended = filtering.start(model, 1)[0], np.zeros((0, plan.values, model.size))
         if plan.family:
-            last = plan.longest if plan.limit is None else plan.limit
-            found = WindowRecords.fresh(np.arange(1, last + 1), plan.family_priors[:last])
-            first = known(plan, 1, plan.family_priors[0])
+            found = WindowRecords.fresh(np.arange(1, plan.longest + 1), plan.family_priors)
         else:
-            found, first = (
-                coming(plan, distribution, distribution, 0, 0),
-                known(plan, 0, (plan.at_first * distribution).sum(1)),
-            )
-        ended = np.zeros((0, plan.values, model.size))
-        return cls(
-            plan, 0, states, distribution, plan.opened(states, plan.offset), ended, found, first, None, kept=kept
-        )
+            found = WindowRecords.coming(plan, unseen, unseen, 0, 0)
+        live = found.take(found.index <= (plan.limit or 0)) if plan.family else found
+        current, now = found.take(found.index == plan.holding(0)), plan.opened(states, plan.offset)
+        nothing = found.take(found.index < 0)
+        return cls(plan, 0, states, unseen, now, ended, live.in_doubt, current, nothing, kept=kept)
 
     @property
     def _place(self) -> int:
@@ -111,29 +236,13 @@ class SecretTracker:
 
     @cached_property
     def masses(self) -> Floats:
-        """Pr(v, X_k = x | y_<k) for every live window: (W, V, n)."""
-        plan, index = self.ahead, self.records.index
-        now = filtering.clear(self.now)
-        if plan.family:
-            left = index - self.step - 1
-            blocks = plan.inside.blocks(int(left.max()) + 1 if left.size else 0)
-            distributions = [np.einsum("lvas,as->lvs", block, now) for block in blocks]
-            distribution = (
-                np.concatenate(distributions)[left] if distributions else np.zeros((0, plan.values, self.model.size))
-            )
-        else:
-            current, place = divmod(self._place, plan.length)
-            if not plan.repeats and len(now) and len(index):  # one window, and it is in progress
-                table = plan.inside.at(plan.length - 1 - self.step)
-                return plan.shown((table * now).sum(1)[None])
-            parts = [filtering.clear(self.ended)]
-            if current in index:
-                table = plan.inside.at(plan.length - 1 - place)
-                parts.append((table * now).sum(1)[None])
-            states, waits = filtering.clear(self.states), (index[index > current] * plan.length - self._place).tolist()
-            parts.extend((plan.before.at(wait) * states)[None] for wait in waits)
-            distribution = np.concatenate(parts)
-        return plan.shown(distribution)
+        """Pr(v, X_k = x | y_<k) for every live window, ended, in progress or coming: (W, V, n)."""
+        plan, states = self.ahead, filtering.clear(self.states)
+        left = plan.left(self.records.index, self.step)
+        coming = left >= plan.length
+        waits = (left[coming] - plan.length + 1).tolist()
+        parts = [filtering.clear(self.ended), plan.within(left[(left >= 0) & ~coming], filtering.clear(self.now))]
+        return plan.shown(np.concatenate([*parts, *((plan.before.at(wait) * states)[None] for wait in waits)]))
 
     def observe(self, column: ArrayLike) -> SecretTracker:
         """The account after a release y with `column` = Q(y|·) (n,), of any mechanism; only proportions matter."""
@@ -145,7 +254,7 @@ class SecretTracker:
         posterior = posterior / np.maximum(posterior.sum(1, keepdims=True), filtering.TINY)
         disclosed_all = self.disclosed_all or marginal == 0
         found = self.records.after(posterior, plan.error(self.step + 1), disclosed_all)
-        held = replace(self, records=found, latest=self._latest(found), disclosed_all=disclosed_all)
+        held = replace(self, records=found, current=self._holding(found), disclosed_all=disclosed_all)
         return held._moved(weights, marginal == 0)._retired()
 
     @property
@@ -170,17 +279,15 @@ class SecretTracker:
             what = "was promised for" if self.kept else "can be measured in"
             raise InputError(f"this secret {what} streams of at most {self.limit} events; {self.ahead.beyond}")
 
-    def _latest(self, found: WindowRecords) -> WindowAccount:
-        """The account of the window that holds the event just released; of the only one where windows do not repeat."""
-        plan, step = self.ahead, self.step + 1
-        window = step if plan.family else self._place // plan.length if plan.repeats else 0
-        held = np.flatnonzero(found.index == window)
-        if held.size:
-            return account(plan, found, int(held[0]), step)
-        if plan.family:
-            return known(plan, step, plan.family_priors[self.step])
-        begins = self._place % plan.length == 0 and plan.repeats
-        return known(plan, window, (plan.at_start * self.unseen).sum(1)) if begins else self.latest
+    def _holding(self, found: WindowRecords) -> WindowRecords:
+        """The window that holds the event just released; the only one where windows do not repeat."""
+        plan, window = self.ahead, self.ahead.holding(self.step)
+        held = found.take(found.index == window)
+        if len(held.index) or not (plan.family or (plan.repeats and self._place % plan.length == 0)):
+            return held if len(held.index) else self.current
+        # one whose value is known beforehand: nothing can be disclosed about it
+        prior = plan.family_priors[self.step] if plan.family else (plan.at_start * self.unseen).sum(1)
+        return WindowRecords.fresh(np.array([window]), prior[None])
 
     def _moved(self, column: Floats, ruled_out: bool) -> SecretTracker:
         """One event on: condition every distribution on the release, then step the chain; windows end and begin."""
@@ -197,7 +304,8 @@ class SecretTracker:
         found, gone = self.records, self.gone
         if plan.family:
             over = found.index == step
-            now, gone, found = plan.read(now, step), worse(plan, gone, found.take(over), step), found.take(~over)
+            now, gone = plan.read(now, step), gone.and_then(found.take(over)).worst(self.secret.sides)
+            found = found.take(~over)
         elif open_rows and (self._place + 1) % plan.length:
             now = plan.read(now, (self._place + 1) % plan.length)
         elif open_rows:
@@ -205,7 +313,8 @@ class SecretTracker:
                 ended = np.concatenate([ended, plan.by_value(now)[None]])
             now = plan.opened(states) if plan.repeats else np.zeros((0, model.size))
         if plan.repeats:
-            found = found.and_then(coming(plan, unseen, filtering.clear(states), step, furthest(plan, self.step) + 1))
+            begin = plan.furthest(self.step) + 1
+            found = found.and_then(WindowRecords.coming(plan, unseen, filtering.clear(states), step, begin))
         now = filtering.shared(now, filtering.clear(now).sum()) if len(now) else now
         if len(ended):
             ended = filtering.shared(ended, filtering.clear(ended).sum((1, 2), keepdims=True))
@@ -224,23 +333,27 @@ class SecretTracker:
         over = kept_for_good | all_disclosed if self.kept else all_disclosed
         done = np.concatenate([over, np.zeros(len(found.index) - count, bool)])
         past = found.take(done).widened(down[over], up[over])
-        gone = worse(self.ahead, self.gone, past, self.step)
+        gone = self.gone.and_then(past).worst(self.secret.sides)
         return replace(self, ended=self.ended[~over], records=found.take(~done), gone=gone)
 
     def __repr__(self) -> str:
-        return f"Watch({self.name}, {self.step} released, log odds {self.log_odds:.4g})"
+        return f"SecretTracker({self.name}, {self.step} released, log odds {self.log_odds:.4g})"
 
     @property
     def accounts(self) -> tuple[WindowAccount, ...]:
         """The account of every live window, in order."""
-        return tuple(account(self.ahead, self.records, i, self.step) for i in range(len(self.records.index)))
+        return self.records.accounts(self.ahead)
+
+    @property
+    def latest(self) -> WindowAccount:
+        """The account of the window that holds the latest event (of the first one, before any)."""
+        return self.current.accounts(self.ahead)[0]
 
     @property
     def worst(self) -> WindowAccount:
         """The account of the window most was disclosed about, live or not."""
-        known = [one for one in (self.gone, self.latest) if one is not None]
-        most = max(known, key=lambda one: one.worst(self.secret.sides))
-        return worse(self.ahead, most, self.records, self.step) or most
+        every = self.gone.and_then(self.current).and_then(self.records)
+        return every.worst(self.secret.sides).accounts(self.ahead)[0]
 
     @property
     def epsilon(self) -> float | None:
@@ -259,7 +372,7 @@ class SecretTracker:
 
     @property
     def prior(self) -> Any:
-        """Pr(E) of the window that holds the latest event (of the first one, before any)."""
+        """Pr(E) of that window."""
         return self.latest.prior
 
     @property
@@ -269,7 +382,7 @@ class SecretTracker:
 
     @property
     def log_odds(self) -> float:
-        """Exact log B of the window that holds the latest event."""
+        """Exact log B of that window."""
         return self.latest.log_odds
 
     @property
