@@ -10,9 +10,8 @@ import pytest
 import seqveil as sv
 from seqveil.core import filtering
 from seqveil.core.errors import DataError, InputError
+from seqveil.interfaces.choosing import Context, candidates, check, choose
 from seqveil.interfaces.cli import main
-from seqveil.receiver.choosing import candidates, choose
-from seqveil.receiver.contexts import Context, check
 from test_mixture import chains
 
 

@@ -100,8 +100,7 @@ class Division:
             counts = Counts(alphabet.n, self.order)
             counts.add(users, codes)
             return counts.model(alphabet, self.smoothing, "data")
-        from seqveil.receiver.choosing import choose
-        from seqveil.receiver.contexts import Context
+        from seqveil.interfaces.choosing import Context, choose
 
         if self.context == "auto":
             return choose(users, codes, alphabet, smoothing=self.smoothing, seed=self.seed).model

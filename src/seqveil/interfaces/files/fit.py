@@ -27,7 +27,7 @@ from seqveil.receiver.learn.private import CONTRIBUTION, BoundedCounts
 if TYPE_CHECKING:
     import polars as pl
 
-    from seqveil.receiver.choosing import Choice
+    from seqveil.interfaces.choosing import Choice
 
 FOR_FIT = "check the value column, or add the value to the alphabet"
 FOR_CELLS = "it lies outside --range: widen that, or pass --on-unknown nearest to count it to the cell at the edge"
@@ -142,7 +142,7 @@ def _with_context(
 
     The codes of all events are held in memory, since some people are held out and predicted one event after another.
     """
-    from seqveil.receiver.choosing import choose
+    from seqveil.interfaces.choosing import choose
     from seqveil.receiver.follow import numbered
 
     ids, codes, people = [], [], dict[Hashable, int]()

@@ -16,11 +16,10 @@ from seqveil.core.fitting import SMOOTHING, RunCounts
 from seqveil.core.mixture import COMPARED, LEAST_PEOPLE, SWITCH, SWITCHES
 from seqveil.core.model import Counts, MarkovModel, TypeCounts
 from seqveil.core.states import checked_order
+from seqveil.interfaces.choosing import LONGEST, Choice, Context, choose_among
 from seqveil.interfaces.files.scanning import MOST_SYMBOLS
 from seqveil.interfaces.spark.frames import FrameColumns
 from seqveil.interfaces.spark.sessions import disclosed, guarded, needs_spark
-from seqveil.receiver.choosing import Choice, choose_among
-from seqveil.receiver.contexts import LONGEST, Context
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -186,7 +185,7 @@ def _numbered(column: Any) -> tuple[Any, Codes]:
 
 
 class CountedPeople:
-    """People whose runs Spark counts, for fits of mixtures and for the choice of a context (`contexts.People`).
+    """People whose runs Spark counts, for fits of mixtures and for the choice of a context (`choosing.People`).
 
     The driver holds an entry for each different run of each person, and the streams of people held out.
     """
