@@ -7,7 +7,7 @@ how many threads there may be; by default as many as the cores this process may 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -161,3 +161,13 @@ class Layout:
             inside = steps < part[:, None]
             yield self.order[np.where(inside, self.begins[at : at + part.size, None] + steps, 0)], part
             at += part.size
+
+
+def numbered(index: dict[Hashable, int], users: Iterable[Hashable]) -> NDArray[np.intp]:
+    """The number of each user; those who are not in the index yet get the next ones, in the order they come.
+
+    >>> index = {"ann": 0}
+    >>> numbered(index, ["bob", "ann", "bob"]).tolist(), index
+    ([1, 0, 1], {'ann': 0, 'bob': 1})
+    """
+    return np.array([index.setdefault(user, len(index)) for user in users], np.intp)

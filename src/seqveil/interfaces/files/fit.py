@@ -16,13 +16,13 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.core.places import Cells
+from seqveil.core.private import CONTRIBUTION, BoundedCounts
 from seqveil.core.randomness import randomness
 from seqveil.interfaces.files.columns import Taken, ValueType
 from seqveil.interfaces.files.reading import Chunk, FilePath
 from seqveil.interfaces.files.rows import Progress, Source, encode, value_type_of
 from seqveil.interfaces.files.scanning import Distinct, scanner
 from seqveil.interfaces.files.words import FitWords, in_slots
-from seqveil.receiver.learn.private import CONTRIBUTION, BoundedCounts
 
 if TYPE_CHECKING:
     import polars as pl
@@ -142,8 +142,8 @@ def _with_context(
 
     The codes of all events are held in memory, since some people are held out and predicted one event after another.
     """
+    from seqveil.core.bulk import numbered
     from seqveil.interfaces.choosing import choose
-    from seqveil.receiver.follow import numbered
 
     ids, codes, people = [], [], dict[Hashable, int]()
     for part in rows:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from seqveil.core import geography
 from seqveil.core.alphabet import Alphabet, Bins, Symbols
+from seqveil.core.bulk import numbered
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.places import LEAST, count_cells
 from seqveil.interfaces.choosing import held_out
@@ -30,7 +31,6 @@ from seqveil.interfaces.files.placing import round_near, round_up
 from seqveil.interfaces.files.reading import FRAME, Chunk, FilePath, file_name, first_rows, format_of
 from seqveil.interfaces.files.rows import Progress, Source
 from seqveil.interfaces.files.scanning import around
-from seqveil.receiver.follow import numbered
 
 if TYPE_CHECKING:
     import polars as pl

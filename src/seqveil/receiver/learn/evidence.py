@@ -19,10 +19,7 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
 from seqveil.engine import stream
 from seqveil.engine.state import Rows
-from seqveil.engine.stream import Released
-from seqveil.receiver.follow import Followed, turns
-
-BELIEF_FREE = frozenset({"randomized_response"})  # one table whatever the belief: the model in the setting is not used
+from seqveil.receiver.follow import Followed
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,28 +103,20 @@ class Evidence:
           codes: what was released.
           times: when, in seconds.
         """
-        followed, log = Followed(setting, int(users.max(initial=-1)) + 1), Log(setting.model.n)
-        for _, rows, disclosed, stamps in turns(users, codes, times):
-            log.add(rows, followed.observe(rows, disclosed, stamps), setting)
-        return log.evidence().arranged(users)
+        tables, count, index = [np.zeros((0, setting.model.n))], 0, np.empty(users.size, np.int64)
+        for turn, seen in Followed(setting).observe(users, codes, times):
+            # many releases of a round are alike
+            whole = np.ascontiguousarray(seen.columns).view(np.dtype((np.void, seen.columns[0].nbytes))).ravel()
+            _, first, which = np.unique(whole, return_index=True, return_inverse=True)
+            index[turn] = count + which
+            tables.append(seen.columns[first] / float(DENOMINATOR))
+            count += first.size
+        return cls(np.concatenate(tables), users.astype(np.int64), index)
 
     def of_users(self, chosen: NDArray[np.bool_]) -> Evidence:
         """The events of the users for which `chosen` is true."""
         kept = chosen[self.users]
         return Evidence(self.table, self.users[kept], self.index[kept])
-
-    def arranged(self, users: Ints) -> Evidence:
-        """The same log with its events in the order that these users name them; each user's keep their own order.
-
-        A log is kept in the order it was replayed, round by round. Whoever pairs events with the rows of a file says
-        here whose each row is, rather than trust that both have one order.
-        """
-        here, there = np.argsort(self.users, kind="stable"), np.argsort(users, kind="stable")
-        if not np.array_equal(self.users[here], users[there]):
-            raise InputError("expected the same events of the same users in another order")
-        index = np.empty_like(self.index)
-        index[there] = self.index[here]
-        return Evidence(self.table, np.asarray(users, np.int64), index)
 
     def cut(self, length: int) -> Evidence:
         """The same events with every stream cut into pieces of at most `length`, each a user of its own."""
@@ -155,48 +144,3 @@ class Evidence:
         """
         for places, lengths in self.layout.blocks(numbers, most):
             yield self.index[places], lengths
-
-
-class Log:
-    """Columns of releases in the order they were followed, and whose they are; equal ones are kept once where easy."""
-
-    def __init__(self, n: int) -> None:
-        self._columns = [np.full((1, n), DENOMINATOR, np.int64)]  # row 0 tells nothing
-        self._count = 1
-        self._known: dict[tuple[float, int], int] = {}
-        self._users = [np.zeros(0, np.int64)]
-        self._index = [np.zeros(0, np.int64)]
-
-    def add(self, users: Rows, made: Released, setting: stream.Terms) -> None:
-        """One release of each of these users, made under a setting."""
-        columns = made.columns
-        silent = (columns == columns[:, :1]).all(1)
-        index = np.zeros(len(users), np.int64)
-        if setting.mechanism.name in BELIEF_FREE:
-            for epsilon in np.unique(made.epsilons[~silent]).tolist():
-                same = np.flatnonzero(~silent & (made.epsilons == epsilon))
-                codes, first, back = np.unique(made.codes[same], return_index=True, return_inverse=True)
-                kept = [
-                    self._place((epsilon, code), columns[same[at]])
-                    for code, at in zip(codes.tolist(), first.tolist(), strict=True)
-                ]
-                index[same] = np.array(kept)[back]
-        else:
-            own = np.flatnonzero(~silent)
-            index[own] = self._count + np.arange(own.size)
-            self._columns.append(columns[own])
-            self._count += own.size
-        self._users.append(users.astype(np.int64))
-        self._index.append(index)
-
-    def _place(self, key: tuple[float, int], column: Ints) -> int:
-        if key not in self._known:
-            self._known[key] = self._count
-            self._columns.append(column[None].copy())
-            self._count += 1
-        return self._known[key]
-
-    def evidence(self) -> Evidence:
-        """What can be learned from: columns and whose they are, nothing else."""
-        table, users, index = (np.concatenate(part) for part in (self._columns, self._users, self._index))
-        return Evidence(table / float(DENOMINATOR), users, index)
