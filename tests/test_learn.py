@@ -12,9 +12,8 @@ from seqveil import MarkovModel
 from seqveil.core.errors import InputError
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.policy import Policy
-from seqveil.receiver.learn import Chain, Evidence, expect, held_out, learn, likelihoods, region
-from seqveil.receiver.learn.expected import by_user
-from seqveil.receiver.learn.learner import climb
+from seqveil.receiver.evidence import by_user
+from seqveil.receiver.learn import Chain, Evidence, climb, expect, held_out, learn, likelihoods, region
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -26,8 +26,8 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.words import UNCHECKED
 from seqveil.engine.state import Rows
 from seqveil.engine.stream import Released, Terms
+from seqveil.receiver.evidence import Chain, distribution
 from seqveil.receiver.follow import Followed
-from seqveil.receiver.learn.expected import Chain, distribution
 
 SHARE = 0.3  # of a transition row that a fixed alternative changes
 LEARNED = 300  # symbols up to which an alternative learns the whole chain

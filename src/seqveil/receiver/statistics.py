@@ -34,9 +34,9 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.engine.state import Rows
 from seqveil.engine.stream import Terms
+from seqveil.receiver.evidence import Walk
 from seqveil.receiver.inversion import Indicators, dwell, histogram, indicators, transitions
 from seqveil.receiver.learn import Chain, Evidence, learn, region
-from seqveil.receiver.learn.expected import Walk
 
 DRAWN = 200  # truths drawn where releases cannot be inverted
 STRENGTH = 2.0  # pseudo-moves a row that the model of the release counts for

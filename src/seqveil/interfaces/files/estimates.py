@@ -329,13 +329,12 @@ def learn_file(
     *Guarantee*: post-processing of what is public already. The kernels are recomputed from the model and the releases,
     so a file that they cannot have made is refused.
     """
-    from seqveil.receiver.learn import learn, region
-    from seqveil.receiver.learn.model_error import LARGEST
+    from seqveil.receiver.learn import MOST_PARAMETERS, learn, region
 
     received = receive(released, model, setting, **where)
     evidence = evidence_of(received, progress)
     learned = learn(evidence, model.alphabet, order, strength=strength)
-    small = learned.chain.rows.size + learned.chain.first.size <= LARGEST
+    small = learned.chain.rows.size + learned.chain.first.size <= MOST_PARAMETERS
     return LearnedFile(learned, region(learned, evidence, confidence) if small else None)
 
 
