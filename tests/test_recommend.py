@@ -219,6 +219,15 @@ def test_a_policy_from_a_file_and_an_epsilon_in_it(planned, tmp_path):
     assert rows[1]["error"] <= rows[0]["error"]
     alone = json.loads(planned("--policy", tmp_path / "with.toml", "--json")[1])["rows"][0]
     assert alone["error"] <= rows[1]["error"]
+    spent = {}
+    for ends in ("hold", "stop"):
+        (tmp_path / "total.toml").write_text(f'epsilon = 1.0\nbudget = {{ total = 2.0, when_spent = "{ends}" }}\n')
+        (spent[ends],) = json.loads(planned("--policy", tmp_path / "total.toml", "--json")[1])["rows"]
+        assert spent[ends]["leakage"] <= 2.0 * (1 + 1e-9)
+    assert spent["stop"]["withheld"] > 0.5 > spent["hold"]["withheld"] == 0.0
+    assert spent["stop"]["error"] > spent["hold"]["error"]
+    (tmp_path / "timed.toml").write_text("epsilon = 1.0\nbudget = { window = { epsilon = 2.0, seconds = 60 } }\n")
+    assert "a budget for seconds" in planned("--policy", tmp_path / "timed.toml")[2]
 
 
 @pytest.mark.slow

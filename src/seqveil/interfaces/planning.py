@@ -151,13 +151,15 @@ def plan(
         if chosen.name != REFERENCE:
             policies.append(Policy(epsilon, mechanism=REFERENCE, distortion=distortion))
         policies += [Policy(w * epsilon, batch=w, mechanism="auto", distortion=distortion) for w in batch_sizes]
-    return compared([policy.on(model) for policy in policies], length, users, seed, hindsight=bool(batch_sizes))
+    return compared([policy.on(model) for policy in policies], length, users, seed)
 
 
-def compared(
-    settings: Sequence[Terms], length: int = 50, users: int | None = None, seed: int = 0, hindsight: bool = False
-) -> Plan:
-    """A row for each of several policies, on one model."""
+def compared(settings: Sequence[Terms], length: int = 50, users: int | None = None, seed: int = 0) -> Plan:
+    """A row for each of several policies, on one model; with its `smoothed_error` where one of them releases batches.
+
+    A batch sees a little of the future, so only with hindsight do all rows know the same.
+    """
+    hindsight = any(setting.in_batches for setting in settings)
     rows = tuple(simulate(setting, length, users, seed, hindsight) for setting in settings)
     return Plan(rows, length, settings[0].distortion.name, settings[0].model.n)
 

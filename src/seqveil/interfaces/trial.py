@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.alphabet import WITHHELD
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
@@ -102,6 +101,11 @@ def measure(setting: Terms, streams: Sequence[Ints] | Ints, seed: int, hindsight
     Averages of conditional expectations leave only the noise of the histories, far less than that of realised costs.
     `hindsight` decodes the streams as a whole as well, for which they have one length.
     """
+    if setting.budget.seconds is not None or (setting.in_batches and setting.budget.when_spent == "stop"):
+        raise InputError(
+            "a budget for seconds, or one that stops batches, cannot be tried without times and gaps; try it with "
+            "a budget for releases that holds"
+        )
     randomness, sums, ends = SeededRandomness(seed), np.zeros(9), list[State]()
     codes, late = list[Ints](), list[Floats]()
     if setting.in_batches:
@@ -129,7 +133,7 @@ def _sums(
     distortion: Distortion, truth: Ints, codes: Ints, distributions: Floats, carries: NDArray[np.bool_]
 ) -> Floats:
     """What `Measured` averages, added up over some releases, then those that carry ε, and how many there are."""
-    rows, costs, silent = np.arange(truth.size), distortion.expected(distributions), codes == WITHHELD
+    rows, costs, silent = np.arange(truth.size), distortion.expected(distributions), codes < 0
     said = np.where(silent, 0, codes)
     right = np.where(silent, 0.0, distributions[rows, said])
     parts = (
