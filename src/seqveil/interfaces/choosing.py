@@ -260,7 +260,7 @@ def _line(row: Check, taken: bool) -> str:
     return f"{row.title:<32}{_cells(texts)}{'  taken' if taken else ''}"
 
 
-def candidates(text: str, n: int, people: int, least_people: int = LEAST_PEOPLE) -> list[Context]:
+def candidates(text: str, n: int, people: int) -> list[Context]:
     """The contexts to compare: those of `auto` that so many people allow, or the one named beside a plain chain.
 
     >>> [each.name for each in candidates("auto", 17, 1000)]
@@ -273,41 +273,8 @@ def candidates(text: str, n: int, people: int, least_people: int = LEAST_PEOPLE)
     return [
         each
         for each in found
-        if (each.types == 1 or each.types * least_people <= people) and (each.order == 1 or n**3 <= MOST_CONTEXTS)
+        if (each.types == 1 or each.types * LEAST_PEOPLE <= people) and (each.order == 1 or n**3 <= MOST_CONTEXTS)
     ]
-
-
-def choose(
-    users: Ints,
-    codes: Ints,
-    alphabet: Symbols,
-    text: str = "auto",
-    *,
-    smoothing: float = SMOOTHING,
-    prior: Any = "data",
-    seed: int = 0,
-    least_people: int = LEAST_PEOPLE,
-    progress: Progress | None = None,
-) -> Choice:
-    """Compare contexts on held-out people, and fit the one taken to everyone.
-
-    A fifth of the people, 5,000 at most, are held out of the fits that are compared. `auto` takes the model of fewest
-    transitions whose log-likelihood is within one standard error of the best; a context that was named is taken.
-
-    Parameters:
-      users: the user of every event, each user's events in their order.
-      codes: their symbols.
-      alphabet: the alphabet of the codes.
-      text: "auto", or a context (`Context.parse`).
-      smoothing: pseudo-count of the common chain, as in `MarkovModel.fit`; above 0, as people held out do what nobody
-        else did.
-      prior: as in `MarkovModel.fit`.
-      seed: of the split and the fits; the table is repeatable.
-      least_people: people that each type must have.
-      progress: called with the share that is done, 0 to 1.
-    """
-    distribution: dict[str, Any] = {"smoothing": smoothing, "prior": prior, "seed": seed, "least_people": least_people}
-    return choose_among(CodedEvents.of(users, codes), alphabet, text, progress, **distribution)
 
 
 class People(Protocol):
@@ -317,7 +284,7 @@ class People(Protocol):
     def count(self) -> int:
         """How many there are."""
 
-    def fit(self, context: Context, alphabet: Symbols, without: Ints, **distribution: Any) -> MarkovModel:
+    def fit(self, context: Context, alphabet: Symbols, without: Ints, **how: Any) -> MarkovModel:
         """The model of a context, fitted to everyone but these people."""
 
     def streams(self, chosen: Ints) -> tuple[Ints, Ints]:
@@ -338,10 +305,10 @@ class CodedEvents:
         names, rows = np.unique(users, return_inverse=True)
         return cls(rows, codes, int(names.size))
 
-    def fit(self, context: Context, alphabet: Symbols, without: Ints, **distribution: Any) -> MarkovModel:
+    def fit(self, context: Context, alphabet: Symbols, without: Ints, **how: Any) -> MarkovModel:
         """The model of a context, fitted to everyone but these people."""
         kept = ~np.isin(self.rows, without)
-        return context.fit(self.rows[kept], self.codes[kept], alphabet, **distribution)
+        return context.fit(self.rows[kept], self.codes[kept], alphabet, **how)
 
     def streams(self, chosen: Ints) -> tuple[Ints, Ints]:
         """Who and which code, event by event, of these people."""
@@ -351,17 +318,39 @@ class CodedEvents:
         return self.rows[kept], self.codes[kept]
 
 
-def choose_among(
-    people: People, alphabet: Symbols, text: str, progress: Progress | None, **distribution: Any
+def choose(
+    people: People,
+    alphabet: Symbols,
+    text: str = "auto",
+    *,
+    smoothing: float = SMOOTHING,
+    prior: Any = "data",
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> Choice:
-    """The choice of `choose` for people wherever their events are; `distribution` is what a fit takes, all of it."""
+    """Compare contexts on held-out people, and fit the one taken to everyone.
+
+    A fifth of the people, 5,000 at most, are held out of the fits that are compared. `auto` takes the model of fewest
+    transitions whose log-likelihood is within one standard error of the best; a context that was named is taken.
+
+    Parameters:
+      people: those whom it is to describe.
+      alphabet: the alphabet of their codes.
+      text: "auto", or a context (`Context.parse`).
+      smoothing: pseudo-count of the common chain, as in `MarkovModel.fit`; above 0, as people held out do what nobody
+        else did.
+      prior: as in `MarkovModel.fit`.
+      seed: of the split and the fits; the table is repeatable.
+      progress: called with the share that is done, 0 to 1.
+    """
     if people.count < FEWEST_PEOPLE:
         raise DataError(f"a context is checked on people held out, of {FEWEST_PEOPLE} and more; got {people.count}")
-    if not distribution["smoothing"] > 0:
+    if not smoothing > 0:
         raise InputError("a context is checked on people held out, who do what nobody else did; expected smoothing > 0")
-    held = people_held_out(people.count, distribution["seed"])
-    found = candidates(text, alphabet.n, people.count - held.size, distribution["least_people"])
+    held = people_held_out(people.count, seed)
+    found = candidates(text, alphabet.n, people.count - held.size)
     streams = people.streams(held)
+    how: dict[str, Any] = {"smoothing": smoothing, "prior": prior, "seed": seed}
     table = list[Check]()
 
     def part(share: float) -> None:
@@ -369,12 +358,12 @@ def choose_among(
             progress((len(table) + share) / (len(found) + 1))
 
     for each in found:
-        model = people.fit(each, alphabet, held, progress=part, **distribution)
-        table.append(check(model, *streams, each, distribution["seed"]))
+        model = people.fit(each, alphabet, held, progress=part, **how)
+        table.append(check(model, *streams, each, seed))
         part(0.0)
     taken = table[-1] if text != "auto" else _smallest(table)
     nobody = np.zeros(0, np.int64)
-    model = people.fit(found[table.index(taken)], alphabet, nobody, progress=part, **distribution)
+    model = people.fit(found[table.index(taken)], alphabet, nobody, progress=part, **how)
     return Choice(model.with_origin(_record(model, taken, table)), taken, table)
 
 

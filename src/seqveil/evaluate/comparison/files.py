@@ -100,10 +100,10 @@ class Division:
             counts = Counts(alphabet.n, self.order)
             counts.add(users, codes)
             return counts.model(alphabet, self.smoothing, "data")
-        from seqveil.interfaces.choosing import Context, choose
+        from seqveil.interfaces.choosing import CodedEvents, Context, choose
 
         if self.context == "auto":
-            return choose(users, codes, alphabet, smoothing=self.smoothing, seed=self.seed).model
+            return choose(CodedEvents.of(users, codes), alphabet, smoothing=self.smoothing, seed=self.seed).model
         return Context.parse(self.context).fit(users, codes, alphabet, self.smoothing, seed=self.seed)
 
 

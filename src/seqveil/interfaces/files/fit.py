@@ -143,7 +143,7 @@ def _with_context(
     The codes of all events are held in memory, since some people are held out and predicted one event after another.
     """
     from seqveil.core.bulk import numbered
-    from seqveil.interfaces.choosing import choose
+    from seqveil.interfaces.choosing import CodedEvents, choose
 
     ids, codes, people = [], [], dict[Hashable, int]()
     for part in rows:
@@ -152,7 +152,7 @@ def _with_context(
     events = np.concatenate(codes)
     more: dict[str, Any] = {"smoothing": words.smoothing, "prior": words.prior, "progress": working}
     users = _by_name(people)[np.concatenate(ids)]
-    choice = choose(users, events, code.alphabet, words.context or "auto", **more)
+    choice = choose(CodedEvents.of(users, events), code.alphabet, words.context or "auto", **more)
     return Fitted(choice.model, events.size, len(people), choice)
 
 
