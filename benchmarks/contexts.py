@@ -23,8 +23,7 @@ from seqveil.core.model import TypeCounts
 from seqveil.core.randomness import SystemRandomness
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
-from seqveil.receiver.choosing import Choice, held_out
-from seqveil.receiver.contexts import Check, Context, check
+from seqveil.interfaces.choosing import Check, Choice, Context, check, held_out
 
 Row = dict[str, Any]
 CLICKS, SYMBOLS, TYPES, USERS = 20, 17, 16, 50_000

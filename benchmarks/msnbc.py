@@ -17,7 +17,7 @@ from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
-from seqveil.receiver import trial
+from seqveil.interfaces import trial
 from seqveil.receiver.decode import decode_codes
 
 USERS, CLICKS, EPSILON = 1_000, 20, 1.0

@@ -11,11 +11,11 @@ import numpy as np
 from seqveil import MarkovModel, datasets
 from seqveil.core.alphabet import Symbols
 from seqveil.core.model import Counts
+from seqveil.core.private import BoundedCounts
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.receiver.decode import decode_codes
-from seqveil.receiver.learn.private import BoundedCounts
 
 EPSILONS = (8.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 RULES = ((0.0, 0.0), (2.0, 0.0), (2.0, 0.95), (3.0, 0.0), (3.0, 0.95), (4.0, 0.0), (4.0, 0.95))  # cut, share that stays

@@ -60,7 +60,7 @@ def what_a_budget_buys(folder: Path) -> None:
     """The plan for the synthetic clicks, with pulses and with batches of five."""
     model = datasets.synthetic("clicks", users=2000, length=60, seed=SEED).model()
     bounds = [0.25, 0.5, 1.0, 2.0]
-    made = planning.plan(model, bounds, length=40, users=100, seed=SEED, period=None, batch_sizes=[5], batch_users=6)
+    made = planning.plan(model, bounds, length=40, seed=SEED, period=None, batch_sizes=[5])
     plots.tradeoff(made, folder / "tradeoff.png")
 
 

@@ -204,7 +204,6 @@ def bad_cases(tmp_path, words, model):
         "batch one by one": (release(words, "--batch", 3, "--mechanism", "optimal"), "releases one symbol at a time"),
         "batch unknown value": (release("unknown.csv", "--batch", 2), "row 2"),
         "plan batch": (("plan", model, "--batch", "1,x"), "batch"),
-        "plan batch sizes": (("plan", model, "--mechanism", "tree"), "--batch"),
         "plan epsilon": (("plan", model, "--epsilon", "1,many"), "epsilon"),
         "mechanism": (release(words, "--mechanism", "magic"), "randomized_response"),
         "distortion": (release(words, *promise(epsilon=1, distortion="absolute")), "hamming"),

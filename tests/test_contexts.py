@@ -10,9 +10,8 @@ import pytest
 import seqveil as sv
 from seqveil.core import filtering
 from seqveil.core.errors import DataError, InputError
+from seqveil.interfaces.choosing import CodedEvents, Context, candidates, check, choose
 from seqveil.interfaces.cli import main
-from seqveil.receiver.choosing import candidates, choose
-from seqveil.receiver.contexts import Context, check
 from test_mixture import chains
 
 
@@ -72,7 +71,7 @@ def test_a_true_model_is_calibrated_and_predicts_its_error() -> None:
 
 def test_a_wrong_model_is_found_out() -> None:
     """A plain chain for people of four types: worse likelihood than the mixture, which `auto` takes."""
-    made = choose(USERS, CODES, NAMES)
+    made = choose(CodedEvents.of(USERS, CODES), NAMES)
     by_name = {row.context: row for row in made.table}
     assert list(by_name) == ["order:1", "order:2", "types:4"]
     assert made.taken.context == "types:4"
@@ -85,13 +84,13 @@ def test_a_wrong_model_is_found_out() -> None:
 
 def test_the_smaller_is_taken_where_more_does_not_help() -> None:
     codes = chains(4, 1, seed=6)[0].sample(20, 400, seed=1)
-    made = choose(np.repeat(np.arange(400), 20), codes.ravel(), NAMES)
+    made = choose(CodedEvents.of(np.repeat(np.arange(400), 20), codes.ravel()), NAMES)
     assert made.taken.context == "order:1"
     assert made.model.types == 1
 
 
 def test_a_context_that_is_named_is_taken_and_shown_beside_a_plain_chain(tmp_path: Path) -> None:
-    made = choose(USERS, CODES, NAMES, "order:2,types:2")
+    made = choose(CodedEvents.of(USERS, CODES), NAMES, "order:2,types:2")
     assert [row.context for row in made.table] == ["order:1", "order:2,types:2"]
     assert made.model.order == 2
     made.model.save(tmp_path / "m")
@@ -127,7 +126,7 @@ def test_names_of_contexts_are_read_back_and_only_types_switch() -> None:
 
 def test_nobody_to_hold_out() -> None:
     with pytest.raises(DataError, match="held out, of 10 and more; got 3"):
-        choose(np.array([0, 0, 1, 1, 2]), np.array([0, 1, 0, 1, 1]), sv.Alphabet.codes(2))
+        choose(CodedEvents.of(np.array([0, 0, 1, 1, 2]), np.array([0, 1, 0, 1, 1])), sv.Alphabet.codes(2))
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from dataclasses import fields
 from typing import Any
 
@@ -71,17 +69,10 @@ def places(path):
 
 
 def test_a_plan_finds_the_columns_of_places_for_real_people_too(tmp_path, capsys):
-    few = ["--epsilon", "1", "--users", "3", "--length", "4", "--smoothing", "1"]
-    assert main(["plan", places(tmp_path / "w.csv"), "--cell-metres", "1000", *few]) == 0
+    data, model = places(tmp_path / "w.csv"), str(tmp_path / "w.model")
+    assert main(["fit", data, "--cell-metres", "1000", "--smoothing", "1", "--out", model]) == 0
+    assert main(["plan", model, "--data", data, "--epsilon", "1", "--users", "3", "--length", "4"]) == 0
     assert "except those called realised" in capsys.readouterr().out
-
-
-def test_a_plan_of_a_pipe_does_not_read_it_again(monkeypatch, capsys):
-    text = ROWS.rename({"who": "user"}).write_csv().encode()
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
-    few = ["--epsilon", "1", "--users", "3", "--length", "4", "--smoothing", "1"]
-    assert main(["plan", "-", *few]) == 0
-    assert "realised" not in capsys.readouterr().out
 
 
 NUMBERS = {"user": [1, 1, 2, 2], "value": [41.0, 60.5, 70.0, 80.0]}

@@ -201,7 +201,7 @@ def test_live_interfaces_use_the_same_places():
 
 def test_the_page_and_the_learner_know_places():
     from seqveil.interfaces.studio.sources import sampled
-    from seqveil.receiver.learn.learner import near
+    from seqveil.receiver.learn import near
 
     model = fit_file(walks(), cell_metres=2000, smoothing=1).model
     shown = sampled(model).describe()

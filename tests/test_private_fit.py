@@ -12,10 +12,10 @@ from scipy.stats import chi2
 from reference_streams import GivenCoins
 from seqveil import MarkovModel
 from seqveil.core.errors import DataError, InputError
+from seqveil.core.private import CONTRIBUTION, BoundedCounts, exact_laplace, uniform
 from seqveil.core.randomness import SeededRandomness, randomness
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
-from seqveil.receiver.learn.private import CONTRIBUTION, BoundedCounts, exact_laplace, uniform
 
 RARE = 1e-6  # chance that a statistical test here fails though all is well
 

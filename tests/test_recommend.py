@@ -9,10 +9,10 @@ import pytest
 import seqveil as sv
 from seqveil.core import words
 from seqveil.core.errors import InputError
+from seqveil.interfaces import planning
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.commands import recommend as asking
-from seqveil.receiver import planning
-from seqveil.receiver.advising import Wishes, advise
+from seqveil.interfaces.planning import Wishes, advise
 
 NAMES = ["home", "news", "health"]
 MODEL = sv.MarkovModel([0.5, 0.4, 0.1], [[0.7, 0.25, 0.05], [0.3, 0.6, 0.1], [0.4, 0.4, 0.2]], alphabet=NAMES)
@@ -36,14 +36,14 @@ COLUMNS = ["--user-column", "person", "--value-column", "page"]
 
 @pytest.mark.slow
 def test_the_setting_it_writes_releases_as_the_same_options_do(clicks, capsys):
-    asked = ["--seen-by", "partner", "--secret", "ever:health", *COLUMNS]
-    assert main(["plan", "clicks.csv", *asked]) == 0
+    assert main(["fit", "clicks.csv", "--out", "clicks.model", *COLUMNS]) == 0
+    capsys.readouterr()
+    assert main(["plan", "clicks.model", "--seen-by", "partner", "--secret", "ever:health"]) == 0
     said = capsys.readouterr().out
     assert "solved from odds; a suspicion of 10 % is to stay under 25 %" in said
     (secret,) = sv.Policy.load("policy.toml").secrets
     epsilon = secret.epsilon
     assert words.moved(0.10, epsilon) <= 0.25 < words.moved(0.10, epsilon * 1.02)
-    assert sv.MarkovModel.load("clicks.model").origin["checked"]["people"] == 3  # held out, a fifth of 15
     shared = ["release", "clicks.csv", "-m", "clicks.model", *COLUMNS, "--seed", "5"]
     assert main([*shared, "--policy", "policy.toml", "-o", "a.csv"]) == 0
     options = ["--secret", "ever:health", "--secret-epsilon", str(epsilon)]
@@ -113,6 +113,8 @@ def test_a_secret_from_accuracy():
         (["m.model", "--seen-by", "team", "--secret-window", "4"], "without a secret"),
         (["m.model", "--seen-by", "team", "--secret", "ever:x", "--length", "5000"], "give it a window"),
         (["none.model", "--seen-by", "team"], "none.model"),
+        (["clicks.csv", "--seen-by", "team"], "seqveil fit DATA"),
+        (["m.model", "--seen-by", "team", "--secret", "ever:helth"], "not in the alphabet"),
         (["m.model", "--seen-by", "team", "-o", "clicks.csv"], "is there already"),
     ],
 )
@@ -167,14 +169,6 @@ def test_at_a_terminal_it_asks_for_what_is_missing(clicks, capsys, monkeypatch):
     assert "expected --seen-by" in capsys.readouterr().err
 
 
-def test_a_failed_search_leaves_no_model_behind(clicks, capsys):
-    bad = ["--seen-by", "team", "--secret", "ever:helth", *COLUMNS]
-    assert main(["plan", "clicks.csv", *bad]) == 2
-    assert "not in the alphabet" in capsys.readouterr().err
-    assert not (clicks / "clicks.model").exists()
-    assert not (clicks / "policy.toml").exists()
-
-
 PAGES = sv.MarkovModel(
     [0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], alphabet=["news", "sports", "health"]
 )
@@ -217,30 +211,38 @@ def test_totals_are_compared(planned, tmp_path):
 
 
 @pytest.mark.slow
-def test_secrets_from_a_file_and_an_epsilon_beside_them(planned, tmp_path):
-    code, out, err = planned("--secrets", tmp_path / "with.toml", "--epsilon", "0.5,1", "--json")
+def test_a_policy_from_a_file_and_an_epsilon_in_it(planned, tmp_path):
+    code, out, err = planned("--policy", tmp_path / "with.toml", "--epsilon", "0.5,1", "--json")
     assert code == 0, err
     rows = json.loads(out)["rows"]
     assert [(row["totals"], row["epsilon"]) for row in rows] == [([0.5], 0.5), ([0.5], 1.0)]
     assert rows[1]["error"] <= rows[0]["error"]
-    alone = json.loads(planned("--secrets", tmp_path / "with.toml", "--json")[1])["rows"][0]
+    alone = json.loads(planned("--policy", tmp_path / "with.toml", "--json")[1])["rows"][0]
     assert alone["error"] <= rows[1]["error"]
+    spent = {}
+    for ends in ("hold", "stop"):
+        (tmp_path / "total.toml").write_text(f'epsilon = 1.0\nbudget = {{ total = 2.0, when_spent = "{ends}" }}\n')
+        (spent[ends],) = json.loads(planned("--policy", tmp_path / "total.toml", "--json")[1])["rows"]
+        assert spent[ends]["leakage"] <= 2.0 * (1 + 1e-9)
+    assert spent["stop"]["withheld"] > 0.5 > spent["hold"]["withheld"] == 0.0
+    assert spent["stop"]["error"] > spent["hold"]["error"]
+    (tmp_path / "timed.toml").write_text("epsilon = 1.0\nbudget = { window = { epsilon = 2.0, seconds = 60 } }\n")
+    assert "a budget for seconds" in planned("--policy", tmp_path / "timed.toml")[2]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ((*ASKED, "--secret-epsilon", 1, "--mechanism", "optimal"), "does not keep secrets"),
         ((*ASKED, "--secret-epsilon", 1, "--batch", "1,5"), "--batch does not go with --secret"),
         ((*ASKED, "--secret-epsilon", 1, "--every", 2), "--every does not go with --secret"),
-        ((*ASKED, "--secret-epsilon", 1, "--find-period"), "--find-period does not go with --secret"),
+        (("--every", "often"), "--every as a whole number"),
+        (("--policy", "with.toml", "--batch", "1,5"), "--policy says what is promised; leave out --batch"),
         ((*ASKED, "--secret-epsilon", 1, "--plot", "plan.doc"), "expected a picture"),
         ((*ASKED, "--secret-epsilon", "1,many"), "for secret-epsilon"),
         ((*ASKED, "--secret-epsilon", 1, "--epsilon", "many"), "for epsilon"),
         ((*ASKED, "--secret-epsilon", 1, "--users", 0), "≥ 1"),
         (ASKED, "add --secret-epsilon"),
-        (("--mechanism", "guarded"), ""),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(planned, args, words):
@@ -249,8 +251,3 @@ def test_what_makes_no_sense_is_refused_in_one_line(planned, args, words):
     assert words in err
     assert len(err.strip().splitlines()) == 1
     assert not out
-
-
-def test_only_settings_that_keep_secrets_are_simulated():
-    with pytest.raises(sv.errors.InputError, match="guarded"):
-        planning.simulate_secrets(sv.Policy(epsilon=1.0, mechanism="optimal").on(PAGES))

@@ -12,7 +12,6 @@ import seqveil as sv
 from filed import in_public_order
 from policies import promise
 from seqveil import MarkovModel
-from seqveil.core.errors import InputError
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.estimates import decode_file
@@ -155,12 +154,10 @@ def test_rows_that_were_left_out_do_not_move_the_others(tmp_path, model):
     assert_same_rows(tmp_path / "decoded.csv", kept.select("user", "time", "value"))
 
 
-def test_evidence_is_arranged_by_whose_events_they_are():
-    columns = np.eye(4) + 0.1
-    log = Evidence(columns, np.array([1, 0, 1, 0]), np.arange(4))
-    again = log.arranged(np.array([0, 0, 1, 1]))
-    assert again.users.tolist() == [0, 0, 1, 1]
-    assert again.index.tolist() == [1, 3, 0, 2]
-    for other in ([0, 0, 0, 1], [0, 0, 1], [0, 0, 1, 2]):
-        with pytest.raises(InputError, match="same events"):
-            log.arranged(np.array(other))
+def test_evidence_keeps_the_order_of_the_events_whoever_they_are_of():
+    setting = sv.Policy(epsilon=1.0).on(sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]]))
+    users, codes = np.array([1, 0, 1, 0]), np.array([0, 1, 1, 0])
+    mixed = Evidence.of_streams(setting, users, codes)
+    apart = Evidence.of(setting, [codes[users == user] for user in (0, 1)])
+    assert mixed.users.tolist() == users.tolist()
+    assert np.allclose(mixed.table[mixed.index][[1, 3, 0, 2]], apart.table[apart.index])

@@ -42,6 +42,7 @@ __version__ = "0.2.0"
 _MODULES = {  # that bring more than numpy, loaded when they are first asked for
     "checks": "seqveil.evaluate.checks",
     "learn": "seqveil.receiver.learn",
+    "planning": "seqveil.interfaces.planning",
     "plots": "seqveil.interfaces.plots",
     "secrets": "seqveil.core.secrets",
     "statistics": "seqveil.receiver.statistics",
@@ -86,6 +87,7 @@ __all__ = [
     "leakage",
     "learn",
     "mechanisms",
+    "planning",
     "plots",
     "randomness",
     "release",

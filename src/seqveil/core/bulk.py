@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,3 +91,13 @@ class Layout:
             inside = steps < part[:, None]
             yield self.order[np.where(inside, self.begins[at : at + part.size, None] + steps, 0)], part
             at += part.size
+
+
+def numbered(index: dict[Hashable, int], users: Iterable[Hashable]) -> NDArray[np.intp]:
+    """The number of each user; those who are not in the index yet get the next ones, in the order they come.
+
+    >>> index = {"ann": 0}
+    >>> numbered(index, ["bob", "ann", "bob"]).tolist(), index
+    ([1, 0, 1], {'ann': 0, 'bob': 1})
+    """
+    return np.array([index.setdefault(user, len(index)) for user in users], np.intp)

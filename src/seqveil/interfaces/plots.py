@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from seqveil.core.alphabet import Grid
-    from seqveil.receiver.planning import Plan, PlanRow, SecretRow
+    from seqveil.interfaces.planning import Plan, PlanRow
 
 __all__ = [
     "DECODED",
@@ -123,10 +123,11 @@ def _short(label: str, most: int = 18) -> str:
 def tradeoff(plan: Plan, path: str | Path | None = None) -> Figure:
     """Expected error against ε, one line a mechanism and schedule, with the best guess for comparison.
 
-    Dotted: after the receiver's online decoder, where that errs less than the release.
+    Where secrets are declared, ε is their total, and there is one line for each ε of a release. Dotted: after the
+    receiver's online decoder, where that errs less than the release.
 
     >>> from seqveil import MarkovModel
-    >>> from seqveil.receiver import planning
+    >>> from seqveil.interfaces import planning
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> figure = tradeoff(planning.plan(model, [0.5, 1.0], length=5, users=10))
     >>> [line.get_label() for line in figure.axes[0].lines][::3]
@@ -136,47 +137,30 @@ def tradeoff(plan: Plan, path: str | Path | None = None) -> Figure:
     axes = figure.subplots()
     names = sorted({_label(row) for row in plan.rows}, key=lambda name: (not name.startswith("optimal"), name))
     for name, look in zip(names, looks(), strict=False):
-        rows = sorted((row for row in plan.rows if _label(row) == name), key=lambda row: row.epsilon)
-        bounds = [row.epsilon for row in rows]
+        rows = sorted((row for row in plan.rows if _label(row) == name), key=_bound)
+        bounds = [_bound(row) for row in rows]
         axes.plot(bounds, [row.error for row in rows], label=name, **look)
         if any(row.decoded_error < row.error - 1e-9 for row in rows):
             decoded = [row.decoded_error for row in rows]
             axes.plot(bounds, decoded, ":", color=look["color"], label=f"{name} + decoder")
     axes.axhline(plan.rows[0].constant_error, color=LIMIT, lw=1, ls="--", label="best guess, no release")
-    axes.set(ylabel=f"expected {error_name(plan.distortion)}", title="What a budget buys", ylim=(0, None))
-    axes.set_xlabel("ε an event" if any(row.batch > 1 for row in plan.rows) else "ε per release")
-    epsilon_axis(axes, [row.epsilon for row in plan.rows])
+    secrets, batches = bool(plan.rows[0].totals), any(row.batch > 1 for row in plan.rows)
+    title = "What keeping a secret costs" if secrets else "What a budget buys"
+    axes.set(ylabel=f"expected {error_name(plan.distortion)}", title=title, ylim=(0, None))
+    axes.set_xlabel("total ε of the secret" if secrets else "ε an event" if batches else "ε per release")
+    epsilon_axis(axes, [_bound(row) for row in plan.rows])
     figure.legend(frameon=False, fontsize=8, loc="outside right upper")
     return finish(figure, path)
 
 
-def secret_tradeoff(rows: Sequence[SecretRow], distortion: str, path: str | Path | None = None) -> Figure:
-    """Expected error against the total of the declared secrets, one line for each ε of a release.
-
-    Dotted: after the receiver's online decoder, where that errs less than the release.
-    """
-    figure = blank((7.5, 4.2))
-    axes = figure.subplots()
-    rates = list(dict.fromkeys(row.epsilon for row in rows))
-    for rate, look in zip(rates, looks(), strict=False):
-        line = sorted((row for row in rows if row.epsilon == rate), key=lambda row: max(row.totals))
-        bounds, name = (
-            [max(row.totals) for row in line],
-            "guarded" if rate is None else f"guarded, ε = {rate:g} a release",
-        )
-        axes.plot(bounds, [row.error for row in line], label=name, **look)
-        if any(row.decoded_error < row.error - 1e-9 for row in line):
-            decoded = [row.decoded_error for row in line]
-            axes.plot(bounds, decoded, ":", color=look["color"], label=f"{name} + decoder")
-    axes.axhline(rows[0].constant_error, color=LIMIT, lw=1, ls="--", label="best guess, no release")
-    axes.set(ylabel=f"expected {error_name(distortion)}", title="What keeping a secret costs", ylim=(0, None))
-    axes.set_xlabel("total ε of the secret")
-    epsilon_axis(axes, [max(row.totals) for row in rows])
-    figure.legend(frameon=False, fontsize=8, loc="outside right upper")
-    return finish(figure, path)
+def _bound(row: PlanRow) -> float:
+    """What is promised: about the secrets, where there are any."""
+    return max(row.totals) if row.totals else row.epsilon or 0.0
 
 
 def _label(row: PlanRow) -> str:
+    if row.totals:
+        return row.mechanism if row.epsilon is None else f"{row.mechanism}, ε = {row.epsilon:g} a release"
     if row.batch > 1:
         return f"{row.mechanism}, {row.batch} at a time"
     return f"{row.mechanism}, pulsed" if row.period > 1 else row.mechanism

@@ -150,8 +150,3 @@ def _filter_steps(
 def estimates(distributions: Floats, distortion: str | Distortion, model: MarkovModel) -> Ints:
     """The code of least expected distortion for every row: mode for Hamming, median for absolute, and so on."""
     return resolve(distortion, model.alphabet).best_guess(distributions)
-
-
-def histogram(distributions: Floats) -> Floats:
-    """Expected number of times each symbol occurred, from distributions of any leading shape."""
-    return distributions.reshape(-1, distributions.shape[-1]).sum(0)

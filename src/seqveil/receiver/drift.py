@@ -19,23 +19,20 @@ from typing import Protocol
 import numpy as np
 
 from seqveil.core import filtering
+from seqveil.core.bulk import numbered
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.words import UNCHECKED
 from seqveil.engine.state import Rows
-from seqveil.engine.stream import Terms
-from seqveil.receiver.follow import Followed, turns
-from seqveil.receiver.learn.expected import Chain, distribution
+from seqveil.engine.stream import Released, Terms
+from seqveil.receiver.evidence import Chain, distribution
+from seqveil.receiver.follow import Followed
 
 SHARE = 0.3  # of a transition row that a fixed alternative changes
-LEARNED = 300  # symbols up to which a alternative learns the whole chain
-FIRM = 30.0  # transitions out of a symbol that the model counts for when a alternative begins to learn
-PACE = (
-    1.0,
-    4.0,
-    16.0,
-)  # how far learning alternatives step: 1 is the EM step, which is slow where releases tell little
+LEARNED = 300  # symbols up to which an alternative learns the whole chain
+FIRM = 30.0  # transitions out of a symbol that the model counts for when an alternative begins to learn
+PACE = (1.0, 4.0, 16.0)  # how far learning alternatives step: 1 is the EM step, slow where releases tell little
 ODDS = (0.1, 0.35, 1.0, 3.0, 10.0)  # how much likelier to stay people of each kind are
 LEAST = 1e-4  # probability that a learning alternative gives any step
 SETTLED = 30  # steps after which people are held to be where they usually are
@@ -53,20 +50,8 @@ class Alternative(Protocol):
     def weigh(self, rows: Rows, columns: Floats) -> Floats:
         """Probability of each release under the alternative, up to the scale of `columns`; then take the releases in.
 
-        A alternative that stands for several has so many `bets`, and gives a row for each.
+        An alternative that stands for several has so many `bets`, and gives a row for each.
         """
-
-
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """Releases as an observer sees them: the weights Q(y|·) and the beliefs before them, (E, n) each."""
-
-    columns: Ints
-    beliefs: Floats
-
-    def at(self, places: Rows | slice) -> Seen:
-        """Those of some events."""
-        return Seen(self.columns[places], self.beliefs[places])
 
 
 @dataclass(frozen=True)
@@ -93,12 +78,11 @@ class ModelCheck:
     def of(cls, drift: Drift) -> ModelCheck:
         """What all bets together say, and how many users depart by their own releases."""
         rule = f"an e-value that ever reaches 1/{ALPHA:g} is an alarm; if the model is right, that has probability"
-        own = drift.user_log_e_values()
-        if not drift.alarm and (len(own) < FEWEST[0] or drift.events < FEWEST[1]):
-            return cls.none(f"{drift.events} releases of {len(own)} people are too few to speak against it")
-        alone = sum(value >= math.log(len(own) / ALPHA) for value in own.values())
+        if not drift.alarm and (drift.users < FEWEST[0] or drift.events < FEWEST[1]):
+            return cls.none(f"{drift.events} releases of {drift.users} people are too few to speak against it")
+        alone = int((drift.user_log_e_values() >= math.log(max(1, drift.users) / ALPHA)).sum())
         alarm = -math.log(ALPHA)
-        return cls(not drift.alarm, drift.log_highest, alarm, f"{rule} {ALPHA:g} at most", alone, len(own))
+        return cls(not drift.alarm, drift.log_highest, alarm, f"{rule} {ALPHA:g} at most", alone, drift.users)
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -171,39 +155,23 @@ class Drift:
         if not 0 < alpha < 1:
             raise InputError(f"expected alpha, the rate of false alarms, between 0 and 1, got {alpha}")
         self.setting, self.alpha = setting, alpha
-        self.events = 0
+        self.users = self.events = 0
         self.log_highest = 0.0  # log of the highest e-value on the way
         self._alternatives = alternatives_of(setting.model)
-        self._followed = Followed(setting)
+        self._followed, self._index = Followed(setting), dict[Hashable, int]()
         self._bets = sum(getattr(alternative, "bets", 1) for alternative in self._alternatives)
         self._active = np.full(self._bets, -np.inf)  # log of what the stakes put in so far have become
         self._own = np.zeros((self._bets, 0))  # log of each user's bets, all put in at the start
 
-    def update(
-        self,
-        users: Sequence[Hashable],
-        codes: Ints,
-        times: Floats | None = None,
-        seen: Seen | None = None,
-    ) -> None:
-        """Take releases in, in the order they were made (NOTHING where there was none).
+    def update(self, users: Sequence[Hashable], codes: Ints, times: Floats | None = None) -> None:
+        """Take releases in, in the order they were made (NOTHING where there was none)."""
+        rows = numbered(self._index, users)
+        for turn, seen in self._followed.observe(rows, codes, times):
+            self.take(rows[turn], seen)
 
-        `seen` is what an observer makes of them under the model, where somebody has followed all streams already.
-        """
-        everyone = self._followed.rows(users)
-        missing = len(self._followed) - self._own.shape[1]
-        if missing:
-            self._own = np.pad(self._own, ((0, 0), (0, missing)))
-            for alternative in self._alternatives:
-                alternative.grow(len(self._followed))
-        for turn, rows, disclosed, stamps in turns(everyone, codes, times):
-            if seen is None:
-                made = self._followed.observe(rows, disclosed, stamps)
-                self._take(rows, Seen(made.columns, made.beliefs))
-            else:
-                self._take(rows, seen.at(turn))
-
-    def _take(self, rows: Rows, seen: Seen) -> None:
+    def take(self, rows: Rows, seen: Released) -> None:
+        """Take in the next release of each of these users, numbered from 0, as somebody saw it who follows them all."""
+        self._make_room(int(rows.max()) + 1)
         columns = seen.columns / seen.columns.max(1)[:, None]
         mine = (seen.beliefs * columns).sum(1)
         gains = np.log(np.vstack([alternative.weigh(rows, columns) for alternative in self._alternatives]) / mine)
@@ -212,6 +180,15 @@ class Drift:
         self._own[:, rows] += gains
         self.events += rows.size
         self.log_highest = max(self.log_highest, self.log_e_value)
+
+    def _make_room(self, users: int) -> None:
+        """Room for so many users, made ahead of need, so that most calls copy nothing."""
+        self.users, room = max(self.users, users), self._own.shape[1]
+        if self.users > room:
+            room = max(self.users, 2 * room)
+            self._own = np.pad(self._own, ((0, 0), (0, room - self._own.shape[1])))
+            for alternative in self._alternatives:
+                alternative.grow(room)
 
     @property
     def log_e_value(self) -> float:
@@ -224,11 +201,10 @@ class Drift:
         """Whether the e-value ever reached 1/α."""
         return self.log_highest >= -math.log(self.alpha)
 
-    def user_log_e_values(self) -> dict[Hashable, float]:
+    def user_log_e_values(self) -> Floats:
         """Log e-value of each user's own stream: above log(users/α) it is an alarm for that user, whoever else."""
-        users = self._followed.users
-        logs = np.logaddexp.reduce(self._own[:, : len(users)], axis=0) - math.log(self._bets)
-        return dict(zip(users, logs.tolist(), strict=True))
+        logs: Floats = np.logaddexp.reduce(self._own[:, : self.users], axis=0) - math.log(self._bets)
+        return logs
 
 
 def _waiting(events: int) -> float:
@@ -292,7 +268,7 @@ def stickier(model: MarkovModel, share: float) -> MarkovModel:
 
 
 class Fixed:
-    """A alternative that is a chain of its own."""
+    """An alternative that is a chain of its own."""
 
     def __init__(self, model: MarkovModel) -> None:
         self._model, self._states = model, filtering.start(model, 0)
@@ -309,30 +285,9 @@ class Fixed:
         return marginal
 
 
-class Abreast:
-    """Several chains of order 1 in all of which every step is possible, followed together by one call for all."""
-
-    def __init__(self, models: Sequence[MarkovModel]) -> None:
-        self._first = np.stack([filtering.start(model, 1) for model in models])
-        self._steps = np.stack([model.advance(np.eye(model.size)) for model in models])
-        self._states = self._first[:, :0]
-
-    def grow(self, users: int) -> None:
-        """Make room for so many users, each new one in the first state of every chain."""
-        more = np.repeat(self._first, max(0, users - self._states.shape[1]), axis=1)
-        self._states = np.concatenate([self._states, more], axis=1)
-
-    def weigh(self, rows: Rows, columns: Floats) -> Floats:
-        """Probability of each release under every chain, a row for each; then filter on it."""
-        joint = self._states[:, rows] * columns
-        marginal = joint.sum(2)
-        self._states[:, rows] = (joint / marginal[:, :, None]) @ self._steps
-        return np.asarray(marginal)
-
-
 class Kinds:
-    """An alternative with several kinds of people, each a chain: against one chain, people who stay longer or less
-    says; against a mixture, its own types.
+    """An alternative with several kinds of people, each a chain: against one chain, people who stay longer or less long
+    than it says; against a mixture, its own types.
 
     Of which kind a user is follows from the user's own releases, how common each kind is from those of all. One chain
     for all cannot win this bet by being another chain: it is lost where people differ, though the model fits their
@@ -341,8 +296,7 @@ class Kinds:
 
     def __init__(self, model: MarkovModel) -> None:
         kinds, self._common = _kinds(model)
-        whole = all(kind.full_support for kind in kinds)
-        self._kinds: list[Alternative] = [Abreast(kinds)] if whole else [Fixed(kind) for kind in kinds]
+        self._kinds = [Fixed(kind) for kind in kinds]
         self._own = np.zeros((len(kinds), 0))  # log of what each user's releases say for each kind; 0 for the likeliest
         self._share = np.zeros((len(kinds), 0))  # of each user that counts for a kind so far
 

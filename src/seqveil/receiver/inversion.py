@@ -18,7 +18,7 @@ import numpy as np
 from seqveil.core.bulk import places_within
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels
 from seqveil.engine import stream
-from seqveil.receiver.follow import Followed, turns
+from seqveil.receiver.follow import Followed
 
 WORST = 1e9  # condition of G beyond which a kernel counts as not invertible
 WIDEST = 256  # symbols up to which tables are inverted
@@ -52,10 +52,8 @@ def indicators(setting: stream.Terms, users: Ints, codes: Ints, times: Floats | 
     """
     if setting.model.n > WIDEST or setting.in_batches or setting.guards or (codes < 0).any():
         return None
-    followed = Followed(setting, int(users.max()) + 1)
     values = np.empty((codes.size, setting.model.n))
-    for turn, rows, disclosed, stamps in turns(users, codes, times):
-        seen = followed.observe(rows, disclosed, stamps)
+    for turn, seen in Followed(setting).observe(users, codes, times):
         found = _invert(setting, seen) if (seen.epsilons > 0).all() else None
         if found is None:
             return None

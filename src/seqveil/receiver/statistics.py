@@ -28,16 +28,15 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.bulk import places_within
+from seqveil.core.bulk import numbered, places_within
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.engine.state import Rows
 from seqveil.engine.stream import Terms
-from seqveil.receiver.follow import numbered
+from seqveil.receiver.evidence import Walk
 from seqveil.receiver.inversion import Indicators, dwell, histogram, indicators, transitions
 from seqveil.receiver.learn import Chain, Evidence, learn, region
-from seqveil.receiver.learn.expected import Walk
 
 DRAWN = 200  # truths drawn where releases cannot be inverted
 STRENGTH = 2.0  # pseudo-moves a row that the model of the release counts for
@@ -303,7 +302,9 @@ class _Draws:
 
 def _evidence(setting: Terms, said: Said) -> Evidence:
     """The releases as evidence, stream by stream."""
-    return Evidence.of_streams(setting, *said).arranged(np.sort(said[0]))
+    users, codes, times = said
+    order = np.argsort(users, kind="stable")
+    return Evidence.of_streams(setting, users[order], codes[order], None if times is None else times[order])
 
 
 def _learned_draws(setting: Terms, said: Said, window: Ints) -> _Draws:

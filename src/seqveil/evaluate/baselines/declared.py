@@ -30,7 +30,7 @@ from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.secrets.tables import Bounds
 from seqveil.engine.stream import Released, State, charge, observed
 from seqveil.engine.terms import Terms
-from seqveil.receiver.trial import one_by_one
+from seqveil.interfaces.trial import one_by_one
 
 BEGINS = 4.0  # the ε that a release begins with where it is halved
 HALVINGS = 40  # after so many a release tells nothing worth the name, and one that tells nothing at all is made

@@ -175,7 +175,7 @@ def called(model: MarkovModel) -> str:
 def check_together(order: int, context: str | None, attack: bool, secrets: bool) -> None:
     """Refuse options that do not go together."""
     from seqveil.core.errors import InputError
-    from seqveil.receiver.contexts import Context
+    from seqveil.interfaces.choosing import Context
 
     if context is not None and order != 1:
         raise InputError("--context says what --order says; pass --context order:2, or leave it out")

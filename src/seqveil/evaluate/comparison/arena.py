@@ -35,7 +35,7 @@ from seqveil.evaluate.baselines import declared
 from seqveil.evaluate.baselines.topl import MECHANISM as TOPL
 from seqveil.evaluate.baselines.topl import threshold, with_threshold
 from seqveil.evaluate.comparison.rows import check_attack
-from seqveil.receiver import planning
+from seqveil.interfaces import planning
 
 PART = 1_000_000  # numbers of one array over the users that are released at once
 LONGEST_PLAN = 50  # symbols of a simulated stream

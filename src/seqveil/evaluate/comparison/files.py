@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from seqveil.core.alphabet import Symbols
+from seqveil.core.bulk import numbered
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import SMOOTHING
@@ -29,7 +30,6 @@ from seqveil.interfaces.files.fit import read_values
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.rows import Progress, encode
 from seqveil.interfaces.files.words import FitWords
-from seqveil.receiver.follow import numbered
 
 LIMITS = (constant, converse)
 
@@ -100,11 +100,10 @@ class Division:
             counts = Counts(alphabet.n, self.order)
             counts.add(users, codes)
             return counts.model(alphabet, self.smoothing, "data")
-        from seqveil.receiver.choosing import choose
-        from seqveil.receiver.contexts import Context
+        from seqveil.interfaces.choosing import CodedEvents, Context, choose
 
         if self.context == "auto":
-            return choose(users, codes, alphabet, smoothing=self.smoothing, seed=self.seed).model
+            return choose(CodedEvents.of(users, codes), alphabet, smoothing=self.smoothing, seed=self.seed).model
         return Context.parse(self.context).fit(users, codes, alphabet, self.smoothing, seed=self.seed)
 
 

@@ -28,7 +28,7 @@ from seqveil.evaluate.baselines.mutual_information import single_release
 from seqveil.evaluate.comparison import rows as disclosed
 from seqveil.evaluate.comparison.arena import Arena, Contestant, Keeper, promised, together
 from seqveil.evaluate.comparison.rows import ComparisonRow, Status, Tally, clustered
-from seqveil.receiver import trial
+from seqveil.interfaces import trial
 
 TOLERANCE = 1e-9  # a lift may pass what is claimed by this much and still count as kept
 

@@ -108,8 +108,8 @@ def fit(
 
 def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
     """Say what was fitted, and whether that is private."""
+    from seqveil.interfaces.choosing import called
     from seqveil.interfaces.files.fit import origin_in_words
-    from seqveil.receiver.choosing import called
 
     model, edges, choice = fitted.model, fitted.model.transitions, fitted.choice
     origin = model.origin

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,11 +13,10 @@ import typer
 
 from seqveil.core.distortion import error_name
 from seqveil.core.errors import InputError
-from seqveil.core.fitting import SMOOTHING
 from seqveil.core.words import Risk
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.recommend import WishOptions, recommend
+from seqveil.interfaces.commands.recommend import WishOptions, model_of, recommend
 from seqveil.interfaces.commands.terminal import emit_json, progress, table
 
 if TYPE_CHECKING:
@@ -25,14 +24,11 @@ if TYPE_CHECKING:
     from seqveil.core.mechanisms import BatchMechanism, Mechanism
     from seqveil.core.model import MarkovModel
     from seqveil.core.secrets import Secret
-    from seqveil.engine.terms import Terms
-    from seqveil.interfaces.files.words import FitWords
-    from seqveil.receiver.planning import Plan, PlanRow, SecretRow
+    from seqveil.interfaces.planning import Plan, PlanRow
 
 HOLDS = "under the model: all errors and shares are those of people who follow it"
 PICTURES = (".png", ".svg", ".pdf")
 EPSILONS = "0.25,0.5,1,2"
-SECRET_USERS = 20
 LENGTH = 50
 
 
@@ -67,70 +63,117 @@ def _row(m: Mechanism | BatchMechanism) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class PlannedSecrets(o.SecretOptions):
-    """The secrets to plan for, with one total or several to compare."""
+class PlannedPolicies(o.ShortSecrets):
+    """The policies to compare: one in a file, or what the options spell out, in all combinations."""
 
     secret_epsilon: Annotated[
         str | None, o.option("E,E,…", "Totals to compare for each --secret, one row for each.")
     ] = None  # type: ignore[assignment]
+    policy: Annotated[
+        Path | None, o.option("FILE", "Plan for this policy, at each --epsilon; instead of the other options of it.")
+    ] = None
+    epsilon: Annotated[
+        str | None,
+        o.option("E,E,…", f"Bounds for one release to compare  [default: {EPSILONS}]", "--epsilon", "-e"),
+    ] = None
+    batch: Annotated[
+        str | None, o.option("W,W,…", "Compare batches of these sizes, each with W·ε: equal ε an event.")
+    ] = None
+    every: Annotated[str | None, o.option("M|best", "Spend M·ε at every M-th release; best: find M for each ε.")] = None
+    distortion: o.DistortionName = None
 
-    def without_totals(self) -> o.SecretOptions:
-        """The secrets whose totals are to be found."""
-        if self.secret_epsilon is not None:
-            raise InputError("--secret-epsilon is what a recommendation finds; leave it out, or plan without --seen-by")
-        names = ("secret", "secret_window", "secrets")
-        return o.SecretOptions(**{name: getattr(self, name) for name in names})
+    @property
+    def base(self) -> Policy | None:
+        """The policy of the file, where one is named."""
+        if self.policy is None:
+            return None
+        others = ("secret", "secret_epsilon", "secret_window", "batch", "every", "distortion")
+        named = [f"--{name.replace('_', '-')}" for name in others if getattr(self, name) is not None]
+        if named:
+            raise InputError(f"--policy says what is promised; leave out {', '.join(named)}, or write it there")
+        return Policy.load(self.policy)
 
-    def each(self) -> Iterator[list[Secret]]:
-        """The secrets with each of the totals; none where there are none."""
-        bounds = [None] if self.secret_epsilon is None else parse_epsilons(self.secret_epsilon, "secret-epsilon")
-        own = {name: getattr(self, name) for name in ("secret", "secret_window")}
-        if not self.secret and any(value is not None for value in (*own.values(), self.secret_epsilon)):
-            raise InputError("--secret-epsilon and the like came without a secret; add --secret ever:VALUE")
-        if self.secret and self.secret_epsilon is None:
+    @property
+    def bounds(self) -> list[float] | None:
+        """The ε to compare; None where none is named."""
+        return None if self.epsilon is None else parse_epsilons(self.epsilon)
+
+    def wanted(self) -> tuple[tuple[Secret, ...], str]:
+        """What a recommendation is to keep secret, and the cost of a wrong release."""
+        idle = [name for name in ("epsilon", "secret_epsilon", "batch", "every") if getattr(self, name) is not None]
+        if idle:
+            option = "--" + idle[0].replace("_", "-")
+            raise InputError(f"{option} is what a recommendation finds; leave it out, or plan without --seen-by")
+        if self.secret_window is not None and not self.secret:
+            raise InputError("--secret-window came without a secret; add --secret ever:VALUE")
+        base = self.base
+        if base is not None:
+            return tuple(base.secrets), str(base.plain.get("distortion", "hamming"))
+        return tuple(self.declared()), self.distortion or "hamming"
+
+    def with_secrets(self) -> list[Policy]:
+        """A policy for each total of the secrets and each ε beside it; none without secrets."""
+        if not self.secret:
+            if self.secret_epsilon is not None or self.secret_window is not None:
+                raise InputError("--secret-epsilon and the like came without a secret; add --secret ever:VALUE")
+            return []
+        if self.secret_epsilon is None:
             raise InputError("--secret has no total; add --secret-epsilon E,E,…, for instance --secret-epsilon 0.5,1")
-        for bound in bounds:
-            found = o.SecretOptions(**own, secret_epsilon=bound, secrets=self.secrets).declared()
-            if found:
-                yield found
+        for name in (name for name in ("batch", "every") if getattr(self, name) is not None):
+            raise InputError(f"--{name} does not go with --secret: a secret has one total for its window; leave it out")
+        found, cost = self.declared(), self.distortion or "hamming"
+        rates: list[float] | list[None] = self.bounds or [None]
+        return [
+            Policy(rate, secrets=[replace(secret, epsilon=total) for secret in found], distortion=cost)
+            for total in parse_epsilons(self.secret_epsilon, "secret-epsilon")
+            for rate in rates
+        ]
+
+    def declared(self) -> list[Secret]:
+        """The secrets that the options name, each still without its total."""
+        return o.ShortSecrets(self.secret, None, self.secret_window).declared()
+
+    def planned(self, model: MarkovModel, length: int, users: int | None) -> Plan:
+        """The simulated cost of every policy that is asked for."""
+        from seqveil.interfaces import planning
+
+        base = self.base
+        made = self.with_secrets() if base is None else [base]
+        if base is not None and self.bounds is not None:
+            made = [replace(base, epsilon=bound) for bound in self.bounds]
+        if made:
+            return planning.compared([policy.on(model) for policy in made], length, users)
+        sizes = [] if self.batch is None else [size for size in parse_batches(self.batch) if size > 1]  # 1 is shown
+        bounds, period = self.bounds or parse_epsilons(EPSILONS), _period(self.every)
+        cost = self.distortion or "hamming"
+        return planning.plan(model, bounds, "optimal", cost, length, users, period=period, batch_sizes=sizes)
+
+
+def _period(text: str | None) -> int | None:
+    """Every how many releases one carries ε; None where the best is to be found."""
+    if text is not None and text != "best" and not (text.isascii() and text.isdigit()):
+        raise InputError("expected --every as a whole number of releases, or best; got something else")
+    return 1 if text is None else None if text == "best" else int(text)
 
 
 @o.option_groups
 def plan(
-    source: Annotated[str, typer.Argument(metavar="DATA_OR_MODEL", help="A model, or data to fit one to first.")],
+    source: Annotated[str, typer.Argument(metavar="MODEL", help="The model, as `seqveil fit` writes it.")],
     *,
-    epsilon: Annotated[
-        str | None,
-        o.option("E,E,…", f"Bounds for one release to compare  [default: {EPSILONS}]", "--epsilon", "-e"),
-    ] = None,
-    mechanism: o.Mechanism = None,
-    batch: Annotated[
-        str | None, o.option("W,W,…", "Compare batches of these sizes, each with W·ε: equal ε an event.")
-    ] = None,
-    distortion: o.DistortionName = None,
-    length: Annotated[
-        int | None, o.option("T", "Releases in a simulated stream  [default: 50; the mean of data to recommend for]")
-    ] = None,
+    asked: PlannedPolicies,
+    length: Annotated[int, o.option("T", "Events of a stream.")] = LENGTH,
     users: Annotated[
         int | None,
         o.option(
             "N", "Simulated streams  [default: 200; 20 for secrets and costs that need a program, 8 to 40 for batches]"
         ),
     ] = None,
-    every: Annotated[int | None, o.option("M", "Spend M·ε at every M-th release.")] = None,
-    find_period: Annotated[bool, o.flag("--find-period", "Find the best M for each ε.")] = False,
     plot: Annotated[Path | None, o.option("FILE.png", "Draw the trade-off.")] = None,
     data: Annotated[
         str | None, o.option("FILE", "People whom the model was not fitted to: release them, show the real error.")
     ] = None,
-    seed: Annotated[int, o.option("N", "Seed of the simulation.")] = 0,
-    kept: PlannedSecrets,
-    wishes: WishOptions,
-    order: o.Order = 1,
-    smoothing: o.Smoothing = SMOOTHING,
-    cuts: o.CutOptions,
     columns: o.ColumnOptions,
-    sort: o.Sort = False,
+    wishes: WishOptions,
     json: o.Json = False,
 ) -> None:
     """Show the error to expect at each ε, or recommend a policy.
@@ -138,151 +181,38 @@ def plan(
     It simulates streams from the model, so its figures hold under the model: people who follow another one fare worse.
     No private data is released.
 
-    With --secret or --secrets it shows the error of releases that keep them, for each total of --secret-epsilon; an
-    --epsilon is then one that every release keeps as well.
+    With --secret it shows the error of releases that keep it, for each total of --secret-epsilon; an --epsilon is then
+    one that every release keeps as well. With --policy it shows the error of that policy.
 
-    Where there is data, the columns "realised" tell what real people get: those of --data, or, where data stand in
-    place of a model, a fifth of the people, who are held out and released with a model of the others. Data from a pipe
-    (-, as CSV) are read once, so that nobody is held out of them.
+    With --data the columns "realised" tell what real people get: those of the file, released with the model.
 
     With --seen-by, --odds, --wrong or --wait it recommends: what to promise, what that costs, what it means for a
     person. With --wrong it finds the largest protection whose expected error stays below; else the setting that keeps
     a suspicion under its limit. At a terminal it asks for what the options leave out. It writes policy.toml, which
     release, serve, bridge and spark take by --policy.
 
-    Example: seqveil plan clicks.csv --seen-by partner --secret ever:health --wrong 20%
+    Example: seqveil plan clicks.model --seen-by partner --secret ever:health --wrong 20%
 
-    Example: seqveil plan clicks.model --epsilon 0.5,1,2 --find-period --plot plan.png
+    Example: seqveil plan clicks.model --epsilon 0.5,1,2 --every best --plot plan.png
 
     Example: seqveil plan clicks.model --secret ever:health --secret-epsilon 0.5,1 --secret-window 20
     """
-
     if wishes.given:
-        recommend(source, wishes, kept.without_totals(), length, distortion, columns, cuts, json)
+        recommend(source, wishes, *asked.wanted(), asked.secret_window, length, json)
         return
     wishes.refuse_idle()
     check_picture(plot)
-    length = LENGTH if length is None else length
-    words = o.fit_words(cuts, columns, order=order, smoothing=smoothing, sort=sort)
-    shown = _Shown(distortion or "hamming", plot, json)
-    declared = list(kept.each())
-    if declared:
-        idle = {"--batch": batch, "--every": every, "--find-period": find_period or None, "--data": data}
-        _refuse_with_secrets(mechanism, idle)
-        rates = [None] if epsilon is None else parse_epsilons(epsilon)
-        model = _model(source, words)
-        settings = [
-            Policy(rate, secrets=secrets, distortion=shown.distortion).on(model)
-            for secrets in declared
-            for rate in rates
-        ]
-        _plan_secrets(settings, (length, SECRET_USERS if users is None else users, seed), shown)
-        return
-    bounds = parse_epsilons(EPSILONS if epsilon is None else epsilon)
-    sizes = [] if batch is None else [size for size in parse_batches(batch) if size > 1]  # 1 is always shown
-    names = _mechanisms(mechanism, sizes)
-    period = None if find_period else 1 if every is None else every
-    _plan_releases(source, data, words, (bounds, sizes, names, period), (length, users, seed), shown)
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """What is simulated, by its cost, and how it is shown."""
-
-    distortion: str
-    plot: Path | None
-    json: bool
-
-
-def _plan_releases(
-    source: str,
-    data: str | None,
-    words: FitWords,
-    asked: tuple[list[float], list[int], tuple[str, str], int | None],
-    simulated: tuple[int, int | None, int],
-    shown: _Shown,
-) -> None:
-    """Simulate releases at each of the bounds, and show the error to expect; with data, beside that of real people."""
-    from seqveil.interfaces import plots
-    from seqveil.interfaces.files.reading import is_data
-    from seqveil.receiver import planning
-
-    bounds, sizes, (name, batched), period = asked
-    length, users, seed = simulated
-    model, fitted = _model(source, words), source != "-" and is_data(source)  # a pipe cannot be read again
-    if fitted and data is not None:
-        raise InputError("--data goes with a model; where data stand in its place, people are held out of them")
-    people = None if data is None and not fitted else _people(source if data is None else data, model, words)
-    most = users if users is not None else 200 if shown.distortion == "hamming" else 20
-    in_batches = {"batch_sizes": sizes, "batch_mechanism": batched, "batch_users": users}
-    made = planning.plan(model, bounds, name, shown.distortion, length, most, seed, period=period, **in_batches)  # type: ignore[arg-type]
+    model = model_of(source)
+    people = None if data is None else _people(data, model, columns)
+    made = asked.planned(model, length, users)
     about = HOLDS
     if people is not None:
-        distribution = (words.order, words.smoothing)
-        made, about = _realised(made, model, people, fitted, distribution, shown.distortion, most, seed)
-    if shown.plot is not None:
-        plots.tradeoff(made, shown.plot)
-    sentences = [_sentence(made, model, name, bound) for bound in bounds]
-    sentences += [_batch_sentence(made, model, batched, bound, size) for bound in bounds for size in sizes]
-    (_emit if shown.json else _say)(made, sentences, shown.plot, about)
+        made, about = _realised(made, people, users)
+    if plot is not None:
+        from seqveil.interfaces import plots
 
-
-def _refuse_with_secrets(mechanism: str | None, idle: Mapping[str, object]) -> None:
-    """Refuse what a release that keeps secrets cannot have."""
-    if mechanism not in (None, "guarded"):
-        raise InputError(f"--mechanism {mechanism} does not keep secrets; leave it out, or plan without --secret")
-    for name in (name for name, value in idle.items() if value is not None):
-        raise InputError(f"{name} does not go with --secret: a secret has one total for its window; leave it out")
-
-
-def _plan_secrets(settings: list[Terms], simulated: tuple[int, int, int], shown: _Shown) -> None:
-    """Simulate releases that keep secrets, and show what that costs."""
-    from seqveil.core.words import made_public
-    from seqveil.interfaces import plots
-    from seqveil.interfaces.files.release import guarantee
-    from seqveil.receiver import planning
-
-    made = [planning.simulate_secrets(setting, *simulated) for setting in settings]
-    if shown.plot is not None:
-        plots.secret_tradeoff(made, settings[0].distortion.name, shown.plot)
-    sentences = [
-        f"{'; '.join(Risk.promised(setting, truth=row.truth).sentences)}; {guarantee(setting)}"
-        for row, setting in zip(made, settings, strict=True)
-    ]
-    public = made_public(settings[0].secrets)
-    if shown.json:
-        drawn = None if shown.plot is None else str(shown.plot)
-        shared = {"length": simulated[0], "distortion": settings[0].distortion.name, "plot": drawn, "holds": HOLDS}
-        emit_json({"rows": [asdict(row) for row in made], "guarantees": sentences, "made_public": public, **shared})
-    else:
-        _say_secrets(made, settings, simulated[0], [*sentences, *([public] if public else [])])
-
-
-def _say_secrets(made: list[SecretRow], settings: list[Terms], length: int, sentences: list[str]) -> None:
-    headings = ["total", "ε a release", "error", "decoded", "truth", "empty", "best guess", "disclosed"]
-    table(
-        headings,
-        [
-            (
-                ", ".join(f"{total:g}" for total in row.totals),
-                "no bound" if row.epsilon is None else f"{row.epsilon:g}",
-                f"{row.error:.4g}",
-                f"{row.decoded_error:.4g}",
-                f"{row.truth:.1%}",
-                f"{row.withheld:.1%}",
-                f"{row.constant_error:.4g}",
-                f"{row.disclosed:.4g}",
-            )
-            for row in made
-        ],
-    )
-    print(
-        f"expected {error_name(settings[0].distortion.name)} over {length} releases of people who follow the model; "
-        "decoded: after the receiver's online filter; disclosed: the most a simulated stream reveals of a secret (log "
-        "odds)"
-    )
-    for sentence in sentences:
-        print(sentence)
+        plots.tradeoff(made, plot)
+    _say(made, about, None if plot is None else str(plot), json)
 
 
 def check_picture(plot: Path | None) -> None:
@@ -294,7 +224,7 @@ def check_picture(plot: Path | None) -> None:
 
 
 def parse_epsilons(text: str, name: str = "epsilon") -> list[float]:
-    """Numbers between commas; `name` is the option they stand for.
+    """The ε between commas; `name` is the option they stand for.
 
     >>> parse_epsilons("0.5, 1")
     [0.5, 1.0]
@@ -321,30 +251,7 @@ def parse_batches(text: str) -> list[int]:
     return sorted({int(part) for part in parts})
 
 
-def _mechanisms(mechanism: str | None, sizes: list[int]) -> tuple[str, str]:
-    """The mechanism that releases one by one, and that of the batches: a name stands for its own kind."""
-    from seqveil.core import mechanisms
-
-    if mechanism is None or not isinstance(mechanisms.find(mechanism), mechanisms.BatchMechanism):
-        return mechanism or "optimal", "auto"
-    if not sizes:
-        raise InputError(f'"{mechanism}" releases batches; name their sizes, as in --batch 5,10')
-    return "optimal", mechanism
-
-
-def _model(source: str, words: FitWords) -> MarkovModel:
-    """The model, or one fitted to the data: a data file tells by its extension."""
-    from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.files.fit import fit_file
-    from seqveil.interfaces.files.reading import is_data
-
-    if not is_data(source):
-        return MarkovModel.load(source)
-    with progress(source, "fitting", passes=2) as advance:
-        return fit_file(source, words, progress=advance).model
-
-
-def _people(data: str, model: MarkovModel, words: FitWords) -> tuple[Ints, Ints]:
+def _people(data: str, model: MarkovModel, names: o.ColumnOptions) -> tuple[Ints, Ints]:
     """Which stream each event of a file is in, numbered by name, and its code."""
     from seqveil.interfaces.files.placing import located
     from seqveil.interfaces.files.rows import Source
@@ -353,8 +260,8 @@ def _people(data: str, model: MarkovModel, words: FitWords) -> tuple[Ints, Ints]
     codes = []
     with progress(data, "reading") as advance:
         alphabet = model.alphabet
-        columns = located(data, words.columns) if alphabet.on_map else words.columns
-        source = Source(data, columns, None, words.sort, missing=alphabet.missing, slots=alphabet.slots)
+        columns = located(data, names.columns) if alphabet.on_map else names.columns
+        source = Source(data, columns, missing=alphabet.missing, slots=alphabet.slots)
         kept = alphabet.on_unknown in ("other", "nearest")
         for part in source.coded(alphabet if kept else alphabet.strict, advance):
             users += part.chunk.users.to_list()
@@ -363,114 +270,85 @@ def _people(data: str, model: MarkovModel, words: FitWords) -> tuple[Ints, Ints]
     return np.array([place[user] for user in users], np.int64), np.concatenate(codes)
 
 
-def _realised(
-    made: Plan,
-    model: MarkovModel,
-    people: tuple[Ints, Ints],
-    fitted: bool,
-    distribution: tuple[int, float],
-    distortion: str,
-    most: int,
-    seed: int,
-) -> tuple[Plan, str]:
-    """The plan with what it costs real people, and a sentence about whom its figures are of.
+def _realised(made: Plan, people: tuple[Ints, Ints], users: int | None) -> tuple[Plan, str]:
+    """The plan with what it costs real people, and a sentence about whom its figures are of."""
+    from seqveil.interfaces.planning import realised
 
-    Where the model was fitted to these very people, a fifth of them is held out of another fit and released with that.
-    """
-    from seqveil.core.model import Counts
-    from seqveil.receiver.choosing import FEWEST_PEOPLE, held_out
-    from seqveil.receiver.planning import realised
-
-    users, codes = people
+    most = users if users is not None else 200 if made.distortion == "hamming" else 20
+    found = realised(made, *people, most)
     whom = "whom --data names; they are held out only if the model was not fitted to them"
-    if fitted:
-        if int(users.max()) + 1 < FEWEST_PEOPLE:
-            few = f"realised errors take {FEWEST_PEOPLE} people or more, of whom some are held out"
-            return made, f"{HOLDS}; {few}"
-        held = held_out(users, seed)
-        counts = Counts(model.n, distribution[0])
-        counts.add(users[~held], codes[~held])
-        model = counts.model(model.alphabet, distribution[1])
-        users, codes = users[held], codes[held]
-        whom = "held out of the data, released with a model of the others"
-    found = realised(made, model, users, codes, distortion, most, seed)
     return found, f"{HOLDS}, except those called realised: of {found.realised_people} people {whom}"
 
 
-def _sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float) -> str:
-    """The guarantee at ε for the schedule that the plan settled on; pulses put more into one release."""
-
-    row = max(
-        (row for row in made.rows if (row.epsilon, row.mechanism, row.batch) == (epsilon, mechanism, 1)),
-        key=lambda row: row.period,
-    )
-    setting = Policy(epsilon=epsilon, mechanism=mechanism, distortion=made.distortion, every=row.period).on(model)
-    return _meaning(f"at ε = {epsilon:g}", setting, row, made.length)
-
-
-def _batch_sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float, size: int) -> str:
-
-    setting = Policy(epsilon=epsilon * size, batch=size, mechanism=mechanism, distortion=made.distortion).on(model)
-    row = next(row for row in made.rows if (row.epsilon, row.batch) == (epsilon, size))
-    return _meaning(f"at ε = {epsilon:g} in batches of {size}", setting, row, made.length)
-
-
-def _meaning(where: str, setting: Terms, row: PlanRow, length: int) -> str:
+def _meaning(row: PlanRow, length: int) -> str:
     """What a row of the plan means for a person with so many events, and then what is promised."""
     from seqveil.interfaces.files.release import guarantee
 
+    setting = row.setting
+    if setting.guards or row.epsilon is None:
+        return f"{'; '.join(Risk.promised(setting, truth=row.truth).sentences)}; {guarantee(setting)}"
+    where = f"at ε = {row.epsilon:g}"
+    where += f" in batches of {row.batch}" if row.batch > 1 else ""
+    where += f" spent at every {row.period} releases" if row.period > 1 else ""
     one = setting.epsilon * row.period if setting.mechanism.sound else None
     ldp = setting.mechanism.ldp * row.epsilon * length if setting.model.rules_out else None
     risk = Risk(row.leakage, one_release=one, truth=row.paid_truth, period=row.period, size=row.batch, ldp=ldp)
     return f"{where} ({risk.grade.colour}): {'; '.join(risk.sentences)}; {guarantee(setting)}"
 
 
-def _emit(made: Plan, sentences: list[str], plot: Path | None, about: str) -> None:
-    rows = [asdict(row) | {"delay": row.delay} for row in made.rows]
-    drawn = None if plot is None else str(plot)
-    emit_json({**asdict(made), "rows": rows, "guarantees": sentences, "plot": drawn, "holds": about})
+def _say(made: Plan, about: str, plot: str | None, json: bool) -> None:
+    """The plan as a table with sentences, or as JSON."""
+    from seqveil.core.secrets.words import made_public
+    from seqveil.interfaces.planning import REFERENCE
 
-
-def _say(made: Plan, sentences: list[str], plot: Path | None, about: str) -> None:
-    batches = any(row.batch > 1 for row in made.rows)
-    rate = "ε an event" if batches else "ε"
-    headings = [rate, "mechanism", "every", "error", "decoded", "truth", "best guess", "above optimum", "leakage"]
-    rows = [
-        [
-            f"{row.epsilon:g}",
-            row.mechanism,
-            str(row.period),
-            f"{row.error:.4g}",
-            f"{row.decoded_error:.4g}",
-            f"{row.truth:.1%}",
-            f"{row.constant_error:.4g}",
-            "" if row.gap is None else f"{max(0.0, row.gap):.2g}",
-            f"{row.leakage:.4g}",
-        ]
-        for row in made.rows
-    ]
-    if batches:
-        headings += ["batch", "delay", "smoothed"]
-        for cells, row in zip(rows, made.rows, strict=True):
-            late = "" if row.smoothed_error is None else f"{row.smoothed_error:.4g}"
-            cells += [str(row.batch), str(row.delay), late]
-    if made.realised_people is not None:
-        headings[4:4] = ["realised"]
-        headings[6:6] = ["realised"]
-        for cells, row in zip(rows, made.rows, strict=True):
-            cells[4:4] = [f"{row.realised_error:.4g}"]
-            cells[6:6] = [f"{row.realised_decoded:.4g}"]
-    table(headings, rows)
+    shown = [row for row in made.rows if row.mechanism != REFERENCE] or made.rows
+    sentences, public = [_meaning(row, made.length) for row in shown], made_public(made.rows[0].setting.secrets)
+    if json:
+        facts = {each.name: getattr(made, each.name) for each in fields(made)} | {"plot": plot, "holds": about}
+        rows = [row.to_dict() for row in made.rows]
+        emit_json({**facts, "rows": rows, "guarantees": sentences, "made_public": public})
+        return
+    columns = [(heading, cell) for heading, there, cell in _columns(made) if there]
+    table([heading for heading, _ in columns], [[cell(row) for _, cell in columns] for row in made.rows])
     print(
         f"expected {error_name(made.distortion)} over {made.length} releases of people who follow the model; decoded: "
         "after the receiver's online filter"
     )
-    if batches:
+    if made.rows[0].totals:
+        print("disclosed: the most a simulated stream reveals of a secret (log odds)")
+    if any(row.batch > 1 for row in made.rows):
         print(
             "a batch of W spends W·ε, so every row of one ε spends the same on an event; delay: events that one waits "
             "for at most; smoothed: decoded with all releases of the stream"
         )
-    if about != HOLDS:
-        print(about)
-    for sentence in sentences:
+    for sentence in [*([about] if about != HOLDS else []), *sentences, *([public] if public else [])]:
         print(sentence)
+
+
+def _columns(made: Plan) -> list[tuple[str, bool, Callable[[PlanRow], str]]]:
+    """The columns of the table: a heading, whether it is there, and what a row has in it."""
+    secrets, real = bool(made.rows[0].totals), made.realised_people is not None
+    batches = any(row.batch > 1 for row in made.rows)
+    rate = "ε a release" if secrets else "ε an event" if batches else "ε"
+    return [
+        ("total", secrets, lambda row: ", ".join(f"{total:g}" for total in row.totals)),
+        (rate, True, lambda row: "no bound" if row.epsilon is None else f"{row.epsilon:g}"),
+        ("mechanism", not secrets, lambda row: row.mechanism),
+        ("every", not secrets, lambda row: str(row.period)),
+        ("error", True, lambda row: _figure(row.error)),
+        ("realised", real, lambda row: _figure(row.realised_error)),
+        ("decoded", True, lambda row: _figure(row.decoded_error)),
+        ("realised", real, lambda row: _figure(row.realised_decoded)),
+        ("truth", True, lambda row: f"{row.truth:.1%}"),
+        ("empty", secrets, lambda row: f"{row.withheld:.1%}"),
+        ("best guess", True, lambda row: _figure(row.constant_error)),
+        ("disclosed", secrets, lambda row: _figure(row.disclosed)),
+        ("leakage", not secrets, lambda row: _figure(row.leakage)),
+        ("batch", batches, lambda row: str(row.batch)),
+        ("delay", batches, lambda row: str(row.delay)),
+        ("smoothed", batches, lambda row: _figure(row.smoothed_error)),
+    ]
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,14 +16,14 @@ from seqveil.core.distortion import error_size
 from seqveil.core.errors import InputError
 from seqveil.core.words import percent
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import emit_json, lines, progress
+from seqveil.interfaces.commands.terminal import emit_json, lines
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
-    from seqveil.receiver.advising import Advice
+    from seqveil.core.secrets import Secret
+    from seqveil.interfaces.planning import Advice
 
 NAME = "policy.toml"
-STREAM = 50  # events of a stream, where only a model is there to ask
 QUESTIONS = {
     "seen_by": "1. Who sees it? public, partner or team",
     "secret": "2. What must stay secret? Such as ever:health; empty for nothing in particular",
@@ -49,10 +49,7 @@ class WishOptions:
     out: Annotated[
         Path | None, o.option("FILE", f"Where to write the recommendation  [default: {NAME}]", "--out", "-o")
     ] = None
-    model_out: Annotated[
-        Path | None, o.option("MODEL", "Where to write the model fitted to data  [default: DATA.model]")
-    ] = None
-    force: Annotated[bool, o.flag("--force", "Replace a setting or a model that is there already.")] = False
+    force: Annotated[bool, o.flag("--force", "Replace a policy that is there already.")] = False
 
     @property
     def given(self) -> bool:
@@ -61,18 +58,27 @@ class WishOptions:
 
     def refuse_idle(self) -> None:
         """Refuse what says where a recommendation goes where none is asked for."""
-        if self.out is not None or self.model_out is not None or self.force:
-            raise InputError("--out, --model-out and --force are for a recommended setting; add --seen-by")
+        if self.out is not None or self.force:
+            raise InputError("--out and --force are for a recommended setting; add --seen-by")
+
+
+def model_of(source: str) -> MarkovModel:
+    """The model of a file; data that stand in its place are to be fitted first."""
+    from seqveil.core.model import MarkovModel
+    from seqveil.interfaces.files.reading import is_data
+
+    if is_data(source):
+        raise InputError("expected a model, got data; fit one to them first, by `seqveil fit DATA --out MODEL`")
+    return MarkovModel.load(source)
 
 
 def recommend(
     source: str,
     wishes: WishOptions,
-    secrets: o.SecretOptions,
-    length: int | None,
-    distortion: str | None,
-    columns: o.ColumnOptions,
-    cuts: o.CutOptions,
+    declared: tuple[Secret, ...],
+    distortion: str,
+    window: str | None,
+    length: int,
     json: bool,
 ) -> None:
     """Solve for a setting, say what it costs and means for a person, and write it.
@@ -82,41 +88,33 @@ def recommend(
     """
     from seqveil.engine import toml
     from seqveil.interfaces.files.writing import taken, write_text
-    from seqveil.receiver.advising import SEEN_BY, Wishes
-    from seqveil.receiver.advising import advise as solve
+    from seqveil.interfaces.planning import SEEN_BY, Wishes, advise
 
     seen = _seen_by(_answer("seen_by", wishes.seen_by, None if wishes.odds is None else "public"))
-    chosen = replace(secrets, secret=_asked_secrets(secrets.secret))
-    if chosen != o.SecretOptions(secret=chosen.secret) and not (chosen.secret or chosen.secrets):
-        raise InputError("--secret-window and the like came without a secret; add --secret ever:VALUE")
-    declared = tuple(chosen.declared())
+    secrets = declared or _asked_secrets(window)
     waiting = _waiting(wishes.wait)
     tolerated = _share(wishes.wrong if wishes.wrong is not None else _answer("wrong", None, ""))
     before, after = SEEN_BY[seen] if wishes.odds is None else _odds(wishes.odds)
     out = Path(NAME) if wishes.out is None else wishes.out
     if not wishes.force and taken(out):
         raise InputError(f"{out.name}: is there already; name another file by --out, or pass --force to replace it")
-    chain, where, events = _model(source, columns, cuts, wishes.model_out, wishes.force)
-    many = length if length is not None else events
-    asked = Wishes(many, before, after, tolerated, waiting, declared, distortion or "hamming")
-    found = solve(chain, asked, from_accuracy=tolerated is not None and wishes.odds is None)
-    found.policy.on(chain)  # what is recommended must go with the model
+    chain = model_of(source)
+    asked = Wishes(length, before, after, tolerated, waiting, secrets, distortion)
+    found = advise(chain, asked, from_accuracy=tolerated is not None and wishes.odds is None)
     comments = ["Written by `seqveil plan`; release, serve, bridge and spark take it by --policy.", *_said(found)]
-    if str(where) != source:
-        chain.save(where)
     write_text(out, toml.written(found.policy.to_dict(), comments))
     if json:
         facts = {
-            "model": str(where),
+            "model": source,
             "policy": found.policy.to_dict(),
             "error": found.error,
             "best_guess_error": found.guess,
             "out": str(out),
         }
         facts |= {"words": list(found.risk.sentences), "grade": found.risk.grade.colour, "notes": list(found.notes)}
-        emit_json(facts | {"solved_from": found.solved_from, "length": many, "limit": [before, after]})
+        emit_json(facts | {"solved_from": found.solved_from, "length": length, "limit": [before, after]})
         return
-    _say(found, where, out, seen if wishes.odds is None else None, (before, after))
+    _say(found, source, out, seen if wishes.odds is None else None, (before, after))
 
 
 def _answer(name: str, given: str | None, default: str | None = None) -> str:
@@ -134,17 +132,17 @@ def _answer(name: str, given: str | None, default: str | None = None) -> str:
 
 
 def _seen_by(text: str) -> str:
-    from seqveil.receiver.advising import SEEN_BY
+    from seqveil.interfaces.planning import SEEN_BY
 
     if text not in SEEN_BY:
         raise InputError(f"expected --seen-by as {', '.join(SEEN_BY)}; got something else")
     return text
 
 
-def _asked_secrets(given: list[str] | None) -> list[str]:
-    if given:
-        return given
-    return [part for part in _answer("secret", None, "").split(";") if part.strip()]
+def _asked_secrets(window: str | None) -> tuple[Secret, ...]:
+    """The secrets that somebody names at the terminal, with semicolons between them."""
+    named = [part for part in _answer("secret", None, "").split(";") if part.strip()]
+    return tuple(o.ShortSecrets(named, None, window).declared())
 
 
 def _waiting(given: int | None) -> int:
@@ -184,31 +182,6 @@ def _odds(text: str) -> tuple[float, float]:
     return found
 
 
-def _model(
-    source: str, columns: o.ColumnOptions, cuts: o.CutOptions, out: Path | None, force: bool
-) -> tuple[MarkovModel, Path, int]:
-    """The model, where it is or is to be written, and how many events a stream has: of a model itself nobody knows."""
-    from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.files.fit import fit_file
-    from seqveil.interfaces.files.reading import is_data
-    from seqveil.interfaces.files.writing import taken
-    from seqveil.receiver.choosing import FEWEST_PEOPLE
-
-    if not is_data(source):
-        return MarkovModel.load(source), Path(source), STREAM
-    plain = source.removesuffix(".gz")
-    place = Path(plain).with_suffix(".model") if out is None else out
-    if not force and taken(place):
-        raise InputError(f"{place.name}: is there already; plan with it, or name another one by --model-out")
-    o.check_model_out(place)
-    with progress(source, "fitting", passes=4) as advance:
-        words = o.fit_words(columns, cuts)
-        fitted = fit_file(source, words, progress=advance)
-        if fitted.users >= FEWEST_PEOPLE:  # then it can be checked on people held out, and carries what was found
-            fitted = fit_file(source, words, context="order:1", progress=advance)
-    return fitted.model, place, max(1, math.ceil(fitted.events / fitted.users))
-
-
 def _said(found: Advice) -> list[str]:
     """What the setting costs and means, a line each."""
     costs = str(found.policy.distortion)
@@ -219,7 +192,7 @@ def _said(found: Advice) -> list[str]:
     return [error, *found.risk.sentences, f"grade {found.risk.grade.text}", *found.notes]
 
 
-def _say(found: Advice, model: Path, out: Path, seen: str | None, limit: tuple[float, float]) -> None:
+def _say(found: Advice, model: str, out: Path, seen: str | None, limit: tuple[float, float]) -> None:
     from seqveil.engine import toml
 
     why = f"a suspicion of {percent(limit[0])} is to stay under {percent(limit[1])}"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
-from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.engine.stream import Terms
@@ -16,7 +15,7 @@ from seqveil.interfaces.files.received import Received, Where, receive
 from seqveil.interfaces.files.rows import Progress
 from seqveil.interfaces.files.writing import Digest
 from seqveil.receiver.audit import Audit, Report
-from seqveil.receiver.drift import Drift, ModelCheck, Seen
+from seqveil.receiver.drift import Drift, ModelCheck
 
 if TYPE_CHECKING:
     import polars as pl
@@ -73,32 +72,23 @@ def _audit_batches(received: Received, audit: Audit, progress: Progress | None) 
     return digest
 
 
-@dataclass(frozen=True, eq=False)
-class FollowedPart:
-    """A part of a file whose releases the caller has followed already: users by number, and what was seen."""
+def checked(received: Received, progress: Progress | None = None) -> ModelCheck:
+    """Whether the releases of a file fit the model they were made with; it is read once more."""
+    drift = drift_of(received.setting)
+    if drift is not None:
+        for batch in received.batches(progress):
+            with received.naming(batch.where):
+                drift.update(batch.users, batch.codes, batch.times)
+    return said_of(drift)
 
-    rows: int  # of the file; a user's events without a release have none
-    users: list[int]
-    codes: Ints
-    times: Floats | None
-    seen: Seen
+
+def drift_of(setting: Terms) -> Drift | None:
+    """Bets against the model of a release; None where its releases cannot be asked."""
+    return None if setting.in_batches or not setting.mechanism.sound else Drift(setting)
 
 
-def checked(
-    received: Received, progress: Progress | None = None, followed: Sequence[FollowedPart] | None = None
-) -> ModelCheck:
-    """Whether the releases of a file fit the model they were made with.
-
-    `followed` is the whole file, where the caller has followed it already; else it is read once more.
-    """
-    if received.setting.in_batches or not received.setting.mechanism.sound:
+def said_of(drift: Drift | None) -> ModelCheck:
+    """What the bets came to."""
+    if drift is None:
         return ModelCheck.none("that takes releases one by one, by a sound mechanism")
-    drift = Drift(received.setting)
-    for part in followed or ():
-        drift.update(part.users, part.codes, part.times, seen=part.seen)
-        if progress is not None:
-            progress(part.rows)
-    for batch in received.batches(progress) if followed is None else ():
-        with received.naming(batch.where):
-            drift.update(batch.users, batch.codes, batch.times)
     return ModelCheck.of(drift)

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core.alphabet import Symbols
-from seqveil.core.bulk import Layout
+from seqveil.core.bulk import Layout, numbered
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.engine import batches
 from seqveil.engine.stream import Released, Terms
-from seqveil.interfaces.files.audit import FollowedPart, checked
+from seqveil.interfaces.files.audit import checked, drift_of, said_of
 from seqveil.interfaces.files.columns import Columns, Holes
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.received import Received, Where, receive
@@ -30,7 +30,7 @@ from seqveil.interfaces.files.rows import Progress, Source, Table, symbol_column
 from seqveil.interfaces.files.truth import paired
 from seqveil.interfaces.files.writing import CONFIDENCE, Held, Writer
 from seqveil.receiver.decode import decode_steps, observe_sized
-from seqveil.receiver.drift import ModelCheck, Seen
+from seqveil.receiver.drift import ModelCheck
 from seqveil.receiver.statistics import Summary, summarise
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 TOGETHER = 1 << 25  # numbers that the distributions of one batch of streams may take
 WORTH_A_CALL = 1 << 14  # numbers of distributions that are turned into estimates together
-KEPT = 1 << 24  # numbers that columns and beliefs of all releases may each take, to be used a second time
 LONGEST = 1 << 29  # numbers that the distributions of one stream may take
 
 
@@ -109,7 +108,7 @@ def decode_file(
             _write_histogram(histogram, alphabet, source.columns, sheet.expected, read)
     mean = float(sheet.confidence.mean(dtype=np.float64))
     known = disclosed is not None and (disclosed >= 0).any()
-    found = Decoded(at, users, mean, sheet.expected, checked(received, progress, sheet.followed))
+    found = Decoded(at, users, mean, sheet.expected, sheet.check)
     if disclosed is None or not known:
         return found
     true, guess = disclosed[disclosed >= 0], sheet.estimates[disclosed >= 0].astype(np.int64)
@@ -124,7 +123,7 @@ class _Sheet:
         self.estimates: NDArray[np.int32] = np.zeros(rows, np.int32)
         self.confidence: NDArray[np.float32] = np.zeros(rows, np.float32)
         self.expected: Floats = np.zeros(n)
-        self.followed: list[FollowedPart] | None = None  # the whole file, where there is room to keep it
+        self.check = said_of(None)
         self._loss = loss
 
     def fill(self, at: Ints, distributions: Floats) -> None:
@@ -141,37 +140,31 @@ class _Sheet:
 class _Log:
     """All events of a file, in a few bytes each: user, code, time, and the row (-1 for an event without a release)."""
 
-    ids: Ints
-    codes: Ints
+    ids: NDArray[np.int32]
+    codes: NDArray[np.int32]
     times: Floats | None
     rows: Ints
     users: int
-    read: list[tuple[int, int]]  # events and rows of each part of the file as it was read
 
     @classmethod
     def of(cls, received: Received, progress: Progress | None) -> _Log:
+        """The events of a release one by one, users numbered as they come."""
         index: dict[Hashable, int] = {}
-        ids, codes, times, rows, read, at = [], [], [], [], [], 0
+        ids, codes, times, rows, at = [], [], [], [], 0
         for batch in received.batches(progress):
-            ids.append(np.array([index.setdefault(user, len(index)) for user in batch.users], np.int32))
+            ids.append(numbered(index, batch.users).astype(np.int32))
             codes.append(batch.codes.astype(np.int32))
             if batch.times is not None:
                 times.append(batch.times)
             rows.append(np.where(batch.row_of < 0, -1, batch.row_of + at))
             at += batch.chunk.n
-            read.append((batch.codes.size, batch.chunk.n))
         stamps = np.concatenate(times) if times else None
-        return cls(np.concatenate(ids), np.concatenate(codes), stamps, np.concatenate(rows), len(index), read)
+        return cls(np.concatenate(ids), np.concatenate(codes), stamps, np.concatenate(rows), len(index))
 
-    def followed(self, seen: Seen) -> list[FollowedPart]:
-        """The parts of the file as they were read, with what was seen of each."""
-        found, begin = [], 0
-        for events, rows in self.read:
-            own = slice(begin, begin + events)
-            times = None if self.times is None else self.times[own]
-            found.append(FollowedPart(rows, self.ids[own].tolist(), self.codes[own], times, seen.at(own)))
-            begin += events
-        return found
+    @property
+    def events(self) -> tuple[NDArray[np.intp], Ints, Floats | None]:
+        """Users, codes and times, as all that follows releases takes them."""
+        return self.ids.astype(np.intp), self.codes.astype(np.int64), self.times
 
 
 def groups(ids: Ints, width: int, online: bool) -> Iterator[list[Ints]]:
@@ -205,23 +198,21 @@ def _decode_symbols(
     received: Received, loss: Distortion, online: bool, progress: Progress | None
 ) -> tuple[int, _Sheet]:
     setting, log = received.setting, _Log.of(received, progress)
-    sheet = _Sheet(int(log.rows.max()) + 1, loss, setting.model.n)
-    events, n = log.ids.size, setting.model.n
-    kept = Seen(np.empty((events, n), np.int64), np.empty((events, n))) if events * n <= KEPT else None
-    for steps in groups(log.ids, setting.model.size + n, online):
+    sheet, drift = _Sheet(int(log.rows.max()) + 1, loss, setting.model.n), drift_of(setting)
+    for steps in groups(log.ids.astype(np.int64), setting.model.size + setting.model.n, online):
 
-        def keep(t: int, seen: Released, steps: list[Ints] = steps) -> None:
-            if kept is not None:
-                kept.columns[steps[t]], kept.beliefs[steps[t]] = seen.columns, seen.beliefs
+        def ask(t: int, seen: Released, steps: list[Ints] = steps) -> None:
+            if drift is not None:
+                drift.take(log.ids[steps[t]].astype(np.intp), seen)
 
         codes = [log.codes[places].astype(np.int64) for places in steps]
         times = None if log.times is None else [log.times[places] for places in steps]
         with received.naming():
-            for places, distributions in _together(steps, decode_steps(setting, codes, times, not online, keep)):
+            for places, distributions in _together(steps, decode_steps(setting, codes, times, not online, ask)):
                 sheet.fill(log.rows[places], distributions)
         if progress is not None:
             progress(sum(places.size for places in steps))
-    sheet.followed = None if kept is None else log.followed(kept)
+    sheet.check = said_of(drift)
     return log.users, sheet
 
 
@@ -303,17 +294,10 @@ def summarise_file(
     Intervals by "design" rest on no model and stay. The codes of all releases are held in memory.
     """
     received = receive(released, model, setting, **where)
-    users: list[object] = []
-    codes, times = [np.zeros(0, np.int64)], []
-    if not received.setting.in_batches:
-        for batch in received.batches(progress):
-            users.extend(batch.users)
-            codes.append(batch.codes)
-            if batch.times is not None:
-                times.append(batch.times)
-    stamps = np.concatenate(times) if times else None
+    log = None if received.setting.in_batches else _Log.of(received, progress)
+    users, codes, stamps = (np.zeros(0, np.intp), np.zeros(0, np.int64), None) if log is None else log.events
     options: dict[str, Any] = {"confidence": confidence, "window": window, "top": top, "method": method}
-    found = summarise(received.setting, users, np.concatenate(codes), stamps, **options)
+    found = summarise(received.setting, users.tolist(), codes, stamps, **options)
     check = checked(received, progress)
     one_chain = model.size == model.n  # else the model itself says that one chain of order 1 does not describe people
     read_rightly = one_chain or found.method == "model"
@@ -345,30 +329,23 @@ def learn_file(
     *Guarantee*: post-processing of what is public already. The kernels are recomputed from the model and the releases,
     so a file that they cannot have made is refused.
     """
-    from seqveil.receiver.learn import learn, region
-    from seqveil.receiver.learn.model_error import LARGEST
+    from seqveil.receiver.learn import MOST_PARAMETERS, learn, region
 
     received = receive(released, model, setting, **where)
     evidence = evidence_of(received, progress)
     learned = learn(evidence, model.alphabet, order, strength=strength)
-    small = learned.chain.rows.size + learned.chain.first.size <= LARGEST
+    small = learned.chain.rows.size + learned.chain.first.size <= MOST_PARAMETERS
     return LearnedFile(learned, region(learned, evidence, confidence) if small else None)
 
 
 def evidence_of(received: Received, progress: Progress | None = None) -> Evidence:
     """What each release of a file tells of the truth, in the file's order; users numbered as they come."""
-    from seqveil.receiver.follow import Followed, turns
-    from seqveil.receiver.learn.evidence import Log
+    from seqveil.receiver.learn import Evidence
 
     if received.setting.in_batches:
         raise InputError("a release in batches cannot be learned from; release one by one what shall be")
     if received.setting.budget.seconds is not None:
         raise InputError("a release with a budget per seconds cannot be learned from; use a budget without a window")
-    followed, log, whose = Followed(received.setting), Log(received.setting.model.n), []
-    for batch in received.batches(progress):
-        everyone = followed.rows(batch.users)
-        whose.append(everyone)
-        with received.naming(batch.where):
-            for _, some, codes, stamps in turns(everyone, batch.codes, batch.times):
-                log.add(some, followed.observe(some, codes, stamps), received.setting)
-    return log.evidence().arranged(np.concatenate(whose))
+    log = _Log.of(received, progress)
+    with received.naming():
+        return Evidence.of_streams(received.setting, *log.events)

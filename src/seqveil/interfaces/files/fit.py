@@ -16,18 +16,18 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.core.places import Cells
+from seqveil.core.private import CONTRIBUTION, BoundedCounts
 from seqveil.core.randomness import randomness
 from seqveil.interfaces.files.columns import Taken, ValueType
 from seqveil.interfaces.files.reading import Chunk, FilePath
 from seqveil.interfaces.files.rows import Progress, Source, encode, value_type_of
 from seqveil.interfaces.files.scanning import Distinct, scanner
 from seqveil.interfaces.files.words import FitWords, in_slots
-from seqveil.receiver.learn.private import CONTRIBUTION, BoundedCounts
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from seqveil.receiver.choosing import Choice
+    from seqveil.interfaces.choosing import Choice
 
 FOR_FIT = "check the value column, or add the value to the alphabet"
 FOR_CELLS = "it lies outside --range: widen that, or pass --on-unknown nearest to count it to the cell at the edge"
@@ -142,8 +142,8 @@ def _with_context(
 
     The codes of all events are held in memory, since some people are held out and predicted one event after another.
     """
-    from seqveil.receiver.choosing import choose
-    from seqveil.receiver.follow import numbered
+    from seqveil.core.bulk import numbered
+    from seqveil.interfaces.choosing import CodedEvents, choose
 
     ids, codes, people = [], [], dict[Hashable, int]()
     for part in rows:
@@ -152,7 +152,7 @@ def _with_context(
     events = np.concatenate(codes)
     more: dict[str, Any] = {"smoothing": words.smoothing, "prior": words.prior, "progress": working}
     users = _by_name(people)[np.concatenate(ids)]
-    choice = choose(users, events, code.alphabet, words.context or "auto", **more)
+    choice = choose(CodedEvents.of(users, events), code.alphabet, words.context or "auto", **more)
     return Fitted(choice.model, events.size, len(people), choice)
 
 

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from seqveil.core import geography
 from seqveil.core.alphabet import Alphabet, Bins, Symbols
+from seqveil.core.bulk import numbered
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.places import LEAST, count_cells
+from seqveil.interfaces.choosing import held_out
 from seqveil.interfaces.files.columns import TIMES, Columns, Taken, coordinates_in
 from seqveil.interfaces.files.guessing import Guess, Role, guessed
 from seqveil.interfaces.files.in_memory import as_polars
@@ -29,8 +31,6 @@ from seqveil.interfaces.files.placing import round_near, round_up
 from seqveil.interfaces.files.reading import FRAME, Chunk, FilePath, file_name, first_rows, format_of
 from seqveil.interfaces.files.rows import Progress, Source
 from seqveil.interfaces.files.scanning import around
-from seqveil.receiver.choosing import held_out
-from seqveil.receiver.follow import numbered
 
 if TYPE_CHECKING:
     import polars as pl

@@ -33,6 +33,7 @@ from seqveil.engine.state import State
 from seqveil.engine.store import Memory
 from seqveil.engine.stream import NOTHING, Terms, check_times
 from seqveil.engine.terms import NO_BOUND
+from seqveil.interfaces.choosing import held_out_check, said_of_check
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.audit import checked
 from seqveil.interfaces.files.changes import Changes
@@ -57,7 +58,6 @@ from seqveil.interfaces.files.rows import (
 from seqveil.interfaces.files.slots import NO_STATE
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, Digest, Held, Writer
 from seqveil.receiver.audit import ROUNDING
-from seqveil.receiver.contexts import held_out_check, said_of_check
 from seqveil.receiver.drift import NOT_ASKED, ModelCheck
 
 if TYPE_CHECKING:

@@ -21,12 +21,12 @@ from typing import Any
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.engine.secrets import SecretTotal
+from seqveil.interfaces.choosing import held_out_check
 from seqveil.interfaces.files.fit import origin_in_words
 from seqveil.interfaces.files.reading import FilePath, file_name
 from seqveil.interfaces.files.writing import Meta, load_release_meta
 from seqveil.interfaces.sentences import CHECKS, attacked
 from seqveil.receiver.audit import Report
-from seqveil.receiver.contexts import held_out_check
 
 Rows = Sequence[tuple[str, str]]
 SOURCE = (

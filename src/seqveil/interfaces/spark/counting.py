@@ -16,11 +16,10 @@ from seqveil.core.fitting import SMOOTHING, RunCounts
 from seqveil.core.mixture import COMPARED, LEAST_PEOPLE, SWITCH, SWITCHES
 from seqveil.core.model import Counts, MarkovModel, TypeCounts
 from seqveil.core.states import checked_order
+from seqveil.interfaces.choosing import LONGEST, Choice, Context, choose
 from seqveil.interfaces.files.scanning import MOST_SYMBOLS
 from seqveil.interfaces.spark.frames import FrameColumns
 from seqveil.interfaces.spark.sessions import disclosed, guarded, needs_spark
-from seqveil.receiver.choosing import Choice, choose_among
-from seqveil.receiver.contexts import LONGEST, Context
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -91,8 +90,7 @@ def chosen(
     with disclosed():
         symbols = _alphabet(frame, alphabet, names)
     people = CountedPeople(frame, symbols, names)
-    distribution: dict[str, Any] = {"smoothing": smoothing, "prior": prior}
-    return choose_among(people, symbols, context, None, seed=0, least_people=LEAST_PEOPLE, **distribution), people
+    return choose(people, symbols, context, smoothing=smoothing, prior=prior), people
 
 
 def _checked_columns(frame: DataFrame, columns: FrameColumns | None) -> FrameColumns:
@@ -186,7 +184,7 @@ def _numbered(column: Any) -> tuple[Any, Codes]:
 
 
 class CountedPeople:
-    """People whose runs Spark counts, for fits of mixtures and for the choice of a context (`contexts.People`).
+    """People whose runs Spark counts, for fits of mixtures and for the choice of a context (`choosing.People`).
 
     The driver holds an entry for each different run of each person, and the streams of people held out.
     """
@@ -233,7 +231,7 @@ class CountedPeople:
         smoothing: float,
         prior: str | ArrayLike,
         seed: int,
-        least_people: int,
+        least_people: int = LEAST_PEOPLE,
     ) -> MarkovModel:
         """The mixture of `core.model.fit_mixture`, from counts by person and piece."""
         switch = context.switch

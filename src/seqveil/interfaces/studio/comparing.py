@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from seqveil.core.errors import InputError
+from seqveil.interfaces.planning import SEEN_BY, Wishes, advise
 from seqveil.interfaces.studio.ask import Ask, offers, slow
 from seqveil.interfaces.studio.picture import PictureRun
 from seqveil.interfaces.studio.sources import StudioSource
-from seqveil.receiver.advising import SEEN_BY, Wishes, advise
 
 STREAMS, FEW = 8, 2  # that an error is the mean over; where each release takes a program or a tree of its own
 EVENTS = 100  # of each, at most

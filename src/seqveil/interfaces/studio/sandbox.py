@@ -23,6 +23,7 @@ from seqveil import __version__
 from seqveil.core import mechanisms
 from seqveil.core.distortion import resolve
 from seqveil.core.errors import InputError
+from seqveil.interfaces.planning import SEEN_BY
 from seqveil.interfaces.studio.ask import MOST_BATCH, Ask, offers, slow
 from seqveil.interfaces.studio.comparing import Comparison, from_accuracy
 from seqveil.interfaces.studio.picture import PictureRun, picture_of
@@ -34,7 +35,6 @@ from seqveil.interfaces.studio.sources import (
     loaded,
 )
 from seqveil.interfaces.studio.uploads import MOST_ROWS, Cut, looked_at, rows_of_text
-from seqveil.receiver.advising import SEEN_BY
 
 Kept = TypeVar("Kept")
 

@@ -20,8 +20,8 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.interfaces import datasets
+from seqveil.interfaces.choosing import held_out_check, said_of_check
 from seqveil.interfaces.studio.uploads import MOST_CELLS, MOST_ROWS, Cut, Rows
-from seqveil.receiver.contexts import held_out_check, said_of_check
 
 Found = TypeVar("Found")
 

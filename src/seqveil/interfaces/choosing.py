@@ -1,7 +1,7 @@
-"""A context that is to describe people: what the next symbol depends on, and how well it predicts other people.
+"""Which context describes people: what the next symbol depends on, how well that predicts other people, and the choice.
 
 Every promise of this package is about a model. Whether the model is true of people is a question that data can answer:
-some people are held out of the fit, and their streams are predicted, one symbol after another. `choosing` takes the
+some people are held out of the fit, and their streams are predicted, one symbol after another. `choose` takes the
 context that does best.
 
 - *log-likelihood a symbol*: how well what came was predicted, 0 at best; its standard error is over people.
@@ -11,24 +11,28 @@ context that does best.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqveil.core import filtering
 from seqveil.core.alphabet import Symbols
-from seqveil.core.bulk import Layout
-from seqveil.core.errors import InputError
+from seqveil.core.bulk import Layout, places_within
+from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import SMOOTHING
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mixture import LEAST_PEOPLE, SWITCH
 from seqveil.core.model import Counts, MarkovModel, fit_mixture
-from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.policy import Policy
-from seqveil.receiver import trial
+from seqveil.interfaces import trial
 
+AUTO = ("order:1", "order:2", "types:4", "types:16", "types:48")
+HELD_OUT, MOST_HELD_OUT = 0.2, 5_000  # share of the people, and how many at most
+FEWEST_PEOPLE = 10  # with fewer there is nobody to hold out
+MOST_CONTEXTS = 2_000_000  # runs of three symbols up to which order 2 is tried
 LONGEST = 500  # events of a person that are predicted
 RELEASED_PEOPLE, RELEASED_EVENTS, WIDEST = 500, 50, 200  # for the error; alphabets wider than that are left out
 EPSILON = 1.0
@@ -219,22 +223,189 @@ def _hits(distributions: Floats, disclosed: Floats) -> Floats:
 
 
 def _errors(model: MarkovModel, layout: Layout, codes: Ints, seed: int) -> tuple[float | None, float | None]:
-    """Share of wrong symbols of `optimal` at ε = 1, as the model expects it and as it is, on some of the people.
-
-    Given all that is public after a release y, the model expects it to be wrong with probability 1 - post(y).
-    """
+    """Share of wrong symbols of `optimal` at ε = 1, as the model expects it and as it is, on some of the people."""
     if model.n > WIDEST or model.n == 1:
         return None, None
-    setting = Policy(epsilon=EPSILON, mechanism="optimal").on(model)
     step = max(1, layout.lengths.size // RELEASED_PEOPLE)
     lengths = np.minimum(layout.lengths[::step], RELEASED_EVENTS)
-    places = [
-        layout.order[begin : begin + length] for begin, length in zip(layout.begins[::step], lengths, strict=True)
+    streams = [
+        codes[layout.order[begin : begin + length]]
+        for begin, length in zip(layout.begins[::step], lengths, strict=True)
     ]
-    expected, wrong = 0.0, 0
-    for each in trial.one_by_one(setting, [codes[events] for events in places], SeededRandomness(seed)):
-        released = each.made.codes
-        expected += float((1.0 - each.distribution[np.arange(released.size), released]).sum())
-        wrong += int((released != each.truth).sum())
-    total = int(lengths.sum())
-    return expected / total, wrong / total
+    found = trial.measure(Policy(epsilon=EPSILON, mechanism="optimal").on(model), streams, seed)
+    return found.error, found.realised_error
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The context taken, the model of it fitted to everyone, and the table that it was chosen from."""
+
+    model: MarkovModel
+    taken: Check
+    table: list[Check]
+
+    def lines(self) -> list[str]:
+        """The table as it is printed."""
+        head = ("log-likelihood", "s.e.", "wrong", "predicted", "60–70 % came", "transitions")
+        return [f"{'':<32}" + _cells(head), *(_line(row, row is self.taken) for row in self.table)]
+
+
+def _cells(texts: Sequence[str]) -> str:
+    return "".join(f"{text:>{width}}" for text, width in zip(texts, (14, 8, 8, 11, 14, 13), strict=True))
+
+
+def _line(row: Check, taken: bool) -> str:
+    shares = ["–" if s is None else f"{s:.3f}" for s in (row.realised_error, row.predicted_error, row.calibration)]
+    texts = (f"{row.log_likelihood:.4f}", f"{row.standard_error:.4f}", *shares, f"{row.transitions:,}")
+    return f"{row.title:<32}{_cells(texts)}{'  taken' if taken else ''}"
+
+
+def candidates(text: str, n: int, people: int) -> list[Context]:
+    """The contexts to compare: those of `auto` that so many people allow, or the one named beside a plain chain.
+
+    >>> [each.name for each in candidates("auto", 17, 1000)]
+    ['order:1', 'order:2', 'types:4', 'types:16']
+    """
+    if text != "auto":
+        named = Context.parse(text)
+        return [named] if named == Context() else [Context(), named]
+    found = [Context.parse(each) for each in AUTO]
+    return [
+        each
+        for each in found
+        if (each.types == 1 or each.types * LEAST_PEOPLE <= people) and (each.order == 1 or n**3 <= MOST_CONTEXTS)
+    ]
+
+
+class People(Protocol):
+    """The people whom contexts are compared on, numbered 0, 1, …: in memory, or counted elsewhere."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+
+    def fit(self, context: Context, alphabet: Symbols, without: Ints, **how: Any) -> MarkovModel:
+        """The model of a context, fitted to everyone but these people."""
+
+    def streams(self, chosen: Ints) -> tuple[Ints, Ints]:
+        """Who and which code, event by event, of these people: one after another, the first LONGEST events of each."""
+
+
+@dataclass(frozen=True, eq=False)
+class CodedEvents:
+    """People whose events are all in memory."""
+
+    rows: Ints  # the person of each event
+    codes: Ints
+    count: int
+
+    @classmethod
+    def of(cls, users: Ints, codes: Ints) -> CodedEvents:
+        """People numbered in the order of their names."""
+        names, rows = np.unique(users, return_inverse=True)
+        return cls(rows, codes, int(names.size))
+
+    def fit(self, context: Context, alphabet: Symbols, without: Ints, **how: Any) -> MarkovModel:
+        """The model of a context, fitted to everyone but these people."""
+        kept = ~np.isin(self.rows, without)
+        return context.fit(self.rows[kept], self.codes[kept], alphabet, **how)
+
+    def streams(self, chosen: Ints) -> tuple[Ints, Ints]:
+        """Who and which code, event by event, of these people."""
+        kept = np.flatnonzero(np.isin(self.rows, chosen))
+        kept = kept[np.argsort(self.rows[kept], kind="stable")]
+        kept = kept[places_within(np.bincount(self.rows[kept])) < LONGEST]
+        return self.rows[kept], self.codes[kept]
+
+
+def choose(
+    people: People,
+    alphabet: Symbols,
+    text: str = "auto",
+    *,
+    smoothing: float = SMOOTHING,
+    prior: Any = "data",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Choice:
+    """Compare contexts on held-out people, and fit the one taken to everyone.
+
+    A fifth of the people, 5,000 at most, are held out of the fits that are compared. `auto` takes the model of fewest
+    transitions whose log-likelihood is within one standard error of the best; a context that was named is taken.
+
+    Parameters:
+      people: those whom it is to describe.
+      alphabet: the alphabet of their codes.
+      text: "auto", or a context (`Context.parse`).
+      smoothing: pseudo-count of the common chain, as in `MarkovModel.fit`; above 0, as people held out do what nobody
+        else did.
+      prior: as in `MarkovModel.fit`.
+      seed: of the split and the fits; the table is repeatable.
+      progress: called with the share that is done, 0 to 1.
+    """
+    if people.count < FEWEST_PEOPLE:
+        raise DataError(f"a context is checked on people held out, of {FEWEST_PEOPLE} and more; got {people.count}")
+    if not smoothing > 0:
+        raise InputError("a context is checked on people held out, who do what nobody else did; expected smoothing > 0")
+    held = people_held_out(people.count, seed)
+    found = candidates(text, alphabet.n, people.count - held.size)
+    streams = people.streams(held)
+    how: dict[str, Any] = {"smoothing": smoothing, "prior": prior, "seed": seed}
+    table = list[Check]()
+
+    def part(share: float) -> None:
+        if progress is not None:
+            progress((len(table) + share) / (len(found) + 1))
+
+    for each in found:
+        model = people.fit(each, alphabet, held, progress=part, **how)
+        table.append(check(model, *streams, each, seed))
+        part(0.0)
+    taken = table[-1] if text != "auto" else _smallest(table)
+    nobody = np.zeros(0, np.int64)
+    model = people.fit(found[table.index(taken)], alphabet, nobody, progress=part, **how)
+    return Choice(model.with_origin(_record(model, taken, table)), taken, table)
+
+
+def people_held_out(people: int, seed: int = 0) -> Ints:
+    """Who of so many people is held out, a fifth of them."""
+    count = min(MOST_HELD_OUT, max(2, round(HELD_OUT * people)))
+    return np.random.default_rng(seed).permutation(people)[:count]
+
+
+def held_out(people: Ints, seed: int = 0) -> NDArray[np.bool_]:
+    """Which events are of people held out, a fifth of them: (E,). `people` is who each event is of."""
+    names, rows = np.unique(people, return_inverse=True)
+    return np.isin(rows, people_held_out(names.size, seed))
+
+
+def _smallest(table: Sequence[Check]) -> Check:
+    best = max(table, key=lambda row: row.log_likelihood)
+    near = [row for row in table if row.log_likelihood >= best.log_likelihood - best.standard_error]
+    return min(near, key=lambda row: row.transitions)
+
+
+def called(model: MarkovModel, taken: Check) -> str:
+    """The context of a fitted model in words, and where types were merged how many there are."""
+    asked = Context.parse(taken.context).types
+    if model.types >= asked:
+        return taken.title
+    left = f"{model.types} types, order {model.order}" if model.types > 1 else f"one type, order {model.order}"
+    return f"{left} ({asked} types were tried; those of too few people are merged)"
+
+
+def _record(model: MarkovModel, taken: Check, table: Sequence[Check]) -> dict[str, Any]:
+    """What the model's file keeps: public, like the model."""
+    made = dict(model.origin or {})
+    people = f"checked on {taken.people:,} held-out people"
+    merged = {} if model.types == 1 else {"mixture": made}
+    note = f"{called(model, taken)}, {people}; not private"
+    return {
+        "kind": "context",
+        "private": False,
+        "context": taken.context,
+        "note": note,
+        "checked": asdict(taken),
+        "compared": [asdict(row) for row in table],
+        **merged,
+    }

@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core.alphabet import Symbols
-from seqveil.core.bulk import places_within
+from seqveil.core.bulk import numbered, places_within
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel, symbols_of
 from seqveil.core.randomness import BITS, Randomness
 from seqveil.core.states import States, validate
-from seqveil.receiver.follow import numbered
 
 CONTRIBUTION = 20  # transitions of a user that count, unless given
 MOST_SYMBOLS = 2_000  # n² counts are noised one by one
