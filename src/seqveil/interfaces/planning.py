@@ -27,8 +27,7 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.ahead import LONGEST
-from seqveil.core.secrets.words import made_public
-from seqveil.core.words import DisclosedSecret, Risk, leakage_for, log_odds_for, percent
+from seqveil.core.words import DisclosedSecret, Risk, leakage_for, log_odds_for, made_public, percent
 from seqveil.engine.accounting import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import guarded_table, totals
@@ -115,7 +114,10 @@ class Plan:
     realised_people: int | None = None  # whom the realised errors are of
 
     def _repr_html_(self) -> str:
-        return html.plan(self)
+        facts = [("simulated releases a stream", str(self.length)), ("symbols", str(self.symbols))]
+        heads = ["epsilon", "mechanism", "period", "batch", "error", "decoded_error", "truth", "leakage"]
+        rows = [[getattr(row, head) for head in heads] for row in self.rows]
+        return html.page("Plan", facts, html.records(f"expected {self.distortion} error", heads, rows))
 
 
 def plan(

@@ -298,7 +298,7 @@ def _meaning(row: PlanRow, length: int) -> str:
 
 def _say(made: Plan, about: str, plot: str | None, json: bool) -> None:
     """The plan as a table with sentences, or as JSON."""
-    from seqveil.core.secrets.words import made_public
+    from seqveil.core.words import made_public
     from seqveil.interfaces.planning import REFERENCE
 
     shown = [row for row in made.rows if row.mechanism != REFERENCE] or made.rows
