@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from seqveil.engine.live import Live, Slots
 from seqveil.engine.releases import EARLIER, Path, Releases
 from seqveil.engine.state import State
 from seqveil.engine.state import rounds as rounds_of
-from seqveil.engine.store import GAP, Entry, StateStore, Stored, batch_text
+from seqveil.engine.store import ERASED, GAP, Entry, StateStore, Stored, batch_text, with_gaps
 from seqveil.engine.stream import NOTHING, REFUSED, Terms, allowance
 
 Gaps = Literal["refuse", "skip"]
@@ -168,12 +169,7 @@ class Call:
         numbers, upcoming = self.made.seqs[group], live.next_seqs(slots)
         plan = plan_of(slots, numbers, upcoming, gaps)
         self.made.seqs[group] = numbers
-        if plan.old:
-            ids = live.ids(slots)
-            wanted = [(int(ids[k]), int(numbers[k])) for k in plan.old]
-            found = store.stored(wanted)
-            for k, event in zip(plan.old, wanted, strict=True):
-                self._give_back(int(group[k]), found.get(event))
+        self._find_old(plan.old, group, store)
         played = self._draw(plan, group, slots, live, randomness) if plan.fresh.size else Played(None, None)
         if played.entry is not None:
             store.append(played.entry)
@@ -184,6 +180,20 @@ class Call:
         for k, first in plan.twice:
             self._copy(int(group[k]), int(group[first]))
         return played
+
+    def _find_old(self, old: list[int], group: Places, store: StateStore) -> None:
+        """Give back what was released before, as far as the store keeps it."""
+        events: dict[User, dict[int, int]] = {}
+        for k in (int(group[place]) for place in old):
+            self._give_back(k, None)
+            events.setdefault(self.names[k], {})[k] = int(self.made.seqs[k])
+        for row, wanted in zip(store.find(list(events)) if store.keeps_releases else (), events.values(), strict=False):
+            assert row is not None
+            first, count = min(wanted.values()), max(wanted.values()) - min(wanted.values()) + 1
+            found = {stored.seq: stored for stored in islice(with_gaps(store.releases(row, first), first), count)}
+            for k, seq in wanted.items():
+                if seq in found and found[seq].code != ERASED:
+                    self._give_back(k, found[seq])
 
     def check(self, group: Places, live: Live, gaps: Gaps) -> None:
         """Refuse wrong times of a group, or more events than were promised for, before any group is drawn."""
@@ -225,7 +235,10 @@ class Call:
         done = plan.fresh
         if failure is not None:
             done = done[self.made.codes[group[done]] != REFUSED]
-        return Played(self._entry(group[done], slots[done], live) if done.size else None, failure)
+        if not done.size:
+            return Played(None, failure)
+        skips = np.zeros(done.size, np.int64) if plan.skips is None else plan.skips[done]
+        return Played(self._entry(group[done], slots[done], skips, live), failure)
 
     def _turn(self, plan: CallPlan, places: Places, at: Places, who: Slots, live: Live, source: Randomness) -> None:
         """Make one event of each of these users.
@@ -332,13 +345,13 @@ class Call:
         began = self._first_slots(plan.fresh[first], group, slots, live)
         stream.check_slots(began[whose], seqs, self.setting.slots.numbers(times))
 
-    def _entry(self, at: Places, who: Slots, live: Live) -> Entry:
+    def _entry(self, at: Places, who: Slots, skips: Ints, live: Live) -> Entry:
         made, batches = self.made, None
-        if made.sent is not None and live.tells:
+        if made.sent is not None:
             sent = [made.sent[k] or (None, np.zeros(0, np.int64)) for k in at.tolist()]
             batches = [batch_text(self.raw[k].size, *each) for k, each in zip(at.tolist(), sent, strict=True)]
         times = None if self.times is None else self.times[at]
-        columns = (made.seqs[at], made.codes[at], made.epsilons[at], times, batches)
+        columns = (made.seqs[at], skips, made.codes[at], made.epsilons[at], times, batches)
         return live.entry(who, who[made.codes[at] >= 0], *columns)
 
 

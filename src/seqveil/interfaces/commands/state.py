@@ -122,6 +122,7 @@ def export(
     """
     from seqveil.core.model import MarkovModel
     from seqveil.engine.sqlite import reading
+    from seqveil.engine.store import ERASED, with_gaps
     from seqveil.engine.upkeep import facts_of
     from seqveil.interfaces.events import Wording
 
@@ -136,8 +137,10 @@ def export(
     with reading(file) as found, _written(out) as sink:
         names = user or [str(name) for _, name, row in found.users() if row is None or not row.erased]
         for name, row in _rows(found, names):
-            for at, stored in enumerate(found.releases(row, None)):
-                dropped += stored.seq > 0 == at
+            for stored in with_gaps(found.releases(row), 0):
+                if stored.code == ERASED:
+                    dropped += 1
+                    continue
                 sink.write(codec.dumps({"user": name} | _disclosed(stored, shown, setting)) + "\n")
                 count += 1
     if out != "-":
