@@ -134,7 +134,7 @@ class CodeStreams:
 
     def _earlier(self) -> list[Terms]:
         """The terms of these streams, after those that they had with earlier models."""
-        kept = upkeep.models(self._store)[:-1] if isinstance(self._store, SqliteStore) else []
+        kept = upkeep.models(self._store.facts()[0])[:-1] if isinstance(self._store, SqliteStore) else []
         return [*(self.setting.policy.on(model) for model in kept), self.setting]
 
     @classmethod

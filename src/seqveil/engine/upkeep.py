@@ -11,11 +11,12 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import count, takewhile
+from typing import Any
 from zlib import crc32
 
 from seqveil.core.errors import DataError, InputError
@@ -142,10 +143,10 @@ def _agree(file: SqliteStore, setting: Terms, private: bool, key: str | None) ->
         file.set_fact(KEY_MARK, key)
 
 
-def models(store: SqliteStore) -> list[MarkovModel]:
-    """The models that the releases of a state file were drawn with, the present one last."""
-    kept = takewhile(lambda content: content is not None, (store.fact(f"{MODEL}{k}") for k in count()))
-    return [MarkovModel.from_bytes(content, store.name) for content in kept]
+def models(facts: Mapping[str, Any]) -> list[MarkovModel]:
+    """The models that the releases of a state file were drawn with, the present one last, from its facts."""
+    numbers = takewhile(lambda k: f"{MODEL}{k}" in facts, count())
+    return [MarkovModel.from_bytes(facts[f"{MODEL}{k}"]) for k in numbers]
 
 
 def adopt(store: SqliteStore, history: Sequence[Terms]) -> int:
@@ -165,8 +166,8 @@ def adopt(store: SqliteStore, history: Sequence[Terms]) -> int:
     return int(erased)
 
 
-def facts_of(path: FilePath) -> dict[str, str]:
-    """What a state file says of itself: its setting, the mark of its key; nothing where there is no such file."""
+def facts_of(path: FilePath) -> dict[str, Any]:
+    """What a state file says of itself: setting, models, mark of the key; nothing where there is no such file."""
     try:
         with reading(path) as records:
             return records.facts()[0]
