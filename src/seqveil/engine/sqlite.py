@@ -201,12 +201,11 @@ class SqliteRecords:
     def __init__(self, sql: sqlite3.Connection, name: str, hasher: Callable[[str], bytes] | None = None) -> None:
         self.sql, self.name, self.hasher = sql, name, hasher
 
-    def damaged(self, user: int | None, names: Sequence[User] = ()) -> Damaged:
+    def damaged(self, user: int, names: Sequence[User] = ()) -> Damaged:
         """What to say of a user whose records are not what was written."""
-        who = "a user" if user is None else f"user number {user}"
         return Damaged(
-            f"{self.name}: the records of {who} are damaged, so nothing of this user is released; all others go on. "
-            "`seqveil state verify` lists what is damaged; restore it from a backup",
+            f"{self.name}: the records of user number {user} are damaged, so nothing of this user is released; all "
+            "others go on. `seqveil state verify` lists what is damaged; restore it from a backup",
             names,
         )
 
@@ -227,30 +226,22 @@ class SqliteRecords:
         """Where these users stand, also those of whom only the ledger is left; None for a new one."""
         found = self._look({str(name): str(name) for name in names})
         if self.hasher is not None and len(found) < len(names):
-            found |= self._look({self.hasher(str(name)): str(name) for name in names if name not in found})
+            found |= self._look({self.hasher(str(name)): str(name) for name in names if str(name) not in found})
         return [found.get(str(name)) for name in names]
 
     def _look(self, keys: Mapping[Any, str]) -> dict[str, UserRow]:
         """The rows of users by what the `name` column has for each, looked for by one index and then by the other."""
         found: dict[str, UserRow] = {}
-        try:
-            for at, column in ((1, "name"), (2, "hash")):
-                left = [key for key, name in keys.items() if name not in found]
-                wanted = {key if at == 1 else name_hash(key): key for key in left}
-                for columns in self._asked(column, list(wanted)):
-                    key = wanted.get(columns[at])
-                    if key is not None:  # else a damaged index has found somebody else
-                        row = checked(columns)
-                        if row is None or columns[1] != key:
-                            raise self.damaged(columns[0], [keys[key]])
-                        found[keys[key]] = row
-        except sqlite3.DatabaseError as error:
-            if not is_damage(error):
-                raise
-            if len(keys) == 1:
-                raise self.damaged(None, list(keys.values())) from None
-            for key, name in keys.items():  # which tells whose records are damaged
-                found |= self._look({key: name})
+        for at, column in ((1, "name"), (2, "hash")):
+            left = [key for key, name in keys.items() if name not in found]
+            wanted = {key if at == 1 else name_hash(key): key for key in left}
+            for columns in self._asked(column, list(wanted)):
+                key = wanted.get(columns[at])
+                if key is not None:  # else a damaged index has found somebody else
+                    row = checked(columns)
+                    if row is None or columns[1] != key:
+                        raise self.damaged(columns[0], [keys[key]])
+                    found[keys[key]] = row
         return found
 
     def _asked(self, column: str, values: list[Any]) -> Iterator[tuple[Any, ...]]:

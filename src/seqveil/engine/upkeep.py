@@ -60,7 +60,7 @@ class Verified:
 
     def found(self, what: str, user: int | None = None) -> None:
         """Note what is wrong, and whose record it is."""
-        if user is not None:
+        if isinstance(user, int):  # damage may have made something else of it
             self.damaged_users.add(user)
         if len(self.problems) < MOST:
             self.problems.append(what)
@@ -89,8 +89,8 @@ def _look(records: SqliteRecords, found: Verified) -> None:
         user, seq, skipped, _, code, *_ = columns
         if checksum(tuple(columns)) != own or seq - skipped != following.get(user, 0):
             found.found(f"user number {user}: a release is damaged, or one before it is missing", user)
-        else:
-            found.releases += code != ERASED
+            continue
+        found.releases += code != ERASED
         following[user] = seq + 1
     count = 0
     for user, _, row in records.users():
@@ -110,7 +110,7 @@ def opened(path: FilePath, setting: Terms, private: bool, key: bytes | None, mus
     file.tracked = setting.trackers is not None
     try:
         with file.transaction():
-            _agree(file, setting, private, None if key is None else key_mark(key))
+            _agree(file, setting, private, key)
             file.settle_epoch()
             know_erased(file, key)
         with suppress(StoreError):  # a disk that is full now is no reason to stop
@@ -121,26 +121,22 @@ def opened(path: FilePath, setting: Terms, private: bool, key: bytes | None, mus
         raise
 
 
-def _agree(file: SqliteStore, setting: Terms, private: bool, key: str | None) -> None:
-    """Write down what the file is for, or refuse to use it for something else; `key` is the mark of the key."""
-    known, was_private, marked = (file.fact(name) for name in ("setting", "private", KEY_MARK))
+def _agree(file: SqliteStore, setting: Terms, private: bool, key: bytes | None) -> None:
+    """Write down what the file is for, or refuse to use it for something else."""
+    known = file.fact("setting")
     if known is None:
         if not file.begun:
             raise DataError(f"{file.name}: does not say what it is for; it is damaged, restore it from a backup")
         facts = {"setting": setting.signature, "private": "yes" if private else "no", "begun": repr(time.time())}
         for name, value in (facts | {f"{MODEL}0": setting.model.to_bytes()}).items():
             file.set_fact(name, value)
-    else:
-        refuse_other(json.loads(known), json.loads(setting.signature), f"{file.name}:", SPENDS)
-        if was_private == "yes" and not private:
-            raise InputError(f"{file.name}: holds private releases, so a seed cannot go on with it; leave it out")
-    if known is not None and private and marked != key:
-        if marked is None:
-            raise InputError(f"{file.name}: was begun without a key; leave it out")
-        given = "no key is given" if key is None else "this is another one"
-        raise InputError(f"{file.name}: was drawn with the key that has the mark {marked}, and {given}; pass that key")
-    if marked is None and key is not None:
-        file.set_fact(KEY_MARK, key)
+        file.set_fact(KEY_MARK, None if key is None else key_mark(key))
+        return
+    refuse_other(json.loads(known), json.loads(setting.signature), f"{file.name}:", SPENDS)
+    if file.fact("private") == "yes" and not private:
+        raise InputError(f"{file.name}: holds private releases, so a seed cannot go on with it; leave it out")
+    if private:
+        _check_key(file, key)
 
 
 def models(facts: Mapping[str, Any]) -> list[MarkovModel]:
@@ -421,13 +417,13 @@ def _numbers(value: Position) -> dict[str, int] | None:
 
 
 def _check_key(store: SqliteStore, key: bytes | None) -> None:
-    """Refuse another key than the file's: its hash of a name would be nobody's."""
+    """Refuse another key than the file's: its draws would differ, and its hash of a name would be nobody's."""
     marked, mark = store.fact(KEY_MARK), None if key is None else key_mark(key)
     if marked is None and mark is not None:
-        raise InputError(f"{store.name}: has no key; leave it out")
+        raise InputError(f"{store.name}: was begun without a key; leave it out")
     if marked != mark:
-        given = "none is given" if key is None else "this is another one"
-        raise InputError(f"{store.name}: erasing needs its key, which has the mark {marked}, and {given}; pass it")
+        given = "no key is given" if key is None else "this is another one"
+        raise InputError(f"{store.name}: was drawn with the key that has the mark {marked}, and {given}; pass that key")
 
 
 def accept(path: FilePath) -> None:
