@@ -1,9 +1,10 @@
 """The state file: SQLite in WAL mode, synced at every commit, with one writer and readers beside it.
 
-Three plain tables. `users` has a row a user: the ledger in nats and the state. `releases` has a row a release, which
-says how many events before it were given up. `facts` has what the file says of itself and the positions of sources.
-Every row has a CRC-32 of all that it says and of where it stands. That a row is missing shows in its neighbours, or in
-the fact "sums". A user is found by two indexes, so that damage to one cannot make a known user look new, whose ledger
+Three plain tables. `users` has a row a user: the ledger in nats and the state. `releases` grows at its end alone, so
+that a call writes few pages; a user's latest release is found from the user's row, and each earlier one from the next.
+`facts` has what the file says of itself and the positions of sources. Every row has a CRC-32 of all that it says and of
+where it stands. That a release is missing shows in the numbers of those around it, that anything else is in the fact
+"sums". A user is found by two indexes, so that damage to one cannot make a known user look new, whose ledger
 would begin at zero.
 
 All of it is public but the column `sealed`, which is for what a mechanism must remember of raw symbols, encrypted under
@@ -15,7 +16,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -44,11 +45,12 @@ TABLES = {
     # the name is text, or the hashed name of someone who was erased
     "users": "CREATE TABLE users (id INTEGER PRIMARY KEY, name NOT NULL UNIQUE, hash INTEGER NOT NULL,"
     " events INTEGER NOT NULL, releases INTEGER NOT NULL, spent REAL NOT NULL, most REAL NOT NULL,"
-    " least REAL NOT NULL, ldp REAL NOT NULL, state BLOB NOT NULL, sealed BLOB, checksum INTEGER NOT NULL)",
+    " least REAL NOT NULL, ldp REAL NOT NULL, state BLOB NOT NULL, sealed BLOB, checksum INTEGER NOT NULL,"
+    " last INTEGER NOT NULL)",
     "users_hash": "CREATE INDEX users_hash ON users (hash)",
-    "releases": "CREATE TABLE releases (user INTEGER NOT NULL, seq INTEGER NOT NULL, skipped INTEGER NOT NULL,"
-    " model INTEGER NOT NULL, code INTEGER NOT NULL, epsilon REAL NOT NULL, time REAL, batch TEXT,"
-    " checksum INTEGER NOT NULL, PRIMARY KEY (user, seq)) WITHOUT ROWID",
+    "releases": "CREATE TABLE releases (id INTEGER PRIMARY KEY, previous INTEGER NOT NULL, user INTEGER NOT NULL,"
+    " seq INTEGER NOT NULL, skipped INTEGER NOT NULL, model INTEGER NOT NULL, code INTEGER NOT NULL,"
+    " epsilon REAL NOT NULL, time REAL, batch TEXT, checksum INTEGER NOT NULL)",
     "facts": "CREATE TABLE facts (name TEXT PRIMARY KEY, value NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID",
 }
 PRAGMAS = (
@@ -61,6 +63,14 @@ PRAGMAS = (
     "trusted_schema=OFF",
 )
 LEDGER = "events = ?, releases = ?, spent = ?, most = ?, least = ?, ldp = ?, state = ?, checksum = ?"
+RELEASE = (
+    "INSERT INTO releases VALUES (?, coalesce(?, (SELECT last FROM users WHERE id = ?)), ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+CHAIN = (
+    "WITH RECURSIVE chain AS (SELECT * FROM releases WHERE id = (SELECT last FROM users WHERE id = ?1) UNION ALL"
+    " SELECT r.* FROM chain c JOIN releases r ON r.id = c.previous WHERE c.seq > ?2 AND c.previous < c.id)"
+    " SELECT * FROM chain"
+)
 
 
 def checksum(plain: tuple[Any, ...], content: object = b"") -> int:
@@ -84,7 +94,7 @@ def name_hash(name: str | bytes) -> int:
 
 def checked(columns: Sequence[Any]) -> UserRow | None:
     """A row of `users` that is as it was written; else None."""
-    user, name, hashed, *ledger, state, sealed, found = columns
+    user, name, hashed, *ledger, state, sealed, found, _ = columns
     if name_hash(name) != hashed or checksum((user, name, *ledger, sealed), state) != found:
         return None
     return UserRow(*[user, *ledger, state, isinstance(name, bytes)])
@@ -269,21 +279,21 @@ class SqliteRecords:
 
     def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
         """The user's releases from `since` on; one with the code ERASED stands for all that were there before."""
-        following, ask = None, "SELECT * FROM releases WHERE user = ? AND seq >= ? ORDER BY seq"
+        if since >= row.events:
+            return
         try:
-            for _, *columns, found in self.sql.execute(ask, (row.id, since)) if since < row.events else ():
-                if checksum((row.id, *columns)) != found:
-                    raise self.damaged(row.id)
-                stored = Stored.of(*columns)
-                begins = stored.seq - stored.skipped
-                if begins > since if following is None else begins != following:
-                    raise self.damaged(row.id)  # one before it is missing
-                following = stored.seq + 1
-                yield stored
+            chain = self.sql.execute(CHAIN, (row.id, since)).fetchall()
         except sqlite3.DatabaseError as error:
             raise self.damaged(row.id) if is_damage(error) else error from None
-        if since < row.events and following != row.events:
-            raise self.damaged(row.id)
+        kept, follows = list[Stored](), row.events  # from the latest one back
+        for _, _, _, *columns, found in chain:
+            if checksum((row.id, *columns)) != found or columns[0] != follows - 1:
+                raise self.damaged(row.id)
+            kept.append(Stored.of(*columns))
+            follows = kept[-1].seq - kept[-1].skipped
+        if follows > since:
+            raise self.damaged(row.id)  # one before is missing
+        yield from (stored for stored in reversed(kept) if stored.seq >= since)
 
 
 class Lock:
@@ -485,10 +495,10 @@ class SqliteStore(SqliteRecords):
         """Ids for new users, one after another."""
         ids = range(self.sums.last_user + 1, self.sums.last_user + 1 + len(names))
         rows = [
-            (user, name, name_hash(name), *EMPTY, b"", checksum((user, name, *EMPTY, None)))
+            (user, name, name_hash(name), *EMPTY, b"", checksum((user, name, *EMPTY, None)), 0)
             for user, name in zip(ids, map(str, names), strict=True)
         ]
-        self.sql.executemany("INSERT INTO users VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?)", rows)
+        self.sql.executemany("INSERT INTO users VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?)", rows)
         self.sums = self.sums._replace(users=self.sums.users + len(ids), last_user=ids.stop - 1)
         return list(ids)
 
@@ -500,15 +510,28 @@ class SqliteStore(SqliteRecords):
 
     def append(self, entry: Entry) -> None:
         """Write the releases, and the rows of the users they are of."""
-        rows = [(*columns, checksum(columns)) for columns in entry.columns]
-        self.sql.executemany("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        latest = self.link(entry.columns)
         figures = (entry.figures + 0.0).tolist()  # SQLite knows no negative zero
         users = zip(entry.names, entry.ids.tolist(), entry.counts.tolist(), figures, strict=True)
         ledgers = [
-            _ledger(str(name), user, *counts, *own, entry.state(k)) for k, (name, user, counts, own) in enumerate(users)
+            (latest.get(user), *_ledger(str(name), user, *counts, *own, entry.state(k)))
+            for k, (name, user, counts, own) in enumerate(users)
         ]
-        if self.sql.executemany(f"UPDATE users SET {LEDGER} WHERE id = ?", ledgers).rowcount != len(ledgers):
+        update = f"UPDATE users SET last = coalesce(?, last), {LEDGER} WHERE id = ?"
+        if self.sql.executemany(update, ledgers).rowcount != len(ledgers):
             raise damaged_file(self.name)
+
+    def link(self, releases: Iterable[tuple[Any, ...]]) -> dict[int, int]:
+        """Write releases behind all others, each with the place of the one of the same user before it; the places of
+        the users' latest ones."""
+        (end,) = self.sql.execute("SELECT coalesce(max(id), 0) FROM releases").fetchone()
+        rows, latest = [], dict[int, int]()
+        for place, columns in enumerate(releases, end + 1):
+            user = columns[0]
+            rows.append((place, latest.get(user), user, *columns, checksum(columns)))
+            latest[user] = place
+        self.sql.executemany(RELEASE, rows)
+        return latest
 
     # facts, positions, randomness
 

@@ -84,21 +84,21 @@ def verify(path: FilePath) -> Verified:
 
 def _look(records: SqliteRecords, found: Verified) -> None:
     _, sums = records.facts()
-    following: dict[int, int] = {}  # the number that comes next of each user
-    for *columns, own in records.sql.execute("SELECT * FROM releases ORDER BY user, seq"):
+    ends: dict[int, tuple[int, int]] = {}  # where the latest release of each user is, and the number that comes next
+    for place, previous, *columns, own in records.sql.execute("SELECT * FROM releases ORDER BY id"):
         user, seq, skipped, _, code, *_ = columns
-        if checksum(tuple(columns)) != own or seq - skipped != following.get(user, 0):
+        if checksum(tuple(columns)) != own or (previous, seq - skipped) != ends.get(user, (0, 0)):
             found.found(f"user number {user}: a release is damaged, or one before it is missing", user)
             continue
         found.releases += code != ERASED
-        following[user] = seq + 1
-    count = 0
+        ends[user] = place, seq + 1
+    count, last = 0, dict(records.sql.execute("SELECT id, last FROM users"))
     for user, _, row in records.users():
         count += 1
         found.users += row is None or not row.erased
         if row is None:
             found.found(f"user number {user}: the name, the ledger or the state is damaged", user)
-        elif row.events != following.get(user, 0) and user not in found.damaged_users:
+        elif (last[user], row.events) != ends.get(user, (0, 0)) and user not in found.damaged_users:
             found.found(f"user number {user}: releases are missing", user)
     if count != sums.users:
         found.found(f"{sums.users} users are expected, and {count} are there")
@@ -374,6 +374,7 @@ def _erase(store: SqliteStore, user: int, row: UserRow | None, hashed: bytes | N
     ask = "SELECT count(*) FROM releases WHERE user = ? AND code != ?"
     (count,) = store.sql.execute(ask, (user, ERASED)).fetchone()
     store.sql.execute("DELETE FROM releases WHERE user = ?", (user,))
+    store.sql.execute("UPDATE users SET last = 0 WHERE id = ?", (user,))
     if hashed is None:
         store.sql.execute("DELETE FROM users WHERE id = ?", (user,))
         store.sums = store.sums._replace(users=store.sums.users - 1)
@@ -383,8 +384,8 @@ def _erase(store: SqliteStore, user: int, row: UserRow | None, hashed: bytes | N
     else:
         if row.events:  # a row that stands for all that were there: their LDP level, and the time of the latest
             last = row.events - 1
-            stub = (user, last, last, 0, ERASED, row.ldp, packing.latest(row.state), None)
-            store.sql.execute(f"INSERT INTO releases VALUES ({', '.join('?' * 9)})", (*stub, checksum(stub)))
+            latest = store.link([(user, last, last, 0, ERASED, row.ldp, packing.latest(row.state), None)])
+            store.sql.execute("UPDATE users SET last = ? WHERE id = ?", (latest[user], user))
         store.name_again(row._replace(state=packing.carried(row.state)), hashed)
     return int(count)
 
