@@ -184,11 +184,14 @@ def test_of_releases_that_were_erased_only_the_ldp_level_goes_on(tmp_path):
 
 def test_what_cannot_be_adopted_is_refused_in_one_line(tmp_path):
     _, _, model = chain(1)
-    with Streams(model, epsilon=1.0, batch=2) as streams, pytest.raises(InputError, match="batches"):
-        streams.adopt(chain(2)[2])
-    forgetful = CodeStreams(Policy(epsilon=1.0).on(model), Memory(releases=False))
-    with pytest.raises(InputError, match="not kept"):
-        forgetful.adopt(chain(2)[2])
+    composed = Budget(total=5.0, over=50, delta=1e-6)
+    for policy, store in (
+        (Policy(epsilon=1.0, batch=2), Memory()),
+        (Policy(epsilon=1.0), Memory(releases=False)),
+        (Policy(budget=composed), Memory()),
+    ):
+        with pytest.raises(InputError, match="can be weighed by another model"):
+            CodeStreams(policy.on(model), store).adopt(chain(2)[2])
     with Streams(model, epsilon=1.0) as streams:
         with pytest.raises(InputError, match="same values") as refused:
             streams.adopt(chain(2, alphabet=["a", "b", "c"])[2])

@@ -236,10 +236,11 @@ class CodeStreams:
         setting, values = self.setting, self.setting.model.alphabet
         if model.alphabet.fingerprint() != values.fingerprint() or model.alphabet.slots != values.slots:
             raise InputError("expected a model of the same values as the one before; fit it with that one's alphabet")
-        if setting.in_batches or not self._store.keeps_releases:
+        # with a delta the total rests on the ε of every release, which an earlier one may pass under another model
+        if setting.in_batches or setting.budget.delta is not None or not self._store.keeps_releases:
             raise InputError(
-                "only single releases that are kept can be weighed by another model, and these are batches or are not "
-                "kept; begin new streams, whose account starts at zero"
+                "expected single releases that are kept, of a budget without delta, as only these can be weighed by "
+                "another model; begin new streams, whose account starts at zero"
             )
         with self._lock:
             self._refuse_closed()
