@@ -486,12 +486,12 @@ class CodeStreams:
             self._check(call, groups)
         drawn = False
         for group in groups:
-            played = call.play(group, self._live, self._store, self._randomness, self._gaps)
-            drawn = drawn or played.entry is not None
-            if played.failure is not None and not drawn:  # nothing to keep: the call leaves no trace
-                raise _with(played.failure, call.made)
-            if played.failure is not None:
-                return played.failure
+            stands, failure = call.play(group, self._live, self._store, self._randomness, self._gaps)
+            drawn = drawn or stands
+            if failure is not None and not drawn:  # nothing to keep: the call leaves no trace
+                raise _with(failure, call.made)
+            if failure is not None:
+                return failure
         return None
 
     def _check(self, call: Call, groups: Sequence[NDArray[np.intp]]) -> None:
