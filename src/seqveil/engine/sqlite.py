@@ -13,7 +13,6 @@ the key of the state. No mechanism needs it yet, so it is empty.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -306,6 +305,8 @@ class Lock:
     """
 
     def __init__(self, path: str, name: str) -> None:
+        import fcntl  # which Windows has not: streams in memory need none of this
+
         self._path = f"{path}-lock"
         try:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
