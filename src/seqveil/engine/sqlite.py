@@ -362,8 +362,8 @@ class SqliteStore(SqliteRecords):
         self.sums = Sums()
         refuse_no_path(path)
         missing = DataError(
-            f"{self.name}: expected a state file, and there is none or it is empty; restore it from a backup, or begin "
-            "one whose ledger starts at zero, without demanding that it exists"
+            f"{self.name}: expected a state file, and there is none or it is empty; check the path, or restore it from "
+            "a backup: the ledger of a new one starts at zero"
         )
         if must_exist and not size_of(path):
             raise missing
@@ -475,14 +475,11 @@ class SqliteStore(SqliteRecords):
             except sqlite3.Error as error:
                 if is_damage(error):
                     raise
-                raise StoreError(
-                    f"{self.name}: it is done, but the file could not be written anew (its disk may be full), so "
-                    "traces may be left in it; make room for a second one, and do it again"
-                ) from None
+                busy = True
         if busy:
             raise StoreError(
-                f"{self.name}: it is done, but somebody reads the file, so traces may be left in {self.name}-wal; do "
-                "it again when nobody does"
+                f"{self.name}: it is done, but the file could not be written anew, as its disk is full or somebody "
+                "reads it, so traces may be left in it; see to that, and do it again"
             )
 
     # users and releases
@@ -558,8 +555,7 @@ class SqliteStore(SqliteRecords):
 
     def position(self, source: str) -> Position | None:
         """What was last kept as the position of this source."""
-        found: Position | None = self.fact(POSITION + source)
-        return found
+        return self.fact(POSITION + source)
 
     def set_positions(self, positions: Mapping[str, Position]) -> None:
         """Keep positions beside the releases, in the same transaction."""

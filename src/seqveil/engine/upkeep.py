@@ -32,7 +32,7 @@ from seqveil.engine.sqlite import (
     is_damage,
     reading,
 )
-from seqveil.engine.store import ERASED, LATEST, NUMBERS, NoSuchUser, Position, StoreBusy, StoreError, UserRow
+from seqveil.engine.store import ERASED, LATEST, NUMBERS, NoSuchUser, Position, StoreError, UserRow
 from seqveil.engine.terms import Terms, refuse_other
 
 SPENDS = "a new file, whose ledger begins at zero: what was disclosed before would no longer count against any budget"
@@ -295,19 +295,8 @@ def erase(path: FilePath, names: Sequence[str], key: bytes | None, forget: bool 
         key: that of the file, where it has one.
         forget: drop the ledgers too. Who comes back then begins at zero, though what was disclosed stays disclosed.
     """
-    with closing(_alone(path)) as store:
+    with closing(SqliteStore(path, must_exist=True)) as store:
         return erase_from(store, names, key, forget)
-
-
-def _alone(path: FilePath, accept: bool = False) -> SqliteStore:
-    """A state file that is there and nobody else has open."""
-    name = os.path.basename(path)
-    if not os.path.isfile(path):
-        raise StoreError(f"{name}: cannot be opened (No such file or directory); check the path")
-    try:
-        return SqliteStore(path, must_exist=True, accept=accept)
-    except StoreBusy:
-        raise StoreBusy(f"{name}: a service or another command has it open; stop that first, and try again") from None
 
 
 def erase_from(
@@ -432,5 +421,5 @@ def accept(path: FilePath) -> None:
 
     From now on it draws from randomness of its own, and what `FILE-lock` says of missing transactions is dropped.
     """
-    with closing(_alone(path, accept=True)) as store, store.transaction():
+    with closing(SqliteStore(path, must_exist=True, accept=True)) as store, store.transaction():
         store.begin_epoch()
