@@ -478,8 +478,8 @@ class SqliteStore(SqliteRecords):
                 busy = True
         if busy:
             raise StoreError(
-                f"{self.name}: it is done, but the file could not be written anew, as its disk is full or somebody "
-                "reads it, so traces may be left in it; see to that, and do it again"
+                f"{self.name}: it is done, but the file could not be written anew (its disk is full, or somebody "
+                "reads it), so traces may be left in it; see to that, and do it again"
             )
 
     # users and releases
