@@ -136,6 +136,19 @@ def by_session(folder: Path) -> Iterator[Take]:
 
 
 @contextmanager
+def by_streams(folder: Path, **how: Any) -> Iterator[Take]:
+    """Events of one user in a call of `Streams`."""
+    with sv.Streams(model(), mechanism="optimal", epsilon=EPSILON, **how) as streams:
+        yield lambda events: streams.release(["ann"] * events, [1] * events)
+
+
+@contextmanager
+def by_streams_with_state(folder: Path) -> Iterator[Take]:
+    with by_streams(folder, store=folder / "state.db", key=KEY) as take:
+        yield take
+
+
+@contextmanager
 def by_command(folder: Path, *more: str) -> Iterator[Take]:
     """A run of the command over a file with events of one user, each run with files of its own."""
     main, runs = found(COMMANDS), iter(range(99))
@@ -221,6 +234,8 @@ def by_spark(folder: Path) -> Iterator[Take]:
 
 INTERFACES = {
     "Session.release": by_session,
+    "Streams.release": by_streams,
+    "Streams.release, state file": by_streams_with_state,
     "seqveil release": by_command,
     "seqveil release --state": by_command_with_state,
     "POST /v1/release": by_post,

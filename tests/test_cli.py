@@ -315,7 +315,7 @@ def test_a_state_file_is_released_over_and_looked_at(seqveil, place):
     one = seqveil("state", "account", "s.db", "--user", "7", "--json")
     assert one.code == 0, one.err
     assert "7" in one.out
-    assert seqveil("state", "export", "s.db", "-m", "m", "--out", "log.jsonl").code == 0
+    assert seqveil("state", "export", "s.db", "--out", "log.jsonl").code == 0
     disclosed = [json.loads(line) for line in (place / "log.jsonl").read_text().splitlines()]
     assert len(disclosed) == 200
     rows = pl.read_csv("out.csv").filter(pl.col("user") == 7)["value"].to_list()

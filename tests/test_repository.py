@@ -135,7 +135,7 @@ def test_the_trace_has_a_row_for_each_interface():
     heading, *rows = printed("trace_release.py")
     assert heading.split() == ["one", "event", "takes", "files", "calls", "depth", "one", "more:", "files", "calls"]
     counts = {row[:32].strip(): [int(number) for number in row[32:].split()] for row in rows}
-    assert len(counts) == 5
+    assert len(counts) == 7
     files, calls, depth, more_files, more = counts.pop("Session.release")
     assert 3 <= files == more_files <= calls
     assert 3 <= depth <= calls == more  # each release of a session takes the same

@@ -32,7 +32,6 @@ def run(capsys, *argv):
 
 @pytest.mark.slow
 def test_a_file_in_use_is_verified_copied_and_read(tmp_path, capsys):
-    words_model().save(tmp_path / "model")
     with filled(tmp_path / "s.db") as store:
         assert run(capsys, "verify", tmp_path / "s.db")[0] == 0
         code, out, _ = run(capsys, "backup", tmp_path / "s.db", tmp_path / "copy.db")
@@ -42,7 +41,7 @@ def test_a_file_in_use_is_verified_copied_and_read(tmp_path, capsys):
         rows = json.loads(out)
         assert [(row["user"], row["events"]) for row in rows] == [("ann", 70), ("bob", 3)]
         assert rows[0]["leakage"] == store.account("ann").leakage
-        code, _, _ = run(capsys, "export", tmp_path / "s.db", "-m", tmp_path / "model", "--out", tmp_path / "o.jsonl")
+        code, _, _ = run(capsys, "export", tmp_path / "s.db", "--out", tmp_path / "o.jsonl")
         assert code == 0
         disclosed = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
         assert [row["value"] for row in disclosed[:70]] == [WORDS[stored.code] for stored in store.releases("ann")]
@@ -95,9 +94,8 @@ def test_a_failed_copy_leaves_the_earlier_one(tmp_path):
 
 
 def test_an_export_is_whole_or_not_there(tmp_path, capsys):
-    words_model().save(tmp_path / "model")
     filled(tmp_path / "s.db").close()
-    command = ("export", tmp_path / "s.db", "-m", tmp_path / "model", "--out", tmp_path / "o.jsonl")
+    command = ("export", tmp_path / "s.db", "--out", tmp_path / "o.jsonl")
     assert run(capsys, *command, "--user", "bob")[0] == 0
     assert len((tmp_path / "o.jsonl").read_text().splitlines()) == 3
     assert "is there already" in run(capsys, *command)[2]

@@ -380,14 +380,20 @@ class MarkovModel:
         return parts | {name: getattr(self, name) for name in _ARRAYS}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to one file: NumPy arrays and a JSON header, nothing executable. All or nothing."""
+        """Write the model to one file, all of it or nothing."""
+        content = self.to_bytes()
+        with replacing(path) as part, open(part, "xb") as file:
+            file.write(content)
+
+    def to_bytes(self) -> bytes:
+        """The model as `save` writes it: NumPy arrays and a JSON header, nothing executable."""
         header = {"format": _FORMAT, "version": _VERSION, "order": self.order, "n": self.n, "types": self.types}
         header |= {"alphabet": self.alphabet.to_json(), "fingerprint": self.fingerprint}
         if self.origin is not None:
             header["origin"] = self.origin
-        with replacing(path) as part, open(part, "xb") as file:
-            text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-            np.savez_compressed(file, allow_pickle=False, header=text, **self._arrays())
+        text, file = np.frombuffer(json.dumps(header).encode(), np.uint8), io.BytesIO()
+        np.savez_compressed(file, allow_pickle=False, header=text, **self._arrays())
+        return file.getvalue()
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> MarkovModel:
@@ -397,6 +403,11 @@ class MarkovModel:
             content = Path(path).read_bytes()
         except OSError as error:
             raise ModelError(f"cannot read the model file {name}: {error.strerror}; check the path") from None
+        return cls.from_bytes(content, name)
+
+    @classmethod
+    def from_bytes(cls, content: bytes, name: str = "the model") -> MarkovModel:
+        """The model of which `to_bytes` gave this; `name` is for messages."""
         if not content.startswith(b"PK"):
             raise ModelError(f"{name} is not a seqveil model; make one with MarkovModel.save or `seqveil fit`")
         try:

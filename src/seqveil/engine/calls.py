@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from seqveil.engine.live import Live, Slots
 from seqveil.engine.releases import EARLIER, Path, Releases
 from seqveil.engine.state import State
 from seqveil.engine.state import rounds as rounds_of
-from seqveil.engine.store import GAP, Entry, StateStore, Stored, batch_text
+from seqveil.engine.store import ERASED, GAP, Entry, StateStore, Stored, batch_text, with_gaps
 from seqveil.engine.stream import NOTHING, REFUSED, Terms, allowance
 
 Gaps = Literal["refuse", "skip"]
@@ -53,8 +54,8 @@ class CallPlan:
     """What to do with each event of a group, by its place in it."""
 
     fresh: Places  # to be drawn, in this order
-    rounds: list[Places]  # the same, in rounds that hold each user once
-    skips: Ints | None  # for each place, events of its user to give up first; None: nowhere any
+    rounds: list[Places]  # the same by number, in rounds that hold each user once
+    skips: Ints | None  # for each of them, events of its user to give up first; None: nowhere any
     old: list[int]  # released in an earlier call
     twice: list[tuple[int, int]]  # and the place of the same event earlier in this call
     late: list[int]  # given up a moment ago, for a later event of this call
@@ -105,8 +106,7 @@ def _sorted_out(users: Places, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPl
             first[user, seq] = k
             fresh.append(k)
     chosen = np.array(fresh, np.intp)
-    rounds = [chosen[turn] for turn in rounds_of(users[chosen])]
-    return CallPlan(chosen, rounds, skips if skips.any() else None, old, twice, late)
+    return CallPlan(chosen, rounds_of(users[chosen]), skips[chosen] if skips.any() else None, old, twice, late)
 
 
 def first_gap(users: Sequence[User], seqs: Sequence[int], upcoming: dict[User, int], gaps: Gaps) -> OutOfOrder | None:
@@ -146,6 +146,18 @@ class _Sent(NamedTuple):
     epsilon: float
 
 
+class Fresh(NamedTuple):
+    """The new events of a group: their places in the call, the slots of their users, and what each gives up first."""
+
+    at: Places
+    who: Slots
+    skips: Ints | None
+
+    def take(self, some: Places) -> Fresh:
+        """Some of them."""
+        return Fresh(self.at[some], self.who[some], None if self.skips is None else self.skips[some])
+
+
 @dataclass(frozen=True, eq=False)
 class Call:
     """Events of one call to release, or to observe. The raw codes stay here and are in no repr."""
@@ -162,36 +174,51 @@ class Call:
 
     def play(
         self, group: Places, live: Live, store: StateStore, randomness: Randomness | KeyedRandomness, gaps: Gaps
-    ) -> Played:
-        """Make the events of a group, whose users can all be live; those released before are given back."""
-        slots = live.enter([self.names[k] for k in group.tolist()])
-        numbers, upcoming = self.made.seqs[group], live.next_seqs(slots)
-        plan = plan_of(slots, numbers, upcoming, gaps)
-        self.made.seqs[group] = numbers
-        if plan.old:
-            ids = live.ids(slots)
-            wanted = [(int(ids[k]), int(numbers[k])) for k in plan.old]
-            found = store.stored(wanted)
-            for k, event in zip(plan.old, wanted, strict=True):
-                self._give_back(int(group[k]), found.get(event))
-        played = self._draw(plan, group, slots, live, randomness) if plan.fresh.size else Played(None, None)
-        if played.entry is not None:
-            store.append(played.entry)
+    ) -> tuple[bool, Exception | None]:
+        """Make the events of a group, whose users can all be live; those released before are given back.
+
+        Whether anything was drawn, which then stands, and why it ended early, if it did.
+        """
+        slots, plan, fresh = self._plan(group, live, gaps)
+        self._find_old(plan.old, group, store)
+        failure = self._fails(fresh, live) or self._draw(fresh, plan.rounds, live, randomness)
+        done = fresh if failure is None else fresh.take(np.flatnonzero(self.made.codes[fresh.at] != REFUSED))
+        if done.at.size:
+            store.append(self._entry(done, live))
         following = live.next_seqs(slots)
         for k in plan.late:
-            if numbers[k] < following[k]:
-                self._give_back(int(group[k]), Stored(int(numbers[k]), GAP, 0.0, None, None, ()))
+            seq = int(self.made.seqs[group[k]])
+            if seq < following[k]:
+                self._give_back(int(group[k]), Stored(seq, GAP, 0.0, None, None, ()))
         for k, first in plan.twice:
             self._copy(int(group[k]), int(group[first]))
-        return played
+        return done.at.size > 0, failure
 
-    def check(self, group: Places, live: Live, gaps: Gaps) -> None:
-        """Refuse wrong times of a group, or more events than were promised for, before any group is drawn."""
+    def _plan(self, group: Places, live: Live, gaps: Gaps) -> tuple[Slots, CallPlan, Fresh]:
+        """Have the users of a group live, and sort its events out."""
         slots = live.enter([self.names[k] for k in group.tolist()])
         numbers = self.made.seqs[group]
         plan = plan_of(slots, numbers, live.next_seqs(slots), gaps)
         self.made.seqs[group] = numbers
-        failure = self._fails(plan, group, slots, live)
+        return slots, plan, Fresh(group[plan.fresh], slots[plan.fresh], plan.skips)
+
+    def _find_old(self, old: list[int], group: Places, store: StateStore) -> None:
+        """Give back what was released before, as far as the store keeps it."""
+        events: dict[User, dict[int, int]] = {}
+        for k in (int(group[place]) for place in old):
+            self._give_back(k, None)
+            events.setdefault(self.names[k], {})[k] = int(self.made.seqs[k])
+        for row, wanted in zip(store.find(list(events)) if store.keeps_releases else (), events.values(), strict=False):
+            assert row is not None
+            first, count = min(wanted.values()), max(wanted.values()) - min(wanted.values()) + 1
+            found = {stored.seq: stored for stored in islice(with_gaps(store.releases(row, first), first), count)}
+            for k, seq in wanted.items():
+                if seq in found and found[seq].code != ERASED:
+                    self._give_back(k, found[seq])
+
+    def check(self, group: Places, live: Live, gaps: Gaps) -> None:
+        """Refuse wrong times of a group, or more events than were promised for, before any group is drawn."""
+        failure = self._fails(self._plan(group, live, gaps)[2], live)
         if failure is not None:
             raise failure
 
@@ -210,33 +237,30 @@ class Call:
             made.sent[k] = made.sent[first]
 
     def _draw(
-        self, plan: CallPlan, group: Places, slots: Slots, live: Live, randomness: Randomness | KeyedRandomness
-    ) -> Played:
+        self, fresh: Fresh, rounds: list[Places], live: Live, randomness: Randomness | KeyedRandomness
+    ) -> Exception | None:
         """Make the new events, in rounds, batches one by one. What fails ends it, and takes back nothing before it."""
         source = randomness.of(self.names, self.made.seqs) if isinstance(randomness, KeyedRandomness) else randomness
-        failure: Exception | None = self._fails(plan, group, slots, live)
-        turns = [plan.fresh[k : k + 1] for k in range(plan.fresh.size)] if self.setting.in_batches else plan.rounds
-        for places in turns if failure is None else ():
+        if self.setting.in_batches:
+            rounds = [np.array([k]) for k in range(fresh.at.size)]
+        for some in rounds:
             try:
-                self._turn(plan, places, group[places], slots[places], live, source)
+                self._turn(fresh.take(some), live, source)
             except Exception as error:
-                failure = error
-                break
-        done = plan.fresh
-        if failure is not None:
-            done = done[self.made.codes[group[done]] != REFUSED]
-        return Played(self._entry(group[done], slots[done], live) if done.size else None, failure)
+                return error
+        return None
 
-    def _turn(self, plan: CallPlan, places: Places, at: Places, who: Slots, live: Live, source: Randomness) -> None:
+    def _turn(self, some: Fresh, live: Live, source: Randomness) -> None:
         """Make one event of each of these users.
 
         The states move first: what is noted as released is then charged, whatever fails.
         """
-        own, skips = rows(source, at), None if plan.skips is None else plan.skips[places]
+        at, own = some.at, rows(source, some.at)
         if self.setting.in_batches:
-            self._note_batch(int(at[0]), live.move(who, lambda part: self._batch(part, int(at[0]), own), skips))
+            k = int(at[0])
+            self._note_batch(k, live.move(some.who, lambda part: self._batch(part, k, own), some.skips))
         else:
-            made = live.move(who, lambda part: self._symbols(part, at, own), skips)
+            made = live.move(some.who, lambda part: self._symbols(part, at, own), some.skips)
             self.made.codes[at], self.made.epsilons[at] = made.codes, made.epsilons
             if self.observed:
                 self.made.leakages[at] = made.costs
@@ -270,81 +294,74 @@ class Call:
             if self.tracker is not None:
                 self.tracker(disclosed.before, sent, disclosed.epsilon)
 
-    def _fails(self, plan: CallPlan, group: Places, slots: Slots, live: Live) -> InputError | None:
+    def _fails(self, fresh: Fresh, live: Live) -> InputError | None:
         """What is wrong with the new events, before any of them is drawn."""
-        return self._times_fail(plan, group, slots, live) or self._too_many(plan, group, slots, live)
-
-    def _too_many(self, plan: CallPlan, group: Places, slots: Slots, live: Live) -> InputError | None:
-        """More events of a user than declared secrets were promised for, or more left out than they can pass over."""
-        trackers = self.setting.trackers
-        if trackers is not None and plan.skips is not None and plan.skips.max() > MOST_WATCHED:
-            return BeyondSecrets(
-                f"an event leaves {plan.skips.max()} others out, and with declared secrets at most {MOST_WATCHED} can "
-                "be given up at once; send the missing events, or check the numbers"
-            )
-        if trackers is None or not plan.fresh.size:
+        if not fresh.at.size:
             return None
-        limit = trackers.limit if not self.setting.clocked else self._least_limit(plan, group, slots, live)
+        return self._times_fail(fresh, live) or self._too_many(fresh, live)
+
+    def _too_many(self, fresh: Fresh, live: Live) -> InputError | None:
+        """More events of a user than declared secrets were promised for, or more left out than they can pass over."""
+        trackers, skips = self.setting.trackers, fresh.skips
+        if trackers is None:
+            return None
+        if skips is not None and skips.max() > MOST_WATCHED:
+            return BeyondSecrets(
+                f"an event leaves {skips.max()} others out, and with declared secrets at most {MOST_WATCHED} can be "
+                "given up at once; send the missing events, or check the numbers"
+            )
+        limit = trackers.limit if not self.setting.clocked else self._least_limit(fresh, live)
         if limit is None:
             return None
-        more = np.ones(plan.fresh.size, np.int64) + (0 if plan.skips is None else plan.skips[plan.fresh])
-        who, place = np.unique(slots[plan.fresh], return_inverse=True)
-        if (live.next_seqs(who) + np.bincount(place, more) <= limit).all():
+        who, place = np.unique(fresh.who, return_inverse=True)
+        more = np.bincount(place) if skips is None else np.bincount(place, 1 + skips)
+        if (live.next_seqs(who) + more <= limit).all():
             return None
         return BeyondSecrets(TOO_MANY.format(limit=limit, beyond=trackers.beyond))
 
-    def _least_limit(self, plan: CallPlan, group: Places, slots: Slots, live: Live) -> int | None:
+    def _least_limit(self, fresh: Fresh, live: Live) -> int | None:
         """The least that is promised for any of these users: whole days, of which the first one has begun."""
-        begun = np.unique(self._first_slots(plan.fresh, group, slots, live)).tolist()
+        begun = np.unique(self._first_slots(fresh, live)).tolist()
         limits = [self.setting.trackers_from(slot).limit for slot in begun]
         return min((limit for limit in limits if limit is not None), default=None)
 
-    def _first_slots(self, events: Places, group: Places, slots: Slots, live: Live) -> Ints:
+    def _first_slots(self, fresh: Fresh, live: Live) -> Ints:
         """The slot of time in which the stream of each of these new events began, or begins with it."""
         assert self.times is not None
-        who, at = slots[events], group[events]
-        here = self.setting.slots.numbers(self.times[at]) - self.made.seqs[at]
-        return np.where(live.next_seqs(who) > 0, live.state.first[who], here)
+        here = self.setting.slots.numbers(self.times[fresh.at]) - self.made.seqs[fresh.at]
+        return np.where(live.next_seqs(fresh.who) > 0, live.state.first[fresh.who], here)
 
-    def _times_fail(self, plan: CallPlan, group: Places, slots: Slots, live: Live) -> InputError | None:
+    def _times_fail(self, fresh: Fresh, live: Live) -> InputError | None:
         """What is wrong with the times of the new events, before any of them is drawn."""
         if not self.setting.timed:
             return None
-        who, at = slots[plan.fresh], group[plan.fresh]
         try:
-            times = None if self.times is None else self.times[at]
-            latest = live.state.window.take(who).latest
-            stream.check_times(self.setting, who, times, latest)
+            times = None if self.times is None else self.times[fresh.at]
+            stream.check_times(self.setting, fresh.who, times, live.state.window.take(fresh.who).latest)
             if self.setting.clocked and times is not None:
-                self._check_slots(plan, group, slots, live, times)
+                self._check_slots(fresh, live, times)
         except InputError as error:
             if error.position is not None:
-                error.position = int(at[error.position])
+                error.position = int(fresh.at[error.position])
             return error
         return None
 
-    def _check_slots(self, plan: CallPlan, group: Places, slots: Slots, live: Live, times: Floats) -> None:
+    def _check_slots(self, fresh: Fresh, live: Live, times: Floats) -> None:
         """Refuse new events that do not lie in their slots, the first one of a stream and those after it."""
-        who, seqs = slots[plan.fresh], self.made.seqs[group[plan.fresh]]
-        if plan.skips is not None and ((plan.skips[plan.fresh] == seqs) & (seqs > 0)).any():
+        seqs = self.made.seqs[fresh.at]
+        if fresh.skips is not None and ((fresh.skips == seqs) & (seqs > 0)).any():
             raise InputError("secrets that follow the clock need the first event of each stream; send it first")
-        _, first, whose = np.unique(who, return_index=True, return_inverse=True)
-        began = self._first_slots(plan.fresh[first], group, slots, live)
+        _, first, whose = np.unique(fresh.who, return_index=True, return_inverse=True)
+        began = self._first_slots(fresh.take(first), live)
         stream.check_slots(began[whose], seqs, self.setting.slots.numbers(times))
 
-    def _entry(self, at: Places, who: Slots, live: Live) -> Entry:
-        made, batches = self.made, None
-        if made.sent is not None and live.tells:
+    def _entry(self, done: Fresh, live: Live) -> Entry:
+        """What the store is to keep of these events."""
+        made, at, batches = self.made, done.at, None
+        if made.sent is not None:
             sent = [made.sent[k] or (None, np.zeros(0, np.int64)) for k in at.tolist()]
             batches = [batch_text(self.raw[k].size, *each) for k, each in zip(at.tolist(), sent, strict=True)]
+        skips = np.zeros(at.size, np.int64) if done.skips is None else done.skips
         times = None if self.times is None else self.times[at]
-        columns = (made.seqs[at], made.codes[at], made.epsilons[at], times, batches)
-        return live.entry(who, who[made.codes[at] >= 0], *columns)
-
-
-@dataclass(frozen=True, eq=False)
-class Played:
-    """What came of the new events of a group: what was kept, and why it ended early, if it did."""
-
-    entry: Entry | None
-    failure: Exception | None
+        columns = (made.seqs[at], skips, made.codes[at], made.epsilons[at], times, batches)
+        return live.entry(done.who, done.who[made.codes[at] >= 0], *columns)

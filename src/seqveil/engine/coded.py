@@ -2,43 +2,46 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.errors import DataError, InputError, SeqveilError
+from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.randomness import KeyedRandomness, Randomness, SystemRandomness, User, key_mark, known_as, user_name
+from seqveil.core.leakage import larger_side
+from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import KeyedRandomness, Randomness, SystemRandomness, User, known_as, user_name
 from seqveil.core.times import Time, seconds
+from seqveil.engine import upkeep
 from seqveil.engine.calls import NEXT, Call, Gaps, OutOfOrder, Seen, Watch, first_gap, plan_of
 from seqveil.engine.live import Live
 from seqveil.engine.releases import EARLIER, Account, Accounts, Figures, Path, Releases
 from seqveil.engine.secrets import SecretTotal, totals
+from seqveil.engine.sqlite import SqliteStore
 from seqveil.engine.store import (
+    ERASED,
     GAP,
+    Entry,
     Memory,
+    NoLongerKept,
     Position,
     StateStore,
     StoreBusy,
     Stored,
     StoreError,
     checked_positions,
+    with_gaps,
 )
 from seqveil.engine.stream import NOTHING, REFUSED, TIMELESS, TIMELESS_SECRETS, Terms, raw_codes, released_codes
-from seqveil.engine.terms import refuse_other
-
-if TYPE_CHECKING:
-    from seqveil.engine.sqlite import SqliteStore
-    from seqveil.engine.upkeep import Verified
+from seqveil.engine.upkeep import Verified
 
 __all__ = [
     "EARLIER",
@@ -57,7 +60,6 @@ __all__ = [
 ]
 
 MEMORY = 1 << 30
-SPENDS = "a new file, whose ledger begins at zero: what was disclosed before would no longer count against any budget"
 Positions = Mapping[str, Position]
 
 
@@ -123,11 +125,17 @@ class CodeStreams:
         # whether the ledger began with these streams, and when it did, in seconds since 1970 where that is known
         self.begun, began = bool(getattr(self._store, "begun", True)), self._store.fact("begun")
         self.began = None if began is None else float(began)
-        self._live = Live(setting, self._store, memory)
+        self._memory, self._history = memory, self._earlier()
+        self._live = Live(self._history, self._store, memory)
         self.committed: float | None = None  # when the latest call was kept, in seconds since 1970
         self._lock = threading.RLock()
         self._open = True
         self._key: bytes | None = None  # of the state file
+
+    def _earlier(self) -> list[Terms]:
+        """The terms of these streams, after those that they had with earlier models."""
+        kept = upkeep.models(self._store.facts()[0])[:-1] if isinstance(self._store, SqliteStore) else []
+        return [*(self.setting.policy.on(model) for model in kept), self.setting]
 
     @classmethod
     def open(
@@ -154,7 +162,7 @@ class CodeStreams:
             must_exist: refuse a file that is missing or empty, rather than begin one whose ledger starts at zero.
         """
         chosen = randomness_for(key, randomness)
-        file = state_file(path, setting, chosen, key, must_exist)
+        file = upkeep.opened(path, setting, chosen.private, key, must_exist)
         try:
             found = cls(setting, file, chosen, gaps=gaps, memory=memory)
             found._key = key
@@ -183,13 +191,9 @@ class CodeStreams:
 
         Going on from an older copy draws the events since then again: see the docs.
         """
-        from seqveil.engine.sqlite import SqliteStore
-        from seqveil.engine.upkeep import backup
-
-        if not isinstance(self._store, SqliteStore):
-            raise InputError('only streams with a state file can be copied; begin with store="state.db"')
-        self._store.check_place()
-        return backup(self._store.path, path)
+        file = self._state_file("can streams be copied")
+        file.check_place()
+        return upkeep.backup(file.path, path)
 
     def erase(self, users: Sequence[User], forget_ledger: bool = False) -> tuple[int, list[str]]:
         """Take users out of the state file, as `seqveil state erase` does: releases, state and name.
@@ -201,20 +205,55 @@ class CodeStreams:
             users: all are erased, or none.
             forget_ledger: drop the ledgers too. Else their totals stay, each under a keyed hash of the name.
         """
-        from seqveil.engine.sqlite import SqliteStore
-        from seqveil.engine.upkeep import erase_from
-
-        names, file = [self._named(user) for user in users], self._store
-        if not isinstance(file, SqliteStore):
-            raise InputError('only from a state file can a user be erased; begin with store="state.db"')
+        names, file = [self._named(user) for user in users], self._state_file("can a user be erased")
         with self._lock:
-            if not self._open:
-                raise StoreError("the store is closed; open it again")
+            self._refuse_closed()
             try:
-                return erase_from(file, names, self._key, forget_ledger)
+                return upkeep.erase_from(file, names, self._key, forget_ledger)
             finally:
                 self._randomness = self._randomness_of_store()  # the file is in another epoch
                 self._live.undo(names)
+
+    def _state_file(self, what: str) -> SqliteStore:
+        if not isinstance(self._store, SqliteStore):
+            raise InputError(f'only from a state file {what}; begin with store="state.db"')
+        return self._store
+
+    def _refuse_closed(self) -> None:
+        if not self._open:
+            raise StoreError("the store is closed; open it again")
+
+    def adopt(self, model: MarkovModel) -> Adopted:
+        """Go on with another model of the same values, fitted anew, say; the policy stays, and so do the budgets.
+
+        *Guarantee*: belief, leakage and the accounts of declared secrets are from now on those of the new model, exact
+        for the kernels that the releases so far were drawn from, so that every later release keeps its ε under the new
+        model. Of releases that were erased only the LDP level goes on, which bounds what they disclosed under any
+        model.
+
+        All stored releases are replayed, in one transaction; whoever releases waits meanwhile.
+        """
+        setting, values = self.setting, self.setting.model.alphabet
+        if model.alphabet.fingerprint() != values.fingerprint() or model.alphabet.slots != values.slots:
+            raise InputError("expected a model of the same values as the one before; fit it with that one's alphabet")
+        # with a delta the total rests on the ε of every release, which an earlier one may pass under another model
+        if setting.in_batches or setting.budget.delta is not None or not self._store.keeps_releases:
+            raise InputError(
+                "expected single releases that are kept, of a budget without delta, as only these can be weighed by "
+                "another model; begin new streams, whose account starts at zero"
+            )
+        with self._lock:
+            self._refuse_closed()
+            history = [*self._history, setting.policy.on(model)]
+            live = Live(history, self._store, self._memory)
+            with self._store.transaction():
+                entries = live.adopted(self._store.everyone()[0])
+                for entry in entries:
+                    self._store.append(entry)
+                erased = upkeep.adopt(self._store, history) if isinstance(self._store, SqliteStore) else 0
+            self.setting, self._history, self._live = history[-1], history, live
+            self._randomness = self._randomness_of_store()
+        return Adopted.of(self.setting, entries, erased)
 
     def release(
         self,
@@ -313,36 +352,42 @@ class CodeStreams:
             )
         return raw
 
+    @contextmanager
+    def _reading(self) -> Iterator[Any]:
+        """What is kept now: a state file as it is committed, so that nobody who releases waits for who reads."""
+        if isinstance(self._store, SqliteStore):
+            with self._store.snapshot() as records:
+                yield records
+        else:
+            with self._lock, self._store.transaction():
+                yield self._store
+
     def account(self, user: User) -> Account | None:
         """What a user's releases have disclosed; None for one who never came."""
         name, trackers = self._named(user), None
-        snapshot = getattr(self._store, "snapshot", None)
-        if snapshot is not None and self.setting.trackers is None:
-            with snapshot() as records:
-                row = records.find([name])[0]
-        else:
-            with self._lock, self._store.transaction():
-                row = self._store.find([name])[0]
-                trackers = None if row is None or self.setting.trackers is None else self._live.trackers(name)
+        with self._reading() as records:
+            row = records.find([name])[0]
         if row is None:
             return None
+        if self.setting.trackers is not None:
+            with self._lock, self._store.transaction():
+                row, trackers = self._store.find([name])[0] or row, self._live.trackers(name)
         figures = Figures(row.events, row.releases, row.most, row.least, row.spent, row.ldp)
         return Account.of(self.setting, name, figures, self.private, () if trackers is None else trackers.worst())
 
     def accounts(self) -> Accounts:
         """The accounts of all users, in the order they came."""
-        with self._lock, self._store.transaction():
-            names, counts, figures = self._store.everyone()
+        with self._reading() as records:
+            names, counts, figures = records.everyone()
         spent, most, least, ldp = figures.T
         return Accounts(list(names), counts[:, 0], counts[:, 1], spent, most, least, ldp)
 
     def names(self) -> list[User]:
         """Every user who was not erased, in the order they came; also those whose records are damaged."""
-        with self._lock, self._store.transaction():
-            users = getattr(self._store, "users", None)
-            if users is None:
-                return list(self._store.everyone()[0])
-            return [name for _, name, _ in users() if isinstance(name, str)]
+        with self._reading() as records:
+            if isinstance(self._store, SqliteStore):
+                return [name for _, name, _ in records.users() if isinstance(name, str)]
+            return list(records.everyone()[0])
 
     def secrets(self) -> list[SecretTotal]:
         """What all users together were disclosed about each declared secret at most, in the order of declaration."""
@@ -354,38 +399,28 @@ class CodeStreams:
             return totals(self.setting.secrets, trackers, [secret.total for secret in self.setting.secrets])
 
     def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Stored]:
-        """What was released of a user, from sequence number `since` on, at most `limit` of them.
-
-        A state file is read as it is committed, and nobody who releases waits for it.
-        """
-        name, snapshot = self._named(user), getattr(self._store, "snapshot", None)
-        if snapshot is not None:
-            with snapshot() as records:
-                row = records.find([name])[0]
-                return [] if row is None else list(islice(records.releases(row, since), limit))
-        with self._lock, self._store.transaction():
-            row = self._store.find([name])[0]
-            return [] if row is None else list(islice(self._store.releases(row, since), limit))
+        """What was released of a user, from sequence number `since` on, at most `limit` of them."""
+        with self._reading() as records:
+            row = records.find([self._named(user)])[0]
+            kept = () if row is None else with_gaps(records.releases(row, since), since)
+            found = list(islice(kept, limit))
+        if found and found[0].code == ERASED:
+            raise NoLongerKept(self._store.name, found[0].seq + 1)
+        return found
 
     def leakages(self) -> tuple[Floats, int]:
         """What every user's stream has disclosed, in order of arrival, and how many damaged users are left out."""
-        snapshot = getattr(self._store, "snapshot", None)
-        if snapshot is None:
+        if not isinstance(self._store, SqliteStore):
             return self.accounts().leakage, 0
-        with snapshot() as records:
+        with self._reading() as records:
             rows = [row for _, _, row in records.users()]
         disclosed = [max(row.most, -row.least, 0.0) for row in rows if row is not None]
         return np.array(disclosed), len(rows) - len(disclosed)
 
     def next_seqs(self, users: Sequence[User]) -> Ints:
         """The sequence number that comes next for each of these users: 0 for a new one."""
-        names, snapshot = [self._named(user) for user in users], getattr(self._store, "snapshot", None)
-        if snapshot is not None:
-            with snapshot() as records:
-                rows = records.find(names)
-        else:
-            with self._lock, self._store.transaction():
-                rows = self._store.find(names)
+        with self._reading() as records:
+            rows = records.find([self._named(user) for user in users])
         return np.array([0 if row is None else row.events for row in rows], np.int64)
 
     def misplaced(self, calls: Sequence[tuple[Sequence[User], Sequence[int]]]) -> list[OutOfOrder | None]:
@@ -431,8 +466,7 @@ class CodeStreams:
         if positions is not None and not callable(positions):
             positions = checked_positions(positions)
         with self._lock:
-            if not self._open:
-                raise StoreError("the store is closed; open it again")
+            self._refuse_closed()
             try:
                 with self._store.transaction():
                     failure = self._play(call) or self._note_positions(made, positions)
@@ -452,12 +486,12 @@ class CodeStreams:
             self._check(call, groups)
         drawn = False
         for group in groups:
-            played = call.play(group, self._live, self._store, self._randomness, self._gaps)
-            drawn = drawn or played.entry is not None
-            if played.failure is not None and not drawn:  # nothing to keep: the call leaves no trace
-                raise _with(played.failure, call.made)
-            if played.failure is not None:
-                return played.failure
+            stands, failure = call.play(group, self._live, self._store, self._randomness, self._gaps)
+            drawn = drawn or stands
+            if failure is not None and not drawn:  # nothing to keep: the call leaves no trace
+                raise _with(failure, call.made)
+            if failure is not None:
+                return failure
         return None
 
     def _check(self, call: Call, groups: Sequence[NDArray[np.intp]]) -> None:
@@ -534,6 +568,21 @@ class CodeStreams:
         return f"CodeStreams({self._store.name}, {self.setting.mechanism.name}, {len(self._live)} users live)"
 
 
+class Adopted(NamedTuple):
+    """What came of adopting a model."""
+
+    users: int  # whose releases were replayed
+    erased: int  # of whom all or the first releases are erased: only their LDP level goes on
+    beyond: int  # who are past the total of the budget under the new model, so that nothing is left of it
+
+    @classmethod
+    def of(cls, terms: Terms, entries: Sequence[Entry], erased: int) -> Adopted:
+        """From what the store was given."""
+        figures = np.concatenate([entry.figures for entry in entries]) if entries else np.zeros((0, 4))
+        total = np.inf if terms.budget.exact_total is None else terms.budget.exact_total
+        return cls(len(figures), erased, int((larger_side(figures[:, 1], figures[:, 2]) > total).sum()))
+
+
 class _NothingToKeep(Exception):
     """Ends a transaction that was only for looking."""
 
@@ -551,51 +600,3 @@ def randomness_for(
     if key is not None and randomness is not None:
         raise InputError("pass a key or randomness, not both")
     return KeyedRandomness(key) if key is not None else randomness or SystemRandomness()
-
-
-def state_file(
-    path: str | os.PathLike[str],
-    setting: Terms,
-    randomness: Randomness | KeyedRandomness,
-    key: bytes | None,
-    must_exist: bool,
-) -> SqliteStore:
-    """The store of a state file, opened or made; refused where it is of another model, policy or key."""
-    from seqveil.engine.sqlite import SqliteStore
-    from seqveil.engine.upkeep import know_erased, tidy
-
-    file = SqliteStore(path, must_exist)
-    file.tracked = setting.trackers is not None
-    try:
-        with file.transaction():
-            _agree(file, setting.signature, randomness.private, None if key is None else key_mark(key))
-            file.settle_epoch()
-            know_erased(file, key)
-        with suppress(StoreError):  # a disk that is full now is no reason to stop
-            tidy(file)
-        return file
-    except BaseException:
-        file.close()
-        raise
-
-
-def _agree(file: SqliteStore, described: str, private: bool, key: str | None) -> None:
-    """Write down what the file is for, or refuse to use it for something else; `key` is the mark of the key."""
-    known, was_private, marked = (file.fact(name) for name in ("setting", "private", "key"))
-    if known is None:
-        if not file.begun:
-            raise DataError(f"{file.name}: does not say what it is for; it is damaged, restore it from a backup")
-        file.set_fact("setting", described)
-        file.set_fact("private", "yes" if private else "no")
-        file.set_fact("begun", repr(time.time()))
-    else:
-        refuse_other(json.loads(known), json.loads(described), f"{file.name}:", SPENDS)
-        if was_private == "yes" and not private:
-            raise InputError(f"{file.name}: holds private releases, so a seed cannot go on with it; leave it out")
-    if known is not None and private and marked != key:
-        if marked is None:
-            raise InputError(f"{file.name}: was begun without a key; leave it out")
-        given = "no key is given" if key is None else "this is another one"
-        raise InputError(f"{file.name}: was drawn with the key that has the mark {marked}, and {given}; pass that key")
-    if marked is None and key is not None:
-        file.set_fact("key", key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,10 +17,12 @@ from seqveil.core.randomness import User
 from seqveil.core.secrets import SecretTrackers
 from seqveil.engine import batches, packing, stream
 from seqveil.engine.state import Made, State
-from seqveil.engine.store import GAP, Entry, Erased, StateStore, Stored, UserRow
+from seqveil.engine.store import ERASED, Entry, Erased, StateStore, Stored, UserRow
 from seqveil.engine.stream import Terms
 
 BESIDE = 600  # bytes a live user takes beside its state
+TOGETHER = 1000  # users that are replayed side by side
+NONE, NOTHING = np.zeros(0, np.int64), (np.zeros(0, np.int64),) * 3  # no users; the numbers of no releases
 Slots = NDArray[np.intp]
 
 
@@ -28,20 +30,20 @@ class Live:
     """Live states of users by name. What is here and what a durable store says are the same, or the user is forgotten.
 
     Parameters:
-        setting: of all users.
+        history: the terms of all users, after those that they had with earlier models.
         store: where they wait.
         memory: bytes that live states may take. Where the store is memory itself, small states all stay live.
     """
 
-    def __init__(self, setting: Terms, store: StateStore, memory: int) -> None:
-        self._setting, self._store = setting, store
-        width, small = packing.width(setting), packing.small(setting)
+    def __init__(self, history: Sequence[Terms], store: StateStore, memory: int) -> None:
+        self._history, self._setting, self._store = history, history[-1], store
+        width, small = packing.width(self._setting), packing.small(self._setting)
         self._kept = width <= store.largest  # as it is; else users come back by replay
         self._spare = small  # whether several may be put aside at a time
         self.room = max(1, memory // (2 * width + BESIDE if small else 4 * width))
         if small and not store.durable:
             self.room = sys.maxsize
-        self.state = State.start(setting, 0)
+        self.state = State.start(self._setting, 0)
         self._ids, self._released, self._used = (np.zeros(0, np.int64) for _ in range(3))
         self._names: list[User] = []  # of each slot that was ever taken
         self._slot: dict[User, int] = {}
@@ -94,12 +96,12 @@ class Live:
             self._unpack(back)
             return
         for slot, row in back:
-            self.state.put(np.array([slot], np.intp), self._replayed(self._store.releases(row)))
+            self.state.put(np.array([slot], np.intp), replayed(self._history, [list(self._store.releases(row))]))
 
     def _return(self, slot: int, row: UserRow) -> None:
         """Someone who was erased comes back: a new stream, whose budget goes on."""
-        state, name = packing.returned(self._setting, row), self._names[slot]
-        if state is None:
+        name = self._names[slot]
+        if self._setting.trackers is not None or not packing.small(self._setting):
             self._forget([name])
             raise Erased(
                 f"{self._store.name}: a user was erased, and with declared secrets or states this large nothing more "
@@ -107,7 +109,7 @@ class Live:
                 [name],
             )
         self._store.name_again(row, name)
-        self.state.put(np.array([slot], np.intp), state)
+        self.state.put(np.array([slot], np.intp), packing.returned(self._setting, row))
 
     def _claim(self, names: list[User]) -> Slots:
         """Free slots for these users, others put aside where there is no room."""
@@ -136,7 +138,8 @@ class Live:
         idle = idle[np.argsort(self._used[idle], kind="stable")]
         leaving = idle[: max(lacking, self.room // 8 if self._spare else 0)]
         if not self._store.durable:
-            self._store.put_aside(self._ids[leaving], packing.pack(self.state.take(leaving)))
+            states = packing.pack(self.state.take(leaving))
+            self._store.append(self._entry(leaving, states, NONE, *NOTHING, np.zeros(0), None, None))
         self._forget([self._names[k] for k in leaving.tolist()])
 
     def _unpack(self, rows: list[tuple[int, UserRow]]) -> None:
@@ -147,24 +150,6 @@ class Live:
         for group in sizes.values():
             part = packing.unpack(self._setting, [row for _, row in group])
             self.state.put(np.array([slot for slot, _ in group], np.intp), part)
-
-    def _replayed(self, releases: Iterable[Stored]) -> State:
-        """The state that these releases imply, as any receiver computes it."""
-        setting, state = self._setting, State.start(self._setting, 1)
-        given_up = 0  # events in a row, which were passed over in one step
-        for stored in releases:
-            if stored.code == GAP:
-                given_up += 1
-                continue
-            if given_up:
-                state, given_up = skipped(setting, state, given_up), 0
-            if setting.in_batches:
-                path = stored.path if stored.released else None
-                _, state = batches.observe(setting, state, path, stored.events, stored.time)
-            else:
-                stamp = None if stored.time is None else np.array([stored.time])
-                _, state = stream.observe(setting, state, np.array([stored.code], np.int64), stamp)
-        return skipped(setting, state, given_up) if given_up else state
 
     # what calls do with them
 
@@ -197,19 +182,10 @@ class Live:
         found: SecretTrackers | None = None if self.state.trackers is None else self.state.trackers[slot]
         return found
 
-    @property
-    def tells(self) -> bool:
-        """Whether the store keeps releases."""
-        return self._store.keeps_releases
-
-    def ids(self, slots: Slots) -> Ints:
-        """The ids under which the store keeps the users in these slots."""
-        return self._ids[slots]
-
     def entry(self, slots: Slots, released: Slots, *releases: Any) -> Entry:
         """What a call leaves for the store: users at `slots` took events, those at `released` one release each.
 
-        `releases` are the columns of the releases, as an `Entry` ends with them.
+        `releases` are the columns of the releases, from their numbers on, as an `Entry` has them.
         """
         touched = slots
         if slots.size == 1:
@@ -218,14 +194,76 @@ class Live:
             np.add.at(self._released, released, 1)
             ordered = np.sort(slots)
             touched = ordered[np.append(True, ordered[1:] != ordered[:-1])]  # much faster here than np.unique
-        state, account, count = self.state, self.state.account, touched.size
+        states = packing.pack(self.state.take(touched)) if self._kept and self._store.durable else b""
+        return self._entry(touched, states, self._ids[slots], *releases)
+
+    def _entry(self, slots: Slots, states: bytes, owners: Ints, *releases: Any) -> Entry:
+        state, account, count = self.state, self.state.account, slots.size
         counts, figures = np.empty((count, 2), np.int64), np.empty((count, 4))
-        counts[:, 0], counts[:, 1] = state.steps[touched], self._released[touched]
-        figures[:, 0], figures[:, 3] = state.spent[touched], state.ldp[touched]
-        figures[:, 1], figures[:, 2] = account.most[touched], account.least[touched]
-        states = packing.pack(state.take(touched)) if self._kept and self._store.durable else b""
-        names = [self._names[slot] for slot in touched.tolist()]
-        return Entry(self._ids[touched], names, counts, figures, states, self._ids[slots], *releases)
+        counts[:, 0], counts[:, 1] = state.steps[slots], self._released[slots]
+        figures[:, 0], figures[:, 3] = state.spent[slots], state.ldp[slots]
+        figures[:, 1], figures[:, 2] = account.most[slots], account.least[slots]
+        names = [self._names[slot] for slot in slots.tolist()]
+        return Entry(self._ids[slots], names, counts, figures, states, len(self._history) - 1, owners, *releases)
+
+    def adopted(self, names: Sequence[User]) -> list[Entry]:
+        """What the store has to keep of these users so that the last terms of the history are theirs; nothing is live.
+
+        Belief, leakage and the accounts of secrets become those that the last model gives to the kernels that were
+        drawn from. Σε and the LDP level are the same under any model.
+        """
+        entries = []
+        for at in range(0, len(names), TOGETHER):
+            some = list(names[at : at + TOGETHER])
+            rows = [row for row in self._store.find(some) if row is not None]
+            state = replayed(self._history, [list(self._store.releases(row)) for row in rows])
+            ids, counts = np.array([row.id for row in rows]), np.array([row[1:3] for row in rows], np.int64)
+            spent, ldp = np.array([row.spent for row in rows]), np.array([row.ldp for row in rows])
+            figures = np.column_stack([spent, state.account.most, state.account.least, ldp])
+            states = packing.pack(state) if self._kept else b""
+            entries.append(Entry(ids, some, counts, figures, states, 0, NONE, *NOTHING, np.zeros(0), None, None))
+        return entries
+
+
+def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]]) -> State:
+    """The states under the last of these terms that releases imply, one row a stream, as any receiver computes them.
+
+    Each release is taken in by the column of the kernel that it was drawn from: that of the terms it was made on, at
+    the state that they had come to. So whichever model chose the kernels, what was released is weighed by the last one.
+    """
+    states = [State.start(terms, len(streams)) for terms in history]
+    for row, stored in ((row, kept[0]) for row, kept in enumerate(streams) if kept and kept[0].code == ERASED):
+        for terms, state in zip(history, states, strict=True):
+            state.put(np.array([row]), packing.returned(terms, packing.beyond(terms, stored)))
+    for turn in range(max(map(len, streams), default=0)):
+        alike: dict[tuple[int, int, int], list[int]] = {}  # batches are taken in one by one
+        for row, kept in enumerate(streams):
+            if turn < len(kept) and kept[turn].code != ERASED:
+                key = kept[turn].model, kept[turn].skipped, row if history[-1].in_batches else 0
+                alike.setdefault(key, []).append(row)
+        for (model, _, _), rows in alike.items():
+            at, some = np.array(rows, np.intp), [streams[row][turn] for row in rows]
+            parts = _taken_in(history[model:], [state.take(at) for state in states[model:]], some)
+            for state, part in zip(states[model:], parts, strict=True):
+                state.put(at, part)
+    return states[-1]
+
+
+def _taken_in(history: Sequence[Terms], states: Sequence[State], made: Sequence[Stored]) -> list[State]:
+    """The states of some users after a release of each, drawn on the first of these terms, under all of them."""
+    terms, one = history[0], made[0]
+    if one.skipped:
+        states = [skipped(each, state, one.skipped) for each, state in zip(history, states, strict=True)]
+    if terms.in_batches:
+        return [batches.observe(terms, states[0], one.path if one.released else None, one.events, one.time)[1]]
+    codes, epsilons = np.array([each.code for each in made]), np.array([each.epsilon for each in made])
+    times = None if one.time is None else np.array([each.time for each in made])
+    seen, after = stream.observe(terms, states[0], codes, times, epsilons)
+    later = [
+        stream.take_in(each, stream.located(each, state, times), seen.columns, epsilons, times)[1]
+        for each, state in zip(history[1:], states[1:], strict=True)
+    ]
+    return [after, *later]
 
 
 def skipped(setting: Terms, state: State, events: int = 1) -> State:

@@ -10,23 +10,24 @@ secrets are kept as numbers, to the last bit. What follows from model and secret
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from seqveil.core.errors import DataError
-from seqveil.core.kernel import Floats
+from seqveil.core.kernel import UNIT, Floats
 from seqveil.core.leakage import Leakages
 from seqveil.core.secrets import SecretTracker, SecretTrackers
-from seqveil.core.secrets.account import WindowRecords
 from seqveil.engine.accounting import Window
 from seqveil.engine.state import State
-from seqveil.engine.store import UserRow
+from seqveil.engine.store import Stored, UserRow
 from seqveil.engine.stream import Terms
 
 SMALL = 4096  # bytes of state a user may have and still always be kept as it is
-_HEAD = 7  # numbers before the account of a secret that say how long its parts are
+# what changes of the account of a secret
+CHANGING = ("step", "states", "unseen", "now", "ended", "records", "current", "gone", "disclosed_all")
 _MISFIT = "a user's state does not fit this setting; restore the state file from a backup"
 
 
@@ -82,13 +83,31 @@ def carried(state: bytes) -> bytes:
     return state[: 8 + 16 * int(np.frombuffer(state[:8], "<f8")[0])] if state else b""
 
 
-def returned(setting: Terms, row: UserRow) -> State | None:
+def latest(state: bytes) -> float | None:
+    """The time of the latest event that a window budget counts; None where none is kept."""
+    stamps = np.frombuffer(carried(state), "<f8")[1:]
+    found = stamps[stamps.size // 2 :].max(initial=-np.inf)
+    return float(found) if np.isfinite(found) else None
+
+
+def beyond(setting: Terms, erased: Stored) -> UserRow:
+    """The ledger of someone who was erased, where another model was adopted since.
+
+    What the releases disclosed under that model can no longer be computed. Their LDP level bounds it, under any model;
+    and what a window budget counts is as much as it allows.
+    """
+    most = erased.epsilon * (1 + (erased.seq + 5) * UNIT)  # whichever way its sum was rounded
+    window = [0.0]
+    if setting.budget.per_window is not None and erased.time is not None:
+        window = [1.0, setting.budget.per_window, erased.time]
+    return UserRow(0, erased.seq + 1, 0, 0.0, most, -most, erased.epsilon, np.array(window, "<f8").tobytes(), True)
+
+
+def returned(setting: Terms, row: UserRow) -> State:
     """The state of someone who comes back after being erased: a new stream, whose account goes on with the old one's.
 
-    None where the ledger is not enough to go on with: with declared secrets, and where states are large.
+    The ledger is not enough for this with declared secrets.
     """
-    if setting.trackers is not None or not small(setting):
-        return None
     costs, stamps = np.split(np.frombuffer(row.state, "<f8")[None, 1:], 2, axis=1)
     start = State.start(setting)
     account = replace(start.account, most=np.array([row.most]), least=np.array([row.least])).restarted(setting.model)
@@ -107,77 +126,58 @@ def account_numbers(trackers: SecretTrackers) -> Floats:
     >>> bool((account_numbers(restored_accounts(first, numbers)) == numbers).all())
     True
     """
-    return np.concatenate([_tracker(tracker) for row in trackers.rows for tracker in row])
+    parts: list[Any] = []
+    for tracker in (tracker for row in trackers.rows for tracker in row):
+        parts += [part for name in CHANGING for part in _numbers(getattr(tracker, name))]
+    return np.concatenate(parts).astype(np.float64, copy=False)
 
 
 def restored_accounts(first: SecretTrackers, packed: Floats) -> SecretTrackers:
     """The accounts behind these numbers; `first` are those before the first release, whatever else follows them."""
-    after, at = object.__new__(SecretTrackers), 0
-    rows = []
-    for row in first.rows:
-        found = []
-        for tracker in row:
-            reader = _PackedReader(packed, at)
-            found.append(_restored(tracker, reader))
-            at = reader.at
-        rows.append(tuple(found))
-    after.rows = tuple(rows)
+    after, reader = object.__new__(SecretTrackers), _PackedReader(packed)
+    after.rows = tuple(tuple(reader.tracker(tracker) for tracker in row) for row in first.rows)
     return after
 
 
-def _tracker(tracker: SecretTracker) -> Floats:
-    records = tracker.records, tracker.current, tracker.gone
-    head = (
-        tracker.step,
-        tracker.disclosed_all,
-        len(tracker.now),
-        len(tracker.ended),
-        *(len(one.index) for one in records),
-    )
-    distributions = (tracker.states, tracker.unseen, tracker.now, tracker.ended)
-    windows = (getattr(found, name) for found in records for name in WindowRecords.__dataclass_fields__)
-    return np.concatenate([head, *(part.ravel() for part in (*distributions, *windows))]).astype(np.float64, copy=False)
-
-
-def _restored(first: SecretTracker, reader: _PackedReader) -> SecretTracker:
-    values, size = first.ahead.values, first.model.size
-    step, disclosed_all, open_rows, ended, *windows = (int(number) for number in reader.take(_HEAD))
-    states, unseen = reader.take(size), reader.take(size)
-    now, past = reader.take(open_rows, size), reader.take(ended, values, size)
-    records, current, gone = (_records(values, reader, count) for count in windows)
-    return replace(
-        first,
-        step=step,
-        states=states,
-        unseen=unseen,
-        now=now,
-        ended=past,
-        records=records,
-        current=current,
-        gone=gone,
-        disclosed_all=bool(disclosed_all),
-    )
-
-
-def _records(values: int, reader: _PackedReader, count: int) -> WindowRecords:
-    index = reader.take(count).astype(np.int64)
-    distributions = reader.take(count, values), reader.take(count, values)
-    return WindowRecords(index, *distributions, *(reader.take(count) for _ in range(3)))
+def _numbers(value: Any) -> Iterator[Any]:
+    """A part of an account as numbers: an array with its shape before it."""
+    if isinstance(value, np.ndarray):
+        yield [value.ndim, *value.shape]
+        yield value.ravel()
+    elif is_dataclass(value):
+        yield from (part for each in fields(value) for part in _numbers(getattr(value, each.name)))
+    else:
+        yield np.ravel(value)
 
 
 class _PackedReader:
     """Takes numbers one part after another."""
 
-    def __init__(self, packed: Floats, at: int) -> None:
-        self._packed, self.at = packed, at
+    def __init__(self, packed: Floats) -> None:
+        self._packed, self._at = packed, 0
 
-    def take(self, *shape: int) -> Floats:
-        count = int(np.prod(shape))
-        part = self._packed[self.at : self.at + count]
+    def take(self, count: int) -> Floats:
+        """The next so many numbers."""
+        part = self._packed[self._at : self._at + count]
         if part.size != count:
             raise DataError(_MISFIT)
-        self.at += count
-        return part.reshape(shape).copy()
+        self._at += count
+        return part.copy()
+
+    def like(self, first: Any) -> Any:
+        """The next part, of the same kind as this one."""
+        if isinstance(first, np.ndarray):
+            shape = self.take(int(self.take(1)[0])).astype(np.int64)
+            return self.take(int(shape.prod())).reshape(shape).astype(first.dtype)
+        if isinstance(first, tuple):
+            return tuple(self.take(len(first)).tolist())
+        if is_dataclass(first) and not isinstance(first, type):
+            return replace(first, **{each.name: self.like(getattr(first, each.name)) for each in fields(first)})
+        return type(first)(self.take(1)[0])
+
+    def tracker(self, first: SecretTracker) -> SecretTracker:
+        """The account of one secret."""
+        return replace(first, **{name: self.like(getattr(first, name)) for name in CHANGING})
 
 
 def packed_accounts(trackers: Sequence[SecretTrackers]) -> Floats:

@@ -1,20 +1,21 @@
 """The state file: SQLite in WAL mode, synced at every commit, with one writer and readers beside it.
 
-Three plain tables. `users` has a row a user: the ledger in nats and the state. `releases` grows at its end alone, and
-each row names the row of the same user before it, so that a call writes few pages; numbers left out were given up.
+Three plain tables. `users` has a row a user: the ledger in nats and the state. `releases` grows at its end alone, so
+that a call writes few pages; a user's latest release is found from the user's row, and each earlier one from the next.
 `facts` has what the file says of itself and the positions of sources. Every row has a CRC-32 of all that it says and of
-where it stands. That a row is missing shows in the row that names it, or in the fact "sums". A user is found by two
-indexes, so that damage to one cannot make a known user look new, whose ledger would begin at zero.
+where it stands. That a release is missing shows in the numbers of those around it, that anything else is in the fact
+"sums". A user is found by two indexes, so that damage to one cannot make a known user look new, whose ledger
+would begin at zero.
+
+All of it is public but the column `sealed`, which is for what a mechanism must remember of raw symbols, encrypted under
+the key of the state. No mechanism needs it yet, so it is empty.
 """
 
 from __future__ import annotations
 
-import fcntl
-import math
 import os
 import sqlite3
-import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -34,24 +35,21 @@ WAL_PAGES = 16_384  # 64 MB between checkpoints: a page that changes often is co
 PATIENCE = 5.0  # seconds to wait for whoever opens or closes the file
 TOGETHER = 500  # users that one statement asks for
 WATCHED = 16  # times as large may a state with declared secrets be: computing it again takes a millisecond a release
-ERASED = -9  # the code of the row that stands for all releases of a user who was erased
-EMPTY = (0, 0, 0, 0.0, 0.0, 0.0, 0.0)  # the ledger of a new user: events, releases, last, spent, most, least, ldp
-NOTHING = b"nothing"  # in place of what is empty, so that it differs from what is not there
-BROKEN = -1  # in place of a checksum: damage made another kind of what was written
+EMPTY = (0, 0, 0.0, 0.0, 0.0, 0.0)  # the ledger of a new user: events, releases, spent, most, least, ldp
 SALT, EPOCH, SUMS = "salt", "epoch", "sums"  # names of facts
 POSITION = "position "  # before a source, in the name of the fact that has its position
 BUSY = "another process has this state file open; wait for it to end, or use another file, whose ledger begins at zero"
 
 TABLES = {
-    # the name is text, or the hashed name of someone who was erased; `sealed` is for what must not lie in the open
+    # the name is text, or the hashed name of someone who was erased
     "users": "CREATE TABLE users (id INTEGER PRIMARY KEY, name NOT NULL UNIQUE, hash INTEGER NOT NULL,"
-    " events INTEGER NOT NULL, releases INTEGER NOT NULL, last INTEGER NOT NULL, spent REAL NOT NULL,"
-    " most REAL NOT NULL, least REAL NOT NULL, ldp REAL NOT NULL, state BLOB NOT NULL, sealed BLOB,"
-    " checksum INTEGER NOT NULL)",
+    " events INTEGER NOT NULL, releases INTEGER NOT NULL, spent REAL NOT NULL, most REAL NOT NULL,"
+    " least REAL NOT NULL, ldp REAL NOT NULL, state BLOB NOT NULL, sealed BLOB, checksum INTEGER NOT NULL,"
+    " last INTEGER NOT NULL)",
     "users_hash": "CREATE INDEX users_hash ON users (hash)",
-    "releases": "CREATE TABLE releases (id INTEGER PRIMARY KEY, user INTEGER NOT NULL, seq INTEGER NOT NULL,"
-    " previous INTEGER NOT NULL, code INTEGER NOT NULL, epsilon REAL NOT NULL, time REAL, batch TEXT,"
-    " checksum INTEGER NOT NULL)",
+    "releases": "CREATE TABLE releases (id INTEGER PRIMARY KEY, previous INTEGER NOT NULL, user INTEGER NOT NULL,"
+    " seq INTEGER NOT NULL, skipped INTEGER NOT NULL, model INTEGER NOT NULL, code INTEGER NOT NULL,"
+    " epsilon REAL NOT NULL, time REAL, batch TEXT, checksum INTEGER NOT NULL)",
     "facts": "CREATE TABLE facts (name TEXT PRIMARY KEY, value NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID",
 }
 PRAGMAS = (
@@ -63,12 +61,25 @@ PRAGMAS = (
     "cell_size_check=ON",  # damage is found early
     "trusted_schema=OFF",
 )
-LEDGER = "events = ?, releases = ?, last = ?, spent = ?, most = ?, least = ?, ldp = ?, state = ?, checksum = ?"
-CHAIN = (
-    "WITH RECURSIVE chain AS (SELECT * FROM releases WHERE id = ?1 UNION ALL SELECT r.* FROM chain c"
-    " JOIN releases r ON r.id = c.previous WHERE c.seq > ?2 AND c.previous < c.id) SELECT * FROM chain"
+LEDGER = "events = ?, releases = ?, spent = ?, most = ?, least = ?, ldp = ?, state = ?, checksum = ?"
+RELEASE = (
+    "INSERT INTO releases VALUES (?, coalesce(?, (SELECT last FROM users WHERE id = ?)), ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_LEDGER, _RELEASE = struct.Struct("<4q4d"), struct.Struct("<5q2d")
+CHAIN = (
+    "WITH RECURSIVE chain AS (SELECT * FROM releases WHERE id = (SELECT last FROM users WHERE id = ?1) UNION ALL"
+    " SELECT r.* FROM chain c JOIN releases r ON r.id = c.previous WHERE c.seq > ?2 AND c.previous < c.id)"
+    " SELECT * FROM chain"
+)
+
+
+def checksum(plain: tuple[Any, ...], content: object = b"") -> int:
+    """Of a row: of its plain values as Python writes them, each with its kind, and of its bytes.
+
+    >>> checksum((1, "a")) == checksum((1.0, "a"))
+    False
+    """
+    more = content if isinstance(content, bytes) else repr(content).encode()
+    return crc32(more, crc32(repr(plain).encode()))
 
 
 def name_hash(name: str | bytes) -> int:
@@ -77,52 +88,15 @@ def name_hash(name: str | bytes) -> int:
     >>> 0 <= name_hash("ann") < 2**63, name_hash("ann") == name_hash(b"ann")
     (True, False)
     """
-    return int.from_bytes(blake2b(_bytes(name), digest_size=8).digest(), "little") >> 1
-
-
-def _bytes(name: str | bytes) -> bytes:
-    return b"\xff" + name if isinstance(name, bytes) else _encoded(name)
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode(
-        "utf-8", "surrogateescape"
-    )  # damage makes bytes that are no text, which must come back as they are
-
-
-def user_checksum(name: str | bytes, ledger: Sequence[Any], state: bytes, sealed: bytes | None = None) -> int:
-    """Of a row of `users`; the ledger begins with the user's id."""
-    try:
-        checksum = crc32(state, crc32(_LEDGER.pack(*ledger), crc32(_bytes(name))))
-        return checksum if sealed is None else crc32(sealed or NOTHING, checksum)
-    except (struct.error, TypeError, AttributeError):
-        return BROKEN
-
-
-def release_checksum(row: Sequence[Any]) -> int:
-    """Of a row of `releases` without its checksum."""
-    *numbers, when, batch = row
-    try:
-        checksum = crc32(_RELEASE.pack(*numbers, math.nan if when is None else when))
-        return checksum if batch is None else crc32(_encoded(batch) or NOTHING, checksum)
-    except (struct.error, TypeError, AttributeError):
-        return BROKEN
-
-
-def fact_checksum(name: str, value: Position) -> int:
-    """Of a row of `facts`, whatever kind its value is of."""
-    content = value if isinstance(value, bytes) else _encoded(str(value))
-    return crc32(content, crc32(_encoded(f"{len(str(name))} {type(value).__name__} {name}")))
+    return int.from_bytes(blake2b(repr(name).encode(), digest_size=8).digest(), "little") >> 1
 
 
 def checked(columns: Sequence[Any]) -> UserRow | None:
     """A row of `users` that is as it was written; else None."""
-    user, name, hashed, events, releases, last, spent, most, least, ldp, state, sealed, checksum = columns
-    if not isinstance(name, (str, bytes)) or name_hash(name) != hashed:
+    user, name, hashed, *ledger, state, sealed, found, _ = columns
+    if name_hash(name) != hashed or checksum((user, name, *ledger, sealed), state) != found:
         return None
-    if user_checksum(name, (user, events, releases, last, spent, most, least, ldp), state, sealed) != checksum:
-        return None
-    return UserRow(user, events, releases, spent, most, least, ldp, state, isinstance(name, bytes), last)
+    return UserRow(*[user, *ledger, state, isinstance(name, bytes)])
 
 
 def damaged_file(name: str) -> StoreError:
@@ -220,7 +194,6 @@ class Sums(NamedTuple):
 
     users: int = 0
     last_user: int = 0  # ids are never given twice
-    last_release: int = 0
     commits: int = 0  # transactions that changed anything
     facts: int = 0  # the checksums of all other facts, each XOR the next
 
@@ -237,23 +210,22 @@ class SqliteRecords:
     def __init__(self, sql: sqlite3.Connection, name: str, hasher: Callable[[str], bytes] | None = None) -> None:
         self.sql, self.name, self.hasher = sql, name, hasher
 
-    def damaged(self, user: int | None, names: Sequence[User] = ()) -> Damaged:
+    def damaged(self, user: int, names: Sequence[User] = ()) -> Damaged:
         """What to say of a user whose records are not what was written."""
-        who = "a user" if user is None else f"user number {user}"
         return Damaged(
-            f"{self.name}: the records of {who} are damaged, so nothing of this user is released; all others go on. "
-            "`seqveil state verify` lists what is damaged; restore it from a backup",
+            f"{self.name}: the records of user number {user} are damaged, so nothing of this user is released; all "
+            "others go on. `seqveil state verify` lists what is damaged; restore it from a backup",
             names,
         )
 
     def facts(self) -> tuple[dict[str, Any], Sums]:
         """All that the file says of itself, and what its tables come to, or that it is damaged."""
         facts, total = dict[str, Any](), 0
-        for name, value, checksum in self.sql.execute("SELECT * FROM facts"):
-            if fact_checksum(name, value) != checksum:
+        for name, value, found in self.sql.execute("SELECT * FROM facts"):
+            if checksum((name,), value) != found:
                 raise damaged_file(self.name)
             facts[name] = value
-            total ^= 0 if name == SUMS else checksum
+            total ^= 0 if name == SUMS else found
         sums = str(facts.pop(SUMS, "")).split()
         if len(sums) != len(Sums._fields) or int(sums[-1]) != total:
             raise damaged_file(self.name)
@@ -263,30 +235,22 @@ class SqliteRecords:
         """Where these users stand, also those of whom only the ledger is left; None for a new one."""
         found = self._look({str(name): str(name) for name in names})
         if self.hasher is not None and len(found) < len(names):
-            found |= self._look({self.hasher(str(name)): str(name) for name in names if name not in found})
+            found |= self._look({self.hasher(str(name)): str(name) for name in names if str(name) not in found})
         return [found.get(str(name)) for name in names]
 
     def _look(self, keys: Mapping[Any, str]) -> dict[str, UserRow]:
         """The rows of users by what the `name` column has for each, looked for by one index and then by the other."""
         found: dict[str, UserRow] = {}
-        try:
-            for at, column in ((1, "name"), (2, "hash")):
-                left = [key for key, name in keys.items() if name not in found]
-                wanted = {key if at == 1 else name_hash(key): key for key in left}
-                for columns in self._asked(column, list(wanted)):
-                    key = wanted.get(columns[at])
-                    if key is not None:  # else a damaged index has found somebody else
-                        row = checked(columns)
-                        if row is None or columns[1] != key:
-                            raise self.damaged(columns[0], [keys[key]])
-                        found[keys[key]] = row
-        except sqlite3.DatabaseError as error:
-            if not is_damage(error):
-                raise
-            if len(keys) == 1:
-                raise self.damaged(None, list(keys.values())) from None
-            for key, name in keys.items():  # which tells whose records are damaged
-                found |= self._look({key: name})
+        for at, column in ((1, "name"), (2, "hash")):
+            left = [key for key, name in keys.items() if name not in found]
+            wanted = {key if at == 1 else name_hash(key): key for key in left}
+            for columns in self._asked(column, list(wanted)):
+                key = wanted.get(columns[at])
+                if key is not None:  # else a damaged index has found somebody else
+                    row = checked(columns)
+                    if row is None or columns[1] != key:
+                        raise self.damaged(columns[0], [keys[key]])
+                    found[keys[key]] = row
         return found
 
     def _asked(self, column: str, values: list[Any]) -> Iterator[tuple[Any, ...]]:
@@ -299,24 +263,36 @@ class SqliteRecords:
         for columns in self.sql.execute("SELECT * FROM users ORDER BY id"):
             yield columns[0], columns[1], checked(columns)
 
-    def releases(self, row: UserRow, since: int | None = 0) -> Iterator[Stored]:
-        """The user's releases from `since` on, or all that are kept; found from the latest one on, link by link."""
-        first, chain, previous = since or 0, list[Stored](), row.last
+    def everyone(self) -> tuple[list[User], Ints, Floats]:
+        """Name, counts and figures of every user who was not erased, in the order they came."""
+        names: list[User] = []
+        rows: list[UserRow] = []
+        for user, name, row in self.users():
+            if row is None:
+                raise self.damaged(user, [str(name)])
+            if not row.erased:
+                names.append(str(name))
+                rows.append(row)
+        counts = np.array([row[1:3] for row in rows], np.int64).reshape(-1, 2)
+        return names, counts, np.array([row[3:7] for row in rows], np.float64).reshape(-1, 4)
+
+    def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
+        """The user's releases from `since` on; one with the code ERASED stands for all that were there before."""
+        if since >= row.events:
+            return
         try:
-            for *columns, checksum in self.sql.execute(CHAIN, (row.last, first)) if first < row.events else ():
-                _, user, seq, previous, *_ = columns
-                if release_checksum(columns) != checksum or user != row.id or (not chain and seq != row.events - 1):
-                    raise self.damaged(row.id)
-                chain.append(Stored.of(seq, *columns[4:]))
+            chain = self.sql.execute(CHAIN, (row.id, since)).fetchall()
         except sqlite3.DatabaseError as error:
             raise self.damaged(row.id) if is_damage(error) else error from None
-        if first < row.events and (not chain or (previous and chain[-1].seq > first)):
-            raise self.damaged(row.id)  # a release is missing
-        if chain and chain[-1].code == ERASED and first <= chain[-1].seq:
-            if since is not None:
-                raise store.NoLongerKept(self.name, chain[-1].seq + 1)
-            first = chain[-1].seq + 1
-        yield from store.with_gaps([stored for stored in reversed(chain) if stored.seq >= first], first)
+        kept, follows = list[Stored](), row.events  # from the latest one back
+        for _, _, _, *columns, found in chain:
+            if checksum((row.id, *columns)) != found or columns[0] != follows - 1:
+                raise self.damaged(row.id)
+            kept.append(Stored.of(*columns))
+            follows = kept[-1].seq - kept[-1].skipped
+        if follows > since:
+            raise self.damaged(row.id)  # one before is missing
+        yield from (stored for stored in reversed(kept) if stored.seq >= since)
 
 
 class Lock:
@@ -329,6 +305,8 @@ class Lock:
     """
 
     def __init__(self, path: str, name: str) -> None:
+        import fcntl  # which Windows has not: streams in memory need none of this
+
         self._path = f"{path}-lock"
         try:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -384,8 +362,8 @@ class SqliteStore(SqliteRecords):
         self.sums = Sums()
         refuse_no_path(path)
         missing = DataError(
-            f"{self.name}: expected a state file, and there is none or it is empty; restore it from a backup, or begin "
-            "one whose ledger starts at zero, without demanding that it exists"
+            f"{self.name}: expected a state file, and there is none or it is empty; check the path, or restore it from "
+            "a backup: the ledger of a new one starts at zero"
         )
         if must_exist and not size_of(path):
             raise missing
@@ -421,8 +399,6 @@ class SqliteStore(SqliteRecords):
         _, self.sums = self.facts()
         if (sql.execute("SELECT max(id) FROM users").fetchone()[0] or 0) > self.sums.last_user:
             raise damaged_file(self.name)
-        # by the user's id, where the latest release is of whoever was looked up
-        self._ends = np.zeros(self.sums.last_user + 1, np.int64)
         # tables alone, as a power cut leaves them in the first moment, are no ledger
         self.begun = not self.sums.commits
 
@@ -437,7 +413,7 @@ class SqliteStore(SqliteRecords):
 
     def _write_sums(self) -> None:
         text = " ".join(map(str, self.sums))
-        self.sql.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", (SUMS, text, fact_checksum(SUMS, text)))
+        self.sql.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", (SUMS, text, checksum((SUMS,), text)))
 
     def _placed(self) -> str:
         """Which file the path names."""
@@ -461,10 +437,10 @@ class SqliteStore(SqliteRecords):
         self.check_place()
         with disclosed(self.name):
             self.sql.execute("BEGIN IMMEDIATE")
-            before = self.sums
+            before, changes = self.sums, self.sql.total_changes
             try:
                 yield
-                if self.sums != before:
+                if self.sql.total_changes != changes:
                     self.sums = self.sums._replace(commits=before.commits + 1)
                     self._write_sums()
                 self.sql.execute("COMMIT")
@@ -499,14 +475,11 @@ class SqliteStore(SqliteRecords):
             except sqlite3.Error as error:
                 if is_damage(error):
                     raise
-                raise StoreError(
-                    f"{self.name}: it is done, but the file could not be written anew (its disk may be full), so "
-                    "traces may be left in it; make room for a second one, and do it again"
-                ) from None
+                busy = True
         if busy:
             raise StoreError(
-                f"{self.name}: it is done, but somebody reads the file, so traces may be left in {self.name}-wal; do "
-                "it again when nobody does"
+                f"{self.name}: it is done, but the file could not be written anew (its disk is full, or somebody "
+                "reads it), so traces may be left in it; see to that, and do it again"
             )
 
     # users and releases
@@ -516,107 +489,47 @@ class SqliteStore(SqliteRecords):
         """Bytes of a state that is kept as it is; a larger one is computed from the releases again."""
         return packing.SMALL * (WATCHED if self.tracked else 1)
 
-    def find(self, names: Sequence[User]) -> list[UserRow | None]:
-        """Where these users stand; None for a new one."""
-        rows = super().find(names)
-        for row in rows:
-            if row is not None:
-                self._ends[row.id] = row.last
-        return rows
-
     def add(self, names: Sequence[User]) -> list[int]:
         """Ids for new users, one after another."""
         ids = range(self.sums.last_user + 1, self.sums.last_user + 1 + len(names))
-        if ids.stop > self._ends.size:
-            self._ends = np.concatenate([self._ends, np.zeros(max(len(ids), self._ends.size), np.int64)])
-        self._ends[ids.start : ids.stop] = 0
         rows = [
-            (user, name, name_hash(name), *EMPTY, b"", user_checksum(name, (user, *EMPTY), b""))
+            (user, name, name_hash(name), *EMPTY, b"", checksum((user, name, *EMPTY, None)), 0)
             for user, name in zip(ids, map(str, names), strict=True)
         ]
-        self.sql.executemany(f"INSERT INTO users VALUES ({', '.join('?' * 11)}, NULL, ?)", rows)
+        self.sql.executemany("INSERT INTO users VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?)", rows)
         self.sums = self.sums._replace(users=self.sums.users + len(ids), last_user=ids.stop - 1)
         return list(ids)
 
     def name_again(self, row: UserRow, name: User | bytes) -> None:
         """Have a user's row say this, under this name; someone who was erased has come back, or is being erased."""
         known = name if isinstance(name, bytes) else str(name)
-        ledger = (row.events, row.releases, row.last, row.spent, row.most, row.least, row.ldp)
-        own = (*ledger, row.state, user_checksum(known, (row.id, *ledger), row.state))
         update = f"UPDATE users SET name = ?, hash = ?, {LEDGER}, sealed = NULL WHERE id = ?"
-        self.sql.execute(update, (known, name_hash(known), *own, row.id))
-        self._ends[row.id] = row.last
+        self.sql.execute(update, (known, name_hash(known), *_ledger(known, *row[:8])))
 
     def append(self, entry: Entry) -> None:
-        """Write the releases behind those before, and the rows of the users they are of."""
-        self._append_releases(entry)
-        numbers = np.column_stack([entry.ids, entry.counts, self._ends[entry.ids]]).astype("<i8", copy=False)
-        figures = (entry.figures + 0.0).astype("<f8", copy=False)  # SQLite knows no negative zero
-        own = np.frombuffer(entry.states, np.uint8).reshape(entry.ids.size, -1)
-        rows = np.concatenate([numbers.view(np.uint8), figures.view(np.uint8), own], axis=1)
-        packed, size = rows.tobytes(), rows.shape[1]
-        parts = [packed[at : at + size] for at in range(0, len(packed), size)]
-        states = [part[_LEDGER.size :] for part in parts]
-        # as `user_checksum` has them
-        checksums = [crc32(part, crc32(str(name).encode())) for part, name in zip(parts, entry.names, strict=True)]
-        ids, *counts = numbers.T.tolist()
-        columns = zip(*counts, *figures.T.tolist(), states, checksums, ids, strict=True)
-        if self.sql.executemany(f"UPDATE users SET {LEDGER} WHERE id = ?", columns).rowcount != len(ids):
+        """Write the releases, and the rows of the users they are of."""
+        latest = self.link(entry.columns)
+        figures = (entry.figures + 0.0).tolist()  # SQLite knows no negative zero
+        users = zip(entry.names, entry.ids.tolist(), entry.counts.tolist(), figures, strict=True)
+        ledgers = [
+            (latest.get(user), *_ledger(str(name), user, *counts, *own, entry.state(k)))
+            for k, (name, user, counts, own) in enumerate(users)
+        ]
+        update = f"UPDATE users SET last = coalesce(?, last), {LEDGER} WHERE id = ?"
+        if self.sql.executemany(update, ledgers).rowcount != len(ledgers):
             raise damaged_file(self.name)
 
-    def _append_releases(self, entry: Entry) -> None:
-        """Each release in a row of its own, which names the one of the same user before it."""
-        first, owners = self.sums.last_release + 1, entry.owners.tolist()
-        before, latest = self._ends[entry.owners].tolist(), dict[int, int]()
-        for k, owner in enumerate(owners):
-            before[k] = latest.get(owner, before[k])
-            latest[owner] = first + k
-        ids = np.arange(first, first + len(owners))
-        numbers = np.column_stack([ids, entry.owners, entry.seqs, before, entry.codes]).astype("<i8", copy=False)
-        times = np.full(len(owners), np.nan) if entry.times is None else entry.times
-        figures = np.column_stack([entry.epsilons, times]).astype("<f8", copy=False) + 0.0
-        packed, size = np.concatenate([numbers.view("<f8"), figures], axis=1).tobytes(), _RELEASE.size
-        batches: Sequence[str | None] = entry.batches or [None] * len(owners)
-        checksums = [crc32(packed[at : at + size]) for at in range(0, len(packed), size)]  # as `release_checksum`
-        if entry.batches is not None:
-            checksums = [crc32(text.encode(), before) for text, before in zip(entry.batches, checksums, strict=True)]
-        rows = zip(*numbers.T.tolist(), *figures.T.tolist(), batches, checksums, strict=True)
-        self.sql.executemany("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        self._ends[list(latest)] = list(latest.values())
-        self.sums = self.sums._replace(last_release=first + len(owners) - 1)
-
-    def put_aside(self, ids: Ints, states: bytes) -> None:
-        """Nothing: the states are here already."""
-
-    def stored(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Stored]:
-        """These events, each a user and a sequence number that was released before, as far as they are kept."""
-        seqs: dict[int, list[int]] = {}
-        for user, seq in wanted:
-            seqs.setdefault(user, []).append(seq)
-        found: dict[tuple[int, int], Stored] = {}
-        for user, of in seqs.items():
-            row = next((checked(columns) for columns in self._asked("id", [user])), None)
-            if row is None:
-                raise self.damaged(user)
-            try:
-                kept = list(self.releases(row, min(of)))
-            except store.NoLongerKept as error:
-                kept = list(self.releases(row, error.kept))
-            found |= {(user, each.seq): each for each in kept}
-        return found
-
-    def everyone(self) -> tuple[list[User], Ints, Floats]:
-        """Name, counts and figures of every user who was not erased, in the order they came."""
-        names: list[User] = []
-        rows: list[UserRow] = []
-        for user, name, row in self.users():
-            if row is None:
-                raise self.damaged(user, [str(name)])
-            if not row.erased:
-                names.append(str(name))
-                rows.append(row)
-        counts = np.array([row[1:3] for row in rows], np.int64).reshape(-1, 2)
-        return names, counts, np.array([row[3:7] for row in rows], np.float64).reshape(-1, 4)
+    def link(self, releases: Iterable[tuple[Any, ...]]) -> dict[int, int]:
+        """Write releases behind all others, each with the place of the one of the same user before it; the places of
+        the users' latest ones."""
+        (end,) = self.sql.execute("SELECT coalesce(max(id), 0) FROM releases").fetchone()
+        rows, latest = [], dict[int, int]()
+        for place, columns in enumerate(releases, end + 1):
+            user = columns[0]
+            rows.append((place, latest.get(user), user, *columns, checksum(columns)))
+            latest[user] = place
+        self.sql.executemany(RELEASE, rows)
+        return latest
 
     # facts, positions, randomness
 
@@ -624,7 +537,7 @@ class SqliteStore(SqliteRecords):
         """What the file says of itself under this name."""
         with disclosed(self.name):
             row = self.sql.execute("SELECT value, checksum FROM facts WHERE name = ?", (name,)).fetchone()
-        if row is not None and fact_checksum(name, row[0]) != row[1]:
+        if row is not None and checksum((name,), row[0]) != row[1]:
             raise damaged_file(self.name)
         return None if row is None else row[0]
 
@@ -635,15 +548,14 @@ class SqliteStore(SqliteRecords):
         if value is None:
             self.sql.execute("DELETE FROM facts WHERE name = ?", (name,))
         else:
-            checksum = fact_checksum(name, value)
-            total ^= checksum
-            self.sql.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", (name, value, checksum))
+            own = checksum((name,), value)
+            total ^= own
+            self.sql.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", (name, value, own))
         self.sums = self.sums._replace(facts=total)
 
     def position(self, source: str) -> Position | None:
         """What was last kept as the position of this source."""
-        found: Position | None = self.fact(POSITION + source)
-        return found
+        return self.fact(POSITION + source)
 
     def set_positions(self, positions: Mapping[str, Position]) -> None:
         """Keep positions beside the releases, in the same transaction."""
@@ -669,3 +581,9 @@ class SqliteStore(SqliteRecords):
     def begin_epoch(self) -> None:
         """Never again draw from the randomness that this file, or one it was copied from, has drawn from so far."""
         self.set_fact(EPOCH, os.urandom(store.SALT_BYTES).hex() + self._place)
+
+
+def _ledger(name: str | bytes, user: int, *ledger: Any) -> tuple[Any, ...]:
+    """The values of LEDGER, and whose they are; they end with the state."""
+    *figures, state = ledger
+    return (*figures, state, checksum((user, name, *figures, None), state), user)

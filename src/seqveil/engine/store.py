@@ -1,15 +1,18 @@
 """Where the users of `Streams` are kept between calls: what a store of states is, and one in memory.
 
 Three of them are there: memory, an SQLite file (`engine.sqlite`), and Spark's state store. One suite tests them all
-(`tests/test_stores.py`). Nothing here knows a raw symbol.
+(`tests/test_stores.py`). All that a store is given is public, so none knows a raw symbol. What memory of raw symbols a
+mechanism may need is no part of a `UserRow` nor of an `Entry`: it is derived from the key, or goes sealed into a column
+of its own.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import tempfile
+import sqlite3
 import weakref
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, Protocol
@@ -24,6 +27,7 @@ from seqveil.engine.releases import Path
 Position = str | bytes | int
 SALT_BYTES = 32
 GAP = -2  # the code of an event whose place was given up, because a later one came first
+ERASED = -9  # the code of what stands for all releases of a user who was erased
 LATEST = ":latest:"  # between a bridge and a user, in the name of the position that has the time of the latest event
 NUMBERS = ":numbers"  # after a bridge, in the name of the position that has the numbers of events by WHAT/USER
 MOST_POSITION = 1 << 20  # bytes of a position: enough for what says how far a source was read
@@ -74,6 +78,8 @@ class Stored(NamedTuple):
     path: Path | None  # what was published; None where nothing was released
     codes: tuple[int, ...]  # the one symbol, or the reproduction of a batch; empty where nothing was released
     events: int = 1  # symbols that it stands for: the size of the batch
+    skipped: int = 0  # events just before it that were given up
+    model: int = 0  # which of the models of the store it was drawn with, in the order they were adopted
 
     @property
     def released(self) -> bool:
@@ -81,17 +87,20 @@ class Stored(NamedTuple):
         return self.code >= 0
 
     @classmethod
-    def of(cls, seq: int, code: int, epsilon: float, time: float | None, batch: str | None) -> Stored:
+    def of(
+        cls, seq: int, skipped: int, model: int, code: int, epsilon: float, time: float | None, batch: str | None
+    ) -> Stored:
         """One release from its columns; `batch` is what `batch_text` wrote.
 
-        >>> Stored.of(4, 0, 1.5, None, batch_text(2, (7, 1), [0, 1])).path
+        >>> Stored.of(4, 0, 0, 0, 1.5, None, batch_text(2, (7, 1), [0, 1])).path
         (7, 1)
         """
         if batch is not None:
             events, path, codes = json.loads(batch)
-            return cls(seq, code, epsilon, time, None if path is None else tuple(path), tuple(codes), events)
-        shown = (code,) if code >= 0 else ()
-        return cls(seq, code, epsilon, time, shown or None, shown)
+            shown = None if path is None else tuple(path)
+            return cls(seq, code, epsilon, time, shown, tuple(codes), events, skipped, model)
+        one = (code,) if code >= 0 else ()
+        return cls(seq, code, epsilon, time, one or None, one, 1, skipped, model)
 
 
 def batch_text(events: int, path: Path | None, codes: Sequence[int] | Ints) -> str:
@@ -103,13 +112,14 @@ def batch_text(events: int, path: Path | None, codes: Sequence[int] | Ints) -> s
 def with_gaps(kept: Iterable[Stored], first: int) -> Iterator[Stored]:
     """Releases in order from number `first` on, and in place of each number left out that it was given up."""
     for stored in kept:
-        yield from (Stored(seq, GAP, 0.0, None, None, ()) for seq in range(first, stored.seq))
+        if stored.code != ERASED:
+            given_up = range(max(first, stored.seq - stored.skipped), stored.seq)
+            yield from (Stored(seq, GAP, 0.0, None, None, ()) for seq in given_up)
         yield stored
-        first = stored.seq + 1
 
 
 class UserRow(NamedTuple):
-    """Where a user stands, in nats, and the exact state where the store keeps it."""
+    """Where a user stands, in nats, and the exact state where the store keeps it. All of it is public."""
 
     id: int
     events: int
@@ -120,7 +130,6 @@ class UserRow(NamedTuple):
     ldp: float
     state: bytes
     erased: bool = False  # whether only the ledger is left of the user
-    last: int = 0  # where the store keeps the user's latest release
 
 
 class Entry(NamedTuple):
@@ -131,22 +140,25 @@ class Entry(NamedTuple):
     counts: Ints  # (K, 2) their events and releases so far
     figures: Floats  # (K, 4) Σε, both sides of the leakage, the LDP level
     states: bytes  # K states of one size; nothing where the store does not want them
-    owners: Ints  # (E,) whose each release is; none where the store does not keep releases
-    seqs: Ints  # (E,) numbers left out were given up
+    model: int  # which of the models of the store the releases were drawn with
+    owners: Ints  # (E,) whose each release is
+    seqs: Ints
+    skips: Ints  # how many events before each were given up
     codes: Ints
     epsilons: Floats
     times: Floats | None
     batches: list[str] | None  # as `batch_text` writes them; None for single symbols
 
     @property
-    def releases(self) -> Iterator[tuple[int, Stored]]:
-        """The releases one by one, and whose each is."""
+    def columns(self) -> Iterator[tuple[Any, ...]]:
+        """The releases one by one: whose each is, and what `Stored.of` makes one of."""
         count = self.owners.size
-        times: Sequence[float | None] = [None] * count if self.times is None else self.times.tolist()
+        times: Sequence[float | None] = [None] * count
+        if self.times is not None:  # no negative zero, and None where it is not known: as SQLite gives them back
+            times = [None if np.isnan(time) else time for time in (self.times + 0.0).tolist()]
         batches: Sequence[str | None] = self.batches or [None] * count
-        columns = (self.owners.tolist(), self.seqs.tolist(), self.codes.tolist(), self.epsilons.tolist())
-        for owner, *release in zip(*columns, times, batches, strict=True):
-            yield owner, Stored.of(*release)
+        numbers = (self.owners.tolist(), self.seqs.tolist(), self.skips.tolist(), [self.model] * count)
+        return zip(*numbers, self.codes.tolist(), self.epsilons.tolist(), times, batches, strict=True)
 
     def state(self, k: int) -> bytes:
         """The state of the k-th user touched."""
@@ -159,7 +171,7 @@ class StateStore(Protocol):
 
     name: str  # for error messages
     keeps_releases: bool  # whether `append` gets the releases; else what came before can be distinguished, and no more
-    durable: bool  # whether `append` gets the states; else `put_aside` does, when there is no room for them
+    durable: bool  # whether `append` always gets the states; else only those of users who make room for others
 
     @property
     def salt(self) -> bytes:
@@ -184,14 +196,8 @@ class StateStore(Protocol):
     def append(self, entry: Entry) -> None:
         """Keep what a call left."""
 
-    def put_aside(self, ids: Ints, states: bytes) -> None:
-        """Keep the states of users who make room for others."""
-
     def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
-        """The user's releases from `since` on."""
-
-    def stored(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Stored]:
-        """These events, each a user and a sequence number that was released before, as far as they are kept."""
+        """The user's releases from `since` on; what was given up between them has no place of its own."""
 
     def everyone(self) -> tuple[list[User], Ints, Floats]:
         """Name, counts and figures of every user, in the order they came, as in an `Entry`."""
@@ -218,23 +224,21 @@ def checked_positions(positions: Mapping[str, Position]) -> dict[str, Position]:
     Traceback (most recent call last):
     seqveil.core.errors.InputError: expected positions by source, each text, bytes or a 64-bit whole number
     """
-    if isinstance(positions, Mapping):
-        found = dict(positions)
-        if all(type(source) is str and _fits(source) and _fits(position) for source, position in found.items()):
-            return found
-    raise InputError("expected positions by source, each text, bytes or a 64-bit whole number")
+    found = dict(positions) if isinstance(positions, Mapping) else {0: 0}
+    if not all(type(source) is str and _fits(source) and _fits(position) for source, position in found.items()):
+        raise InputError("expected positions by source, each text, bytes or a 64-bit whole number")
+    return found
 
 
 def _fits(value: object) -> bool:
     # no kind but these exactly: a truth value, say, would come back as a number, whose checksum is another
     if type(value) is int:
         return -(2**63) <= value < 2**63
-    if type(value) is str:
-        try:
-            return len(value.encode()) <= MOST_POSITION
-        except UnicodeEncodeError:
-            return False
-    return type(value) is bytes and len(value) <= MOST_POSITION
+    try:
+        content = value.encode() if type(value) is str else value
+    except UnicodeEncodeError:
+        return False
+    return type(content) is bytes and len(content) <= MOST_POSITION
 
 
 class Memory:
@@ -257,9 +261,7 @@ class Memory:
         self._counts, self._figures = np.zeros((0, 2), np.int64), np.zeros((0, 4))
         self._calls: list[Entry] = []  # the latest ones, whose releases are not sorted by user yet
         self._disclosed: dict[int, list[Stored]] = {}  # those before
-        self._places: dict[int, tuple[int, int]] = {}  # where in the file a state lies, and its size
-        self._file: Any = None
-        self._end = 0
+        self._aside: sqlite3.Connection | None = None  # a temporary file
         self._positions: dict[str, Position] = {}
 
     @contextmanager
@@ -281,16 +283,11 @@ class Memory:
         return [None if k is None else self._row(k) for k in ids]
 
     def _row(self, user: int) -> UserRow:
-        events, releases = self._counts[user].tolist()
-        spent, most, least, ldp = self._figures[user].tolist()
-        return UserRow(user, events, releases, spent, most, least, ldp, self._aside(user))
-
-    def _aside(self, user: int) -> bytes:
-        if user not in self._places:
-            return b""
-        place, size = self._places[user]
-        self._file.seek(place)
-        return bytes(self._file.read(size))
+        aside = None
+        if self._aside is not None:
+            aside = self._aside.execute("SELECT state FROM aside WHERE id = ?", (user,)).fetchone()
+        ledger = [*self._counts[user].tolist(), *self._figures[user].tolist()]
+        return UserRow(*[user, *ledger, b"" if aside is None else aside[0]])
 
     def add(self, names: Sequence[User]) -> list[int]:
         """Numbers for new users, in the order they come."""
@@ -308,44 +305,28 @@ class Memory:
         """Nothing: nobody is erased from here."""
 
     def append(self, entry: Entry) -> None:
-        """Keep counts and figures, and the releases where they are wanted."""
+        """Keep counts and figures, the releases where they are wanted, and states in the temporary file."""
         self._counts[entry.ids], self._figures[entry.ids] = entry.counts, entry.figures
-        if self.keeps_releases:
+        if self.keeps_releases and entry.owners.size:
             self._calls.append(entry)
-
-    def put_aside(self, ids: Ints, states: bytes) -> None:
-        """Write states to a temporary file, from where `find` reads them back."""
-        if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 -- it lives as long as the store
-            weakref.finalize(self, self._file.close)
-        size = len(states) // max(1, ids.size)
-        for k, user in enumerate(ids.tolist()):
-            place, before = self._places.get(user, (self._end, 0))
-            if before < size:  # a window that looks back further than it did
-                place, self._end = self._end, self._end + size
-            self._places[user] = place, size
-            self._file.seek(place)
-            self._file.write(states[k * size : (k + 1) * size])
+        if entry.states:
+            if self._aside is None:
+                self._aside = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+                weakref.finalize(self, self._aside.close)
+                self._aside.execute("CREATE TABLE aside (id INTEGER PRIMARY KEY, state BLOB)")
+            rows = [(user, entry.state(k)) for k, user in enumerate(entry.ids.tolist())]
+            self._aside.executemany("INSERT OR REPLACE INTO aside VALUES (?, ?)", rows)
 
     def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
         """The user's releases from `since` on."""
         if not self.keeps_releases:
             raise InputError("these streams keep no releases; pass Memory(), or a state file")
-        self._sort()
-        yield from self._disclosed.get(row.id, [])[since:]
-
-    def stored(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Stored]:
-        """These events as they were released; nothing where releases are not kept."""
-        self._sort()
-        return {(user, seq): self._disclosed[user][seq] for user, seq in wanted if self.keeps_releases}
-
-    def _sort(self) -> None:
-        """Sort the releases of the latest calls by user."""
         for entry in self._calls:
-            for user, stored in entry.releases:
-                disclosed = self._disclosed.setdefault(user, [])
-                disclosed.extend(with_gaps([stored], len(disclosed)))
+            for user, *release in entry.columns:
+                self._disclosed.setdefault(user, []).append(Stored.of(*release))
         self._calls = []
+        found = self._disclosed.get(row.id, [])
+        yield from found[bisect_left(found, since, key=lambda stored: stored.seq) :]
 
     def everyone(self) -> tuple[list[User], Ints, Floats]:
         """Name, counts and figures of every user, in the order they came."""
@@ -365,4 +346,4 @@ class Memory:
         return None
 
     def close(self) -> None:
-        """Nothing is open but the file, which goes with the store."""
+        """Nothing is open but the temporary file, which goes with the store."""

@@ -140,13 +140,16 @@ def drawn(distributions: Floats, thrown: Ints) -> Ints:
     return np.asarray((reached <= thrown[:, None]).sum(1), np.int64)
 
 
-def observe(setting: Terms, state: State, codes: Ints, times: Floats | None = None) -> tuple[Released, State]:
+def observe(
+    setting: Terms, state: State, codes: Ints, times: Floats | None = None, epsilons: Floats | None = None
+) -> tuple[Released, State]:
     """The same step as an observer sees it: the release is given, nothing private is needed.
 
-    Where declared secrets are kept no budget ends, so NOTHING is what was WITHHELD.
+    Where declared secrets are kept no budget ends, so NOTHING is what was WITHHELD. `epsilons` are those that the
+    releases used, where that is known; else they follow from the budget.
     """
-    known = located(setting, state, times)
-    return _advance(setting, known, _Given(released_codes(setting, codes, len(state))), times)
+    known, given = located(setting, state, times), released_codes(setting, codes, len(state))
+    return _advance(setting, known, _Given(given), times, None if epsilons is None else (epsilons, given == NOTHING))
 
 
 def located(setting: Terms, state: State, times: Floats | None) -> State:
@@ -336,25 +339,38 @@ def moment(setting: Terms, state: State, times: Floats | None) -> Floats:
     return state.steps.astype(np.float64) if setting.budget.seconds is None or times is None else times
 
 
-def _advance(setting: Terms, state: State, source: _Truths | _Given, times: Floats | None) -> tuple[Released, State]:
-    """One step from `state`; who is refused stays there."""
+def _advance(
+    setting: Terms,
+    state: State,
+    source: _Truths | _Given,
+    times: Floats | None,
+    used: tuple[Floats, Mask] | None = None,
+) -> tuple[Released, State]:
+    """One step from `state`; who is refused stays there. `used` is what `allowance` was, where that is known."""
     took_step(len(state))
-    epsilons, gone = allowance(setting, state, times)
-    model, beliefs = setting.model, filtering.symbols(setting.model, state.states)
+    epsilons, gone = allowance(setting, state, times) if used is None else used
+    beliefs = filtering.symbols(setting.model, state.states)
     if state.trackers is not None:
         check_room(state.trackers)
     if setting.guards:
         codes, columns = _keeping_secrets(setting, state, source)
     else:
         codes, columns = _within_budget(setting, beliefs, epsilons, gone, source)
-    states, account, weights = charge(model, state.states, state.account, columns)
-    released = Released(codes, epsilons, columns, beliefs, weights)
+    weights, after = take_in(setting, state, columns, epsilons, times)
+    return Released(codes, epsilons, columns, beliefs, weights), after
+
+
+def take_in(
+    setting: Terms, state: State, columns: Ints, epsilons: Floats, times: Floats | None = None
+) -> tuple[Weights, State]:
+    """Charge releases at these ε by their columns, from whichever terms' kernels they were drawn; what they weigh."""
+    states, account, weights = charge(setting.model, state.states, state.account, columns)
     window = state.window
     if setting.budget.span is not None:
-        window = window.push(moment(setting, state, times), released.costs, setting.budget.span)
+        window = window.push(moment(setting, state, times), weights.costs, setting.budget.span)
     spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
     trackers = None if state.trackers is None else observed(state.trackers, columns)
-    return released, State(states, state.steps + 1, spent, account, window, ldp, state.first, trackers)
+    return weights, State(states, state.steps + 1, spent, account, window, ldp, state.first, trackers)
 
 
 def _within_budget(

@@ -16,7 +16,7 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness, User
 from seqveil.core.times import Time
 from seqveil.engine.calls import Gaps
-from seqveil.engine.coded import MEMORY, CodeStreams, Positions, randomness_for
+from seqveil.engine.coded import MEMORY, Adopted, CodeStreams, Positions, randomness_for
 from seqveil.engine.policy import Policy, policy_of
 from seqveil.engine.releases import Account, Accounts, Release, Releases
 from seqveil.engine.secrets import SecretTotal
@@ -197,6 +197,16 @@ class Streams:
             forget_ledger: drop the ledgers too. Else their totals stay, each under a keyed hash of the name.
         """
         return self._coded.erase(users, forget_ledger)
+
+    def adopt(self, model: MarkovModel) -> Adopted:
+        """Go on with another model of the same values, fitted anew, say: the policy stays, and so do all budgets.
+
+        Belief, leakage and the accounts of declared secrets become those of the new model, exact for the kernels that
+        the releases so far were drawn from. Of releases that were erased only the LDP level goes on.
+        """
+        found = self._coded.adopt(model)
+        self._terms = self._coded.setting
+        return found
 
     def _encoded(self, values: Sequence[Any]) -> Any:
         alphabet = self._terms.model.alphabet

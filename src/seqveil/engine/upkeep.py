@@ -10,30 +10,36 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import count, takewhile
+from typing import Any
 from zlib import crc32
 
 from seqveil.core.errors import DataError, InputError
+from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import key_file, key_mark
 from seqveil.engine import packing, sqlite
 from seqveil.engine.sqlite import (
-    ERASED,
     POSITION,
     FilePath,
     SqliteRecords,
     SqliteStore,
+    checksum,
     is_damage,
     reading,
-    release_checksum,
 )
-from seqveil.engine.store import LATEST, NUMBERS, NoSuchUser, Position, StoreBusy, StoreError, UserRow
+from seqveil.engine.store import ERASED, LATEST, NUMBERS, NoSuchUser, Position, StoreError, UserRow
+from seqveil.engine.terms import Terms, refuse_other
 
+SPENDS = "a new file, whose ledger begins at zero: what was disclosed before would no longer count against any budget"
+MODEL = "model "  # before a number, in the name of the fact that has a model
 KEY_MARK = "key"  # the fact that tells the key of the file from others
 TRACES = "traces"  # the fact that says that somebody was erased and the file is yet to be written anew
-GONE = "erased "  # before a line of the list of erasures, in the name of the fact that it was followed
+GONE = "erased"  # the fact that has the last line of the list of erasures that was followed
 HASH = 16  # bytes of a hashed name; the name of a user is text, so none can be one
 MOST = 1000  # problems that are named
 
@@ -54,7 +60,7 @@ class Verified:
 
     def found(self, what: str, user: int | None = None) -> None:
         """Note what is wrong, and whose record it is."""
-        if user is not None:
+        if isinstance(user, int):  # damage may have made something else of it
             self.damaged_users.add(user)
         if len(self.problems) < MOST:
             self.problems.append(what)
@@ -78,27 +84,86 @@ def verify(path: FilePath) -> Verified:
 
 def _look(records: SqliteRecords, found: Verified) -> None:
     _, sums = records.facts()
-    ends: dict[int, tuple[int, int]] = {}  # the latest release of each user, and its number
-    for *columns, checksum in records.sql.execute("SELECT * FROM releases ORDER BY id"):
-        at, user, seq, previous, code, *_ = columns
-        if release_checksum(columns) != checksum or previous != ends.get(user, (0, 0))[0]:
+    ends: dict[int, tuple[int, int]] = {}  # where the latest release of each user is, and the number that comes next
+    for place, previous, *columns, own in records.sql.execute("SELECT * FROM releases ORDER BY id"):
+        user, seq, skipped, _, code, *_ = columns
+        if checksum(tuple(columns)) != own or (previous, seq - skipped) != ends.get(user, (0, 0)):
             found.found(f"user number {user}: a release is damaged, or one before it is missing", user)
+            continue
         found.releases += code != ERASED
-        ends[user] = at, seq
-    count = 0
+        ends[user] = place, seq + 1
+    count, last = 0, dict(records.sql.execute("SELECT id, last FROM users"))
     for user, _, row in records.users():
         count += 1
         found.users += row is None or not row.erased
         if row is None:
             found.found(f"user number {user}: the name, the ledger or the state is damaged", user)
-        elif (row.last, row.events - 1) != ends.get(user, (0, -1)) and user not in found.damaged_users:
+        elif (last[user], row.events) != ends.get(user, (0, 0)) and user not in found.damaged_users:
             found.found(f"user number {user}: releases are missing", user)
     if count != sums.users:
         found.found(f"{sums.users} users are expected, and {count} are there")
 
 
-def facts_of(path: FilePath) -> dict[str, str]:
-    """What a state file says of itself: its setting, the mark of its key; nothing where there is no such file."""
+def opened(path: FilePath, setting: Terms, private: bool, key: bytes | None, must_exist: bool) -> SqliteStore:
+    """The store of a state file, opened or made; refused where it is of another model, policy or key."""
+    file = SqliteStore(path, must_exist)
+    file.tracked = setting.trackers is not None
+    try:
+        with file.transaction():
+            _agree(file, setting, private, key)
+            file.settle_epoch()
+            know_erased(file, key)
+        with suppress(StoreError):  # a disk that is full now is no reason to stop
+            tidy(file)
+        return file
+    except BaseException:
+        file.close()
+        raise
+
+
+def _agree(file: SqliteStore, setting: Terms, private: bool, key: bytes | None) -> None:
+    """Write down what the file is for, or refuse to use it for something else."""
+    known = file.fact("setting")
+    if known is None:
+        if not file.begun:
+            raise DataError(f"{file.name}: does not say what it is for; it is damaged, restore it from a backup")
+        facts = {"setting": setting.signature, "private": "yes" if private else "no", "begun": repr(time.time())}
+        for name, value in (facts | {f"{MODEL}0": setting.model.to_bytes()}).items():
+            file.set_fact(name, value)
+        file.set_fact(KEY_MARK, None if key is None else key_mark(key))
+        return
+    refuse_other(json.loads(known), json.loads(setting.signature), f"{file.name}:", SPENDS)
+    if file.fact("private") == "yes" and not private:
+        raise InputError(f"{file.name}: holds private releases, so a seed cannot go on with it; leave it out")
+    if private:
+        _check_key(file, key)
+
+
+def models(facts: Mapping[str, Any]) -> list[MarkovModel]:
+    """The models that the releases of a state file were drawn with, the present one last, from its facts."""
+    numbers = takewhile(lambda k: f"{MODEL}{k}" in facts, count())
+    return [MarkovModel.from_bytes(facts[f"{MODEL}{k}"]) for k in numbers]
+
+
+def adopt(store: SqliteStore, history: Sequence[Terms]) -> int:
+    """Write down that the last of these terms are those of the file; of how many users releases were erased.
+
+    Inside a transaction. What is left of those users is bounded by the LDP level of what was erased.
+    """
+    setting = history[-1]
+    gone = [(name, row) for _, name, row in store.users() if row is not None and row.erased]
+    for name, row in gone:
+        for stub in store.releases(row):
+            ledger = packing.beyond(setting, stub)
+            store.name_again(row._replace(most=ledger.most, least=ledger.least, state=ledger.state), name)
+    store.set_fact("setting", setting.signature)
+    store.set_fact(f"{MODEL}{len(history) - 1}", setting.model.to_bytes())
+    (erased,) = store.sql.execute("SELECT count(*) FROM releases WHERE code = ?", (ERASED,)).fetchone()
+    return int(erased)
+
+
+def facts_of(path: FilePath) -> dict[str, Any]:
+    """What a state file says of itself: setting, models, mark of the key; nothing where there is no such file."""
     try:
         with reading(path) as records:
             return records.facts()[0]
@@ -179,22 +244,24 @@ def know_erased(store: SqliteStore, key: bytes | None) -> None:
     `key` is that of the file. Inside a transaction.
     """
     hasher = name_hasher(store.fact(sqlite.SALT) or "", key)
-    lines = [line for line in _listed(store) if store.fact(GONE + line) is None]
-    if lines or store.sql.execute("SELECT 1 FROM facts WHERE name GLOB ?", (f"{GONE}*",)).fetchone():
+    lines, done = _listed(store), store.fact(GONE)
+    if lines or done is not None:
         store.hasher = hasher
+    if done in lines:  # else the file is from before all of them
+        lines = lines[lines.index(done) + 1 :]
     if not lines:
         return
     forget = {line.split()[1]: line.split()[2] == "forget" for line in lines}
-    damaged = set[str]()
-    for _, name, row in list(store.users()):
-        hashed = hasher(name).hex() if isinstance(name, str) else ""
-        if hashed in forget and row is None:
-            damaged.add(hashed)
-        elif hashed in forget and row is not None:
-            _erase(store, row, None if forget[hashed] else hasher(str(name)))
-    for line in lines:
-        if line.split()[1] not in damaged:  # else there is nothing to go on from: it stays on the list
-            store.set_fact(GONE + line, "yes")
+    for user, name, row in list(store.users()):
+        hashed = hasher(name) if isinstance(name, str) else b""
+        if hashed.hex() in forget:
+            _erase(store, user, row, None if forget[hashed.hex()] else hashed)
+    _followed(store, lines[-1])
+
+
+def _followed(store: SqliteStore, line: str) -> None:
+    """Note that the list was followed up to this line; who comes back then draws from other randomness."""
+    store.set_fact(GONE, line)
     store.set_fact(TRACES, "yes")
     store.begin_epoch()
 
@@ -228,19 +295,8 @@ def erase(path: FilePath, names: Sequence[str], key: bytes | None, forget: bool 
         key: that of the file, where it has one.
         forget: drop the ledgers too. Who comes back then begins at zero, though what was disclosed stays disclosed.
     """
-    with closing(_alone(path)) as store:
+    with closing(SqliteStore(path, must_exist=True)) as store:
         return erase_from(store, names, key, forget)
-
-
-def _alone(path: FilePath, accept: bool = False) -> SqliteStore:
-    """A state file that is there and nobody else has open."""
-    name = os.path.basename(path)
-    if not os.path.isfile(path):
-        raise StoreError(f"{name}: cannot be opened (No such file or directory); check the path")
-    try:
-        return SqliteStore(path, must_exist=True, accept=accept)
-    except StoreBusy:
-        raise StoreBusy(f"{name}: a service or another command has it open; stop that first, and try again") from None
 
 
 def erase_from(
@@ -268,11 +324,10 @@ def erase_from(
         count = 0
         for name, row in zip(wanted, rows, strict=True):
             if row is not None and not (row.erased and not forget):
-                store.set_fact(GONE + _note(store, hasher(name), forget), "yes")
-                count += _erase(store, row, None if forget else hasher(name))
+                _followed(store, _note(store, hasher(name), forget))
+                count += _erase(store, row.id, row, None if forget else hasher(name))
         left = _tidy_bridges(store, wanted)
         store.set_fact(TRACES, "yes")
-        store.begin_epoch()  # who comes back draws from other randomness, whatever is left of the ledger
     tidy(store)
     return count, left
 
@@ -300,23 +355,27 @@ def _note(store: SqliteStore, hashed: bytes, forget: bool) -> str:
     return line
 
 
-def _erase(store: SqliteStore, row: UserRow, hashed: bytes | None) -> int:
-    """Erase one user, whose ledger is forgotten where there is no hash of the name; how many releases were there."""
-    (count,) = store.sql.execute(
-        "SELECT count(*) FROM releases WHERE user = ? AND code != ?", (row.id, ERASED)
-    ).fetchone()
-    store.sql.execute("DELETE FROM releases WHERE user = ?", (row.id,))
+def _erase(store: SqliteStore, user: int, row: UserRow | None, hashed: bytes | None) -> int:
+    """Erase one user, whose ledger is forgotten where there is no hash of the name; how many releases were there.
+
+    A ledger that is damaged (no row) stays so under the hashed name: nothing more is released of this user.
+    """
+    ask = "SELECT count(*) FROM releases WHERE user = ? AND code != ?"
+    (count,) = store.sql.execute(ask, (user, ERASED)).fetchone()
+    store.sql.execute("DELETE FROM releases WHERE user = ?", (user,))
+    store.sql.execute("UPDATE users SET last = 0 WHERE id = ?", (user,))
     if hashed is None:
-        store.sql.execute("DELETE FROM users WHERE id = ?", (row.id,))
+        store.sql.execute("DELETE FROM users WHERE id = ?", (user,))
         store.sums = store.sums._replace(users=store.sums.users - 1)
-        return int(count)
-    last = 0
-    if row.events:  # a row that stands for all that were there
-        last = store.sums.last_release + 1
-        stub = (last, row.id, row.events - 1, 0, ERASED, 0.0, None, None)
-        store.sql.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*stub, release_checksum(stub)))
-        store.sums = store.sums._replace(last_release=last)
-    store.name_again(row._replace(state=packing.carried(row.state), last=last), hashed)
+    elif row is None:
+        update = "UPDATE users SET name = ?, hash = ?, state = x'', sealed = NULL, checksum = -1 WHERE id = ?"
+        store.sql.execute(update, (hashed, sqlite.name_hash(hashed), user))
+    else:
+        if row.events:  # a row that stands for all that were there: their LDP level, and the time of the latest
+            last = row.events - 1
+            latest = store.link([(user, last, last, 0, ERASED, row.ldp, packing.latest(row.state), None)])
+            store.sql.execute("UPDATE users SET last = ? WHERE id = ?", (latest[user], user))
+        store.name_again(row._replace(state=packing.carried(row.state)), hashed)
     return int(count)
 
 
@@ -327,41 +386,34 @@ def _tidy_bridges(store: SqliteStore, names: Sequence[str]) -> list[str]:
     facts = store.sql.execute("SELECT name, value FROM facts").fetchall()  # its sums are of before this transaction
     for source, value in ((name.removeprefix(POSITION), value) for name, value in facts if name.startswith(POSITION)):
         bridge, _, user = source.partition(LATEST)
+        content = value if isinstance(value, bytes) else str(value).encode()
         if user and user in names and ":" not in bridge:
             store.set_fact(POSITION + source, None)
-        elif source.endswith(NUMBERS) and (kept := _without(value, names)) is not None:
-            store.set_positions({source: kept})
-        elif _names(value, names):
+        elif source.endswith(NUMBERS) and (numbers := _numbers(value)) is not None:
+            kept = {ident: number for ident, number in numbers.items() if ident.partition("/")[2] not in names}
+            store.set_fact(POSITION + source, json.dumps(kept, separators=(",", ":")))
+        # in JSON a name may be written with its letters escaped
+        elif any(name.encode() in content or json.dumps(name)[1:-1].encode() in content for name in names):
             left.append(source)
     return left
 
 
-def _without(value: Position, names: Sequence[str]) -> str | None:
-    """Numbers of events, as a bridge keeps them, without those of these users; None for what is no bridge's."""
-    try:
-        numbers = json.loads(str(value))
-    except ValueError:
-        return None
-    if not isinstance(numbers, dict):
-        return None
-    kept = {ident: number for ident, number in numbers.items() if ident.partition("/")[2] not in names}
-    return json.dumps(kept, separators=(",", ":"))
-
-
-def _names(value: Position, names: Sequence[str]) -> bool:
-    content = value if isinstance(value, bytes) else str(value).encode()
-    # in JSON a name may be written with its letters escaped
-    return any(name.encode() in content or json.dumps(name)[1:-1].encode() in content for name in names)
+def _numbers(value: Position) -> dict[str, int] | None:
+    """Numbers of events as a bridge keeps them; None for what is no bridge's."""
+    with suppress(ValueError):
+        found = json.loads(str(value))
+        return found if isinstance(found, dict) else None
+    return None
 
 
 def _check_key(store: SqliteStore, key: bytes | None) -> None:
-    """Refuse another key than the file's: its hash of a name would be nobody's."""
+    """Refuse another key than the file's: its draws would differ, and its hash of a name would be nobody's."""
     marked, mark = store.fact(KEY_MARK), None if key is None else key_mark(key)
     if marked is None and mark is not None:
-        raise InputError(f"{store.name}: has no key; leave it out")
+        raise InputError(f"{store.name}: was begun without a key; leave it out")
     if marked != mark:
-        given = "none is given" if key is None else "this is another one"
-        raise InputError(f"{store.name}: erasing needs its key, which has the mark {marked}, and {given}; pass it")
+        given = "no key is given" if key is None else "this is another one"
+        raise InputError(f"{store.name}: was drawn with the key that has the mark {marked}, and {given}; pass that key")
 
 
 def accept(path: FilePath) -> None:
@@ -369,5 +421,5 @@ def accept(path: FilePath) -> None:
 
     From now on it draws from randomness of its own, and what `FILE-lock` says of missing transactions is dropped.
     """
-    with closing(_alone(path, accept=True)) as store, store.transaction():
+    with closing(SqliteStore(path, must_exist=True, accept=True)) as store, store.transaction():
         store.begin_epoch()

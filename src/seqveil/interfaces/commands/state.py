@@ -111,33 +111,30 @@ def account(
 def export(
     file: StateFile,
     out: o.Out,
-    model: o.ModelFile,
     user: Annotated[list[str] | None, o.option("NAME", "This user alone; repeat it  [default: all]")] = None,
 ) -> None:
     """Write what was released as lines of JSON: user, seq, status, value (or values and path), epsilon, time.
 
     Everything in it was published before; no raw symbol is in a state file.
 
-    Example: seqveil state export clicks.db --model clicks.model --out releases.jsonl
+    Example: seqveil state export clicks.db --out releases.jsonl
     """
-    from seqveil.core.model import MarkovModel
     from seqveil.engine.sqlite import reading
-    from seqveil.engine.upkeep import facts_of
+    from seqveil.engine.store import ERASED, with_gaps
     from seqveil.interfaces.events import Wording
 
-    saved = facts_of(file).get("setting")
-    if saved is None:
-        raise DataError(f"{file.name}: does not say what it was released with; run `seqveil state verify` on it")
+    setting = _terms_of(file)
     if out != "-" and os.path.exists(out):
         raise InputError(f"{os.path.basename(out)}: is there already; name a file that is not")
-    setting = saved_terms(codec.loads(saved), MarkovModel.load(model))
     shown = Wording(setting.model.alphabet).shown
     count, dropped = 0, 0
     with reading(file) as found, _written(out) as sink:
         names = user or [str(name) for _, name, row in found.users() if row is None or not row.erased]
         for name, row in _rows(found, names):
-            for at, stored in enumerate(found.releases(row, None)):
-                dropped += stored.seq > 0 == at
+            for stored in with_gaps(found.releases(row), 0):
+                if stored.code == ERASED:
+                    dropped += 1
+                    continue
                 sink.write(codec.dumps({"user": name} | _disclosed(stored, shown, setting)) + "\n")
                 count += 1
     if out != "-":
@@ -148,19 +145,48 @@ def export(
 
 
 @state.command()
-def adopt(file: StateFile) -> None:
-    """Go on with a state file that is not the latest one: a copy that was put in its place, or one that lost its end.
+def adopt(
+    file: StateFile,
+    model: Annotated[Path | None, o.option("FILE", "Another model of the same values, to go on with.")] = None,
+    key: Annotated[Path | None, o.option("FILE", "With --model: the key of the state file, where it has one.")] = None,
+) -> None:
+    """Go on with another model, or with a state file that is not the latest one.
 
-    Run it once before the first release. With a key the events to come then get randomness that the file has not drawn
-    from, nor the one it was copied from. What was released since the copy is not in its ledger: see docs/operations.md
-    first. Nobody may have the file open.
+    With --model: all stored releases are replayed, so that beliefs, leakage and the accounts of secrets become those
+    of the new model, exact for the kernels that were drawn from, and every budget goes on. Of releases that were
+    erased only the LDP level goes on.
 
-    Example: seqveil state adopt clicks.db
+    Without it: for a copy that was put in the place of the file, or a file that lost its end. Run it once before the
+    first release. With a key the events to come then get randomness that the file has not drawn from, nor the one it
+    was copied from. What was released since the copy is not in its ledger: see docs/operations.md first.
+
+    Nobody may have the file open.
+
+    Example: seqveil state adopt clicks.db --model refitted.model
     """
     from seqveil.engine.upkeep import accept as take_on
 
+    if model is not None:
+        _adopt_model(file, model, key)
+        return
     take_on(file)
     print(f"adopted  {file}: it goes on from what it holds, with randomness of its own")
+
+
+def _adopt_model(file: Path, new: Path, key: Path | None) -> None:
+    from seqveil.core.model import MarkovModel
+    from seqveil.core.randomness import key_file
+    from seqveil.engine.coded import CodeStreams
+
+    model, secret = MarkovModel.load(new), None if key is None else key_file(key)
+    with CodeStreams.open(file, _terms_of(file), key=secret, must_exist=True) as streams:
+        found = streams.adopt(model)
+    print(f"adopted  {new} for {file}: {found.users} users go on with what they disclosed under this model")
+    if found.erased:
+        note = "some releases were erased, so of those only the LDP level goes on"
+        print(f"note: of {found.erased} users {note}", file=sys.stderr)
+    if found.beyond:
+        print(f"note: {found.beyond} users are past the total of the budget under this model", file=sys.stderr)
 
 
 @state.command()
@@ -202,6 +228,16 @@ def erase(
             "this again afterwards",
             file=sys.stderr,
         )
+
+
+def _terms_of(file: Path) -> Terms:
+    """What a state file was released with, the latest model included."""
+    from seqveil.engine.upkeep import facts_of, models
+
+    facts = facts_of(file)
+    if "setting" not in facts:
+        raise DataError(f"{file.name}: does not say what it was released with; run `seqveil state verify` on it")
+    return saved_terms(codec.loads(facts["setting"]), models(facts)[-1])
 
 
 def _confirmed(question: str) -> bool:

@@ -25,7 +25,7 @@ from seqveil.core.randomness import KeyedRandomness, Randomness, User, user_name
 from seqveil.engine import packing
 from seqveil.engine.calls import Gaps, OutOfOrder
 from seqveil.engine.coded import CodeStreams
-from seqveil.engine.store import Entry, Position, Stored, UserRow, with_gaps
+from seqveil.engine.store import Entry, Position, Stored, UserRow
 from seqveil.engine.stream import Terms
 
 if TYPE_CHECKING:
@@ -166,15 +166,13 @@ class SparkStore:
     def _tell(self, entry: Entry) -> None:
         """Keep the releases themselves, a line of JSON each: a large state is computed from them again."""
         more: dict[tuple[int, int], bytes] = {}
-        for user, stored in entry.releases:
+        for user, *release in entry.columns:
+            stored = Stored.of(*release)
             place = user, stored.seq // CHUNK
             more[place] = more.get(place, b"") + json.dumps(stored).encode() + b"\n"
         for (user, chunk), lines in more.items():
             name = self._names[user]
             self._kept.tell(name, chunk, self._kept.disclosed(name, chunk) + lines)
-
-    def put_aside(self, ids: Ints, states: bytes) -> None:
-        """Nothing: the states are here already."""
 
     def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
         """The user's releases from `since` on, read chunk by chunk."""
@@ -183,15 +181,9 @@ class SparkStore:
         name = self._names[row.id]
         chunks = (self._kept.disclosed(name, chunk) for chunk in range(since // CHUNK, -(-row.events // CHUNK)))
         lines = (json.loads(line) for chunk in chunks for line in chunk.splitlines())
-        disclosed = (
-            Stored(seq, code, epsilon, time, None if path is None else tuple(path), tuple(codes), events)
-            for seq, code, epsilon, time, path, codes, events in lines
-        )
-        yield from with_gaps((stored for stored in disclosed if stored.seq >= since), since)
-
-    def stored(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Stored]:
-        """Nothing: who sends an event again has its release in the query's output."""
-        return {}
+        for seq, code, epsilon, time, path, codes, *more in lines:
+            if seq >= since:
+                yield Stored(seq, code, epsilon, time, None if path is None else tuple(path), tuple(codes), *more)
 
     def everyone(self) -> tuple[list[User], Ints, Floats]:
         """Refused: a bucket does not know its users."""
