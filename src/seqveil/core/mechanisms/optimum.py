@@ -17,7 +17,7 @@ from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DROP, Floats, Ints, Kernels, slack, usable
 from seqveil.core.mechanisms.base import Asked, Made, stack
-from seqveil.core.mechanisms.closed_form import IMPOSSIBLE, LEFT, ONE, Numbers, draw, write
+from seqveil.core.mechanisms.closed_form import IMPOSSIBLE, LEFT, ONE, Bounds, Numbers, draw, write
 
 WIDEST = 1024  # outputs a table may have
 QUICK = 40  # symbols up to which the program for any distortion takes some hundredths of a second
@@ -163,7 +163,7 @@ def release(beliefs: Floats, epsilon: float, distortion: Distortion, asked: Aske
 
 
 @lru_cache(maxsize=256)
-def labels_and_bounds(epsilon: float, n: int) -> tuple[int, Numbers, Numbers]:
+def labels_and_bounds(epsilon: float, n: int) -> tuple[int, Numbers, Bounds]:
     """How many labels the optimum has, the numbers of its closed form, and bounds on lifts and on ratios of weights.
 
     They are taken once, in Python: the exponential of another library may differ in the last bit.
@@ -173,6 +173,6 @@ def labels_and_bounds(epsilon: float, n: int) -> tuple[int, Numbers, Numbers]:
 
 
 def _numbers(epsilon: float) -> Numbers:
-    """e^-ε, 1-e^-ε and κ = 1/(1+e^ε)."""
+    """e^-ε, 1-e^-ε, κ = 1/(1+e^ε), and e^-ε again: the part of the marginal in the table."""
     a = math.exp(-epsilon)
-    return a, -math.expm1(-epsilon), a / (1.0 + a)
+    return a, -math.expm1(-epsilon), a / (1.0 + a), a
