@@ -14,7 +14,7 @@ import numpy as np
 
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
-from seqveil.core.mechanisms import batch_programs, optimum, published, responses, trees
+from seqveil.core.mechanisms import batch_programs, blocks, optimum, published, responses, trees
 from seqveil.core.mechanisms.base import LARGEST, Batch, BatchMechanism, Mechanism, Rule, Sent, check_epsilon, constant
 
 _TRUSTS = "model for ε-SIP; nothing for 2ε-LDP"
@@ -78,6 +78,19 @@ guarded = Mechanism(
     build=responses.guarded,
 )
 
+in_blocks = Mechanism(
+    name="blocks",
+    summary="one hidden bit for w events: the true cells of a public schedule, or draws from the belief",
+    guarantee="ε-SIP, both sides, per block of w events; one release may tell all of ε",
+    trusts=_TRUSTS,
+    cost="that of `optimal`, and two filters",
+    reference="docs/theory.md, section 19",
+    sound=True,
+    ldp=2.0,
+    largest=blocks.LARGEST,
+    build=blocks.kernels,
+)
+
 
 def _auto(batch: Batch) -> Rule:
     return choose(batch)[0].rule(batch)
@@ -133,6 +146,7 @@ batch_descent = BatchMechanism(
 _ONE_BY_ONE = {m.name: m for m in (optimal, balanced, crr_repaired, randomized_response, crr)}
 _BATCHED = {m.name: m for m in (auto, tree, tree_ldp, batch_lp, batch_descent)}
 _FOR_SECRETS = {guarded.name: guarded}
+_FOR_BLOCKS = {in_blocks.name: in_blocks}
 
 EXACT = 128  # possible batches up to which the exact program takes some hundredths of a second
 PLUGINS = "seqveil.mechanisms"  # the group of entry points under which other packages offer tuples of mechanisms
@@ -146,12 +160,12 @@ def plugged() -> dict[str, Mechanism]:
 
 
 def names() -> list[str]:
-    """Names of all registered mechanisms: one symbol at a time, then batches, then those that need declared secrets.
+    """Names of all registered mechanisms: one symbol at a time, then batches, declared secrets, and blocks.
 
-    >>> len(names()) == len(instantaneous()) + len(batched()) + len(for_secrets())
+    >>> len(names()) == len(instantaneous()) + len(batched()) + len(for_secrets()) + len(for_blocks())
     True
     """
-    return instantaneous() + batched() + for_secrets()
+    return instantaneous() + batched() + for_secrets() + for_blocks()
 
 
 def instantaneous() -> list[str]:
@@ -183,6 +197,15 @@ def for_secrets() -> list[str]:
     return list(_FOR_SECRETS)
 
 
+def for_blocks() -> list[str]:
+    """Names of the mechanisms that release one symbol at a time, with one promise for a block of them.
+
+    >>> for_blocks()
+    ['blocks']
+    """
+    return list(_FOR_BLOCKS)
+
+
 def find(mechanism: str | Mechanism | BatchMechanism) -> Mechanism | BatchMechanism:
     """A mechanism of either kind by name; an object passes through."""
     if not isinstance(mechanism, str):
@@ -193,6 +216,8 @@ def find(mechanism: str | Mechanism | BatchMechanism) -> Mechanism | BatchMechan
         return _BATCHED[mechanism]
     if mechanism in _FOR_SECRETS:
         return _FOR_SECRETS[mechanism]
+    if mechanism in _FOR_BLOCKS:
+        return _FOR_BLOCKS[mechanism]
     if mechanism in plugged():
         return plugged()[mechanism]
     raise InputError(f"expected a mechanism among {', '.join(names())}, got {mechanism!r}")
@@ -272,10 +297,12 @@ __all__ = [
     "crr",
     "crr_repaired",
     "find",
+    "for_blocks",
     "for_secrets",
     "get",
     "get_batched",
     "guarded",
+    "in_blocks",
     "instantaneous",
     "names",
     "one_by_one",

@@ -20,8 +20,10 @@ might be drawn, outward, before the draw.
 
 **Cells.** What is left of L after a path is log(ρ/κ), ρ = q/F; a label costs log(max_x f(y|x) / Pr(y | path)) of it.
 For Hamming distortion the cells of an event that may use a part r of what is left are the channel that the closed form
-of the optimum finds with the cap e^r on its lifts (`closed_form`). For distances they are sets of neighbours. Which
-events are asked, and for which part of what is left, is the schedule of the block (`block_schedule`).
+of the optimum finds with the cap e^r on its lifts (`closed_form`). With some probability any symbol may pass for the
+likeliest label: what is not told now costs nothing now, and makes what is told later likelier, hence cheaper. Which
+events are asked, for which part of what is left, and how often the cell is told is the schedule of the block
+(`block_schedule`).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,15 +40,16 @@ from seqveil.core import filtering
 from seqveil.core.bulk import in_parts
 from seqveil.core.compiled import compiled, form, reals, wholes
 from seqveil.core.distortion import Distortion
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, slack
 from seqveil.core.leakage import Leakages, larger_side, weight_range
 from seqveil.core.mechanisms.base import Asked
-from seqveil.core.mechanisms.closed_form import DONE, IMPOSSIBLE, LEFT, ONE, Row, room_for, table
+from seqveil.core.mechanisms.closed_form import DONE, IMPOSSIBLE, LEFT, ONE, Row, pick, room_for, table
 from seqveil.core.model import MarkovModel
 
 LARGEST = 40.0  # L of a block: the weight of a fake bit, e^-L · 2**62, must not be lost in rounding
 WIDEST = 256  # labels of an event
-EIGHTHS = 8  # a schedule says how many eighths of what is left an event may use
+EIGHTHS = 8
 LEAST = 1e-8  # probability of a label below which its integer weight would be too coarse
 MARGIN = 1e-9  # of L that rounding may use
 ENTRIES = 64  # states up to which the account of a chain with impossible steps is exact over several blocks
@@ -56,6 +59,30 @@ LISTED = 1024  # users whose beliefs are made into lists at a time
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp] | slice
+
+
+def kernels(beliefs: Floats, epsilon: float, distortion: Distortion) -> NoReturn:
+    """Refuses: a release in a block follows the block's hidden bit, so no table says alone how it is drawn.
+
+    *Guarantee*: all releases of a block together move an observer's belief about the whole sequence by a factor in
+    [e^-ε, e^ε]; without trusting the model a block is 2ε-LDP. One release alone may take all of that.
+
+    >>> import seqveil as sv
+    >>> model = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> session = sv.Session(model, epsilon=3.0, block=6)
+    >>> [session.release(0) in (0, 1) for _ in range(6)].count(True), session.leakage <= 3.0
+    (6, True)
+
+    Reference: docs/theory.md, section 19.
+    """
+    raise InputError('"blocks" has no kernel of its own: a block follows a hidden bit; pass block=20, with a Session')
+
+
+class Question(NamedTuple):
+    """What an event of a block may use and tell, both in eighths: of what is left, and of the time."""
+
+    share: int  # of what is left; 0: the best guess is released
+    told: int  # how often the cell is told; else the likeliest label
 
 
 class Level(NamedTuple):
@@ -85,14 +112,14 @@ def level_numbers(level: float, states: int, length: int) -> Level:
 class BlockRule:
     """All that is public of blocks before the first release: model, length w, L, costs, and the schedule.
 
-    `shares` (w,): how many eighths of what is left each event may use; at 0 the best guess is released.
+    `schedule` has a question for each of the w events.
     """
 
     model: MarkovModel
     level: float
     length: int
     distortion: Distortion
-    shares: tuple[int, ...]
+    schedule: tuple[Question, ...]
 
     @cached_property
     def width(self) -> int:
@@ -157,8 +184,8 @@ class Blocks:
             np.where(column, states, self.given),
             np.where(who, 1.0, self.ratios),
             np.where(who, 1.0, self.skews),
-            _either(who, account, self.before),
-            _either(np.repeat(who, rule.entries), _fresh(rule, len(who)), self.inside),
+            either(who, account, self.before),
+            either(np.repeat(who, rule.entries), _fresh(rule, len(who)), self.inside),
         )
 
     def end(self, who: Mask) -> Blocks:
@@ -228,17 +255,21 @@ class Disclosed(NamedTuple):
     impossible: Mask  # (B,) which releases given cannot have been made
 
 
-def release(rule: BlockRule, blocks: Blocks, states: Floats, asked: Asked, real: Mask | None = None) -> Disclosed:
+def release(
+    rule: BlockRule, blocks: Blocks, states: Floats, asked: Asked, real: Mask | None = None, asks: Ints | None = None
+) -> Disclosed:
     """One event of each running block: by raw codes, a draw each and the hidden bits, or read from releases `given`.
 
-    `states` (B, S) is the public belief. Every label that might be drawn is checked before the draw (`kept`).
+    `states` (B, S) is the public belief. Every label that might be drawn is checked before the draw (`kept`). `asks`
+    (B, 2) are other questions than those of the schedule, where schedules are tried.
     """
     users, n = len(states), rule.model.n
     codes = rule.distortion.best_guess(filtering.symbols(rule.model, states)).astype(np.int64)
     columns, drawn = np.full((users, n), DENOMINATOR, np.int64), np.full(users, DENOMINATOR, np.int64)
-    numbers, shares = rule.numbers(blocks.levels), np.array(rule.shares)[blocks.places]
+    numbers = rule.numbers(blocks.levels)
+    asks = np.array(rule.schedule, np.int64)[blocks.places] if asks is None else asks
     caps = numbers[:, 1] / blocks.ratios
-    some = np.flatnonzero((shares > 0) & (caps < 1.0 - 1e-6) & blocks.running)
+    some = np.flatnonzero((asks[:, 0] > 0) & (caps < 1.0 - 1e-6) & blocks.running)
     given, impossible = asked.given, np.zeros(users, bool)
     if some.size:
         if some.size == users:
@@ -249,7 +280,7 @@ def release(rule: BlockRule, blocks: Blocks, states: Floats, asked: Asked, real:
         beliefs = filtering.symbols(rule.model, part.given)
         bits = np.zeros(some.size, bool) if truth is None else truth
         filled = codes[some], columns[some], drawn[some]
-        impossible[some] = _ask(rule, (beliefs, numbers[some], caps[some], shares[some]), part, chosen, bits, filled)
+        impossible[some] = _ask(rule, (beliefs, numbers[some], caps[some], asks[some]), part, chosen, bits, filled)
         codes[some], columns[some], drawn[some] = filled
     return Disclosed(codes, columns, drawn, impossible | (given != codes) if given.size else impossible)
 
@@ -319,7 +350,8 @@ def _fresh(rule: BlockRule, users: int) -> Leakages:
     return Leakages(nothing, nothing, np.where(at, 0.0, -np.inf), np.where(at, 0.0, np.inf))
 
 
-def _either(who: Mask, one: Leakages, other: Leakages) -> Leakages:
+def either(who: Mask, one: Leakages, other: Leakages) -> Leakages:
+    """The accounts of one kind for some users, of the other for the rest."""
     column = who[:, None]
     return Leakages(
         np.where(who, one.most, other.most),
@@ -410,7 +442,7 @@ def _ask(
 
 @compiled
 def ask(
-    width: int, beliefs: Any, numbers: Any, caps: Row, shares: Row, ratios: Row, skews: Row, real: Row, truths: Row,
+    width: int, beliefs: Any, numbers: Any, caps: Row, asks: Any, ratios: Row, skews: Row, real: Row, truths: Row,
     randomness: Row, given: Row, codes: Row, columns: Any, drawn: Row, state: Row,
 ) -> None:  # fmt: skip
     """Make each user's cells, check them, and draw from them; or find the column of the release given.
@@ -424,14 +456,15 @@ def ask(
     mean, high, hats, of_row = reals(width), wholes(width), wholes(width), wholes(len(masses))
     for user in range(len(beliefs)):
         belief, column, number = beliefs[user], columns[user], numbers[user]
-        cap = max(part_of(caps[user], shares[user]), LEAST) * (1.0 + MARGIN)
+        cap = max(part_of(caps[user], asks[user][0]), LEAST) * (1.0 + MARGIN)
+        first = float(EIGHTHS - asks[user][1]) / EIGHTHS
         made, fine = 0, False
         while not fine and cap < 1.0:
             made, everything, _ = table(
-                belief, (number[0], 1.0 - number[0], cap, 0.0), labels, base, classes, masses, owners, places, extras,
-                known, top, after, share, filling, borders, marginal,
+                belief, (number[0], 1.0 - number[0], cap, 0.0, first), labels, base, classes, masses, owners, places,
+                extras, known, top, after, share, filling, borders, marginal,
             )  # fmt: skip
-            fake_weights(made, everything, masses, owners, places, extras, mean, high, hats)
+            fake_weights(made, everything, base, masses, owners, places, extras, mean, high, hats)
             fine = kept(ratios[user], skews[user], everything, number, mean, high, hats)
             cap *= 2.0
         state[user], label = LEFT, 0
@@ -441,7 +474,7 @@ def ask(
             while label < width and labels[label] != given[user]:
                 label += 1
         elif real[user]:
-            label = pick_entry(classes[truths[user]], randomness[user], made, owners, places, extras)
+            label = pick(classes[truths[user]], randomness[user], made, base, owners, places, extras)
         else:
             uniform = randomness[user]
             while uniform >= hats[label]:
@@ -451,7 +484,7 @@ def ask(
         if label < width and hats[label] > 0:
             codes[user], drawn[user], state[user] = labels[label], hats[label], DONE
             for row in range(owners[made - 1] + 1):
-                of_row[row] = 0
+                of_row[row] = base[label]
             for entry in range(made):
                 of_row[owners[entry]] += extras[entry] if places[entry] == label else 0
             for x in range(len(belief)):
@@ -471,15 +504,16 @@ def part_of(cap: float, eighths: int) -> float:
 
 @compiled
 def fake_weights(
-    made: int, everything: float, masses: Row, owners: Row, places: Row, extras: Row, mean: Row, high: Row, hats: Row
-) -> None:
+    made: int, everything: float, base: Row, masses: Row, owners: Row, places: Row, extras: Row, mean: Row, high: Row,
+    hats: Row,
+) -> None:  # fmt: skip
     """Fill in for each label its expected and largest weight, and the weight of its fake draw; these sum to 2**62."""
     width = len(mean)
     for k in range(width):
-        mean[k], high[k] = 0.0, 0
+        mean[k], high[k] = everything * float(base[k]), base[k]
     for entry in range(made):
         k = places[entry]
-        high[k] = max(high[k], extras[entry])
+        high[k] = max(high[k], base[k] + extras[entry])
         mean[k] += masses[owners[entry]] * float(extras[entry])
     left, best = DENOMINATOR, 0
     for k in range(width):
@@ -503,16 +537,3 @@ def kept(ratio: float, skew: float, everything: float, number: Row, mean: Row, h
             if not (bounded and expected >= 0.5 * LEAST * ONE):
                 return False
     return True
-
-
-@compiled
-def pick_entry(row: int, uniform: int, made: int, owners: Row, places: Row, extras: Row) -> int:
-    """The label that a draw picks for a row, by its entries."""
-    drawn = 0
-    for entry in range(made):
-        if owners[entry] == row:
-            drawn = places[entry]
-            if uniform < extras[entry]:
-                return drawn
-            uniform -= extras[entry]
-    return drawn

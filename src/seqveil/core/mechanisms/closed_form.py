@@ -6,8 +6,8 @@ Put κ = 1/(1+e^ε), a = e^-ε. By the structure theorem Q = a p + (1-a) I, wher
 marginal p and I(y|x) ≤ p(y)/κ. Read I as a timetable: time runs for 1/κ, every instant carries a label y and holds
 rows of total belief exactly κ, each row x is present for time 1 in all, I(y|x) = time x spends under label y.
 
-`blocks` takes I alone, with a κ and an a of its own: all of this holds for every κ in (0, 1] and a in [0, 1). Put
-d = aκ + 1-a, which is e^ε κ above.
+`blocks` takes I, or a mixture of I and the likeliest label, with a κ and an a of its own: all of this holds for every κ
+in (0, 1] and a in [0, 1). Put d = aκ + 1-a, which is e^ε κ above.
 
 **The optimum.** Order the symbols from most to least likely.
 
@@ -51,7 +51,7 @@ from seqveil.core.kernel import DENOMINATOR, DROP
 ONE = float(DENOMINATOR)
 DONE, LEFT, IMPOSSIBLE = 0, 1, 2  # what became of a row: released; in doubt; no such release can have been made
 
-Numbers = tuple[float, float, float, float]  # a, 1-a, κ, and how much of its marginal is in the table: a, or 0 for I
+Numbers = tuple[float, float, float, float, float]  # a, 1-a, κ; in each row, of the marginal and of the first label
 Bounds = tuple[float, float, float]
 Row = Any  # a list of numbers, or an array of them
 
@@ -72,19 +72,19 @@ def table(
 ) -> tuple[int, float, float]:  # fmt: skip
     """The optimum of one belief in integers: weight(x, k) is base[k] and the entries on label k of the row of x.
 
-    Fills in the symbols of the labels (K,), a·p in integers (K,), the row of each symbol (n,) and the belief in the
-    symbols of each row (R,); of each entry its row, its label and its weight, ascending by row and label (M,). The rest
-    is room to work in. Returns how many entries there are, the sum of the belief, and the dual value, so that no sound
-    kernel has Pr(Y = X) above it.
+    Fills in the symbols of the labels (K,), what all rows share in integers (K,), the row of each symbol (n,) and the
+    belief in the symbols of each row (R,); of each entry its row, its label and its weight, ascending by row and label
+    (M,). The rest is room to work in. Returns how many entries there are, the sum of the belief, and the dual value, so
+    that no sound kernel has Pr(Y = X) above it.
     """
-    _, _, kappa, mixed = numbers
+    _, _, kappa, mixed, first = numbers
     everything, above, extra, width = likeliest(belief, labels, top), 0.0, DENOMINATOR, len(labels)
     for k in range(width):
         above += top[k]
     rest = max(0.0, everything - above) if width < len(belief) else 0.0
     count, time, tail, value = timetable(rest, numbers, top, after, share, filling, borders, marginal)
     for k in range(width):
-        base[k] = int(mixed * marginal[k] * ONE)
+        base[k] = int(mixed * marginal[k] * ONE) + (int(first * ONE) if k == 0 else 0)
         extra -= base[k]
     for x in range(len(belief)):
         classes[x] = -1
@@ -132,7 +132,7 @@ def timetable(
     with all of them laid end to end, and p. Returns how many symbols have a label, how long the slot of one more label
     lasts (0: there is none), the mass R of all symbols without a label, and the dual value.
     """
-    a, gain, kappa, _ = numbers
+    a, gain, kappa, _, _ = numbers
     tail, width = rest, len(top)
     for k in range(width - 1, -1, -1):
         after[k] = tail

@@ -173,6 +173,6 @@ def labels_and_bounds(epsilon: float, n: int) -> tuple[int, Numbers, Bounds]:
 
 
 def _numbers(epsilon: float) -> Numbers:
-    """e^-ε, 1-e^-ε, κ = 1/(1+e^ε), and e^-ε again: the part of the marginal in the table."""
+    """e^-ε, 1-e^-ε and κ = 1/(1+e^ε); a row has e^-ε of the marginal in it."""
     a = math.exp(-epsilon)
-    return a, -math.expm1(-epsilon), a / (1.0 + a), a
+    return a, -math.expm1(-epsilon), a / (1.0 + a), a, 0.0
