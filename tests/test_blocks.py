@@ -9,7 +9,7 @@ import pytest
 
 from reference_blocks import Paths, every_path, online_optimum
 from seqveil import MarkovModel
-from seqveil.core.distortion import hamming
+from seqveil.core.distortion import absolute, hamming
 from seqveil.core.mechanisms import optimum
 from seqveil.core.mechanisms.block_schedule import block_rule
 from seqveil.core.mechanisms.blocks import BlockRule, Question
@@ -37,7 +37,8 @@ def random_case(seed: int) -> tuple[BlockRule, list[float], list[int]]:
     schedule = tuple(Question(*each) for each in zip(shares.tolist(), told.tolist(), strict=True))
     level = float(rng.choice([0.2, 1.0, 2.5, 6.0]))
     levels = [level * float(part) for part in rng.choice([1.0, 0.5], 2)]
-    return BlockRule(model, level, length, hamming(), schedule), levels, [length, max(1, length - 1)]
+    costs = absolute(range(n)) if seed % 4 == 2 else hamming()
+    return BlockRule(model, level, length, costs, schedule), levels, [length, max(1, length - 1)]
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -117,7 +117,7 @@ def test_the_files_of_the_documentation_are_read(tmp_path):
     ("text", "said"),
     [
         ("epsilon = ", "policy.toml: is not TOML"),
-        ("epsilom = 1.0", r"policy.toml: 'epsilom' is no line of a policy; expected one of batch, budget"),
+        ("epsilom = 1.0", r"policy.toml: 'epsilom' is no line of a policy; expected one of batch, block, budget"),
         ('epsilon = "much"', "policy.toml: expected epsilon to be a finite number above 0, got str"),
         ("epsilon = 1.0\nbudget = { totally = 1.0 }", "policy.toml: expected a budget such as"),
         ("secret = 3", r"policy.toml: expected each secret of a policy as a table"),
@@ -139,6 +139,9 @@ AMISS = {  # one for each row of the tables, in their order
     'mechanism "optimal" keeps no declared secrets': lambda: sv.Policy(secrets=KEPT, mechanism="optimal"),
     "a declared secret has no epsilon": lambda: sv.Policy(secrets=sv.secrets.ever(4, epsilon=None)),
     "declared secrets take no batch, budget or every": lambda: sv.Policy(secrets=KEPT, batch=2, mechanism="guarded"),
+    "a block takes no batch, secrets": lambda: sv.Policy(1.0, block=3, batch=2),
+    "blocks are released by the mechanism": lambda: sv.Policy(1.0, block=3, mechanism="optimal"),
+    "and a block has one for all its events": lambda: sv.Policy(block=3, budget=sv.Budget(total=2.0, over=3)),
     "withhold and observers say how": lambda: sv.Policy(1.0, withhold=True),
     "the truth or nothing": lambda: sv.Policy(1.0, secrets=KEPT, withhold=True),
     "chooses epsilon": lambda: sv.Policy(1.0, budget=sv.Budget(total=2.0, over=3)),

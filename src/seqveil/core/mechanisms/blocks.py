@@ -20,10 +20,10 @@ might be drawn, outward, before the draw.
 
 **Cells.** What is left of L after a path is log(ρ/κ), ρ = q/F; a label costs log(max_x f(y|x) / Pr(y | path)) of it.
 For Hamming distortion the cells of an event that may use a part r of what is left are the channel that the closed form
-of the optimum finds with the cap e^r on its lifts (`closed_form`). With some probability any symbol may pass for the
-likeliest label: what is not told now costs nothing now, and makes what is told later likelier, hence cheaper. Which
-events are asked, for which part of what is left, and how often the cell is told is the schedule of the block
-(`block_schedule`).
+of the optimum finds with the cap e^r on its lifts (`closed_form`); for distances they are sets of neighbours. With some
+probability any symbol may pass for the likeliest label: what is not told now costs nothing now, and makes what is told
+later likelier, hence cheaper. Which events are asked, for which part of what is left, and how often the cell is told is
+the schedule of the block (`block_schedule`).
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ from seqveil.core.bulk import in_parts
 from seqveil.core.compiled import compiled, form, reals, wholes
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
-from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, slack
+from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, slack, to_weights
 from seqveil.core.leakage import Leakages, larger_side, weight_range
 from seqveil.core.mechanisms.base import Asked
 from seqveil.core.mechanisms.closed_form import DONE, IMPOSSIBLE, LEFT, ONE, Row, pick, room_for, table
+from seqveil.core.mechanisms.neighbours import centres, neighbours
 from seqveil.core.model import MarkovModel
 
 LARGEST = 40.0  # L of a block: the weight of a fake bit, e^-L · 2**62, must not be lost in rounding
@@ -415,6 +416,8 @@ def _ask(
     rule: BlockRule, public: tuple[Any, ...], blocks: Blocks, asked: Asked, real: Mask, filled: tuple[Ints, ...]
 ) -> Mask:
     """Fill in the releases of events that are asked, by cells that are checked; which given ones are impossible."""
+    if rule.distortion.points is not None:
+        return _ask_near(rule, public, blocks, asked, real, filled)
     users, n = public[0].shape
     codes, columns, drawn = filled
     state, code = np.empty(users, np.int64), form(ask, users)
@@ -438,6 +441,39 @@ def _ask(
     else:
         in_parts(users, some, n)
     return np.asarray(state == IMPOSSIBLE)
+
+
+def _ask_near(
+    rule: BlockRule, public: tuple[Any, ...], blocks: Blocks, asked: Asked, real: Mask, filled: tuple[Ints, ...]
+) -> Mask:
+    """`_ask` where a wrong symbol costs by its distance: the cells are sets of neighbours."""
+    codes, columns, drawn = filled
+    impossible = np.zeros(len(codes), bool)
+    points = np.asarray(rule.distortion.points).reshape(rule.model.n, -1)
+    for user, (belief, number, whole, ask) in enumerate(zip(*public, strict=True)):
+        told = DENOMINATOR // EIGHTHS * int(ask[1])
+        cap, fine, everything = max(part_of(float(whole), int(ask[0])), LEAST) * (1 + MARGIN), False, belief.sum()
+        while not fine and cap < 1.0:
+            cells, masses = neighbours(belief, points, cap * everything)
+            base = np.where(np.arange(masses.size) == 0, DENOMINATOR - told, 0)
+            mean, high = masses * told + everything * base, base + told
+            hats = to_weights(mean / mean.sum())
+            lists = mean.tolist(), high.tolist(), hats.tolist()
+            fine = kept(float(blocks.ratios[user]), float(blocks.skews[user]), float(everything), number, *lists)
+            cap *= 2.0
+        if not fine or masses.size == 1:
+            continue
+        labels = centres(belief, points, cells, masses.size)
+        if asked.given.size:
+            label = int((labels == asked.given[user]).argmax())
+            impossible[user] = labels[label] != asked.given[user]
+        elif real[user]:
+            label = int(cells[asked.truths[user]]) if asked.randomness[user] < told else 0
+        else:
+            label = int((np.cumsum(hats) <= asked.randomness[user]).sum())
+        codes[user], drawn[user] = labels[label], hats[label]
+        columns[user] = base[label] + told * (cells == label)
+    return impossible
 
 
 @compiled
