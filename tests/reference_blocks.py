@@ -57,7 +57,7 @@ def every_path(rule: BlockRule, levels: list[float], lengths: list[int]) -> list
             _check_sums(rows[keep], made.columns[keep], made.drawn[keep], len(states))
             rows, part = rows[keep], part.take(keep)
             made = release(rule, part, states[rows], Asked(given=given[keep]))
-            states, account, blocks, _ = after(rule, part, made)
+            states, account, blocks = after(rule, part, made, account.take(rows))
             codes = np.concatenate([codes[rows], made.codes[:, None]], axis=1)
             drawn = drawn[rows] * (made.drawn / DENOMINATOR)
             old = np.repeat(np.arange(len(sequences)), n)

@@ -105,7 +105,7 @@ def _open(setting: Terms, state: State, times: Floats | None) -> _Opened:
 def _close(setting: Terms, state: State, opened: _Opened, made: Disclosed) -> tuple[ReleasedInBlocks, State]:
     """Charge an event, and end the blocks that have had all of theirs."""
     rule, running = setting.rule, opened.blocks.running
-    states, account, blocks = after(rule, opened.blocks, made)[:3]
+    states, account, blocks = after(rule, opened.blocks, made, state.account)
     if not running.all():  # outside of a block nothing was disclosed
         states = np.where(running[:, None], states, filtering.predict(setting.model, state.states))
         account = either(running, account, state.account.skip(setting.model))
@@ -114,8 +114,10 @@ def _close(setting: Terms, state: State, opened: _Opened, made: Disclosed) -> tu
     costs = np.where(over, blocks.costs(rule), 0.0) if over.any() else np.zeros(len(over))
     places = np.where(running, opened.blocks.places, -1)
     codes = np.where(opened.silent, NOTHING, made.codes)
-    began = np.where(opened.begins, opened.blocks.levels, 0.0)
+    began, spent, ldp = np.zeros(len(over)), state.spent, state.ldp
+    if opened.begins.any():
+        began = np.where(opened.begins, opened.blocks.levels, 0.0)
+        spent, ldp = spent + began, ldp + setting.ldp_cost(began)
     window = state.window.push(opened.now, costs, setting.budget.span)
-    spent, ldp = state.spent + began, state.ldp + setting.ldp_cost(began)
     after_all = State(states, state.steps + 1, spent, account, window, ldp, state.first, None, blocks.end(over))
     return ReleasedInBlocks(codes, began, opened.blocks.numbers, places, costs), after_all

@@ -114,7 +114,7 @@ def _simulated(rule: BlockRule, asks: Ints, paths: int) -> Floats:
         drawn = np.tile(_spread(randomness.draw(paths)), users // paths)
         made = release(rule, blocks, states, Asked(nobody, drawn), ~everyone, asks[:, place])
         costs.append(_expected(rule, blocks, made))
-        states, _, blocks, _ = after(rule, blocks, made)
+        states, account, blocks = after(rule, blocks, made, account)
     return np.array(costs)
 
 

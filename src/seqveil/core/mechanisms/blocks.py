@@ -135,8 +135,10 @@ class BlockRule:
 
     def numbers(self, levels: Floats) -> Floats:
         """fake, κ, e^L and e^-L of each block: (B, 4)."""
+        if levels.size == 1:  # a session's
+            return self._row(float(levels[0]))
         if levels.size and (levels == levels[0]).all():
-            return np.tile(self._level(float(levels[0]))[1:], (levels.size, 1))
+            return np.broadcast_to(self._row(float(levels[0])), (levels.size, 4))
         return np.array([self._level(each)[1:] for each in levels.tolist()]).reshape(-1, 4)
 
     def bits(self, levels: Floats, thrown: Ints) -> Mask:
@@ -145,6 +147,20 @@ class BlockRule:
 
     def _level(self, level: float) -> Level:
         return level_numbers(level, self.model.size, self.length)
+
+    def _row(self, level: float) -> Floats:
+        if level not in self._rows:
+            self._rows[level] = np.array([self._level(level)[1:]])
+        return self._rows[level]
+
+    @cached_property
+    def _rows(self) -> dict[float, Floats]:
+        return {}
+
+    @cached_property
+    def asks(self) -> Ints:
+        """The schedule as an array: (w, 2)."""
+        return np.array(self.schedule, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,6 +207,8 @@ class Blocks:
 
     def end(self, who: Mask) -> Blocks:
         """The blocks of some users are over, at their length or cut before."""
+        if not who.any():
+            return self
         return replace(
             self,
             levels=np.where(who, 0.0, self.levels),
@@ -268,7 +286,7 @@ def release(
     codes = rule.distortion.best_guess(filtering.symbols(rule.model, states)).astype(np.int64)
     columns, drawn = np.full((users, n), DENOMINATOR, np.int64), np.full(users, DENOMINATOR, np.int64)
     numbers = rule.numbers(blocks.levels)
-    asks = np.array(rule.schedule, np.int64)[blocks.places] if asks is None else asks
+    asks = rule.asks[blocks.places] if asks is None else asks
     caps = numbers[:, 1] / blocks.ratios
     some = np.flatnonzero((asks[:, 0] > 0) & (caps < 1.0 - 1e-6) & blocks.running)
     given, impossible = asked.given, np.zeros(users, bool)
@@ -286,21 +304,27 @@ def release(
     return Disclosed(codes, columns, drawn, impossible | (given != codes) if given.size else impossible)
 
 
-def after(rule: BlockRule, blocks: Blocks, made: Disclosed) -> tuple[Floats, Leakages, Blocks, Floats]:
-    """Belief, account and blocks after an event of each running block, and what its filter expected of the release.
+def after(rule: BlockRule, blocks: Blocks, made: Disclosed, account: Leakages) -> tuple[Floats, Leakages, Blocks]:
+    """Belief, account and blocks after an event of each running block.
 
     A block that has had all its events is not ended here: its cost is charged first (`Blocks.costs`, `Blocks.end`).
     """
-    model, columns = rule.model, made.columns
+    model, columns, users = rule.model, made.columns, len(made.codes)
     high = columns.max(1)
     silent = columns.min(1) == high
-    given, marginal = filtering.move(model, blocks.given, columns)
-    free = filtering.move(model, blocks.free, np.ones((len(high), model.n)))[0]
-    ratios = np.where(silent, blocks.ratios, blocks.ratios * (marginal / high))
-    skews = np.where(silent, blocks.skews, blocks.skews * (made.drawn / marginal))
-    inside = blocks.inside.skip(model) if silent.all() else _charged(rule, blocks, columns, marginal)
-    moved = replace(blocks, places=blocks.places + 1, free=free, given=given, ratios=ratios, skews=skews, inside=inside)
-    return mixed(free, given, _fake(rule, moved)), _joined(rule, moved), moved, marginal
+    both, ones = np.concatenate([blocks.given, blocks.free]), np.full(columns.shape, DENOMINATOR, np.int64)
+    ahead, marginal = filtering.move(model, both, np.concatenate([columns, ones]))
+    given, free, marginal = ahead[:users], ahead[users:], marginal[:users]
+    moved = replace(blocks, places=blocks.places + 1, free=free, given=given)
+    if not silent.all():
+        ratios = np.where(silent, blocks.ratios, blocks.ratios * (marginal / high))
+        skews = np.where(silent, blocks.skews, blocks.skews * (made.drawn / marginal))
+        moved = replace(moved, ratios=ratios, skews=skews, inside=_charged(rule, blocks, columns, marginal))
+        account = _joined(rule, moved)
+    elif not model.full_support:
+        moved = replace(moved, inside=blocks.inside.skip(model))
+        account = _joined(rule, moved)
+    return mixed(free, given, _fake(rule, moved)), account, moved
 
 
 def posterior(rule: BlockRule, blocks: Blocks, made: Disclosed) -> Floats:
