@@ -54,6 +54,7 @@ EIGHTHS = 8
 LEAST = 1e-8  # probability of a label below which its integer weight would be too coarse
 MARGIN = 1e-9  # of L that rounding may use
 ENTRIES = 64  # states up to which the account of a chain with impossible steps is exact over several blocks
+UNSAID = -1  # the code of an event of which nothing was disclosed, until the best guess stands there
 NEVER = 1e-200  # in place of a weight of 0 where logarithms are added up
 ARRAYS = ("levels", "places", "numbers", "free", "given", "ratios", "skews")
 LISTED = 1024  # users whose beliefs are made into lists at a time
@@ -283,7 +284,7 @@ def release(
     (B, 2) are other questions than those of the schedule, where schedules are tried.
     """
     users, n = len(states), rule.model.n
-    codes = rule.distortion.best_guess(filtering.symbols(rule.model, states)).astype(np.int64)
+    codes = np.full(users, UNSAID, np.int64)
     columns, drawn = np.full((users, n), DENOMINATOR, np.int64), np.full(users, DENOMINATOR, np.int64)
     numbers = rule.numbers(blocks.levels)
     asks = rule.asks[blocks.places] if asks is None else asks
@@ -301,6 +302,9 @@ def release(
         filled = codes[some], columns[some], drawn[some]
         impossible[some] = _ask(rule, (beliefs, numbers[some], caps[some], asks[some]), part, chosen, bits, filled)
         codes[some], columns[some], drawn[some] = filled
+    rest = np.flatnonzero(codes == UNSAID)
+    if rest.size:
+        codes[rest] = rule.distortion.best_guess(filtering.symbols(rule.model, states[rest]))
     return Disclosed(codes, columns, drawn, impossible | (given != codes) if given.size else impossible)
 
 
@@ -508,7 +512,7 @@ def ask(
     """Make each user's cells, check them, and draw from them; or find the column of the release given.
 
     A cap that leaves a label too rare for its weight, or outside of a bound, is raised until none is. Where nothing can
-    be said, what stands in `codes`, `columns` and `drawn` is left: the best guess.
+    be said, what stands in `codes`, `columns` and `drawn` is left.
     """
     rows, entries, plan = room_for(len(beliefs[0]), width)
     (labels, base, classes, masses), (owners, places, extras, known) = rows, entries
@@ -529,7 +533,7 @@ def ask(
             cap *= 2.0
         state[user], label = LEFT, 0
         if not fine or hats[0] == DENOMINATOR:
-            continue  # one label, which says nothing: the best guess stays
+            continue  # one label, which says nothing
         if len(given):
             while label < width and labels[label] != given[user]:
                 label += 1

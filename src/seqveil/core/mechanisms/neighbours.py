@@ -7,6 +7,9 @@ from numpy.typing import NDArray
 
 from seqveil.core.kernel import Floats, Ints
 
+ROUNDING = 1e-6  # of the least mass: more than running sums can be off
+TINY = 1e-300
+
 
 def neighbours(belief: Floats, points: Floats, least: float) -> tuple[Ints, Floats]:
     """Cells of symbols that lie together, each of at least this belief: the cell of each symbol, and their masses.
@@ -14,36 +17,57 @@ def neighbours(belief: Floats, points: Floats, least: float) -> tuple[Ints, Floa
     Halved again and again, across where they are widest, as evenly as each half keeps its mass; the likeliest first.
 
     >>> neighbours(np.array([0.3, 0.3, 0.2, 0.2]), np.arange(4.0)[:, None], 0.25)
-    (array([2, 1, 0, 0]), array([0.4, 0.3, 0.3]))
+    (array([1, 2, 0, 0]), array([0.4, 0.3, 0.3]))
     """
-    whole, done = [np.arange(len(belief))], []
-    while whole:
-        cell = whole.pop()
-        halves = _halved(belief[cell], points[cell], least) if belief[cell].sum() >= 2 * least else None
-        if halves is None:
-            done.append(cell)
-        else:
-            whole += [cell[halves], cell[~halves]]
-    masses = np.array([belief[cell].sum() for cell in done])
-    order, cells = np.argsort(-masses, kind="stable"), np.empty(len(belief), np.int64)
-    for label, place in enumerate(order.tolist()):
-        cells[done[place]] = label
-    return cells, masses[order]
+    cells, least, open_to_halves = np.zeros(len(belief), np.int64), least * (1.0 + ROUNDING), True
+    while open_to_halves:
+        count = int(cells.max()) + 1
+        halved = _second_halves(belief, points, cells, count, least)
+        open_to_halves = bool(halved.any())
+        _, cells = np.unique(cells + count * halved, return_inverse=True)
+    masses = np.bincount(cells, belief).astype(np.float64, copy=False)
+    order = np.argsort(-masses, kind="stable")
+    return np.argsort(order, kind="stable")[cells].astype(np.int64), masses[order]
 
 
-def _halved(belief: Floats, points: Floats, least: float) -> NDArray[np.bool_] | None:
-    """Which symbols of a cell go into its first half; None where no cut leaves both halves their mass."""
-    centre = (belief[:, None] * points).sum(0) / belief.sum()
-    widths = (belief[:, None] * (points - centre) ** 2).sum(0)
-    for axis in np.argsort(-widths, kind="stable").tolist():
-        values, places = np.unique(points[:, axis], return_inverse=True)
-        below = np.cumsum(np.bincount(places, belief))[:-1]
-        total = belief.sum()
-        fits = (below >= least) & (total - below >= least)
-        if fits.any():
-            cut = np.where(fits, np.abs(below - total / 2), np.inf).argmin()
-            return np.asarray(points[:, axis] <= values[cut])
-    return None
+def _second_halves(belief: Floats, points: Floats, cells: Ints, count: int, least: float) -> NDArray[np.bool_]:
+    """Which symbols leave their cell for a new one: all cells are halved at once, each across where it is widest.
+
+    Where no cut there leaves both halves their mass, the next widest side is tried.
+    """
+    masses = np.bincount(cells, belief, count).astype(np.float64, copy=False)
+    mass = np.maximum(masses, TINY)
+    gone, decided = np.zeros(len(belief), bool), masses < 2 * least
+    means = [np.bincount(cells, belief * line, count) / mass for line in points.T]
+    widths = [
+        np.bincount(cells, belief * (line - mean[cells]) ** 2, count)
+        for line, mean in zip(points.T, means, strict=True)
+    ]
+    cuts = [_cuts(belief, line, cells, masses, least) for line in points.T]
+    for axis in np.argsort(-np.array(widths), axis=0, kind="stable"):
+        cut = np.array(cuts)[axis, np.arange(count)]
+        now = ~decided & np.isfinite(cut)
+        value = points[np.arange(len(belief)), axis[cells]]
+        gone |= now[cells] & (value > cut[cells])
+        decided |= now
+    return gone
+
+
+def _cuts(belief: Floats, line: Floats, cells: Ints, masses: Floats, least: float) -> Floats:
+    """Where along a line each cell is cut most evenly, of the cuts that leave both halves their mass; inf for none."""
+    order = np.lexsort((line, cells))
+    cell, value, upto = cells[order], line[order], np.cumsum(belief[order])
+    first = np.searchsorted(cell, np.arange(masses.size))
+    below = upto - np.where(first > 0, upto[first - 1], 0.0)[cell]
+    fits = (below >= least) & (masses[cell] - below >= least)
+    fits[:-1] &= (cell[1:] == cell[:-1]) & (value[1:] > value[:-1])
+    fits[-1] = False
+    uneven = np.where(fits, np.abs(below - masses[cell] / 2), np.inf)
+    best = np.minimum.reduceat(uneven, first)
+    found = np.flatnonzero(fits & (uneven == best[cell]))[::-1]
+    cuts = np.full(masses.size, np.inf)
+    cuts[cell[found]] = value[found]
+    return cuts
 
 
 def centres(belief: Floats, points: Floats, cells: Ints, count: int) -> Ints:
