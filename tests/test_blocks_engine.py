@@ -11,7 +11,7 @@ from reference_blocks import every_path
 from seqveil import MarkovModel, Policy, Session, Streams, secrets
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.randomness import SeededRandomness
-from seqveil.engine import blocks
+from seqveil.engine import blocks, stream
 from seqveil.engine.accounting import Budget
 from seqveil.engine.policy import saved_terms
 from seqveil.engine.stream import NOTHING, UNKNOWN, State
@@ -36,11 +36,11 @@ def released(terms, codes, seed=1, times=None):
 def test_paths_are_drawn_with_the_probabilities_that_are_enumerated(translated):
     compiling.use(translated)
     terms, users = Policy(epsilon=1.2, block=3).on(CHAIN), 20_000 if not translated else 200_000
-    stream = np.array([0, 2, 2])
-    steps = released(terms, np.tile(stream, (users, 1)))
+    truth = np.array([0, 2, 2])
+    steps = released(terms, np.tile(truth, (users, 1)))
     drawn = np.stack([made.codes for made, _ in steps], axis=1)
     paths = every_path(terms.rule, [1.2], [3])[-1]
-    ours = (paths.sequences == stream).all(1).argmax()
+    ours = (paths.sequences == truth).all(1).argmax()
     for code, chance in zip(paths.codes, paths.weights[:, ours], strict=True):
         seen = int((drawn == code).all(1).sum())
         assert abs(seen - users * chance) < 5 * np.sqrt(users * chance) + 5
@@ -144,6 +144,9 @@ def test_what_does_not_go_with_blocks_is_refused_in_one_line(other):
 def test_blocks_are_refused_where_no_bit_is_kept_and_come_back_from_plain_values():
     with pytest.raises(InputError, match="Session"):
         Streams(CHAIN, epsilon=1.0, block=5)
+    elsewhere = Policy(epsilon=1.0, block=5).on(CHAIN)
+    with pytest.raises(InputError, match="Session"):
+        stream.step(elsewhere, State.start(elsewhere), np.zeros(1, int), SeededRandomness(1))
     with pytest.raises(InputError, match="block="):
         Policy(epsilon=1.0, mechanism="blocks")
     terms = Policy(epsilon=3.0, block=5).on(CHAIN)

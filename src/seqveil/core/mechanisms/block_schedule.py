@@ -79,9 +79,12 @@ def _improved(rule: BlockRule, schedule: Schedule, events: int) -> Schedule:
 
 
 def _mean_costs(rule: BlockRule, schedules: list[Schedule], paths: int) -> Floats:
-    """What an event is expected to cost by each schedule, all with the same draws."""
+    """What an event is expected to cost by each schedule, all with the same draws.
+
+    Rounded, so that no machine's order of summing decides between schedules that are alike.
+    """
     costs = _simulated(rule, np.repeat(np.array(schedules, np.int64), paths, axis=0), paths)
-    return costs.mean(0).reshape(len(schedules), paths).mean(1)
+    return costs.mean(0).reshape(len(schedules), paths).mean(1).round(9)
 
 
 def block_rule(model: MarkovModel, level: float, length: int, distortion: Distortion) -> BlockRule:
