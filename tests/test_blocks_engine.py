@@ -112,6 +112,21 @@ def test_a_block_that_is_cut_keeps_what_it_cost_and_a_new_one_begins():
     assert (made.places == 0).all()
 
 
+def test_some_users_move_on_without_the_others():
+    terms = Policy(epsilon=2.0, block=3).on(HOLES)
+    together = released(terms, np.tile([0, 1, 2, 0], (4, 1)))[-1][1]
+    state, bits = State.start(terms, 1).grown(terms, 4), np.zeros(4, bool)
+    some = np.array([3, 1])
+    _, state = state.move(
+        some, lambda part: blocks.step(terms, part, bits[some], np.array([0, 1]), SeededRandomness(1))[:2]
+    )
+    assert state.blocks.places.tolist() == [0, 1, 0, 1]
+    assert state.take(np.array([0])).blocks.given.tolist() == State.start(terms).blocks.given.tolist()
+    state.put(np.arange(4), together)
+    assert (state.blocks.numbers == 1).all()
+    assert (state.account.most == together.account.most).all()
+
+
 def test_values_outside_the_alphabet_are_released_like_draws_from_the_belief():
     users = 60_000
     compiling.use(True)

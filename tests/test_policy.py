@@ -141,6 +141,7 @@ AMISS = {  # one for each row of the tables, in their order
     "declared secrets take no batch, budget or every": lambda: sv.Policy(secrets=KEPT, batch=2, mechanism="guarded"),
     "a block takes no batch, secrets": lambda: sv.Policy(1.0, block=3, batch=2),
     "blocks are released by the mechanism": lambda: sv.Policy(1.0, block=3, mechanism="optimal"),
+    "expected a block of at most": lambda: sv.Policy(1.0, block=2000),
     "and a block has one for all its events": lambda: sv.Policy(block=3, budget=sv.Budget(total=2.0, over=3)),
     "withhold and observers say how": lambda: sv.Policy(1.0, withhold=True),
     "the truth or nothing": lambda: sv.Policy(1.0, secrets=KEPT, withhold=True),

@@ -22,6 +22,7 @@ from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.mechanisms.block_schedule import fingerprint
+from seqveil.core.mechanisms.blocks import LONGEST
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, from_dict
 from seqveil.engine import toml
@@ -393,6 +394,10 @@ _TOGETHER: tuple[tuple[Callable[[Policy], bool], str], ...] = (
         lambda p: (p.block > 1) != (p.found.name == _BLOCKS),
         'blocks are released by the mechanism "blocks" alone, and it needs their length; leave mechanism out, and say '
         "for instance block=20",
+    ),
+    (
+        lambda p: p.block > LONGEST,
+        f"expected a block of at most {LONGEST} events, got more; use shorter ones, whose ε add up",
     ),
     (
         lambda p: p.block > 1 and p.budget.over is not None,

@@ -30,6 +30,7 @@ IMPROVING = 200_000  # events simulated to improve a schedule
 PATHS = 128  # for each change at least
 GAIN = 1e-3  # of the cost, that a change must gain
 SMALL = 1000  # steps of the chain up to which so much is simulated; of larger ones less in proportion
+SHORT = 40  # events of a block, likewise
 
 Schedule = tuple[Question, ...]
 
@@ -53,7 +54,7 @@ def candidates(length: int) -> list[Schedule]:
 def _chosen(model: MarkovModel, level: float, length: int, distortion: Distortion) -> Schedule:
     going = candidates(length)
     rule = BlockRule(model, level, length, distortion, going[0])
-    thin = min(1.0, SMALL / (model.chain.nnz + model.n))
+    thin = min(1.0, SMALL / (model.chain.nnz + model.n), SHORT / length)
     for paths, stay in ROUNDS:
         costs = _mean_costs(rule, going, max(4, int(thin * paths)))
         going = [going[place] for place in np.argsort(costs, kind="stable")[:stay].tolist()]

@@ -48,6 +48,7 @@ from seqveil.core.mechanisms.closed_form import DONE, IMPOSSIBLE, LEFT, ONE, Row
 from seqveil.core.mechanisms.neighbours import centres, neighbours
 from seqveil.core.model import MarkovModel
 
+LONGEST = 1000  # events of a block
 LARGEST = 40.0  # L of a block: the weight of a fake bit, e^-L · 2**62, must not be lost in rounding
 WIDEST = 256  # labels of an event
 EIGHTHS = 8
@@ -239,17 +240,18 @@ class Blocks:
         arrays: dict[str, Any] = {name: getattr(self, name)[users] for name in ARRAYS}
         return Blocks(**arrays, before=self.before.take(users), inside=self.inside.take(self._inner(users)))
 
-    def put(self, rows: Rows, part: Blocks) -> None:
-        """Write the blocks of some users back in place."""
+    def put(self, rows: Rows, part: Blocks) -> Blocks:
+        """All users' blocks with those of some users replaced."""
         users = np.arange(len(self.levels))[rows]
-        for name in ARRAYS:
-            getattr(self, name)[users] = getattr(part, name)
-        for ours, theirs, places in (
-            (self.before, part.before, users),
-            (self.inside, part.inside, self._inner(users)),
-        ):
-            for each in fields(Leakages):
-                getattr(ours, each.name)[places] = getattr(theirs, each.name)
+        arrays: dict[str, Any] = {name: _put(getattr(self, name), users, getattr(part, name)) for name in ARRAYS}
+        before, inside = (
+            Leakages(*(_put(getattr(ours, f.name), places, getattr(theirs, f.name)) for f in fields(Leakages)))
+            for ours, theirs, places in (
+                (self.before, part.before, users),
+                (self.inside, part.inside, self._inner(users)),
+            )
+        )
+        return Blocks(**arrays, before=before, inside=inside)
 
     def join(self, other: Blocks) -> Blocks:
         """Two groups of users as one."""
@@ -264,6 +266,12 @@ class Blocks:
         """The rows of these users in the account inside."""
         entries = len(self.inside.most) // max(1, len(self.levels))
         return (users[:, None] * entries + np.arange(entries)).ravel()
+
+
+def _put(array: Any, rows: NDArray[np.intp], part: Any) -> Any:
+    changed = array.copy()
+    changed[rows] = part
+    return changed
 
 
 class Disclosed(NamedTuple):
@@ -348,7 +356,7 @@ def _fake(rule: BlockRule, blocks: Blocks) -> Floats:
 def _charged(rule: BlockRule, blocks: Blocks, columns: Ints, marginal: Floats) -> Leakages:
     """The extremes of log f/q after an event; a weight of 0 rules nothing out, as the bit may be fake."""
     weights: Any = np.maximum(columns, NEVER)
-    low, high = weight_range(weights, filtering.possible(rule.model, blocks.given))
+    low, high = weight_range(weights, filtering.possible(rule.model, blocks.free))  # the path itself rules nothing out
     if rule.entries > 1:
         weights, marginal, low, high = (np.repeat(each, rule.entries, 0) for each in (weights, marginal, low, high))
     return blocks.inside.charge(rule.model, weights, marginal, low, high)
