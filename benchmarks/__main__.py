@@ -42,6 +42,7 @@ NAMES = (
     "contexts",
     "attack",
     "files",
+    "blocks",
 )
 
 

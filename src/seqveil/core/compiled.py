@@ -114,7 +114,12 @@ def _forms() -> dict[Any, Any]:
         translate = njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
         arrays = {"reals": translate(_array_of_reals), "wholes": translate(_array_of_wholes)}
         for function in _sources[len(_known) :]:
-            scope = _scopes.setdefault(function.__module__, {**function.__globals__, **arrays})
+            if function.__module__ not in _scopes:  # marked functions of other modules stand for their compiled forms
+                named = {
+                    name: _known.get(value, value) for name, value in function.__globals__.items() if callable(value)
+                }
+                _scopes[function.__module__] = {**function.__globals__, **named, **arrays}
+            scope = _scopes[function.__module__]
             _known[function] = scope[function.__name__] = translate(FunctionType(function.__code__, scope))
     return _known
 

@@ -21,6 +21,8 @@ from seqveil.core import mechanisms
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
+from seqveil.core.mechanisms.block_schedule import fingerprint
+from seqveil.core.mechanisms.blocks import LONGEST
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, from_dict
 from seqveil.engine import toml
@@ -28,7 +30,7 @@ from seqveil.engine.accounting import GONE, Budget, whole_number
 from seqveil.engine.terms import NO_BOUND, OTHER_MODEL, Terms
 
 Observer = MarkovModel | str
-_GUARDED = mechanisms.guarded.name
+_GUARDED, _BLOCKS = mechanisms.guarded.name, mechanisms.in_blocks.name
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Policy:
         withhold: with secrets, release the truth or nothing, never a wrong symbol.
         observers: with secrets, further models (or the files of models) under which every promise holds as well.
         every: spend m·ε at every m-th release and nothing in between.
+        block: how many events share one ε, each of them answered at once: the promise of a batch, without its delay.
 
     >>> print(Policy(epsilon=1.0))
     each release moves what anyone who knows the model believes about a user's whole sequence by at most a factor e^1 =
@@ -70,6 +73,7 @@ class Policy:
     withhold: bool = field(default=False, kw_only=True)
     observers: Sequence[Observer] = field(default=(), kw_only=True)
     every: int = field(default=1, kw_only=True)
+    block: int = field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
         _settle(self)
@@ -83,6 +87,7 @@ class Policy:
     def found(self) -> Mechanism | BatchMechanism:
         """The mechanism that is meant, before it meets a model."""
         usual = _GUARDED if self.secrets else "optimal" if self.batch == 1 else "auto"
+        usual = _BLOCKS if self.block > 1 else usual
         return mechanisms.find(usual if self.mechanism is None else self.mechanism)
 
     @property
@@ -138,12 +143,18 @@ class Policy:
         rate, budget = self.rate or 0.0, self.budget
         what, many = ("batch", "batches") if in_batches else ("release", "releases")
         size = f" of {self.batch} events" if in_batches else ""
+        if self.block > 1:
+            what, many, size = "block", "blocks", f" of {self.block} events"
         most = rate * self.every
         said = (
             f"each {what}{size} moves what anyone who knows the model believes about a user's whole sequence by at "
             f"most a factor e^{most:g} = {math.exp(most):.3g}, up or down"
         )
         found = [said + (f" (e^{rate:g} a {what} on average)" if self.every > 1 else "")]
+        if self.block > 1:
+            found.append(
+                f"one release alone by up to as much, and given the earlier ones of its block by up to e^{2 * most:g}"
+            )
         if budget.exact_total is not None:
             found.append(f"all {many} of a stream together by at most a factor e^{budget.exact_total:g}")
         if budget.composed:
@@ -269,8 +280,11 @@ def saved_terms(saved: Mapping[str, Any], model: MarkovModel, observers: Sequenc
         chosen["observers"] = tuple(known[fingerprint] for fingerprint in saved["observers"])
         if "over" in saved.get("budget", {}):
             chosen["epsilon"] = None
-        plain = {name: value for name, value in saved.items() if name not in ("model", "slots", "costs")}
-        return Policy.from_dict(plain | chosen).on(model)
+        plain = {name: value for name, value in saved.items() if name not in ("model", "slots", "costs", "cells")}
+        made = Policy.from_dict(plain | chosen).on(model)
+        if made.in_blocks and saved["cells"] != fingerprint(made.rule):
+            raise DataError("the blocks of the release were cut into other cells; use the version that made it")
+        return made
     except InputError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError):
@@ -282,7 +296,7 @@ def _settle(policy: Policy) -> None:
     put: dict[str, Any] = {"secrets": _secrets(policy.secrets), "observers": _observers(policy.observers)}
     put["budget"] = policy.budget if isinstance(policy.budget, Budget) else Budget(total=policy.budget)
     put["distortion"] = _costs(policy.distortion)
-    for name in ("batch", "every"):
+    for name in ("batch", "every", "block"):
         whole_number(name, getattr(policy, name))
         put[name] = int(getattr(policy, name))
     if not isinstance(policy.withhold, bool | np.bool_):
@@ -370,6 +384,24 @@ _TOGETHER: tuple[tuple[Callable[[Policy], bool], str], ...] = (
     (
         lambda p: bool(p.secrets) and (p.batch != 1 or p.budget.limited or p.every != 1),
         "declared secrets take no batch, budget or every: each secret has its own total, for the whole stream",
+    ),
+    (
+        lambda p: p.block > 1 and (p.batch != 1 or p.every != 1 or p.withhold or bool(p.secrets or p.observers)),
+        "a block takes no batch, secrets, observers, every or withhold: its ε is one promise for all its events; leave "
+        "one out",
+    ),
+    (
+        lambda p: (p.block > 1) != (p.found.name == _BLOCKS),
+        'blocks are released by the mechanism "blocks" alone, and it needs their length; leave mechanism out, and say '
+        "for instance block=20",
+    ),
+    (
+        lambda p: p.block > LONGEST,
+        f"expected a block of at most {LONGEST} events, got more; use shorter ones, whose ε add up",
+    ),
+    (
+        lambda p: p.block > 1 and p.budget.over is not None,
+        "a budget over so many releases chooses the ε of each, and a block has one for all its events; give epsilon",
     ),
     (
         lambda p: not p.secrets and (p.withhold or bool(p.observers)),

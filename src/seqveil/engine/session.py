@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqveil.core import filtering, html
 from seqveil.core.errors import InputError
@@ -16,7 +17,7 @@ from seqveil.core.randomness import randomness
 from seqveil.core.secrets import SecretTrackers
 from seqveil.core.times import Time, seconds
 from seqveil.core.words import ASKED, moved, percent, percent_up
-from seqveil.engine import batches, stream
+from seqveil.engine import batches, blocks, stream
 from seqveil.engine.accounting import Composition, compose
 from seqveil.engine.policy import Policy, policy_of
 from seqveil.engine.releases import Account, Figures
@@ -47,6 +48,10 @@ class Session:
     >>> session = Session(model, epsilon=5.0, batch=5, seed=1)
     >>> session.release_batch([0, 0, 0, 1, 1])
     [0, 0, 0, 1, 1]
+
+    >>> session = Session(model, epsilon=5.0, block=5, seed=1)
+    >>> [session.release(x) for x in [0, 0, 0, 1, 1]], session.leakage <= 5.0
+    ([0, 0, 0, 1, 1], True)
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class Session:
         self._released = 0
         self._paths: list[tuple[int, ...] | None] = []
         self._waiting: list[int] = []
+        self._hidden: NDArray[np.bool_] = np.zeros(1, bool)  # the bit of the running block: never shown, never stored
         self._lock = threading.RLock()  # around whatever reads or moves the state
 
     @property
@@ -110,6 +116,8 @@ class Session:
     def kernel(self, time: Time | None = None) -> Kernel:
         """The kernel of the next release: it depends on the model and the releases so far, never on raw data."""
         with self._lock:
+            if self._setting.in_blocks:
+                raise InputError("a release in a block follows the block's hidden bit, so it has no kernel of its own")
             state = stream.located(self._setting, self._state, _row(time))
             if self._setting.guards and state.trackers is not None:
                 stack = guarded_table(self._setting, state.trackers[0]).kernels()
@@ -131,10 +139,27 @@ class Session:
     def _one(self, code: int, time: Time | None) -> Any:
         with self._lock:
             raw = np.array([code], np.int64)
-            released, self._state = stream.step(self._setting, self._state, raw, self._randomness, _row(time))
-            out = int(released.codes[0])
+            out = self._in_block(raw, time) if self._setting.in_blocks else self._alone(raw, time)
             self._released += out >= 0
         return None if out < 0 else self._setting.model.alphabet.decode_one(out)
+
+    def _alone(self, raw: Ints, time: Time | None) -> int:
+        released, self._state = stream.step(self._setting, self._state, raw, self._randomness, _row(time))
+        return int(released.codes[0])
+
+    def _in_block(self, raw: Ints, time: Time | None) -> int:
+        made = blocks.step(self._setting, self._state, self._hidden, raw, self._randomness, _row(time))
+        released, self._state, self._hidden = made
+        return int(released.codes[0])
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """How many blocks are over, and how many events the running one has had: public, and receivers need both."""
+        with self._lock:
+            running = self._state.blocks
+        if running is None:
+            raise InputError("this session does not release in blocks; pass block=20")
+        return int(running.numbers[0]), int(running.places[0])
 
     def release_batch(self, symbols: Sequence[Any], time: Time | None = None) -> list[Any] | None:
         """The reproduction of a batch of exactly `batch` symbols; None where the budget is spent and the policy "stop".
@@ -206,8 +231,8 @@ class Session:
         """What `releases` releases add up to in advance, by the paper's theorems and by tighter ones."""
         if self._setting.unbounded:
             raise InputError(f"{NO_BOUND}; give the session an epsilon as well")
-        pulses = -(-releases // self._setting.schedule)
-        return compose(self._setting.epsilon * self._setting.schedule, pulses, delta)
+        together = self._setting.schedule * self._setting.policy.block
+        return compose(self._setting.epsilon * self._setting.schedule, -(-releases // together), delta)
 
     def __repr__(self) -> str:
         setting, kept = self._setting, len(self._setting.secrets)

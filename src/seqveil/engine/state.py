@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from seqveil.core import filtering
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import Leakages
+from seqveil.core.mechanisms.blocks import Blocks
 from seqveil.engine.accounting import Window
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class State:
     ldp: Floats  # (B,) Σ of (LDP level · ε) of the mechanisms used: what holds without any model
     first: Ints  # (B,) the slot of time of a stream's first event, where secrets follow the clock; else 0
     trackers: SecretAccounts | None = None  # (B,) of declared secrets; None where none is declared
+    blocks: Any = None  # `Blocks`: those that run; None where events do not share an ε
 
     @classmethod
     def start(cls, setting: Terms, users: int = 1) -> State:
@@ -57,7 +59,8 @@ class State:
         steps, spent = np.zeros(users, np.int64), np.zeros(users)
         account, window = Leakages.start(model, users, setting.in_batches), Window.start(users)
         trackers = None if setting.trackers is None else np.full(users, setting.trackers, object)
-        return cls(states, steps, spent, account, window, np.zeros(users), np.zeros(users, np.int64), trackers)
+        blocks = Blocks.start(setting.rule, users) if setting.in_blocks else None
+        return cls(states, steps, spent, account, window, np.zeros(users), np.zeros(users, np.int64), trackers, blocks)
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -66,7 +69,8 @@ class State:
         """The rows of some users."""
         arrays = (self.states[rows], self.steps[rows], self.spent[rows])
         trackers, more = None if self.trackers is None else self.trackers[rows], (self.ldp[rows], self.first[rows])
-        return State(*arrays, self.account.take(rows), self.window.take(rows), *more, trackers)
+        blocks = None if self.blocks is None else self.blocks.take(rows)
+        return State(*arrays, self.account.take(rows), self.window.take(rows), *more, trackers, blocks)
 
     def put(self, rows: Rows, part: State) -> None:
         """Write the rows of some users back in place."""
@@ -81,6 +85,8 @@ class State:
             object.__setattr__(self, "window", wide)
         if self.trackers is not None:
             self.trackers[rows] = part.trackers
+        if self.blocks is not None:
+            object.__setattr__(self, "blocks", self.blocks.put(rows, part.blocks))
 
     def join(self, other: State) -> State:
         """Two groups of users as one."""
@@ -93,7 +99,8 @@ class State:
         trackers = None
         if self.trackers is not None and other.trackers is not None:
             trackers = np.concatenate([self.trackers, other.trackers])
-        return State(**arrays, account=account, window=window, trackers=trackers)
+        blocks = None if self.blocks is None else self.blocks.join(other.blocks)
+        return State(**arrays, account=account, window=window, trackers=trackers, blocks=blocks)
 
     def grown(self, setting: Terms, users: int) -> State:
         """With room for rows 0..users-1; new ones stand at the start."""

@@ -158,6 +158,8 @@ def located(setting: Terms, state: State, times: Floats | None) -> State:
     Then a stream begins in the slot of its first event, and each later event must lie in the next slot: with an event
     left out, or two in one slot, the secrets would be about other hours than the clock's.
     """
+    if setting.in_blocks:
+        raise InputError("blocks need a hidden bit for each stream, which only a Session keeps; release with a Session")
     if not setting.clocked:
         return state
     if times is None or len(times) != len(state):

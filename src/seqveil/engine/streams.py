@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqveil.core.errors import DataError, UnknownSymbol
+from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness, User
@@ -68,6 +68,8 @@ class Streams:
         **shorthand: Any,
     ) -> None:
         self._terms = policy_of(policy, shorthand).on(model)
+        if self._terms.in_blocks:
+            raise InputError("blocks need a hidden bit for each stream, which only a Session keeps; use a Session")
         randomness = randomness_for(key, None if seed is None else SeededRandomness(seed))
         how: dict[str, Any] = {"gaps": gaps, "memory": memory}
         if isinstance(store, str | os.PathLike):

@@ -22,6 +22,8 @@ from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError, ModelError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
+from seqveil.core.mechanisms.block_schedule import block_rule, fingerprint
+from seqveil.core.mechanisms.blocks import BlockRule
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.secrets.ahead import ahead
@@ -70,6 +72,16 @@ class Terms:
     def batch(self) -> int:
         """How many symbols are released at a time."""
         return self.policy.batch
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether several events share one ε and one hidden bit."""
+        return self.mechanism is mechanisms.in_blocks
+
+    @cached_property
+    def rule(self) -> BlockRule:
+        """How blocks are released: their cells follow from model, ε, length and distortion, and are found once."""
+        return block_rule(self.model, self.epsilon, self.policy.block, self.distortion)
 
     @property
     def secrets(self) -> tuple[Secret, ...]:
@@ -166,6 +178,8 @@ class Terms:
         found = {"model": self.model.fingerprint, **self.policy.plain, **chosen}
         if self.clocked:
             found["slots"] = self.slots.to_json()
+        if self.in_blocks:
+            found["cells"] = fingerprint(self.rule)
         return found | {"costs": _digest(self.distortion)} if costs else found
 
     @cached_property

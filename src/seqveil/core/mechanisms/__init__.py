@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from seqveil.core.distortion import Distortion
-from seqveil.core.mechanisms import closed_form, codebook, published, responses, trees
+from seqveil.core.mechanisms import blocks, closed_form, codebook, published, responses, trees
 from seqveil.core.mechanisms.base import (
     LARGEST,
     Batch,
@@ -92,6 +92,19 @@ guarded = Mechanism(
     build=responses.guarded,
 )
 
+in_blocks = Mechanism(
+    name="blocks",
+    summary="one hidden bit for w events: the true cells of a public schedule, or draws from the belief",
+    guarantee="ε-SIP, both sides, per block of w events; one release may tell all of ε",
+    trusts=_TRUSTS,
+    cost="that of `optimal`, and two filters",
+    reference="docs/theory.md, section 19",
+    sound=True,
+    ldp=2.0,
+    largest=blocks.LARGEST,
+    build=blocks.kernels,
+)
+
 
 def _auto(batch: Batch) -> Rule:
     return choose(batch)[0].rule(batch)
@@ -144,7 +157,7 @@ batch_descent = BatchMechanism(
     rule=published.batch_descent,
 )
 
-register(optimal, balanced, crr_repaired, randomized_response, crr, guarded)
+register(optimal, balanced, crr_repaired, randomized_response, crr, guarded, in_blocks)
 register(auto, tree, tree_ldp, batch_lp, batch_descent)
 
 EXACT = 128  # possible batches up to which the exact program takes some hundredths of a second
@@ -211,6 +224,7 @@ __all__ = [
     "get",
     "get_batched",
     "guarded",
+    "in_blocks",
     "instantaneous",
     "names",
     "one_by_one",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 LARGEST = 16.0  # ε of one release; beyond it 62-bit weights cannot keep the promise, and nothing is protected
 PLUGINS = "seqveil.mechanisms"  # the group of entry points under which other packages offer tuples of mechanisms
+APART = ("guarded", "blocks")  # mechanisms that need more than an ε: declared secrets, a block
 MEMORY = 128 << 20  # bytes of all rules of batches that are kept, about
 VECTORS = 64  # numbers for each state and position that a rule comes to, about
 MOST_RULES = 1024
@@ -202,12 +203,12 @@ def plugged() -> dict[str, Mechanism]:
 
 
 def names() -> list[str]:
-    """Names of all mechanisms: one symbol at a time, then batches, then the one that needs declared secrets."""
-    return [*instantaneous(), *batched(), "guarded"]
+    """Names of all mechanisms: one symbol at a time, then batches, then those for declared secrets and for blocks."""
+    return [*instantaneous(), *batched(), *APART]
 
 
 def instantaneous() -> list[str]:
-    """Names of the mechanisms that release one symbol at a time, and need no declared secrets.
+    """Names of the mechanisms that release one symbol at a time, and need neither secrets nor blocks.
 
     >>> from seqveil.core import mechanisms
     >>> mechanisms.instantaneous()[:5]
@@ -215,7 +216,7 @@ def instantaneous() -> list[str]:
     >>> mechanisms.instantaneous()[5:]
     ['optimal_ldp', 'mutual_information', 'topl', 'temporal', 'temporal_restricted']
     """
-    ours = [name for name, each in _registered.items() if isinstance(each, Mechanism) and name != "guarded"]
+    ours = [name for name, each in _registered.items() if isinstance(each, Mechanism) and name not in APART]
     return [*ours, *plugged()]
 
 

@@ -8,10 +8,13 @@ Put κ = 1/(1+e^ε), a = e^-ε. By the structure theorem Q = a p + (1-a) I, wher
 marginal p and I(y|x) ≤ p(y)/κ. Read I as a timetable: time runs for 1/κ, every instant carries a label y and holds
 rows of total belief exactly κ, each row x is present for time 1 in all, I(y|x) = time x spends under label y.
 
+`blocks` takes I, or a mixture of I and the likeliest label, with a κ and an a of its own: all of this holds for every κ
+in (0, 1] and a in [0, 1). Put d = aκ + 1-a, which is e^ε κ above.
+
 **The optimum.** Order the symbols from most to least likely.
 
 1. Every symbol with β ≥ κ has its label to itself. The next ones, while whole slots of length 1 are left and
-   β > a² max β, get a slot each: they are present throughout, less likely rows fill the slot up to κ.
+   β > (aκ/d) max β, get a slot each: they are present throughout, less likely rows fill the slot up to κ.
    Let R be the mass of the symbols without a label yet (the tail), H the filling they gave, f = R - H ≥ 0 what is left.
 2. The left-over f goes either to the most likely symbol's label, or to a last label z, the most likely of the tail.
    If R ≥ κ the slot of z holds z and tail rows. If R < κ it holds the κ *least likely mass* of all: the tail and, from
@@ -21,11 +24,11 @@ rows of total belief exactly κ, each row x is present for time 1 in all, I(y|x)
 **Proof.** Primal: rows and instants add up by construction, and t, φ ≤ 1.
 Dual: prices u(x) bound Pr(Y=X) by Σ β u if every label y has Σ_x β(x) φ(x) (a β(y) + (1-a)[x=y] - u(x)) ≤ 0 for all
 φ ∈ [0,1]^n with Σ β φ = κ. Give the tail the price r and a labelled symbol u_i = c_i - r (κ-β_i)^+ / β_i, where
-c_i = a max(β_i, κ) + 1 - a ≥ e^ε κ. If a max β ≤ r ≤ u_i for all i, each label is best served by its own symbol with
-the tail as filling (the cheapest rows), and earns exactly nothing; only z still needs W(r) ≥ e^ε κ β(z), W(r) being the
+c_i = a max(β_i, κ) + 1 - a ≥ d. If a max β ≤ r ≤ u_i for all i, each label is best served by its own symbol with
+the tail as filling (the cheapest rows), and earns exactly nothing; only z still needs W(r) ≥ d β(z), W(r) being the
 least price of mass κ. A less likely symbol is never dearer, whatever r is, so that is the least likely mass, and W is
-linear with slope f/t > 0. At r = e^ε β(z) all prices are at least r, hence W(r) ≥ κ r: the root r₀ of
-W(r) = e^ε κ β(z) has r₀ ≤ e^ε β(z) ≤ u_i. So r = max(a max β, r₀) is feasible, with value Σ β_i c_i + r f, which the
+linear with slope f/t > 0. At r = d β(z)/κ all prices are at least r, hence W(r) ≥ κ r: the root r₀ of
+W(r) = d β(z) has r₀ ≤ d β(z)/κ ≤ u_i. So r = max(a max β, r₀) is feasible, with value Σ β_i c_i + r f, which the
 timetable attains. ∎
 
 So at most ⌈1+e^ε⌉ symbols are ever released, always the most likely ones.
@@ -64,7 +67,8 @@ LISTED = 1024  # users whose beliefs are made into lists at a time
 ONE = float(DENOMINATOR)
 DONE, LEFT, IMPOSSIBLE = 0, 1, 2  # what became of a row: released; in doubt; no such release can have been made
 
-Numbers = tuple[float, float, float]
+Numbers = tuple[float, float, float, float, float]  # a, 1-a, κ; in each row, of the marginal and of the first label
+Bounds = tuple[float, float, float]
 Row = Any  # a list of numbers, or an array of them
 
 
@@ -84,19 +88,19 @@ def table(
 ) -> tuple[int, float, float]:  # fmt: skip
     """The optimum of one belief in integers: weight(x, k) is base[k] and the entries on label k of the row of x.
 
-    Fills in the symbols of the labels (K,), a·p in integers (K,), the row of each symbol (n,) and the belief in the
-    symbols of each row (R,); of each entry its row, its label and its weight, ascending by row and label (M,). The rest
-    is room to work in. Returns how many entries there are, the sum of the belief, and the dual value, so that no sound
-    kernel has Pr(Y = X) above it.
+    Fills in the symbols of the labels (K,), what all rows share in integers (K,), the row of each symbol (n,) and the
+    belief in the symbols of each row (R,); of each entry its row, its label and its weight, ascending by row and label
+    (M,). The rest is room to work in. Returns how many entries there are, the sum of the belief, and the dual value, so
+    that no sound kernel has Pr(Y = X) above it.
     """
-    a, _, kappa = numbers
+    _, _, kappa, mixed, first = numbers
     everything, above, extra, width = likeliest(belief, labels, top), 0.0, DENOMINATOR, len(labels)
     for k in range(width):
         above += top[k]
     rest = max(0.0, everything - above) if width < len(belief) else 0.0
     count, time, tail, value = timetable(rest, numbers, top, after, share, filling, borders, marginal)
     for k in range(width):
-        base[k] = int(a * marginal[k] * ONE)
+        base[k] = int(mixed * marginal[k] * ONE) + (int(first * ONE) if k == 0 else 0)
         extra -= base[k]
     for x in range(len(belief)):
         classes[x] = -1
@@ -144,13 +148,14 @@ def timetable(
     with all of them laid end to end, and p. Returns how many symbols have a label, how long the slot of one more label
     lasts (0: there is none), the mass R of all symbols without a label, and the dual value.
     """
-    a, gain, kappa = numbers
+    a, gain, kappa, _, _ = numbers
     tail, width = rest, len(top)
     for k in range(width - 1, -1, -1):
         after[k] = tail
         tail += top[k]
         share[k], filling[k], marginal[k] = 0.0, 0.0, 0.0
-    count, needed, held, priced, worth, least = 0, 0.0, 0.0, 0.0, 0.0, a * a * top[0]
+    count, needed, held, priced, worth, own = 0, 0.0, 0.0, 0.0, 0.0, a * kappa + gain
+    least = a * kappa / own * top[0]
     while count < width and top[count] > least:
         here, need = top[count], max(kappa - top[count], 0.0)
         if after[count] < needed + need:
@@ -164,7 +169,7 @@ def timetable(
     left, slope = max(tail - needed, 0.0), min(tail, kappa) - held
     time, price = 0.0, a * top[0]
     if count < width and top[count] > least and left > 0.0:
-        advantage = (kappa / a) * top[count] - priced
+        advantage = own * top[count] - priced
         if advantage > price * slope:
             slope = slope if slope > 0.0 else 1.0
             time, price = min(left / slope, 1.0), advantage / slope
@@ -241,7 +246,7 @@ def fill(
 
 @compiled
 def inside_bounds(
-    made: int, everything: float, bounds: Numbers, base: Row, masses: Row, owners: Row, places: Row, extras: Row,
+    made: int, everything: float, bounds: Bounds, base: Row, masses: Row, owners: Row, places: Row, extras: Row,
     mean: Row, high: Row,
 ) -> bool:  # fmt: skip
     """Whether the very integers keep the promise with a margin: each lift, and the ratio of each two weights.
@@ -284,7 +289,7 @@ def write(beliefs: Any, numbers: Numbers, outputs: Any, base: Any, extra: Any, r
 
 @compiled
 def draw(
-    beliefs: Any, width: int, numbers: Numbers, bounds: Numbers, truths: Row, randomness: Row, given: Row,
+    beliefs: Any, width: int, numbers: Numbers, bounds: Bounds, truths: Row, randomness: Row, given: Row,
     codes: Row, found: Any, state: Row,
 ) -> None:  # fmt: skip
     """Make each user's table, check it, and draw from it; or find the column of the release given.
@@ -478,7 +483,7 @@ def release(beliefs: Floats, epsilon: float, distortion: Distortion, asked: Aske
 
 
 @lru_cache(maxsize=256)
-def labels_and_bounds(epsilon: float, n: int) -> tuple[int, Numbers, Numbers]:
+def labels_and_bounds(epsilon: float, n: int) -> tuple[int, Numbers, Bounds]:
     """How many labels the optimum has, the numbers of its closed form, and bounds on lifts and on ratios of weights.
 
     They are taken once, in Python: the exponential of another library may differ in the last bit.
@@ -488,6 +493,6 @@ def labels_and_bounds(epsilon: float, n: int) -> tuple[int, Numbers, Numbers]:
 
 
 def _numbers(epsilon: float) -> Numbers:
-    """e^-ε, 1-e^-ε and κ = 1/(1+e^ε)."""
+    """e^-ε, 1-e^-ε and κ = 1/(1+e^ε); a row has e^-ε of the marginal in it."""
     a = math.exp(-epsilon)
-    return a, -math.expm1(-epsilon), a / (1.0 + a)
+    return a, -math.expm1(-epsilon), a / (1.0 + a), a, 0.0

@@ -264,10 +264,9 @@ def batch_lp(batch: Batch) -> Codebook:
     *Guarantee*: |log lift| ≤ ε for every batch in X^w, from the integers: a batch that the model rules out is
     released like the possible batch nearest to it, so it has that batch's lifts. Hence BIL ≤ ε, SIL ≤ Σ ε, and 2ε-LDP
     whatever the truth's distribution is. The paper lets a kernel depend on the last L raw batches; ours depends on the
-    present one only (L = 1), which is what makes leakages add up over the stream (docs/theory.md, section 1). Each
-    program is solved from scratch: an optimum need not be unique, and one found from an earlier batch's basis would
-    depend on what else the process has solved, so that a receiver could not find it again. Equal contexts are solved
-    once.
+    present one only (L = 1), and within one release no other does better (docs/theory.md, section 19). Each program is
+    solved from scratch: an optimum need not be unique, and one found from an earlier batch's basis would depend on what
+    else the process has solved, so that a receiver could not find it again. Equal contexts are solved once.
 
     >>> from seqveil.core import mechanisms
     >>> from seqveil.core.randomness import randomness

@@ -49,6 +49,8 @@ def mechanisms(json: o.Json = False) -> None:
     table(headings, [_row(registry.find(name)) for name in registry.batched()])
     print("declared secrets (seqveil release --secret …); ε is that of a secret, for the whole stream")
     table(headings, [_row(registry.guarded)])
+    print("blocks of W events, each answered at once (Policy(epsilon=…, block=W)); ε is that of a block")
+    table(headings, [_row(registry.in_blocks)])
 
 
 def _mechanism_facts(mechanism: Mechanism | BatchMechanism) -> dict[str, object]:
