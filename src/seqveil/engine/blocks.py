@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import filtering
+from seqveil.core.compiled import took_step
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms.base import Asked
 from seqveil.core.mechanisms.blocks import Blocks, Disclosed, after, either, release
 from seqveil.core.randomness import Randomness, rows
 from seqveil.engine.stream import NOTHING, State, Terms, allowance, gate, hidden, moment, raw_codes
-from seqveil.interfaces.commands.terminal import took_step
 
 Bits = NDArray[np.bool_]  # (B,) of the running blocks: whether real; private
 
