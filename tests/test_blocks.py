@@ -10,7 +10,7 @@ import pytest
 from reference_blocks import Paths, every_path, online_optimum
 from seqveil import MarkovModel
 from seqveil.core.distortion import absolute, hamming
-from seqveil.core.mechanisms import optimum
+from seqveil.core.mechanisms import closed_form
 from seqveil.core.mechanisms.block_schedule import block_rule
 from seqveil.core.mechanisms.blocks import BlockRule, Question
 
@@ -75,7 +75,7 @@ def test_the_belief_is_that_of_bayes_over_all_sequences() -> None:
 def test_a_block_of_one_event_is_the_optimum(level: float) -> None:
     model = random_chain(np.random.default_rng(3), 3, False)
     rule = block_rule(model, level, 1, hamming())
-    best = float(optimum.solve(model.initial[None], level).bound[0])
+    best = float(closed_form.solve(model.initial[None], level).bound[0])
     paths = every_path(rule, [level], [1])[0]
     assert error([paths]) == pytest.approx(best, abs=1e-8)
 
