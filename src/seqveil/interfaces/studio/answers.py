@@ -18,7 +18,7 @@ from seqveil import __version__
 from seqveil.core.errors import InputError
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
-from seqveil.interfaces.studio.picture import PictureRun, expected, offers, picture_of, too_slow
+from seqveil.interfaces.studio.picture import STEPS, PictureRun, expected, offers, picture_of, too_slow
 from seqveil.interfaces.studio.source import SAMPLES, StudioSource, sample
 from seqveil.interfaces.studio.upload import Chosen, Upload, loaded
 from seqveil.receiver.advising import SEEN_BY
@@ -134,11 +134,17 @@ class Studio:
         return {"mechanisms": [asdict(each) for each in offers(source, _policy(chosen))]}
 
     def expect(self, given: Any) -> dict[str, Any]:
-        """The error to expect under a policy, and with no release at all: {"source": name, "policy": {…}}."""
+        """The error to expect under a policy, and with no release at all: {"source": name, "policy": {…}}.
+
+        Nothing is compared with a policy that does not go, or that takes too long: it has no error.
+        """
         source = self._find(_named(given, "source", "policy"))
-        terms = _terms(given["policy"], source)
+        try:
+            terms = _terms(given["policy"], source)
+        except InputError as refusal:
+            return {"error": None, "why": str(refusal)}
         with self._expecting:  # pictures need not wait for it
-            return {"error": expected(terms), "silent": best_guess_error(terms, 40)}
+            return {"error": expected(terms), "silent": best_guess_error(terms, STEPS)}
 
     def _person(self, source: StudioSource, terms: Terms, person: Any, events: int) -> int:
         if person is None:

@@ -109,7 +109,7 @@ def assets() -> dict[str, tuple[bytes, str]]:
     """The content and the kind of every file of the page, by its name; nothing else can be asked for.
 
     >>> sorted(assets())[:2]
-    ['api.js', 'chart.js']
+    ['account.js', 'api.js']
     """
     files = resources.files("seqveil.interfaces.studio").joinpath("page").iterdir()
     found = [(file, KINDS.get(file.name[file.name.rfind(".") :])) for file in files]

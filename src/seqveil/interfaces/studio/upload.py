@@ -166,7 +166,9 @@ class Look:
     @classmethod
     def of(cls, found: Inspection, chosen: Chosen) -> Look:
         """What an inspection says and proposes, cut as somebody chose."""
-        said = [(name, text.removeprefix("a frame: ")) for name, text in found.lines() if name != "next"]
+        said = [
+            (name, text.removeprefix("a frame: ")) for name, text in found.lines() if name not in ("column", "next")
+        ]
         return cls(_cut(_options(found.command), chosen.cut), [(name, _here(text)) for name, text in said])
 
     @property
@@ -248,7 +250,7 @@ def loaded(upload: Upload, chosen: Chosen, name: str, model: MarkovModel | None 
     >>> text = "user,value\\n" + "".join(f"u{k // 5},{'ab'[k % 2]}\\n" for k in range(100))
     >>> source = loaded(Upload.of(text.encode(), "d.csv"), Chosen(), "own")
     >>> source.model.n, len(source.streams), source.fit
-    (2, 4, 'seqveil fit d.csv -o d.model --other 10')
+    (2, 4, 'seqveil fit d.csv -o d.model')
     """
     look = upload.look(chosen)
     who, codes, alphabet = _events(upload, look, model)

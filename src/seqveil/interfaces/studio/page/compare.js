@@ -13,7 +13,7 @@ const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 export class Compare {
   constructor(busy) {
     this.busy = busy;
-    this.known = new Map(); // request → error, or null where it was refused
+    this.known = new Map(); // request → answer; its error is null where the policy does not go
     this.round = 0;
   }
 
@@ -29,7 +29,8 @@ export class Compare {
       while (left().length) {
         while (this.busy()) await pause(60);
         if (mine !== this.round) return; // another setting was chosen meanwhile
-        await this.#learn(asked.source, left()[0]);
+        const policy = left()[0];
+        this.known.set(JSON.stringify([asked.source, policy]), await ask("expect", { source: asked.source, policy }));
         if (mine === this.round) draw();
       }
     } catch (problem) {
@@ -41,19 +42,9 @@ export class Compare {
     return this.known.get(JSON.stringify([source, policy]));
   }
 
-  async #learn(source, policy) {
-    let found = null;
-    try {
-      found = await ask("expect", { source, policy });
-    } catch (problem) {
-      if (!(problem instanceof Refused) || problem.status !== 400) throw problem; // a way that does not go is left out
-    }
-    this.known.set(JSON.stringify([source, policy]), found);
-  }
-
   #draw(asked, ways, curves, left, unit) {
     const answer = (policy) => this.#known(asked.source, policy);
-    const shown = ways.filter((way) => answer(way.policy) !== null);
+    const shown = ways.filter((way) => answer(way.policy)?.error !== null);
     const silent = shown.map((way) => answer(way.policy)?.silent).find((each) => each !== undefined);
     const rows = shown.map((way) => ({ ...way, error: answer(way.policy)?.error ?? null }));
     if (silent !== undefined) rows.push({ label: "the best guess, with no release at all", error: silent });
@@ -62,7 +53,7 @@ export class Compare {
     const head = el("tr", {}, ...["way", what].map((text) => el("th", { scope: "col" }, text)));
     replace($("compare"), el("table", {}, el("caption", { class: "unseen" }, "Ways to release at the same promise"), el("thead", {}, head), el("tbody", {}, ...rows.map((way) => row(way, most, unit)))));
     $("compare-progress").textContent = left ? `${left} more to come` : "";
-    this.curves = curves.map((each) => ({ ...each, points: each.points.filter((point) => answer(point.policy)).map((point) => [point.epsilon, answer(point.policy).error]) }));
+    this.curves = curves.map((each) => ({ ...each, points: each.points.filter((point) => typeof answer(point.policy)?.error === "number").map((point) => [point.epsilon, answer(point.policy).error]) }));
     if (curves.length) drawCurve($("curve"), this.curves.filter((each) => each.points.length), silent ?? 1, unit);
     $("compare").dataset.complete = String(!left);
   }

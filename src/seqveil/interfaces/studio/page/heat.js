@@ -20,14 +20,15 @@ export function drawHeat(holder, source, picture) {
     description: `${picture.done} events by ${laid.codes.length} symbols, darker where the observer gives more probability, with a dot at the truth; a table follows`,
   });
   const { box, inner, colours } = chart;
-  const y = rowOf(chart, laid);
+  const row = rowOf(chart, laid);
+  const y = (code) => row(code) + (laid.beside ? 0 : inner.height / laid.codes.length / 4); // below a label that stands above
   const image = {
     x: box.left, y: box.top, width: (inner.width * picture.done) / picture.events, height: inner.height,
-    preserveAspectRatio: "none", "image-rendering": "pixelated", href: paint(picture, source.labels.length, laid.codes, colours.heat),
+    preserveAspectRatio: "none", "image-rendering": "pixelated", href: paint(picture, source.labels.length, laid, colours.heat),
   };
   chart.add("rect", { x: box.left, y: box.top, width: inner.width, height: inner.height, fill: css(colours.heat[0]) });
   chart.add("image", image);
-  symbolAxis(chart, source, y, laid);
+  symbolAxis(chart, source, row, laid);
   const x = chart.events(picture.events, source.event);
   let dots = "";
   picture.series.raw.forEach((code, k) => {
@@ -39,15 +40,17 @@ export function drawHeat(holder, source, picture) {
   return chart.cursor(x);
 }
 
-function paint({ heat, done }, symbols, codes, colours) {
+// a pixel for each event and symbol; the upper half of a row is left to a label that stands there
+function paint({ heat, done }, symbols, { codes, beside }, colours) {
+  const parts = beside ? 1 : 2;
   const canvas = document.createElement("canvas");
-  [canvas.width, canvas.height] = [done, codes.length];
+  [canvas.width, canvas.height] = [done, parts * codes.length];
   const context = canvas.getContext("2d");
-  const image = context.createImageData(done, codes.length);
+  const image = context.createImageData(canvas.width, canvas.height);
   const shades = Array.from({ length: 256 }, (_, k) => shade(colours, k / 255));
   for (let t = 0; t < done; t += 1) {
     codes.forEach((code, k) => {
-      const at = 4 * ((codes.length - 1 - k) * done + t);
+      const at = 4 * ((parts * (codes.length - k) - 1) * done + t);
       image.data.set([...shades[heat[t * symbols + code]], 255], at);
     });
   }

@@ -10,7 +10,7 @@ import { bytes, drawHeat } from "./heat.js";
 import { loader } from "./loader.js";
 import { drawOdds, tellOdds, times } from "./odds.js";
 import { Player } from "./player.js";
-import { about, keepsSecret } from "./secret.js";
+import { about, keepsSecret, pick } from "./secret.js";
 import { drawStage, tell } from "./stage.js";
 import { tables } from "./tables.js";
 import { themed } from "./theme.js";
@@ -187,7 +187,7 @@ function draw() {
   $("account-part").hidden = picture.unbounded;
   $("curve-part").hidden = Boolean(picture.secret); // no ε an event to draw it against
   $("heat-part").hidden = source.boxes.length > 0; // the map has it
-  movers = [drawStage($("stage"), source, picture), drawOdds($("odds-chart"), source, picture)];
+  movers = [drawStage($("stage"), source, picture, pick), drawOdds($("odds-chart"), source, picture)];
   if (!source.boxes.length) movers.push(drawHeat($("heat"), source, picture));
   if (!picture.unbounded) movers.push(drawAccount($("account"), source, picture));
   player.reach(picture.done);

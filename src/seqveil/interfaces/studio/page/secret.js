@@ -59,9 +59,16 @@ function circle(source, centre, radius) {
   return { centre: [centre].flat(), radius };
 }
 
+// a cell of the map names the secret, where one is kept
+export function pick(code) {
+  if (!keepsSecret()) return;
+  $("secret-value").value = String(code);
+  $("secret-value").dispatchEvent(new Event("change"));
+}
+
 // what is kept, in a sentence
 export function about(picture, source) {
-  if (picture.secret) return `Kept secret: ${picture.secret.about}.`;
+  if (picture.secret) return `Kept secret: ${picture.secret.about}.${source.boxes.length ? " A click on a cell of step 5 names another." : ""}`;
   if (kind() === "whole") return `Everything about a whole stream of up to ${source.length} events. That is the strongest wish, and costs most: little can be released truthfully.`;
   return "Nothing is declared, so every release says a little about everything, and over a whole stream that adds up. If you can name what must stay secret, name it: all else can then be released truthfully.";
 }

@@ -7,8 +7,9 @@ const TRAIL = 60; // events of a path that stay visible
 const LETTER = 6.1; // pixels of a letter of a label, about
 const ALL = 24; // symbols that are shown whether they occur or not
 
-export function drawStage(holder, source, picture) {
-  return source.boxes.length ? drawMaps(holder, source, picture) : drawLines(holder, source, picture);
+// `pick` is told the symbol of a cell of the map that somebody clicks
+export function drawStage(holder, source, picture, pick) {
+  return source.boxes.length ? drawMaps(holder, source, picture, pick) : drawLines(holder, source, picture);
 }
 
 export const margin = (width) => (width < 520 ? 48 : 56);
@@ -103,7 +104,7 @@ export function spent(chart, picture, x) {
 }
 
 // three maps of the cells as they lie, side by side where there is room
-function drawMaps(holder, source, picture) {
+function drawMaps(holder, source, picture, pick) {
   const { series } = picture;
   const [wide, gap] = [holder.clientWidth, 16];
   const across = wide < 520 ? 2 : 3;
@@ -123,6 +124,7 @@ function drawMaps(holder, source, picture) {
     const group = chart.add("g", { transform: `translate(${left} ${above + 22})` });
     const cells = source.boxes.map(([x0, y0, x1, y1], code) => {
       const cell = svg("rect", { x: x0 * scale, y: (top - y1) * scale, width: (x1 - x0) * scale, height: (y1 - y0) * scale, fill: colours.surface, stroke: colours.grid, "stroke-width": 0.6 }, svg("title", {}, source.labels[code]));
+      cell.addEventListener("click", () => pick(code));
       group.append(cell);
       return cell;
     });
