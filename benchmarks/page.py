@@ -33,22 +33,20 @@ CASES = (
     ("power", 10, "optimal"),
 )
 
-# moves the slider and waits: milliseconds until a first picture of the new ε is drawn, one with all events, and the
-# whole one with what hindsight tells
+# moves the slider and waits: milliseconds until a first picture of the new ε is drawn, and one with all events
 MOVE = """async at => {
-  const slider = document.getElementById("epsilon-slider"), progress = document.getElementById("progress");
+  const slider = document.getElementById("epsilon-slider");
   const begun = performance.now(), ready = document.body.dataset.ready;
-  let [first, all] = [null, null];
+  let first = null;
   const drawn = new MutationObserver(() => {
     first ??= performance.now() - begun;
-    if (progress.textContent === "") all ??= performance.now() - begun;
   });
   drawn.observe(document.getElementById("odds-chart"), { childList: true });
   slider.value = at;
   slider.dispatchEvent(new Event("input"));
   while (document.body.dataset.ready === ready) await new Promise(requestAnimationFrame);
   drawn.disconnect();
-  return [first, all, performance.now() - begun];
+  return [first, performance.now() - begun];
 }"""
 
 
@@ -67,9 +65,8 @@ def run(data: Path | None) -> dict[str, Any] | None:
         starts = [usable(opened, address) for _ in range(4)]
         time.sleep(3)  # the compiled path is loaded by then
         print(f"address to a page one can use: first {starts[0]:.2f} s, then {min(starts[1:]):.2f} s (1 asked)")
-        asked = "500 asked for whole ones of optimal and guarded"
-        print(f"slider to picture, ms over {MOVES} moves, {EVENTS} events ({asked}), each ε new to the server")
-        heads = "".join(f"{name:>11}{'max':>7}" for name in ("first p50", "all p50", "whole p50"))
+        print(f"slider to picture, ms over {MOVES} moves, {EVENTS} events, each ε new to the server")
+        heads = "".join(f"{name:>11}{'max':>7}" for name in ("first p50", "whole p50"))
         print(f"  {'stream':<10}{'n':>5}  {'mechanism':<21}{heads}")
         rows = [measure(opened, address, *case) for case in CASES]
         opened.close()
@@ -107,18 +104,17 @@ def measure(browser: Any, address: str, source: str, symbols: int, mechanism: st
     page.goto(address)
     page.wait_for_selector("body[data-ready]", state="attached")
     page.click("#more > summary")
-    for field, value in (("source", source), ("every", "1"), ("events", str(EVENTS)), ("mechanism", mechanism)):
-        act = page.fill if field == "every" else page.select_option
+    for field, value in (("source", source), ("events", str(EVENTS)), ("mechanism", mechanism)):
         if page.input_value(f"#{field}") != value and value != "guarded":
-            settled(page, lambda act=act, field=field, value=value: act(f"#{field}", value))
-    if mechanism == "guarded":  # whether the rarest category occurs among all events
+            settled(page, lambda field=field, value=value: page.select_option(f"#{field}", value))
+    if mechanism == "guarded":  # whether a rare category occurs in each run of 50 events
         settled(page, lambda: page.check("#secret-kind input[value=ever]"))
     # distinct ε from about .4 to 1.2, so that nothing comes from a picture made before
     times = np.array([page.evaluate(MOVE, 100 + 3 * k) for k in range(MOVES)])
     page.close()
     cells = "".join(f"{np.median(part):>11.0f}{part.max():>7.0f}" for part in times.T)
     print(f"  {source:<10}{symbols:>5}  {mechanism:<21}{cells}", flush=True)
-    names = ("first", "all", "whole")
+    names = ("first", "whole")
     return {"source": source, "n": symbols, "mechanism": mechanism, **dict(zip(names, times.T.tolist(), strict=True))}
 
 

@@ -3,53 +3,43 @@
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager
 
-import uvicorn
-
-from seqveil.interfaces.studio.sandbox import Sandbox
-from seqveil.interfaces.studio.serving import create_app
+from seqveil.interfaces.studio.answers import Studio
+from seqveil.interfaces.studio.serving import PageServer
 from served import ask
 
 KEY = "the-key-of-these-tests"
 
 
-class Studio:
+class Page:
     """A page on a free port of the loopback."""
 
-    def __init__(self, sandbox):
-        self.sandbox = sandbox
-        options = uvicorn.Config(create_app(sandbox, KEY), log_config=None, access_log=False, ws="none")
-        self.server = uvicorn.Server(options)
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.listener]})
+    def __init__(self, studio):
+        self.studio = studio
+        self.server = PageServer(studio, 0, KEY)
+        self.port, self.url = self.server.server_address[1], self.server.url
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05})
         self.thread.start()
-        while not self.server.started:
-            assert self.thread.is_alive()
-            time.sleep(0.01)
-        self.url = f"http://127.0.0.1:{self.port}/#key={KEY}"
 
     def ask(self, method, path, body=None, token=KEY, headers=None):
         return ask(self.port, method, path, body, token, headers)
 
-    def show(self, **given):
-        return self.ask("POST", "/v1/page/show", given)
+    def show(self, source="clicks", policy=None, **more):
+        return self.ask("POST", "/v1/page/show", asked(source, policy or {"epsilon": 1.0}, **more))
 
     def close(self):
-        self.server.should_exit = True
+        self.server.shutdown()
         self.thread.join()
-        self.listener.close()
+        self.server.server_close()
 
 
 @contextmanager
-def studio(*own, sandbox=None):
-    page = Studio(sandbox or Sandbox(own))
+def studio(own=None, answers=None):
+    page = Page(answers or Studio(own))
     try:
         yield page
     finally:
@@ -69,18 +59,24 @@ class Process:
         self.url = line.split()[1]
         self.port, self.key = re.search(r":(\d+)/#key=(.+)", self.url).groups()
 
+    def ask(self, name, body=None):
+        return parsed(ask(int(self.port), "POST", f"/v1/page/{name}", json.dumps(body).encode(), self.key))
+
     def end(self, how=signal.SIGINT):
         self.process.send_signal(how)
         said = self.process.communicate(timeout=60)
         return self.process.returncode, said[1]
 
 
-def finish(show, **given):
+def asked(source, policy, events=20, person=None, seed=1):
+    return {"source": source, "policy": policy, "person": person, "events": events, "seed": seed}
+
+
+def finish(studio, source, policy, **more):
     """The whole picture, asked for until it is complete."""
-    while True:
-        answer = show(given)
-        if answer["complete"]:
-            return answer
+    while not (shown := studio.show(asked(source, policy, **more)))["complete"]:
+        pass
+    return shown
 
 
 def parsed(answer):

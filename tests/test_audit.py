@@ -15,9 +15,6 @@ from seqveil.core.errors import DataError
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import NOTHING
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.studio.ask import Ask
-from seqveil.interfaces.studio.picture import picture
-from seqveil.interfaces.studio.sources import builtin
 from seqveil.receiver.audit import Audit
 
 
@@ -201,16 +198,3 @@ def test_what_a_seed_began_stays_seeded(place, capsys):
     assert main(["release", "raw.csv", *options, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["private"] is False
     assert audited("plain", capsys)[0] == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("source", ["clicks", "gaze"])
-def test_what_the_page_hands_out_carries_no_seed(source):
-    """The page's own picture is seeded and says so; commands and script are for a private release."""
-    shown = picture(builtin(source), Ask.of({"source": source, "events": 20, "epsilon": 1.0, "seed": 7}))
-    assert any("seeded" in note and "private" in note for note in shown["notes"])
-    for text in shown["snippets"].values():
-        run = [line for line in text.splitlines() if not line.startswith("#")]
-        assert not any("seed=7" in line or "--seed" in line for line in run)
-        [marked] = [line for line in text.splitlines() if line.startswith("#") and "not private" in line]
-        assert "seed" in marked

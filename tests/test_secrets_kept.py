@@ -17,7 +17,6 @@ from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import saved_terms
 from seqveil.evaluate.baselines.declared import utility_optimised
 from seqveil.interfaces.commands.options import PromiseOptions
-from seqveil.interfaces.studio.ask import Ask
 
 MODEL = sv.MarkovModel(
     [0.6, 0.3, 0.1], [[0.8, 0.15, 0.05], [0.3, 0.6, 0.1], [0.3, 0.2, 0.5]], alphabet=["news", "sports", "health"]
@@ -60,7 +59,7 @@ def ways_to_declare(name):
         "decode": lambda: sv.decode_stream(MODEL, [], secrets=SECRET, **words),
         "frames": lambda: sv.release(frame, MODEL, secrets=SECRET, **words),
         "commands": lambda: PromiseOptions(secret=["ever:health"], secret_epsilon=0.5, **words).made(),
-        "page": lambda: Ask("clicks", secret=2, secret_epsilon=0.5, events=20, **words).setting(MODEL),
+        "files and the page": lambda: sv.Policy.from_dict({"secret": [SECRET.to_dict()], **words}),
     }
 
 

@@ -5,11 +5,12 @@ import threading
 
 import pytest
 
-from seqveil.interfaces.studio.sandbox import Sandbox
-from served import ask
+from seqveil.interfaces.studio.answers import Studio
+from seqveil.interfaces.studio.serving import assets
 from studios import KEY, Process, parsed, studio
 
 TEXT = "user,value,other\nann,3,a\nann,4,b\nbob,3,c\nann,4,d\nbob,9,e\n"
+BYTES = {"Content-Type": "application/octet-stream"}
 
 
 @pytest.mark.slow
@@ -22,34 +23,30 @@ def test_the_page_answers_to_its_key_and_this_machine_alone():
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         for name in ("main.js", "style.css", "icon.svg"):
-            answer = page.ask("GET", f"/page/{name}", token=None)
-            assert answer.status == 200
-            assert page.ask("GET", f"/page/{name}", headers={"If-None-Match": answer.headers["ETag"]}).status == 304
-        for path in ("/page/app.py", "/page/..%2Fapp.py", "/page/%2e%2e/app.py", "/page/", "/openapi.json", "/docs"):
+            assert page.ask("GET", f"/page/{name}", token=None).status == 200
+        for path in ("/page/app.py", "/page/..%2Fapp.py", "/page/%2e%2e/app.py", "/page/", "/main.js", "/docs"):
             assert page.ask("GET", path).status == 404, path
-        assert parsed(page.show(source="clicks", events=5, epsilon=1.0))["done"] >= 1
+        assert parsed(page.show(events=5))["done"] >= 1
         for token in (None, "", "wrong", KEY + "x", KEY[:-1]):
-            assert page.ask("GET", "/v1/page/begin", token=token).status == 401
-            assert page.ask("POST", "/v1/page/show", {"source": "clicks"}, token=token).status == 401
-        for host in ("evil.example", "10.0.0.1", f"evil.example:{page.port}", ""):
-            assert page.ask("GET", "/v1/page/begin", headers={"Host": host}).status == 403
-        form = {"Content-Type": "text/plain"}
-        assert page.ask("POST", "/v1/page/show", {"source": "clicks"}, headers=form).status == 415
+            assert page.ask("POST", "/v1/page/begin", b"null", token=token).status == 401
+        for host in ("evil.example", "10.0.0.1", f"evil.example:{page.port}", "", "[", "localhost.evil.example"):
+            assert page.ask("POST", "/v1/page/begin", b"null", headers={"Host": host}).status == 403, host
+        assert page.ask("POST", "/v1/page/show", {}, headers={"Content-Type": "text/plain"}).status == 415
         for body in (b"", b"{", b"[" * 60_000, b"\xff", b"[]", b"7"):
             assert page.ask("POST", "/v1/page/show", body).status == 400
-        assert page.show(source="own-nothing", epsilon=1.0).status == 404
+        assert page.show(source="own-nothing").status == 404
         assert page.ask("GET", "/v1/page/show").status == 405
+        for name in ("nothing", "_keep", "__init__", "upload"):
+            assert page.ask("POST", f"/v1/page/{name}", b"null").status == 404, name
+        assert page.ask("POST", "/v1/page/begin", headers={"Content-Length": "x"}).status == 411
 
 
 def test_pages_have_no_script_or_style_inside_and_nothing_from_elsewhere():
-    from seqveil.interfaces.studio.serving import assets
-
-    for name, asset in assets().items():
-        text = asset.content.decode()
+    for name, (content, _) in assets().items():
+        text = content.decode()
         if name.endswith(".html"):
             assert "<style" not in text
             assert " style=" not in text
-            assert " on" not in [part[:3] for part in text.split("<script")[1:]]
             assert all("src=" in part for part in text.split("<script")[1:])
         elsewhere = [part for part in text.split("//") if part.startswith(("www.", "cdn", "unpkg", "fonts"))]
         assert [part for part in elsewhere if not part.startswith("www.w3.org")] == [], name
@@ -57,22 +54,25 @@ def test_pages_have_no_script_or_style_inside_and_nothing_from_elsewhere():
             assert stored not in text, name
 
 
-def test_too_much_data_is_refused(monkeypatch):
-    monkeypatch.setattr("seqveil.interfaces.studio.serving.MOST_BYTES", 10_000)
+def test_too_much_data_is_refused_and_bad_data_named_by_its_row(monkeypatch):
     with studio() as page:
-        answer = page.ask("POST", "/v1/page/load", {"csv": "user,value\n" + "a,secret-77\n" * 2000})
-        assert answer.status == 413
-        assert b"secret-77" not in answer.content
+        answer = page.ask("POST", "/v1/page/upload?file=d.csv", b"user,value\na,secret-77\na\n", headers=BYTES)
+        assert (answer.status, b"row 2" in answer.content, b"secret-77" in answer.content) == (400, True, False)
+        monkeypatch.setattr("seqveil.interfaces.studio.serving.MOST_BYTES", 10_000)
+        answer = page.ask(
+            "POST", "/v1/page/upload?file=d.csv", b"user,value\n" + b"a,secret-77\n" * 2000, headers=BYTES
+        )
+        assert (answer.status, b"secret-77" in answer.content) == (413, False)
 
 
 def test_what_nobody_foresaw_tells_nothing(monkeypatch, capfd):
     def fail(given):
         raise ValueError("secret-77")
 
-    sandbox = Sandbox()
-    monkeypatch.setattr(sandbox, "show", fail)
-    with studio(sandbox=sandbox) as page:
-        answer = page.show(source="clicks")
+    answers = Studio()
+    monkeypatch.setattr(answers, "show", fail)
+    with studio(answers=answers) as page:
+        answer = page.show()
         assert answer.status == 500
         assert b"secret-77" not in answer.content
         assert b"ValueError" in answer.content
@@ -81,14 +81,14 @@ def test_what_nobody_foresaw_tells_nothing(monkeypatch, capfd):
 
 
 @pytest.mark.slow
-def test_many_at_once_take_turns_and_get_the_same():
+def test_many_at_once_get_the_same():
     with studio() as page:
         found, barrier = [], threading.Barrier(8)
 
         def work(seed):
             barrier.wait()
-            for _ in range(20):
-                answer = parsed(page.show(source="clicks", events=150, epsilon=1.0, seed=seed))
+            for _ in range(50):
+                answer = parsed(page.show(events=100, seed=seed))
                 if answer["complete"]:
                     found.append((seed, answer["figures"]["leakage"]))
                     return
@@ -106,15 +106,13 @@ def test_many_at_once_take_turns_and_get_the_same():
 def test_the_command_prints_its_address_and_ends_on_a_signal(tmp_path):
     (tmp_path / "d.csv").write_text(TEXT)
     for how in (signal.SIGINT, signal.SIGTERM):
-        process = Process("d.csv", folder=tmp_path)
-        found = parsed(ask(int(process.port), "GET", "/v1/page/begin", token=process.key))
-        assert found["first"] == "data"
-        shown = ask(
-            int(process.port), "POST", "/v1/page/show", {"source": "data", "events": 3, "epsilon": 1.0}, process.key
-        )
-        assert parsed(shown)["events"] == 3
+        process = Process("d.csv", "--user-column", "user", folder=tmp_path)
+        found = process.ask("begin")["upload"]
+        assert (found["chosen"]["value"], found["problem"]) == ("value", "")
+        made = process.ask("load", {"upload": found["upload"], "columns": found["chosen"]})
+        assert made["length"] == 3
         code, said = process.end(how)
         assert (code, said) == (0, "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.csv"]
-    with pytest.raises(RuntimeError, match="no such file"):
+    with pytest.raises(RuntimeError, match="cannot be read"):
         Process("none.csv", folder=tmp_path)

@@ -27,9 +27,10 @@ from seqveil.interfaces.commands.models import fit, learn
 from seqveil.interfaces.commands.plan import mechanisms, plan
 from seqveil.interfaces.commands.receive import audit, decode, stats
 from seqveil.interfaces.commands.release import release
-from seqveil.interfaces.commands.serve import serve, studio
+from seqveil.interfaces.commands.serve import serve
 from seqveil.interfaces.commands.spark import spark
 from seqveil.interfaces.commands.state import state
+from seqveil.interfaces.commands.studio import studio
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, interruptible
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
@@ -76,7 +77,7 @@ for command in (
     studio,
     mechanisms,
 ):
-    app.command()(command)  # type: ignore[type-var]
+    app.command()(command)
 app.add_typer(serve)
 app.add_typer(state)
 app.add_typer(bridge, name="bridge")

@@ -1,9 +1,8 @@
-"""Commands that serve: `seqveil serve` over HTTP, `serve token` for who may use it, and `studio`, the page."""
+"""Commands that serve: `seqveil serve` over HTTP, and `serve token` for who may use it."""
 
 from __future__ import annotations
 
-import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +13,7 @@ from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, emit_json, table
 
 if TYPE_CHECKING:
-    from seqveil.core.model import MarkovModel
     from seqveil.interfaces.service.tokens import Token
-    from seqveil.interfaces.studio import StudioSource
 
 
 @dataclass(frozen=True)
@@ -179,80 +176,3 @@ def _token_facts(token: Token) -> dict[str, object]:
     shown = ("id", "user", "rate", "created", "note")
     facts = {name: getattr(token, name) for name in shown} | {"scopes": " ".join(token.scopes)}
     return facts | {"expires": token.expires or None, "expired": token.expired()}
-
-
-def studio(
-    data: Annotated[
-        str | None, typer.Argument(metavar="DATA", help="CSV, TSV, JSONL or Parquet file to look at  [default: none]")
-    ] = None,
-    model: Annotated[
-        Path | None, o.option("MODEL", "Release under this model; without DATA, sample from it.", "--model", "-m")
-    ] = None,
-    user_column: o.UserColumn = None,
-    value_column: o.ValueColumn = None,
-    cells: Annotated[
-        int | None, o.option("N", "Cut numbers into N bins, points into N by N cells; 0 keeps values as they are.")
-    ] = None,
-    port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
-    ] = 8714,
-    no_browser: Annotated[bool, o.flag("--no-browser", "Print the address and leave the browser alone.")] = False,
-    unpack: Annotated[
-        Path | None, o.option("CONFIG", "Write stream and model of a configuration that the page exported, and end.")
-    ] = None,
-    into: Annotated[Path, o.option("FOLDER", "With --unpack: where to write.")] = Path("page"),
-) -> None:
-    """Walk from your data to a setting: look, name a secret, choose the odds, see what is released, take policy.toml.
-
-    Serves a page on this machine alone and prints its address, which holds a key; Ctrl-C ends it. Nothing is stored.
-
-    Example: seqveil studio clicks.csv
-    """
-    from seqveil.core.model import MarkovModel
-
-    chain = None if model is None else MarkovModel.load(model)
-    if unpack is not None:
-        _unpack(unpack, into, data, chain)
-        return
-    own = _sources(data, chain, user_column or "user", value_column or "value", cells)
-    own = [replace(each, data_file=data or "", model_file=str(model)) for each in own]
-    try:
-        _serve_page(own, port, no_browser)
-    except INTERRUPTIONS:  # the signal that ends it
-        return
-
-
-def _sources(
-    data: str | None, model: MarkovModel | None, user: str, value: str, cells: int | None
-) -> list[StudioSource]:
-    from seqveil.interfaces.studio.sources import loaded, sampled
-    from seqveil.interfaces.studio.uploads import Cut, rows_of_file
-
-    if data is None:
-        return [] if model is None else [sampled(model)]
-    if data == "-":
-        raise InputError("the page needs a file that it can name again; save the data and name it")
-    cut = Cut.of({"user": user, "value": value, "cells": cells})
-    return [loaded(rows_of_file(data, cut), cut, "data", model)]
-
-
-def _unpack(config: Path, folder: Path, data: str | None, model: MarkovModel | None) -> None:
-    from seqveil.interfaces.studio.exports import configuration, source_of, unpack
-
-    given = configuration(config)
-    ask = unpack(given, source_of(given, data, model), folder)
-    print(f"wrote  {folder / 'stream.csv'} (raw data: {ask.events} events at most) and {folder / 'model.npz'}")
-
-
-def _serve_page(own: list[StudioSource], port: int, no_browser: bool) -> None:
-    with needs_extra("the page", "serve"):
-        from seqveil.interfaces.studio.serving import serve
-
-    def announce(address: str) -> None:
-        print(f"page  {address}\nopen it in a browser on this machine; Ctrl-C ends it", flush=True)
-        if not no_browser and sys.stdout.isatty():
-            import webbrowser
-
-            webbrowser.open(address)
-
-    serve(own, port, announce)

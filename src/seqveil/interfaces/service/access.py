@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
@@ -150,25 +149,6 @@ class Guard:
 
     def _too_large(self) -> Problem:
         return Problem("too-large", f"the body is larger than {self._most} bytes; {self.shorter}")
-
-
-class KeyGuard(Guard):
-    """Lets in whoever is on this machine and has the one key."""
-
-    shorter = "load a part of the data"
-
-    def __init__(self, key: str, most: int, seconds: float) -> None:
-        super().__init__(None, float("inf"), most, seconds)
-        self._key = key.encode()
-
-    def _known(self, request: Request) -> Token:
-        self._check_host(request, "the page")
-        if not hmac.compare_digest(_bearer(request).encode(), self._key):
-            raise Problem("unauthorised", "expected the key that is in the address that `seqveil studio` printed")
-        return ANYBODY
-
-    def charge(self, token: Token, events: int, paid: int = 0, left_out: int = 0) -> None:
-        """One person may ask for as much as there is."""
 
 
 def _bearer(request: Request) -> str:

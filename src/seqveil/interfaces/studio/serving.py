@@ -5,35 +5,26 @@ Its files are for everyone, and no secret is in them; its answers need the key.
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import json
 import secrets
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import lru_cache
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
-import anyio
-import uvicorn
-from anyio import to_thread
-from fastapi import APIRouter, FastAPI, Request, Response
-from starlette.exceptions import HTTPException
-
-from seqveil import __version__
 from seqveil.core import compiled
-from seqveil.core.errors import SeqveilError
-from seqveil.interfaces.service.access import KeyGuard, guarded
-from seqveil.interfaces.service.hosting import UNTRACED, listen, quiet
-from seqveil.interfaces.service.messages import Problem, refused
-from seqveil.interfaces.studio.sandbox import Gone, Sandbox
-from seqveil.interfaces.studio.sources import StudioSource
+from seqveil.core.errors import InputError, SeqveilError
+from seqveil.interfaces.studio.answers import Gone, Studio
 
 HOST = "127.0.0.1"
-MOST_BYTES, SECONDS = 64 << 20, 60.0  # of loaded data
-THREADS, WAITING = 4, 32
-
+LOOPBACK = {"127.0.0.1", "localhost"}
+MOST_BYTES, SECONDS = 64 << 20, 60.0  # of a request
+ANSWERS = ("begin", "look", "load", "source", "show", "offers", "expect")
 KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -60,151 +51,157 @@ HEADERS = {  # that keep a browser to the page's own files
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
+    "Cache-Control": "no-store",
 }
-PRIVATE = {**HEADERS, "Cache-Control": "no-store"}
 
 
-def serve(own: Sequence[StudioSource], port: int, announce: Callable[[str], None]) -> None:
-    """Serve on loopback; `announce` gets the address with the key in its fragment, which no request carries."""
-    sandbox, key = Sandbox(own), secrets.token_urlsafe(24)
-    with listen(HOST, port) as listener:
-        threading.Thread(target=_warm, args=(sandbox,), daemon=True).start()
-        announce(f"http://{HOST}:{listener.getsockname()[1]}/#key={key}")
-        # a traceback may show data
-        options = quiet(create_app(sandbox, key), log_level="critical", timeout_graceful_shutdown=2)
-        uvicorn.Server(options).run(sockets=[listener])
+class _Refusal(Exception):
+    """A status, and the line that says why."""
+
+    def __init__(self, status: HTTPStatus, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
 
 
-def create_app(sandbox: Sandbox, key: str) -> FastAPI:
-    """The page as an ASGI application.
+class PageServer(ThreadingHTTPServer):
+    """The page on a port of the loopback.
 
     *Guarantee*: answers only to a loopback host name and to whoever has the key, which is in the address that the
     command prints: neither another user of the machine nor a page from elsewhere gets at what is loaded. Nothing is
     logged.
     """
-    app = FastAPI(
-        title="seqveil studio",
-        version=__version__,
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        exception_handlers={HTTPException: _refused},
-        **UNTRACED,
-    )
-    app.state.guard = KeyGuard(key, MOST_BYTES, SECONDS)
-    app.include_router(files())
-    app.include_router(answers(sandbox))
-    return app
+
+    daemon_threads = True
+
+    def __init__(self, studio: Studio, port: int = 0, key: str | None = None) -> None:
+        self.studio, self.key = studio, key or secrets.token_urlsafe(24)
+        try:
+            super().__init__((HOST, port), _Page)
+        except OSError as error:
+            detail = f"cannot listen on port {port} ({error.strerror}); choose another with --port"
+            raise InputError(detail) from None
+
+    @property
+    def url(self) -> str:
+        """The address with the key in its fragment, which no request carries."""
+        return f"http://{HOST}:{self.server_address[1]}/#key={self.key}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Somebody hung up; a traceback may show data."""
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    answer = await refused(request, error)
-    answer.headers.update(HEADERS)
-    return answer
+def serve(studio: Studio, port: int, announce: Callable[[str], None]) -> None:
+    """Serve until a signal comes; `announce` gets the address."""
+    with PageServer(studio, port) as server:
+        threading.Thread(target=_warm, daemon=True).start()
+        announce(server.url)
+        server.serve_forever()
 
 
-def _warm(sandbox: Sandbox) -> None:
+def _warm() -> None:
     """Load what a first picture loads before somebody waits for it."""
-    first = sandbox.begin()["first"]
-    start = sandbox.source({"source": first})["start"]
-    sandbox.show({"source": first, **start, "events": 20})
+    Studio().show({"source": "clicks", "policy": {"epsilon": 1.0}, "person": 0, "events": 20, "seed": 1})
     compiled.load()  # half a second, and some more the first time on a machine: pictures come without it, later
 
 
-@dataclass(frozen=True)
-class Asset:
-    """A file of the page."""
-
-    content: bytes
-    kind: str
-    tag: str
-
-
 @lru_cache(maxsize=1)
-def assets() -> dict[str, Asset]:
-    """Every file of the page by its name; nothing else can be asked for.
+def assets() -> dict[str, tuple[bytes, str]]:
+    """The content and the kind of every file of the page, by its name; nothing else can be asked for.
 
     >>> sorted(assets())[:2]
     ['account.js', 'api.js']
     """
-    found = {}
-    for file in resources.files("seqveil.interfaces.studio").joinpath("page").iterdir():
-        kind = KINDS.get(file.name[file.name.rfind(".") :])
-        if kind is not None:
-            content = file.read_bytes()
-            found[file.name] = Asset(content, kind, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
-    return found
+    files = resources.files("seqveil.interfaces.studio").joinpath("page").iterdir()
+    found = [(file, KINDS.get(file.name[file.name.rfind(".") :])) for file in files]
+    return {file.name: (file.read_bytes(), kind) for file, kind in found if kind is not None}
 
 
-def files() -> APIRouter:
-    """The page at /, its files under /page/."""
-    router = APIRouter(include_in_schema=False)
+class _Page(BaseHTTPRequestHandler):
+    """One connection: the page at /, its files under /page/, its answers under /v1/page/."""
 
-    def page(request: Request) -> Response:
-        return file(request, "index.html")
+    server: PageServer
+    protocol_version = "HTTP/1.1"
+    timeout = SECONDS
+    server_version, sys_version = "seqveil", ""
 
-    def file(request: Request, name: str) -> Response:
-        found = assets().get(name)
-        if found is None:
-            raise Problem("not-found", "the page has no such file")
-        headers = {**HEADERS, "ETag": found.tag, "Cache-Control": "no-cache"}
-        if found.tag in request.headers.get("if-none-match", ""):
-            return Response(status_code=304, headers=headers)
-        return Response(found.content, headers=headers, media_type=found.kind)
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing is logged."""
 
-    router.add_api_route("/", page, methods=["GET"])
-    router.add_api_route("/page/{name}", file, methods=["GET"])
-    return router
+    def do_GET(self) -> None:
+        """A file of the page."""
+        path = urlsplit(self.path).path
+        name = "index.html" if path == "/" else path.removeprefix("/page/") if path.startswith("/page/") else ""
+        content, kind = assets().get(name, (b"", ""))
+        if path.startswith("/v1/"):
+            self._answer(HTTPStatus.METHOD_NOT_ALLOWED, {"detail": "expected POST"})
+        elif kind:
+            self._send(HTTPStatus.OK, content, kind)
+        else:
+            self._answer(HTTPStatus.NOT_FOUND, {"detail": "the page has no such file"})
 
-
-def answers(sandbox: Sandbox) -> APIRouter:
-    """What the page asks for while somebody uses it."""
-    router = APIRouter(prefix="/v1/page", route_class=guarded(None), include_in_schema=False)
-    line = _WaitingLine()
-
-    def answering(act: Callable[[Any], dict[str, Any]]) -> Callable[[Request], Any]:
-        async def answer(request: Request) -> Response:
-            try:
-                given = json.loads(await request.body())
-            except (ValueError, RecursionError):
-                raise Problem("malformed", "expected a body that is JSON") from None
-            return await line.disclosed(lambda: act(given))
-
-        return answer
-
-    async def begin(request: Request) -> Response:
-        return await line.disclosed(sandbox.begin)
-
-    router.add_api_route("/begin", begin, methods=["GET"])
-    for name in ("source", "inspect", "load", "show", "curve", "compare", "advise"):
-        router.add_api_route(f"/{name}", answering(getattr(sandbox, name)), methods=["POST"], name=name)
-    return router
-
-
-class _WaitingLine:
-    """Requests that wait for their turn on a few threads; when too many do, the next is sent away."""
-
-    def __init__(self) -> None:
-        self._waiting = 0
-        self._limiter: anyio.CapacityLimiter | None = None  # is of one event loop, so made there
-
-    async def disclosed(self, act: Callable[[], dict[str, Any]]) -> Response:
-        if self._waiting >= WAITING:
-            raise Problem("busy", "too many pictures are being made; ask again in a moment")
-        self._limiter = self._limiter or anyio.CapacityLimiter(THREADS)
-        self._waiting += 1
+    def do_POST(self) -> None:
+        """An answer to whoever has the key."""
         try:
-            content = await to_thread.run_sync(act, limiter=self._limiter)
+            self._admit()
+            self._answer(HTTPStatus.OK, self._answered(self._body()))
+        except _Refusal as refusal:
+            self.close_connection = True  # its body may not have been read
+            self._answer(refusal.status, {"detail": str(refusal)})
+
+    def _admit(self) -> None:
+        host, _, port = self.headers.get("Host", "").rpartition(":")
+        if (host if port.isdigit() else port) not in LOOPBACK:
+            raise _Refusal(HTTPStatus.FORBIDDEN, "the page answers to 127.0.0.1 and localhost alone; open it there")
+        kind, _, key = self.headers.get("Authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not hmac.compare_digest(key.strip().encode(), self.server.key.encode()):
+            detail = "expected the key that is in the address that `seqveil studio` printed"
+            raise _Refusal(HTTPStatus.UNAUTHORIZED, detail)
+
+    def _body(self) -> bytes:
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            raise _Refusal(HTTPStatus.LENGTH_REQUIRED, "expected a body with its length")
+        if len(length) > 12 or int(length) > MOST_BYTES:
+            detail = f"the body is larger than {MOST_BYTES >> 20} MB; load a part of the data"
+            raise _Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+        return self.rfile.read(int(length))
+
+    def _answered(self, body: bytes) -> dict[str, Any]:
+        address = urlsplit(self.path)
+        name = address.path.removeprefix("/v1/page/")
+        kind = self.headers.get("Content-Type", "").partition(";")[0].strip()
+        try:
+            if name == "upload" and kind == "application/octet-stream":
+                return self.server.studio.upload(body, parse_qs(address.query).get("file", [""])[0][:200])
+            if name not in ANSWERS or not address.path.startswith("/v1/page/"):
+                raise _Refusal(HTTPStatus.NOT_FOUND, "the page has no such answer")
+            if kind != "application/json":
+                raise _Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected a body of application/json")
+            found: dict[str, Any] = getattr(self.server.studio, name)(_parsed(body))
+            return found
         except Gone as error:
-            raise Problem("not-found", str(error)) from None
+            raise _Refusal(HTTPStatus.NOT_FOUND, str(error)) from None
         except SeqveilError as error:
-            raise Problem("malformed", str(error)) from None
+            raise _Refusal(HTTPStatus.BAD_REQUEST, str(error)) from None
+        except _Refusal:
+            raise
         except Exception as error:  # its message may hold anything, so it goes nowhere
-            raise Problem("internal", f"{type(error).__name__}; change the setting, or load other data") from None
-        finally:
-            self._waiting -= 1
-        return _json(content)
+            detail = f"{type(error).__name__}; change the setting, or load other data"
+            raise _Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, detail) from None
+
+    def _answer(self, status: HTTPStatus, content: dict[str, Any]) -> None:
+        self._send(status, json.dumps(content, allow_nan=False).encode(), "application/json")
+
+    def _send(self, status: HTTPStatus, content: bytes, kind: str) -> None:
+        self.send_response(status)
+        for name, value in {**HEADERS, "Content-Type": kind, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
 
 
-def _json(content: dict[str, Any]) -> Response:
-    return Response(json.dumps(content, allow_nan=False), headers=PRIVATE, media_type="application/json")
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise _Refusal(HTTPStatus.BAD_REQUEST, "expected a body that is JSON") from None

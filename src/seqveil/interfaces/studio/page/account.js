@@ -1,7 +1,7 @@
 // Leakage so far, exactly and by adding up ε, against the budget.
 
 import { Chart, ticksTo } from "./chart.js";
-import { number, palette } from "./dom.js";
+import { palette } from "./dom.js";
 import { margin, spent } from "./stage.js";
 
 export function drawAccount(holder, source, picture) {
@@ -9,10 +9,10 @@ export function drawAccount(holder, source, picture) {
   const colours = palette();
   const legend = [{ name: "exact leakage, nats", colour: colours.decoded, width: 2.6 }, { name: "Σε, by composition", colour: colours.limit, width: 1.4, dashes: "5 4" }];
   if (figures.budget !== null) legend.push({ name: "budget", colour: colours.bad, width: 1.6 });
-  if (!Number.isFinite(number(figures.leakage))) legend.push({ name: "the exact leakage has no bound", colour: colours.bad, dot: true });
+  if (figures.leakage === null) legend.push({ name: "the exact leakage has no bound", colour: colours.bad, dot: true });
   const chart = new Chart(holder, {
-    height: 250, left: margin(holder.clientWidth) < 90 ? 48 : 56, top: 14, legend, title: "Leakage so far", description:
-      `after ${done} events: ${figures.leakage} nats exactly, ${figures.composition} by adding up ε; a table follows`,
+    height: 250, left: margin(holder.clientWidth), top: 14, legend, title: "Leakage so far", description:
+      `after ${done} events: ${figures.leakage ?? "without bound"} nats exactly, ${figures.composition} by adding up ε; a table follows`,
   });
   const { box, inner } = chart;
   const finite = series.leakage.map((value) => (value === null ? Infinity : value));

@@ -15,17 +15,11 @@ export function enter(given) {
   key = given.trim();
 }
 
-export async function ask(path, body, signal) {
-  const headers = key ? { Authorization: `Bearer ${key}` } : {};
-  const options = { headers, cache: "no-store", credentials: "omit", signal };
-  if (body !== undefined) {
-    options.method = "POST";
-    options.body = JSON.stringify(body);
-    headers["Content-Type"] = "application/json";
-  }
+async function post(path, type, body, signal) {
+  const headers = { Authorization: `Bearer ${key}`, "Content-Type": type };
   let answer;
   try {
-    answer = await fetch(path, options);
+    answer = await fetch(`/v1/page/${path}`, { method: "POST", headers, body, signal, cache: "no-store", credentials: "omit" });
   } catch (failure) {
     if (failure.name === "AbortError") throw failure;
     throw new Refused(0, "the server of this page does not answer; start it again and reload");
@@ -37,3 +31,7 @@ export async function ask(path, body, signal) {
   if (!answer.ok) throw new Refused(answer.status, content.detail ?? `the server answered ${answer.status}`);
   return content;
 }
+
+export const ask = (path, body, signal) => post(path, "application/json", JSON.stringify(body), signal);
+
+export const upload = (file) => post(`upload?file=${encodeURIComponent(file.name)}`, "application/octet-stream", file);

@@ -1,49 +1,114 @@
-// A few ways to release side by side at the same promise: asked for when the picture stands, one after another.
+// What other ways to release are expected to err, at the same promise and at other ε: asked for one after another when
+// the picture stands, and never while somebody waits for a picture.
 
 import { Refused, ask } from "./api.js";
+import { drawCurve } from "./curve.js";
 import { $, cost, el, replace } from "./dom.js";
+
+export const EPSILONS = [0.125, 0.25, 0.5, 1, 2, 4, 8];
+export const FEW = ["optimal", "balanced", "randomized_response", "crr"];
+const BATCH = 5;
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
 export class Compare {
   constructor(busy) {
     this.busy = busy;
+    this.known = new Map(); // request → answer; its error is null where the policy does not go
     this.round = 0;
-    this.found = null;
   }
 
-  async want(asked, unit) {
+  // the ways at this promise, then the curves, drawn as they come
+  async want(source, asked, mechanisms, unit) {
     const mine = (this.round += 1);
+    const [ways, curves] = [waysOf(source, asked.policy), asked.policy.secret ? [] : curvesOf(asked.policy, mechanisms)];
+    const policies = [...ways, ...curves.flatMap((each) => each.points)].map((each) => each.policy);
+    const left = () => policies.filter((policy) => this.#known(asked.source, policy) === undefined);
+    const draw = () => this.#draw(asked, ways, curves, left().length, unit);
+    draw();
     try {
-      do {
-        while (this.busy()) await new Promise((done) => setTimeout(done, 60));
-        if (mine !== this.round) return;
-        const found = await ask("/v1/page/compare", asked);
+      while (left().length) {
+        while (this.busy()) await pause(60);
         if (mine !== this.round) return; // another setting was chosen meanwhile
-        this.found = found;
-        this.#draw(unit);
-      } while (!this.found.complete);
+        const policy = left()[0];
+        this.known.set(JSON.stringify([asked.source, policy]), await ask("expect", { source: asked.source, policy }));
+        if (mine === this.round) draw();
+      }
     } catch (problem) {
       if (!(problem instanceof Refused)) throw problem; // the next picture says what is wrong
     }
   }
 
-  #draw(unit) {
-    const { ways, silent, complete } = this.found;
-    const done = ways.filter((way) => way.decoded !== null).length;
-    $("compare-progress").textContent = complete ? "" : `${done} of ${ways.length}, more to come`;
-    const guess = { label: "the best guess, with no release at all", decoded: silent, late: 0 };
-    const most = Math.max(silent, ...ways.map((way) => way.decoded ?? 0), 1e-9);
-    const rows = [...ways, guess].map((way) => row(way, most, unit));
-    const head = el("tr", {}, ...["way", unit === "wrong" ? "events that are wrong, on average" : `expected error${unit ? `, ${unit}` : ""}`].map((text) => el("th", { scope: "col" }, text)));
-    replace($("compare"), el("table", {}, el("caption", { class: "unseen" }, "Ways to release at the same promise"), el("thead", {}, head), el("tbody", {}, ...rows)));
-    $("compare").dataset.complete = String(complete);
+  #known(source, policy) {
+    return this.known.get(JSON.stringify([source, policy]));
   }
+
+  #draw(asked, ways, curves, left, unit) {
+    const answer = (policy) => this.#known(asked.source, policy);
+    const shown = ways.filter((way) => answer(way.policy)?.error !== null);
+    const silent = shown.map((way) => answer(way.policy)?.silent).find((each) => each !== undefined);
+    const rows = shown.map((way) => ({ ...way, error: answer(way.policy)?.error ?? null }));
+    if (silent !== undefined) rows.push({ label: "the best guess, with no release at all", error: silent });
+    const most = Math.max(...rows.map((way) => way.error ?? 0), 1e-9);
+    const what = unit === "wrong" ? "events that are wrong, on average" : `expected error${unit ? `, ${unit}` : ""}`;
+    const head = el("tr", {}, ...["way", what].map((text) => el("th", { scope: "col" }, text)));
+    replace($("compare"), el("table", {}, el("caption", { class: "unseen" }, "Ways to release at the same promise"), el("thead", {}, head), el("tbody", {}, ...rows.map((way) => row(way, most, unit)))));
+    $("compare-progress").textContent = left ? `${left} more to come` : "";
+    this.curves = curves.map((each) => ({ ...each, points: each.points.filter((point) => typeof answer(point.policy)?.error === "number").map((point) => [point.epsilon, answer(point.policy).error]) }));
+    if (curves.length) drawCurve($("curve"), this.curves.filter((each) => each.points.length), silent ?? 1, unit);
+    $("compare").dataset.complete = String(!left);
+  }
+}
+
+// the chosen way first, then others that promise the same; the same one is not named twice
+function waysOf(source, policy) {
+  const label = `${policy.secret ? "guarded" : policy.mechanism ?? "the policy's choice"}${policy.batch > 1 ? `, in batches of ${policy.batch}` : ""}`;
+  const found = [{ label, policy, chosen: true, waits: (policy.batch ?? 1) - 1 }, ...(policy.secret ? forSecret(source, policy) : forEvents(policy))];
+  const texts = found.map((way) => JSON.stringify(way.policy));
+  return found.filter((_, k) => texts.indexOf(texts[k]) === k);
+}
+
+// the same ε an event, and the same budgets
+function forEvents({ distortion, epsilon, batch = 1, budget }) {
+  const made = (mechanism, size) => ({
+    distortion, mechanism, ...(size > 1 ? { batch: size } : {}),
+    ...(epsilon === undefined ? {} : { epsilon: (epsilon / batch) * size }),
+    ...(budget ? { budget: { ...budget, when_spent: "hold", ...(budget.over ? { over: Math.ceil((budget.over * batch) / size) } : {}) } } : {}),
+  });
+  return [
+    { label: "optimal", policy: made("optimal", 1) },
+    { label: `tree, in batches of ${BATCH}`, policy: made("tree", BATCH), waits: BATCH - 1 },
+    { label: "randomized_response", policy: made("randomized_response", 1) },
+  ];
+}
+
+// what keeps the same secret as well by protecting everything: half its ε in total, since odds move by e^2ε
+function forSecret(source, { distortion, secret: [secret] }) {
+  const [total, runs] = [secret.epsilon / 2, typeof secret.window === "number"];
+  const budget = runs ? { window: { epsilon: total, releases: secret.window } } : { total };
+  const spread = total / (runs ? secret.window : source.length);
+  const way = (label, mechanism, epsilon) => ({ label, policy: { distortion, mechanism, epsilon, budget } });
+  return [
+    way("optimal, protecting everything, a little at each event", "optimal", spread),
+    way("optimal, protecting everything, all ε at once", "optimal", total),
+    way("randomized_response, protecting everything", "randomized_response", spread),
+  ];
+}
+
+// a curve for each mechanism that fits single events, the chosen one first
+function curvesOf({ distortion, mechanism, batch = 1 }, mechanisms) {
+  const fit = mechanisms.filter((each) => FEW.includes(each.name) && (batch > 1 || !each.why_not)).map((each) => ({ name: each.name, sound: each.sound, size: 1, mechanism: each.name }));
+  const sound = mechanisms.find((each) => each.name === mechanism)?.sound ?? true;
+  const own = { name: `${mechanism ?? "the policy's choice"}${batch > 1 ? `, ${batch} at a time` : ""}`, mechanism, size: batch, chosen: true, sound };
+  const others = fit.filter((each) => batch > 1 || each.mechanism !== (mechanism ?? "optimal"));
+  const points = (each) => EPSILONS.map((epsilon) => ({ epsilon, policy: { distortion, epsilon: epsilon * each.size, ...(each.mechanism ? { mechanism: each.mechanism } : {}), ...(each.size > 1 ? { batch: each.size } : {}) } }));
+  return [own, ...others].map((each) => ({ ...each, points: points(each) }));
 }
 
 function row(way, most, unit) {
   const bar = el("span", { class: "bar" });
-  bar.style.width = `calc((100% - 90px) * ${(way.decoded ?? 0) / most})`; // beside it the figure has room
-  const value = el("span", {}, way.decoded === null ? "…" : cost(way.decoded, unit));
-  const waits = way.late === 0 ? "" : ` (a release waits for ${way.late} more events)`;
+  bar.style.width = `calc((100% - 90px) * ${(way.error ?? 0) / most})`; // beside it the figure has room
+  const value = el("span", {}, way.error === null ? "…" : cost(way.error, unit));
+  const waits = way.waits ? ` (a release waits for ${way.waits} more events)` : "";
   const name = way.chosen ? el("b", {}, `${way.label}${waits}, as chosen`) : `${way.label}${waits}`;
   return el("tr", { class: way.chosen ? "chosen" : "" }, el("th", { scope: "row" }, name), el("td", {}, bar, value));
 }

@@ -39,17 +39,12 @@ function rgb(hex) {
 export const shade = ([low, high], part) => low.map((from, k) => Math.round(from + (high[k] - from) * part));
 export const css = (triple) => `rgb(${triple.join(" ")})`;
 
-// "inf" comes as text: JSON has no infinity
-export const number = (value) => (value === "inf" ? Infinity : value === "-inf" ? -Infinity : value);
-
 export function short(value, digits = 3) {
-  const given = number(value);
-  if (given === null || given === undefined) return "–";
-  if (!Number.isFinite(given)) return "∞";
-  if (given === 0) return "0";
-  const size = Math.abs(given);
-  if (size >= 10000 || size < 0.0005) return given.toExponential(1).replace("e+", "e");
-  return String(Number(given.toPrecision(Math.max(digits, Math.ceil(Math.log10(size))))));
+  if (value === null || value === undefined) return "∞"; // JSON has no infinity
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 10000 || size < 0.0005) return value.toExponential(1).replace("e+", "e");
+  return String(Number(value.toPrecision(Math.max(digits, Math.ceil(Math.log10(size))))));
 }
 
 export function cost(value, unit) {
@@ -71,13 +66,6 @@ export function replace(node, ...children) {
 export function options(select, entries, chosen) {
   replace(select, ...entries.map(([value, text]) => el("option", { value: String(value) }, text)));
   if (entries.some(([value]) => String(value) === String(chosen))) select.value = String(chosen);
-}
-
-// a label that must fit: its ends tell it from others
-export function shorten(label, most) {
-  if (label.length <= most) return label;
-  const tail = Math.floor((most - 1) / 2);
-  return `${label.slice(0, most - 1 - tail)}…${label.slice(label.length - tail)}`;
 }
 
 export function save(name, content, type) {

@@ -1,16 +1,12 @@
-// Configuration, picture and snippets to take away.
+// The policy and the pictures to take away.
 
 import { FONT } from "./chart.js";
 import { palette, save, svg } from "./dom.js";
 
 const PARTS = [["stage", "stage"], ["odds-chart", "odds"], ["account", "account"], ["heat", "heat"], ["curve", "curve"]]; // picture, title
 
-export function saveConfiguration(picture) {
-  save("seqveil-page.json", `${JSON.stringify(picture.configuration, null, 2)}\n`, "application/json");
-}
-
 export function saveToml(picture) {
-  save("policy.toml", picture.files.toml, "application/toml");
+  save("policy.toml", picture.toml, "application/toml");
 }
 
 // all pictures below one another, with the sentence above them
@@ -24,10 +20,8 @@ export function poster(picture, source) {
   outer.append(ground);
   let y = 40;
   const text = (content, attributes) => outer.append(svg("text", { x: 24, y, fill: colours.ink, ...attributes }, content));
-  const { configuration: asked } = picture;
-  const bounds = [picture.secret && `${picture.secret.about}, within ε = ${asked.secret_epsilon} in total`, asked.epsilon !== null && `ε = ${asked.epsilon} an event`];
-  text(`${source.title}: ${[picture.mechanism, ...bounds.filter(Boolean)].join(", ")}`, { "font-size": 18, "font-weight": 650 });
-  for (const line of wrapped(picture.sentence, Math.floor((width - 48) / 6.7))) {
+  text(`${source.title}: ${picture.mechanism}`, { "font-size": 18, "font-weight": 650 });
+  for (const line of picture.promise.flatMap((sentence) => wrapped(sentence, Math.floor((width - 48) / 6.7)))) {
     y += 20;
     text(line, { "font-size": 13, fill: colours.quiet });
   }

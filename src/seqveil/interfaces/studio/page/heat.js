@@ -2,7 +2,7 @@
 
 import { Chart } from "./chart.js";
 import { css, palette, shade, svg } from "./dom.js";
-import { margin, symbolAxis, visible } from "./stage.js";
+import { layout, rowOf, symbolAxis } from "./stage.js";
 
 export function bytes(text) {
   const raw = atob(text);
@@ -13,23 +13,22 @@ export function bytes(text) {
 
 export const probability = (byte) => (byte / 255) ** 2;
 
-export function drawHeat(holder, source, picture, heat) {
-  const [from, to] = visible(source, picture);
-  const rows = to - from + 1;
-  const height = Math.min(340, Math.max(180, 56 + rows * (rows > 24 ? 3 : 13)));
+export function drawHeat(holder, source, picture) {
+  const laid = layout(holder, source, picture);
   const chart = new Chart(holder, {
-    height, left: margin(holder.clientWidth), top: 26, title: "What an observer believes over time",
-    description: `${picture.done} events by ${rows} symbols, darker where the observer gives more probability, with a dot at the truth; a table follows`,
+    height: laid.height + 56, left: laid.left, top: 26, title: "What an observer believes over time",
+    description: `${picture.done} events by ${laid.codes.length} symbols, darker where the observer gives more probability, with a dot at the truth; a table follows`,
   });
   const { box, inner, colours } = chart;
-  const y = (code) => box.bottom - ((code - from + 0.5) / rows) * inner.height;
+  const row = rowOf(chart, laid);
+  const y = (code) => row(code) + (laid.beside ? 0 : inner.height / laid.codes.length / 4); // below a label that stands above
   const image = {
     x: box.left, y: box.top, width: (inner.width * picture.done) / picture.events, height: inner.height,
-    preserveAspectRatio: "none", "image-rendering": "pixelated", href: paint(heat, picture.done, source.symbols, [from, to], colours.heat),
+    preserveAspectRatio: "none", "image-rendering": "pixelated", href: paint(picture, source.labels.length, laid, colours.heat),
   };
-  symbolAxis(chart, source, y, [from, to]);
   chart.add("rect", { x: box.left, y: box.top, width: inner.width, height: inner.height, fill: css(colours.heat[0]) });
   chart.add("image", image);
+  symbolAxis(chart, source, row, laid);
   const x = chart.events(picture.events, source.event);
   let dots = "";
   picture.series.raw.forEach((code, k) => {
@@ -41,22 +40,19 @@ export function drawHeat(holder, source, picture, heat) {
   return chart.cursor(x);
 }
 
-function paint(heat, columns, symbols, [from, to], colours) {
-  const rows = to - from + 1;
+// a pixel for each event and symbol; the upper half of a row is left to a label that stands there
+function paint({ heat, done }, symbols, { codes, beside }, colours) {
+  const parts = beside ? 1 : 2;
   const canvas = document.createElement("canvas");
-  [canvas.width, canvas.height] = [columns, rows];
+  [canvas.width, canvas.height] = [done, parts * codes.length];
   const context = canvas.getContext("2d");
-  const image = context.createImageData(columns, rows);
+  const image = context.createImageData(canvas.width, canvas.height);
   const shades = Array.from({ length: 256 }, (_, k) => shade(colours, k / 255));
-  for (let t = 0; t < columns; t += 1) {
-    for (let code = from; code <= to; code += 1) {
-      const at = 4 * ((to - code) * columns + t);
-      const [r, g, b] = shades[heat[t * symbols + code]];
-      image.data[at] = r;
-      image.data[at + 1] = g;
-      image.data[at + 2] = b;
-      image.data[at + 3] = 255;
-    }
+  for (let t = 0; t < done; t += 1) {
+    codes.forEach((code, k) => {
+      const at = 4 * ((parts * (codes.length - k) - 1) * done + t);
+      image.data.set([...shades[heat[t * symbols + code]], 255], at);
+    });
   }
   context.putImageData(image, 0, 0);
   return canvas.toDataURL();

@@ -24,14 +24,14 @@ export function drawOdds(holder, source, picture) {
   const shares = suspicions(picture);
   const last = shares.at(-1);
   const what = secret
-    ? `the odds that ${secret.name} is disclosed about are now ${times(secret.odds.at(-1))}; they stay between ${times(-secret.epsilon)} and ${times(secret.epsilon)}`
+    ? `the odds of the secret are now ${times(secret.odds.at(-1))}; they stay between ${times(-secret.epsilon)} and ${times(secret.epsilon)}`
     : `whatever it is about, it is between ${percentDown(last[0])} and ${percentUp(last[2])} by now`;
   const legend = secret
     ? [{ name: "after what was released", colour: colours.decoded, width: 2.6 }, { name: "never outside", colour: colours.limit, width: 1.4, dashes: "5 4" }]
     : [{ name: "at most, and at least, whatever it is about", colour: colours.decoded, width: 2.6 }];
   if (!secret && figures.budget !== null) legend.push({ name: "the budget allows", colour: colours.limit, width: 1.4, dashes: "5 4" });
   const chart = new Chart(holder, {
-    height: 250, left: margin(holder.clientWidth) < 90 ? 48 : 56, right: 46, top: 14, legend,
+    height: 250, left: margin(holder.clientWidth), right: 46, top: 14, legend,
     title: "What becomes of a suspicion of 10 %", description: `after ${done} events ${what}; a table follows`,
   });
   const { box, inner } = chart;

@@ -1,4 +1,4 @@
-// What must stay secret: a kind, and the values and numbers that belong to it.
+// What must stay secret: a kind, and the values and numbers that belong to it, as a policy names them.
 
 import { $, options } from "./dom.js";
 
@@ -9,14 +9,18 @@ export const keepsSecret = () => !["none", "whole"].includes(kind());
 
 // the values of the alphabet; zones only where they are numbers or places
 export function offerSecrets(source) {
-  const names = source.labels.map((label, k) => [k, source.grid ? `cell ${label}` : label]);
+  const names = source.labels.map((label, k) => [k, label]);
   options($("secret-value"), names, source.rare);
   options($("secret-then"), names, source.rare === 0 ? 1 : 0);
   const near = document.querySelector("#secret-kind input[value=zone]");
-  near.disabled = !source.grid && !source.ordered;
+  near.disabled = !source.boxes.length && !source.ordered;
   near.parentNode.hidden = near.disabled;
   document.querySelector("#secret-kind input[value=none]").checked = true;
-  $("secret-span").value = "shown";
+  $("secret-radius").value = source.step;
+  $("secret-unit").textContent = source.map ? "m" : "";
+  $("secret-span").value = "runs";
+  $("secret-window").value = source.window;
+  $("secret-span").options[1].textContent = `the whole stream (its first ${source.length} events)`;
   $("secret-each").value = "";
 }
 
@@ -38,26 +42,34 @@ export function arrange() {
 
 export const startOf = (dial, source) => (dial === "event" ? source.start.epsilon : TOTAL);
 
-// the fields of a request that say what is secret
-export function secretAsked(source) {
+// the secret as a table of policy.toml
+export function secretTable(source, epsilon) {
   const number = (id) => Number($(id).value);
-  const asked = { secret: number("secret-value"), secret_kind: kind() };
-  if (kind() === "count") asked.secret_count = number("secret-count");
-  if (kind() === "followed_by") asked.secret_then = number("secret-then");
-  if (kind() === "zone") asked.secret_radius = (number("secret-radius") + 0.01) * source.step; // the last step is within
-  if ($("secret-span").value === "runs") asked.secret_window = number("secret-window");
-  return asked;
+  const value = source.values[number("secret-value")];
+  const window = $("secret-span").value === "runs" ? number("secret-window") : `first ${source.length}`;
+  const shared = { epsilon, window };
+  if (kind() === "count") return { count: [value], at_least: number("secret-count"), ...shared };
+  if (kind() === "followed_by") return { followed_by: [value], then: [source.values[number("secret-then")]], ...shared };
+  if (kind() === "zone") return { zone: circle(source, value, number("secret-radius")), ...shared };
+  return { ever: [value], ...shared };
+}
+
+function circle(source, centre, radius) {
+  if (source.map) return { latitude: centre[0], longitude: centre[1], metres: radius };
+  return { centre: [centre].flat(), radius };
+}
+
+// a cell of the map names the secret, where one is kept
+export function pick(code) {
+  if (!keepsSecret()) return;
+  $("secret-value").value = String(code);
+  $("secret-value").dispatchEvent(new Event("change"));
 }
 
 // what is kept, in a sentence
-export function about(picture, source, events) {
-  if (picture.secret) {
-    const said = picture.secret.about;
-    const longer = picture.configuration.secret_window === null && Math.max(...source.lengths) > events;
-    const rest = longer ? ` Streams go on after ${events} events: choose “each run of events” to cover all of them.` : "";
-    return `Kept secret: ${said}.${rest}`;
-  }
-  if (kind() === "whole") return `Everything about all ${events} events together. That is the strongest wish, and costs most: little can be released truthfully.`;
+export function about(picture, source) {
+  if (picture.secret) return `Kept secret: ${picture.secret.about}.${source.boxes.length ? " A click on a cell of step 5 names another." : ""}`;
+  if (kind() === "whole") return `Everything about a whole stream of up to ${source.length} events. That is the strongest wish, and costs most: little can be released truthfully.`;
   return "Nothing is declared, so every release says a little about everything, and over a whole stream that adds up. If you can name what must stay secret, name it: all else can then be released truthfully.";
 }
 
@@ -78,4 +90,3 @@ export function suspected(dial) {
     zone: `that it comes near ${name}`,
   }[kind()];
 }
-

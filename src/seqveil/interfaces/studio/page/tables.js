@@ -1,7 +1,6 @@
 // The tables behind the pictures, made when somebody opens them.
 
 import { cost, el, short } from "./dom.js";
-import { nameOf } from "./curve.js";
 import { probability } from "./heat.js";
 import { suspicions, times } from "./odds.js";
 import { percent } from "./promise.js";
@@ -13,16 +12,17 @@ export function table(caption, heads, rows) {
 }
 
 export const tables = {
-  stage({ source, picture, decoded }) {
+  stage({ source, picture }) {
     const name = (code) => (code < 0 ? "–" : source.labels[code]);
     const { series } = picture;
-    const rows = series.raw.map((code, k) => [k + 1, name(code), name(series.released[k]), name(decoded[k]), short(series.epsilons[k])]);
+    const rows = series.raw.map((code, k) => [k + 1, name(code), name(series.released[k]), name(series.decoded[k]), short(series.epsilons[k])]);
     return table("Events raw, released and decoded", [source.event, "raw", "released", "decoded", "ε"], rows);
   },
 
-  heat({ source, picture, heat }) {
+  heat({ source, picture }) {
+    const symbols = source.labels.length;
     const rows = picture.series.raw.map((code, k) => {
-      const distribution = heat.subarray(k * source.symbols, (k + 1) * source.symbols);
+      const distribution = picture.heat.subarray(k * symbols, (k + 1) * symbols);
       const best = distribution.indexOf(Math.max(...distribution));
       return [k + 1, source.labels[best], probability(distribution[best]).toFixed(2), source.labels[code], probability(distribution[code]).toFixed(2)];
     });
@@ -39,14 +39,12 @@ export const tables = {
 
   account({ source, picture }) {
     const { series } = picture;
-    const rows = series.spent.map((spent, k) => [k + 1, short(series.leakage[k] ?? Infinity, 4), short(series.most[k] ?? Infinity, 4), short(series.least[k] ?? -Infinity, 4), short(spent, 4)]);
+    const rows = series.spent.map((spent, k) => [k + 1, short(series.leakage[k], 4), short(series.most[k], 4), short(series.least[k], 4), short(spent, 4)]);
     return table("Leakage so far in nats", [source.event, "exact", "up", "down", "Σε"], rows);
   },
 
   curve({ curves, unit }) {
-    const rows = [...curves.values()].flatMap((each) =>
-      each.points.map(([epsilon, error, decoded, worst, claimed]) => [nameOf(each), epsilon, cost(error, unit), cost(decoded, unit), short(worst ?? Infinity), short(claimed), each.sound ? "yes" : "no"]),
-    );
-    return table("Error against ε", ["mechanism", "ε an event", "error released", "error decoded", "worst release", "claimed", "sound"], rows);
+    const rows = curves.flatMap((each) => each.points.map(([epsilon, error]) => [each.name, epsilon, cost(error, unit), each.sound ? "yes" : "no"]));
+    return table("Error against ε", ["mechanism", "ε an event", "error decoded", "sound"], rows);
   },
 };

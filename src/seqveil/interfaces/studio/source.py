@@ -1,0 +1,249 @@
+"""Streams to look at, with the model that they are released under: samples, or streams sampled from a model.
+
+`upload` makes one from a file. Raw codes stay in memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from seqveil.core import filtering
+from seqveil.core.alphabet import Bins, Grid
+from seqveil.core.distortion import Distortion
+from seqveil.core.errors import InputError
+from seqveil.core.geography import DEGREE, wrapped
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.model import MarkovModel
+from seqveil.core.places import Cells
+from seqveil.core.secrets import Secret
+from seqveil.interfaces import datasets
+from seqveil.interfaces.choosing import said_of_check
+
+MOST_EVENTS = 1000  # of a stream that is shown
+MOST_BELIEFS = 2_000_000  # probabilities of one picture
+PEOPLE, SHOWN = 64, 8  # of a sample: streams in all, and those to look at; the model is fitted to the others
+RUN = 50  # events of a window that is proposed for a secret
+LIKELY = 0.35  # times that a value proposed as a secret is expected in a window
+
+
+@dataclass(frozen=True, eq=False)
+class StudioSource:
+    """Streams with the model they are released under. The repr shows no data.
+
+    Parameters:
+        name, title, about: what it is called, and what it is in words.
+        model: how such streams usually run.
+        streams: codes of the people who can be shown.
+        length: events of the longest stream there is, which is what "the whole stream" means.
+        event, unit: what an event and an error are called.
+        start: the policy that the page proposes, as plain values.
+        data, model_file: the files that the commands name.
+        columns: the options that name the columns of the data.
+        fit: the command that fits the model; empty where there is one.
+    """
+
+    name: str
+    title: str
+    about: str
+    model: MarkovModel = field(repr=False)
+    streams: Sequence[Ints] = field(repr=False)
+    length: int
+    event: str
+    unit: str
+    start: Mapping[str, Any]
+    data: str = "past.csv"
+    model_file: str = "past.model"
+    columns: str = ""
+    fit: str = "seqveil fit past.csv -o past.model"
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """A name for each symbol: places by how far they lie from the south-west corner, never in degrees."""
+        alphabet = self.model.alphabet
+        if isinstance(alphabet, Grid):
+            return [f"cell {k // alphabet.y.n + 1}, {k % alphabet.y.n + 1}" for k in range(alphabet.n)]
+        if isinstance(alphabet, Cells):
+            return [f"{_far((x0 + x1) / 2)} east, {_far((y0 + y1) / 2)} north" for x0, y0, x1, y1 in self.boxes]
+        if isinstance(alphabet, Bins):
+            return [f"{low:.4g}–{high:.4g}" for low, high in itertools.pairwise(alphabet.edges)]
+        return [str(value) for value in alphabet.decode(np.arange(alphabet.n))]
+
+    @cached_property
+    def boxes(self) -> list[list[float]]:
+        """Left, bottom, right and top of every cell, where values are places: metres on the map, else as the data have
+        them; both begin at 0."""
+        alphabet = self.model.alphabet
+        if isinstance(alphabet, Grid):
+            x, y = (np.asarray(axis.edges) - axis.edges[0] for axis in (alphabet.x, alphabet.y))
+            i, j = np.divmod(np.arange(alphabet.n), alphabet.y.n)
+            return np.stack((x[i], y[j], x[i + 1], y[j + 1]), axis=1).round(6).tolist()
+        return _flat(alphabet).round(1).tolist() if isinstance(alphabet, Cells) else []
+
+    @cached_property
+    def values(self) -> list[Any]:
+        """Each symbol as a policy names it."""
+        found = self.model.alphabet.decode(np.arange(self.model.n))
+        return [list(value) if isinstance(value, tuple) else value for value in found]
+
+    @property
+    def distortions(self) -> list[str]:
+        """Costs of an error that make sense for the alphabet, the natural one first."""
+        alphabet = self.model.alphabet
+        if alphabet.on_map:
+            return ["metres", "hamming"]
+        if isinstance(alphabet, Grid):
+            return ["euclidean", "hamming"]
+        return ["hamming"] if alphabet.points is None else ["absolute", "squared", "hamming"]
+
+    def describe(self) -> dict[str, Any]:
+        """What the page needs to know of it; no event of any stream."""
+        points = self.model.alphabet.points
+        return {
+            "name": self.name,
+            "title": self.title,
+            "about": self.about,
+            "labels": self.labels,
+            "values": self.values,
+            "boxes": self.boxes,
+            "map": self.model.alphabet.on_map,
+            "ordered": points is not None and points.ndim == 1,
+            "lengths": [len(codes) for codes in self.streams],
+            "length": self.length,
+            "most": self.most,
+            "distortions": self.distortions,
+            "event": self.event,
+            "unit": self.unit,
+            "start": dict(self.start),
+            "window": min(RUN, self.length),
+            "rare": self._rare,
+            "step": self._step,
+        }
+
+    @property
+    def most(self) -> int:
+        """How many events of a stream one picture has room for."""
+        return max(2, min(MOST_EVENTS, MOST_BELIEFS // self.model.n))
+
+    @cached_property
+    def _rare(self) -> int:
+        """A symbol that is expected in about one window of three: one that a person may want to keep secret."""
+        expected = filtering.unseen(self.model, min(RUN, self.length)).sum(0)
+        return int(np.argmin(np.abs(np.log(np.maximum(expected, 1e-9) / LIKELY))))
+
+    @property
+    def _step(self) -> float:
+        """How far two neighbouring symbols are apart, where they are numbers or places."""
+        alphabet = self.model.alphabet
+        if isinstance(alphabet, Cells):
+            return alphabet.metres
+        if isinstance(alphabet, Grid):
+            return float(max(np.diff(alphabet.x.edges).max(), np.diff(alphabet.y.edges).max()))
+        if alphabet.points is None or alphabet.n < 2:
+            return 1.0
+        return float(np.diff(np.sort(np.asarray(alphabet.points).ravel())).max())
+
+    def guesses(self, distortion: Distortion, events: int) -> Ints:
+        """The best guess for each event of a stream from the model alone."""
+        return distortion.best_guess(filtering.unseen(self.model, events))
+
+    def somebody_with(self, secret: Secret, events: int) -> int:
+        """The first person whose shown events have the secret; the first of all where nobody has it."""
+        read = secret.over(self.model.alphabet).read
+        span = secret.length(self.model.alphabet.slots) or events
+        for person, codes in enumerate(self.streams):
+            shown = codes[:events].tolist()
+            if any(
+                read(shown[begin : begin + span])
+                for begin in range(0, len(shown), span)
+                if begin == 0 or secret.repeats
+            ):
+                return person
+        return 0
+
+
+def _far(metres: float) -> str:
+    return f"{metres / 1000:.3g} km" if metres >= 1000 else f"{metres:.3g} m"
+
+
+def _flat(cells: Cells) -> Floats:
+    """The cells of a map on a plane, in metres from its south-west corner: (n, 4) left, bottom, right and top."""
+    south, north, west, east = cells.boxes
+    left = wrapped(west - float(np.median(west)))
+    scale = DEGREE * np.cos(np.radians((south + north) / 2))
+    x, width = left * scale, (east - west) * scale
+    y, height = south * DEGREE, (north - south) * DEGREE
+    x, y = x - x.min(), y - y.min()
+    return np.stack((x, y, x + width, y + height), axis=1)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """A made-up source: how it is called, what it is, and what the page proposes for it."""
+
+    title: str
+    about: str
+    event: str
+    unit: str
+    start: Mapping[str, Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+SAMPLES = {
+    "clicks": _Sample(
+        "Clicks", "Page categories that a reader of a news site asks for, one after another", "click", "wrong",
+        {"epsilon": 1.0, "distortion": "hamming"},
+    ),
+    "gaze": _Sample(
+        "Gaze path", "Where somebody looks in a panorama, 25 to 30 times a second, on a grid of 10 by 10", "sample",
+        "cells", {"epsilon": 1.0, "mechanism": "tree", "distortion": "euclidean"}, {"side": 10},
+    ),
+    "heart_rate": _Sample(
+        "Heart rate", "Beats a minute from a watch, once a second, in bins of 5", "second", "beats a minute",
+        {"epsilon": 0.5, "distortion": "absolute"},
+    ),
+    "power": _Sample(
+        "Household power", "What a household draws in each quarter of an hour, in ten levels", "quarter of an hour",
+        "levels", {"epsilon": 1.0, "distortion": "absolute"},
+    ),
+}  # fmt: skip
+
+
+@lru_cache(maxsize=len(SAMPLES))
+def sample(name: str) -> StudioSource:
+    """A made-up source: some streams to look at, and a model fitted to the streams of other people.
+
+    >>> source = sample("power")
+    >>> source.model.n, len(source.streams)
+    (10, 8)
+    """
+    if name not in SAMPLES:
+        raise InputError(f"expected a sample among {', '.join(SAMPLES)}; check the request")
+    found = SAMPLES[name]
+    data = datasets.synthetic(name, PEOPLE, MOST_EVENTS, seed=0, **found.options)
+    model = data.model(people=range(SHOWN, PEOPLE))
+    words = (found.event, found.unit, found.start)
+    return StudioSource(name, found.title, found.about, model, data.arrays()[:SHOWN], MOST_EVENTS, *words)
+
+
+def sampled(model: MarkovModel, file: str = "MODEL", seed: int = 0) -> StudioSource:
+    """Streams sampled from a model: made up, so that nobody's data is needed to see what a release under it does."""
+    streams = list(model.sample(MOST_EVENTS, SHOWN, seed))
+    about = f"Streams sampled from the model given, {model.n} symbols: nobody's data. It was {said_of_check(model)}"
+    words = ("event", *proposed(model))
+    return StudioSource("model", "This model", about, model, streams, MOST_EVENTS, *words, model_file=file, fit="")
+
+
+def proposed(model: MarkovModel) -> tuple[str, dict[str, Any]]:
+    """The unit of an error, and the policy to begin with, for a model of somebody's own."""
+    alphabet = model.alphabet
+    costs = "metres" if alphabet.on_map else "euclidean" if isinstance(alphabet, Grid) else "hamming"
+    costs = "absolute" if isinstance(alphabet, Bins) else costs
+    unit = {"hamming": "wrong", "euclidean": "apart", "absolute": "off", "metres": "m"}[costs]
+    mechanism = {} if costs == "hamming" else {"mechanism": "auto"}
+    return unit, {"epsilon": 1.0, **mechanism, "distortion": costs}
