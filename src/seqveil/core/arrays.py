@@ -109,8 +109,3 @@ def _float_or_nan(value: Any) -> float:
         return float(value) if is_number else float("nan")
     except OverflowError:
         return float("nan")
-
-
-__all__ = [
-    "Codes", "Floats", "comes_from", "exact_integers", "float_array", "is_pair", "number_array", "pair_array", "scalar",
-]  # fmt: skip

@@ -128,8 +128,3 @@ def size_of(metres: float) -> str:
     if metres < 1000:
         return f"{metres:.0f} m"
     return f"{metres / 1000:.3g} km" if metres < 1e6 else f"{metres / 1000:,.0f} km"
-
-
-__all__ = [
-    "DEGREE", "EARTH", "along", "checked", "haversine", "plane", "possible", "size_of", "sphere", "to_box", "wrapped",
-]  # fmt: skip

@@ -204,6 +204,3 @@ def _bounds(bounds: Any) -> tuple[float, float, float, float]:
         return south, north, -180.0, 180.0 - 1e-9
     west, east = float(geography.wrapped(west)), float(geography.wrapped(east))
     return south, north, west, east
-
-
-__all__ = ["MOST_CELLS", "Cells", "count_cells"]

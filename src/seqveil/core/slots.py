@@ -96,6 +96,3 @@ class Slots:
         """A JSON object that `Slots(**…)` takes back."""
         unsaid = {"empty": None, "utc_offset": 0.0}
         return {name: value for name, value in asdict(self).items() if name not in unsaid or value != unsaid[name]}
-
-
-__all__ = ["MICRO", "NOTHING", "Empty", "Rule", "Slots"]

@@ -70,9 +70,13 @@ class Symbols(ABC):
 
     def with_policy(self, on_unknown: OnUnknown) -> Self:
         """The same alphabet with another policy for unknown values."""
-        copy = object.__new__(type(self))
-        copy.__dict__.update(self.__dict__)
+        copy = self._with()
         copy._set_policy(on_unknown)
+        return copy
+
+    def _with(self, **facts: Any) -> Self:
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__, **facts)
         return copy
 
     def with_missing(self, missing: OnMissing | None) -> Self:
@@ -81,9 +85,7 @@ class Symbols(ABC):
             raise InputError(f"expected missing values to be drop, hold or symbol, got {missing!r}")
         if missing == "symbol" and self._code_of(MISSING) is None:
             raise InputError(f'missing="symbol" needs an alphabet of names with {MISSING!r} in it; use drop or hold')
-        copy = object.__new__(type(self))
-        copy.__dict__.update(self.__dict__, missing=missing)
-        return copy
+        return self._with(missing=missing)
 
     def with_slots(self, slots: Slots | None) -> Self:
         """The same alphabet with how times become slots, for whoever reads a file with it."""
@@ -91,9 +93,7 @@ class Symbols(ABC):
             raise InputError(f"slots need a symbol {NOTHING!r} among names, or numbers that are cut; add it")
         if slots is not None and not self.named and slots.empty == "nothing":
             raise InputError("numbers and places have no symbol for nothing; an empty slot holds the last value")
-        copy = object.__new__(type(self))
-        copy.__dict__.update(self.__dict__, slots=slots)
-        return copy
+        return self._with(slots=slots)
 
     def _code_of(self, name: str) -> int | None:
         """The code of a symbol that stands for something else than a value of its own; None where there is none."""
@@ -310,8 +310,3 @@ class Grid(Symbols):
 
     def _content(self) -> dict[str, Any]:
         return {"kind": "grid", "x_edges": self.x.edges.tolist(), "y_edges": self.y.edges.tolist()}
-
-
-__all__ = [
-    "MISSING", "OTHER", "UNKNOWN", "WITHHELD", "Bins", "Grid", "OnMissing", "OnUnknown", "Symbols",
-]  # fmt: skip

@@ -30,7 +30,7 @@ LARGEST = 16.0  # ε of one release; beyond it 62-bit weights cannot keep the pr
 PLUGINS = "seqveil.mechanisms"  # the group of entry points under which other packages offer tuples of mechanisms
 APART = ("guarded", "blocks")  # mechanisms that need more than an ε: declared secrets, a block
 MEMORY = 128 << 20  # bytes of all rules of batches that are kept, about
-VECTORS = 64  # numbers for each state and position that a rule comes to, about
+VECTORS = 24  # numbers for each state and position that a rule comes to, about: a few nodes of a tree
 MOST_RULES = 1024
 
 NOBODY: Ints = np.empty(0, np.int64)
@@ -271,14 +271,14 @@ def rules_kept(build: Callable[[Batch], Kept]) -> Callable[[Batch], Kept]:
 
     @wraps(build)
     def rule(batch: Batch) -> Kept:
-        model, states = batch.model, batch.states.copy()
-        key = model.fingerprint, batch.length, batch.epsilon, batch.distortion.content, states.tobytes()
+        content = batch.distortion.content, batch.states.tobytes()
+        key = batch.model.fingerprint, batch.length, batch.epsilon, *content
         with lock:
             if key in kept:
                 kept.move_to_end(key)
                 return kept[key]
-        made = build(replace(batch, states=states))
-        room = max(1, min(MOST_RULES, MEMORY // (VECTORS * batch.length * states.nbytes)))
+        made = build(replace(batch, states=batch.states.copy()))
+        room = max(1, min(MOST_RULES, MEMORY // (VECTORS * batch.length * batch.states.nbytes)))
         with lock:
             kept[key] = made
             while len(kept) > room:
