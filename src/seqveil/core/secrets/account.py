@@ -23,7 +23,7 @@ kept as `filtering` keeps them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -99,12 +99,11 @@ class WindowRecords:
 
     def take(self, kept: NDArray[np.bool_]) -> WindowRecords:
         """Some of the windows."""
-        return WindowRecords(*(getattr(self, field.name)[kept] for field in fields(self)))
+        return WindowRecords(*(part[kept] for part in vars(self).values()))
 
     def and_then(self, other: WindowRecords) -> WindowRecords:
         """These windows, then those."""
-        both = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
-        return WindowRecords(*(np.concatenate(pair) for pair in both))
+        return WindowRecords(*map(np.concatenate, zip(vars(self).values(), vars(other).values(), strict=True)))
 
     def worst(self, sides: str) -> WindowRecords:
         """The one about which most was disclosed, the first of several; none of none."""
@@ -129,7 +128,7 @@ class WindowRecords:
 
     def accounts(self, plan: Ahead) -> tuple[WindowAccount, ...]:
         """Each as an object to look at."""
-        columns = (getattr(self, field.name).tolist() for field in fields(self))
+        columns = (part.tolist() for part in vars(self).values())
         return tuple(_account(plan, *row) for row in zip(*columns, strict=True))
 
 

@@ -159,8 +159,8 @@ class Secret:
         >>> followed_by("a", ["b", "c"], epsilon=1.0).named(Alphabet(["c", "a", "b", "d"])).tolist()
         [0, 1, 2]
         """
-        parts = self.parts or (self,)
-        return np.unique(np.concatenate([codes for part in parts for codes in part._sets(alphabet).values()]))
+        found = [codes for part in self.parts or (self,) for codes in part._sets(alphabet).values()]
+        return np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
 
     def _machine(self, alphabet: Symbols) -> tuple[Automaton, Codes]:
         """The automaton over letters x + n·clock[t mod period], and the clock."""

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
-from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, grouped_sum, slack
+from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, slack
 from seqveil.core.secrets.account import SecretTracker, SecretTrackers
 
 TIGHTER = 1e-6  # of ε: how much less than promised is aimed at
@@ -157,7 +157,7 @@ class Bounds:
         """
         n, values = belief.size, prior.shape[1]
         room = max(TIGHTER * epsilon, 4 * (error + slack(n)))
-        factor = np.minimum(math.exp(max(0.0, epsilon - room)), np.exp(np.broadcast_to(aims, len(prior))))
+        factor = np.minimum(math.exp(max(0.0, epsilon - room)), np.exp(aims)) * np.ones(len(prior))
         first, second = pairs(values, sides)
         everywhere = bool(prior.all())
         lifts = masses / (prior if everywhere else np.where(prior > 0.0, prior, np.inf))[:, :, None]
@@ -189,6 +189,8 @@ class Bounds:
         >>> bounds.promised.shape, [round(float(edge[0]), 5) for edge in (bounds.boxes.low, bounds.boxes.high)]
         ((2, 2), [0.4712, 0.70779])
         """
+        if len(parts) == 1 and parts[0].belief is own:
+            return parts[0]
         possible = np.logical_and.reduce([own > 0.0, *(part.possible for part in parts)])
         binding = [part for part in parts if len(part.aimed)]
         boxes = [part.boxes for part in binding if part.boxes is not None and part.belief is own]
@@ -286,7 +288,7 @@ class Draft(_ByKind):
         if self.towards is not None:
             return self.towards
         distribution = np.zeros(self.outputs.size)
-        by_kind = _by_kind(belief[None], self.kinds, self.disclosed.size)[0]
+        by_kind = np.bincount(self.kinds, belief, self.disclosed.size)
         distribution[self.shared] = (by_kind[:, None] * self.spread).sum(0)  # no BLAS: the same bits on every machine
         places, codes, disclosed = self.own
         distribution[places] += belief[codes] * disclosed
@@ -346,7 +348,7 @@ class GuardingTable(_ByKind):
         """The expected cost under the belief; a release that says nothing costs 1."""
         codes = self.outputs[self.shared]
         said = codes != WITHHELD
-        by_kind = _by_kind(self.belief[None], self.kinds, self.disclosed.size)[0]
+        by_kind = np.bincount(self.kinds, self.belief, self.disclosed.size)
         nothing = float(by_kind @ self.spread[:, ~said].sum(1)) / ONE
         if self.costs.is_hamming:
             wrong = float(by_kind @ self.spread[:, said].sum(1))
@@ -378,4 +380,6 @@ class GuardingTable(_ByKind):
 
 def _by_kind(numbers: Floats, kinds: Ints, count: int) -> Floats:
     """Sums of rows of numbers (I, n) over the symbols of each kind: (I, count)."""
-    return grouped_sum(np.broadcast_to(kinds, numbers.shape), numbers, count)
+    bins = kinds + count * np.arange(len(numbers))[:, None]
+    sums = np.bincount(bins.ravel(), numbers.ravel(), len(numbers) * count)
+    return sums.reshape(-1, count).astype(np.float64, copy=False)
