@@ -202,16 +202,14 @@ def gaze(folder: Path) -> list[Row]:
     single = float(costs.between(truth, released).mean())
     rows: list[Row] = [{"gaze": "one by one", "distance": single}]
     print(f"  tree, one by one: {single:.2f}", flush=True)
-    for size in (25, 50):
-        begun = time.perf_counter()
-        setting = Policy(epsilon=epsilon * size, block=size, distortion=costs).on(model)
-        schedule = "".join("." if not ask.share else "x" for ask in setting.rule.schedule)
-        chosen = time.perf_counter() - begun
-        distance, _ = in_blocks(setting, truth, costs=costs)
-        shown = f"{distance / single:.2f} of it (at most 0.6); schedule {schedule} in {chosen:.0f} s"
-        print(f"  blocks of {size}: {distance:.2f}, {shown}", flush=True)
-        rows.append({"gaze": f"blocks of {size}", "distance": distance, "ratio": distance / single})
-    return rows
+    begun = time.perf_counter()
+    setting = Policy(epsilon=PER_SECOND, block=FRAMES, distortion=costs).on(model)
+    schedule = "".join("." if not ask.share else "x" for ask in setting.rule.schedule)
+    chosen = time.perf_counter() - begun
+    distance, _ = in_blocks(setting, truth, costs=costs)
+    shown = f"{distance / single:.2f} of it (at most 0.6); schedule {schedule} in {chosen:.0f} s"
+    print(f"  blocks of {FRAMES}: {distance:.2f}, {shown}", flush=True)
+    return [*rows, {"gaze": f"blocks of {FRAMES}", "distance": distance, "ratio": distance / single}]
 
 
 def _gaze(folder: Path) -> tuple[MarkovModel, Ints]:

@@ -15,11 +15,12 @@ from functools import lru_cache
 import numpy as np
 
 from seqveil.core import filtering
+from seqveil.core.compiled import load
 from seqveil.core.distortion import Distortion
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
 from seqveil.core.leakage import Leakages
 from seqveil.core.mechanisms.base import Asked
-from seqveil.core.mechanisms.blocks import EIGHTHS, BlockRule, Blocks, Disclosed, Question, after, posterior, release
+from seqveil.core.mechanisms.blocks import EIGHTHS, BlockRule, Blocks, Disclosed, Question, follow, posterior, release
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness
 
@@ -52,6 +53,7 @@ def candidates(length: int) -> list[Schedule]:
 
 @lru_cache(maxsize=64)
 def _chosen(model: MarkovModel, level: float, length: int, distortion: Distortion) -> Schedule:
+    load()  # so much is simulated that compiled code is worth its loading
     going = candidates(length)
     rule = BlockRule(model, level, length, distortion, going[0])
     thin = min(1.0, SMALL / (model.chain.nnz + model.n), SHORT / length)
@@ -118,7 +120,7 @@ def _simulated(rule: BlockRule, asks: Ints, paths: int) -> Floats:
         drawn = np.tile(_spread(randomness.draw(paths)), users // paths)
         made = release(rule, blocks, states, Asked(nobody, drawn), ~everyone, asks[:, place])
         costs.append(_expected(rule, blocks, made))
-        states, account, blocks = after(rule, blocks, made, account)
+        states, blocks, _ = follow(rule, blocks, made)
     return np.array(costs)
 
 

@@ -320,22 +320,28 @@ def after(rule: BlockRule, blocks: Blocks, made: Disclosed, account: Leakages) -
 
     A block that has had all its events is not ended here: its cost is charged first (`Blocks.costs`, `Blocks.end`).
     """
+    states, moved, marginal = follow(rule, blocks, made)
+    if not (made.columns == made.columns[:, :1]).all():
+        moved = replace(moved, inside=_charged(rule, blocks, made.columns, marginal))
+    elif not rule.model.full_support:
+        moved = replace(moved, inside=blocks.inside.skip(rule.model))
+    else:
+        return states, account, moved  # nothing was disclosed
+    return states, _joined(rule, moved), moved
+
+
+def follow(rule: BlockRule, blocks: Blocks, made: Disclosed) -> tuple[Floats, Blocks, Floats]:
+    """Belief and blocks after an event, all but their account, and what the filter expected of the release: (B,)."""
     model, columns, users = rule.model, made.columns, len(made.codes)
-    high = columns.max(1)
-    silent = columns.min(1) == high
     both, ones = np.concatenate([blocks.given, blocks.free]), np.full(columns.shape, DENOMINATOR, np.int64)
     ahead, marginal = filtering.move(model, both, np.concatenate([columns, ones]))
     given, free, marginal = ahead[:users], ahead[users:], marginal[:users]
-    moved = replace(blocks, places=blocks.places + 1, free=free, given=given)
-    if not silent.all():
-        ratios = np.where(silent, blocks.ratios, blocks.ratios * (marginal / high))
-        skews = np.where(silent, blocks.skews, blocks.skews * (made.drawn / marginal))
-        moved = replace(moved, ratios=ratios, skews=skews, inside=_charged(rule, blocks, columns, marginal))
-        account = _joined(rule, moved)
-    elif not model.full_support:
-        moved = replace(moved, inside=blocks.inside.skip(model))
-        account = _joined(rule, moved)
-    return mixed(free, given, _fake(rule, moved)), account, moved
+    high = columns.max(1)
+    silent = columns.min(1) == high
+    ratios = np.where(silent, blocks.ratios, blocks.ratios * (marginal / high))
+    skews = np.where(silent, blocks.skews, blocks.skews * (made.drawn / marginal))
+    moved = replace(blocks, places=blocks.places + 1, free=free, given=given, ratios=ratios, skews=skews)
+    return mixed(free, given, _fake(rule, moved)), moved, marginal
 
 
 def posterior(rule: BlockRule, blocks: Blocks, made: Disclosed) -> Floats:
