@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -141,6 +143,12 @@ def long_streams(tmp_path_factory):
     return folder
 
 
+def spent(process: int) -> float:
+    """Seconds of processor time that a process has taken."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["audit", "decode"])
 def test_an_interrupted_command_leaves_nothing_half_written(long_streams, what):
@@ -148,7 +156,8 @@ def test_an_interrupted_command_leaves_nothing_half_written(long_streams, what):
     out = ["--out", "decoded.csv"] if what == "decode" else []
     command = [sys.executable, "-m", "seqveil", what, "released.csv", "--model", "a.model", *out]
     with subprocess.Popen(command, cwd=long_streams, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
-        time.sleep(3.0)
+        while running.poll() is None and spent(running.pid) < 2.0:  # it has begun, however busy the machine is
+            time.sleep(0.05)
         assert running.poll() is None, "it ended before it could be interrupted; give it more rows"
         running.send_signal(signal.SIGINT)
         _, said = running.communicate(timeout=60)
