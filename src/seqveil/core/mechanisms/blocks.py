@@ -57,6 +57,8 @@ MARGIN = 1e-9  # of L that rounding may use
 ENTRIES = 64  # states up to which the account of a chain with impossible steps is exact over several blocks
 UNSAID = -1  # the code of an event of which nothing was disclosed, until the best guess stands there
 NEVER = 1e-200  # in place of a weight of 0 where logarithms are added up
+# by how many axes both sides of an account have: up for the largest lifts, down for the least
+OUTWARD = {2: np.array([[1.0], [-1.0]]), 3: np.array([[[1.0]], [[-1.0]]])}
 ARRAYS = ("levels", "places", "numbers", "free", "given", "ratios", "skews")
 LISTED = 1024  # users whose beliefs are made into lists at a time
 
@@ -416,16 +418,11 @@ def _lifts(rule: BlockRule, blocks: Blocks, up: Floats, down: Floats) -> Floats:
     if up.ndim > 1:
         guess, told = guess[:, None], told[:, None]
     loose = (rule.length + 2) * 4 * slack(rule.model.size)
-    sides = np.stack([up, down])
+    sides = np.array((up, down))
     possible = np.isfinite(sides)
     logs = np.log((guess + told * np.exp(np.where(possible, sides, 0.0))) / (guess + told))
-    logs = np.where(sides == 0, 0.0, logs + _outward(logs) * (loose + 8 * UNIT * np.abs(logs)))
+    logs = np.where(sides == 0, 0.0, logs + OUTWARD[logs.ndim] * (loose + 8 * UNIT * np.abs(logs)))
     return np.where(possible, logs, sides)
-
-
-def _outward(sides: Floats) -> Floats:
-    """+1 for the side of the largest lifts, -1 for that of the least, in the shape that fits both sides."""
-    return np.array([1.0, -1.0]).reshape(2, *[1] * (sides.ndim - 1))
 
 
 def _joined(rule: BlockRule, blocks: Blocks) -> Leakages:
@@ -434,10 +431,10 @@ def _joined(rule: BlockRule, blocks: Blocks) -> Leakages:
     Where first states are not kept apart and some cannot follow others this is a bound from above.
     """
     users, entries, inside, before = len(blocks.levels), rule.entries, blocks.inside, blocks.before
-    if entries == 1:
-        first = np.stack([before.ahead_most.max(1), before.ahead_least.min(1)])
+    if entries == 1 and not rule.model.full_support:
+        first = np.array((before.ahead_most.max(1), before.ahead_least.min(1)))
     else:
-        first = np.stack([before.ahead_most.ravel(), before.ahead_least.ravel()])
+        first = np.array((before.ahead_most.ravel(), before.ahead_least.ravel()))
     most, least = _add(first, _lifts(rule, blocks, inside.most, inside.least))
     if rule.model.full_support:
         return Leakages(most, least, most[:, None], least[:, None])
@@ -452,7 +449,7 @@ def _add(total: Floats, part: Floats) -> Floats:
     """Logs added on both sides, rounded outward; what cannot be stays infinite, and nothing added is exact."""
     sums: Floats = total + part
     size = np.where((part == 0) | np.isinf(sums), 0.0, np.abs(sums))
-    return sums + _outward(sums) * 2 * UNIT * size
+    return sums + OUTWARD[sums.ndim] * (2 * UNIT * size)
 
 
 def _ask(
