@@ -56,6 +56,8 @@ MARGIN = 1e-9  # of L that rounding may use
 ENTRIES = 64  # states up to which the account of a chain with impossible steps is exact over several blocks
 UNSAID = -1  # the code of an event of which nothing was disclosed, until the best guess stands there
 NEVER = 1e-200  # in place of a weight of 0 where logarithms are added up
+# by how many axes both sides of an account have: up for the largest lifts, down for the least
+OUTWARD = {2: np.array([[1.0], [-1.0]]), 3: np.array([[[1.0]], [[-1.0]]])}
 ARRAYS = ("levels", "places", "numbers", "free", "given", "ratios", "skews")
 LISTED = 1024  # users whose beliefs are made into lists at a time
 
@@ -403,24 +405,23 @@ def either(who: Mask, one: Leakages, other: Leakages) -> Leakages:
     )
 
 
-def _lifts(rule: BlockRule, blocks: Blocks, up: Floats, down: Floats) -> tuple[Floats, Floats]:
+def _lifts(rule: BlockRule, blocks: Blocks, up: Floats, down: Floats) -> Floats:
     """Logs of the block's lifts from logs of f/q, (B·E,) or (B·E, S), rounded outward; what cannot be stays infinite.
 
-    The lift is (fake · skew + (1-fake) · f/q) / (fake · skew + 1-fake).
+    The lift is (fake · skew + (1-fake) · f/q) / (fake · skew + 1-fake). Both sides come in one array.
     """
     fake = rule.numbers(blocks.levels)[:, 0]
-    guess, told = np.repeat(fake * blocks.skews, rule.entries), np.repeat(1.0 - fake, rule.entries)
+    guess, told = fake * blocks.skews, 1.0 - fake
+    if rule.entries > 1:
+        guess, told = np.repeat(guess, rule.entries), np.repeat(told, rule.entries)
     if up.ndim > 1:
         guess, told = guess[:, None], told[:, None]
     loose = (rule.length + 2) * 4 * slack(rule.model.size)
-
-    def moved(side: Floats, sign: int) -> Floats:
-        possible = np.isfinite(side)
-        logs = np.log((guess + told * np.exp(np.where(possible, side, 0.0))) / (guess + told))
-        logs = np.where(side == 0, 0.0, logs + sign * (loose + 8 * UNIT * np.abs(logs)))
-        return np.where(possible, logs, side)
-
-    return moved(up, 1), moved(down, -1)
+    sides = np.array((up, down))
+    possible = np.isfinite(sides)
+    logs = np.log((guess + told * np.exp(np.where(possible, sides, 0.0))) / (guess + told))
+    logs = np.where(sides == 0, 0.0, logs + OUTWARD[logs.ndim] * (loose + 8 * UNIT * np.abs(logs)))
+    return np.where(possible, logs, sides)
 
 
 def _joined(rule: BlockRule, blocks: Blocks) -> Leakages:
@@ -429,28 +430,25 @@ def _joined(rule: BlockRule, blocks: Blocks) -> Leakages:
     Where first states are not kept apart and some cannot follow others this is a bound from above.
     """
     users, entries, inside, before = len(blocks.levels), rule.entries, blocks.inside, blocks.before
-    if entries == 1:
-        first_most, first_least = before.ahead_most.max(1), before.ahead_least.min(1)
+    if entries == 1 and not rule.model.full_support:
+        first = np.array((before.ahead_most.max(1), before.ahead_least.min(1)))
     else:
-        first_most, first_least = before.ahead_most.ravel(), before.ahead_least.ravel()
-    most, least = _lifts(rule, blocks, inside.most, inside.least)
-    most, least = _add(first_most, most, 1), _add(first_least, least, -1)
-    shape = (users, entries)
+        first = np.array((before.ahead_most.ravel(), before.ahead_least.ravel()))
+    most, least = _add(first, _lifts(rule, blocks, inside.most, inside.least))
     if rule.model.full_support:
         return Leakages(most, least, most[:, None], least[:, None])
-    ahead = _lifts(rule, blocks, inside.ahead_most, inside.ahead_least)
-    up, down = _add(first_most[:, None], ahead[0], 1), _add(first_least[:, None], ahead[1], -1)
-    wide = (users, entries, rule.model.size)
+    up, down = _add(first[:, :, None], _lifts(rule, blocks, inside.ahead_most, inside.ahead_least))
+    shape, wide = (users, entries), (users, entries, rule.model.size)
     return Leakages(
         most.reshape(shape).max(1), least.reshape(shape).min(1), up.reshape(wide).max(1), down.reshape(wide).min(1)
     )
 
 
-def _add(total: Floats, part: Floats, sign: int) -> Floats:
-    """Two logs added and rounded outward; what cannot be stays infinite, and nothing added is exact."""
+def _add(total: Floats, part: Floats) -> Floats:
+    """Logs added on both sides, rounded outward; what cannot be stays infinite, and nothing added is exact."""
     sums: Floats = total + part
     size = np.where((part == 0) | np.isinf(sums), 0.0, np.abs(sums))
-    return sums + sign * 2 * UNIT * size
+    return sums + OUTWARD[sums.ndim] * (2 * UNIT * size)
 
 
 def _ask(
