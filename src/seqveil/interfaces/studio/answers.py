@@ -25,7 +25,7 @@ from seqveil.interfaces.studio.upload import Chosen, Upload, loaded
 
 LOADED, KEPT = 8, 900.0
 SLICE = 0.3  # seconds after which a picture of what there is beats a longer wait
-MOST_PEOPLE, MOST_SEED = 10_000, 2**31 - 1
+MOST_SEED = 2**31 - 1
 
 
 @dataclass
@@ -69,7 +69,9 @@ class Studio:
         self._held: dict[str, _Held] = {}
         self._run: tuple[Any, PictureRun] | None = None  # the picture that was asked for last
         self._own = own if isinstance(own, StudioSource) else None
-        self._first = self._keep(own) if isinstance(own, Upload) else None
+        self._first: str | None = None  # the file that the command named
+        if isinstance(own, Upload):
+            self._first = self._keep(own)
 
     def begin(self, given: Any = None) -> dict[str, Any]:
         """What there is to look at; `upload` is a file whose columns are to be chosen first."""
@@ -116,7 +118,7 @@ class Studio:
         events = _whole("events", given["events"], 2, source.most)
         seed = _whole("seed", given["seed"], 0, MOST_SEED)
         person = self._person(source, terms, given["person"], events)
-        key = (id(source), terms.signature, person, events, seed)
+        key = (source, terms.signature, person, events, seed)
         with self._lock:
             if self._run is None or self._run[0] != key:
                 self._run = (key, PictureRun(terms, source.streams[person][:events], seed))
@@ -153,7 +155,8 @@ class Studio:
     def _keep(self, upload: Upload) -> str:
         self._forget()
         while len(self._held) >= LOADED:
-            del self._held[min(self._held, key=lambda name: self._held[name].seen)]
+            others = [name for name in self._held if name != self._first]
+            self._drop(min(others, key=lambda name: self._held[name].seen))
         name = f"own-{secrets.token_urlsafe(16)}"
         self._held[name] = _Held(upload, self._clock())
         return name
@@ -182,11 +185,15 @@ class Studio:
         return self._held[name]
 
     def _forget(self) -> None:
-        """Drop files that nobody has looked at for long, and a picture with them."""
-        old = [name for name, held in self._held.items() if self._clock() - held.seen > KEPT and name != self._first]
-        for name in old:
-            del self._held[name]
-            self._run = None
+        """Drop files that nobody has looked at for long; not the one that the command named."""
+        now = self._clock()
+        for name in [name for name, held in self._held.items() if now - held.seen > KEPT and name != self._first]:
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        """Let a file go, and the picture, which may be of it."""
+        del self._held[name]
+        self._run = None
 
 
 def _named(given: Any, first: str, *others: str) -> str:

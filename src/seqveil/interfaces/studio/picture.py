@@ -143,7 +143,7 @@ def picture_of(source: StudioSource, run: PictureRun) -> dict[str, Any]:
         "unbounded": terms.unbounded,
         "mechanism": terms.mechanism.name,
         "toml": policy_file(terms.policy, risk),
-        "steps": steps(source, terms.policy),
+        "steps": steps(source),
     }
 
 
@@ -191,7 +191,7 @@ def figures_of(source: StudioSource, run: PictureRun, decoded: Ints) -> dict[str
         "leakage": float(series["leakage"][-1]),
         "composition": float(series["spent"][-1]),
         "worst_release": float(series["costs"].max(initial=0.0)),
-        "claimed": terms.epsilon * terms.schedule,
+        "claimed": terms.epsilon,
         "error": float(between(truth[made], released[made]).mean()) if made.any() else None,
         "decoded_error": float(between(truth, decoded).mean()),
         "silent_error": float(between(truth, source.guesses(terms.distortion, run.done)).mean()),
@@ -234,7 +234,7 @@ def policy_file(policy: Policy, risk: dict[str, Any]) -> str:
     return toml.written(policy.to_dict(), [*said, *risk["sentences"], f"grade {risk['colour']}: {risk['why']}"])
 
 
-def steps(source: StudioSource, policy: Policy) -> str:
+def steps(source: StudioSource) -> str:
     """The commands that fit, release, check and attack, with the policy that the page saves."""
     files = f"{source.data} --model {source.model_file}{source.columns}"
     lines = [source.fit] if source.fit else []

@@ -27,7 +27,7 @@ from seqveil.interfaces.files import Columns
 from seqveil.interfaces.files.columns import DECIMAL
 from seqveil.interfaces.files.fit import FOR_FIT, read_values
 from seqveil.interfaces.files.inspection import Inspection, inspect
-from seqveil.interfaces.files.reading import FRAME, compressed, format_of, whole_table
+from seqveil.interfaces.files.reading import FRAME, compressed, file_name, format_of, whole_table
 from seqveil.interfaces.files.rows import encode
 from seqveil.interfaces.files.words import FitWords
 from seqveil.interfaces.studio.source import StudioSource, proposed
@@ -112,10 +112,15 @@ class Upload:
             try:
                 return cls(file, pl.read_parquet(io.BytesIO(content)))
             except (Exception, pl.exceptions.PanicException):
-                raise DataError(f"{file}: cannot be read as Parquet; check that it is whole") from None
+                raise DataError(f"{file_name(file)}: cannot be read as Parquet; check that it is whole") from None
         table = whole_table(_plain(content, file) if compressed(file) else content, kind, file)
         table = table.select(name for name in table.columns if name)
         return cls(file, table if kind == "jsonl" else table.with_columns(map(_typed, table.get_columns())))
+
+    @property
+    def title(self) -> str:
+        """What the file is called, without its folder."""
+        return file_name(self.file)
 
     def look(self, chosen: Chosen) -> Look:
         """What `seqveil inspect` says about it with these columns."""
@@ -124,7 +129,7 @@ class Upload:
     def describe(self, chosen: Chosen) -> dict[str, Any]:
         """What the page shows before the file is used: columns that can be chosen, what was found, what is amiss."""
         shown = {"user": chosen.user, "value": chosen.value, "time": chosen.time}
-        facts = {"file": self.file, "columns": self.frame.columns, "rows": self.frame.height, "lines": []}
+        facts = {"file": self.title, "columns": self.frame.columns, "rows": self.frame.height, "lines": []}
         try:
             found = self.look(chosen)
         except InputError as error:
@@ -138,9 +143,9 @@ def _plain(content: bytes, file: str) -> bytes:
         with gzip.open(io.BytesIO(content)) as packed:
             found = packed.read(MOST_BYTES + 1)
     except (OSError, zlib.error, EOFError):
-        raise DataError(f"{file}: cannot be read as gzip; check that it is whole") from None
+        raise DataError(f"{file_name(file)}: cannot be read as gzip; check that it is whole") from None
     if len(found) > MOST_BYTES:
-        raise DataError(f"{file}: holds more than {MOST_BYTES >> 20} MB; load a part of it")
+        raise DataError(f"{file_name(file)}: holds more than {MOST_BYTES >> 20} MB; load a part of it")
     return found
 
 
@@ -254,34 +259,33 @@ def loaded(upload: Upload, chosen: Chosen, name: str, model: MarkovModel | None 
     """
     look = upload.look(chosen)
     who, codes, alphabet = _events(upload, look, model)
-    people = int(who.max()) + 1
-    shown = (np.arange(people) % SHARE == SHARE - 1) | (people < FEW) | (model is not None)
-    apart = model is None and people >= FEW
-    chain = model
+    people = np.arange(int(who.max()) + 1)
+    apart = model is None and people.size >= FEW
+    shown = people % SHARE == SHARE - 1 if apart else np.ones(people.size, bool)
+    chain, how = model, "the model given"
     if chain is None:
-        counts, fitted = Counts(alphabet.n, 1), ~shown[who] if apart else np.ones(who.size, bool)
+        fitted = ~shown[who] if apart else np.ones(who.size, bool)
+        counts = Counts(alphabet.n, 1)
         counts.add(who[fitted], codes[fitted])
-        chain = counts.model(alphabet)
+        chain, how = counts.model(alphabet), "a model, itself not private, fitted to "
+        how += f"{int((~shown).sum())} people; the others are shown" if apart else "them"
     begins = np.concatenate(([0], np.bincount(who).cumsum()))
     grouped = codes[np.argsort(who, kind="stable")]
     streams = [grouped[begins[k] : begins[k + 1]] for k in np.flatnonzero(shown)]
     streams = [each for each in streams if each.size > 1][:MOST_STREAMS]
     if not streams:
         raise DataError("no stream has two events; check that the column of the user is the right one")
-    how = "the model given" if model is not None else "a model, itself not private, fitted to them"
-    how = (
-        f"a model, itself not private, fitted to {people - int(shown.sum())} people; the others are shown"
-        if apart
-        else how
-    )
-    about = (
-        f"{who.size:,} events of {people:,} people, {alphabet.n:,} symbols, under {how}. It was {said_of_check(chain)}"
-    )
-    stem = shlex.quote(f"{upload.file.split('.')[0] or 'data'}.model")
-    data, length = shlex.quote(upload.file), int(np.diff(begins).max())
-    told: Any = {"data": data, "columns": look.reading, "model_file": shlex.quote(file) if file else stem}
-    told["fit"] = "" if model is not None else f"seqveil fit {data} -o {stem}{look.words()}"
-    return StudioSource(name, upload.file, about, chain, streams, length, "event", *proposed(chain), **told)
+    about = f"{who.size:,} events of {people.size:,} people, {alphabet.n:,} symbols, under {how}. "
+    about += f"It was {said_of_check(chain)}"
+    length, told = int(np.diff(begins).max()), _commands(upload, look, file)
+    return StudioSource(name, upload.title, about, chain, streams, length, "event", *proposed(chain), **told)
+
+
+def _commands(upload: Upload, look: Look, model: str) -> dict[str, Any]:
+    """What the commands call the files, and the one that fits, where no model is given."""
+    data, made = shlex.quote(upload.file), shlex.quote(f"{upload.title.split('.')[0] or 'data'}.model")
+    fit = "" if model else f"seqveil fit {data} -o {made}{look.words()}"
+    return {"data": data, "columns": look.reading, "model_file": shlex.quote(model) if model else made, "fit": fit}
 
 
 def _events(upload: Upload, look: Look, model: MarkovModel | None) -> tuple[Ints, Ints, Any]:

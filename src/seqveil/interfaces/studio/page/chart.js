@@ -100,7 +100,7 @@ function placed(entries, left, width) {
 }
 
 // steps 1, 2, 5, 10, …, not less than wanted
-export function pleasant(wanted) {
+function pleasant(wanted) {
   const size = 10 ** Math.floor(Math.log10(Math.max(wanted, 1e-9)));
   const factor = [1, 2, 5, 10].find((each) => each * size >= wanted * 0.999);
   return Math.max(factor * size, 0);

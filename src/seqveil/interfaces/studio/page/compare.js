@@ -5,8 +5,8 @@ import { Refused, ask } from "./api.js";
 import { drawCurve } from "./curve.js";
 import { $, cost, el, replace } from "./dom.js";
 
-export const EPSILONS = [0.125, 0.25, 0.5, 1, 2, 4, 8];
-export const FEW = ["optimal", "balanced", "randomized_response", "crr"];
+const EPSILONS = [0.125, 0.25, 0.5, 1, 2, 4, 8];
+const FEW = ["optimal", "balanced", "randomized_response", "crr"];
 const BATCH = 5;
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
@@ -17,10 +17,10 @@ export class Compare {
     this.round = 0;
   }
 
-  // the ways at this promise, then the curves, drawn as they come
-  async want(source, asked, mechanisms, unit) {
+  // the ways at this promise, then the curves, drawn as they come; `chosen` is the mechanism that the policy has
+  async want(source, asked, chosen, mechanisms, unit) {
     const mine = (this.round += 1);
-    const [ways, curves] = [waysOf(source, asked.policy), asked.policy.secret ? [] : curvesOf(asked.policy, mechanisms)];
+    const [ways, curves] = [waysOf(source, asked.policy, chosen), asked.policy.secret ? [] : curvesOf(asked.policy, chosen, mechanisms)];
     const policies = [...ways, ...curves.flatMap((each) => each.points)].map((each) => each.policy);
     const left = () => policies.filter((policy) => this.#known(asked.source, policy) === undefined);
     const draw = () => this.#draw(asked, ways, curves, left().length, unit);
@@ -60,11 +60,10 @@ export class Compare {
 }
 
 // the chosen way first, then others that promise the same; the same one is not named twice
-function waysOf(source, policy) {
-  const label = `${policy.secret ? "guarded" : policy.mechanism ?? "the policy's choice"}${policy.batch > 1 ? `, in batches of ${policy.batch}` : ""}`;
-  const found = [{ label, policy, chosen: true, waits: (policy.batch ?? 1) - 1 }, ...(policy.secret ? forSecret(source, policy) : forEvents(policy))];
-  const texts = found.map((way) => JSON.stringify(way.policy));
-  return found.filter((_, k) => texts.indexOf(texts[k]) === k);
+function waysOf(source, policy, chosen) {
+  const label = `${chosen}${policy.batch > 1 ? `, in batches of ${policy.batch}` : ""}`;
+  const others = policy.secret ? forSecret(source, policy) : forEvents(policy);
+  return [{ label, policy, chosen: true, waits: (policy.batch ?? 1) - 1 }, ...others.filter((way) => way.label !== label)];
 }
 
 // the same ε an event, and the same budgets
@@ -95,13 +94,12 @@ function forSecret(source, { distortion, secret: [secret] }) {
 }
 
 // a curve for each mechanism that fits single events, the chosen one first
-function curvesOf({ distortion, mechanism, batch = 1 }, mechanisms) {
-  const fit = mechanisms.filter((each) => FEW.includes(each.name) && (batch > 1 || !each.why_not)).map((each) => ({ name: each.name, sound: each.sound, size: 1, mechanism: each.name }));
-  const sound = mechanisms.find((each) => each.name === mechanism)?.sound ?? true;
-  const own = { name: `${mechanism ?? "the policy's choice"}${batch > 1 ? `, ${batch} at a time` : ""}`, mechanism, size: batch, chosen: true, sound };
-  const others = fit.filter((each) => batch > 1 || each.mechanism !== (mechanism ?? "optimal"));
-  const points = (each) => EPSILONS.map((epsilon) => ({ epsilon, policy: { distortion, epsilon: epsilon * each.size, ...(each.mechanism ? { mechanism: each.mechanism } : {}), ...(each.size > 1 ? { batch: each.size } : {}) } }));
-  return [own, ...others].map((each) => ({ ...each, points: points(each) }));
+function curvesOf({ distortion, batch = 1 }, chosen, mechanisms) {
+  const sound = (name) => mechanisms.find((each) => each.name === name)?.sound ?? true;
+  const own = { name: `${chosen}${batch > 1 ? `, ${batch} at a time` : ""}`, mechanism: chosen, size: batch, chosen: true };
+  const others = FEW.filter((name) => batch > 1 || name !== chosen).map((name) => ({ name, mechanism: name, size: 1 }));
+  const policy = ({ mechanism, size }, epsilon) => ({ distortion, mechanism, epsilon: epsilon * size, ...(size > 1 ? { batch: size } : {}) });
+  return [own, ...others].map((each) => ({ ...each, sound: sound(each.mechanism), points: EPSILONS.map((epsilon) => ({ epsilon, policy: policy(each, epsilon) })) }));
 }
 
 function row(way, most, unit) {

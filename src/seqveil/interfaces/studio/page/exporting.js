@@ -10,7 +10,7 @@ export function saveToml(picture) {
 }
 
 // all pictures below one another, with the sentence above them
-export function poster(picture, source) {
+function poster(picture, source) {
   const colours = palette();
   const shown = PARTS.filter(([id]) => document.getElementById(id).checkVisibility());
   const charts = shown.map(([id, title]) => [document.getElementById(`${title}-title`).textContent, document.querySelector(`#${id} svg`)]).filter(([, chart]) => chart);

@@ -99,8 +99,10 @@ async function refresh() {
   } finally {
     if (under === mine) under = null;
   }
-  compare.want(source, asked, mechanisms, unit());
+  contrast();
 }
+
+const contrast = () => compare.want(source, asked, picture.mechanism, mechanisms, unit());
 
 // which mechanisms fit depends on all of a policy but its ε, and a secret has one of its own
 async function fit(signal) {
@@ -253,7 +255,7 @@ const begin = loader((made) => {
 });
 themed(() => {
   draw();
-  if (asked) compare.want(source, asked, mechanisms, unit());
+  if (asked) contrast();
 });
 let width = 0;
 new ResizeObserver(() => {

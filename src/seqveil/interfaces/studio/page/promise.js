@@ -2,7 +2,7 @@
 
 import { $, el, replace } from "./dom.js";
 
-export const SUSPICION = 0.1;
+const SUSPICION = 0.1;
 const LEAST = 0.05;
 const RATIO = 8 / LEAST;
 const STEPS = 240;
