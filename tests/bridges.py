@@ -41,7 +41,7 @@ def event(seq, value, **more):
 class Wire:
     """A link without a network: what arrives is given in steps, what is published is kept."""
 
-    name, nobody, slotted, waiting, ending = "mqtt", "topic", True, 0, False
+    name, nobody, slotted, waiting = "mqtt", "topic", True, 0
 
     def __init__(self, *steps, certain=False):
         self.steps, self.certain = list(steps), certain

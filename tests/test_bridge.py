@@ -20,7 +20,7 @@ from seqveil.engine.accounting import Budget
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import UNKNOWN
 from seqveil.engine.upkeep import erase, verify
-from seqveil.interfaces.bridge.core import DROPPED, STALLED, BridgeCounts, BridgeResult
+from seqveil.interfaces.bridge.core import DROPPED, KEPT, PAGE, STALLED, BridgeCounts, BridgeResult, Numbers
 from seqveil.interfaces.bridge.payloads import PayloadEvent, Refusal
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.commands import bridge
@@ -85,6 +85,24 @@ def test_a_name_that_the_broker_uses_anew_is_a_new_event(tmp_path):
         core.round([came("ann", b"zq-up", 7, again=True), came("bob", b"zq-up", 4999, again=True)])
         assert store.account("ann").events == 4
         assert core.counts.repeated == 1
+
+
+@pytest.mark.parametrize("count", [1, PAGE - 1, PAGE, PAGE + 1, KEPT, KEPT + 1, KEPT + PAGE, 2 * KEPT + 7])
+def test_the_latest_names_are_known_after_a_restart_and_no_older_ones(count):
+    store = CodeStreams(setting_of())
+    numbers = Numbers(store, "mqtt")
+    for k in range(count):
+        numbers.add(f"{k}/ann", k)
+        if k % 7 == 0 or k == count - 1:
+            store.release([], [], [], None, numbers.unsaved())
+            numbers.saved()
+    again = Numbers(store, "mqtt")
+    known = [again.of(PayloadEvent("ann", None, (0,), ident=f"{k}/ann", again=True)) for k in range(count)]
+    sure = min(count, KEPT - PAGE + 1)
+    assert known[count - sure :] == list(range(count - sure, count))
+    assert set(known[: max(0, count - KEPT)]) <= {None}
+    again.forget()
+    assert Numbers(store, "mqtt").of(PayloadEvent("ann", None, (0,), ident=f"{count - 1}/ann", again=True)) is None
 
 
 def test_events_with_and_without_numbers_do_not_take_each_others():
@@ -313,6 +331,5 @@ def test_so_it_does_a_bad_policy(said, kind):
     assert "batches" in said(kind, ["--payload", "json:a"], "epsilon = 3.0\nbatch = 3")
 
 
-def test_a_secret_is_in_no_repr():
-    assert SECRET not in repr(came("zq-ann", SECRET.encode()))
+def test_a_message_shows_nobody_and_nothing_in_its_repr():
     assert "zq" not in repr(came("zq-ann", SECRET.encode()))

@@ -29,6 +29,7 @@ from seqveil.interfaces.events import EventJob, Noted, release_together
 
 GROUP = 1000  # events of a transaction, at most
 KEPT = 4 * GROUP  # events whose numbers are kept: a broker that was restarted sends more again than it had under way
+PAGE = 50  # of those numbers that are written together
 IDLE = 1.0  # seconds that a link waits for messages
 REPORT = 60.0  # seconds between lines about progress
 
@@ -93,12 +94,8 @@ class Link(Protocol):
         """Messages that came and were not received yet."""
 
     @property
-    def ending(self) -> bool:
-        """Whether it was asked to stop."""
-
-    @property
     def finished(self) -> bool:
-        """Whether it has stopped, with nothing under way."""
+        """Whether it was asked to stop, and nothing is under way."""
 
     def open(self, core: Core) -> None:
         """Begin."""
@@ -137,17 +134,19 @@ Outcome = BridgeResult | Refusal | None  # None: nothing is to be published
 
 
 class Numbers:
-    """The numbers that events without one were given, by what the broker calls them: the latest `KEPT` ones.
+    """The numbers that events without one were given, by what the broker calls them: the latest `KEPT` ones or so.
 
-    They stand in a ring of places in the state file, so that a transaction writes no more than it adds.
+    They stand in a ring of pages in the state file, so that a transaction writes little more than it adds.
     """
 
     def __init__(self, store: CodeStreams, name: str) -> None:
         self._store, self._name, self._known = store, name, dict[str, int]()
-        self.unsaved: dict[str, Position] = {}  # to be kept with the next transaction
         self._first, self._count = json.loads(str(store.position(f"{name}:numbered") or "[0,0]"))
-        for k in range(max(self._first, self._count - KEPT), self._count):
-            for ident, seq in json.loads(str(store.position(self._place(k)) or "{}")).items():
+        self._pages: dict[int, dict[str, int]] = {}  # the last one, and those before it that are not saved yet
+        end = -(-self._count // PAGE)  # after the last page that was begun
+        for page in range(max(self._first, end - KEPT // PAGE), end):
+            self._pages = {page: json.loads(str(store.position(self._place(page)) or "{}"))}
+            for ident, seq in self._pages[page].items():
                 self._remember(ident, seq)
 
     def of(self, event: PayloadEvent) -> int | None:
@@ -158,15 +157,27 @@ class Numbers:
         """Note the number of an event; a name that the broker uses anew is that of the new one."""
         if self._known.get(ident) != seq:
             self._remember(ident, seq)
-            self.unsaved[self._place(self._count)] = json.dumps({ident: seq})
+            if self._count % PAGE == 0:
+                self._pages[self._count // PAGE] = {}
+            self._pages[self._count // PAGE][ident] = seq
             self._count += 1
-            self.unsaved[f"{self._name}:numbered"] = json.dumps([self._first, self._count])
+
+    def unsaved(self) -> dict[str, Position]:
+        """What is to be kept with the next transaction."""
+        pages = {self._place(page): json.dumps(numbers) for page, numbers in self._pages.items() if numbers}
+        return {**pages, f"{self._name}:numbered": json.dumps([self._first, self._count])} if pages else {}
+
+    def saved(self) -> None:
+        """A transaction has kept them."""
+        last = self._count // PAGE
+        self._pages = {last: self._pages.get(last, {})}
 
     def forget(self) -> None:
         """The broker has forgotten what it sent: nothing of that comes again."""
         if self._known:
             self._known.clear()
-            self._first = self._count
+            self._first = self._count // PAGE + 1
+            self._count, self._pages = self._first * PAGE, {}
             self._store.release([], [], [], None, {f"{self._name}:numbered": json.dumps([self._first, self._count])})
 
     def _remember(self, ident: str, seq: int) -> None:
@@ -175,8 +186,8 @@ class Numbers:
         if len(self._known) > KEPT:
             del self._known[next(iter(self._known))]
 
-    def _place(self, k: int) -> str:
-        return f"{self._name}:{k % KEPT}{NUMBERS}"
+    def _place(self, page: int) -> str:
+        return f"{self._name}:{page % (KEPT // PAGE)}{NUMBERS}"
 
 
 class Core:
@@ -213,11 +224,6 @@ class Core:
         self._warned: set[str] = set()
         self._reported = (time.monotonic(), 0)
         self._slots, self._sent = SlotStreams.of(self, clock), Message()  # what is under way of the last slot
-
-    @property
-    def in_slots(self) -> bool:
-        """Whether streams are released once a slot, and not as events arrive."""
-        return self._slots is not None
 
     def run(self) -> BridgeCounts:
         """Work until `stop`, or until there is no point in going on."""
@@ -287,7 +293,7 @@ class Core:
 
     def _end_slot(self) -> None:
         """Release a slot that has ended, once the broker has all of the one before."""
-        if self._slots is not None and not self._sent.waits and not self.link.ending:
+        if self._slots is not None and not self._sent.waits:
             self._publish_slot(self._slots.draw())
             self.link.settle([])
 
@@ -317,7 +323,7 @@ class Core:
         def noted(made: Releases | None) -> Mapping[str, Position]:
             nonlocal written
             written = True
-            return kept | self.numbers.unsaved
+            return kept | self.numbers.unsaved()
 
         while left:
             numbered = self._numbered([events[k] for k in left])
@@ -332,7 +338,7 @@ class Core:
             left = moved_up
         if kept and not written:
             self.store.release([], [], [], None, noted(None))
-        self.numbers.unsaved.clear()
+        self.numbers.saved()
         return outcomes
 
     def _is_late(self, event: PayloadEvent, kept: dict[str, Position]) -> bool:

@@ -125,15 +125,6 @@ def settings_of(file: Path) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-@dataclass(slots=True)
-class _Record:
-    """Where a raw message stands."""
-
-    key: bytes
-    partition: int
-    offset: int
-
-
 class KafkaLink:
     """The clients of one bridge at the cluster: a reader of fixed partitions and a transactional writer.
 
@@ -168,11 +159,9 @@ class KafkaLink:
             raise InputError(f"the client's settings cannot be used ({_why(error)}); check them") from None
 
     @property
-    def ending(self) -> bool:
-        """Whether it was asked to stop."""
+    def finished(self) -> bool:
+        """Whether it was asked to stop; nothing is under way between two rounds."""
         return self._ending.is_set()
-
-    finished = ending  # nothing is under way between two rounds
 
     def stop(self) -> None:
         """Finish the round and end; may be called from a signal handler."""
@@ -261,11 +250,10 @@ class KafkaLink:
         """What came, at most a group."""
         found, now = [], time.time()
         for came in self.read(GROUP, min(timeout, IDLE)):
-            record = _Record(came.key() or b"", came.partition(), came.offset())
-            stamp, again = came.timestamp()[1] / 1000.0, record.offset < self._next[record.partition]
-            when, ident = min(stamp, now) if stamp > 0 else now, f"{record.partition}:{record.offset}"
+            number, offset, stamp = came.partition(), came.offset(), came.timestamp()[1] / 1000.0
+            when, ident = min(stamp, now) if stamp > 0 else now, f"{number}:{offset}"
             payload = came.value() or b""  # a tombstone says that what was there is no more
-            found.append(Message(_user(record.key), payload, when, ident, again, handle=record))
+            found.append(Message(_user(came.key()), payload, when, ident, offset < self._next[number], handle=came))
         return found
 
     def read(self, most: int, timeout: float) -> list[Any]:
@@ -281,7 +269,7 @@ class KafkaLink:
 
     def positions(self, messages: Sequence[Message]) -> Mapping[str, Position]:
         """How far each partition is read with these messages, and from where."""
-        begun = {message.handle.partition: message.handle.offset for message in reversed(messages)}
+        begun = {message.handle.partition(): message.handle.offset() for message in reversed(messages)}
         kept: dict[str, Position] = {f"kafka:begun:{number}": at for number, at in begun.items()}
         for number, at in _offsets(messages).items():
             kept[f"kafka:next:{number}"] = max(at, self._next[number])
@@ -294,7 +282,7 @@ class KafkaLink:
     def refuse(self, message: Message, user: str | None, refusal: Refusal) -> None:
         """Answer under the same key on the topic for errors, when the round is settled."""
         if self.cluster.errors is not None:
-            self._answers.append((self.cluster.errors, message.handle.key, refusal.payload()))
+            self._answers.append((self.cluster.errors, message.handle.key() or b"", refusal.payload()))
 
     def settle(self, messages: Sequence[Message]) -> None:
         """Publish the answers and commit the offsets, in one transaction."""
@@ -366,11 +354,11 @@ def _advice(error: KafkaException) -> str:
 
 def _offsets(messages: Sequence[Message]) -> dict[int, int]:
     """The next offset to read of each partition after these messages."""
-    return {message.handle.partition: message.handle.offset + 1 for message in messages}
+    return {message.handle.partition(): message.handle.offset() + 1 for message in messages}
 
 
-def _user(key: bytes) -> str | None:
+def _user(key: bytes | None) -> str | None:
     try:
-        return key.decode() if 0 < len(key) <= MOST_NAME else None
+        return key.decode() if key and len(key) <= MOST_NAME else None
     except UnicodeDecodeError:
         return None

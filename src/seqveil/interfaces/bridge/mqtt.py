@@ -176,15 +176,6 @@ def _may_meet(one: str, other: str) -> bool:
 Kind = Literal["release", "report", "clearing", "announcement"]  # of a message of ours
 
 
-@dataclass(slots=True)
-class _Handle:
-    """What a raw message came as."""
-
-    topic: str
-    mid: int
-    connection: int
-
-
 class MqttLink:
     """One client of the broker, whose session outlives it. Its methods are for one thread; `stop` is for any.
 
@@ -255,13 +246,8 @@ class MqttLink:
         return len(self._waiting)
 
     @property
-    def ending(self) -> bool:
-        """Whether it was asked to stop."""
-        return self._deadline is not None
-
-    @property
     def finished(self) -> bool:
-        """Whether it has stopped; what waits for its slot stays with the broker, and what came after it."""
+        """Whether it was asked to stop, and has; what waits for its slot stays with the broker, and what came after."""
         idle = not self._waiting and not self._under_way
         return self._deadline is not None and (idle or time.monotonic() > self._deadline)
 
@@ -273,7 +259,7 @@ class MqttLink:
         found: list[Message] = []
         while self._waiting and len(found) < GROUP and len(self._under_way) < MOST:
             message = self._waiting.popleft()
-            if message.ident is None or message.handle.connection == self._connection:  # else it comes again
+            if message.ident is None or message.handle[0] == self._connection:  # else it comes again
                 found.append(message)
         self._unacknowledged.extend(message for message in found if message.ident is not None)
         if not found:
@@ -314,15 +300,15 @@ class MqttLink:
         if user is not None and self.topics.errors is not None:
             self._send("report", message, self.topics.errors.replace(USER, user), refusal.payload())
         if refusal.reason == "retained":
-            self._send("clearing", message, message.handle.topic, b"")
+            self._send("clearing", message, message.handle[1].topic, b"")
 
     def settle(self, messages: Sequence[Message]) -> None:
         """Acknowledge, in order, what nothing is awaited for any more."""
         while self._unacknowledged and not self._unacknowledged[0].waits:
-            handle = self._unacknowledged.popleft().handle
+            connection, came = self._unacknowledged.popleft().handle
             with self._lock:
-                if handle.connection == self._connection:
-                    self._client.ack(handle.mid, 1)
+                if connection == self._connection:
+                    self._client.ack(came.mid, 1)
                     self._core.counts.acknowledged += 1
 
     def _send(self, kind: Kind, message: Message, topic: str, payload: bytes) -> None:
@@ -415,7 +401,7 @@ class MqttLink:
             ident=str(came.mid) if came.qos else None,
             again=bool(came.dup),
             retained=bool(came.retain),
-            handle=_Handle(topic, came.mid, self._connection),
+            handle=(self._connection, came),
         )
         self._todo.put(partial(self._accept, message))
 

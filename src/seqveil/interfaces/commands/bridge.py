@@ -84,13 +84,14 @@ class BridgeOptions:
     def work(self, payloads: Payloads, link: Link, **about: object) -> None:
         """Open the state file, and let the bridge work until it is asked to end; `about` is for the log."""
         from seqveil.interfaces.bridge.core import Core
+        from seqveil.interfaces.bridge.slots import slots_of
 
         with self._metrics() as registry, self._opened(payloads) as store:
             core = Core(store, payloads, link, _log)
             _log("started", {**about, "private": store.private})
             if store.begun:
                 _log("warning", {"reason": f"{self.state.name} was missing or empty: its ledger begins at zero"})
-            if not core.in_slots:
+            if not link.slotted or slots_of(payloads) is None:
                 _log("order", {"reason": ARRIVAL})
             if registry is not None:
                 from seqveil.interfaces.figures import CountFigures, StateFigures
