@@ -26,6 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.store import SYMBOLS, chain
+from seqveil.engine.coded import CodeStreams
+from seqveil.engine.policy import Policy
+from seqveil.interfaces.bridge.core import BridgeCounts, Numbers
 
 PROGRAM = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin")
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -238,21 +241,29 @@ def by_number(got: list[tuple[float, str, bytes]], form: str) -> dict[tuple[str,
     return disclosed
 
 
+class Echo:
+    """In place of the core: what the link asks it for, and nothing is released."""
+
+    def __init__(self) -> None:
+        self.counts, self.numbers = BridgeCounts(), Numbers(CodeStreams(Policy(epsilon=1.0).on(chain())), "echo")
+
+    def log(self, event: str, details: dict[str, object]) -> None:
+        print(event, file=sys.stderr, flush=True)
+
+    warn = print
+
+
 def echo(port: int) -> None:
     """Publish each payload as it came, and acknowledge it after the broker has it."""
-    from seqveil.interfaces.broker import Arrived, Broker, Changed, Confirmed, Link
+    from seqveil.interfaces.bridge.mqtt import Broker, MqttLink, Topics
 
-    link, waiting = Link(Broker("127.0.0.1", port, "seqveil-bridge"), "raw/+"), {}
-    link.open()
+    link = MqttLink(Broker("127.0.0.1", port), Topics("raw/{user}", "released/{user}"))
+    link.open(Echo())
     while True:
-        for happening in link.take(1000, 1.0):
-            if isinstance(happening, Arrived):
-                topic = happening.topic.replace("raw/", "released/")
-                waiting[link.publish(topic, happening.payload)] = happening
-            elif isinstance(happening, Confirmed):
-                link.acknowledge(waiting.pop(happening.mid))
-            elif isinstance(happening, Changed):
-                print(happening.event, file=sys.stderr, flush=True)
+        messages = link.receive(1.0)
+        for message in messages:
+            link.release(message, message.user, message.payload)
+        link.settle(messages)
 
 
 if __name__ == "__main__":

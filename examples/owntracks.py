@@ -25,7 +25,9 @@ from seqveil.core.alphabet import Grid
 from seqveil.core.model import MarkovModel
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import Terms
-from seqveil.interfaces.mqtt import Broker, Form, Link, MqttBridge, Topics, address
+from seqveil.interfaces.bridge.core import Core
+from seqveil.interfaces.bridge.mqtt import Broker, MqttLink, Topics
+from seqveil.interfaces.bridge.payloads import Form, Payloads
 
 WEST, EAST, SOUTH, NORTH = 8.38, 8.42, 49.00, 49.02  # a town of 8 × 6 cells, each of about 370 m
 HOME, WORK, SHOP, PARK = (8.3875, 49.005), (8.4125, 49.0150), (8.4025, 49.0083), (8.3925, 49.0150)
@@ -69,10 +71,11 @@ def messages(way: list[tuple[float, float]]) -> list[bytes]:
 
 def through_the_bridge(broker: Broker, setting: Terms, sent: list[bytes], state: Path) -> list[dict[str, float]]:
     """Publish the day as the phone does, and collect what a friend gets."""
-    form, topics = Form.parse("owntracks"), Topics("owntracks/{user}/phone", "friends/{user}/phone")
+    payloads = Payloads(setting, Form.parse("owntracks"))
+    link = MqttLink(broker, Topics("owntracks/{user}/phone", "friends/{user}/phone"), own=False)
     got: dict[int, dict[str, float]] = {}
     with CodeStreams.open(state, setting) as store:
-        bridge = MqttBridge(store, Link(broker, topics.subscription, form.retained), topics, form=form)
+        bridge = Core(store, payloads, link)
         working = threading.Thread(target=bridge.run)
         working.start()
         client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
@@ -86,7 +89,7 @@ def through_the_bridge(broker: Broker, setting: Terms, sent: list[bytes], state:
         end = time.monotonic() + 60
         while len(got) < len(sent) and time.monotonic() < end:
             time.sleep(0.05)
-        bridge.stop()
+        link.stop()
         working.join()
         client.disconnect()
         client.loop_stop()
@@ -139,7 +142,7 @@ def main() -> None:
     given = parser.parse_args()
     way = a_day(np.random.default_rng(10))
     with tempfile.TemporaryDirectory() as folder:
-        broker = Broker(*address(given.broker), client_id="owntracks-example")
+        broker = Broker.at(given.broker, "owntracks-example")
         seen = through_the_bridge(broker, setting_of(given.epsilon), messages(way), Path(folder) / "state.db")
     shown = [math.dist((one["lon"], one["lat"]), CLINIC) <= RADIUS for one in seen]
     truly = [math.dist(point, CLINIC) <= RADIUS for point in way]

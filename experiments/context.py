@@ -19,7 +19,7 @@ import experiments
 import seqveil
 from seqveil import datasets
 
-AROUND = ("cli", "client", "commands", "files", "flow", "mqtt", "plots", "service", "spark", "store")  # no numbers
+AROUND = ("bridge", "cli", "client", "commands", "files", "flow", "plots", "service", "spark", "store")  # no numbers
 AROUND += ("studio", "_html")
 OWN_OF = {
     "fig8": ("reidentify", "people", "observed"),

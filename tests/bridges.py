@@ -1,7 +1,9 @@
-"""A bridge at work beside a real Mosquitto, in one place for each test."""
+"""Bridges for tests: one without a network, and one at work beside a real Mosquitto, in one place for each test."""
 
 import json
 import random
+import subprocess
+import sys
 import threading
 from collections import defaultdict
 from contextlib import contextmanager
@@ -10,10 +12,13 @@ import numpy as np
 
 import mosquitto
 from mosquitto import Client, until
+from policies import promise
 from seqveil.core.model import MarkovModel
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
-from seqveil.interfaces.mqtt import Broker, Link, MqttBridge, Topics
+from seqveil.interfaces.bridge.core import Core, Message
+from seqveil.interfaces.bridge.mqtt import Broker, MqttLink, Topics
+from seqveil.interfaces.bridge.payloads import Form, Payloads
 
 KEY = bytes(range(32))
 VALUES = ["zq-left", "zq-right", "zq-up"]
@@ -31,6 +36,59 @@ def setting_of(**options):
 
 def event(seq, value, **more):
     return json.dumps({"seq": seq, "value": value, **more}).encode()
+
+
+class Wire:
+    """A link without a network: what arrives is given in steps, what is published is kept."""
+
+    name, nobody, slotted, waiting = "mqtt", "topic", True, 0
+
+    def __init__(self, *steps, certain=False):
+        self.steps, self.certain = list(steps), certain
+        self.published, self.refused, self.unconfirmed = [], [], None
+
+    @property
+    def finished(self):
+        return not self.steps
+
+    def open(self, core):
+        pass
+
+    def close(self):
+        pass
+
+    def receive(self, timeout):
+        step = self.steps.pop(0)
+        return step() if callable(step) else step
+
+    def positions(self, messages):
+        return {}
+
+    def release(self, message, user, payload):
+        self.published.append((user, payload))
+        if self.unconfirmed is not None:  # the broker confirms nothing for now
+            message.waits += 1
+            self.unconfirmed.append(message)
+
+    def refuse(self, message, user, refusal):
+        self.refused.append((user, refusal))
+
+    def settle(self, messages):
+        pass
+
+    @property
+    def reasons(self):
+        return [refusal.reason for _, refusal in self.refused]
+
+
+def core_of(store, form="seqveil", wire=None, **options):
+    return Core(store, Payloads(store.setting, Form.parse(form)), wire or Wire(), **options)
+
+
+def came(user, payload, mid=None, again=False, **more):
+    """A message as a link gives it; `mid` is what the broker calls it."""
+    content = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+    return Message(user, content, ident=None if mid is None else str(mid), again=again, **more)
 
 
 class Place:
@@ -56,37 +114,75 @@ class Place:
     def raw(self, user):
         return f"{self.name}/raw/{user}"
 
-    def broker(self, **options):
-        return Broker("127.0.0.1", self.mosquitto.port, f"{self.name}-bridge", **options)
+    @contextmanager
+    def bridge(self, setting=None, form="seqveil", topics=None, **options):
+        """A bridge at work in another thread; it must end without an error."""
+        setting, parsed = setting or setting_of(), Form.parse(form)
+        with CodeStreams.open(self.state, setting, key=KEY) as store:
+            broker = Broker("127.0.0.1", self.mosquitto.port, f"{self.name}-bridge")
+            link = MqttLink(broker, topics or self.topics, parsed.own)
+            made = Core(store, Payloads(setting, parsed), link, lambda *line: self.log.append(line), **options)
+            begin = len(self.log)
+            with at_work(made):
+                until(lambda: made.failures or ("subscribed", {}) in self.log[begin:])
+                yield made
+        assert not made.failures, made.failures
+
+    def command(self, *more):
+        """The command that is this bridge, with its model and policy."""
+        model = self.folder / "m.model"
+        if not model.exists():
+            chain().save(model)
+        topics = ("--raw", self.topics.raw, "--released", self.topics.released, "--errors", self.topics.errors)
+        return [
+            *(sys.executable, "-m", "seqveil", "bridge", "mqtt", "--broker", self.mosquitto.address, "--model", model),
+            *(*promise(epsilon=1, mechanism="balanced"), "--state", self.state, "--client-id", f"{self.name}-bridge"),
+            *("--begin", *topics, *more),
+        ]
 
     @contextmanager
-    def bridge(self, setting=None, key=KEY, gaps="refuse", version=5, retained="refuse", **options):
-        """A bridge at work in another thread; it must end without an error."""
-        with CodeStreams.open(self.state, setting or setting_of(), key=key, gaps=gaps) as store:
-            link = Link(self.broker(version=version), self.topics.subscription, retained)
-            made = MqttBridge(store, link, self.topics, log=lambda *line: self.log.append(line), **options)
-            failures, begin = [], len(self.log)
+    def process(self, *more, env=None):
+        """The real command, with its log in a file."""
+        with open(self.folder / "log", "ab") as log:
+            running = subprocess.Popen(self.command(*more), stdout=subprocess.PIPE, stderr=log, env=env)
+        try:
+            yield running
+        finally:
+            running.kill()
+            running.wait()
+            running.stdout.close()
 
-            def work():
-                try:
-                    made.run()
-                except Exception as error:
-                    failures.append(error)
+    def meet(self, running):
+        """Wait until the broker knows the bridge: from then on it queues."""
+        until(lambda: running.poll() is not None or "subscribed" in self.said())
+        assert running.poll() is None
 
-            thread = threading.Thread(target=work)
-            thread.start()
-            try:
-                until(lambda: failures or ("subscribed", {}) in self.log[begin:])
-                made.failures = failures
-                yield made
-            finally:
-                made.stop()
-                thread.join()
-        assert not failures, failures
+    def said(self):
+        return (self.folder / "log").read_text()
 
     def close(self):
         for each in self._clients:
             each.close()
+
+
+@contextmanager
+def at_work(core):
+    """A bridge in another thread; what it ended with is in its `failures`."""
+    core.failures = []
+
+    def work():
+        try:
+            core.run()
+        except Exception as error:
+            core.failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield core
+    finally:
+        core.link.stop()
+        thread.join()
 
 
 @contextmanager
@@ -100,11 +196,12 @@ def alone(folder):
             made.close()
 
 
-def published(receiver):
+def by_number(got):
     """Payloads by user and sequence number; a list, as they may come again."""
     out = defaultdict(list)
-    for topic, payload in list(receiver.got):
-        out[topic.split("/")[-1], json.loads(payload)["seq"]].append(payload)
+    for topic, payload in list(got):
+        said = json.loads(payload)
+        out[topic.split("/")[-1], said.get("seqveil", said)["seq"]].append(payload)
     return out
 
 
@@ -112,7 +209,3 @@ def some_events(users=3, each=30, seed=0):
     """Events of users in turns: user, number, value."""
     rng = random.Random(seed)
     return [(f"user {u}", seq, rng.choice(VALUES)) for seq in range(each) for u in range(users)]
-
-
-def send(place, device, events):
-    assert all(device.send_all([(place.raw(user), event(seq, value)) for user, seq, value in events]))

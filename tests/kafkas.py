@@ -7,15 +7,16 @@ themselves right after the transaction, where a real cluster does both at once.
 import json
 import subprocess
 import sys
-import threading
 import time
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from bridges import KEY, setting_of
+from bridges import KEY, at_work, setting_of
 from seqveil.engine.coded import CodeStreams
-from seqveil.interfaces.kafka import Cluster, KafkaBridge, KafkaLink
+from seqveil.interfaces.bridge.core import Core
+from seqveil.interfaces.bridge.kafka import Cluster, KafkaLink
+from seqveil.interfaces.bridge.payloads import Payloads
 
 MOCK = """
 import sys
@@ -94,25 +95,14 @@ class Place:
             reader.close()
 
     @contextmanager
-    def bridge(self, link=KeepingLink, setting=None, cluster=None, key=KEY, **options):
+    def bridge(self, link=KeepingLink, cluster=None, key=KEY):
         """A bridge at work in another thread; what it ended with is in its `failures`."""
-        with CodeStreams.open(self.state, setting or setting_of(), key=key) as store:
-            made = KafkaBridge(store, link(cluster or self.cluster), log=lambda *line: self.log.append(line), **options)
-            made.failures = []
-
-            def work():
-                try:
-                    made.run()
-                except Exception as error:
-                    made.failures.append(error)
-
-            thread = threading.Thread(target=work)
-            thread.start()
-            try:
+        with CodeStreams.open(self.state, setting_of(), key=key) as store:
+            made = Core(
+                store, Payloads(store.setting), link(cluster or self.cluster), lambda *line: self.log.append(line)
+            )
+            with at_work(made):
                 yield made
-            finally:
-                made.stop()
-                thread.join()
 
 
 def once(got):

@@ -68,6 +68,17 @@ class Mosquitto:
     def reload(self):
         self._process.send_signal(signal.SIGHUP)
 
+    def save(self):
+        """Have the broker write its queue down, as it does now and then."""
+        file, before = self.folder / "broker" / "mosquitto.db", time.time_ns()
+        self._process.send_signal(signal.SIGUSR1)
+        until(lambda: file.exists() and file.stat().st_mtime_ns >= before - 10**9)
+
+    def crash(self):
+        self._process.kill()
+        self._process.wait()
+        self.start()
+
     def stop(self):
         self._process.terminate()
         self._process.wait()

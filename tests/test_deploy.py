@@ -15,7 +15,7 @@ import yaml
 
 from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces import figures
-from seqveil.interfaces.bridge import BridgeCounts
+from seqveil.interfaces.bridge.core import BridgeCounts
 from seqveil.interfaces.cli import app
 from seqveil.interfaces.service import config
 from seqveil.interfaces.service.messages import REASONS
@@ -61,8 +61,8 @@ def exported(tmp_path_factory):
         service.released(1, 0)
         counts = figures.CountFigures(BridgeCounts(refused={"order": 1}), lambda: 0)
         spark = SparkFigures(folder / "s.prom", str(folder))
-        registries = [service.registry, figures.registry_of(figures.StateFigures(store, folder / "state.db"), counts)]
-        families = [family for each in (*registries, spark) for family in each.collect()]
+        state = figures.StateFigures(store, folder / "state.db")
+        families = [family for each in (service.registry, state, counts, spark) for family in each.collect()]
     return {sample.name for family in families for sample in family.samples} | {"up"}
 
 

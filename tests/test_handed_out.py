@@ -10,13 +10,12 @@ import pyarrow as pa
 import pytest
 
 import seqveil as sv
+from bridges import Wire, came, core_of
 from seqveil.core.model import MarkovModel
 from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.mqtt import Broker, MqttBridge, Topics
-from seqveil.interfaces.payloads import Form
 from served import event, running
-from test_unknown_values_outside import Wire, figures_of
+from test_unknown_values_outside import figures_of
 
 NAMES = ["cold", "flu", "health", "hiv"]
 MODEL = sv.MarkovModel(np.full(4, 0.25), np.full((4, 4), 0.25), alphabet=NAMES)
@@ -239,40 +238,25 @@ def test_answers_log_and_figures_of_the_service(tmp_path, caplog):
 @pytest.mark.usefixtures("one_salt")
 @pytest.mark.parametrize("form", ["seqveil", "value", "json:v"])
 def test_messages_and_log_of_the_bridge(tmp_path, form):
-    from seqveil.interfaces.broker import Arrived, Stop
-
     def payload(seq, value):
-        return (
-            value if form == "value" else json.dumps({"v": value} if form == "json:v" else {"seq": seq, "value": value})
-        )
-
-    class Kept(Wire):
-        def publish(self, topic, content, retain=False):
-            self.raw = [*getattr(self, "raw", []), (topic, content, retain)]
-            return super().publish(topic, b"0", retain)
+        plain = {"v": value} if form == "json:v" else {"seq": seq, "value": value}
+        return value.encode() if form == "value" else json.dumps(plain).encode()
 
     def handed_out(raw):
         sent = [(user, payload(seq, value)) for seq, value in enumerate(raw) for user in ("ann", "bob")]
         sent.append(("ann", payload(9, raw[0])))
-        wire, log = Kept([], Broker("nowhere", 1)), []
-        for mid, (user, text) in enumerate(sent, 1):
-            wire.put(Arrived(f"raw/{user}", text.encode(), mid, True, False, 0))
-        wire.put(Stop())
-        topics = Topics("raw/{user}", "released/{user}", "errors/{user}")
+        log, wire = [], Wire([came(user, content, mid) for mid, (user, content) in enumerate(sent, 1)])
         with CodeStreams.open(tmp_path / f"{len(list(tmp_path.iterdir()))}.db", FAINT, key=LIVE_KEY) as store:
-            bridge = MqttBridge(store, wire, topics, form=Form.parse(form), log=lambda *line: log.append(line))
-            bridge.run()
-        return wire.raw, log, bridge.hidden
+            core = core_of(store, form, wire, log=lambda *line: log.append(line))
+            core.run()
+        refused = [(user, refusal.payload()) for user, refusal in wire.refused]
+        return wire.published + refused, log, core.hidden
 
     published, log, hidden = only([handed_out(raw) for raw in RAWS])
     assert hidden == 0
     odd, said, hidden = handed_out(("zq-unknown", VALUES[0], "zq-other"))  # values outside the alphabet
-    assert (said, [(topic, retain) for topic, _, retain in odd]) == (
-        log,
-        [(topic, kept) for topic, _, kept in published],
-    )
+    assert (said, [user for user, _ in odd]) == (log, [user for user, _ in published])
     assert hidden >= 4
-    assert b"zq-unknown" not in b"".join(content for _, content, _ in odd)
+    assert b"zq-unknown" not in b"".join(content for _, content in odd)
     assert len(published) == 7
-    assert not any(retain for *_, retain in published)
     assert log

@@ -10,22 +10,24 @@ import json
 import os
 import shutil
 import subprocess
-import threading
 import time
 from contextlib import contextmanager
 
 import pytest
 
 import mosquitto
+from bridges import at_work
 from mosquitto import Client, until
 from seqveil.core.alphabet import Grid
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import zone
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
-from seqveil.interfaces.homeassistant import Discovery
-from seqveil.interfaces.mqtt import Broker, Form, Link, MqttBridge, Topics
-from test_mqtt_forms import town
+from seqveil.interfaces.bridge.core import Core
+from seqveil.interfaces.bridge.homeassistant import Discovery
+from seqveil.interfaces.bridge.mqtt import Broker, MqttLink, Topics
+from seqveil.interfaces.bridge.payloads import Form, Payloads
+from test_bridge_payloads import town
 
 HASS = os.environ.get("SEQVEIL_HASS") or shutil.which("hass")
 
@@ -64,18 +66,14 @@ def home_assistant(folder, port):
 
 
 @contextmanager
-def bridge(port, name, setting, topics, form, folder):
+def bridge(port, name, setting, patterns, form, folder):
     """A bridge that tells Home Assistant of what it releases."""
+    parsed = Form.parse(form)
+    topics = Topics(*patterns, discovery=Discovery("homeassistant", parsed))
     with CodeStreams.open(folder / f"{name}.db", setting) as store:
-        link = Link(Broker("127.0.0.1", port, name), topics.subscription, form.retained)
-        made = MqttBridge(store, link, topics, form=form, discovery=Discovery("homeassistant", form))
-        thread = threading.Thread(target=made.run)
-        thread.start()
-        try:
-            yield made
-        finally:
-            made.stop()
-            thread.join()
+        link = MqttLink(Broker("127.0.0.1", port, name), topics, parsed.own)
+        with at_work(Core(store, Payloads(setting, parsed), link)) as core:
+            yield core
 
 
 def test_a_raw_sensor_and_a_phone_go_in_and_guarded_ones_appear(tmp_path):
@@ -84,8 +82,8 @@ def test_a_raw_sensor_and_a_phone_go_in_and_guarded_ones_appear(tmp_path):
     )
     home = zone(centre=(8.15, 49.05), radius=0.06, epsilon=1.0, window=4)
     places = Policy(secrets=home, mechanism="guarded", distortion="euclidean").on(town())
-    rooms = Topics("states/binary_sensor/{user}/state", "guarded/{user}", "errors/{user}")
-    phones = Topics("owntracks/{user}/phone", "friends/{user}/phone")
+    rooms = ("states/binary_sensor/{user}/state", "guarded/{user}", "errors/{user}")
+    phones = ("owntracks/{user}/phone", "friends/{user}/phone")
     with mosquitto.broker(tmp_path) as running:
         tracker = Client(running.port, "tracker", "states/#")
         device = Client(running.port, "device")
@@ -94,8 +92,8 @@ def test_a_raw_sensor_and_a_phone_go_in_and_guarded_ones_appear(tmp_path):
         device.send_all([("homeassistant/binary_sensor/hall/config", json.dumps(raw).encode(), 1, True)])
         with (
             home_assistant(tmp_path / "hass", running.port),
-            bridge(running.port, "rooms", motion, rooms, Form.parse("homeassistant"), tmp_path) as guarding,
-            bridge(running.port, "phones", places, phones, Form.parse("owntracks"), tmp_path),
+            bridge(running.port, "rooms", motion, rooms, "value", tmp_path) as guarding,
+            bridge(running.port, "phones", places, phones, "owntracks", tmp_path),
         ):
 
             def last(start, end):

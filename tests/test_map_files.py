@@ -15,12 +15,12 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.geography import haversine
 from seqveil.core.places import Cells
 from seqveil.core.slots import Slots
+from seqveil.interfaces.bridge.payloads import Form, Payloads
 from seqveil.interfaces.events import Wording
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.fit import fit_file
 from seqveil.interfaces.files.placing import cells_over
 from seqveil.interfaces.files.release import release_file
-from seqveil.interfaces.payloads import Form, Payloads
 
 HOME, WORK = (52.52, 13.40), (52.55, 13.45)
 

@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 
 from benchmarks.calls import BUDGETS, POLICIES, InMemory, InStore, scripted, setting_of, worst, worst_of_all
+from bridges import core_of
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.coded import CodeStreams
-from seqveil.interfaces.bridge import Core
+from seqveil.interfaces.bridge.payloads import PayloadEvent
 from seqveil.interfaces.events import EventJob
 from seqveil.interfaces.files.release import release_file
-from seqveil.interfaces.payloads import PayloadEvent, Payloads
 from seqveil.interfaces.service.writer import ReleaseWriter
 from seqveil.interfaces.spark.store import KeptUsers, bucket
 
@@ -27,7 +27,7 @@ class InBridge(InStore):
 
     def __init__(self, path, setting):
         super().__init__(path, setting)
-        self._core = Core(self.store, Payloads(self.store.setting), "mqtt")
+        self._core = core_of(self.store)
 
     def call(self, seqs, raw):
         events = [PayloadEvent(self.user, seq, (code,)) for seq, code in zip(seqs, raw, strict=True)]

@@ -13,7 +13,7 @@ from seqveil.client import Client
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import Terms
 from seqveil.engine.terms import NO_BOUND
-from seqveil.interfaces.mqtt import Payloads
+from seqveil.interfaces.bridge.payloads import Payloads
 from seqveil.interfaces.spark.job import SparkJob
 from seqveil.interfaces.spark.store import KeptUsers, SparkStore
 from served import WORDS, running, words_model

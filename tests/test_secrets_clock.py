@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import seqveil as sv
+from bridges import Wire, came, core_of
 from reference_secrets import Enumerated, kept_kernel, random_columns, small_models
 from reference_streams import twin
 from seqveil import MarkovModel, secrets
@@ -20,9 +21,6 @@ from seqveil.core.words import Risk
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import saved_terms
 from seqveil.engine.terms import Terms
-from seqveil.interfaces.bridge import Core
-from seqveil.interfaces.payloads import Form, PayloadEvent, Payloads
-from seqveil.interfaces.slotting import SlotStreams
 from served import running
 
 EIGHT = Slots(28_800, empty="hold")  # three slots a day
@@ -320,14 +318,15 @@ def test_a_service_asks_for_the_times_of_events(tmp_path):
 
 
 def test_a_bridge_in_slots_keeps_the_hours_of_its_clock():
-    store, now = CodeStreams(setting_of()), MAY
-    core = Core(store, Payloads(store.setting, form=Form.parse("json:v")), "mqtt")
-    slots = SlotStreams(core, store, HOUR, "mqtt", lambda: now)
-    slots.take("item", PayloadEvent("ann", None, (0,)))
-    for hours in range(1, 40):
-        now = MAY + 3600.0 * hours
-        while slots.draw() is not None:
-            slots.published = slots.last
+    store, hours = CodeStreams(setting_of()), iter(range(1, 40))
+    now = MAY
+
+    def later():
+        nonlocal now
+        now = MAY + 3600.0 * next(hours)
+        return []
+
+    core_of(store, "json:v", Wire([came("ann", {"v": "home"})], *[later] * 39), clock=lambda: now).run()
     [total] = store.secrets()
     assert store.account("ann").events == 39
     assert total.log_odds_worst <= 0.5

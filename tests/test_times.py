@@ -23,12 +23,12 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, stream
 from seqveil.engine.coded import CodeStreams
+from seqveil.interfaces.bridge.payloads import Payloads, Refusal
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files import Chunk, rows
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.ordering import order_key
 from seqveil.interfaces.files.release import release_file
-from seqveil.interfaces.mqtt import Payloads, Refusal
 
 MODEL = MarkovModel([0.5, 0.5], [[0.7, 0.3], [0.3, 0.7]])
 NOW = 1_700_000_000

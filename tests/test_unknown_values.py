@@ -25,8 +25,8 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KeyedRandomness, SeededRandomness
 from seqveil.engine import batches, stream
 from seqveil.engine.stream import UNKNOWN, State
+from seqveil.interfaces.bridge.payloads import Payloads
 from seqveil.interfaces.events import Wording
-from seqveil.interfaces.mqtt import Payloads
 
 KEY = bytes(range(32))
 SECRET = "zq-secret-77"

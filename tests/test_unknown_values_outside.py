@@ -281,40 +281,6 @@ def test_numbers_and_points_over_http(tmp_path):
         Wording(Alphabet(WORDS), "error")
 
 
-class Wire:
-    """A link without a network: what arrives is given, what is published is kept and confirmed at once."""
-
-    connection, alive = 0, True
-
-    def __init__(self, messages, broker):
-        self.broker, self.published, self.acknowledged = broker, [], 0
-        self._happenings = list(messages)
-
-    def open(self):
-        pass
-
-    def close(self):
-        pass
-
-    def put(self, happening):
-        self._happenings.append(happening)
-
-    def take(self, most, timeout):
-        taken, self._happenings = self._happenings[:most], self._happenings[most:]
-        return taken
-
-    def publish(self, topic, payload, retain=False):
-        from seqveil.interfaces.broker import Confirmed
-
-        self.published.append((topic, json.loads(payload)))
-        self.put(Confirmed(len(self.published), None))
-        return len(self.published)
-
-    def acknowledge(self, message):
-        self.acknowledged += 1
-        return True
-
-
 @pytest.mark.slow
 def test_a_bucket_of_spark_releases_what_the_store_does(caplog):
     pytest.importorskip("pandas")

@@ -1,27 +1,20 @@
 """What operators watch: figures of bridges and Spark, and that dashboards and alerts name what there is."""
 
-import re
 import subprocess
 import sys
-import urllib.error
 import urllib.request
-from dataclasses import dataclass, field
 
 import polars as pl
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-import mosquitto
 import sparks
-from bridges import VALUES, event
-from mosquitto import until
 from seqveil.core.errors import InputError
 from seqveil.engine.coded import CodeStreams
-from seqveil.interfaces.bridge import BridgeCounts
-from seqveil.interfaces.commands.bridge import MetricsOptions
+from seqveil.interfaces import figures
+from seqveil.interfaces.bridge.core import BridgeCounts
 from seqveil.interfaces.spark.figures import SparkFigures
 from served import words_setting
-from test_mqtt_command import meet, process
 
 
 def scraped(port):
@@ -38,30 +31,17 @@ def figures_of(text):
     }
 
 
-@dataclass
-class Working:
-    """A bridge as the options see it."""
-
-    counts: BridgeCounts = field(default_factory=BridgeCounts)
-    waiting: int = 0
-
-
-@pytest.fixture
-def tracked(tmp_path):
-    """A bridge that does nothing, its streams and the port of its figures."""
-    working = Working()
-    with (
-        CodeStreams.open(tmp_path / "state.db", words_setting()) as store,
-        MetricsOptions(metrics_port=0).serving(working, store, tmp_path / "state.db") as port,
-    ):
-        yield working, store, port
-
-
-def test_a_bridge_tells_its_counts_its_file_and_its_disk(tracked):
-    working, store, port = tracked
-    store.release(["zq-ann"], [0])
-    working.counts.received, working.counts.refused, working.waiting = 7, {"order": 2, "late": 1}, 3
-    text = scraped(port)
+def test_a_bridge_tells_its_counts_its_file_and_its_disk(tmp_path):
+    counts = BridgeCounts(received=7, refused={"order": 2, "late": 1})
+    path = tmp_path / "state.db"
+    with CodeStreams.open(path, words_setting()) as store, figures.serving("0") as (registry, port):
+        registry.register(figures.StateFigures(store, path))
+        registry.register(figures.CountFigures(counts, lambda: 3))
+        store.release(["zq-ann"], [0])
+        text = scraped(port)
+        for wrong in (str(port), f"127.0.0.1:{port}", "70000", "-1", "x"):
+            with pytest.raises(InputError, match=r"metrics.*(choose another|a port from 0)"), figures.serving(wrong):
+                pass
     found = figures_of(text)
     assert found["seqveil_bridge_received_total",] == 7
     assert found["seqveil_bridge_refusals_total", "order"] == 2
@@ -70,21 +50,8 @@ def test_a_bridge_tells_its_counts_its_file_and_its_disk(tracked):
     assert found["seqveil_state_file_bytes",] > 4096
     assert found["seqveil_disk_free_bytes",] > 0
     assert found["seqveil_ledger_new",] == 1
-    assert found["seqveil_bridge_stalled_streams",] == 0
     assert found["process_open_fds",] > 0
     assert "zq-ann" not in text
-
-
-def test_a_port_that_is_taken_or_none_is_refused_in_one_line(tracked, tmp_path):
-    _, store, port = tracked
-    for wrong in (port, 70_000, -1):
-        with (
-            pytest.raises(InputError, match=r"metrics.*(choose another|a port from 0)"),
-            MetricsOptions(metrics_port=wrong).serving(Working(), store, tmp_path / "state.db"),
-        ):
-            pass
-    with MetricsOptions().serving(Working(), store, tmp_path / "state.db") as none:
-        assert none is None
 
 
 # Spark
@@ -140,18 +107,3 @@ def test_a_release_on_spark_writes_its_figures(tmp_path):
     assert found["seqveil_spark_failed",] == found["seqveil_spark_running",] == 0
     assert found["seqveil_last_commit_timestamp_seconds",] > 1e9
     assert "zq" not in text
-
-
-@pytest.mark.broker
-@mosquitto.needed
-def test_the_bridge_serves_its_figures(bridged):
-    log = bridged.folder / "log"
-    with process(bridged, "--metrics-port", "0") as running:
-        meet(bridged, running)
-        port = int(re.search(r'"metrics", "port": (\d+)', log.read_text())[1])
-        device = bridged.device()
-        for seq in (0, 1, 5):
-            device.send(bridged.raw("zq-ann"), event(seq, VALUES[0]))
-        for name, count in (("received", 3), ("released", 2)):
-            until(lambda: figures_of(scraped(port))[f"seqveil_bridge_{name}_total",] == count, 60)  # noqa: B023
-        assert "zq" not in scraped(port)

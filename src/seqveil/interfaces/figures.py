@@ -7,18 +7,22 @@ long ago a commit was is `time() - seqveil_last_commit_timestamp_seconds`.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from seqveil.core.errors import InputError
 from seqveil.engine.coded import CodeStreams
+
+MOST_PORT = 65_535
 
 
 def free_bytes(path: str | os.PathLike[str]) -> int:
@@ -95,19 +99,29 @@ class CountFigures(Collector):
                 for reason, count in dict(value).items():
                     family.add_metric([reason], float(count))
                 yield family
-            elif each.name != "stalled":
+            else:
                 disclosed = COUNTED.get(each.name, f"Messages {each.name}.")
                 yield CounterMetricFamily(f"seqveil_bridge_{each.name}", disclosed, value=float(value))
-        stalled = "seqveil_bridge_stalled_streams", "Streams that wait for events which did not come."
-        yield GaugeMetricFamily(*stalled, value=float(getattr(self._counts, "stalled", 0)))
         waiting = "seqveil_waiting_events", "Events accepted and not yet on the disk."
         yield GaugeMetricFamily(*waiting, value=float(self._waiting()))
 
 
-def registry_of(*collectors: Collector) -> CollectorRegistry:
-    """A registry with these figures and the process's own: processor, memory, open files."""
+@contextmanager
+def serving(where: str) -> Iterator[tuple[CollectorRegistry, int]]:
+    """Serve figures to anyone at `[HOST:]PORT`, on this machine alone unless a host is named: the registry to add them
+    to, which has the process's own (processor, memory, open files), and the port."""
+    match = re.fullmatch(r"(?:\[?([^\[\]]+)\]?:)?(\d{1,5})", where)
+    if match is None or int(match[2]) > MOST_PORT:
+        raise InputError(f"expected --metrics as PORT or HOST:PORT, with a port from 0 to {MOST_PORT}")
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    for each in collectors:
-        registry.register(each)
-    return registry
+    try:
+        server, thread = start_http_server(int(match[2]), match[1] or "127.0.0.1", registry)
+    except OSError as error:
+        raise InputError(f"cannot serve metrics on {where} ({error.strerror}); choose another") from None
+    try:
+        yield registry, server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

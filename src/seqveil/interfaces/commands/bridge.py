@@ -7,14 +7,13 @@ import os
 import signal
 import sys
 import threading
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
@@ -23,18 +22,15 @@ from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import ARRIVAL, Interrupted, emit_json, tell_hidden
 
 if TYPE_CHECKING:
-    import ssl
+    from prometheus_client import CollectorRegistry
 
     from seqveil.engine.coded import CodeStreams
-    from seqveil.interfaces.bridge import BridgeCounts
-    from seqveil.interfaces.mqtt import Broker
-    from seqveil.interfaces.payloads import Form
+    from seqveil.interfaces.bridge.core import Core, Link
+    from seqveil.interfaces.bridge.payloads import Payloads
 
 PASSWORD = "SEQVEIL_MQTT_PASSWORD"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-VERSIONS = {"5": 5, "3.1.1": 4}
-MOST_PORT = 65_535
-MAPPED = ("payload", "time", "retained", "discovery")
+ENDING = (signal.SIGINT, signal.SIGTERM)
 
 bridge = typer.Typer(help="Release what arrives on a message broker.", rich_markup_mode=None)
 
@@ -45,122 +41,8 @@ def _bridges() -> None:
 
 
 @dataclass(frozen=True)
-class ConnectionOptions:
-    """How the bridge reaches its broker, and as whom."""
-
-    tls: Annotated[bool, o.flag("--tls", "Use TLS, with the system's authorities unless --ca is given.")] = False
-    ca: Annotated[Path | None, o.option("FILE", "Certificate of the broker's authority.")] = None
-    cert: Annotated[Path | None, o.option("FILE", "The bridge's own certificate.")] = None
-    cert_key: Annotated[Path | None, o.option("FILE", "Key of --cert.")] = None
-    username: Annotated[str | None, o.option("NAME", f"Log in; the password is in {PASSWORD}, or in …")] = None
-    password_file: Annotated[Path | None, o.option("FILE", "… the first line of this file.")] = None
-    client_id: Annotated[str, o.option("ID", "The broker queues under it: keep it, and use it once.")] = (
-        "seqveil-bridge"
-    )
-    keepalive: Annotated[int, o.option("S", "Seconds of silence before the connection is checked.")] = 60
-    session_expiry: Annotated[int, o.option("S", "How long the broker queues while the bridge is down (MQTT 5).")] = (
-        7 * 24 * 3600
-    )
-    in_flight: Annotated[int, o.option("N", "Messages taken before one is acknowledged (MQTT 5).")] = 1000
-    protocol: Annotated[str, o.option("5|3.1.1", "Version of MQTT.")] = "5"
-
-    def broker(self, text: str) -> Broker:
-        """The broker at this address."""
-        with needs_extra("the bridge", "mqtt"):
-            from seqveil.interfaces.mqtt import Broker, address
-        secure = self.tls or self.ca or self.cert or self.cert_key
-        tls, password = self._context() if secure else None, self._password()
-        host, port = address(text, tls is not None)
-        limits = (VERSIONS.get(self.protocol, 0), self.keepalive, self.session_expiry, self.in_flight)
-        return Broker(host, port, self.client_id, self.username, password, tls, *limits)
-
-    def _password(self) -> str | None:
-        """The password, from a file or the environment: the command line would show it to everyone on the machine."""
-        file = self.password_file
-        if file is None:
-            return os.environ.get(PASSWORD) if self.username is not None else None
-        if self.username is None:
-            raise InputError("--password-file needs --username")
-        try:
-            lines = file.read_text(encoding="utf-8").splitlines()
-        except (OSError, ValueError):
-            raise InputError(f"{file.name}: the password cannot be read; check the path") from None
-        if not lines or not lines[0]:
-            raise InputError(f"{file.name}: expected the password in the first line")
-        return lines[0]
-
-    def _context(self) -> ssl.SSLContext:
-        import ssl
-
-        ca, cert, cert_key = self.ca, self.cert, self.cert_key
-        if cert is None and cert_key is not None:
-            raise InputError("--cert-key needs --cert")
-        try:
-            context = ssl.create_default_context(cafile=ca)
-            if cert is not None:
-                context.load_cert_chain(cert, cert_key, password=lambda: b"")  # never ask at the terminal
-        except (OSError, ValueError):
-            names = ", ".join(path.name for path in (ca, cert, cert_key) if path is not None)
-            raise InputError(
-                f"{names}: cannot be used for TLS; expected PEM files, the key without a password"
-            ) from None
-        return context
-
-
-@dataclass(frozen=True)
-class TopicOptions:
-    """Where devices publish, and where they are answered."""
-
-    raw: Annotated[str, o.option("TOPIC", "Where devices publish; {user} is one level.")] = "raw/{user}"
-    released: Annotated[str, o.option("TOPIC", "Where releases go.")] = "released/{user}"
-    errors: Annotated[
-        str | None, o.option("TOPIC", "Where a device learns what was refused  [default: the log only]")
-    ] = None
-
-
-@dataclass(frozen=True)
-class PayloadOptions:
-    """What payloads look like, and which of them are events."""
-
-    payload: Annotated[
-        str | None,
-        o.option("FORM", "seqveil, value, json:PATH, owntracks or homeassistant: see docs/home.md  [default: seqveil]"),
-    ] = None
-    time_member: Annotated[
-        str | None, o.option("PATH|arrival", "Where the time of an event is, for json:PATH  [default: arrival]")
-    ] = None
-    mapping: Annotated[
-        Path | None, o.option("FILE", "TOML with payload, time, retained, discovery; options go before it.")
-    ] = None
-
-    def words(self, **more: str | None) -> dict[str, str]:
-        """What was asked for, by options or else in the file."""
-        given = {"payload": self.payload, "time": self.time_member, **more}
-        return self._in_file() | {name: text for name, text in given.items() if text is not None}
-
-    def _in_file(self) -> dict[str, str]:
-        if self.mapping is None:
-            return {}
-        try:
-            found = tomllib.loads(self.mapping.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            raise InputError(f"{self.mapping.name}: cannot be read; expected a TOML file") from None
-        for name, text in found.items():
-            if name not in MAPPED or type(text) is not str:
-                raise InputError(f"{self.mapping.name}: expected texts named {', '.join(MAPPED)}; see docs/home.md")
-        return found
-
-
-def form_of(words: dict[str, str]) -> Form:
-    """The form of payloads that these words name."""
-    from seqveil.interfaces.payloads import Form
-
-    return Form.parse(words.get("payload", "seqveil"), words.get("time"), words.get("retained"))
-
-
-@dataclass(frozen=True)
-class StoreOptions:
-    """The model, and where what was released with it is kept."""
+class BridgeOptions:
+    """What every bridge needs: the model and the policy, where releases are kept, and what payloads look like."""
 
     model: o.ModelFile
     policy: o.PolicyFile
@@ -169,133 +51,147 @@ class StoreOptions:
     begin: Annotated[
         bool, o.flag("--begin", "Begin a state file that is missing or empty: its ledger starts at zero.")
     ] = False
-
-    def opened(self, gaps: str) -> CodeStreams:
-        """The streams in the state file."""
-        from seqveil.core import compiled
-        from seqveil.core.model import MarkovModel
-        from seqveil.engine.coded import CodeStreams
-        from seqveil.engine.policy import Policy
-        from seqveil.engine.upkeep import key_for
-        from seqveil.interfaces.events import check_begun
-
-        check_begun(self.state, self.begin)
-        setting = Policy.load(self.policy).on(MarkovModel.load(self.model))
-        compiled.load()  # now rather than while somebody waits
-        secret, policy = key_for(self.state, self.key), cast(Any, gaps)
-        return CodeStreams.open(self.state, setting, key=secret, gaps=policy, must_exist=not self.begin)
-
-
-@dataclass(frozen=True)
-class RefusalOptions:
-    """What becomes of events that are not as they should be."""
-
+    payload: Annotated[
+        str, o.option("FORM", "seqveil, value, owntracks, json:PATH or json:PATH@TIME: see docs/home.md.")
+    ] = "seqveil"
     gaps: Annotated[str, o.option("refuse|skip", "An event that leaves others out: refuse it, or give those up.")] = (
         "refuse"
     )
-    on_unknown: o.OnUnknownLive = None
-    on_refused: Annotated[
-        str, o.option("report|stop", "Events that cannot be released: drop and report, or end the bridge.")
-    ] = "report"
-
-    @property
-    def refusing(self) -> dict[str, Any]:
-        """What a bridge takes of them."""
-        return {"on_unknown": self.on_unknown, "on_refused": self.on_refused, "log": _log}
-
-
-@dataclass(frozen=True)
-class MetricsOptions:
-    """Where Prometheus finds figures."""
-
-    metrics_port: Annotated[
-        int | None, o.option("N", "Serve /metrics here for Prometheus; 0 takes a free one  [default: nowhere]")
+    metrics: Annotated[
+        str | None,
+        o.option(
+            "[HOST:]PORT", "Serve /metrics here for Prometheus, to anyone; 0 takes a free one  [default: nowhere]"
+        ),
     ] = None
-    metrics_host: Annotated[str, o.option("ADDRESS", "Address for that; it asks for no token.")] = "127.0.0.1"
+    json: o.Json = False
 
-    def __post_init__(self) -> None:
-        """Refuse what is no port before anything is opened."""
-        if self.metrics_port is not None and not 0 <= self.metrics_port <= MOST_PORT:
-            raise InputError(f"expected --metrics-port to be a port from 0 to {MOST_PORT}")
+    def payloads(self) -> Payloads:
+        """How payloads are read and written; everything that these options can have wrong is refused here."""
+        from seqveil.core.model import MarkovModel
+        from seqveil.engine.policy import Policy
+        from seqveil.interfaces.bridge.payloads import Form, Payloads
+        from seqveil.interfaces.bridge.slots import slots_of
+        from seqveil.interfaces.events import check_begun
+
+        if self.gaps not in ("refuse", "skip"):
+            raise InputError(f"expected --gaps to be refuse or skip, got {self.gaps}")
+        check_begun(self.state, self.begin)
+        form = Form.parse(self.payload)
+        found = Payloads(Policy.load(self.policy).on(MarkovModel.load(self.model)), form)
+        slots_of(found)
+        return found
+
+    def work(self, payloads: Payloads, link: Link, **about: object) -> None:
+        """Open the state file, and let the bridge work until it is asked to end; `about` is for the log."""
+        from seqveil.interfaces.bridge.core import Core
+        from seqveil.interfaces.bridge.slots import slots_of
+
+        with self._metrics() as registry, self._opened(payloads) as store:
+            core = Core(store, payloads, link, _log)
+            _log("started", {**about, "private": store.private})
+            if store.begun:
+                _log("warning", {"reason": f"{self.state.name} was missing or empty: its ledger begins at zero"})
+            if not link.slotted or slots_of(payloads) is None:
+                _log("order", {"reason": ARRIVAL})
+            if registry is not None:
+                from seqveil.interfaces.figures import CountFigures, StateFigures
+
+                registry.register(StateFigures(store, self.state))
+                registry.register(CountFigures(core.counts, lambda: link.waiting))
+            with _ended_by_signals(core):
+                counts = core.run()
+        tell_hidden(core.hidden)
+        if self.json:
+            emit_json(asdict(counts))
+
+    def _opened(self, payloads: Payloads) -> CodeStreams:
+        from seqveil.core import compiled
+        from seqveil.engine.coded import CodeStreams
+        from seqveil.engine.upkeep import key_for
+
+        compiled.load()  # now rather than while somebody waits
+        secret, gaps = key_for(self.state, self.key), cast(Literal["refuse", "skip"], self.gaps)
+        return CodeStreams.open(self.state, payloads.setting, key=secret, gaps=gaps, must_exist=not self.begin)
 
     @contextmanager
-    def serving(self, working: Working, store: CodeStreams, state: Path) -> Iterator[int | None]:
-        """Serve the figures of a bridge while it works; the port, or None where none is asked."""
-        if self.metrics_port is None:
+    def _metrics(self) -> Iterator[CollectorRegistry | None]:
+        """The figures that Prometheus is served; None where nobody asked for any."""
+        if self.metrics is None:
             yield None
             return
-        with needs_extra("--metrics-port", "mqtt"):
-            from prometheus_client import start_http_server
-
-            from seqveil.interfaces import figures
-        counts = figures.CountFigures(working.counts, lambda: working.waiting)
-        registry = figures.registry_of(figures.StateFigures(store, state), counts)
-        try:
-            server, thread = start_http_server(self.metrics_port, self.metrics_host, registry)
-        except OSError as error:
-            where = f"{self.metrics_host}:{self.metrics_port}"
-            raise InputError(f"cannot serve metrics on {where} ({error.strerror}); choose another") from None
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
+        with needs_extra("--metrics", "mqtt"):
+            from seqveil.interfaces.figures import serving
+        with serving(self.metrics) as (registry, port):
+            _log("metrics", {"port": port})
+            yield registry
 
 
 @bridge.command()
 @o.option_groups
 def mqtt(
-    broker: Annotated[str, o.option("HOST[:PORT]", "The broker; port 1883, 8883 with TLS.")],
-    kept: StoreOptions,
+    broker: Annotated[str, o.option("[mqtt[s]://][NAME@]HOST[:PORT]", "The broker; mqtts is MQTT over TLS.")],
+    kept: BridgeOptions,
     *,
-    topics: TopicOptions,
-    payloads: PayloadOptions,
-    retained: Annotated[
-        str | None,
-        o.option("refuse|state|event", "A message that the broker had kept  [default: refuse for seqveil, else state]"),
+    raw: Annotated[str, o.option("TOPIC", "Where devices publish; {user} is one level.")] = "raw/{user}",
+    released: Annotated[str, o.option("TOPIC", "Where releases go.")] = "released/{user}",
+    errors: Annotated[
+        str | None, o.option("TOPIC", "Where a device learns what was refused  [default: the log only]")
     ] = None,
     discovery: Annotated[
         str | None, o.option("PREFIX", "Tell Home Assistant of released entities, under this prefix.")
     ] = None,
-    refusals: RefusalOptions,
-    connection: ConnectionOptions,
-    metrics: MetricsOptions,
-    json: o.Json = False,
+    ca: Annotated[
+        Path | None, o.option("FILE", "Certificate of the broker's authority  [default: the system's]")
+    ] = None,
+    cert: Annotated[Path | None, o.option("FILE", "The bridge's own certificate and its key, in one file.")] = None,
+    password_file: Annotated[
+        Path | None, o.option("FILE", f"Has the password in its first line  [default: {PASSWORD}]")
+    ] = None,
+    client_id: Annotated[str, o.option("ID", "The broker queues under it: keep it, and use it once.")] = (
+        "seqveil-bridge"
+    ),
 ) -> None:
     """Release what devices publish, each event once, whatever is cut or repeated on the way.
 
-    In: {"seq": 0, "value": V}, or {"seq": 0, "values": [...]} with --batch. Out: {"seq", "value", "epsilon"}.
-    With --payload, what OwnTracks, Zigbee2MQTT and Home Assistant publish; out comes the same with the released value.
-    With such payloads and a model in slots of time (fit --every-seconds), one release for each slot: see docs/home.md.
+    In: {"seq": 0, "value": V}, or {"seq": 0, "values": [...]} where the policy has a batch. Out: {"seq", "value",
+    "epsilon"}. With --payload, what OwnTracks, Zigbee2MQTT and Home Assistant publish; out comes the same with the
+    released value. With such payloads and a model in slots of time (fit --every-seconds), one release for each slot:
+    see docs/home.md.
 
     Ctrl-C finishes what was accepted. The log, one JSON object a line on standard error, names no user and no value.
 
     Example: seqveil bridge mqtt --broker localhost --model m.model --policy policy.toml --state bridge.db
     """
-    reached = connection.broker(broker)
-    from seqveil.interfaces.homeassistant import Discovery
-    from seqveil.interfaces.mqtt import Link, MqttBridge, Topics
+    with needs_extra("the bridge", "mqtt"):
+        from seqveil.interfaces.bridge.homeassistant import Discovery
+        from seqveil.interfaces.bridge.mqtt import Broker, MqttLink, Topics
+    reached = Broker.at(broker, client_id, _password(password_file, "@" in broker), ca, cert)
+    payloads = kept.payloads()
+    form = payloads.form
+    topics = Topics(raw, released, errors, None if discovery is None else Discovery(discovery, form))
+    if reached.tls is None and reached.host not in LOOPBACK:
+        _log("warning", {"reason": "raw data crosses the network unencrypted; use --broker mqtts://…"})
+    kept.work(payloads, MqttLink(reached, topics, form.own), tls=reached.tls is not None)
 
-    words = payloads.words(retained=retained, discovery=discovery)
-    named, form = Topics(topics.raw, topics.released, topics.errors), form_of(words)
-    disclosed = Discovery(words["discovery"], form) if "discovery" in words else None
-    with kept.opened(refusals.gaps) as store:
-        link = Link(reached, named.subscription, form.retained)
-        working = MqttBridge(store, link, named, form=form, discovery=disclosed, **refusals.refusing)
-        _log("started", {"protocol": reached.version, "tls": reached.tls is not None, "private": store.private})
-        if form.numbered or store.setting.model.alphabet.slots is None:
-            _log("order", {"reason": ARRIVAL})
-        if reached.tls is None and reached.host not in LOOPBACK:
-            _log("warning", {"reason": "raw data crosses the network unencrypted; use --tls"})
-        _work(working, store, kept.state, metrics, json)
+
+def _password(file: Path | None, named: bool) -> str | None:
+    """The password, from a file or the environment: the command line would show it to everyone on the machine."""
+    if file is None:
+        return os.environ.get(PASSWORD) if named else None
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        raise InputError(f"{file.name}: the password cannot be read; check the path") from None
+    if not lines or not lines[0]:
+        raise InputError(f"{file.name}: expected the password in the first line")
+    return lines[0]
 
 
 @bridge.command()
 @o.option_groups
 def kafka(
     bootstrap: Annotated[str, o.option("HOST:PORT", "Brokers of the cluster, with commas between.")],
-    kept: StoreOptions,
+    kept: BridgeOptions,
     *,
     raw: Annotated[str, o.option("TOPIC", "Where events are written; the key of a message is its user.")],
     released: Annotated[str, o.option("TOPIC", "Where releases go.")],
@@ -307,10 +203,6 @@ def kafka(
     client: Annotated[
         Path | None, o.option("FILE", "Settings of librdkafka, NAME=VALUE a line: TLS, passwords.")
     ] = None,
-    payloads: PayloadOptions,
-    refusals: RefusalOptions,
-    metrics: MetricsOptions,
-    json: o.Json = False,
 ) -> None:
     """Release what is written to a topic, each event drawn once and published once, by transactions.
 
@@ -323,63 +215,14 @@ def kafka(
     --policy policy.toml --state bridge.db
     """
     with needs_extra("the bridge", "kafka"):
-        from seqveil.interfaces.kafka import Cluster, KafkaBridge, KafkaLink, partitions_of
+        from seqveil.interfaces.bridge.kafka import Cluster, KafkaLink, partitions_of, settings_of
     own = None if partitions is None else partitions_of(partitions)
-    words = payloads.words()
-    form = form_of(words)
-    if "discovery" in words or "retained" in words:
-        raise InputError("discovery and retained are for MQTT; leave them out")
-    cluster = Cluster(bootstrap, raw, released, errors, group, own, {} if client is None else _settings(client))
-    with kept.opened(refusals.gaps) as store:
-        working = KafkaBridge(store, KafkaLink(cluster), form=form, **refusals.refusing)
-        _log("started", {"group": group, "private": store.private})
-        _log("order", {"reason": ARRIVAL})
-        _work(working, store, kept.state, metrics, json)
-
-
-def _settings(file: Path) -> dict[str, str]:
-    """NAME=VALUE a line, as Kafka's own tools read them; no error shows a value."""
-    try:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError):
-        raise InputError(f"{file.name}: cannot be read; expected a file with NAME=VALUE a line") from None
-    pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
-    if not all(name.strip() and sign for name, sign, _ in pairs):
-        raise InputError(f"{file.name}: expected NAME=VALUE a line, as in security.protocol=SASL_SSL")
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-class Working(Protocol):
-    """A bridge of any kind."""
-
-    counts: BridgeCounts
-
-    @property
-    def waiting(self) -> int:
-        """Messages that came and are not released yet."""
-
-    @property
-    def hidden(self) -> int:
-        """Values outside the alphabet in what was released, for the operator alone."""
-
-    def run(self) -> BridgeCounts:
-        """Work until `stop`."""
-
-    def stop(self) -> None:
-        """Finish what was accepted and end."""
-
-
-def _work(working: Working, store: CodeStreams, state: Path, metrics: MetricsOptions, json: bool) -> None:
-    if store.begun:
-        _log("warning", {"reason": f"{state.name} was missing or empty: its ledger begins at zero"})
-    with metrics.serving(working, store, state) as port:
-        if port is not None:
-            _log("metrics", {"port": port})
-        with _ended_by_signals(working):
-            counts = working.run()
-    tell_hidden(working.hidden)
-    if json:
-        emit_json(asdict(counts))
+    settings = {} if client is None else settings_of(client)
+    link = KafkaLink(Cluster(bootstrap, raw, released, errors, group, own, settings))
+    payloads = kept.payloads()
+    if own is not None:
+        link.partitions()  # refuses those that the topic does not have before a state file is begun
+    kept.work(payloads, link, group=group)
 
 
 def _log(event: str, details: dict[str, object]) -> None:
@@ -388,17 +231,14 @@ def _log(event: str, details: dict[str, object]) -> None:
         print(codec.dumps(line, default=str), file=sys.stderr, flush=True)
 
 
-ENDING = (signal.SIGINT, signal.SIGTERM)
-
-
 @contextmanager
-def _ended_by_signals(working: Working) -> Iterator[None]:
+def _ended_by_signals(core: Core) -> Iterator[None]:
     """The first Ctrl-C or SIGTERM lets it finish, a second does not."""
 
     def end(number: int, frame: FrameType | None) -> None:
         for each in before:
             signal.signal(each, at_once)
-        working.stop()
+        core.link.stop()
 
     def at_once(number: int, frame: FrameType | None) -> None:
         raise Interrupted("interrupted; what was released stands, and the broker sends the rest again")

@@ -9,7 +9,7 @@ import hashlib
 from typing import Any
 
 from seqveil.core.errors import InputError
-from seqveil.interfaces.payloads import Form, as_json
+from seqveil.interfaces.bridge.payloads import Form, as_json
 
 ACCOUNT = {"seqveil": "{'seq': value_json.seq, 'epsilon': value_json.epsilon}", "json": "value_json.seqveil"}
 LOCATION = (

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast, get_args
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from seqveil.core.alphabet import Grid, OnUnknown
+from seqveil.core.alphabet import Grid
 from seqveil.core.errors import InputError
 from seqveil.core.places import Cells
 from seqveil.core.times import check_clock, seconds
@@ -32,7 +32,7 @@ REASONS = {
     "key": f"the key holds no user, UTF-8 text of 1 to {MOST_NAME} bytes",
     "size": f"the payload is longer than {MOST_BYTES} bytes",
     "json": "the payload is not a JSON object",
-    "seq": "expected seq, a whole number that counts from 0",
+    "seq": "expected seq to be a whole number that counts from 0",
     "shape": "expected value (or values, a list, where releases are batches)",
     "member": "the payload has no member where the bridge was to look for the value",
     "time": "expected time, in seconds, in ms, µs or ns since 1970, or as ISO 8601 text, at most a day ahead of now",
@@ -64,72 +64,42 @@ class NoEvent(Exception):
 
 
 Kind = Literal["seqveil", "value", "json", "owntracks"]
-Retained = Literal["refuse", "state", "event"]
-
-FORMS = "seqveil, value, json:PATH, owntracks or homeassistant"
 
 
 @dataclass(frozen=True)
 class Form:
-    """How a raw payload is read, and what is an event.
+    """How a raw payload is read.
 
     Parameters:
         kind: "seqveil" is `{"seq": 0, "value": V}`, "value" the bare value, "json" an object with the value at `path`,
             "owntracks" a location of OwnTracks, whose value is the pair (longitude, latitude).
         path: names of members from the outside in.
         time: the same for the time of the event; without it the time is that of its arrival.
-        retained: what a message is that the broker had kept. "refuse" takes it off the broker, "state" takes it for
-            what is the case and not for an event, "event" for an event.
+
+    >>> Form.parse("json:state.door@state.changed")
+    Form(kind='json', path=('state', 'door'), time=('state', 'changed'))
     """
 
     kind: Kind = "seqveil"
     path: tuple[str, ...] = ()
     time: tuple[str, ...] | None = None
-    retained: Retained = "refuse"
-
-    def __post_init__(self) -> None:
-        if self.retained not in get_args(Retained):
-            raise InputError(f"expected retained to be {' or '.join(get_args(Retained))}")
-        if self.kind == "seqveil" and (self.time is not None or self.retained == "state"):
-            raise InputError("seqveil's own payloads bring their time and number; leave time and retained out")
-        if self.kind == "value" and self.time is not None:
-            raise InputError("a plain value brings no time; leave time out, or read a JSON object by json:PATH")
 
     @property
-    def numbered(self) -> bool:
-        """Whether payloads bring the sequence numbers of their events."""
+    def own(self) -> bool:
+        """Whether it is seqveil's own, whose sender knows what an event is."""
         return self.kind == "seqveil"
 
     @classmethod
-    def parse(cls, text: str, time: str | None = None, retained: str | None = None) -> Form:
-        """The form that a few words name.
-
-        Parameters:
-            text: one of seqveil, value, json:PATH, owntracks and homeassistant.
-            time: the path of the time, or "arrival".
-            retained: instead of what is usual for the form.
-
-        >>> Form.parse("json:state.occupancy")
-        Form(kind='json', path=('state', 'occupancy'), time=None, retained='state')
-        """
-        name, _, path = text.partition(":")
-        usual = {
-            "seqveil": cls(),
-            "value": cls("value", retained="state"),
-            "json": cls("json", retained="state"),
-            "owntracks": cls("owntracks", ("lat",), ("tst",), "state"),
-            "homeassistant": cls("value", retained="state"),
-        }
-        if name not in usual or (usual[name].kind == "json") != bool(path):
-            raise InputError(f"expected the payload to be {FORMS}")
-        chosen = usual[name]
-        if retained is not None:
-            chosen = replace(chosen, retained=cast(Retained, retained))
-        if path:
-            chosen = replace(chosen, path=_members(path))
-        if time is not None:
-            chosen = replace(chosen, time=None if time == "arrival" else _members(time))
-        return chosen
+    def parse(cls, text: str) -> Form:
+        """The form that is called so: seqveil, value, owntracks, or json:PATH, with @PATH of the time behind it."""
+        known = {"seqveil": cls(), "value": cls("value"), "owntracks": cls("owntracks", ("lat",), ("tst",))}
+        name, _, paths = text.partition(":")
+        if text in known:
+            return known[text]
+        if name != "json" or not paths:
+            raise InputError("expected the payload to be seqveil, value, owntracks, json:PATH or json:PATH@TIME")
+        path, sign, time = paths.partition("@")
+        return cls("json", _members(path), _members(time) if sign else None)
 
 
 def _members(path: str) -> tuple[str, ...]:
@@ -148,7 +118,7 @@ class PayloadEvent:
     codes: tuple[int, ...] = field(repr=False)  # one, or those of a batch
     time: float = 0.0
     stamp: float | None = None  # the time that a payload without a number brings, by which events are distinguished
-    ident: str | None = None  # what its source calls it, the same when it comes again; None: it cannot come again
+    ident: str | None = None  # what its source calls it, and its user; None: it cannot come again
     again: bool = False  # whether the source says that it may have come before
     slot: float | None = None  # when the slot of time begins that it stands for
 
@@ -164,26 +134,19 @@ class Payloads:
     (1,)
     >>> payloads.write(3, [0], 1.0, (0,))
     b'{"seq":3,"value":"a","epsilon":1.0}'
-    >>> door = Payloads(setting, form=Form.parse("json:door.contact"))
+    >>> door = Payloads(setting, Form.parse("json:door.contact"))
     >>> door.read("ann", b'{"door": {"contact": "b"}, "battery": 88}').codes
     (1,)
     >>> door.write(3, [0], 1.0, (0,))
     b'{"door":{"contact":"a"},"seqveil":{"seq":3,"epsilon":1.0}}'
     """
 
-    def __init__(
-        self,
-        setting: Terms,
-        on_unknown: OnUnknown | None = None,
-        form: Form | None = None,
-        needs_seq: bool = True,
-    ) -> None:
-        self.form = form or Form()
-        self._setting, self._wording = setting, Wording(setting.model.alphabet, on_unknown)
-        self._needs_seq = needs_seq
+    def __init__(self, setting: Terms, form: Form | None = None) -> None:
+        self.setting, self.form = setting, form or Form()
+        self._wording = Wording(setting.model.alphabet)
         self._wordy = any(type(value) is str for value in self._wording.shown)
         self._cells = _Cells(setting) if self.form.kind == "owntracks" else None
-        if self.form.kind != "seqveil" and setting.in_batches:
+        if not self.form.own and setting.in_batches:
             raise InputError("batches need seqveil's own payload; leave the batch out, or the form of the payload")
 
     def read(self, user: str, payload: bytes, arrival: float | None = None) -> PayloadEvent:
@@ -192,62 +155,51 @@ class Payloads:
         Parameters:
             user: whose it is.
             payload: as it came.
-            arrival: when it came, for a form without a time.
+            arrival: when it came, for a payload without a time.
         """
         if len(payload) > MOST_BYTES:
             raise Refusal("size")
         if self.form.kind == "value":
             return PayloadEvent(user, None, self._plain(payload), self._arrived(arrival))
         content = _object(payload)
-        if self.form.kind == "seqveil":
-            seq = content.get("seq")
-            missing = seq is None and not self._needs_seq
-            if not missing and (type(seq) is not int or not 0 <= seq < MOST_SEQ):
-                raise Refusal("seq")
-            return PayloadEvent(user, seq, self._codes(seq, content), self._time(seq, content, arrival))
-        if self.form.kind == "owntracks" and content.get("_type") != "location":
+        if self.form.own:
+            return self._own(user, content, arrival)
+        if self._cells is not None and content.get("_type") != "location":
             raise NoEvent
-        value = self._cells.value(content) if self._cells else _at(content, self.form.path)
-        codes = tuple(self._wording.encode([value]).tolist())
+        codes = self._encoded([self._cells.value(content) if self._cells else _at(content, self.form.path)])
         if self.form.time is None:
             return PayloadEvent(user, None, codes, self._arrived(arrival))
         stamp = _stamp(None, _at(content, self.form.time, "time"))
         return PayloadEvent(user, None, codes, stamp, stamp)
 
-    def _codes(self, seq: int | None, content: dict[str, Any]) -> tuple[int, ...]:
-        batched, values = self._setting.in_batches, content.get("values")
+    def _own(self, user: str, content: dict[str, Any], arrival: float | None) -> PayloadEvent:
+        seq, values, batched = content.get("seq"), content.get("values"), self.setting.in_batches
+        if "seq" in content and (type(seq) is not int or not 0 <= seq < MOST_SEQ):
+            raise Refusal("seq")
         if ("value" in content) == batched or ("values" in content) != batched:
             raise Refusal("shape", seq)
         if not batched:
             values = [content["value"]]
-        elif not isinstance(values, list) or not 1 <= len(values) <= self._setting.batch:
+        elif not isinstance(values, list) or not 1 <= len(values) <= self.setting.batch:
             raise Refusal("shape", seq)
+        timed = self.setting.timed and (arrival is None or "time" in content)
+        time = _stamp(seq, content.get("time")) if timed else self._arrived(arrival)
+        return PayloadEvent(user, seq, self._encoded(values), time)
+
+    def _encoded(self, values: list[Any]) -> tuple[int, ...]:
         return tuple(self._wording.encode(values).tolist())
 
     def _plain(self, payload: bytes) -> tuple[int, ...]:
         """The code of a bare value: the text where the alphabet has such a word, else what it is as JSON."""
         try:
             text = payload.decode()
-        except UnicodeDecodeError:
-            return (UNKNOWN,)
-        if self._wordy:
-            found = tuple(self._wording.encode([text]).tolist())
-            if found[0] != UNKNOWN:
-                return found
-        try:
-            return tuple(self._wording.encode([json.loads(text)]).tolist())
+            found = self._encoded([text]) if self._wordy else (UNKNOWN,)
+            return found if found != (UNKNOWN,) else self._encoded([json.loads(text)])
         except (ValueError, RecursionError):
             return (UNKNOWN,)
 
-    def _time(self, seq: int | None, content: dict[str, Any], arrival: float | None) -> float:
-        if not self._setting.timed:
-            return 0.0
-        if arrival is not None and "time" not in content:
-            return arrival
-        return _stamp(seq, content.get("time"))
-
     def _arrived(self, arrival: float | None) -> float:
-        if not self._setting.timed:
+        if not self.setting.timed:
             return 0.0
         if arrival is None:
             raise Refusal("time")
@@ -265,7 +217,7 @@ class Payloads:
     ) -> bytes:
         """The release of one event, or of a slot that begins at this time; without a path nothing was released."""
         words = None if path is None else [self._wording.shown[code] for code in codes]
-        used = None if self._setting.unbounded else epsilon  # null: nothing is promised about the whole sequence
+        used = None if self.setting.unbounded else epsilon  # null: nothing is promised about the whole sequence
         account: dict[str, Any] = {"seq": seq, "epsilon": used}
         if slot is not None:
             account["slot"], stamp = int(slot) if slot.is_integer() else slot, slot
@@ -279,7 +231,7 @@ class Payloads:
             for member in reversed(self.form.path):
                 shape = {member: shape}
             return as_json(shape | {"seqveil": account})
-        if not self._setting.in_batches:
+        if not self.setting.in_batches:
             return as_json({"seq": seq, "value": value, "epsilon": used})
         turns = None if path is None else encode_path(path)
         return as_json({"seq": seq, "values": words, "epsilon": used, "path": turns})

@@ -1,0 +1,434 @@
+"""The core of all bridges: *link → Streams → link*. One loop takes messages, releases what they hold, and publishes it.
+
+A link (`mqtt`, `kafka`) is a source and a sink: it says whose a message is, what its broker calls it and whether it may
+have come before; it publishes what comes back, and settles the message when the broker has that for good. Everything
+else is here: numbers for events that bring none, each event once, refusals that block nothing, counts, and the log.
+
+**Numbers.** An event without a sequence number gets its user's next one. The number is kept, under what the broker
+calls the message, in the same transaction as the release. Cut anywhere, an event that comes again finds its number, and
+with it its release. What a message holds is never compared: that would mean to write down something computed from it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from seqveil.core.errors import DataError, InputError, SeqveilError
+from seqveil.engine.coded import EARLIER, CodeStreams, OutOfOrder, Releases
+from seqveil.engine.store import LATEST, NUMBERS, Damaged, Erased, Position
+from seqveil.engine.stream import UNKNOWN
+from seqveil.interfaces.bridge.payloads import NoEvent, PayloadEvent, Payloads, Refusal
+from seqveil.interfaces.bridge.slots import SlotStreams
+from seqveil.interfaces.events import EventJob, Noted, release_together
+
+GROUP = 1000  # events of a transaction, at most
+KEPT = 4 * GROUP  # events whose numbers are kept: a broker that was restarted sends more again than it had under way
+PAGE = 50  # of those numbers that are written together
+IDLE = 1.0  # seconds that a link waits for messages
+REPORT = 60.0  # seconds between lines about progress
+
+STALLED = (
+    "events are missing before those that came, and later ones are refused; let the devices send from the number on "
+    "that the error topic names as next, or start the bridge with --gaps skip, which gives the missing ones up"
+)
+DROPPED = (
+    "an event came again whose release was erased from the state file; it is not drawn a second "
+    "time, and nothing is published of it"
+)
+SET_APART = (
+    "records of some users are damaged, so nothing of these users is released; all others go on. `seqveil state "
+    "verify` lists what is damaged; restore it from a backup"
+)
+
+Log = Callable[[str, dict[str, object]], None]
+
+
+class BrokerError(SeqveilError):
+    """The broker does not let the bridge work; nothing that it has not acknowledged is lost."""
+
+
+@dataclass
+class BridgeCounts:
+    """What the bridge did since it started, for its operator."""
+
+    received: int = 0  # messages that were looked at, each time they came
+    released: int = 0  # events drawn
+    repeated: int = 0  # events that had been released before
+    acknowledged: int = 0
+    unreliable: int = 0  # came at QoS 0, so they may get lost on the way
+    cleared: int = 0  # retained raw messages taken off the broker
+    states: int = 0  # messages that said what was the case, and were no event
+    refused: dict[str, int] = field(default_factory=dict)  # by reason
+
+
+@dataclass(slots=True, eq=False)  # not frozen: that takes longer, and there is one for each message
+class Message:
+    """A raw message, or a slot's releases under way. What it holds is in no repr."""
+
+    user: str | None = field(default=None, repr=False)  # None: it names nobody
+    payload: bytes = field(default=b"", repr=False)
+    time: float | None = None  # when it was sent, where the broker says it
+    ident: str | None = None  # what the broker calls it, the same when it comes again; None: it cannot come again
+    again: bool = False  # the broker says that it may have come before
+    retained: bool = False  # the broker had kept it
+    waits: int = 0  # what must happen before it is settled
+    handle: Any = field(default=None, repr=False)  # the link's own
+
+
+class Link(Protocol):
+    """A source of raw messages and a sink of what is released of them."""
+
+    name: str  # under which positions are kept in the state file
+    slotted: bool  # whether its streams may be released in slots of time
+    certain: bool  # whether `again` says that a message did come before, not that it may have
+    nobody: str  # the reason to refuse a message without a user
+
+    @property
+    def waiting(self) -> int:
+        """Messages that came and were not received yet."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether it was asked to stop, and nothing is under way."""
+
+    def open(self, core: Core) -> None:
+        """Begin."""
+
+    def close(self) -> None:
+        """End."""
+
+    def stop(self) -> None:
+        """Finish what was accepted; may be called from a signal handler."""
+
+    def receive(self, timeout: float) -> list[Message]:
+        """What came, at most a group, waiting at most so long."""
+
+    def positions(self, messages: Sequence[Message]) -> Mapping[str, Position]:
+        """What is to be kept with the releases of these."""
+
+    def release(self, message: Message, user: str, payload: bytes) -> None:
+        """Publish a release."""
+
+    def refuse(self, message: Message, user: str | None, refusal: Refusal) -> None:
+        """Tell whoever sent the message why nothing of it is released."""
+
+    def settle(self, messages: Sequence[Message]) -> None:
+        """All of these were answered: they need not come again once the broker has the answers."""
+
+
+class BridgeResult(NamedTuple):
+    """What is to be published of an event."""
+
+    payload: bytes
+    repeated: bool  # whether it had been released before
+
+
+Outcomes = Releases | Exception | None
+Outcome = BridgeResult | Refusal | None  # None: nothing is to be published
+
+
+class Numbers:
+    """The numbers that events without one were given, by what the broker calls them: the latest `KEPT` ones or so.
+
+    They stand in a ring of pages in the state file, so that a transaction writes little more than it adds.
+    """
+
+    def __init__(self, store: CodeStreams, name: str) -> None:
+        self._store, self._name, self._known = store, name, dict[str, int]()
+        self._first, self._count = json.loads(str(store.position(f"{name}:numbered") or "[0,0]"))
+        self._pages: dict[int, dict[str, int]] = {}  # the last one, and those before it that are not saved yet
+        end = -(-self._count // PAGE)  # after the last page that was begun
+        for page in range(max(self._first, end - KEPT // PAGE), end):
+            self._pages = {page: json.loads(str(store.position(self._place(page)) or "{}"))}
+            for ident, seq in self._pages[page].items():
+                self._remember(ident, seq)
+
+    def of(self, event: PayloadEvent) -> int | None:
+        """The number that an event was given when it came before; None where it is new, as far as is known."""
+        return self._known.get(event.ident) if event.again and event.ident is not None else None
+
+    def add(self, ident: str, seq: int) -> None:
+        """Note the number of an event; a name that the broker uses anew is that of the new one."""
+        if self._known.get(ident) != seq:
+            self._remember(ident, seq)
+            if self._count % PAGE == 0:
+                self._pages[self._count // PAGE] = {}
+            self._pages[self._count // PAGE][ident] = seq
+            self._count += 1
+
+    def unsaved(self) -> dict[str, Position]:
+        """What is to be kept with the next transaction."""
+        pages = {self._place(page): json.dumps(numbers) for page, numbers in self._pages.items() if numbers}
+        return {**pages, f"{self._name}:numbered": json.dumps([self._first, self._count])} if pages else {}
+
+    def saved(self) -> None:
+        """A transaction has kept them."""
+        last = self._count // PAGE
+        self._pages = {last: self._pages.get(last, {})}
+
+    def forget(self) -> None:
+        """The broker has forgotten what it sent: nothing of that comes again."""
+        if self._known:
+            self._known.clear()
+            self._first = self._count // PAGE + 1
+            self._count, self._pages = self._first * PAGE, {}
+            self._store.release([], [], [], None, {f"{self._name}:numbered": json.dumps([self._first, self._count])})
+
+    def _remember(self, ident: str, seq: int) -> None:
+        self._known.pop(ident, None)
+        self._known[ident] = seq
+        if len(self._known) > KEPT:
+            del self._known[next(iter(self._known))]
+
+    def _place(self, page: int) -> str:
+        return f"{self._name}:{page % (KEPT // PAGE)}{NUMBERS}"
+
+
+class Core:
+    """Releases the events of one link.
+
+    *Guarantee*: each event is drawn once and charged once. What `release` returns is on the disk; asked again before
+    it was settled, also after a crash, the same event gives the same payload. Whether something is published of an
+    event does not depend on its value.
+
+    Parameters:
+        store: where events are released; its setting says how.
+        payloads: reads and writes them.
+        link: to the broker.
+        log: takes an event's name and details, never data or users.
+        clock: tells the seconds since 1970.
+
+    A model in slots of time, and payloads that are not seqveil's own: then each stream is released once a slot
+    (`slots`), where the link can do that.
+    """
+
+    def __init__(
+        self,
+        store: CodeStreams,
+        payloads: Payloads,
+        link: Link,
+        log: Log = lambda event, details: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.store, self.payloads, self.link, self.log = store, payloads, link, log
+        self.counts, self.numbers = BridgeCounts(), Numbers(store, link.name)
+        self.hidden = 0  # values outside the alphabet; follows from raw data, so it is in no log and no metric
+        self._clock, self._arrival = clock, -math.inf  # when messages came last, which never goes back
+        self._refusals: Counter[str] = Counter()  # since the last line about them
+        self._warned: set[str] = set()
+        self._reported = (time.monotonic(), 0)
+        self._slots, self._sent = SlotStreams.of(self, clock), Message()  # what is under way of the last slot
+
+    def run(self) -> BridgeCounts:
+        """Work until `stop`, or until there is no point in going on."""
+        try:
+            self.link.open(self)
+            self._publish_slot([] if self._slots is None else self._slots.repeated())
+            while not self.link.finished:
+                self.round(self.link.receive(self._pause()))
+                self._end_slot()
+                self.report()
+        finally:
+            self.link.close()
+        self.log("stopped", asdict(self.counts))
+        return self.counts
+
+    def round(self, messages: Sequence[Message]) -> None:
+        """Release what these messages hold, publish it, and settle them."""
+        if not messages:
+            return
+        arrival = self._arrival = max(self._arrival, self._clock())
+        self.counts.received += len(messages)
+        read = [(message, self._read(message, arrival)) for message in messages]
+        events = [(message, event) for message, event in read if event is not None]
+        made = self.release([event for _, event in events], self.link.positions(messages))
+        for (message, event), outcome in zip(events, made, strict=True):
+            doubled = isinstance(outcome, BridgeResult) and outcome.repeated and self.link.certain
+            if not doubled or message.again:  # else it was published, and the sender has sent it twice
+                self._answer(message, event.user, outcome)
+        self.link.settle(messages)
+
+    def _read(self, message: Message, arrival: float) -> PayloadEvent | None:
+        """The event in a message; None where there is none, or where it counts in its slot."""
+        try:
+            if message.user is None:
+                raise Refusal(self.link.nobody)
+            if message.retained and self.payloads.form.own:
+                raise Refusal("retained")
+            if not message.payload:  # that is how something kept is taken off
+                raise NoEvent
+            when = arrival if message.time is None else message.time
+            event = self.payloads.read(message.user, message.payload, when)
+            if message.ident is not None:
+                event.ident, event.again = f"{message.ident}/{event.user}", message.again
+            return self._new(message, event)
+        except Refusal as refusal:
+            self._answer(message, message.user, refusal)
+        except NoEvent:
+            self.counts.states += 1
+        return None
+
+    def _new(self, message: Message, event: PayloadEvent) -> PayloadEvent | None:
+        if message.retained:  # it says what is the case
+            if self._slots is not None:
+                self._slots.state(event)
+            raise NoEvent
+        if self._slots is not None:
+            self._slots.take(message, event)
+            return None
+        if self.link.certain and event.again and self.numbers.of(event) is None:
+            self.counts.repeated += 1  # released and published before, or by another message
+            return None
+        return event
+
+    def _pause(self) -> float:
+        """Seconds to wait for messages: no longer than a slot lasts."""
+        return IDLE if self._slots is None or self._sent.waits else min(IDLE, self._slots.remaining)
+
+    def _end_slot(self) -> None:
+        """Release a slot that has ended, once the broker has all of the one before."""
+        if self._slots is not None and not self._sent.waits:
+            self._publish_slot(self._slots.draw())
+            self.link.settle([])
+
+    def _publish_slot(self, releases: Iterable[tuple[str, Outcome]]) -> None:
+        for user, outcome in releases:
+            self._answer(self._sent, user, outcome)
+
+    def _answer(self, message: Message, user: str | None, outcome: Outcome) -> None:
+        if isinstance(outcome, Refusal):
+            self.count(outcome)
+            self.link.refuse(message, user, outcome)
+        elif outcome is not None and user is not None:
+            self.link.release(message, user, outcome.payload)
+
+    def release(self, events: Sequence[PayloadEvent], positions: Mapping[str, Position] | None = None) -> list[Outcome]:
+        """Release events, in the order they came, and say what is to be published of each.
+
+        Parameters:
+            events: those without a number get the next one of their user.
+            positions: kept in the store with them.
+        """
+        kept, written = dict(positions or {}), False
+        late = [self._is_late(event, kept) for event in events]
+        outcomes: list[Outcome] = [Refusal("late") if each else None for each in late]
+        left = [k for k, each in enumerate(late) if not each]
+
+        def noted(made: Releases | None) -> Mapping[str, Position]:
+            nonlocal written
+            written = True
+            return kept | self.numbers.unsaved()
+
+        while left:
+            numbered = self._numbered([events[k] for k in left])
+            moved_up = []
+            for k, (event, seq), made in zip(left, numbered, self._drawn(numbered, noted), strict=True):
+                if event.seq is None and isinstance(made, OutOfOrder):
+                    moved_up.append(k)  # one before it was refused, whose number is free now
+                else:
+                    outcomes[k] = self._outcome(event, seq, made)
+            if len(moved_up) == len(left):
+                raise DataError("events could not be numbered; start the bridge again")
+            left = moved_up
+        if kept and not written:
+            self.store.release([], [], [], None, noted(None))
+        self.numbers.saved()
+        return outcomes
+
+    def _is_late(self, event: PayloadEvent, kept: dict[str, Position]) -> bool:
+        """Whether an event of this time or a later one came before; else its time is kept."""
+        if event.stamp is None or self.numbers.of(event) is not None:
+            return False
+        place = f"{self.link.name}{LATEST}{event.user}"
+        latest = kept.get(place) or self.store.position(place)
+        if latest is not None and event.stamp <= float(latest):
+            return True
+        kept[place] = repr(event.stamp)
+        return False
+
+    def _numbered(self, events: Sequence[PayloadEvent]) -> list[tuple[PayloadEvent, int]]:
+        certain = self.link.certain  # then the message that an event first came by is known, be it numbered or not
+        users = list(dict.fromkeys(event.user for event in events if certain or event.seq is None))
+        upcoming = dict(zip(users, self.next_seqs(users), strict=True))
+        out = []
+        for event in events:
+            following, known, seq = upcoming.get(event.user, 0), self.numbers.of(event), event.seq
+            if seq is None:
+                seq = following if known is None else min(known, following)  # never one that leaves others out
+            if event.ident is not None and (event.seq is None or (certain and seq >= following)):
+                self.numbers.add(event.ident, seq)
+            if seq == following:
+                upcoming[event.user] = seq + 1
+            out.append((event, seq))
+        return out
+
+    def next_seqs(self, users: Sequence[str]) -> list[int]:
+        """The next number of each user as the store has it; 0 for one whose records are damaged, who is refused."""
+        try:
+            return self.store.next_seqs(users).tolist() if users else []
+        except Damaged:
+            if len(users) == 1:
+                self.warn(SET_APART)
+                return [0]
+            return [seq for user in users for seq in self.next_seqs([user])]
+
+    def _drawn(self, numbered: Sequence[tuple[PayloadEvent, int]], noted: Noted) -> list[Outcomes]:
+        """What each event was released as, or why it was not; one that cannot be holds up no other."""
+        batches = self.store.setting.in_batches
+        jobs = [
+            EventJob([event.user], [seq], [event.codes if batches else event.codes[0]], [event.time])
+            for event, seq in numbered
+        ]
+        release_together(self.store, jobs, noted)
+        return [job.outcome for job in jobs]
+
+    def _outcome(self, event: PayloadEvent, seq: int, made: Outcomes) -> Outcome:
+        if isinstance(made, OutOfOrder):
+            self.warn(STALLED)
+            return Refusal("order", seq, made.upcoming)
+        if isinstance(made, InputError):
+            timed = self.store.setting.budget.seconds is not None  # then times that go back are all it can be
+            return Refusal("late" if timed else "event", seq)
+        if isinstance(made, Damaged) and event.user in made.users:  # all others go on
+            return Refusal("erased" if isinstance(made, Erased) else "damaged", event.seq)
+        if not isinstance(made, Releases):  # the disk's trouble, say: the broker keeps the raw messages
+            raise made or DataError("an event came back without its release; start the bridge again")
+        repeated = bool(made.replayed[0])
+        if repeated:
+            self.counts.repeated += 1
+        else:
+            self.counts.released += 1
+            self.hidden += event.codes.count(UNKNOWN)
+        if made.codes[0] == EARLIER:
+            self.warn(DROPPED)
+            return None
+        codes, path = made.disclosed(0)
+        disclosed = self.payloads.write(seq, codes, float(made.epsilons[0]), path, event.user, event.stamp, event.slot)
+        return BridgeResult(disclosed, repeated)
+
+    def count(self, refusal: Refusal) -> None:
+        """Count a refusal."""
+        self._refusals[refusal.reason] += 1
+
+    def warn(self, text: str) -> None:
+        """Log a warning, once: what repeats is in the counts."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self.log("warning", {"reason": text})
+
+    def report(self) -> None:
+        """Log what was refused since the last time, and now and then how far it has come."""
+        if self._refusals:
+            self.log("refused", {"reasons": dict(self._refusals), "messages so far": self.counts.received})
+            self.counts.refused = dict(self._refusals + Counter(self.counts.refused))
+            self._refusals.clear()
+        now = time.monotonic()
+        if now - self._reported[0] > REPORT and self.counts.received > self._reported[1]:
+            self._reported = (now, self.counts.received)
+            self.log("progress", asdict(self.counts))

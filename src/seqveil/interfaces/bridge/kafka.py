@@ -1,0 +1,364 @@
+"""The link to a Kafka cluster: a raw topic in, a released topic out, by read–process–write transactions. Needs
+`confluent-kafka` (extra `kafka`).
+
+A round goes this way: messages are read, released durably in the state file together with how far each partition was
+read, and then written to the released topic in one Kafka transaction with the offsets of what was read. Killed before
+that transaction is committed, the bridge reads the same messages again; the state file gives the same releases back,
+and the same bytes are written. Killed after it, those messages do not come again.
+
+**One state file owns its partitions.** A user's state is in one state file, so partitions must not move between
+bridges: a consumer group that rebalances would hand a user to a file that does not know what was drawn. The bridge
+therefore never joins a group. It reads partitions that are fixed (all of them, or `partitions`), and commits its
+offsets under the group's name with the name of its state file. It refuses to go on where those say that another state
+file has read a partition, that its own file is older than what was committed, or that the topic now has another number
+of partitions, which would send users to other ones.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from seqveil.core.errors import InputError
+from seqveil.engine.store import Position
+from seqveil.interfaces.bridge.core import GROUP, BrokerError, Core, Message
+from seqveil.interfaces.bridge.payloads import MOST_NAME, Refusal
+
+IDLE = 0.2  # seconds between two tries
+PATIENCE = 30.0  # seconds for an answer of the cluster
+TRIES = 5  # transactions before the bridge gives up
+OURS = (
+    "bootstrap.servers",
+    "group.id",
+    "group.instance.id",
+    "transactional.id",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "auto.offset.reset",
+    "isolation.level",
+    "enable.idempotence",
+    "acks",
+    "plugin.library.paths",
+)
+NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+HOPELESS = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError._AUTHENTICATION,
+}
+TAKEN_OVER = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where the cluster is, which topics are read and written, and under which name.
+
+    Parameters:
+        bootstrap: HOST:PORT of some brokers, with commas between.
+        raw: the topic to read.
+        released: the topic to write.
+        errors: where refusals go; None: to the log only.
+        group: under which offsets are committed.
+        partitions: of the raw topic that this bridge reads; None: all.
+        settings: of librdkafka, such as those for TLS and passwords.
+    """
+
+    bootstrap: str
+    raw: str
+    released: str
+    errors: str | None = None
+    group: str = "seqveil-bridge"
+    partitions: tuple[int, ...] | None = None
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        named = [name for name in (self.raw, self.released, self.errors) if name is not None]
+        if not all(NAME.fullmatch(name) and name not in (".", "..") for name in named):
+            raise InputError("expected topics of letters, digits, dots, dashes and underscores, as in raw-places")
+        if len(set(named)) < len(named):
+            raise InputError("the raw, released and errors topics must differ; name another one")
+        if not self.group or not self.bootstrap:
+            raise InputError("expected --bootstrap HOST:PORT and a --group, the same at every start")
+        for name in set(self.settings) & set(OURS):
+            raise InputError(f"{name} is the bridge's own to set; leave it out of the client's settings")
+
+    @property
+    def transactional_id(self) -> str:
+        """Under which a second bridge at the same work is found by the cluster, which then stops the first."""
+        part = "all" if self.partitions is None else "-".join(map(str, self.partitions))
+        return f"seqveil-{self.group}-{self.raw}-{part}"
+
+
+def partitions_of(text: str) -> tuple[int, ...]:
+    """Partitions as they are written on the command line.
+
+    >>> partitions_of("0-2,7")
+    (0, 1, 2, 7)
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part.strip())
+        if match is None or int(match[1]) > int(match[2] or match[1]):
+            raise InputError("expected partitions as in 0-3 or 0,2,5")
+        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return tuple(sorted(found))
+
+
+def settings_of(file: Path) -> dict[str, str]:
+    """Settings of librdkafka, NAME=VALUE a line, as Kafka's own tools read them; no error shows a value."""
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError):
+        raise InputError(f"{file.name}: cannot be read; expected a file with NAME=VALUE a line") from None
+    pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
+    if not all(name.strip() and sign for name, sign, _ in pairs):
+        raise InputError(f"{file.name}: expected NAME=VALUE a line, as in security.protocol=SASL_SSL")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+class KafkaLink:
+    """The clients of one bridge at the cluster: a reader of fixed partitions and a transactional writer.
+
+    *Guarantee*: a release stands once in what a reader of committed messages sees, as far as the cluster keeps its own
+    promises about transactions. An event is a user (the key) and a sequence number: the payload's own, or the user's
+    next one, kept by partition and offset.
+    """
+
+    name, nobody = "kafka", "key"
+    slotted, certain = False, True
+    waiting = 0  # what is read is released at once
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._core: Core
+        self._ending = threading.Event()
+        self._next: dict[int, int] = {}  # the offset up to which each partition was released
+        self._answers: list[tuple[str, bytes, bytes]] = []  # topic, key and payload of what this round publishes
+        self._file = ""  # the name of the state file
+        shared = {**cluster.settings, "bootstrap.servers": cluster.bootstrap, "error_cb": lambda error: None}
+        quiet = {"log_level": 2, **shared}  # their log would stand between the lines of ours
+        reading = {
+            "group.id": cluster.group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+        try:
+            self._consumer = Consumer({**quiet, **reading})
+            self._producer = Producer({**quiet, "transactional.id": cluster.transactional_id, "linger.ms": 5})
+        except KafkaException as error:
+            raise InputError(f"the client's settings cannot be used ({_why(error)}); check them") from None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it was asked to stop; nothing is under way between two rounds."""
+        return self._ending.is_set()
+
+    def stop(self) -> None:
+        """Finish the round and end; may be called from a signal handler."""
+        self._ending.set()
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        self._consumer.close()
+
+    def open(self, core: Core) -> None:
+        """Take the transactional id over from whoever had it, a bridge that was killed or a second one; then find where
+        to go on, and refuse where that would draw what was drawn."""
+        self._core = core
+        self._call("cannot begin transactions", self._producer.init_transactions, PATIENCE)
+        count = self.partitions()
+        wanted = tuple(range(count)) if self.cluster.partitions is None else self.cluster.partitions
+        self._file = self._agree(wanted, count)
+        committed = self.committed(wanted)
+        starts = [self._start(number, committed.get(number)) for number in wanted]
+        places = zip(wanted, starts, strict=True)
+        self._consumer.assign([TopicPartition(self.cluster.raw, number, at) for number, at in places])
+        core.log("reading", {"partitions": len(wanted), "of": count})
+
+    def partitions(self) -> int:
+        """How many partitions the raw topic has; refuses to read others than those."""
+        raw, wanted = self.cluster.raw, self.cluster.partitions
+        for _ in range(TRIES):  # a cluster that makes topics when they are asked for needs a moment
+            count = len(
+                self._call("cannot be reached", self._consumer.list_topics, raw, PATIENCE).topics[raw].partitions
+            )
+            if count and wanted and wanted[-1] >= count:
+                raise InputError(f"the topic {raw} has {count} partitions, from 0 on; check --partitions")
+            if count:
+                return count
+            time.sleep(IDLE)
+        raise BrokerError(f"the cluster has no topic {raw}; make it first")
+
+    def committed(self, partitions: Sequence[int]) -> dict[int, tuple[int, str]]:
+        """How far each partition was committed, and by which state file."""
+        wanted = [TopicPartition(self.cluster.raw, number) for number in partitions]
+        found = self._call("does not give offsets", self._consumer.committed, wanted, PATIENCE)
+        return {one.partition: (one.offset, one.metadata or "") for one in found if one.offset >= 0}
+
+    def _agree(self, wanted: tuple[int, ...], count: int) -> str:
+        """The name of the state file, which belongs to these partitions of this topic and to no others."""
+        cluster, store = self.cluster, self._core.store
+        source: dict[str, Any] = {"topic": cluster.raw, "partitions": list(wanted), "of": count, "group": cluster.group}
+        kept = store.position("kafka:source")
+        if kept is None:
+            name = f"seqveil {secrets.token_hex(8)}"
+            store.release([], [], [], None, {"kafka:source": json.dumps(source | {"name": name})})
+            return name
+        known = json.loads(str(kept))
+        for part in source:
+            if known[part] != source[part]:
+                raise InputError(
+                    f"the state file belongs to another {part} of the raw topic than now; its users could be drawn "
+                    "twice: go on as before, or begin a new topic with a new state file and group"
+                )
+        return str(known["name"])
+
+    def _start(self, number: int, committed: tuple[int, str] | None) -> int:
+        """The offset to read a partition from."""
+        store, where = self._core.store, TopicPartition(self.cluster.raw, number)
+        first, end = self._call("does not give offsets", self._consumer.get_watermark_offsets, where, PATIENCE)
+        if committed is not None and committed[1] != self._file:
+            raise InputError(
+                f"partition {number} was read in this group with another state file; go on with that one, "
+                "because this one does not know what was drawn"
+            )
+        at, behind = (0 if committed is None else committed[0]), int(store.position(f"kafka:next:{number}") or 0)
+        if at > behind:
+            raise InputError(
+                "the state file is older than what was published; go on with the newest one: see docs/operations.md"
+            )
+        if behind > end:
+            raise InputError("the raw topic ends before what was released; was it made anew? Begin a new state file")
+        self._next[number] = behind
+        if committed is None and behind:  # the offsets were never committed, or have expired since
+            at = int(store.position(f"kafka:begun:{number}") or 0)
+        if first > at:
+            self._core.warn("the cluster has deleted raw events that were never released; keep them for longer")
+        return max(at, int(first))
+
+    def receive(self, timeout: float) -> list[Message]:
+        """What came, at most a group."""
+        found, now = [], time.time()
+        for came in self.read(GROUP, min(timeout, IDLE)):
+            number, offset, stamp = came.partition(), came.offset(), came.timestamp()[1] / 1000.0
+            when, ident = min(stamp, now) if stamp > 0 else now, f"{number}:{offset}"
+            payload = came.value() or b""  # a tombstone says that what was there is no more
+            found.append(Message(_user(came.key()), payload, when, ident, offset < self._next[number], handle=came))
+        return found
+
+    def read(self, most: int, timeout: float) -> list[Any]:
+        """What the reader has, waiting at most so long for it."""
+        found = []
+        for message in self._consumer.consume(most, timeout):
+            error = message.error()
+            if error is None:
+                found.append(message)
+            elif error.fatal() or error.code() in HOPELESS:
+                raise BrokerError(f"the cluster does not let the bridge read ({error.name()}); check its ACL")
+        return found
+
+    def positions(self, messages: Sequence[Message]) -> Mapping[str, Position]:
+        """How far each partition is read with these messages, and from where."""
+        begun = {message.handle.partition(): message.handle.offset() for message in reversed(messages)}
+        kept: dict[str, Position] = {f"kafka:begun:{number}": at for number, at in begun.items()}
+        for number, at in _offsets(messages).items():
+            kept[f"kafka:next:{number}"] = max(at, self._next[number])
+        return kept
+
+    def release(self, message: Message, user: str, payload: bytes) -> None:
+        """Publish a release, when the round is settled."""
+        self._answers.append((self.cluster.released, user.encode(), payload))
+
+    def refuse(self, message: Message, user: str | None, refusal: Refusal) -> None:
+        """Answer under the same key on the topic for errors, when the round is settled."""
+        if self.cluster.errors is not None:
+            self._answers.append((self.cluster.errors, message.handle.key() or b"", refusal.payload()))
+
+    def settle(self, messages: Sequence[Message]) -> None:
+        """Publish the answers and commit the offsets, in one transaction."""
+        offsets = _offsets(messages)
+        self.write(self._answers, offsets, self._file)
+        self._answers = []
+        self._next |= {number: max(at, self._next[number]) for number, at in offsets.items()}
+        self._core.counts.acknowledged += len(messages)
+
+    def write(self, messages: Sequence[tuple[str, bytes, bytes]], offsets: Mapping[int, int], name: str) -> None:
+        """Publish topic, key and payload of each, and commit these offsets, all in one transaction.
+
+        Parameters:
+            messages: to publish.
+            offsets: the next one to read of each partition.
+            name: of the state file.
+        """
+        for tried in range(TRIES):
+            try:
+                self._transaction(messages, offsets, name)
+                return
+            except KafkaException as error:
+                if not self._may_try_again(error):
+                    raise BrokerError(f"the cluster refuses releases ({_why(error)}); {_advice(error)}") from None
+                time.sleep(IDLE * 2**tried)
+        raise BrokerError("the cluster did not take releases in several tries; start the bridge again")
+
+    def _transaction(self, messages: Sequence[tuple[str, bytes, bytes]], offsets: Mapping[int, int], name: str) -> None:
+        self._producer.begin_transaction()
+        for topic, key, payload in messages:
+            while True:
+                try:
+                    self._producer.produce(topic, key=key, value=payload)
+                    break
+                except BufferError:
+                    self._producer.poll(IDLE)
+        done = [TopicPartition(self.cluster.raw, number, at, name) for number, at in offsets.items()]
+        self._producer.send_offsets_to_transaction(done, self._consumer.consumer_group_metadata(), PATIENCE)
+        self._producer.commit_transaction(PATIENCE)
+
+    def _may_try_again(self, error: KafkaException) -> bool:
+        """Whether the transaction was taken back, so that it can be tried anew with the same payloads."""
+        found = error.args[0]
+        if found.fatal() or not (found.txn_requires_abort() or found.retriable()):
+            return False
+        try:
+            self._producer.abort_transaction(PATIENCE)
+        except KafkaException:
+            return False
+        return True
+
+    def _call(self, what: str, call: Any, *given: Any) -> Any:
+        try:
+            return call(*given)
+        except KafkaException as error:
+            raise BrokerError(f"the cluster {what} ({_why(error)}); {_advice(error)}") from None
+
+
+def _why(error: KafkaException) -> str:
+    """The name of an error; its text could hold what was sent."""
+    return str(error.args[0].name())
+
+
+def _advice(error: KafkaException) -> str:
+    if error.args[0].code() in TAKEN_OVER:
+        return "another bridge does the same work; stop one of the two"
+    return "check --bootstrap, the topics and the client's settings, and start the bridge again"
+
+
+def _offsets(messages: Sequence[Message]) -> dict[int, int]:
+    """The next offset to read of each partition after these messages."""
+    return {message.handle.partition(): message.handle.offset() + 1 for message in messages}
+
+
+def _user(key: bytes | None) -> str | None:
+    try:
+        return key.decode() if key and len(key) <= MOST_NAME else None
+    except UnicodeDecodeError:
+        return None

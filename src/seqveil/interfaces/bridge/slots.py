@@ -1,0 +1,216 @@
+"""Slots of time in a bridge: one release for each slot of every stream, whether something happened in it or not.
+
+A model that was fitted in slots (`--every-seconds`) says how long they are. The bridge's own clock decides in which
+slot a message is, by when it is taken; the clock of a device, or a time in a payload, does not. When a slot ends, one
+symbol of each stream is released: that of the slot's messages, or where there are none the symbol `nothing` among
+names, and among numbers and places the value that was there before. All streams of a slot are released in one
+transaction with the number of the slot, so a slot is drawn once, whatever is cut. A stream begins with the slot of its
+first message, and then never ends.
+
+**After a time away.** Slots that ended while nobody was there are drawn one by one, as values that nobody knows, or
+with `gaps="skip"` given up. The last one, which may not have been published, is published again, byte for byte.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from seqveil.core.alphabet import Alphabet
+from seqveil.core.errors import InputError
+from seqveil.core.slots import MICRO, NOTHING, Slots
+from seqveil.engine.calls import MOST_SKIPPED, MOST_WATCHED
+from seqveil.engine.stream import UNKNOWN
+from seqveil.interfaces.bridge.payloads import PayloadEvent, Payloads, Refusal
+
+if TYPE_CHECKING:
+    from seqveil.interfaces.bridge.core import Core, Message, Outcome
+
+NO_MEAN = (
+    "the bridge knows the cell of a value and not the value, so it has no mean; fit with --slot last or --slot most"
+)
+NO_SLOTS = "the state file was begun without slots of time; begin a new one, which spends anew"
+NUMBERED = "the state file was begun in slots of time, which bring no numbers; go on without --payload seqveil"
+WENT_BACK = (
+    "the clock is behind the last slot that was drawn, and nothing is released until it has caught up; set the clock, "
+    "and do not begin a new state file, which would spend anew"
+)
+MANY_ENDED = (
+    "several slots have ended since the last one that was drawn; they are drawn now, each at its ε, or given up with "
+    "--gaps skip. If that is because the clock jumped ahead, stop the bridge and set the clock first"
+)
+LEEWAY = 1.0  # seconds that a clock may be set back and nobody need know
+HELD = 8  # messages that are left with the broker until their slot ends; it may send no more than some 20 before
+
+
+def slots_of(payloads: Payloads) -> Slots | None:
+    """The slots in which events of these payloads are released; None where each event is released by itself."""
+    slots = None if payloads.form.own else payloads.setting.model.alphabet.slots
+    if slots is not None and slots.rule == "mean":
+        raise InputError(NO_MEAN)
+    return slots
+
+
+class SlotStreams:
+    """Streams of a bridge that are released in slots.
+
+    *Guarantee*: each slot of each stream is drawn once and charged once, and when it is drawn, in which order and what
+    its payload looks like depend on the clock and the names of streams alone.
+
+    Parameters:
+        core: of the bridge, which releases and counts.
+        slots: how long they are, and what stands for several messages of one.
+        clock: tells the seconds since 1970.
+    """
+
+    def __init__(self, core: Core, slots: Slots, clock: Callable[[], float]) -> None:
+        self._core, self._slots, self._clock = core, slots, clock
+        store, alphabet = core.store, core.store.setting.model.alphabet
+        # the code of a slot without messages; None where the value before goes on
+        self._nothing = int(alphabet.encode([NOTHING])[0]) if isinstance(alphabet, Alphabet) else None
+        limit = MOST_SKIPPED if store.setting.trackers is None else MOST_WATCHED
+        self._skips = limit if store.gaps == "skip" else 0  # slots that may be given up at once
+        self._users: list[str] = sorted(user for user in store.names() if type(user) is str)
+        self._next = dict(zip(self._users, core.next_seqs(self._users), strict=True))
+        self._since = self._now()  # of slots before it nobody here knows what happened
+        kept = store.position(_place(core))
+        if kept is None and self._users:
+            raise InputError(NO_SLOTS)
+        self._last = self._since - 1 if kept is None else int(kept)  # the last slot that was drawn
+        self._odd: str | None = None  # what is wrong with the clock, as it was last said
+        self._came: dict[int, dict[str, list[PayloadEvent]]] = {}  # by slot and stream
+        self._held: deque[tuple[int, Message]] = deque()  # the latest messages, by slot
+        self._values: dict[str, int] = {}  # the last code of each stream, in memory only
+        self._stamps: dict[str, float] = {}  # the last time that a payload of each stream brought, in memory only
+
+    @classmethod
+    def of(cls, core: Core, clock: Callable[[], float]) -> SlotStreams | None:
+        """The streams of a bridge, where it releases in slots; refuses a state file that was begun otherwise."""
+        slots = slots_of(core.payloads) if core.link.slotted else None
+        if slots is not None:
+            return cls(core, slots, clock)
+        if core.store.position(_place(core)) is not None:
+            raise InputError(NUMBERED)
+        return None
+
+    def _now(self) -> int:
+        return math.floor(self._clock() * MICRO) // self._slots.step
+
+    def _begin(self, slot: int) -> float:
+        return slot * self._slots.step / MICRO
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until a slot is to be released; 0 where one has ended."""
+        return max(0.0, self._begin(self._last + 2) - self._clock())
+
+    def take(self, message: Message, event: PayloadEvent) -> None:
+        """Count a message in the slot of now, which it waits for, unless it was counted in one that was drawn.
+
+        Raises `Refusal` for one whose payload says that it is no newer than one before it.
+
+        Parameters:
+            message: as it came.
+            event: what it holds.
+        """
+        if self._core.numbers.of(event) is not None:
+            return
+        slot = max(self._now(), self._last + 1)
+        own = self._came.setdefault(slot, {}).setdefault(event.user, [])
+        counted = event.again and any(each.ident == event.ident for each in own)
+        if not counted and event.stamp is not None:
+            if event.stamp <= self._stamps.get(event.user, -math.inf):
+                raise Refusal("late")
+            self._stamps[event.user] = event.stamp
+        if not counted:
+            self._begin_stream(event.user)
+            own.append(event)
+        message.waits += 1
+        self._held.append((slot, message))
+        if len(self._held) > HELD:
+            self._held.popleft()[1].waits -= 1
+
+    def _begin_stream(self, user: str) -> None:
+        if user not in self._next:
+            self._next[user] = self._core.next_seqs([user])[0]  # who was erased and comes back has one
+            insort(self._users, user)
+
+    def state(self, event: PayloadEvent) -> None:
+        """Take a message that the broker had kept for what is the case; it begins no stream."""
+        self._values.setdefault(event.user, event.codes[0])
+
+    def repeated(self) -> list[tuple[str, Outcome]]:
+        """The releases of the last slot once more: it is not known that all of them were published."""
+        begin = self._begin(self._last)
+        begun = [user for user in self._users if self._next[user]]
+        events = [PayloadEvent(user, self._next[user] - 1, (UNKNOWN,), begin, slot=begin) for user in begun]
+        return list(zip(begun, self._core.release(events), strict=True))
+
+    def draw(self) -> list[tuple[str, Outcome]]:
+        """Release the slot that ended, or the next one of several; nothing where none has."""
+        ended = self._now() - 1
+        self._look_at_clock(ended - self._last)
+        if ended <= self._last:
+            return []
+        slot = min(self._last + self._skips + 1, ended)
+        came = self._until(slot)
+        users = [user for user in self._users if self._next[user] or user in came]
+        events = [self._event(user, slot, came.get(user, ())) for user in users]
+        for event in events:
+            for ident in (each.ident for each in came.get(event.user, ())):
+                if ident is not None:
+                    self._core.numbers.add(ident, event.seq or 0)
+        outcomes = self._core.release(events, {_place(self._core): slot}) if events else []
+        self._last = slot
+        for event, outcome in zip(events, outcomes, strict=True):
+            if not isinstance(outcome, Refusal):
+                self._next[event.user] = (event.seq or 0) + 1
+        while self._held and self._held[0][0] <= slot:
+            self._held.popleft()[1].waits -= 1
+        return list(zip(users, outcomes, strict=True))
+
+    def _look_at_clock(self, ended: int) -> None:
+        """Say once that the clock went back, so that releases wait, or that several slots are to be drawn at once.
+
+        Parameters:
+            ended: slots that ended since the last one that was drawn.
+        """
+        late = self.remaining - self._slots.seconds
+        odd = "back" if late > LEEWAY else "ahead" if ended > 1 else None
+        if odd == "back" != self._odd:
+            self._core.log("warning", {"reason": WENT_BACK, "seconds": math.ceil(late)})
+        elif odd == "ahead" != self._odd:
+            self._core.log("warning", {"reason": MANY_ENDED, "slots": ended})
+        self._odd = odd
+
+    def _until(self, slot: int) -> dict[str, list[PayloadEvent]]:
+        """What came of each stream up to the end of a slot, and was not counted in one before it."""
+        found: dict[str, list[PayloadEvent]] = {}
+        for number in sorted(number for number in self._came if number <= slot):
+            for user, own in self._came.pop(number).items():
+                found.setdefault(user, []).extend(own)
+        return {user: own for user, own in found.items() if own}
+
+    def _event(self, user: str, slot: int, own: Sequence[PayloadEvent]) -> PayloadEvent:
+        begun, begin, missed = self._next[user], self._begin(slot), slot - self._last - 1
+        code = self._code(user, [event.codes[0] for event in own]) if own or slot >= self._since else UNKNOWN
+        return PayloadEvent(user, begun + missed if begun else 0, (code,), begin, slot=begin)
+
+    def _code(self, user: str, codes: list[int]) -> int:
+        """What stands for a slot: of its messages, or for none."""
+        if not codes:
+            return self._values.get(user, UNKNOWN) if self._nothing is None else self._nothing
+        code = codes[-1]
+        if self._slots.rule == "most":
+            often = Counter(codes)
+            code = max(reversed(codes), key=lambda each: often[each])
+        self._values[user] = code
+        return code
+
+
+def _place(core: Core) -> str:
+    """The position that has the last slot that was drawn."""
+    return f"{core.link.name}:slots"
