@@ -6,6 +6,7 @@ Its files are for everyone, and no secret is in them; its answers need the key.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import secrets
 import threading
@@ -18,21 +19,25 @@ from typing import Any
 import anyio
 import uvicorn
 from anyio import to_thread
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from seqveil import __version__
 from seqveil.core import compiled
 from seqveil.core.errors import SeqveilError
-from seqveil.interfaces.service.access import KeyGuard, guarded
-from seqveil.interfaces.service.hosting import UNTRACED, listen, quiet
-from seqveil.interfaces.service.messages import Problem, refused
+from seqveil.interfaces.service.limits import bearer, body_of, check_host
+from seqveil.interfaces.service.messages import REASONS, Problem
+from seqveil.interfaces.service.server import listen, quiet
 from seqveil.interfaces.studio.sandbox import Gone, Sandbox
 from seqveil.interfaces.studio.sources import StudioSource
 
 HOST = "127.0.0.1"
 MOST_BYTES, SECONDS = 64 << 20, 60.0  # of loaded data
 THREADS, WAITING = 4, 32
+# FastAPI hands paths, bodies and exception texts to OpenTelemetry where a process has it: those are private
+UNTRACED: dict[str, Any] = {
+    "telemetry": dict.fromkeys(("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False)
+}
 
 KINDS = {
     ".html": "text/html; charset=utf-8",
@@ -91,14 +96,16 @@ def create_app(sandbox: Sandbox, key: str) -> FastAPI:
         exception_handlers={HTTPException: _refused},
         **UNTRACED,
     )
-    app.state.guard = KeyGuard(key, MOST_BYTES, SECONDS)
     app.include_router(files())
-    app.include_router(answers(sandbox))
+    app.include_router(answers(sandbox, key))
     return app
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    answer = await refused(request, error)
+    if not isinstance(error, Problem):
+        reason = {404: "not-found", 405: "wrong-method"}.get(getattr(error, "status_code", 500), "malformed")
+        error = Problem(reason, REASONS[reason][1])
+    answer = error.answer()
     answer.headers.update(HEADERS)
     return answer
 
@@ -157,15 +164,22 @@ def files() -> APIRouter:
     return router
 
 
-def answers(sandbox: Sandbox) -> APIRouter:
-    """What the page asks for while somebody uses it."""
-    router = APIRouter(prefix="/v1/page", route_class=guarded(None), include_in_schema=False)
+def answers(sandbox: Sandbox, key: str) -> APIRouter:
+    """What the page asks for while somebody uses it, on this machine and with the one key."""
+
+    def admit(request: Request) -> None:
+        check_host(request, "the page")
+        if not hmac.compare_digest(bearer(request).encode(), key.encode()):
+            raise Problem("unauthorised", "expected the key that is in the address that `seqveil studio` printed")
+
+    router = APIRouter(prefix="/v1/page", dependencies=[Depends(admit)], include_in_schema=False)
     line = _WaitingLine()
 
     def answering(act: Callable[[Any], dict[str, Any]]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
+            content = await body_of(request, MOST_BYTES, SECONDS, "load a part of the data")
             try:
-                given = json.loads(await request.body())
+                given = json.loads(content)
             except (ValueError, RecursionError):
                 raise Problem("malformed", "expected a body that is JSON") from None
             return await line.disclosed(lambda: act(given))
