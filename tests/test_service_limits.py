@@ -134,23 +134,22 @@ def test_large_streams_let_others_go_between(tmp_path):
     setting = sv.Policy(secrets=sv.secrets.ever("gym", epsilon=0.5, window=4), mechanism="guarded").on(words_model())
     with running(tmp_path, setting) as service:
         assert service.release(*(event("ann", k) for k in range(21))).json["most"] == 20
-        ending, waits = threading.Event(), []
+        ending, done = threading.Event(), []
 
         def send():
-            for k in range(0, 2000, 20):
-                if ending.is_set():
-                    return
-                assert service.release(*(event("ann", k + j) for j in range(20))).status == 200
+            while not ending.is_set():
+                begin = len(done) * 20
+                assert service.release(*(event("ann", begin + j) for j in range(20))).status == 200
+                done.append(begin)
 
         busy = threading.Thread(target=send)
         busy.start()
         for seq in range(20):
-            begin = time.monotonic()
+            before = len(done)
             assert service.release(event("bob", seq)).status == 200
-            waits.append(time.monotonic() - begin)
+            assert len(done) - before <= 3  # one under way, one that came first, one answered meanwhile
         ending.set()
         busy.join()
-        assert sorted(waits)[15] < 1.0
 
 
 @pytest.mark.slow

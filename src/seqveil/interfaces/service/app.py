@@ -37,7 +37,16 @@ from seqveil.interfaces.figures import free_bytes
 from seqveil.interfaces.service import answers
 from seqveil.interfaces.service.config import Limits, ServeOptions
 from seqveil.interfaces.service.limits import Guard, body_of
-from seqveil.interfaces.service.messages import MOST, USER, Batches, Problem, Symbols, UserName, malformed, wrong
+from seqveil.interfaces.service.messages import (
+    MOST,
+    USER,
+    BatchesRequest,
+    Problem,
+    SymbolsRequest,
+    UserName,
+    malformed,
+    wrong,
+)
 from seqveil.interfaces.service.monitoring import Metrics, RequestFacts, RequestLog, log
 from seqveil.interfaces.service.openapi import document
 from seqveil.interfaces.service.tokens import Keyring, Token
@@ -51,7 +60,7 @@ REST, SHORTEST_REST, LONGEST_REST = 3.0, 0.01, 0.1  # times as long as the last 
 _NAME = TypeAdapter(UserName)
 
 
-class Asked(NamedTuple):
+class AdmittedRequest(NamedTuple):
     """A request that was let in."""
 
     request: Request
@@ -97,7 +106,7 @@ class Service:
     def __init__(self, store: CodeStreams, options: ServeOptions, limits: Limits | None = None) -> None:
         self.store, self.setting, self._options, self._limits = store, store.setting, options, limits or Limits()
         self.wording = Wording(self.setting.model.alphabet, options.on_unknown)  # type: ignore[arg-type]
-        self._form: TypeAdapter[Any] = TypeAdapter(Batches if self.setting.in_batches else Symbols)
+        self._form: TypeAdapter[Any] = TypeAdapter(BatchesRequest if self.setting.in_batches else SymbolsRequest)
         self._ring = None if options.tokens is None else Keyring(options.tokens, _note_tokens)
         self._guard = Guard(self._ring, options.rate, self._limits)
         self._writer = ReleaseWriter(store, self._limits.events, self._limits.linger)
@@ -106,7 +115,7 @@ class Service:
         self._metrics, self._log = metrics, RequestLog(metrics)
         self._probed = float("-inf")
         self._reading, self._rested = asyncio.Lock(), 0.0  # one reader at a time, and when the next one may begin
-        self.routes: dict[tuple[str, str], tuple[str | None, Callable[[Asked], Awaitable[Response]]]] = {
+        self.routes: dict[tuple[str, str], tuple[str | None, Callable[[AdmittedRequest], Awaitable[Response]]]] = {
             ("POST", "/v1/release"): ("release", self._release),
             ("GET", USERS): ("read", self._user),
             ("DELETE", USERS): ("admin", self._erase),
@@ -157,8 +166,8 @@ class Service:
 
     async def _answer(self, request: Request, facts: RequestFacts) -> Response:
         path, method, user = request.scope["path"], request.method, ""
-        if path.startswith(USERS):
-            raw: bytes = request.scope["raw_path"]
+        raw: bytes = request.scope["raw_path"]
+        if raw.startswith(USERS.encode()):
             path, user = USERS, unquote(raw[len(USERS) :], errors="surrogateescape")
         if path in self.open and method == "GET":
             facts.route = path
@@ -177,7 +186,7 @@ class Service:
         if path == USERS:
             self._check_user(token, user)
         async with self._guard.in_progress(token, _address(request)):
-            return await act(Asked(request, facts, token, user))
+            return await act(AdmittedRequest(request, facts, token, user))
 
     def _check_user(self, token: Token, user: str) -> None:
         try:
@@ -187,7 +196,7 @@ class Service:
         if not token.covers(user):
             raise Problem("forbidden", "the token is not for this user")
 
-    async def _release(self, asked: Asked) -> Response:
+    async def _release(self, asked: AdmittedRequest) -> Response:
         """Release events, all or none; each is on the disk before it is answered."""
         limits, token = self._limits, asked.token
         content = await body_of(asked.request, limits.body, limits.request, "send fewer events at once")
@@ -308,7 +317,7 @@ class Service:
         # of what is reported here, only that an event lies in another slot than is its turn can be news to a sender
         return Problem("malformed", str(error) if self.setting.clocked else "the events cannot be released as they are")
 
-    async def _user(self, asked: Asked) -> Response:
+    async def _user(self, asked: AdmittedRequest) -> Response:
         """What was released of a user, and what it disclosed."""
         since, limit = asked.number("since", 0, MOST), asked.number("limit", 1000, 10_000)
 
@@ -322,7 +331,7 @@ class Service:
 
         return await self._read(look)
 
-    async def _erase(self, asked: Asked) -> Response:
+    async def _erase(self, asked: AdmittedRequest) -> Response:
         """Take a user out of the state file. The account's total stays under a keyed hash of the name, so that the
         budget goes on for whoever comes back; `forget_ledger` drops that too."""
         forget = asked.flag("forget_ledger")
@@ -338,7 +347,7 @@ class Service:
         log.info("erased", extra={"facts": {"releases": found["releases"]}})
         return _json(found)
 
-    async def _model(self, asked: Asked) -> Response:
+    async def _model(self, asked: AdmittedRequest) -> Response:
         """All that a receiver decodes with."""
         return Response(self._model_answer, media_type=JSON)
 
@@ -351,7 +360,7 @@ class Service:
         facts |= {"private": self.store.private, "gaps": self.store.gaps, "seqveil": __version__}
         return bytes(_json(facts | {"file": base64.b64encode(file).decode()}).body)
 
-    async def _figures(self, asked: Asked) -> Response:
+    async def _figures(self, asked: AdmittedRequest) -> Response:
         """Figures for Prometheus, over all users together."""
         return await self._read(lambda: Response(self._metrics.text(), media_type=CONTENT_TYPE_LATEST))
 

@@ -83,7 +83,7 @@ class Guard:
     async def in_progress(self, token: Token, address: str) -> AsyncIterator[None]:
         """Count a request of a token while it goes on; refuse it where its token or its address has too many."""
         if self._tokens[token.id] >= self._limits.one_token or self._addresses[address] >= self._limits.one_address:
-            await asyncio.sleep(PENALTY)  # or it would be back at once
+            await asyncio.sleep(self._limits.request / 2)  # or it would be back at once
             raise Problem("too-many", "too many requests of this token are in progress; wait for their answers", wait=1)
         self._tokens[token.id] += 1
         self._addresses[address] += 1

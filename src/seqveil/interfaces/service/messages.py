@@ -67,21 +67,21 @@ Fingerprint = Annotated[
 ]
 
 
-class Symbols(_Strict):
+class SymbolsRequest(_Strict):
     """Events released together: all of them, or none."""
 
     events: list[SymbolEvent] = Field(min_length=1)
     model: Fingerprint = None
 
 
-class Batches(_Strict):
+class BatchesRequest(_Strict):
     """Batches released together: all of them, or none."""
 
     events: list[BatchEvent] = Field(min_length=1)
     model: Fingerprint = None
 
 
-class Released(BaseModel):
+class ReleaseAnswer(BaseModel):
     """What was released of one event, as its sender and its receivers see it."""
 
     user: str | None = None
@@ -103,7 +103,7 @@ class Released(BaseModel):
 class ReleasesAnswer(BaseModel):
     """The releases in the order of the events."""
 
-    releases: list[Released]
+    releases: list[ReleaseAnswer]
 
 
 class SecretAnswer(BaseModel):
@@ -143,7 +143,7 @@ class UserAnswer(BaseModel):
     """A user's account and releases; for more of these ask again with `since` = `next`."""
 
     account: AccountAnswer
-    releases: list[Released]
+    releases: list[ReleaseAnswer]
     next: int
     more: bool
 

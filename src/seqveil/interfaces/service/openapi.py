@@ -28,7 +28,7 @@ READY = ("store", "tokens", "busy", "stopping", "timeout")
 
 def document(batches: bool, size: int, value: Any) -> dict[str, Any]:
     """The document of a service that releases batches of so many, or symbols; `value` is one of the alphabet's."""
-    body = messages.Batches if batches else messages.Symbols
+    body = messages.BatchesRequest if batches else messages.SymbolsRequest
     models = (body, messages.ReleasesAnswer, messages.UserAnswer, messages.ErasedAnswer, messages.ModelAnswer)
     _, schemas = models_json_schema(
         [(each, "validation") for each in (*models, messages.Health, ProblemDetails)], ref_template=REF
