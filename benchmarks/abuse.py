@@ -1,9 +1,10 @@
-"""The service while others abuse it: latency of single events and of /healthz, beside the same without them.
+"""The service while others abuse it: latency of honest events, how many were refused, and the service's memory.
 
-Each attack runs from threads of this process against a service in a process of its own; figures are milliseconds. At
-the end all at once: single events at a fixed rate, while readers page through a long stream and four connections abuse
-it, both from processes of their own. Latency then counts from when a request was due, as in `benchmarks.service`;
-beside it stands how many processors the service kept busy: far below 1, the machine had none left for it.
+Each attack runs in a process of its own and from another address of the loopback than the honest sender, who opens a
+connection for every event. Beside each stands the same without an attack, from the same run. At the end all at once:
+single events at a fixed rate, while readers page through a long stream and four connections send headers without end.
+Latency then counts from when a request was due, as in `benchmarks.service`; beside it stands how many processors the
+service kept busy: far below 1, the machine had none left for it.
 """
 
 from __future__ import annotations
@@ -12,39 +13,38 @@ import asyncio
 import http.client
 import json
 import multiprocessing
+import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.service import CONNECTIONS, QUANTILES, RATE, TIMES, processor, serving, single_events
+from benchmarks.service import CONNECTIONS, QUANTILES, RATE, TIMES, metric, processor, serving, single_events
 
-SECONDS = 3.0  # of each attack
-SILENT = 1000  # connections that say nothing
+SECONDS = 6.0  # of each attack
 USERS = 20_000
-CROWD = (("readers", 16), ("headers", 4))
+HOME, AWAY = "127.0.0.1", "127.0.0.2"  # of the honest sender, and of all others
 CONTEXT = multiprocessing.get_context("spawn")
+HEAD = b"POST /v1/release HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
-Attack = Callable[[int, str, threading.Event], None]
+Attack = Callable[[int, str, Any], None]
 
 
 def run(data: Path | None) -> dict[str, object]:
     found: dict[str, object] = {}
-    print("single events and /healthz during an attack, ms:")
+    print("honest events during an attack: milliseconds, refused of sent, and memory of the service before and after")
     for name, attack, count in ATTACKS:
-        with serving("admin") as (port, token):
+        with serving("admin", "release") as (port, token, other):
             fill(port, token)
-            with attacked(port, token, attack, count):
-                time.sleep(0.3)
-                found[name] = measured(port, token)
+            found[name] = measured(port, token, attack, count, other if attack is slow_body else token)
         disclosed = found[name]
         assert isinstance(disclosed, dict)
-        print(f"  {name:<24} " + "  ".join(f"{key} {value:.1f}" for key, value in disclosed.items()), flush=True)
+        print(f"  {name:<44} " + "  ".join(f"{key} {value:,.1f}" for key, value in disclosed.items()), flush=True)
     found["all at once"] = [all_at_once() for _ in range(TIMES)]
     return found
 
@@ -53,17 +53,10 @@ def all_at_once() -> dict[str, float]:
     """Single events at a fixed rate beside readers and abusers, and what the service's processor did meanwhile."""
     with serving("admin") as (port, token):
         fill(port, token)
-        ending = CONTEXT.Event()
-        crowd = [CONTEXT.Process(target=attacking, args=(port, token, *each, ending)) for each in CROWD]
-        for process in crowd:
-            process.start()
-        time.sleep(3.0)  # until they are all at it
-        before, begin = processor(port, token), time.perf_counter()
-        waits = asyncio.run(single_events(port, token))
-        busy = (processor(port, token) - before) / (time.perf_counter() - begin)
-        ending.set()
-        for process in crowd:
-            process.join(30)
+        with Attacked(port, token, reading, 16), Attacked(port, token, endless_header, 4):
+            before, begin = processor(port, token), time.perf_counter()
+            waits = asyncio.run(single_events(port, token))
+            busy = (processor(port, token) - before) / (time.perf_counter() - begin)
     disclosed = {f"p{q}": float(np.percentile(waits, q)) for q in QUANTILES} | {"processors": busy}
     print(
         f"  {RATE} events/s, {CONNECTIONS} connections, 16 readers, 4 endless headers: "
@@ -73,54 +66,53 @@ def all_at_once() -> dict[str, float]:
     return disclosed
 
 
-def attacking(port: int, token: str, name: str, count: int, ending: Any) -> None:
-    """So many threads of a process that do the same until it is to end."""
-    with attacked(port, token, {"readers": reading, "headers": endless_header}[name], count):
-        ending.wait()
-
-
 def fill(port: int, token: str) -> None:
     """Some users, and one of them with a long stream."""
-    for begin in range(0, USERS, 5000):
-        post(port, token, [event(f"user {begin + k}", 0) for k in range(5000)])
-    for begin in range(0, 4000, 1000):
-        post(port, token, [event("long", begin + k) for k in range(1000)])
+    for begin in range(0, USERS, 1000):
+        post(port, token, [event(f"user {begin + k}", 0) for k in range(1000)])
+    for begin in range(0, 4000, 200):
+        post(port, token, [event("long", begin + k) for k in range(200)])
 
 
-def measured(port: int, token: str) -> dict[str, float]:
-    single, health, seq, end = [], [], 0, time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        single.append(timed(lambda seq=seq: post(port, token, [event("ann", seq)])))
-        health.append(timed(lambda: get(port, token, "/healthz")))
-        seq += 1
-        time.sleep(0.01)
-    figures = (("event", single), ("health", health))
-    return {f"{name} p{q}": float(np.percentile(times, q)) for name, times in figures for q in (50, 99)}
+def measured(port: int, token: str, attack: Attack, count: int, attacker: str) -> dict[str, float]:
+    waits, refused, seq = list[float](), 0, 0
+    before = memory(port, token)
+    with Attacked(port, attacker, attack, count):
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            begin = time.perf_counter()
+            try:
+                good = post(port, token, [event("ann", seq)], 10.0) == 200
+            except (OSError, http.client.HTTPException):
+                good = False
+            waits.append(1000 * (time.perf_counter() - begin))
+            seq, refused = seq + good, refused + (not good)
+            time.sleep(0.01)
+    after = memory(port, token)
+    figures = {f"p{q}": float(np.percentile(waits, q)) for q in (50, 99, 100)}
+    return figures | {"sent": len(waits), "refused": refused, "MB before": before, "after": after}
 
 
-def timed(act: Callable[[], int]) -> float:
-    begin = time.perf_counter()
-    status = act()
-    if status != 200:
-        raise RuntimeError(f"the service answered {status}")
-    return 1000 * (time.perf_counter() - begin)
+def memory(port: int, token: str) -> float:
+    """Of the service, in millions of bytes; it may take a while to be told."""
+    for _ in range(10):
+        with suppress(OSError, http.client.HTTPException):
+            return metric(port, token, "process_resident_memory_bytes") / 1e6
+    return float("nan")
 
 
 def event(user: str, seq: int) -> dict[str, object]:
     return {"user": user, "seq": seq, "value": 0}
 
 
-def post(port: int, token: str, events: list[dict[str, object]]) -> int:
-    body = json.dumps({"events": events})
-    return asked(port, token, "POST", "/v1/release", body)
+def post(port: int, token: str, events: list[dict[str, object]], timeout: float = 60.0) -> int:
+    return asked(port, token, "POST", "/v1/release", json.dumps({"events": events}), HOME, timeout)
 
 
-def get(port: int, token: str, path: str) -> int:
-    return asked(port, token, "GET", path, None)
-
-
-def asked(port: int, token: str, method: str, path: str, body: str | None) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+def asked(
+    port: int, token: str, method: str, path: str, body: str | None, address: str = AWAY, timeout: float = 60.0
+) -> int:
+    connection = http.client.HTTPConnection(HOME, port, timeout=timeout, source_address=(address, 0))
     try:
         connection.request(method, path, body, {"Authorization": f"Bearer {token}", "Content-Type": "application/json"})
         answer = connection.getresponse()
@@ -130,9 +122,27 @@ def asked(port: int, token: str, method: str, path: str, body: str | None) -> in
         connection.close()
 
 
-@contextmanager
-def attacked(port: int, token: str, attack: Attack, count: int) -> Iterator[None]:
-    ending = threading.Event()
+class Attacked:
+    """So many threads of another process that do the same again and again."""
+
+    def __init__(self, port: int, token: str, attack: Attack, count: int) -> None:
+        self._ending, begun = CONTEXT.Event(), CONTEXT.Event()
+        given = (port, token, attack.__name__, count, begun, self._ending)
+        self._process, self._begun = CONTEXT.Process(target=attacking, args=given), begun
+
+    def __enter__(self) -> Attacked:
+        self._process.start()
+        self._begun.wait(60)
+        time.sleep(1.0)  # until they are all at it
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ending.set()
+        self._process.join(30)
+
+
+def attacking(port: int, token: str, name: str, count: int, begun: Any, ending: Any) -> None:
+    attack: Attack = globals()[name]
 
     def again() -> None:
         while not ending.is_set():
@@ -142,50 +152,116 @@ def attacked(port: int, token: str, attack: Attack, count: int) -> Iterator[None
     threads = [threading.Thread(target=again, daemon=True) for _ in range(count)]
     for thread in threads:
         thread.start()
-    try:
-        yield
-    finally:
-        ending.set()
-        for thread in threads:
-            thread.join(10)
-
-
-def nothing(port: int, token: str, ending: threading.Event) -> None:
+    begun.set()
     ending.wait()
 
 
-def endless_header(port: int, token: str, ending: threading.Event) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+def connected(port: int) -> socket.socket:
+    return socket.create_connection((HOME, port), timeout=5, source_address=(AWAY, 0))
+
+
+def nothing(port: int, token: str, ending: Any) -> None:
+    ending.wait()
+
+
+def endless_header(port: int, token: str, ending: Any) -> None:
+    with connected(port) as line:
         line.sendall(b"GET /healthz HTTP/1.1\r\nX-Long: ")
         while not ending.is_set():
             line.sendall(b"x" * 65_536)
             time.sleep(0.001)
 
 
-def silence(port: int, token: str, ending: threading.Event) -> None:
-    crowd = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(SILENT)]
-    ending.wait()
-    for line in crowd:
-        line.close()
+def silent(port: int, token: str, ending: Any) -> None:
+    held(port, ending, 1000, b"", b"")
 
 
-def reading(port: int, token: str, ending: threading.Event) -> None:
-    get(port, token, "/v1/users/long/releases?since=0&limit=1000")
+def slow_head(port: int, token: str, ending: Any) -> None:
+    held(port, ending, 200, b"GET /healthz HTTP/1.1\r\nX-Long: ", b"x")
 
 
-def out_of_order(port: int, token: str, ending: threading.Event) -> None:
-    post(port, token, [event(f"user {threading.get_ident() % 1000}", 100)])
+def slow_body(port: int, token: str, ending: Any) -> None:
+    """With a good token, and a body that never comes to its end."""
+    head = HEAD + f"Authorization: Bearer {token}\r\n".encode() + b"Content-Length: 5000\r\n\r\n"
+    held(port, ending, 1200, head, b" ")
 
 
-def scraping(port: int, token: str, ending: threading.Event) -> None:
-    get(port, token, "/metrics")
+def held(port: int, ending: Any, count: int, first: bytes, then: bytes) -> None:
+    """Connections that say something at first and then a little every second; one that is closed is opened again."""
+    lines = [opened(port, first) for _ in range(count)]
+    while not ending.wait(1.0):
+        for k, line in enumerate(lines):
+            try:
+                with suppress(BlockingIOError):
+                    if not line.recv(65_536):
+                        raise ConnectionResetError
+                line.send(then)
+            except OSError:
+                line.close()
+                with suppress(OSError):
+                    lines[k] = opened(port, first)
+
+
+def opened(port: int, first: bytes) -> socket.socket:
+    line = connected(port)
+    line.sendall(first)
+    line.setblocking(False)
+    return line
+
+
+def unread(port: int, token: str, ending: Any) -> None:
+    """Requests by the thousand whose answers nobody reads, without a token."""
+    content, lines = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3000, selectors.DefaultSelector()
+    for _ in range(150):
+        lines.register(opened(port, b""), selectors.EVENT_WRITE)
+    while not ending.is_set():
+        for key, _ in lines.select(0.1):
+            try:
+                key.fileobj.send(content)  # type: ignore[union-attr]
+            except BlockingIOError:
+                pass
+            except OSError:
+                lines.unregister(key.fileobj)
+                with suppress(OSError):
+                    lines.register(opened(port, b""), selectors.EVENT_WRITE)
+        time.sleep(0.01)
+
+
+def tiny_chunks(port: int, token: str, ending: Any) -> None:
+    """A body of chunks of one byte, without a token."""
+    with connected(port) as line:
+        line.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+        for _ in range(20):
+            line.sendall(b"1\r\nx\r\n" * 11_000)
+        line.recv(100)
+
+
+def without_token(port: int, token: str, ending: Any) -> None:
+    asked(port, "sv_no_one", "POST", "/v1/release", '{"events": []}')
+
+
+def reading(port: int, token: str, ending: Any) -> None:
+    asked(port, token, "GET", "/v1/users/long?since=0&limit=1000", None)
+
+
+def out_of_order(port: int, token: str, ending: Any) -> None:
+    asked(port, token, "POST", "/v1/release", json.dumps({"events": [event("user 1", 100)]}))
+
+
+def scraping(port: int, token: str, ending: Any) -> None:
+    asked(port, token, "GET", "/metrics", None)
 
 
 ATTACKS: tuple[tuple[str, Attack, int], ...] = (
     ("nobody", nothing, 1),
     ("4 endless headers", endless_header, 4),
-    ("1000 silent connections", silence, 1),
+    ("200 slow heads", slow_head, 1),
+    ("1,000 silent connections", silent, 1),
+    ("150 connections that read no answer", unread, 1),
+    ("4 bodies of one-byte chunks", tiny_chunks, 4),
+    ("16 callers without a token", without_token, 16),
+    ("1,200 slow bodies of one token", slow_body, 1),
     ("16 readers", reading, 16),
-    ("8 out of order", out_of_order, 8),
+    ("8 senders out of order", out_of_order, 8),
     ("4 scrapers", scraping, 4),
 )

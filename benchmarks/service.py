@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -99,20 +100,22 @@ def metric(port: int, token: str, name: str) -> float:
 
 
 @contextmanager
-def serving(scope: str = "release", *more: str) -> Iterator[tuple[int, str]]:
-    """A server in a process of its own: its port and a token."""
+def serving(*scopes: str) -> Iterator[tuple[Any, ...]]:
+    """A server in a process of its own: its port, and a token for each scope."""
     with tempfile.TemporaryDirectory() as folder:
         chain().save(Path(folder, "model"))
         seqveil = [sys.executable, "-m", "seqveil"]
-        add = [*seqveil, "serve", "token", "add", f"{folder}/tokens", "--scope", scope]
-        token = subprocess.run(add, capture_output=True, text=True, check=True).stdout.strip()
+        add, tokens = [*seqveil, "serve", "token", "add", f"{folder}/tokens", "--scope"], []
+        for scope in scopes:
+            made = subprocess.run([*add, scope], capture_output=True, text=True, check=True)
+            tokens.append(made.stdout.strip())
         Path(folder, "policy.toml").write_text(f"epsilon = {EPSILON}\n")
         options = f"--policy {folder}/policy.toml --state {folder}/state.db --tokens {folder}/tokens --port 0"
         options += f" --model {folder}/model"
         with open(Path(folder, "log"), "w+") as log:
-            server = subprocess.Popen([*seqveil, "serve", "--begin", *options.split(), *more], stderr=log)
+            server = subprocess.Popen([*seqveil, "serve", "--begin", *options.split()], stderr=log)
             try:
-                yield _port(server, Path(folder, "log")), token
+                yield _port(server, Path(folder, "log")), *tokens
             finally:
                 server.send_signal(signal.SIGTERM)
                 server.wait(60)
@@ -120,7 +123,7 @@ def serving(scope: str = "release", *more: str) -> Iterator[tuple[int, str]]:
 
 def _port(server: subprocess.Popen[bytes], log: Path) -> int:
     for _ in range(3000):  # the first start compiles, which takes minutes on a busy machine
-        found = re.search(r"http://[^:]*:(\d+).*startup complete", log.read_text(), re.DOTALL)
+        found = re.search(r"http://[^:]*:(\d+)", log.read_text())
         if found:
             return int(found[1])
         if server.poll() is not None:
@@ -165,7 +168,7 @@ async def single_events(port: int, token: str) -> np.ndarray:
     async def one(number: int, due: float) -> None:
         connection = await free.get()
         event = {"user": f"single-{number}", "seq": 0, "value": int(rng.integers(SYMBOLS))}
-        await connection.post(json.dumps(event).encode())
+        await connection.post(json.dumps({"events": [event]}).encode())
         waits.append(1000 * (time.perf_counter() - due))
         free.put_nowait(connection)
 

@@ -43,8 +43,8 @@ from seqveil.engine.terms import Terms  # noqa: E402
 LOAD_COMPILED = ("compiled", "load")
 COMMANDS = ("cli", "main")
 STORE = ("engine/coded", "CodeStreams")
-APP = ("service/app", "create_app")
-CONFIG = ("service/config", "ServeConfig")
+APP = ("service/app", "Service")
+CONFIG = ("service/config", "ServeOptions")
 SPARK_JOB = ("spark/job", "SparkJob")
 SPARK_OPERATOR = ("spark/operator", "ReleaseProcessor")
 
@@ -180,9 +180,11 @@ def by_post(folder: Path) -> Iterator[Take]:
     """The service's application asked in this process, without a socket: POST /v1/release."""
     made, numbers = setting(), iter(range(99))
     with found(STORE).open(folder / "state.db", made, key=KEY) as store, asyncio.Runner() as runner:
-        app = found(APP)(store, made, found(CONFIG)(no_auth=True))
-        lifespan = app.router.lifespan_context(app)
-        runner.run(lifespan.__aenter__())
+        app = found(APP)(store, found(CONFIG)(no_auth=True))
+        to_app, from_app = asyncio.Queue[dict[str, Any]](), asyncio.Queue[dict[str, Any]]()
+        living = runner.get_loop().create_task(app({"type": "lifespan"}, to_app.get, from_app.put))
+        to_app.put_nowait({"type": "lifespan.startup"})
+        runner.run(from_app.get())
 
         def take(events: int) -> None:
             sent = [{"user": "ann", "seq": next(numbers), "value": 1} for _ in range(events)]
@@ -191,7 +193,8 @@ def by_post(folder: Path) -> Iterator[Take]:
         try:
             yield take
         finally:
-            runner.run(lifespan.__aexit__(None, None, None))
+            to_app.put_nowait({"type": "lifespan.shutdown"})
+            runner.run(asyncio.wait_for(living, 30))
 
 
 async def _post(app: Any, path: str, body: bytes) -> None:

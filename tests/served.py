@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,10 @@ from seqveil.core.model import MarkovModel
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.service import tokens
-from seqveil.interfaces.service.app import _warm, create_app
-from seqveil.interfaces.service.app import server as http_server
-from seqveil.interfaces.service.config import ServeConfig
+from seqveil.interfaces.service.app import Service
+from seqveil.interfaces.service.config import Limits, ServeOptions
+from seqveil.interfaces.service.server import server as http_server
+from seqveil.interfaces.service.server import warm
 
 KEY = bytes(range(32))
 WORDS = ["home", "work", "gym", "shop"]
@@ -63,13 +65,14 @@ class Running:
         if auth:
             options["tokens"] = self.folder / "tokens.json"
             self.secret = self.token("admin")
-        gaps = options.get("gaps", "refuse")
-        self.config = ServeConfig(no_auth=not auth, port=0, **options)
-        self.config.check()
-        self.store = CodeStreams.open(self.folder / "state.db", setting, key=key, gaps=gaps)
-        self.app = create_app(self.store, setting, self.config)
-        _warm(setting)
-        self.server = http_server(self.app, self.config)
+        names = {each.name for each in fields(Limits)}
+        limits = {"probe": 0.0, "figures": 0.0} | {name: options.pop(name) for name in names & set(options)}
+        self.options, self.limits = ServeOptions(no_auth=not auth, **options), Limits(**limits)
+        self.options.check()
+        self.store = CodeStreams.open(self.folder / "state.db", setting, key=key, gaps=self.options.gaps)
+        self.app = Service(self.store, self.options, self.limits)
+        warm(setting)
+        self.server = http_server(self.app, self.options, self.limits)
         self.server.config.port = 0
         self.thread = threading.Thread(target=self.server.run)
         self.thread.start()
@@ -81,13 +84,6 @@ class Running:
 
     def token(self, *scopes, **options):
         return tokens.add(self.folder / "tokens.json", scopes, **options)[1]
-
-    def look_again(self):
-        """The next request looks at the file of tokens and at the store, as it does when a while has passed."""
-        service = self.app.state.service
-        service._probed = -1e9
-        if service.ring is not None:
-            service.ring._looked = -1e9
 
     def ask(self, method, path, body=None, token="own", headers=None):
         return ask(self.port, method, path, body, self.secret if token == "own" else token, headers)
@@ -140,7 +136,7 @@ class Process:
         begin = self.log.stat().st_size if self.log.exists() else 0
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen([str(part) for part in (*command, *options)], stderr=log)
-        while not (found := re.search(rb"https?://[^:]*:(\d+).*startup complete", self.log.read_bytes()[begin:], re.S)):
+        while not (found := re.search(rb"https?://[^:]*:(\d+)", self.log.read_bytes()[begin:])):
             if self.process.poll() is not None:
                 raise RuntimeError(self.log.read_bytes()[begin:].decode())
             time.sleep(0.02)

@@ -17,7 +17,7 @@ from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces import figures
 from seqveil.interfaces.bridge.core import BridgeCounts
 from seqveil.interfaces.cli import app
-from seqveil.interfaces.service import config
+from seqveil.interfaces.service.config import Limits
 from seqveil.interfaces.service.messages import REASONS
 from seqveil.interfaces.service.monitoring import Metrics
 from seqveil.interfaces.spark.figures import SparkFigures
@@ -56,7 +56,7 @@ def exported(tmp_path_factory):
     """The name of every sample that the service, a bridge or Spark can export."""
     folder = tmp_path_factory.mktemp("state")
     with CodeStreams.open(folder / "state.db", words_setting()) as store:
-        service = Metrics(store, 60.0, folder / "state.db")
+        service = Metrics(store, 60.0)
         service.request("POST", "/v1/release", 200, 0.1, "busy")
         service.released(1, 0)
         counts = figures.CountFigures(BridgeCounts(refused={"order": 1}), lambda: 0)
@@ -175,16 +175,17 @@ def test_the_unit_runs_a_command_that_there_is():
     words = shlex.split(unit()["ExecStart"])
     assert Path(words[0]).name == "seqveil"
     assert_understood(words[1:])
-    assert "/etc/seqveil/serve.toml" in words
-    grace = config.ServeConfig(no_auth=True).grace
-    assert float(unit()["TimeoutStopSec"]) > grace
+    assert float(unit()["TimeoutStopSec"]) > Limits().grace
+    assert words[words.index("--policy") + 1] == "/etc/seqveil/policy.toml"
+    assert words[words.index("--state") + 1].startswith(f"/var/lib/{unit()['StateDirectory']}/")
 
 
-def test_the_configuration_file_is_one():
-    found = config.load({}, DEPLOY / "serve.toml")
-    found.check()
-    assert str(found.policy) == "/etc/seqveil/policy.toml"
-    assert str(found.state).startswith(f"/var/lib/{unit()['StateDirectory']}/")
+def test_the_proxy_asks_for_no_more_than_the_service_gives():
+    page, limits = text_of("nginx.conf"), Limits()
+    assert int(re.search(r"client_max_body_size (\d+)m;", page)[1]) << 20 == limits.body
+    assert int(re.search(r"proxy_read_timeout (\d+)s;", page)[1]) <= limits.connection
+    assert int(re.search(r"keepalive_timeout (\d+)s;", page)[1]) < limits.connection
+    assert page.count("{") == page.count("}")
 
 
 @pytest.mark.slow

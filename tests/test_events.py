@@ -12,10 +12,10 @@ from seqveil.core.alphabet import Alphabet, Grid
 from seqveil.core.errors import InputError
 from seqveil.engine.accounting import Budget
 from seqveil.engine.coded import GAP, CodeStreams, OutOfOrder, Stored, StoreError
-from seqveil.engine.releases import Releases
+from seqveil.engine.releases import Account, Releases
 from seqveil.engine.stream import NOTHING, REFUSED
 from seqveil.interfaces.events import EventJob, Wording, release_together
-from seqveil.interfaces.service.answers import page_of, rows_of
+from seqveil.interfaces.service.answers import rows_of, user_of
 from served import words_setting
 
 KEY = bytes(range(32))
@@ -104,8 +104,10 @@ def test_a_page_is_disclosed_as_it_is(batches):
         Stored(9, GAP, 0.0, 12.25, None, ()),
         Stored(10, 0, 0.5, 1e9, (0,), (0,)),
     ]
-    page = json.loads(page_of(NAMES[1], stored, 7, 3, wording, batches))
-    assert (page["user"], page["next"], page["more"]) == (NAMES[1], 10, True)
+    account = Account(NAMES[1], 11, 2, 1.0, 1.0, -math.inf, 1.0, math.inf, None, True)
+    page = json.loads(user_of(account, stored, 7, 3, wording, batches))
+    assert (page["account"]["user"], page["next"], page["more"]) == (NAMES[1], 10, True)
+    assert (page["account"]["least"], page["account"]["ldp"]) == ("-inf", "inf")
     assert [row["status"] for row in page["releases"]] == ["released", "withheld", "given-up"]
     assert [row["time"] for row in page["releases"]] == [None, None, 12.25]
     if batches:
@@ -113,5 +115,5 @@ def test_a_page_is_disclosed_as_it_is(batches):
         assert [row["events"] for row in page["releases"]] == [1, 1, 1]
     else:
         assert [row["value"] for row in page["releases"]] == ['q"', None, None]
-    nothing = {"user": "ann", "releases": [], "next": 5, "more": False}
-    assert json.loads(page_of("ann", [], 5, 3, wording, batches)) == nothing
+    nothing = json.loads(user_of(account, [], 5, 3, wording, batches))
+    assert (nothing["releases"], nothing["next"], nothing["more"]) == ([], 5, False)

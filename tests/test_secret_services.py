@@ -45,7 +45,7 @@ def test_a_service_keeps_secrets_and_tells_where_users_stand(tmp_path):
             assert {each.epsilon for each in made} == {None}
             account, again = client.account("ann"), list(client.releases("ann"))
         assert [each.value for each in again] == [each.value for each in made]
-        answer = service.ask("GET", "/v1/users/ann/account").json
+        answer = service.ask("GET", "/v1/users/ann").json["account"]
         facts = service.ask("GET", "/v1/model").json
     assert account.whole_sequence == answer["whole_sequence"] == NO_BOUND
     assert abs(account.secrets[0].log_odds) <= 0.5

@@ -2,11 +2,13 @@
 
 import json
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 
 import pytest
 
@@ -16,8 +18,10 @@ from seqveil.client import Client, ServiceError
 from seqveil.core.errors import InputError
 from seqveil.engine.accounting import Budget
 from seqveil.engine.coded import CodeStreams
+from seqveil.engine.sqlite import SqliteStore
+from seqveil.engine.store import NoSuchUser, StoreError
 from seqveil.interfaces import figures
-from served import WORDS, Process, ask, event, running, words_setting
+from served import KEY, WORDS, Process, ask, event, running, words_setting
 
 
 def erased(service, user, query="", **options):
@@ -32,17 +36,17 @@ def service(tmp_path_factory):
 
 def test_an_admin_erases_a_person_while_the_service_runs(service):
     service.release(*(event("zq-ann", k) for k in range(5)), event("bob", 0))
-    before = service.ask("GET", "/v1/users/zq-ann/account").json
+    before = service.ask("GET", "/v1/users/zq-ann?limit=0").json["account"]
     answer = erased(service, "zq-ann")
     assert (answer.status, answer.json) == (200, {"releases": 5, "ledger": "kept", "sources": []})
-    assert service.ask("GET", "/v1/users/bob/releases").json["releases"]
+    assert service.ask("GET", "/v1/users/bob").json["releases"]
     for file in service.folder.iterdir():  # in the pages that SQLite keeps for later too
         assert b"zq-ann" not in file.read_bytes(), file.name
-    gone = service.ask("GET", "/v1/users/zq-ann/releases")
+    gone = service.ask("GET", "/v1/users/zq-ann")
     assert (gone.status, gone.reason, gone.json["kept_from"]) == (410, "gone", 5)
     back = service.release(event("zq-ann", 5))
     assert back.status == 200
-    after = service.ask("GET", "/v1/users/zq-ann/account").json
+    after = service.ask("GET", "/v1/users/zq-ann?limit=0").json["account"]
     assert after["events"] == 6
     assert after["epsilon_spent"] > before["epsilon_spent"]
 
@@ -60,11 +64,10 @@ def test_erasing_again_takes_out_what_came_since_and_then_nothing(service):
 
 def test_only_an_admin_erases(service):
     service.release(event("dora", 0))
-    others = service.token("release", "read", "read-account", "metrics")
-    service.look_again()
+    others = service.token("release", "read", "metrics")
     assert erased(service, "dora", token=others).reason == "forbidden"
     assert erased(service, "dora", token=None).reason == "unauthorised"
-    assert service.ask("GET", "/v1/users/dora/account").json["events"] == 1
+    assert service.ask("GET", "/v1/users/dora").json["account"]["events"] == 1
     with pytest.raises(InputError, match="state file"):
         CodeStreams(words_setting()).erase(["dora"])
 
@@ -75,18 +78,18 @@ def test_with_a_key_too_the_ledger_may_be_forgotten_for_the_randomness_is_anothe
     assert erased(service, "emil", "?forget_ledger=true").json["ledger"] == "forgotten"
     assert service.store._store.salt != before
     service.release(event("emil", 0))
-    assert service.ask("GET", "/v1/users/emil/account").json["events"] == 1
+    assert service.ask("GET", "/v1/users/emil").json["account"]["events"] == 1
 
 
 def test_without_a_key_as_with_one(tmp_path):
     with running(tmp_path, words_setting(), key=None) as service:
         service.release(event("ann", 0), event("ann", 1))
         assert erased(service, "ann").json == {"releases": 2, "ledger": "kept", "sources": []}
-        assert service.ask("GET", "/v1/users/ann/account").json["events"] == 2
+        assert service.ask("GET", "/v1/users/ann?limit=0").json["account"]["events"] == 2
         assert erased(service, "ann", "?forget_ledger=true").json["ledger"] == "forgotten"
         assert erased(service, "ann").reason == "not-found"
         assert service.release(event("ann", 0)).json["releases"][0]["replayed"] is False
-        assert service.ask("GET", "/v1/users/ann/account").json["events"] == 1
+        assert service.ask("GET", "/v1/users/ann?limit=0").json["account"]["events"] == 1
         assert b"seqveil_users 1" in service.ask("GET", "/metrics").content
 
 
@@ -150,7 +153,7 @@ def test_what_was_accepted_is_finished_before_the_end(tmp_path):
     def work(user):
         for seq in range(10_000):
             try:
-                answer = ask(process.port, "POST", "/v1/release", event(user, seq))
+                answer = ask(process.port, "POST", "/v1/release", {"events": [event(user, seq)]})
             except OSError:
                 return  # nobody listens any more
             assert answer.status == 200 or answer.reason == "stopping"
@@ -177,7 +180,7 @@ def test_a_second_server_on_one_state_is_refused(tmp_path):
     try:
         with pytest.raises(RuntimeError, match="another process has this state file open"):
             Process(tmp_path, "--no-auth")
-        assert ask(process.port, "POST", "/v1/release", event("ann", 0)).status == 200
+        assert ask(process.port, "POST", "/v1/release", {"events": [event("ann", 0)]}).status == 200
         command = [sys.executable, "-m", "seqveil", "serve", "--begin", "--no-auth", "--port", str(process.port)]
         command += ["--model", str(tmp_path / "model"), *promise(epsilon=2.0), "--state", str(tmp_path / "other.db")]
         taken = subprocess.run(command, capture_output=True, text=True)
@@ -194,6 +197,86 @@ def test_a_second_server_on_one_state_is_refused(tmp_path):
         assert sql.execute("SELECT count(*) FROM users").fetchone() == (1,)
     sql.close()
     assert issubclass(InputError, SeqveilError)
-    assert json.loads((tmp_path / "log").read_text().splitlines()[0])["event"] == "listening"
+    assert json.loads((tmp_path / "log").read_text().splitlines()[0])["event"] == "an account begins at zero"
     assert (tmp_path / "log").read_text().count("in the order in which events arrive") == 1
     assert os.stat(tmp_path / "state.db").st_mode & 0o077 == 0
+
+
+# a file that could not be written anew
+
+
+@pytest.fixture
+def crowded(monkeypatch):
+    """A disk too full for the file to be written anew, while `crowded["on"]`."""
+    state, shrink = {"on": True}, SqliteStore.shrink
+
+    def failing(self):
+        if not state["on"]:
+            return shrink(self)
+        pages = self.sql.execute("PRAGMA page_count").fetchone()[0]
+        self.sql.execute(f"PRAGMA max_page_count={pages}")
+        self.sql.execute("PRAGMA query_only=ON")
+        try:
+            return shrink(self)
+        finally:
+            self.sql.execute("PRAGMA query_only=OFF")
+
+    monkeypatch.setattr(SqliteStore, "shrink", failing)
+    return state
+
+
+@contextmanager
+def small_disk(most):
+    """No file can grow beyond so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.slow
+def test_everybody_goes_on_where_the_file_could_not_be_written_anew(tmp_path):
+    path, users = tmp_path / "state.db", [f"user {k}" for k in range(3000)]
+    with CodeStreams.open(path, words_setting(), key=KEY) as streams:
+        streams.release(users, [0] * len(users))
+    with CodeStreams.open(path, words_setting(), key=KEY) as streams:
+        with small_disk(path.stat().st_size // 4), pytest.raises(StoreError, match="it is done, but"):
+            streams.erase(users[:1])
+        assert streams.release(users[1:3], [0, 0]).seqs.tolist() == [1, 1]
+        assert streams.erase(users[:1]) == (0, [])
+        assert streams.release(users[:2], [0, 0]).seqs.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_an_erasure_that_left_traces_can_be_asked_for_again(tmp_path, crowded, forget):
+    key, path = None if forget else KEY, tmp_path / "state.db"
+    with CodeStreams.open(path, words_setting(), key=key) as streams:
+        streams.release(["zq-ann", "bob"], [0, 1])
+        with pytest.raises(StoreError, match=r"it is done, but .* could not be written anew .*, and do it again"):
+            streams.erase(["zq-ann"], forget)
+        with pytest.raises(StoreError, match="do it again"):
+            streams.erase(["zq-ann"], forget)
+    with CodeStreams.open(path, words_setting(), key=key) as streams:
+        crowded["on"] = False
+        assert streams.erase(["zq-ann"], forget) == (0, [])
+        assert all(b"zq-ann" not in file.read_bytes() for file in tmp_path.iterdir())
+        with pytest.raises(NoSuchUser, match="nobody was erased"):
+            streams.erase(["zq-nobody"], forget)
+        assert streams.account("bob").events == 1
+
+
+@pytest.mark.slow
+def test_the_service_finishes_an_erasure_that_left_traces(tmp_path, crowded):
+    with running(tmp_path, words_setting(), key=None) as service:
+        service.release(event("ann", 0), event("bob", 0))
+        ask = "/v1/users/ann?forget_ledger=true"
+        first = service.ask("DELETE", ask)
+        assert first.reason == "store"
+        assert "do it again" in first.json["detail"]
+        crowded["on"] = False
+        assert service.ask("DELETE", ask).json == {"releases": 0, "ledger": "forgotten", "sources": []}
+        assert service.ask("DELETE", ask).reason == "not-found"
+        assert service.ask("DELETE", "/v1/users/ann").reason == "not-found"
+        assert service.ask("GET", "/v1/users/bob").status == 200

@@ -2,20 +2,21 @@
 
 import json
 import multiprocessing
+import os
 import sqlite3
 import stat
 import threading
 
 import pytest
 
+from policies import promise
 from seqveil.engine.coded import CodeStreams, StoreError
 from seqveil.engine.policy import Policy
-from seqveil.engine.upkeep import verify
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files import resume
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.service import tokens
-from served import KEY, WORDS, event, running, words_model, words_setting
+from served import KEY, WORDS, words_model, words_setting
 
 
 def filled(path, **how):
@@ -105,30 +106,41 @@ def test_an_export_is_whole_or_not_there(tmp_path, capsys):
     assert not list(tmp_path.glob("o.jsonl*"))
 
 
-def test_the_service_makes_copies_for_its_admin(tmp_path):
-    folder = tmp_path / "copies"
-    folder.mkdir()
-    with running(tmp_path, words_setting(), backups=folder) as service:
-        service.release(event("ann", 0))
-        other = service.token("release", "read")
-        service.look_again()
-        assert service.ask("POST", "/v1/backup", {}, token=other).status == 403
-        answer = service.ask("POST", "/v1/backup", {})
-        assert (answer.status, answer.json["users"]) == (200, 1)
-        (copy,) = folder.iterdir()
-        assert copy.name == answer.json["file"]
-        assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-        assert verify(copy).sound
-        folder.rename(tmp_path / "gone")
-        refused = service.ask("POST", "/v1/backup", {})
-        assert refused.reason == "store"
-        assert copy.name.rpartition("-")[0][:6] in refused.json["detail"]
-        assert service.release(event("ann", 1)).status == 200
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["file", "empty", "fifo", "link", "dangling"])
+def test_a_copy_is_written_over_nothing(tmp_path, seqveil, kind):
+    with CodeStreams.open(tmp_path / "s.db", words_setting()) as store:
+        store.release(["ann"], [0])
+    target = tmp_path / "ledger"
+    if kind == "fifo":
+        os.mkfifo(target)
+    elif kind in ("link", "dangling"):
+        target.symlink_to(tmp_path / ("s.db" if kind == "link" else "none"))
+    else:
+        target.write_text("precious" if kind == "file" else "")
+    before = os.lstat(target)
+    found = seqveil("state", "backup", tmp_path / "s.db", target)
+    assert (found.code, found.err.count("\n")) == (2, 1)
+    assert os.lstat(target).st_ino == before.st_ino
+    assert not (tmp_path / "none").exists()
+    assert not list(tmp_path.glob("*.part"))
 
 
-def test_without_a_folder_no_copies_are_made(tmp_path):
-    with running(tmp_path, words_setting()) as service:
-        assert service.ask("POST", "/v1/backup", {}).reason == "not-found"
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [":memory:", "file:s.db", "file::memory:?cache=shared"])
+def test_a_state_in_memory_is_refused(place, seqveil, name):
+    before = set(os.listdir())
+    commands = [
+        ["serve", "--no-auth", "--model", "m"],
+        ["release", "raw.csv", "--model", "m", "-o", "out.csv"],
+        ["bridge", "mqtt", "--broker", "localhost", "--model", "m"],
+    ]
+    for command in commands:
+        found = seqveil(*command, *promise(epsilon=1), "--state", name, "--key", "key")
+        assert found.code == 2, found
+        assert "expected the path of a state file" in found.err
+        assert found.err.count("\n") == 1
+    assert set(os.listdir()) == before
 
 
 # tokens

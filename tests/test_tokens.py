@@ -44,8 +44,6 @@ def test_tokens_by_command(tmp_path, capfd):
     assert len(tokens.read(file)) == 1
 
 
-# tokens
-
 EDITS = [
     {"rate": "5"}, {"rate": 1e-310}, {"rate": 10**400}, {"rate": True}, {"id": ["a"]}, {"sha256": None},
     {"sha256": 5}, {"sha256": "ü" * 64}, {"user": 5}, {"user": False}, {"scopes": [["release"]]},
@@ -61,8 +59,7 @@ def edited(path, edit):
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: str(edit)[:30])
-def test_no_token_is_good_while_the_file_is_not(tmp_path, monkeypatch, edit):
-    monkeypatch.setattr(tokens, "LOOK_EVERY", 0.0)
+def test_no_token_is_good_while_the_file_is_not(tmp_path, edit):
     path = tmp_path / "tokens.json"
     secrets = [tokens.add(path, ["release"])[1] for _ in range(2)]
     heard = []
@@ -92,9 +89,6 @@ def test_a_link_to_the_tokens_stays_one(tmp_path):
     assert [token.id for token in tokens.read(real)] == [second.id]
 
 
-# tokens
-
-
 def test_a_pipe_in_place_of_the_tokens_keeps_nobody_waiting(tmp_path):
     os.mkfifo(path := tmp_path / "pipe")
     with pytest.raises(InputError, match="pipe: expected a file of tokens, got a pipe"):
@@ -114,24 +108,19 @@ def test_a_token_revoked_while_the_service_starts_is_not_good(tmp_path, monkeypa
 
     monkeypatch.setattr(tokens, "read", then_revoked)
     ring = tokens.Keyring(path)
-    monkeypatch.setattr(tokens, "LOOK_EVERY", 0.0)
     assert ring.find(secret) is None
 
 
-@pytest.mark.parametrize("user", ["", "ann\n", "a\x00b", "\ud800"])
+@pytest.mark.parametrize("user", ["", "ann\n", "a\x00b", "\ud800", "a*b", "**"])
 def test_a_token_for_a_user_who_cannot_be_is_never_made(tmp_path, user):
     with pytest.raises(InputError, match="without control characters"):
         tokens.add(tmp_path / "tokens.json", ["read"], user=user)
     assert not (tmp_path / "tokens.json").exists()
 
 
-# tokens that expire
-
-
 def test_an_expired_token_is_refused_with_a_clear_line(tmp_path, monkeypatch):
     with running(tmp_path, words_setting()) as service:
         secret = service.token("admin", expires="1h")
-        monkeypatch.setattr(tokens, "LOOK_EVERY", 0.0)
         assert service.ask("GET", "/v1/model", token=secret).status == 200
         now = time.time()
         monkeypatch.setattr(tokens.time, "time", lambda: now + 3601)
@@ -141,13 +130,24 @@ def test_an_expired_token_is_refused_with_a_clear_line(tmp_path, monkeypatch):
         assert service.ask("GET", "/v1/model").status == 200  # one that does not expire
 
 
-EXPIRIES = ["", "0d", "-3d", "30", "d", "99999999999w", "2020-01-01", "soon", "999999999w", "1.5d"]
-FAR = ["9999-12-31", "9999-12-31T23:59-14:00", "99999999w"]
+EXPIRIES = [
+    "",
+    "0d",
+    "-3d",
+    "30",
+    "d",
+    "2020-01-01",
+    "soon",
+    "999999999w",
+    "1.5d",
+    "9999-12-31",
+    "9999-12-31T23:59-14:00",
+]
 
 
-@pytest.mark.parametrize("text", EXPIRIES + FAR)
+@pytest.mark.parametrize("text", EXPIRIES)
 def test_an_expiry_that_is_none_is_refused(tmp_path, text):
-    with pytest.raises(InputError, match="before the year 9000" if text in FAR else "--expires"):
+    with pytest.raises(InputError, match="--expires"):
         tokens.add(tmp_path / "tokens", ["read"], expires=text)
     assert not (tmp_path / "tokens").exists()
 
@@ -162,29 +162,3 @@ def test_a_wrong_expiry_and_another_version_are_no_tokens(tmp_path):
         path.write_text(wrong)
         with pytest.raises(InputError, match="is no file of tokens; make one with"):
             tokens.read(path)
-
-
-# figures, order, patterns
-
-
-def test_a_pattern_is_matched_in_linear_time():
-    token = tokens.Token("a", "", (), user="*-*-*-*-prod")
-    begin = time.process_time()
-    assert not token.covers("-" * 100_000)
-    assert time.process_time() - begin < 0.5  # by backtracking it would never end
-    assert token.covers("a-b-c-d-prod")
-    assert token.covers("---prod") is False
-    assert token.covers("----prod") is True
-
-
-@pytest.mark.parametrize("pattern", ["", "*", "**", "a*", "*a", "a*b*a", "*ab*ba*", "a*a", "ab"])
-def test_a_pattern_is_what_a_regular_expression_says(pattern):
-    import itertools
-    import re
-
-    token = tokens.Token("a", "", (), user=pattern)
-    same = re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
-    for size in range(6):
-        for letters in itertools.product("ab*", repeat=size):
-            name = "".join(letters)
-            assert token.covers(name) == bool(same.fullmatch(name)), name

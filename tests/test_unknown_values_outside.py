@@ -241,10 +241,10 @@ def test_over_http_nobody_can_tell(tmp_path, gaps, caplog):
         assert {tuple(row) for row in rows} == {("user", "seq", "status", "value", "epsilon", "replayed")}
         assert {(row["status"], row["epsilon"], row["value"] in WORDS) for row in rows} == {("released", 1.0, True)}
         service.release(event(1, SECRET))
-        page = service.ask("GET", "/v1/users/ann/releases").json["releases"]
+        page = service.ask("GET", "/v1/users/ann").json["releases"]
         assert [row["seq"] for row in page] == list(range(8))
         assert {row["epsilon"] for row in page} == {1.0}
-        account = service.ask("GET", "/v1/users/ann/account").json
+        account = service.ask("GET", "/v1/users/ann").json["account"]
         assert (account["events"], account["releases"], account["epsilon_spent"]) == (8, 8, 8.0)
         metrics = service.ask("GET", "/metrics").content.decode()
         assert service.ask("POST", "/v1/release", {"user": "ann", "seq": 8}).status == 400

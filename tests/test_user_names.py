@@ -53,12 +53,12 @@ def test_numbers_of_a_parquet_file_and_text_over_http_have_one_account(tmp_path)
     table.write_parquet(tmp_path / "data.parquet")
     release_file(tmp_path / "data.parquet", setting, tmp_path / "out.csv", state=tmp_path / "state.db", key=served.KEY)
     with served.running(tmp_path, setting, auth=False) as service:
-        known = service.ask("GET", "/v1/users/7/account").json
+        known = service.ask("GET", "/v1/users/7").json["account"]
         assert known["events"] == 30
         again = service.release({"user": "7", "seq": 0, "value": "gym"}).json["releases"][0]
         assert again["replayed"] is True
         assert service.release({"user": "7", "seq": 30, "value": "gym"}).json["releases"][0]["epsilon"] < 1e-6
-        assert service.ask("GET", "/v1/users/7/account").json["leakage"] <= 1.0 + 2.0**-31
+        assert service.ask("GET", "/v1/users/7").json["account"]["leakage"] <= 1.0 + 2.0**-31
 
 
 @pytest.mark.parametrize("batch", [1, 2])

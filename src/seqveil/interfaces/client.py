@@ -6,6 +6,7 @@ rate limit the same request is simply sent again, and gets the release that was 
 
 from __future__ import annotations
 
+import base64
 import http.client
 import ipaddress
 import json
@@ -119,7 +120,6 @@ class Client:
         self._context = context or (ssl.create_default_context() if self._tls else None)
         self._connection: http.client.HTTPConnection | None = None
         self._lock = threading.Lock()
-        self._model: MarkovModel | None = None
 
     def release(self, user: User, seq: int, value: Any, time: Time | None = None) -> Release:
         """Release one symbol."""
@@ -138,8 +138,8 @@ class Client:
         return self._in_parts(events, at_once, "values")
 
     def account(self, user: User) -> Account:
-        """A user's ledger."""
-        found = self._json("GET", f"/v1/users/{quote(user_name(user), safe='')}/account")
+        """What a user's releases have disclosed."""
+        found = self._user(user, 0, 0)["account"]
         figures = ("leakage", "most", "least", "epsilon_spent", "ldp")
         secrets = tuple(_secret(disclosed) for disclosed in found.pop("secrets", ()))
         found.pop("sentences", None)  # they follow from the figures, and an account says them itself
@@ -147,14 +147,15 @@ class Client:
 
     def releases(self, user: User, since: int = 0) -> Iterator[Release]:
         """What was released of a user, from sequence number `since` on."""
-        user = user_name(user)
-        while True:
-            query = urlencode({"since": since, "limit": 1000})
-            page = self._json("GET", f"/v1/users/{quote(user, safe='')}/releases?{query}")
-            yield from (_release(row | {"user": user}) for row in page["releases"])
-            since = page["next"]
-            if not page["more"]:
-                return
+        more = True
+        while more:
+            page = self._user(user, since, 1000)
+            yield from (_release(row | {"user": user_name(user)}) for row in page["releases"])
+            since, more = page["next"], page["more"]
+
+    def _user(self, user: User, since: int, limit: int) -> dict[str, Any]:
+        query = urlencode({"since": since, "limit": limit})
+        return self._json("GET", f"/v1/users/{quote(user_name(user), safe='')}?{query}")
 
     def erase(self, user: User, forget_ledger: bool = False) -> int:
         """Take a user out of the service's state file, with a token of an admin; how many releases that were.
@@ -169,18 +170,8 @@ class Client:
         return int(self._json("DELETE", f"/v1/users/{quote(user_name(user), safe='')}{query}")["releases"])
 
     def model(self) -> MarkovModel:
-        """The service's model, downloaded once and checked against the fingerprint that the service states."""
-        stated = self._json("GET", "/v1/model")["fingerprint"]
-        if self._model is None or self._model.fingerprint != stated:
-            content = self._send("GET", "/v1/model/file")
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder, "model")
-                path.write_bytes(content)
-                model = MarkovModel.load(path)
-            if model.fingerprint != stated:
-                raise ModelError("the model file is not the one that the service states; try again")
-            self._model = model
-        return self._model
+        """The service's model, checked against the fingerprint that the service states."""
+        return self._setting()[0]
 
     def setting(self, observers: Sequence[MarkovModel] = ()) -> Terms:
         """The setting that the service releases with: what a decoder needs.
@@ -189,8 +180,18 @@ class Client:
             observers: the models of all further observers that declared secrets are kept from, in any order. The
                 service names them by their fingerprints and does not send them; without them such a setting is refused.
         """
-        model = self.model()
-        return saved_terms(self._json("GET", "/v1/model")["setting"], model, observers)
+        model, setting = self._setting()
+        return saved_terms(setting, model, observers)
+
+    def _setting(self) -> tuple[MarkovModel, dict[str, Any]]:
+        stated = self._json("GET", "/v1/model")
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "model")
+            path.write_bytes(base64.b64decode(stated["file"]))
+            model = MarkovModel.load(path)
+        if model.fingerprint != stated["fingerprint"]:
+            raise ModelError("the model file is not the one that the service states; try again")
+        return model, stated["setting"]
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""

@@ -1,4 +1,4 @@
-"""Releases and ledgers as the JSON of an answer.
+"""Releases and accounts as the JSON of an answer.
 
 Most of what the service does with an event, beside drawing it, is to say so: releases are written as text at once,
 without a record in between, because a request of a thousand of them is answered on the thread that everyone shares.
@@ -64,13 +64,15 @@ def _batch(path: Sequence[int] | None, codes: Sequence[int], wording: Wording) -
     return f'"values": [{values}], "path": {json.dumps(path)}'
 
 
-def page_of(user: str, stored: Sequence[Stored], since: int, limit: int, wording: Wording, batches: bool) -> bytes:
-    """Releases of a user for a receiver, at most `limit` of them."""
+def user_of(
+    account: Account, stored: Sequence[Stored], since: int, limit: int, wording: Wording, batches: bool
+) -> bytes:
+    """A user's account and releases for a receiver, at most `limit` of them; `stored` may have one more."""
     shown = stored[:limit]
     rows = _batches_disclosed(shown, wording) if batches else _symbols_disclosed(shown, wording)
     following, more = shown[-1].seq + 1 if shown else since, _TRUTH[len(stored) > limit]
-    text = f'{{"user": {quoted(user)}, "releases": [{", ".join(rows)}], "next": {following}, "more": {more}}}'
-    return text.encode()
+    releases = f'"releases": [{", ".join(rows)}], "next": {following}, "more": {more}'
+    return f'{{"account": {_account(account)}, {releases}}}'.encode()
 
 
 def _symbols_disclosed(shown: Sequence[Stored], wording: Wording) -> list[str]:
@@ -103,8 +105,7 @@ def _moment(time: float | None) -> str:
     return "null" if time is None or math.isnan(time) else repr(time)
 
 
-def account_of(account: Account) -> bytes:
-    """A user's ledger."""
+def _account(account: Account) -> str:
     figures = {
         name: finite_or_text(getattr(account, name)) for name in ("leakage", "most", "least", "epsilon_spent", "ldp")
     }
@@ -115,4 +116,4 @@ def account_of(account: Account) -> bytes:
     if account.secrets:
         secrets = [vars(each) for each in account.secrets]
         disclosed["secrets"] = [{name: finite_or_text(value) for name, value in each.items()} for each in secrets]
-    return json.dumps(disclosed).encode()
+    return json.dumps(disclosed)

@@ -1,76 +1,74 @@
-"""What a service takes at its start: flags first, then SEQVEIL_SERVE_* of the environment, then a TOML file."""
+"""What a service is told at its start: the options of the command, and how much there may be of everything."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from typing import Annotated, Literal, get_args
 
 from seqveil.core.errors import InputError
-from seqveil.engine import toml
-from seqveil.interfaces.client import is_loopback
+from seqveil.interfaces.commands import options as o
 
-PREFIX = "SEQVEIL_SERVE_"
+GapRule = Literal["refuse", "skip"]
 
 
-class ServeConfig(BaseSettings):
-    """Every option of `seqveil serve`.
+@dataclass(frozen=True)
+class Limits:
+    """How much there may be at a time, the same for every service; seconds where nothing else is said."""
 
-    >>> ServeConfig(port=9000).port, ServeConfig().loopback
-    (9000, True)
+    body: int = 4 << 20  # bytes
+    events: int = 1000  # of a request, and those that a transaction is filled up to
+    one_user: int = 200  # events of one user in a request: they are drawn one after another, and others wait
+    one_user_slow: int = 20  # the same in batches or with declared secrets
+    waiting: int = 100_000  # events accepted and not yet on the disk
+    one_token: int = 64  # requests in progress
+    one_address: int = 256  # the same, whatever the tokens
+    connections: int = 2000
+    connections_of_one: int = 1000  # from one address
+    strangers: float = 100.0  # requests a second without a token, from one address; more are answered slowly
+    request: float = 10.0  # for a body to come, and again for its release
+    connection: float = 30.0  # in which a connection must bring a request to its end
+    linger: float = 0.0005  # that a transaction waits for more events
+    grace: float = 30.0  # at the end, for what was accepted
+    probe: float = 2.0  # for which a look at the disk holds
+    figures: float = 60.0  # for which figures over all users hold
+    free: int = 64 << 20  # bytes on the disk, below which the service is not ready
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """How a service is reached, by whom, and how it draws; model, policy and state file come beside it.
+
+    >>> ServeOptions(no_auth=True).check()
     """
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
-
-    model: Path | None = None
-    policy: Path | None = None
-    state: Path | None = None
-    key: Path | None = None
-    begin: bool = False
-    on_unknown: Literal["error", "hide", "nearest"] | None = None
-    gaps: Literal["refuse", "skip"] = "refuse"
-
-    host: str = "127.0.0.1"
-    port: int = Field(8713, ge=0, le=65535)
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    insecure: bool = False
-    tokens: Path | None = None
-    no_auth: bool = False
-
-    backups: Path | None = Field(None, description="the folder of copies that POST /v1/backup makes")
-
-    max_body: int = Field(4 << 20, ge=1024, description="bytes of one request")
-    max_events: int = Field(10_000, ge=1, description="events of one request")
-    max_waiting: int = Field(100_000, ge=1, description="events accepted and not yet on the disk")
-    max_connections: int = Field(1000, ge=1, description="connections at a time, those without a request too")
-    max_per_address: int = Field(500, ge=1, description="connections from one address at a time")
-    rate: float = Field(100_000.0, gt=0, allow_inf_nan=False, description="events a second of one token")
-    timeout: float = Field(10.0, gt=0, allow_inf_nan=False, description="seconds for one request")
-    grace: float = Field(30.0, gt=0, allow_inf_nan=False, description="seconds for what was accepted, at the end")
-    group: int = Field(1000, ge=1, description="events a transaction is filled up to")
-    linger: float = Field(0.0005, ge=0, le=1, description="seconds it waits for more of them")
-    min_free: int = Field(64 << 20, ge=0, description="bytes free on the disk, below which /readyz fails")
-    metrics_refresh: float = Field(60.0, ge=0, description="seconds for which figures over all users stand")
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_users: bool = False
-
-    @property
-    def loopback(self) -> bool:
-        """Whether only this machine can reach the service."""
-        return is_loopback(self.host)
-
-    @property
-    def tls(self) -> bool:
-        """Whether the service speaks HTTPS itself."""
-        return self.tls_cert is not None and self.tls_key is not None
+    key: Annotated[
+        Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing); keep it apart.")
+    ] = None
+    begin: Annotated[
+        bool, o.flag("--begin", "Begin a state file that is missing or empty: its account starts at zero.")
+    ] = False
+    on_unknown: o.OnUnknownLive = None
+    gaps: Annotated[str, o.option("refuse|skip", "Events that leave others of their user out.")] = "refuse"
+    host: Annotated[str, o.option("ADDRESS", "Address to bind.")] = "127.0.0.1"
+    port: Annotated[int, o.option("N", "Port; 0 takes a free one.")] = 8713
+    tokens: Annotated[Path | None, o.option("FILE", "Made by `seqveil serve token add`.")] = None
+    no_auth: Annotated[bool, o.flag("--no-auth", "Ask for no tokens; on a loopback address only.")] = False
+    tls_cert: Annotated[Path | None, o.option("FILE", "Certificate chain (PEM).")] = None
+    tls_key: Annotated[Path | None, o.option("FILE", "Its private key (PEM).")] = None
+    insecure: Annotated[
+        bool, o.flag("--insecure", "Serve a network address without TLS: something in front does it.")
+    ] = False
+    rate: Annotated[float, o.option("N", "Events a second of a token that has no rate of its own.")] = 100_000.0
 
     def check(self) -> None:
         """Refuse to serve in a way that lets strangers in or raw symbols out."""
+        from seqveil.interfaces.client import is_loopback  # with a model and all, which other commands do not need
+
+        if self.gaps not in get_args(GapRule):
+            raise InputError(f"expected --gaps refuse or skip, got {self.gaps!r}")
+        if not 0 <= self.port < 1 << 16 or not 0 < self.rate < float("inf"):
+            raise InputError("expected --port from 0 to 65535 and --rate above 0; see serve --help")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InputError("TLS needs both --tls-cert and --tls-key")
         if self.tokens is not None and self.no_auth:
@@ -80,48 +78,10 @@ class ServeConfig(BaseSettings):
                 "without tokens anyone could release for anyone; make some with `seqveil serve token add FILE` and "
                 "pass --tokens FILE, or --no-auth on a loopback address"
             )
-        if self.no_auth and not self.loopback:
+        if self.no_auth and not is_loopback(self.host):
             raise InputError("--no-auth is for a loopback address alone; pass --tokens FILE")
-        if not self.loopback and not self.tls and not self.insecure:
+        if not is_loopback(self.host) and self.tls_cert is None and not self.insecure:
             raise InputError(
                 "raw symbols would cross the network unprotected; pass --tls-cert and --tls-key, or --insecure where "
                 "something in front of the service does TLS"
             )
-
-
-def load(flags: Mapping[str, Any], file: str | os.PathLike[str] | None = None) -> ServeConfig:
-    """The configuration: what the flags leave out comes from the environment, and then from the file."""
-
-    written = {} if file is None else _written(Path(file))
-
-    class Sources(ServeConfig):
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,
-            file_secret_settings: PydanticBaseSettingsSource,
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return (init_settings, env_settings, InitSettingsSource(settings_cls, written))
-
-    known = {PREFIX + name.upper() for name in ServeConfig.model_fields}
-    strange = sorted(name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known)
-    if strange:
-        raise InputError(f"the environment sets {', '.join(strange)}, which is no option of serve; see serve --help")
-    try:
-        return Sources(**{name: value for name, value in flags.items() if value is not None})
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, first["loc"])) or "configuration"
-        raise InputError(f"option {name}: {first['msg'].lower()}; see serve --help") from None
-
-
-def _written(file: Path) -> dict[str, Any]:
-    """What the configuration file says, with _ or - between words; a line that is no option is refused."""
-    found = {name.replace("-", "_"): value for name, value in toml.read(file, "configuration").items()}
-    strange = sorted(name for name in found if name not in ServeConfig.model_fields)
-    if strange:
-        raise InputError(f"{file.name}: {strange[0][:40]!r} is no option of serve; take it out (see serve --help)")
-    return found

@@ -1,22 +1,18 @@
-"""What goes over the wire: requests and answers as OpenAPI describes them, releases in JSON, and refusals (RFC 9457).
+"""What goes over the wire: requests and answers as OpenAPI describes them, and refusals (RFC 9457).
 
-No answer holds a value that came in: a wrong one is named by its place in the request.
+No refusal holds a value that came in: a wrong one is named by its place in the request.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, WithJsonSchema
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-
-from seqveil.engine.coded import Releases
+from starlette.responses import Response
 
 MOST = 2**53 - 1  # whole numbers that every JSON reader keeps
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$"  # no control characters, and no ends of lines
@@ -31,21 +27,20 @@ Time = Annotated[
     Moment | Written | None,
     Field(
         description="Where the budget counts in seconds: a number of seconds, one of milli-, micro- or nanoseconds "
-        "since 1970 (disclosed by its size), or ISO 8601 text; at most a day ahead of the service's clock."
+        "since 1970 (its size says which), or ISO 8601 text; at most a day ahead of the service's clock."
     ),
 ]
 Scalar = {"anyOf": [{"type": kind} for kind in ("string", "number", "boolean", "null")]}
-ValueSchema = {"anyOf": [*Scalar["anyOf"], {"type": "array", "items": Scalar}]}
-Value = Annotated[Any, WithJsonSchema(ValueSchema)]
-Fingerprint = Annotated[
-    str | None,
-    Field(max_length=128, description="Fingerprint of the model the sender believes in; refused if it is another."),
-]
+Value = Annotated[Any, WithJsonSchema({"anyOf": [*Scalar["anyOf"], {"type": "array", "items": Scalar}]})]
 Bound = Annotated[float | Literal["inf"], Field(description='In nats; "inf" where a mechanism has no bound.')]
+Least = float | Literal["-inf"]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+    def __repr_args__(self) -> Any:  # raw values are in no repr
+        return ()
 
 
 class SymbolEvent(_Strict):
@@ -53,109 +48,62 @@ class SymbolEvent(_Strict):
 
     user: UserName
     seq: Seq
-    value: Value = Field(repr=False)
+    value: Value
     time: Time = None
 
 
 class BatchEvent(_Strict):
-    """One batch of a user; a shorter one than the setting's, as at the end of a stream, costs as much."""
+    """One batch of a user; a shorter one than the policy's, as at the end of a stream, costs as much."""
 
     user: UserName
     seq: Seq
-    values: list[Value] = Field(min_length=1, repr=False)
+    values: list[Value] = Field(min_length=1)
     time: Time = None
 
 
-class OneSymbol(SymbolEvent):
-    """A single event, and the model that the sender believes is in use."""
-
-    model: Fingerprint = None
-
-
-class OneBatch(BatchEvent):
-    """A single batch, and the model that the sender believes is in use."""
-
-    model: Fingerprint = None
+Fingerprint = Annotated[
+    str | None,
+    Field(max_length=128, description="Fingerprint of the model the sender believes in; refused if it is another."),
+]
 
 
-class ManySymbols(_Strict):
+class SymbolsRequest(_Strict):
     """Events released together: all of them, or none."""
 
-    events: list[SymbolEvent] = Field(min_length=1, repr=False)
+    events: list[SymbolEvent] = Field(min_length=1)
     model: Fingerprint = None
 
 
-class ManyBatches(_Strict):
+class BatchesRequest(_Strict):
     """Batches released together: all of them, or none."""
 
-    events: list[BatchEvent] = Field(min_length=1, repr=False)
+    events: list[BatchEvent] = Field(min_length=1)
     model: Fingerprint = None
 
 
-def _form(body: Any) -> str | None:
-    if isinstance(body, dict):
-        return "many" if "events" in body else "one"
-    return None
+class ReleaseAnswer(BaseModel):
+    """What was released of one event, as its sender and its receivers see it."""
 
-
-Symbols = Annotated[
-    Annotated[OneSymbol, Tag("one")] | Annotated[ManySymbols, Tag("many")],
-    Discriminator(_form),
-]
-Batches = Annotated[
-    Annotated[OneBatch, Tag("one")] | Annotated[ManyBatches, Tag("many")],
-    Discriminator(_form),
-]
-
-Status = Literal["released", "withheld", "given-up", "erased"]
-StatusField = Annotated[
-    Status,
-    Field(
-        description='"withheld": the budget is spent and its policy is to stop, or nothing is said so that a declared '
-        'secret is kept; "given-up": a later event came first and the service skips what is missing; '
+    user: str | None = None
+    seq: int
+    status: Literal["released", "withheld", "given-up", "erased"] = Field(
+        description='"withheld": the budget is spent and its rule is to stop, or a declared secret needs it; '
+        '"given-up": a later event came first and the service skips what is missing; '
         '"erased": it was released before, and is no longer kept.'
-    ),
-]
-
-
-Rate = Annotated[
-    float | None, Field(description="What the release used; null where nothing is promised about the whole sequence.")
-]
-
-
-class SymbolRelease(BaseModel):
-    """What was released of one event."""
-
-    user: str
-    seq: int
-    status: StatusField
+    )
     value: Value = None
-    epsilon: Rate
-    replayed: bool = Field(description="Whether this release had been made before.")
+    values: list[Value] | None = Field(None, description="Of a batch.")
+    path: list[int] | None = Field(None, description="Of a batch: what is published; the values follow from it.")
+    epsilon: float | None = Field(description="Null where nothing is promised about the whole sequence.")
+    replayed: bool | None = Field(None, description="Whether this release had been made before.")
+    events: int = 1
+    time: float | None = None
 
 
-class BatchRelease(BaseModel):
-    """What was released of one batch."""
-
-    user: str
-    seq: int
-    status: StatusField
-    values: list[Value] | None
-    path: list[int] | None = Field(description="What is published; the values follow from it.")
-    epsilon: Rate
-    replayed: bool
-
-
-class SymbolReleases(BaseModel):
+class ReleasesAnswer(BaseModel):
     """The releases in the order of the events."""
 
-    releases: list[SymbolRelease]
-
-
-class BatchReleases(BaseModel):
-    """The releases in the order of the batches."""
-
-    releases: list[BatchRelease]
+    releases: list[ReleaseAnswer]
 
 
 class SecretAnswer(BaseModel):
@@ -165,7 +113,7 @@ class SecretAnswer(BaseModel):
     sentence: str
     epsilon: float
     log_odds: Bound = Field(description="About the window that holds the latest event.")
-    lowest: float | Literal["-inf"]
+    lowest: Least
     highest: Bound
     prior: Any
     posterior: Any
@@ -173,14 +121,14 @@ class SecretAnswer(BaseModel):
 
 
 class AccountAnswer(BaseModel):
-    """Where a user stands; leakage in nats, rounded up."""
+    """What a user's releases have disclosed; leakage in nats, rounded up."""
 
     user: str
     events: int = Field(description="How many so far, which is the sequence number that comes next.")
     releases: int
     leakage: Bound
     most: Bound
-    least: float | Literal["-inf"]
+    least: Least
     epsilon_spent: Bound
     ldp: Bound
     budget_left: float | None
@@ -191,59 +139,33 @@ class AccountAnswer(BaseModel):
     secrets: list[SecretAnswer] = Field([], description="Of the declared secrets, in their order.")
 
 
-class SecretMessage(BaseModel):
-    """One release as a receiver gets it."""
+class UserAnswer(BaseModel):
+    """A user's account and releases; for more of these ask again with `since` = `next`."""
 
-    seq: int
-    status: StatusField
-    value: Value = None
-    values: list[Value] | None = None
-    path: list[int] | None = None
-    events: int = 1
-    epsilon: Rate
-    time: float | None = None
-
-
-class Page(BaseModel):
-    """Releases of a user; ask again with `since` = `next`."""
-
-    user: str
-    releases: list[SecretMessage]
+    account: AccountAnswer
+    releases: list[ReleaseAnswer]
     next: int
     more: bool
 
 
-class ModelFacts(BaseModel):
-    """All that a receiver needs besides the model file."""
+class ModelAnswer(BaseModel):
+    """All that a receiver needs."""
 
     fingerprint: str
     setting: dict[str, Any]
-    alphabet: dict[str, Any]
     private: bool
     gaps: str
-    file: str
     seqveil: str
+    file: str = Field(description="The model file in base64.")
 
 
-class CopyWanted(_Strict):
-    """Nothing: the service knows where copies go."""
-
-
-class Copied(BaseModel):
-    """A copy of the state file."""
-
-    file: str = Field(description="Its name in the folder of --backups.")
-    users: int
-    releases: int = Field(description="In the users' own records; those of the latest transactions come on top.")
-
-
-class ErasedUser(BaseModel):
+class ErasedAnswer(BaseModel):
     """A user who was taken out of the state file."""
 
     releases: int = Field(description="How many were taken out; 0 where the user had been erased before.")
     ledger: Literal["kept", "forgotten"] = Field(
-        description='"kept": the total stays under a keyed hash of the name, so that coming back does not begin the '
-        "budget anew."
+        description='"kept": the total stays under a keyed hash of the name, so that the budget goes on for whoever '
+        "comes back."
     )
     sources: list[str] = Field(description="What still has the name in its own account of how far it was read.")
 
@@ -278,11 +200,11 @@ REASONS: dict[str, tuple[int, str]] = {
     "out-of-order": (409, "Events are missing before this one"),
     "time-went-back": (409, "The times of a user's events went back"),
     "wrong-model": (409, "The service releases with another model"),
+    "gone": (410, "It was taken out of the state file"),
     "too-large": (413, "The request is too large"),
     "wrong-type": (415, "The body must be JSON"),
     "too-many": (429, "Too many requests"),
     "internal": (500, "The service failed"),
-    "gone": (410, "It was taken out of the state file"),
     "damaged": (500, "The records of this user are damaged"),
     "busy": (503, "The service is busy"),
     "store": (503, "The state file cannot be written"),
@@ -290,29 +212,20 @@ REASONS: dict[str, tuple[int, str]] = {
     "stopping": (503, "The service is shutting down"),
     "timeout": (503, "The service was too slow"),
 }
-_BY_STATUS = {404: "not-found", 405: "wrong-method", 400: "malformed", 413: "too-large"}
-_TAGS = {"body", "query", "path", "header", "one", "many"}
-USER = "a user without control characters and ends of lines"
-_TIME = "a time as a number or as ISO 8601 text"
-_BODY = "a body, of one event or with a list of events"
+USER = "a user of 1 to 256 characters, without control characters and ends of lines"
 _PLAIN = {
     "missing": "this field",
     "extra_forbidden": "no other fields",
-    "json_invalid": "JSON",
+    "json_invalid": "JSON in UTF-8, without numbers of thousands of digits and nested less than some hundred deep",
     "string_pattern_mismatch": USER,
     "too_short": "a list that is not empty",
-    "union_tag_not_found": "an object, of one event or with a list of events",
     "string_unicode": "text of whole characters",
     "string_type": "text",
     "list_type": "a list",
-    "model_attributes_type": "an object",
-    "bool_parsing": "true or false",
+    "model_type": "an object",
     "int_type": "a whole number",
-    "int_parsing": "a whole number",
     "int_from_float": "a whole number",
 }
-_DIFFERS = "expected the documented form; see errors for where it differs"
-UNREADABLE = "expected JSON in UTF-8, without numbers of thousands of digits and nested less than some hundred deep"
 _FIELDS = {"events", "user", "seq", "value", "values", "time", "model", "since", "limit", "forget_ledger"}
 
 
@@ -326,7 +239,6 @@ class Problem(HTTPException):
             headers["WWW-Authenticate"] = 'Bearer realm="seqveil"'
         super().__init__(status, detail, headers)
         self.reason, self.members = reason, members
-        self.made: Releases | None = None  # what stands of a request that was released in part
 
     def answer(self) -> Response:
         """The refusal as a response, in the form of RFC 9457."""
@@ -335,44 +247,35 @@ class Problem(HTTPException):
         return Response(json.dumps(content), status, self.headers, MEDIA_TYPE)
 
 
-async def refused(request: Request, error: Exception) -> Response:
-    """The answer to a refusal of ours or of the framework's."""
-    if not isinstance(error, Problem):
-        status = getattr(error, "status_code", 500)
-        reason = _BY_STATUS.get(status, "malformed" if 400 <= status < 500 else "internal")
-        headers: Mapping[str, str] = getattr(error, "headers", None) or {}
-        error = Problem(reason, UNREADABLE if status == 400 else REASONS[reason][1])
-        error.headers = dict(headers)
-    note(request.scope, error.reason)
-    return error.answer()
+def wrong(*found: tuple[Sequence[str | int], str]) -> Problem:
+    """The refusal of fields: the place of each, and what was expected there."""
+    errors: list[dict[str, Any]] = []
+    for place, expected in found:
+        one = {"where": list(place), "expected": expected}
+        if one not in errors:  # a time that is none is neither of two kinds
+            errors.append(one)
+    return Problem("malformed", "expected the documented form; see errors for where it differs", errors=errors[:10])
 
 
-async def invalid(request: Request, error: Exception) -> Response:
-    """The answer to a request that does not fit its schema: where and what was expected, never what came."""
-    assert isinstance(error, RequestValidationError)
-    found: list[dict[str, Any]] = []
-    for each in error.errors():
+def malformed(error: ValidationError) -> Problem:
+    """The refusal of a body that does not fit its schema: where and what was expected, never what came."""
+    found = []
+    for each in error.errors(include_url=False, include_context=False, include_input=False):
         place = where(each["loc"])
-        one = {"where": place, "expected": _expected(each["type"], each["msg"], place)}
-        if one not in found:  # a time that is none is neither of two kinds
-            found.append(one)
-    note(request.scope, "malformed")
-    return Problem("malformed", _DIFFERS, errors=found[:10]).answer()
-
-
-def wrong_field(name: str, expected: str) -> Problem:
-    """The refusal of one field."""
-    return Problem("malformed", _DIFFERS, errors=[{"where": [name], "expected": expected}])
+        found.append((place, _expected(each["type"], each["msg"], place)))
+    return wrong(*found)
 
 
 def where(place: Sequence[Any]) -> list[str | int]:
     """The place of a mistake, without names that the caller made up.
 
-    >>> where(("body", "many", "events", 3, "zq-secret"))
+    >>> where(("events", 3, "zq-secret"))
     ['events', 3, '?']
     """
-    inner = [part for part in place if part not in _TAGS]
-    return [part if isinstance(part, int) or part in _FIELDS else "?" for part in inner]
+    return [part if isinstance(part, int) or part in _FIELDS else "?" for part in place if part not in _UNIONS]
+
+
+_UNIONS = {"float", "constrained-str"}  # which of two kinds of time was tried
 
 
 def _expected(kind: str, message: str, place: Sequence[str | int]) -> str:
@@ -380,22 +283,11 @@ def _expected(kind: str, message: str, place: Sequence[str | int]) -> str:
 
     >>> _expected("string_too_long", "String should have at most 256 characters", ["user"])
     'text of at most 256 characters'
-    >>> _expected("missing", "", ["seq"]), _expected("missing", "", [])
-    ('this field', 'a body, of one event or with a list of events')
     """
     if "time" in place:
-        return _TIME
-    if kind == "missing" and not place:
-        return _BODY
+        return "a time as a number or as ISO 8601 text"
     if kind in _PLAIN:
         return _PLAIN[kind]
     if kind in ("string_too_short", "string_too_long"):
         return message.replace("String should have", "text of")
     return message.removeprefix("Input should ").removeprefix("be ") if message.startswith("Input should") else kind
-
-
-def note(scope: Any, reason: str) -> None:
-    """Leave the reason for the log line and the metrics of this request."""
-    facts = scope.get("seqveil")
-    if facts is not None:
-        facts.reason = reason

@@ -1,47 +1,40 @@
 """What an operator sees: Prometheus metrics, and log lines as JSON. Neither holds a user, a token or a value.
 
-Labels of metrics are routes, statuses and reasons. With `--log-users` a request's users appear in the log as a keyed
-hash, whose key is drawn anew at every start: the lines of one run can be distinguished by user, and nothing else.
+Labels of metrics are routes, statuses and reasons.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from hashlib import blake2b
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeHistogramMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seqveil.core.kernel import Floats
 from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.figures import StateFigures
-from seqveil.interfaces.service.messages import Problem
 
 log = logging.getLogger("seqveil.service")
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 NATS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
-MOST_LOGGED = 20  # users of a request that its log line names
-METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS")
+METHODS = ("GET", "POST", "DELETE")
+EVERY = 1.0  # seconds between two lines about those who have no token
 
 
 class Metrics:
     """The metrics of one service, in a registry of their own."""
 
-    def __init__(self, store: CodeStreams, refresh: float, state: Path | None = None) -> None:
+    def __init__(self, store: CodeStreams, refresh: float) -> None:
         self.registry = CollectorRegistry()
         shared: Any = {"registry": self.registry}
         self.releases = Counter("seqveil_releases", "Events released and on the disk.", **shared)
@@ -61,12 +54,12 @@ class Metrics:
             **shared,
         )
         self.waiting = Gauge("seqveil_waiting_events", "Events accepted and not yet on the disk.", **shared)
-        self.registry.register(StateFigures(store, state))
+        self.registry.register(StateFigures(store, store.file))
         self.damaged = Gauge("seqveil_damaged_users", "Users whose records are damaged, as last looked up.", **shared)
         ProcessCollector(registry=self.registry)
-        self._standing = _Standing(store, refresh)
-        self.damaged.set_function(lambda: self._standing.damaged)
-        self.registry.register(self._standing)
+        self._all = _AllUsers(store, refresh)
+        self.damaged.set_function(lambda: self._all.damaged)
+        self.registry.register(self._all)
 
     def request(self, method: str, route: str, status: int, seconds: float, reason: str | None) -> None:
         """Count one answered request."""
@@ -86,7 +79,7 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class _Standing(Collector):
+class _AllUsers(Collector):
     """How many users there are and how their leakage spreads, looked up at most every so many seconds."""
 
     def __init__(self, store: CodeStreams, refresh: float) -> None:
@@ -116,9 +109,6 @@ class _Standing(Collector):
             buckets=[*counts, ("+Inf", float(leakages.size))],
             gsum_value=float(finite.sum()),
         )
-
-
-LOGGERS = ("seqveil.service", "uvicorn.error")
 
 
 def stamp(moment: float) -> str:
@@ -151,18 +141,18 @@ class JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
-def begin_log(level: str = "info", stream: TextIO | None = None) -> Callable[[], None]:
-    """Send the service's own lines and the server's to a stream (standard error) as JSON.
+def begin_log(stream: TextIO | None = None) -> Callable[[], None]:
+    """Send the service's own lines, and the server's errors, to a stream (standard error) as JSON.
 
     Returns what puts the loggers back as they were: the stream may be closed once the service has ended.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines())
-    loggers = [logging.getLogger(name) for name in LOGGERS]
+    loggers = {logging.getLogger("seqveil.service"): logging.INFO, logging.getLogger("uvicorn.error"): logging.ERROR}
     before = [(logger, logger.handlers, logger.propagate, logger.level) for logger in loggers]
-    for logger in loggers:
+    for logger, level in loggers.items():
         logger.handlers, logger.propagate = [handler], False
-        logger.setLevel(level.upper())
+        logger.setLevel(level)
 
     def put_back() -> None:
         for logger, handlers, propagate, was in before:
@@ -173,65 +163,37 @@ def begin_log(level: str = "info", stream: TextIO | None = None) -> Callable[[],
 
 
 @dataclass
-class LogFacts:
-    """What the log line and the metrics of one request tell."""
+class RequestFacts:
+    """What the log line and the metrics of one request say."""
 
+    route: str = "none"  # the template of the address, which names no user
+    status: int = 0
     reason: str | None = None
     events: int = 0
     replayed: int = 0
-    users: list[str] = field(default_factory=list)
+    known: bool = False  # whether it came with a good token
 
 
-def _hashed(key: bytes, user: str) -> str:
-    return blake2b(user.encode(), key=key, digest_size=8, person=b"seqveil-log").hexdigest()
+class RequestLog:
+    """Counts and logs requests: each that came with a token, and all others together, at most once a second."""
 
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._refused, self._logged = 0, float("-inf")
 
-def _route(scope: Scope) -> str:
-    """The template of the address, which names no user."""
-    return getattr(scope.get("route"), "path_format", "none")
-
-
-class Observed:
-    """Around everything: times a request, logs and counts it, and turns what nobody foresaw into a bare 500."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics, log_users: bool) -> None:
-        self._app, self._metrics = app, metrics
-        self._key = os.urandom(32) if log_users else None  # of users in the log: they mean nothing outside this run
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, then log and count what came of it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        begin, status = time.perf_counter(), 0
-        facts = scope["seqveil"] = LogFacts()
-
-        async def sending(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, sending)
-        except Exception as error:
-            *_, (frame, line) = traceback.walk_tb(error.__traceback__)
-            where = f"{frame.f_globals.get('__name__')}:{line}"
-            log.error("internal error", extra={"facts": {"error": type(error).__name__, "where": where}})
-            facts.reason = "internal"
-            if not status:
-                answer = Problem("internal", "nothing is known to be released; send the same events again").answer()
-                await answer(scope, receive, sending)
-        self._note(scope, facts, status, time.perf_counter() - begin)
-
-    def _note(self, scope: Scope, facts: LogFacts, status: int, seconds: float) -> None:
-        route = _route(scope)
-        self._metrics.request(scope["method"], route, status, seconds, facts.reason)
-        disclosed: dict[str, Any] = {"route": route, "status": status, "ms": round(1000 * seconds, 2)}
+    def note(self, method: str, facts: RequestFacts, seconds: float) -> None:
+        """Count one answered request and log it."""
+        self._metrics.request(method, facts.route, facts.status, seconds, facts.reason)
+        disclosed: dict[str, Any] = {"route": facts.route, "status": facts.status, "ms": round(1000 * seconds, 2)}
         if facts.events:
             disclosed |= {"events": facts.events, "replayed": facts.replayed}
         if facts.reason is not None:
             disclosed["reason"] = facts.reason
-        if self._key is not None and facts.users:
-            disclosed["users"] = [_hashed(self._key, user) for user in list(dict.fromkeys(facts.users))[:MOST_LOGGED]]
-        log.info("request", extra={"facts": disclosed})
+        if facts.known:
+            log.info("request", extra={"facts": disclosed})
+        elif facts.reason is not None:
+            self._refused += 1
+            now = time.monotonic()
+            if now - self._logged >= EVERY:
+                log.info("refused without a token", extra={"facts": disclosed | {"since_last": self._refused}})
+                self._refused, self._logged = 0, now

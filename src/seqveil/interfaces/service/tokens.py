@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,9 @@ from typing import Any
 from seqveil.core.errors import InputError
 from seqveil.core.replacing import replacing
 
-SCOPES = ("release", "read-account", "read", "metrics", "admin")
+SCOPES = ("release", "read", "metrics", "admin")
 FORMAT, VERSION = "seqveil-tokens", 1
 PATIENCE = 30.0  # seconds to wait for another change of the file
-LOOK_EVERY = 1.0  # seconds between looks at the file: so long a revoked token may still work
 SLOWEST, FASTEST = 1e-6, 1e12  # events a second that a rate may be
 _SHA256 = re.compile("[0-9a-f]{64}")
 _NAMED = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
@@ -45,7 +44,7 @@ FilePath = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Token:
-    """What is kept of a token. `user` binds it: `*` stands for any text, everything else for itself."""
+    """What is kept of a token. `user` binds it to one user, or with a `*` at its end to all whose names begin so."""
 
     id: str
     sha256: str
@@ -83,56 +82,33 @@ class Token:
         >>> Token("a", "", (), user="ward-3/*").covers("ward-3/bed-1"), Token("a", "", (), user="ann").covers("anna")
         (True, False)
         """
-        if self.user is None:
-            return True
-        first, *rest = self._parts
-        if not rest:
-            return user == first
-        if not user.startswith(first):
-            return False
-        at, end = len(first), len(user) - len(rest[-1])
-        for part in rest[:-1]:  # each at its first place leaves the most room: no need to go back
-            found = user.find(part, at, max(at, end))
-            if found < 0:
-                return False
-            at = found + len(part)
-        return at <= end and user.endswith(rest[-1])
-
-    @cached_property
-    def _parts(self) -> list[str]:
-        return (self.user or "").split("*")
+        if self.user is None or not self.user.endswith("*"):
+            return self.user in (None, user)
+        return user.startswith(self.user[:-1])
 
 
 def expiry(text: str, now: float | None = None) -> str:
-    """The moment that `--expires` means: 12h, 30d or 8w from now, a day (to its end, in UTC), or a time.
+    """The moment that `--expires` means: 12h, 30d or 8w from now, or a day or a time, in UTC unless it names a zone.
 
     >>> expiry("2d", now=0.0), expiry("2026-12-31", now=0.0), expiry("2026-12-31T12:00+02:00", now=0.0)
-    ('1970-01-03T00:00:00Z', '2027-01-01T00:00:00Z', '2026-12-31T10:00:00Z')
+    ('1970-01-03T00:00:00Z', '2026-12-31T00:00:00Z', '2026-12-31T10:00:00Z')
     """
     begin = time.time() if now is None else now
     span = _SPAN.fullmatch(text.strip())
     try:
-        moment = begin + int(span[1]) * _UNITS[span[2]] if span else _moment(text.strip())
+        if span is not None:
+            moment = begin + int(span[1]) * _UNITS[span[2]]
+        else:
+            given = datetime.fromisoformat(text.strip())
+            moment = (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError, OSError):
         raise InputError(
             "expected --expires as a span such as 12h, 30d or 8w, as a day such as 2027-01-31, or as a time such as "
             "2027-01-31T12:00Z"
         ) from None
-    if moment <= begin:
-        raise InputError("expected --expires to be in the future; a token that is no longer good is never made")
-    if moment >= LATEST:
-        raise InputError("expected --expires to be before the year 9000; leave it out for a token that does not expire")
+    if not begin < moment < LATEST:
+        raise InputError("expected --expires in the future and before the year 9000; leave it out for no end at all")
     return datetime.fromtimestamp(moment, UTC).strftime(STAMP)
-
-
-def _moment(text: str) -> float:
-    """The end of a day, or a time; one that names no zone is in UTC."""
-    try:
-        day = date.fromisoformat(text)
-    except ValueError:
-        given = datetime.fromisoformat(text)
-        return (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
-    return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() + _UNITS["d"]
 
 
 ANYBODY = Token("none", "", ("admin",))  # who calls a service that asks for no token
@@ -219,9 +195,9 @@ def add(
     if unknown := sorted(set(scopes) - set(SCOPES)):
         raise InputError(f"no scope is called {', '.join(unknown)}; choose from {', '.join(SCOPES)}")
     _check(token)
-    if user is not None and not _NAMED.fullmatch(user):
+    if user is not None and (not _NAMED.fullmatch(user) or "*" in user[:-1]):
         raise InputError(
-            "expected --user to be text without control characters, as users' names are; leave it out for all users"
+            "expected --user to be a name without control characters, with a * at its end alone; leave it out for all"
         )
     path = os.path.realpath(path)  # a link stays one: what it leads to is changed
     with _changing(path):
@@ -262,16 +238,16 @@ def _changing(path: FilePath) -> Iterator[None]:
 
 
 class Keyring:
-    """The tokens of a running service. The file is looked at again when it changes; while it cannot be read, no token
-    is good: a service that goes on with tokens someone meant to take away would be worse than one that waits.
+    """The tokens of a running service. Each request looks whether the file has changed; while it cannot be read, no
+    token is good: a service that goes on with tokens someone meant to take away would be worse than one that waits.
 
-    `trouble` says why it cannot be read, and None while it can; `disclosed` hears of every change of that.
+    `trouble` says why it cannot be read, and None while it can; `changed` hears of every change of that.
     """
 
-    def __init__(self, path: FilePath, disclosed: Callable[[str | None], None] = lambda trouble: None) -> None:
-        self._path, self._disclosed = path, disclosed
+    def __init__(self, path: FilePath, changed: Callable[[str | None], None] = lambda trouble: None) -> None:
+        self._path, self._changed = path, changed
         self.trouble: str | None = None
-        self._seen, self._looked = self._mark(), time.monotonic()  # before it is read: a change meanwhile is seen
+        self._seen = self._mark()  # before it is read: a change meanwhile is seen
         self._tokens = {token.id: token for token in read(path)}
 
     def find(self, secret: str) -> Token | None:
@@ -283,12 +259,10 @@ class Keyring:
         return token if same else None
 
     def look(self) -> str | None:
-        """Look at the file again if it is time; why it cannot be read, or None."""
-        now = time.monotonic()
-        if now - self._looked >= LOOK_EVERY:
-            self._looked, mark = now, self._mark()
-            if mark != self._seen or self.trouble is not None:
-                self._read(mark)
+        """Read the file again if it has changed; why it cannot be read, or None."""
+        mark = self._mark()
+        if mark != self._seen:
+            self._read(mark)
         return self.trouble
 
     def _read(self, mark: tuple[int, ...]) -> None:
@@ -299,16 +273,16 @@ class Keyring:
             self._tokens, trouble = {}, str(error)
         except Exception as error:  # whatever it is, tokens that could not be read again are not good
             self._tokens, trouble = {}, f"{Path(self._path).name}: the tokens cannot be read ({type(error).__name__})"
-        self._seen = mark
+        self._seen = mark if trouble is None else ()  # until it can be read, it is tried again
         if trouble != self.trouble:
             self.trouble = trouble
-            self._disclosed(trouble)
+            self._changed(trouble)
 
     def _mark(self) -> tuple[int, ...]:
         try:
             found = os.stat(self._path)
         except OSError:
-            return ()
+            return (0,)
         return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode
 
 

@@ -1,0 +1,127 @@
+"""From the options of the command to a running HTTP server, and back to a closed store."""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import socket
+import ssl
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from seqveil.core import compiled
+from seqveil.core.errors import InputError
+from seqveil.engine.coded import CodeStreams
+from seqveil.engine.stream import Terms
+from seqveil.engine.upkeep import key_for
+from seqveil.interfaces.client import is_loopback
+from seqveil.interfaces.commands.terminal import ARRIVAL
+from seqveil.interfaces.events import check_begun
+from seqveil.interfaces.service.app import Service
+from seqveil.interfaces.service.config import Limits, ServeOptions
+from seqveil.interfaces.service.connections import Connections
+from seqveil.interfaces.service.monitoring import begin_log, log
+
+# seconds after which a thread that reads lets the event loop go on, if that waits; Python's own 5 ms would be felt
+SWITCH = 0.0002
+BEGINS = "the state file was missing or empty; if it should not have been, stop and restore it from a backup"
+
+
+def serve(setting: Terms, state: Path, options: ServeOptions) -> None:
+    """Serve until a signal says stop; what was accepted by then is released and answered."""
+    options.check()
+    _check_certificate(options)
+    with ExitStack() as opened:
+        opened.callback(begin_log())
+        check_begun(state, options.begin)
+        secret = key_for(state, options.key)
+        how: Any = {"key": secret, "gaps": options.gaps, "must_exist": not options.begin}
+        store = opened.enter_context(CodeStreams.open(state, setting, **how))
+        service = Service(store, options)
+        warm(setting)
+        _allow_files(Limits().connections)
+        sys.setswitchinterval(SWITCH)
+        gc.freeze()  # what is loaded stays: looking through it for garbage would stop everything for tens of ms
+        listener = opened.enter_context(listen(options.host, options.port))
+        if store.begun:
+            log.warning("an account begins at zero", extra={"facts": {"file": state.name, "detail": BEGINS}})
+        _announce(options, listener.getsockname()[1])
+        server(service, options, Limits()).run(sockets=[listener])
+
+
+def server(service: Service, options: ServeOptions, limits: Limits) -> uvicorn.Server:
+    """The HTTP server of a service: quiet, and patient at the end."""
+    connections = Connections(limits.connections, limits.connections_of_one, limits.connection)
+    settings = quiet(
+        service,
+        proxy_headers=False,
+        lifespan="on",
+        http=connections.protocol(),
+        timeout_keep_alive=math.ceil(limits.connection),
+        timeout_graceful_shutdown=math.ceil(limits.grace),
+        ssl_certfile=None if options.tls_cert is None else os.fspath(options.tls_cert),
+        ssl_keyfile=None if options.tls_key is None else os.fspath(options.tls_key),
+    )
+    return uvicorn.Server(settings)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there, or one clear line that says why it cannot."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        raise InputError(
+            f"cannot listen on {host} port {port} ({error.strerror}); choose another with --port"
+        ) from None
+
+
+def quiet(app: Any, **options: Any) -> uvicorn.Config:
+    """The HTTP server's options for an application: no log of its own, no headers that tell about it."""
+    return uvicorn.Config(app, log_config=None, access_log=False, server_header=False, ws="none", **options)
+
+
+def warm(setting: Terms) -> None:
+    """Release something of nobody, in memory: what is loaded at the first release is loaded before a caller waits."""
+    compiled.load()
+    raw: Any = [[0]] if setting.in_batches else [0]
+    CodeStreams(setting).release(["nobody"], raw, times=[0.0])
+
+
+def _allow_files(connections: int) -> None:
+    """Each connection is an open file, and shells allow a thousand: ask for as many as are needed."""
+    if sys.platform != "win32":
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = 2 * connections if hard == resource.RLIM_INFINITY else min(hard, 2 * connections)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
+
+def _check_certificate(options: ServeOptions) -> None:
+    """Refuse a certificate that cannot be served before anything is opened."""
+    if options.tls_cert is None or options.tls_key is None:
+        return
+    try:  # an empty passphrase: nobody is there to type one
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(options.tls_cert, options.tls_key, password="")
+    except OSError:
+        both = f"{options.tls_cert.name}, {options.tls_key.name}"
+        raise InputError(f"{both}: expected a certificate and its own key, as PEM without a passphrase") from None
+
+
+def _announce(options: ServeOptions, port: int) -> None:
+    scheme = "http" if options.tls_cert is None else "https"
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    log.info("listening", extra={"facts": {"url": f"{scheme}://{host}:{port}"}})
+    log.info(ARRIVAL)
+    if options.no_auth:
+        log.warning("no tokens are asked for: whoever can reach this machine's loopback can release for any user")
+    if options.tls_cert is None and not is_loopback(options.host):
+        log.warning(
+            "NO TLS ON A NETWORK ADDRESS: raw symbols and tokens are readable unless something in front does it"
+        )
