@@ -128,7 +128,7 @@ def side_by_side(model: MarkovModel, truth: Ints, total: float, size: int, limit
     pulsed = min(pulses(model, truth, epsilon, every) for every in PULSES if epsilon * every <= 16.0)
     begun = time.perf_counter()
     setting = Policy(epsilon=epsilon * size, block=size).on(model)
-    schedule = "".join("." if not ask.share else "x" if ask.told == 8 else "o" for ask in setting.rule.schedule)
+    schedule = "".join("." if not ask.share else "x" if ask.named == 8 else "o" for ask in setting.rule.schedule)
     chosen = time.perf_counter() - begun
     wrong, leakage = in_blocks(setting, truth)
     wanted = "" if limit is None else f" (at most {limit:g}{', NOT REACHED' if wrong > limit else ''})"

@@ -48,7 +48,7 @@ def every_path(rule: BlockRule, levels: list[float], lengths: list[int]) -> list
         everyone = np.ones(len(states), bool)
         blocks = blocks.end(blocks.running).begin(rule, everyone, np.full(len(states), level), states, account)
         fake = level_numbers(level, model.size, rule.length).bit / DENOMINATOR
-        drawn, told = np.ones(len(states)), np.ones(ended.shape)
+        drawn, named = np.ones(len(states)), np.ones(ended.shape)
         for _ in range(length):
             rows, given = np.repeat(np.arange(len(states)), n), np.tile(np.arange(n), len(states))
             part = blocks.take(rows)
@@ -63,10 +63,10 @@ def every_path(rule: BlockRule, levels: list[float], lengths: list[int]) -> list
             old = np.repeat(np.arange(len(sequences)), n)
             newest = np.tile(np.arange(n), len(sequences))
             sequences = np.concatenate([sequences[old], newest[:, None]], axis=1)
-            told = told[rows][:, old] * (made.columns[:, newest] / DENOMINATOR)
+            named = named[rows][:, old] * (made.columns[:, newest] / DENOMINATOR)
             ended = ended[rows][:, old]
             chances = np.exp(filtering.log_likelihoods(model, *_as_log(sequences)))
-            weights = ended * (fake * drawn[:, None] + (1.0 - fake) * told)
+            weights = ended * (fake * drawn[:, None] + (1.0 - fake) * named)
             lifts = np.log(weights / (weights @ chances)[:, None])
             beliefs = filtering.symbols(model, states)
             found.append(Paths(codes, account, beliefs, lifts[:, chances > 0], weights, chances, sequences))

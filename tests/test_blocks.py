@@ -33,8 +33,8 @@ def random_case(seed: int) -> tuple[BlockRule, list[float], list[int]]:
     n, length = int(rng.integers(2, 4)), int(rng.integers(1, 4))
     order = 2 if seed % 5 == 4 else 1
     model = random_chain(rng, n, seed % 2 == 1, order)
-    shares, told = rng.choice([0, 2, 5, 8, 8], length), rng.choice([8, 8, 7, 4], length)
-    schedule = tuple(Question(*each) for each in zip(shares.tolist(), told.tolist(), strict=True))
+    shares, named = rng.choice([0, 2, 5, 8, 8], length), rng.choice([8, 8, 7, 4], length)
+    schedule = tuple(Question(*each) for each in zip(shares.tolist(), named.tolist(), strict=True))
     level = float(rng.choice([0.2, 1.0, 2.5, 6.0]))
     levels = [level * float(part) for part in rng.choice([1.0, 0.5], 2)]
     costs = absolute(range(n)) if seed % 4 == 2 else hamming()
@@ -101,7 +101,7 @@ def error(prefixes: list[Paths]) -> float:
 
 
 def test_hard_cells_of_three_events_in_numbers() -> None:
-    """Chain S, w = 3, L = 3: told exactly as long as every cell keeps its mass, the paths are 00*, 01*, 10* and 11*."""
+    """Chain S, w = 3, L = 3: named while every cell keeps its mass, the paths are 00*, 01*, 10* and 11*."""
     ask, skip = Question(8, 8), Question(0, 8)
     prefixes = every_path(BlockRule(STICKY, 3.0, 3, hamming(), (ask, ask, skip)), [3.0], [3])
     paths = prefixes[-1]

@@ -26,10 +26,10 @@ HEAVY = ("scipy", "polars", "highspy", "matplotlib", "pandas", "pyarrow", "typer
 LOADED = {  # what is imported or run, and what of it must stay unloaded
     "seqveil": HEAVY,
     "seqveil.interfaces.files": ("polars", "pandas", "pyarrow"),
-    "seqveil.interfaces.cli": ("scipy", "polars", "matplotlib", "highspy", "paho", "fastapi", "uvicorn", "pydantic"),
+    "seqveil.interfaces.cli": ("scipy", "polars", "matplotlib", "highspy", "paho", "starlette", "uvicorn", "pydantic"),
     "seqveil.interfaces.cli as c; c.main(['release', '--help']); import seqveil": ("scipy", "polars", "matplotlib"),
-    "seqveil.client": ("fastapi", "uvicorn", "pydantic", "starlette", "prometheus_client"),
-    "seqveil.interfaces.service.tokens": ("fastapi", "uvicorn", "pydantic", "starlette", "prometheus_client"),
+    "seqveil.client": ("uvicorn", "pydantic", "starlette", "prometheus_client"),
+    "seqveil.interfaces.service.tokens": ("uvicorn", "pydantic", "starlette", "prometheus_client"),
 }
 
 
@@ -108,7 +108,7 @@ def test_the_state_of_a_stream_does_not_grow(options, rows):
 
 CORE = """
 import sys
-for name in ("polars", "pyarrow", "pandas", "numba", "matplotlib", "fastapi"):
+for name in ("polars", "pyarrow", "pandas", "numba", "matplotlib", "starlette"):
     sys.modules[name] = None  # as if it were not installed
 import seqveil as sv
 model = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])

@@ -62,9 +62,9 @@ def needs_extra(what: str, extra: str) -> Iterator[None]:
     whatever a stranger put under it.
 
     >>> with needs_extra("the service", "serve"):
-    ...     raise ModuleNotFoundError(name="fastapi")
+    ...     raise ModuleNotFoundError(name="starlette")
     Traceback (most recent call last):
-    seqveil.core.errors.InputError: the service needs fastapi; in the clone of seqveil run: pip install -e '.[serve]'
+    seqveil.core.errors.InputError: the service needs starlette; in the clone of seqveil run: pip install -e '.[serve]'
     """
     try:
         yield

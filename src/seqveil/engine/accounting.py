@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import UNIT, Floats, Ints
@@ -105,6 +104,8 @@ def passing(epsilon: float, releases: int, steps: int, side: int) -> float:
 
 def _at_least(releases: int, steps: int, likely: float) -> float:
     """Pr(S ≥ steps) of a walk with this probability of a step up."""
+    from scipy import special  # takes long to load, and few need it
+
     ups = (releases + steps + 1) // 2
     return 0.0 if ups > releases else float(special.betainc(ups, releases - ups + 1, likely))
 

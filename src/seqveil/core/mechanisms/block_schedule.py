@@ -26,7 +26,7 @@ from seqveil.core.randomness import SeededRandomness
 
 PERIODS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 25, 30, 40, 50)
 ROUNDS = ((64, 12), (256, 4), (1024, 1))  # paths for each schedule, and how many schedules go on
-CHANGES = (Question(0, EIGHTHS), *(Question(EIGHTHS, told) for told in (8, 7, 6, 5)))  # tried in place of a question
+CHANGES = (Question(0, EIGHTHS), *(Question(EIGHTHS, named) for named in (8, 7, 6, 5)))  # tried in place of a question
 IMPROVING = 200_000  # events simulated to improve a schedule
 PATHS = 128  # for each change at least
 GAIN = 1e-3  # of the cost, that a change must gain

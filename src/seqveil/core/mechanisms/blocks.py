@@ -21,9 +21,9 @@ might be drawn, outward, before the draw.
 **Cells.** What is left of L after a path is log(ρ/κ), ρ = q/F; a label costs log(max_x f(y|x) / Pr(y | path)) of it.
 For Hamming distortion the cells of an event that may use a part r of what is left are the channel that the closed form
 of the optimum finds with the cap e^r on its lifts (`closed_form`); for distances they are sets of neighbours. With some
-probability any symbol may pass for the likeliest label: what is not told now costs nothing now, and makes what is told
-later likelier, hence cheaper. Which events are asked, for which part of what is left, and how often the cell is told is
-the schedule of the block (`block_schedule`).
+probability any symbol may pass for the likeliest label: what is not disclosed now costs nothing now, and makes what is
+disclosed later likelier, hence cheaper. Which events are asked, for which part of what is left, and how often the cell
+is named is the schedule of the block (`block_schedule`).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Question(NamedTuple):
     """What an event of a block may use and tell, both in eighths: of what is left, and of the time."""
 
     share: int  # of what is left; 0: the best guess is released
-    told: int  # how often the cell is told; else the likeliest label
+    named: int  # how often the cell is named; else the likeliest label
 
 
 class Level(NamedTuple):
@@ -348,10 +348,10 @@ def follow(rule: BlockRule, blocks: Blocks, made: Disclosed) -> tuple[Floats, Bl
 
 def posterior(rule: BlockRule, blocks: Blocks, made: Disclosed) -> Floats:
     """What an observer believes about the symbol of an event after its release: (B, n); `blocks` are those before."""
-    told = filtering.symbols(rule.model, blocks.given) * made.columns
-    marginal = filtering.total(told)
+    named = filtering.symbols(rule.model, blocks.given) * made.columns
+    marginal = filtering.total(named)
     fake = _fake(rule, replace(blocks, skews=blocks.skews * (made.drawn / marginal)))[:, None]
-    return fake * filtering.symbols(rule.model, blocks.free) + (1.0 - fake) * told / marginal[:, None]
+    return fake * filtering.symbols(rule.model, blocks.free) + (1.0 - fake) * named / marginal[:, None]
 
 
 def _fake(rule: BlockRule, blocks: Blocks) -> Floats:
@@ -411,15 +411,15 @@ def _lifts(rule: BlockRule, blocks: Blocks, up: Floats, down: Floats) -> Floats:
     The lift is (fake · skew + (1-fake) · f/q) / (fake · skew + 1-fake). Both sides come in one array.
     """
     fake = rule.numbers(blocks.levels)[:, 0]
-    guess, told = fake * blocks.skews, 1.0 - fake
+    guess, named = fake * blocks.skews, 1.0 - fake
     if rule.entries > 1:
-        guess, told = np.repeat(guess, rule.entries), np.repeat(told, rule.entries)
+        guess, named = np.repeat(guess, rule.entries), np.repeat(named, rule.entries)
     if up.ndim > 1:
-        guess, told = guess[:, None], told[:, None]
+        guess, named = guess[:, None], named[:, None]
     loose = (rule.length + 2) * 4 * slack(rule.model.size)
     sides = np.array((up, down))
     possible = np.isfinite(sides)
-    logs = np.log((guess + told * np.exp(np.where(possible, sides, 0.0))) / (guess + told))
+    logs = np.log((guess + named * np.exp(np.where(possible, sides, 0.0))) / (guess + named))
     logs = np.where(sides == 0, 0.0, logs + OUTWARD[logs.ndim] * (loose + 8 * UNIT * np.abs(logs)))
     return np.where(possible, logs, sides)
 
@@ -490,12 +490,12 @@ def _ask_near(
     impossible = np.zeros(len(codes), bool)
     points = np.asarray(rule.distortion.points).reshape(rule.model.n, -1)
     for user, (belief, number, whole, ask) in enumerate(zip(*public, strict=True)):
-        told = DENOMINATOR // EIGHTHS * int(ask[1])
+        named = DENOMINATOR // EIGHTHS * int(ask[1])
         cap, fine, everything = max(part_of(float(whole), int(ask[0])), LEAST) * (1 + MARGIN), False, belief.sum()
         while not fine and cap < 1.0:
             cells, masses = neighbours(belief, points, cap * everything)
-            base = np.where(np.arange(masses.size) == 0, DENOMINATOR - told, 0)
-            mean, high = masses * told + everything * base, base + told
+            base = np.where(np.arange(masses.size) == 0, DENOMINATOR - named, 0)
+            mean, high = masses * named + everything * base, base + named
             hats = to_weights(mean / mean.sum())
             lists = mean.tolist(), high.tolist(), hats.tolist()
             fine = kept(float(blocks.ratios[user]), float(blocks.skews[user]), float(everything), number, *lists)
@@ -507,11 +507,11 @@ def _ask_near(
             label = int((labels == asked.given[user]).argmax())
             impossible[user] = labels[label] != asked.given[user]
         elif real[user]:
-            label = int(cells[asked.truths[user]]) if asked.randomness[user] < told else 0
+            label = int(cells[asked.truths[user]]) if asked.randomness[user] < named else 0
         else:
             label = int((np.cumsum(hats) <= asked.randomness[user]).sum())
         codes[user], drawn[user] = labels[label], hats[label]
-        columns[user] = base[label] + told * (cells == label)
+        columns[user] = base[label] + named * (cells == label)
     return impossible
 
 
@@ -602,13 +602,13 @@ def fake_weights(
 @compiled
 def kept(ratio: float, skew: float, everything: float, number: Row, mean: Row, high: Row, hats: Row) -> bool:
     """Whether each label that may be drawn keeps both bounds of the block, and is not too rare for its weight."""
-    told = 1.0 - number[0]
+    named = 1.0 - number[0]
     for k in range(len(mean)):
         if high[k] > 0:
             expected = mean[k] / everything
             guess = number[0] * (skew * (float(hats[k]) / expected) if expected > 0.0 else 0.0)
-            most = told * (float(high[k]) / (ratio * expected)) if expected > 0.0 else ONE
-            bounded = guess + most <= number[2] * (guess + told) and guess >= number[3] * (guess + told)
+            most = named * (float(high[k]) / (ratio * expected)) if expected > 0.0 else ONE
+            bounded = guess + most <= number[2] * (guess + named) and guess >= number[3] * (guess + named)
             if not (bounded and expected >= 0.5 * LEAST * ONE):
                 return False
     return True

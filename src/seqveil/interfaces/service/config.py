@@ -1,4 +1,4 @@
-"""What a service is told at its start: the options of the command, and how much there may be of everything."""
+"""What a service takes at its start: the options of the command, and how much there may be of everything."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from seqveil.interfaces.service.messages import Problem
 from seqveil.interfaces.service.tokens import ANYBODY, Keyring, Token
 
 BURST = 2.0  # seconds of its rate that somebody may use at once
-MOST_KNOWN = 10_000  # addresses that are told apart
+MOST_KNOWN = 10_000  # addresses that are remembered
 
 
 class Bucket:

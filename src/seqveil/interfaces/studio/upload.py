@@ -189,10 +189,10 @@ class Look:
 
     def words(self, *names: str) -> str:
         """Some of the options as a command has them; all where none is named."""
-        told = {name: text for name, text in self.options.items() if not names or name in names}
+        given = {name: text for name, text in self.options.items() if not names or name in names}
         return "".join(
             f" --{name.replace('_', '-')}{' ' * bool(text)}{shlex.quote(text) if text else ''}"
-            for name, text in told.items()
+            for name, text in given.items()
         )
 
     @property
@@ -277,8 +277,8 @@ def loaded(upload: Upload, chosen: Chosen, name: str, model: MarkovModel | None 
         raise DataError("no stream has two events; check that the column of the user is the right one")
     about = f"{who.size:,} events of {people.size:,} people, {alphabet.n:,} symbols, under {how}. "
     about += f"It was {said_of_check(chain)}"
-    length, told = int(np.diff(begins).max()), _commands(upload, look, file)
-    return StudioSource(name, upload.title, about, chain, streams, length, "event", *proposed(chain), **told)
+    length, given = int(np.diff(begins).max()), _commands(upload, look, file)
+    return StudioSource(name, upload.title, about, chain, streams, length, "event", *proposed(chain), **given)
 
 
 def _commands(upload: Upload, look: Look, model: str) -> dict[str, Any]:
