@@ -13,6 +13,7 @@ the key of the state. No mechanism needs it yet, so it is empty.
 
 from __future__ import annotations
 
+import marshal
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -73,13 +74,13 @@ CHAIN = (
 
 
 def checksum(plain: tuple[Any, ...], content: object = b"") -> int:
-    """Of a row: of its plain values as Python writes them, each with its kind, and of its bytes.
+    """Of a row: of its plain values, each with its kind (`marshal` in its fixed version 2), and of its bytes.
 
     >>> checksum((1, "a")) == checksum((1.0, "a"))
     False
     """
     more = content if isinstance(content, bytes) else repr(content).encode()
-    return crc32(more, crc32(repr(plain).encode()))
+    return crc32(more, crc32(marshal.dumps(plain, 2)))
 
 
 def name_hash(name: str | bytes) -> int:
