@@ -1,6 +1,8 @@
 """Sessions: the public names, budgets that hold, failures that change nothing, and no raw symbol anywhere public."""
 
+import copy
 import math
+import pickle
 import sys
 import threading
 import traceback
@@ -336,3 +338,10 @@ def test_a_refused_push_can_be_pushed_again():
             session.push(1)
     assert len(session.push(1, time=30.0)) == 2
     assert session.push(1, time=31.0) == []
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_session_is_not_copied(again):
+    """Copies of one stream would release it several times, and each would count its own releases alone."""
+    with pytest.raises(InputError, match="cannot be copied"):
+        again(sv.Session(sv.MarkovModel(*PAIR), epsilon=1.0))

@@ -2,6 +2,7 @@
 
 import math
 from itertools import pairwise, product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -221,3 +222,49 @@ def test_the_command(tmp_path, capsys):
     with Streams(new, epsilon=0.5, budget=0.6, store=path, key=KEY) as streams:
         assert streams.account("ann").epsilon_spent == twin.epsilon_spent
         assert streams.release(["ann"], ["gym"]).seqs.tolist() == [2]
+
+
+def test_receivers_are_not_let_to_weigh_by_one_model_what_two_have_drawn(tmp_path, monkeypatch, capsys):
+    """Audited with the new model alone, releases of the old one would count as its own."""
+    monkeypatch.chdir(tmp_path)
+    values = ["home", "work", "gym"]
+    old, new = (chain(seed, alphabet=values)[2] for seed in (3, 5))
+    old.save("old")
+    new.save("new")
+    Policy(secrets=ever("gym", epsilon=0.2)).save("policy.toml")
+    rows = [f"p{user},{values[code]}" for user, codes in enumerate(old.sample(10, 30, seed=1)) for code in codes]
+    Path("raw.csv").write_text("user,value\n" + "\n".join(rows[:-30]) + "\n", encoding="utf-8")
+    release = ["release", "raw.csv", "--policy", "policy.toml", "--state", "s.db", "--out", "out.csv"]
+    assert main([*release, "--model", "old"]) == 0
+    assert main(["audit", "out.csv", "--model", "old"]) in (0, 1)
+    assert main(["state", "adopt", "s.db", "--model", "new"]) == 0
+    with CodeStreams.open("s.db", Policy.load("policy.toml").on(new), must_exist=True) as streams:
+        worst = streams.secrets()[0].log_odds_worst
+    assert ("past its ε = 0.2" in capsys.readouterr().err) == (worst > 0.2)
+    Path("raw.csv").write_text("user,value\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    assert main([*release, "--model", "new"]) == 0
+    for command in (["audit"], ["decode", "--out", "decoded.csv"]):
+        assert main([command[0], "out.csv", "--model", "new", *command[1:]]) == 2
+        assert "after `seqveil state adopt`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["release", "raw.csv", "--out", "out.csv"], ["serve", "--begin", "--no-auth"]])
+def test_blocks_are_refused_before_a_state_file_is_made(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    chain(3, alphabet=["home", "work", "gym"])[2].save("m")
+    Policy(epsilon=2.0, block=4).save("policy.toml")
+    Path("raw.csv").write_text("user,value\nann,home\n", encoding="utf-8")
+    assert main([*command, "--model", "m", "--policy", "policy.toml", "--state", "s.db"]) == 2
+    assert "only a Session keeps" in capsys.readouterr().err
+    assert not [each.name for each in tmp_path.iterdir() if each.name.startswith(("s.db", "out"))]
+
+
+def test_who_was_erased_before_anything_was_disclosed_goes_on_at_zero(tmp_path):
+    old, new = (chain(seed)[2] for seed in (3, 5))
+    with CodeStreams.open(tmp_path / "s.db", Policy(epsilon=0.7, every=2).on(old), gaps="skip") as streams:
+        streams.release(["bob"], [0], [1])  # the first event, which alone carries ε, was given up
+        streams.release(["ann"], [0])
+        streams.erase(["bob"])
+        streams.adopt(new)
+        assert streams.names() == ["ann"]
+    assert verify(tmp_path / "s.db").sound

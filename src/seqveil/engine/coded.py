@@ -137,6 +137,11 @@ class CodeStreams:
         kept = upkeep.models(self._store.facts()[0])[:-1] if isinstance(self._store, SqliteStore) else []
         return [*(self.setting.policy.on(model) for model in kept), self.setting]
 
+    @property
+    def models(self) -> int:
+        """How many models the releases were drawn with: one, and each that was adopted since."""
+        return len(self._history)
+
     @classmethod
     def open(
         cls,
@@ -161,6 +166,7 @@ class CodeStreams:
             memory: as for `CodeStreams`.
             must_exist: refuse a file that is missing or empty, rather than begin one whose ledger starts at zero.
         """
+        refuse_blocks(setting)
         chosen = randomness_for(key, randomness)
         file = upkeep.opened(path, setting, chosen.private, key, must_exist)
         try:
@@ -233,6 +239,8 @@ class CodeStreams:
 
         All stored releases are replayed, in one transaction; whoever releases waits meanwhile.
         """
+        if not isinstance(model, MarkovModel):
+            raise InputError(f"expected a MarkovModel, as fit gives it; got {type(model).__name__}")
         setting, values = self.setting, self.setting.model.alphabet
         if model.alphabet.fingerprint() != values.fingerprint() or model.alphabet.slots != values.slots:
             raise InputError("expected a model of the same values as the one before; fit it with that one's alphabet")
@@ -581,6 +589,12 @@ class Adopted(NamedTuple):
         figures = np.concatenate([entry.figures for entry in entries]) if entries else np.zeros((0, 4))
         total = np.inf if terms.budget.exact_total is None else terms.budget.exact_total
         return cls(len(figures), erased, int((larger_side(figures[:, 1], figures[:, 2]) > total).sum()))
+
+
+def refuse_blocks(setting: Terms) -> None:
+    """Streams keep nothing private, and a block has a hidden bit."""
+    if setting.in_blocks:
+        raise InputError("blocks need a hidden bit for each stream, which only a Session keeps; use a Session")
 
 
 class _NothingToKeep(Exception):

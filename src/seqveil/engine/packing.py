@@ -100,7 +100,7 @@ def beyond(setting: Terms, erased: Stored) -> UserRow:
     window = [0.0]
     if setting.budget.per_window is not None and erased.time is not None:
         window = [1.0, setting.budget.per_window, erased.time]
-    return UserRow(0, erased.seq + 1, 0, 0.0, most, -most, erased.epsilon, np.array(window, "<f8").tobytes(), True)
+    return UserRow(0, erased.seq + 1, 0, 0.0, most, 0.0 - most, erased.epsilon, np.array(window, "<f8").tobytes(), True)
 
 
 def returned(setting: Terms, row: UserRow) -> State:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -233,6 +233,10 @@ class Session:
             raise InputError(f"{NO_BOUND}; give the session an epsilon as well")
         together = self._setting.schedule * self._setting.policy.block
         return compose(self._setting.epsilon * self._setting.schedule, -(-releases // together), delta)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuses `copy` and `pickle`: two of one stream would release it twice, and each count its own releases."""
+        raise InputError("a session cannot be copied, as each copy would count its own releases alone; make a new one")
 
     def __repr__(self) -> str:
         setting, kept = self._setting, len(self._setting.secrets)

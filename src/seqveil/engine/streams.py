@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqveil.core.errors import DataError, InputError, UnknownSymbol
+from seqveil.core.errors import DataError, UnknownSymbol
 from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness, User
 from seqveil.core.times import Time
 from seqveil.engine.calls import Gaps
-from seqveil.engine.coded import MEMORY, Adopted, CodeStreams, Positions, randomness_for
+from seqveil.engine.coded import MEMORY, Adopted, CodeStreams, Positions, randomness_for, refuse_blocks
 from seqveil.engine.policy import Policy, policy_of
 from seqveil.engine.releases import Account, Accounts, Release, Releases
 from seqveil.engine.secrets import SecretTotal
@@ -68,8 +68,7 @@ class Streams:
         **shorthand: Any,
     ) -> None:
         self._terms = policy_of(policy, shorthand).on(model)
-        if self._terms.in_blocks:
-            raise InputError("blocks need a hidden bit for each stream, which only a Session keeps; use a Session")
+        refuse_blocks(self._terms)
         randomness = randomness_for(key, None if seed is None else SeededRandomness(seed))
         how: dict[str, Any] = {"gaps": gaps, "memory": memory}
         if isinstance(store, str | os.PathLike):

@@ -181,12 +181,18 @@ def _adopt_model(file: Path, new: Path, key: Path | None) -> None:
     model, secret = MarkovModel.load(new), None if key is None else key_file(key)
     with CodeStreams.open(file, _terms_of(file), key=secret, must_exist=True) as streams:
         found = streams.adopt(model)
+        disclosed = [
+            each for each in streams.secrets() if each.epsilon is not None and each.log_odds_worst > each.epsilon
+        ]
     print(f"adopted  {new} for {file}: {found.users} users go on with what they disclosed under this model")
     if found.erased:
         note = "some releases were erased, so of those only the LDP level goes on"
         print(f"note: of {found.erased} users {note}", file=sys.stderr)
     if found.beyond:
         print(f"note: {found.beyond} users are past the total of the budget under this model", file=sys.stderr)
+    for each in disclosed:
+        said = f"under this model the log odds of {each.name} have moved by up to {each.log_odds_worst:.4g}"
+        print(f"note: {said}, past its ε = {each.epsilon:g}; no later release moves them further", file=sys.stderr)
 
 
 @state.command()

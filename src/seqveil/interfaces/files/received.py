@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+ADOPTED = (
+    "the release went on with another model after `seqveil state adopt`, so no one model says how it was drawn; its "
+    "account is in the state file: run `seqveil state account`"
+)
 MOST_LEFT_OUT = 1_000_000  # events of one user that one row may skip
 BATCH_ROWS = 1000  # rows between two signs of progress where batches are read
 
@@ -329,6 +333,8 @@ def receive(
     if found is not None:
         if found.get("model") != model.fingerprint:
             raise ModelError(OTHER_MODEL)
+        if found.get("models", 1) > 1:
+            raise DataError(ADOPTED)
         if setting is not None and found.get("setting") != setting.to_dict():
             raise InputError("the side file gives another setting than the options; leave the options out")
         setting = setting or saved_terms(found.get("setting", {}), model, observers)

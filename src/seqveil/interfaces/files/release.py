@@ -425,6 +425,8 @@ class ReleaseRun(ABC):
     def facts(self, account: ReleasedFile) -> side.Meta:
         """What the side file says."""
         facts = side.header(self.setting, self.source.columns, self._order, self.seed)
+        if self.streams.models > 1:  # no receiver can weigh these releases by one model
+            facts["models"] = self.streams.models
         for name in ("events", "users", "releases", "held", "stopped", "private"):
             facts[name] = getattr(account, name)
         for name in ("leakage", "composition"):
