@@ -489,7 +489,7 @@ class ByMoments(Sample):
         low = flat.min((0, 1), initial=math.inf)
         span = float((flat - low).max(initial=0.0)) or 1.0
         whole = np.rint((flat - low) * (SCALE / span))
-        self.places: Floats = whole.reshape(len(codes), -1)
+        self.places: Floats = whole.reshape(len(codes), math.prod(whole.shape[1:]))  # of nobody, perhaps
         self.squares: Floats = (whole**2).sum(2)
 
     def first_questions(self) -> tuple[NDArray[np.bool_], Ints, Ints]:
