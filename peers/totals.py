@@ -95,13 +95,13 @@ def sandwich_row(version: str, found: list[tuple[Any, dict[str, Any]]]) -> Row:
 
 
 def count_row(version: str, theirs: dict[str, float]) -> Row:
-    """Their PLD accountant, disclosed of 100 randomised responses at once: must be what it says of them one by one."""
+    """Their PLD accountant, given 100 randomised responses at once: must say what it says of them one by one."""
     ours = compose(1.0, 100, 1e-6).best
     kept = abs(theirs["at_once"] - theirs["singly"]) < 1e-3
     return Row(
         ACCOUNTING.name,
         version,
-        "PLDAccountant, 100 randomised responses at ε=1, δ=1e-6: disclosed at once, one by one",
+        "PLDAccountant, 100 randomised responses at ε=1, δ=1e-6: given at once, one by one",
         f"{theirs['at_once']:.3f} {theirs['singly']:.3f}",
         f"{ours:.3f}",
         "the count is used" if kept else "it ignores the count",

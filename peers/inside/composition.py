@@ -42,7 +42,7 @@ def totals(epsilon, releases, delta, orders, step):
 
 
 def counted(epsilon, releases, delta):
-    """ε(δ) of its PLD accountant for the same releases given at once, with their count, and given one by one."""
+    """ε(δ) of its PLD accountant for the same releases given at once, with their count, and one by one."""
     at_once, singly = pld.PLDAccountant(REPLACE), pld.PLDAccountant(REPLACE)
     at_once.compose(response(epsilon), releases)
     for _ in range(releases):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 PSEUDO = 5.0  # pseudo-counts of the common chain in each row of a type
 LEAST_PEOPLE = 50  # people that a type must be the likeliest one of
-SWITCH = 1e-4  # chance a step that a stream goes on as somebody else, unless given
+SWITCH = 1e-4  # chance a step that a stream goes on as somebody else, by default
 SWITCHES = (SWITCH, 1 / 300, 1 / 100, 1 / 30)  # those that are tried where it is to be estimated
 STARTS = 6  # beginnings of EM that are tried for a few rounds
 TRIAL_ROUNDS, ROUNDS = 12, 200

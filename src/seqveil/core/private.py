@@ -23,7 +23,7 @@ from seqveil.core.model import MarkovModel, symbols_of
 from seqveil.core.randomness import BITS, Randomness
 from seqveil.core.states import States, validate
 
-CONTRIBUTION = 20  # transitions of a user that count, unless given
+CONTRIBUTION = 20  # transitions of a user that count by default
 MOST_SYMBOLS = 2_000  # n² counts are noised one by one
 FINENESS = 1 << 20  # ε is rounded down to a multiple of 1/FINENESS, so that the noise has a rational rate
 CUT = 4.0  # counts below so many noise scales are taken for noise

@@ -77,8 +77,8 @@ class CodeStreams:
 
     Parameters:
         setting: the model, the mechanism, ε, the budget: everything public about the releases.
-        store: where users are kept; in memory unless given.
-        randomness: the operating system's unless given; keyed ones (`KeyedRandomness`) where an event that is drawn
+        store: where users are kept; in memory by default.
+        randomness: the operating system's by default; keyed (`KeyedRandomness`) where an event that is drawn
             again after a crash must come out the same.
         gaps: what happens when a sequence number is left out: "refuse" (`OutOfOrder`), or "skip", which gives the
             missing events up.
@@ -159,8 +159,7 @@ class CodeStreams:
         Parameters:
             path: the file.
             setting: that of the file's first use.
-            key: 32 secret bytes (`seqveil.randomness.key_file`) for randomness that are the same if an event is drawn
-            again.
+            key: 32 secret bytes (`seqveil.randomness.key_file`) for draws that are the same if an event is drawn again.
             randomness: of another kind; a key or randomness, not both.
             gaps: as for `CodeStreams`.
             memory: as for `CodeStreams`.
@@ -333,7 +332,7 @@ class CodeStreams:
             releases: codes, NOTHING where an event went without or was withheld; for batches their paths, None for such
                 a one.
             times: as for `release`.
-            sizes: how many symbols each batch has; the setting's batch unless given.
+            sizes: how many symbols each batch has; the setting's batch by default.
         """
         if not self.setting.in_batches:
             codes = released_codes(self.setting, releases)
@@ -398,7 +397,7 @@ class CodeStreams:
             return list(records.everyone()[0])
 
     def secrets(self) -> list[SecretTotal]:
-        """What all users together were disclosed about each declared secret at most, in the order of declaration."""
+        """The most that any user's releases disclosed about each declared secret, in the order of declaration."""
         if not self.setting.secrets:
             return []
         with self._lock, self._store.transaction():
@@ -464,7 +463,7 @@ class CodeStreams:
             return self._store.position(source)
 
     def _randomness_of_store(self) -> Randomness | KeyedRandomness:
-        """The randomness that are drawn from: keyed ones belong to this setting and this store alone."""
+        """Where draws come from: keyed randomness belongs to this setting and this store alone."""
         if not isinstance(self._source, KeyedRandomness):
             return self._source
         return self._source.of_state(self.setting.signature, self._store.salt)

@@ -38,7 +38,7 @@ from seqveil.core.mechanisms.base import Batch, rules_kept
 from seqveil.core.mechanisms.questions import Sample, Search, Split, best, cells
 from seqveil.core.randomness import Randomness
 
-LARGEST_BATCH = 32.0  # ε of a batch: randomness are drawn one by one, so only e^-ε must fit 62 bits
+LARGEST_BATCH = 32.0  # ε of a batch: each question has a draw of its own, so only e^-ε must fit 62 bits
 ROOM = 1.0 + 2e-9  # cells are grown a hair larger than κ, so that rounding cannot make one too small
 LEAVES = 512  # a tree with more leaves is not written out
 MANY = 1.0  # in LDP mode 1/κ = MANY·e^(ε/2) + 1: more cells say more, and are disclosed less often

@@ -205,7 +205,7 @@ def account(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint of a release.")],
     *,
     user: Annotated[str | None, o.option("NAME", "One user alone.")] = None,
-    limit: Annotated[int, o.option("N", "How many users to show, those disclosed most of first.")] = 20,
+    limit: Annotated[int, o.option("N", "How many users to show, those with the largest account first.")] = 20,
     cluster: SmallClusterOptions,
     json: o.Json = False,
 ) -> None:

@@ -155,7 +155,7 @@ def release_file(
         setting: the model and how to release with it.
         out: where to write. With a state file, a CSV, TSV or JSON lines file, which can be appended to.
         state: the state file, which no other run may have open.
-        key: with a state file, for randomness that are the same if an event is drawn again
+        key: with a state file, for draws that are the same if an event is drawn again
         (`seqveil.randomness.key_file`).
         seed: for research; it marks the release as not private.
         columns: the names of the columns.

@@ -54,7 +54,7 @@ class FitWords:
         grid: cut points (two columns of the value) into a grid such as "10x10", or "auto".
         cell_metres: cut the map around the bulk of latitudes and longitudes into cells of this size.
         other: take values that fewer people have together as the symbol "other".
-        on_unknown: the policy that the model carries for later values: "error" unless given, "other" with
+        on_unknown: the policy that the model carries for later values: "error" by default, "other" with
             `other`, "nearest" after "auto" and for coordinates.
         alphabet: the values there are: a list, an alphabet, or a file of them; else those that occur.
         range: that of bins, a grid or cells, where it is not taken from the data.
