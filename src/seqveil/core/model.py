@@ -192,8 +192,10 @@ class MarkovModel:
             raise ModelError(f"switch must be a probability a step, at least 0 and below 1; got {switch}")
         shares = checked_distribution(weights, "weights", len(models))
         answered = None if trait is None else Trait.of(trait[0], [str(answer) for answer in trait[1]])
+        if answered is not None and (len(answered.of_types) != shares.size or
+                                     np.bincount(answered.of_types, shares).min() <= 0):  # fmt: skip
+            raise ModelError("a trait needs an answer for each of the types, and none whose types have no weight")
         states = mixture([each.states for each in models], shares, switch, answered)
-        validate(states)
         return cls._of(states, models[0].alphabet)
 
     @property

@@ -34,7 +34,7 @@ from seqveil.core import words
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets.declared import Compiled
+from seqveil.core.secrets.declared import Compiled, Secret
 from seqveil.evaluate.attack_bounds import AttackSample, Flags, Ratio, Sides, noticeable, share_low, times_needed
 from seqveil.evaluate.attack_features import Windows, features
 from seqveil.evaluate.attackers import Attackers, beliefs, classifiers
@@ -48,6 +48,7 @@ __all__ = [
     "attack_identity",
     "attack_labels",
     "attack_secret",
+    "attack_trait",
     "classifiers",
     "windows_of",
     "worst",
@@ -187,6 +188,38 @@ def attack_secret(
         attackers=attackers,
         heard=heard,
     )
+
+
+def attack_trait(
+    releases: Sequence[Ints],
+    n: int,
+    answers: Sequence[str | None],
+    trait: Secret,
+    epsilon: float | None,
+    *,
+    times: Sequence[Floats] | None = None,
+    seed: int = 0,
+    false_alarm: float = FALSE_ALARM,
+    attackers: Attackers | None = None,
+    heard: Callable[[], None] | None = None,
+) -> Finding:
+    """Attack what was promised about a trait: who gives which answer, from all releases of a person.
+
+    answers: of each person; None where nobody knows it: such people are left out.
+    The others are as in `attack_secret`; n is the number of symbols.
+    """
+    known = [k for k, answer in enumerate(answers) if answer is not None]
+    named, values = np.unique([str(answers[k]) for k in known], return_inverse=True)
+    if named.size < 2:
+        raise InputError(f"an attack on a trait needs people with two or more answers; got {named.size}")
+    zeros = np.zeros(len(known), np.int64)
+    whole = Windows(np.arange(len(known)), zeros, zeros, values, None)
+    found = features([releases[k] for k in known], n, whole, None if times is None else [times[k] for k in known])
+    targets = {answer: values == number for number, answer in enumerate(named.tolist())}
+    if named.size == 2:
+        del targets[str(named[0])]
+    about, how = words.about(trait), {"seed": seed, "false_alarm": false_alarm, "attackers": attackers, "heard": heard}
+    return attack_labels(found, targets, epsilon, about=about, **how)  # type: ignore[arg-type]
 
 
 def _draws(seed: int) -> np.random.Generator:

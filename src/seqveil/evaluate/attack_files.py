@@ -23,6 +23,7 @@ from seqveil.evaluate.attack import AttackerGuess, Finding
 from seqveil.interfaces.files import Columns, read
 from seqveil.interfaces.files.columns import Holes
 from seqveil.interfaces.files.estimates import evidence_of
+from seqveil.interfaces.files.fit import answers_of
 from seqveil.interfaces.files.in_memory import goes_back, in_order
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.received import receive
@@ -49,14 +50,24 @@ class AttackedPeople:
     times: list[Floats] | None  # of each event, in seconds; None where the files have none
     total: float | None  # the most that a stream may leak: its budget, or its Σε; None where neither is known
     meta: Meta | None
+    names: list[Any]  # of the people
+    raw: Source
 
-    def before_midnight(self) -> Ints:
-        """How many events of each stream come before its first midnight, where windows of a day begin."""
+    def before_window(self, secret: Secret) -> Ints:
+        """How many events of each stream come before the first whole window of a secret that follows the clock."""
         slots = self.alphabet.slots
         if slots is None or self.times is None:
-            raise InputError("an attack on during, or on a window of a day, needs a model, one in slots of time")
+            raise InputError("an attack on during, or on a day or week, needs a model, one in slots of time")
         first = slots.numbers(np.array([own[0] for own in self.times]))
-        return -slots.place(first) % slots.per_day
+        return -slots.place(first) % (secret.length(slots) or 1)
+
+    def answers(self, trait: str) -> list[Any]:
+        """Each person's answer to a trait, from its column of the raw file; None where there is none."""
+        try:
+            found = {str(user): label for user, label in answers_of(self.raw, trait).items()}
+        except InputError as error:
+            raise InputError(f"an attack on a trait needs its column in the raw file; {error}") from None
+        return [found.get(str(name)) for name in self.names]
 
     @property
     def secrets(self) -> list[Secret]:
@@ -108,8 +119,14 @@ def attack_file(
     for secret in chosen:
         heard.begin()
         promised = _promised(secret, people, claimed)
+        if secret.kind == "trait":
+            answers, how = people.answers(secret.text), {"times": people.times, "heard": heard.learning}
+            findings.append(
+                attacks.attack_trait(people.releases, people.alphabet.n, answers, secret, promised, **shared, **how)
+            )
+            continue
         attacked, seen["heard"] = secret.over(people.alphabet), heard.learning
-        seen["skipped"] = people.before_midnight() if secret.follows_clock else None
+        seen["skipped"] = people.before_window(secret) if secret.follows_clock else None
         findings.append(attacks.attack_secret(people.releases, people.truth, attacked, promised, **shared, **seen))
     if who:
         heard.begin()
@@ -207,7 +224,8 @@ def read_people(
     batch, budget = int(promised.get("batch", 1)), promised.get("budget") or {}
     both = paired(out, raw, alphabet, batch, progress)
     codes = np.concatenate([part.codes for part in out.coded(alphabet.with_policy("hide"), progress)])
-    return AttackedPeople(alphabet, both.aligned(codes), both.truth, both.times, _total(out, budget), found)
+    whose = both.names, raw
+    return AttackedPeople(alphabet, both.aligned(codes), both.truth, both.times, _total(out, budget), found, *whose)
 
 
 def _alphabet(files: Sequence[Source]) -> Symbols:

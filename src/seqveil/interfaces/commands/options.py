@@ -160,7 +160,8 @@ class ShortSecrets:
         float | None, option("E", "Most that the log odds of each --secret may move, in total for its window.")
     ] = None
     secret_window: Annotated[
-        str | None, option("N|first N|day|event|stream", "Events that a --secret is about  [default: the whole stream]")
+        str | None,
+        option("N|first N|day|week|event|stream", "Events that a --secret is about  [default: the whole stream]"),
     ] = None
 
     def __post_init__(self) -> None:
