@@ -303,7 +303,7 @@ def _counted(users: Ints, codes: Codes, n: int, order: int, switch: float) -> Ty
 
 def _types_for(streams: tuple[Ints, Codes, int, int, float], how: tuple[Any, ...]) -> int:
     """The fewest types that predict held-out people of one answer within a standard error of the best."""
-    users, codes, *more = streams
+    users, codes, more = *streams[:2], streams[2:]
     smoothing, prior, seed, least_people = how
     people = np.unique(users)
     held = np.isin(users, np.random.default_rng(seed).permutation(people)[: people.size // 5])

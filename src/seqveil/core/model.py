@@ -152,8 +152,8 @@ class MarkovModel:
         given = None if alphabet is None and n is None else symbols_of(alphabet, n)
         found, users, codes = read_streams(streams, given, user, value, time)
         if trait is not None:
-            how = (found, smoothing, prior, seed, least_people, progress)
-            return fit_trait(*trait, users, codes, order, switch, types, *how)
+            how: dict[str, Any] = {"seed": seed, "least_people": least_people, "progress": progress}
+            return fit_trait(*trait, users, codes, order, switch, types, found, smoothing, prior, **how)
         if isinstance(types, Mapping):
             raise ModelError("types by answer are those of a trait; name it with trait=, or give one number of types")
         if types is not None:
@@ -222,7 +222,7 @@ class MarkovModel:
         >>> MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]).describe()["transitions"]
         4
         """
-        size = {"order": self.order, "symbols": self.n, "transitions": self.transitions}
+        size: dict[str, Any] = {"order": self.order, "symbols": self.n, "transitions": self.transitions}
         size |= {"types": self.types} if self.types > 1 else {}
         size |= {"trait": asdict(self.trait)} if self.trait is not None else {}
         return {"fingerprint": self.fingerprint, **size, "origin": self.origin}

@@ -50,8 +50,8 @@ class AttackedPeople:
     times: list[Floats] | None  # of each event, in seconds; None where the files have none
     total: float | None  # the most that a stream may leak: its budget, or its Σε; None where neither is known
     meta: Meta | None
-    names: list[Any]  # of the people
-    raw: Source
+    names: Sequence[Any] = ()  # of the people
+    raw: Source | None = None
 
     def before_window(self, secret: Secret) -> Ints:
         """How many events of each stream come before the first whole window of a secret that follows the clock."""
@@ -63,6 +63,8 @@ class AttackedPeople:
 
     def answers(self, trait: str) -> list[Any]:
         """Each person's answer to a trait, from its column of the raw file; None where there is none."""
+        if self.raw is None:
+            raise InputError("an attack on a trait needs the raw file, with its column")
         try:
             found = {str(user): label for user, label in answers_of(self.raw, trait).items()}
         except InputError as error:
@@ -119,6 +121,8 @@ def attack_file(
     for secret in chosen:
         heard.begin()
         promised = _promised(secret, people, claimed)
+        if secret.kind == "trait" and with_models:
+            raise InputError("Bayes attackers guess what happened, not who somebody is; leave other models out")
         if secret.kind == "trait":
             answers, how = people.answers(secret.text), {"times": people.times, "heard": heard.learning}
             findings.append(
