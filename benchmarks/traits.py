@@ -130,8 +130,8 @@ def guessed(model: MarkovModel, truth: Ints) -> dict[str, float]:
     alone = unseen(model, truth.shape[1]).argmax(1)
     told = [(predicted.argmax(1) != true).mean() for predicted, true in foresee(model, truth, lengths)]
     found = {"no_release": float((truth != alone).mean()), "all_earlier_events_known": float(np.mean(told))}
-    print(f"  no release at all: {found['no_release']:.1%} wrong; {found['all_earlier_events_known']:.1%} by whoever knows "
-          "all earlier events")  # fmt: skip
+    shares = (f"{share:.1%}" for share in found.values())
+    print("  no release at all: {} wrong; {} by whoever knows all earlier events".format(*shares))
     return found
 
 

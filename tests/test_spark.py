@@ -20,6 +20,7 @@ from policies import promise
 
 pytest.importorskip("pyspark")
 import reference_streams as ref
+import seqveil as sv
 import sparks
 from seqveil import MarkovModel
 from seqveil.core.alphabet import Bins
@@ -280,7 +281,7 @@ def test_the_commands(spark, run, small, tmp_path):
     (tmp_path / "key").chmod(0o600)
     code, said, _ = run("fit", folder / "in", "-o", tmp_path / "m", "--smoothing", 1, "--json")
     assert code == 0
-    model = MarkovModel.fit(frame, smoothing=1.0)
+    model = sv.fit(frame, smoothing=1.0)
     assert json.loads(said)["fingerprint"] == model.fingerprint
     place = ("--checkpoint", tmp_path / "checkpoint", "--out", tmp_path / "out", "--files", 1)
     options = ("-m", tmp_path / "m", *promise(epsilon=1, budget=9), "--key", tmp_path / "key")

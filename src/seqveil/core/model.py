@@ -108,9 +108,6 @@ class MarkovModel:
         n: int | None = None,
         smoothing: float = SMOOTHING,
         prior: str | ArrayLike = "data",
-        user: str = "user",
-        value: str | tuple[str, str] = "value",
-        time: str | None = None,
         *,
         types: int | Mapping[str, int] | None = None,
         trait: tuple[str, Sequence[Any]] | None = None,
@@ -126,10 +123,9 @@ class MarkovModel:
         is called impossible, and accounts take nobody to ever do it (`rules_out`). Contexts that never continue restart
         from `base`. The fit itself is **not** private.
 
-        Parameters: `streams` is a list of sequences, or a polars, pandas or pyarrow frame with columns `user` and
-        `value` (two value columns for a `Grid`), ordered by the column `time` (or one named "time" or "seq") where
-        there is one, else by row. `n` says that values are codes 0..n-1; without `alphabet` and `n` the alphabet is
-        what occurs. `prior` is "data" (first symbols, smoothed alike), "uniform" or n probabilities.
+        Parameters: `streams` is a list of sequences, one for each person (`sv.fit` takes frames and files). `n` says
+        that values are codes 0..n-1; without `alphabet` and `n` the alphabet is what occurs. `prior` is "data" (first
+        symbols, smoothed alike), "uniform" or n probabilities.
 
         With `types`, a mixture of that many chains is fitted by EM (`core.mixture`): a type of person is drawn at the
         start of a stream, and its chain is followed. `switch` is the chance a step that a stream goes on as somebody
@@ -150,7 +146,7 @@ class MarkovModel:
         MarkovModel(2 types, order=1, 2 symbols, 8 transitions)
         """
         given = None if alphabet is None and n is None else symbols_of(alphabet, n)
-        found, users, codes = read_streams(streams, given, user, value, time)
+        found, users, codes = read_streams(streams, given)
         if trait is not None:
             how: dict[str, Any] = {"seed": seed, "least_people": least_people, "progress": progress}
             return fit_trait(*trait, users, codes, order, switch, types, found, smoothing, prior, **how)

@@ -124,10 +124,9 @@ def attack_file(
         if secret.kind == "trait" and with_models:
             raise InputError("Bayes attackers guess what happened, not who somebody is; leave other models out")
         if secret.kind == "trait":
-            answers, how = people.answers(secret.text), {"times": people.times, "heard": heard.learning}
-            findings.append(
-                attacks.attack_trait(people.releases, people.alphabet.n, answers, secret, promised, **shared, **how)
-            )
+            how: dict[str, Any] = shared | {"times": people.times, "heard": heard.learning}
+            answers = people.answers(secret.text)
+            findings.append(attacks.attack_trait(people.releases, people.alphabet.n, answers, secret, promised, **how))
             continue
         attacked, seen["heard"] = secret.over(people.alphabet), heard.learning
         seen["skipped"] = people.before_window(secret) if secret.follows_clock else None

@@ -189,7 +189,7 @@ def _in_memory(rows: Iterable[Chunk], code: _Coder) -> tuple[list[Hashable], Int
     for part in rows:
         ids.append(numbered(index, part.users.to_list()))
         codes.append(np.asarray(code(part), np.int64))
-    people: list[Any] = sorted(index)  # type: ignore[type-var]
+    people: list[Any] = sorted(index)
     place = {name: at for at, name in enumerate(people)}  # the same whatever the order of the rows
     by_name = np.array([place[name] for name in index], np.int64)
     return people, by_name[np.concatenate(ids)], np.concatenate(codes)
