@@ -14,6 +14,8 @@ from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import blocks, stream
 from seqveil.engine.accounting import Budget
 from seqveil.engine.policy import saved_terms
+from seqveil.engine.state import Private
+from seqveil.engine.step import step
 from seqveil.engine.stream import NOTHING, UNKNOWN, State
 
 RNG = np.random.default_rng(5)
@@ -23,11 +25,11 @@ HOLES = MarkovModel([0.5, 0.5, 0.0], [[0.8, 0.2, 0.0], [0.0, 0.5, 0.5], [0.7, 0.
 
 def released(terms, codes, seed=1, times=None):
     """All events of streams side by side (B, T): what each made public, and the state after each."""
-    state, bits, randomness = State.start(terms, len(codes)), np.zeros(len(codes), bool), SeededRandomness(seed)
-    found = []
+    state, private, found = State.start(terms, len(codes)), Private.start(terms, len(codes)), []
+    randomness = SeededRandomness(seed)
     for place in range(codes.shape[1]):
         at = None if times is None else np.full(len(codes), times[place])
-        made, state, bits = blocks.step(terms, state, bits, codes[:, place], randomness, at)
+        made, state, private = step(terms, state, private, codes[:, place], randomness, at)
         found.append((made, state))
     return found
 
@@ -107,7 +109,7 @@ def test_a_block_that_is_cut_keeps_what_it_cost_and_a_new_one_begins():
     assert not over.blocks.running.any()
     assert (over.account.most == state.account.most).all()
     assert np.allclose(over.window.costs.sum(1), state.blocks.costs(terms.rule))
-    made = blocks.step(terms, over, np.ones(50, bool), np.zeros(50, int), SeededRandomness(2))[0]
+    made = step(terms, over, Private.start(terms, 50), np.zeros(50, int), SeededRandomness(2))[0]
     assert (made.numbers == 1).all()
     assert (made.places == 0).all()
 
@@ -115,10 +117,10 @@ def test_a_block_that_is_cut_keeps_what_it_cost_and_a_new_one_begins():
 def test_some_users_move_on_without_the_others():
     terms = Policy(epsilon=2.0, block=3).on(HOLES)
     together = released(terms, np.tile([0, 1, 2, 0], (4, 1)))[-1][1]
-    state, bits = State.start(terms, 1).grown(terms, 4), np.zeros(4, bool)
+    state, private = State.start(terms, 1).grown(terms, 4), Private.start(terms, 4)
     some = np.array([3, 1])
     _, state = state.move(
-        some, lambda part: blocks.step(terms, part, bits[some], np.array([0, 1]), SeededRandomness(1))[:2]
+        some, lambda part: step(terms, part, private.take(some), np.array([0, 1]), SeededRandomness(1))[:2]
     )
     assert state.blocks.places.tolist() == [0, 1, 0, 1]
     assert state.take(np.array([0])).blocks.given.tolist() == State.start(terms).blocks.given.tolist()
@@ -160,7 +162,7 @@ def test_blocks_are_refused_where_no_bit_is_kept_and_come_back_from_plain_values
     with pytest.raises(InputError, match="Session"):
         Streams(CHAIN, epsilon=1.0, block=5)
     elsewhere = Policy(epsilon=1.0, block=5).on(CHAIN)
-    with pytest.raises(InputError, match="Session"):
+    with pytest.raises(InputError, match="hidden bit"):
         stream.step(elsewhere, State.start(elsewhere), np.zeros(1, int), SeededRandomness(1))
     with pytest.raises(InputError, match="block="):
         Policy(epsilon=1.0, mechanism="blocks")

@@ -4,7 +4,7 @@ A block begins with the ε of the policy, or with what is left of the budget whe
 itself until it is over: none other begins meanwhile. A window counts it once, whole, wherever the two overlap. When it
 is over, or cut, only what it really cost stays charged.
 
-The state is public. The hidden bits are not: they are handed in and out beside it, and nothing else keeps them.
+The state is public. The hidden bits are not: they are handed in and out beside it, and stand in nothing else.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms.base import Asked
 from seqveil.core.mechanisms.blocks import Blocks, Disclosed, after, either, release
 from seqveil.core.randomness import Randomness, rows
+from seqveil.engine.state import Private
 from seqveil.engine.stream import NOTHING, State, Terms, allowance, gate, hidden, moment, raw_codes
 
-Bits = NDArray[np.bool_]  # (B,) of the running blocks: whether real; private
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +39,8 @@ class ReleasedInBlocks:
 
 
 def step(
-    setting: Terms, state: State, bits: Bits, codes: Ints, randomness: Randomness, times: Floats | None = None
-) -> tuple[ReleasedInBlocks, State, Bits]:
+    setting: Terms, state: State, private: Private, codes: Ints, randomness: Randomness, times: Floats | None = None
+) -> tuple[ReleasedInBlocks, State, Private]:
     """Release one symbol for each user; a block that begins draws its bit first.
 
     *Guarantee*: the lifts of a block's releases together are within its ε, on both sides, after each of them; the
@@ -48,7 +49,8 @@ def step(
     """
     truth = raw_codes(codes, setting.model.n, len(state))
     opened = _open(setting, state, times)
-    new = np.flatnonzero(opened.begins)
+    bits, new = private.bits, np.flatnonzero(opened.begins)
+    assert bits is not None
     if new.size:
         bits = bits.copy()
         bits[new] = setting.rule.bits(opened.blocks.levels[new], rows(randomness, new).draw(new.size))
@@ -56,7 +58,7 @@ def step(
     asked = Asked(truth, randomness.draw(truth.size))
     made = release(setting.rule, opened.blocks, state.states, asked, bits)
     released, moved = _close(setting, state, opened, made)
-    return released, moved, bits
+    return released, moved, replace(private, bits=bits)
 
 
 def observe(setting: Terms, state: State, codes: Ints, times: Floats | None = None) -> tuple[ReleasedInBlocks, State]:
@@ -87,8 +89,8 @@ class _Opened:
     """Blocks before an event, those that begin with it among them."""
 
     blocks: Blocks
-    begins: Bits
-    silent: Bits  # whose budget is gone, where nothing is released then
+    begins: Mask
+    silent: Mask  # whose budget is gone, where nothing is released then
     now: Floats
 
 

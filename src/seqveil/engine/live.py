@@ -16,7 +16,7 @@ from seqveil.core.leakage import pass_over
 from seqveil.core.randomness import User
 from seqveil.core.secrets import SecretTrackers
 from seqveil.engine import batches, packing, stream
-from seqveil.engine.state import Made, State
+from seqveil.engine.state import Made, Private, State
 from seqveil.engine.store import ERASED, Entry, Erased, StateStore, Stored, UserRow
 from seqveil.engine.stream import Terms
 
@@ -24,6 +24,7 @@ BESIDE = 600  # bytes a live user takes beside its state
 TOGETHER = 1000  # users that are replayed side by side
 NONE, NOTHING = np.zeros(0, np.int64), (np.zeros(0, np.int64),) * 3  # no users; the numbers of no releases
 Slots = NDArray[np.intp]
+Act = Callable[[State, Private], tuple[Made, State, Private]]
 
 
 class Live:
@@ -43,7 +44,7 @@ class Live:
         self.room = max(1, memory // (2 * width + BESIDE if small else 4 * width))
         if small and not store.durable:
             self.room = sys.maxsize
-        self.state = State.start(self._setting, 0)
+        self.state, self.private = State.start(self._setting, 0), Private.start(self._setting, 0)
         self._ids, self._released, self._used = (np.zeros(0, np.int64) for _ in range(3))
         self._names: list[User] = []  # of each slot that was ever taken
         self._slot: dict[User, int] = {}
@@ -84,6 +85,7 @@ class Live:
         ids = iter(self._store.add(new)) if new else iter(())
         slots = self._claim(names)
         self.state.put(slots, State.start(self._setting, len(names)))
+        self.private.put(slots, Private.start(self._setting, len(names)))
         back: list[tuple[int, UserRow]] = []
         for slot, row in zip(slots.tolist(), rows, strict=True):
             self._ids[slot] = next(ids) if row is None else row.id
@@ -118,6 +120,7 @@ class Live:
         if missing > 0 and size < self.room:
             more = min(self.room - size, max(missing, size, 64))
             self.state = self.state.join(State.start(self._setting, more))
+            self.private = self.private.join(Private.start(self._setting, more))
             nothing = np.zeros(more, np.int64)
             self._ids, self._released, self._used = (
                 np.concatenate([a, nothing]) for a in (self._ids, self._released, self._used)
@@ -153,16 +156,22 @@ class Live:
 
     # what calls do with them
 
-    def move(self, slots: Slots, act: Callable[[State], tuple[Made, State]], skips: Ints | None = None) -> Made:
+    def move(self, slots: Slots, act: Act[Made], skips: Ints | None = None) -> Made:
         """Let these users, each once, take a step, and first give up so many events of each; what the step made."""
+
+        def moved(part: State) -> tuple[Made, State]:
+            made, after, private = act(part, self.private.take(slots))
+            self.private.put(slots, private)
+            return made, after
+
         if skips is None:
-            made, self.state = self.state.move(slots, act)
+            made, self.state = self.state.move(slots, moved)
             return made
         part = self.state.take(slots)
         for count in np.unique(skips[skips > 0]).tolist():
             waiting = np.flatnonzero(skips == count)
             part.put(waiting, skipped(self._setting, part.take(waiting), count))
-        made, after = act(part)
+        made, after = moved(part)
         self.state.put(slots, after)
         return made
 

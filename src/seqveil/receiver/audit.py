@@ -18,6 +18,7 @@ from seqveil.engine.accounting import Budget, Composition, compose
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.releases import Accounts, Releases
 from seqveil.engine.secrets import SecretTotal, totals
+from seqveil.engine.step import Made
 from seqveil.engine.store import Memory
 from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, Released, Terms, check_room, check_slots, observed
 from seqveil.receiver.drift import NOT_ASKED, ModelCheck
@@ -184,8 +185,9 @@ class Audit:
         self._recent: dict[Hashable, deque[tuple[float, float]]] = {}
         self._counts: dict[Hashable, int] = {}
 
-    def _account(self, users: Sequence[Hashable], made: Released) -> None:
+    def _account(self, users: Sequence[Hashable], made: Made) -> None:
         """Take releases into the accounts of the secrets, each user once."""
+        assert isinstance(made, Released)
         before = np.empty(len(users), object)
         before[:] = [self._accounts.get(user, self._first) for user in users]
         check_room(before)

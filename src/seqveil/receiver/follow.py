@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from seqveil.core.kernel import Floats, Ints
-from seqveil.engine import stream
 from seqveil.engine.state import Rows, State, rounds
-from seqveil.engine.stream import Released, Terms
+from seqveil.engine.stream import Released, Terms, observe
 
 
 class Followed:
@@ -40,7 +39,7 @@ class Followed:
         for turn in rounds(users):
 
             def act(part: State, at: Rows = turn) -> tuple[Released, State]:
-                return stream.observe(self.setting, part, codes[at], None if times is None else times[at])
+                return observe(self.setting, part, codes[at], None if times is None else times[at])
 
             seen, self.state = self.state.move(users[turn], act)
             yield turn, seen
