@@ -77,6 +77,27 @@ def leakage_for(suspicion: float, limit: float) -> float:
     return log_odds_for(suspicion, limit) / 2
 
 
+def count(number: int, one: str, many: str = "") -> str:
+    """A number of things, one or several.
+
+    >>> count(1, "user"), count(1200, "user"), count(2, "batch", "batches")
+    ('1 user', '1,200 users', '2 batches')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it, in its largest unit.
+
+    >>> duration(1.2), duration(90), duration(3600), duration(200_000)
+    ('1 second', '2 minutes', '1 hour', '2 days')
+    """
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= size:
+            return count(round(seconds / size), unit)
+    return count(round(seconds), "second")
+
+
 def percent(share: float) -> str:
     """A probability as people say it, to the nearest figure.
 
