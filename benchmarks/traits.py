@@ -114,7 +114,7 @@ def measured(model: MarkovModel, truth: Ints, labels: list[str] | None, name: st
     took = 1e3 * (process_time() - began) / codes.size
     log_odds, wrong = streams.secrets()[0].log_odds_worst, float((made != truth).mean())
     found = {"wrong": wrong, "log_odds": log_odds, "ms": took} | guessed(model, truth)
-    print(f"  total ε = {EPSILON:g}: {wrong:.1%} wrong; log odds at most {log_odds:.4f}; {took:.2f} ms an event")
+    print(f"  total ε = {EPSILON:g}: {wrong:.1%} wrong; log odds at most {log_odds:.6f}; {took:.2f} ms an event")
     if labels is not None:
         found |= odds(model, users, codes)
         for kind, rows in (("raw", truth), ("released", made)):

@@ -263,7 +263,7 @@ def test_the_number_of_types_is_chosen_on_held_out_people():
         (["gas"] * 120, None, "two or more answers"),
         (["gas"] * 100 + ["wood"] * 20, None, "at least 50 people"),
         (["gas"] * 60 + ["wood"] * 59, None, "one label for each of the 120 streams"),
-        ([str(k % 70) for k in range(120)], None, "at most 64 answers"),
+        ([str(k % 70) for k in range(120)], None, "at least 50 people"),
         (["gas"] * 60 + ["wood"] * 60, {"gas": 1}, "a number for each answer"),
         (["gas"] * 60 + ["wood"] * 60, 0, "types must be a whole number"),
     ],
@@ -326,6 +326,10 @@ def test_from_a_column_of_labels_to_an_attack(tmp_path, monkeypatch, seqveil):
     kept = ("--secret", "trait:heating", "--secret-epsilon", 1)
     assert seqveil("release", "today.csv", "-m", "m.model", *kept, "-o", "out.csv").code == 0
     assert "electric" not in (tmp_path / "out.csv").read_text()
+    assert "covers this file only" in json.loads((tmp_path / "out.csv.meta.json").read_text())["guarantee"]
+    stated = seqveil("release", "today.csv", "-m", "m.model", *kept, "-o", "more.csv", "--state", "s.db", "--json")
+    assert "between any two answers" in stated.out
+    assert "covers this file only" not in stated.out
     audited = seqveil("audit", "out.csv", "-m", "m.model")
     assert "every declared secret within its ε" in audited.out
     assert "nobody's odds between any two answers" in audited.out

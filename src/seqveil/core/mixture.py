@@ -46,7 +46,6 @@ STARTS = 6  # beginnings of EM that are tried for a few rounds
 TRIAL_ROUNDS, ROUNDS = 12, 200
 ENOUGH = 5e-6  # nats an event that a round must gain for another to follow
 TRIED_TYPES = (1, 2, 4, 8, 16)  # of an answer to a trait, where their number is not given
-MOST_ANSWERS = 64  # to a trait
 COMPARED = 300  # people whose streams tell how often types change
 _AT_ONCE = 1 << 22  # responsibilities held at once
 
@@ -268,8 +267,6 @@ def _answers(labels: Sequence[Any], people: int, least_people: int) -> tuple[tup
     answers = tuple(sorted(set(texts) - {""}))
     if len(answers) < 2:
         raise DataError(f"a trait needs people with two or more answers; got {len(answers)}, check the labels")
-    if len(answers) > MOST_ANSWERS:
-        raise DataError(f"a trait has at most {MOST_ANSWERS} answers; got {len(answers)}, take several together")
     found = np.array([answers.index(text) if text else -1 for text in texts])
     if np.bincount(found[found >= 0]).min() < least_people:
         raise DataError(

@@ -318,7 +318,7 @@ class Wishes:
             raise InputError("expected a stream of 1 event or more, and a wait of 0 events or more")
         if self.distortion == "hamming" and self.wrong is not None and self.wrong >= 1:
             raise InputError("a release cannot be wrong more often than always; write 0.2 or 20% for one in five")
-        if any(secret.window is None for secret in self.secrets) and self.length > LONGEST:
+        if any(secret.window is None and secret.kind != "trait" for secret in self.secrets) and self.length > LONGEST:
             raise InputError(
                 f"a secret about a whole stream has {LONGEST} events at most, and these streams have {self.length}; "
                 "give it a window, such as a day or a number of events"
