@@ -133,6 +133,20 @@ def read_week(secret: secrets.Secret, codes: tuple[int, ...]) -> int:
         secret.parts[0], codes) + 2 * read_week(secret.parts[1], codes)  # fmt: skip
 
 
+def test_hours_of_a_week():
+    """Two slots a day, from Saturday on: one secret about all mornings of the weekend, the next about the next week."""
+    model, columns = in_slots(small_models(2)[1], Slots(43_200, empty="hold")), random_columns(4, 3)
+    secret, every = secrets.during(1, (0, 12), window="week", epsilon=0.4), Enumerated(model, LENGTH)
+    values = np.array([int(1 in (word[0], word[2])) for word in every.words])
+    tracker = SecretTracker.start(model, secret, place=10)
+    for k in range(LENGTH):
+        tracker = tracker.observe(columns[k])
+        weekend = [account for account in tracker.accounts if (account.first, account.events) == (0, 4)]
+        exact = every.log_odds(values, 2, columns[: k + 1])
+        assert all(account.log_odds == pytest.approx(exact, abs=1e-9) for account in weekend)
+        assert weekend or k > 3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("place", [0, 4, 6])
 @pytest.mark.parametrize("secret", WEEKLY, ids=lambda secret: secret.name)

@@ -10,6 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 import seqveil as sv
 from compiling import restored, use  # noqa: F401 -- it restores after every test
@@ -20,7 +21,7 @@ from seqveil.core.mechanisms.base import Batch
 from seqveil.core.mechanisms.codebook import support
 from seqveil.core.mixture import one_answer_each
 from seqveil.core.secrets import SecretTracker
-from seqveil.core.secrets.tables import Bounds, Draft, GuardingTable
+from seqveil.core.secrets.tables import FIRST, Bounds, Draft, GuardingTable
 from seqveil.engine.secrets import guarded_table
 
 HEATING = sv.secrets.trait("heating", epsilon=0.5)
@@ -120,6 +121,21 @@ def test_no_outcome_breaks_a_trait_from_the_integers_of_its_tables(people):
             assert (table.sum(1) == 2**62).all()
             todo += [(trackers.observe(table[:, y]), [*columns, table[:, y]]) for y in range(table.shape[1])]
     assert 0.15 < worst <= 0.5
+
+
+@pytest.mark.parametrize("people", CASES, ids=lambda people: "-".join(people.answers))
+def test_a_question_with_k_answers_is_kept_at_least_error(people):
+    """min Σ β(x) Q(y|x) [x ≠ y] with m(y) ≤ Pr(y | a) ≤ e^ε m(y) for every answer a, by the obvious program."""
+    terms, n = sv.Policy(secrets=HEATING).on(people.model), people.n
+    given = np.array([[people.given(answer, [np.eye(n)[x]]) for x in range(n)] for answer in set(people.answers)])
+    belief = people.shares @ people.priors
+    cost = np.concatenate([(belief[:, None] * (1 - np.eye(n))).ravel(), np.zeros(n)])  # Q(y|x), then m(y)
+    at_least = np.concatenate([np.einsum("ax,yz->ayxz", -given, np.eye(n)).reshape(-1, n * n),
+                               np.tile(np.eye(n), (len(given), 1))], axis=1)  # fmt: skip
+    at_most = -at_least * np.append(np.ones(n * n), np.full(n, math.exp(FIRST * HEATING.epsilon)))
+    rows = np.concatenate([np.kron(np.eye(n), np.ones(n)), np.zeros((n, n))], axis=1)
+    found = linprog(cost, np.concatenate([at_least, at_most]), np.zeros(2 * len(at_least)), rows, np.ones(n))
+    assert guarded_table(terms, terms.trackers).error == pytest.approx(found.fun, abs=1e-6)
 
 
 @pytest.mark.slow
