@@ -222,7 +222,7 @@ def test_the_model_file_keeps_the_trait(tmp_path):
                                    CASES[3].shares, trait=("heating", ["gas", "oil", "wood"]))  # fmt: skip
     assert other.fingerprint != model.fingerprint
     with pytest.raises(ModelError, match="does not fit its types"):
-        _altered(tmp_path / "m.model", {"name": "heating", "answers": ["a", "b"], "of_types": [0, 1]})
+        _altered(tmp_path / "m.model", {"name": "heating", "answers": ["a", "b"], "types": [1, 1]})
 
 
 def _altered(path, trait):
@@ -254,7 +254,7 @@ def test_a_fit_has_types_of_its_own_for_each_answer_and_leaves_out_who_has_none(
     model = sv.MarkovModel.fit([*streams, [0, 1], [1, 1], [0, 0]], n=2, trait=("heating", [*labels, *unknown]),
                                types={"gas": 2, "electric": 1, "wood": 1})  # fmt: skip
     assert model.trait.answers == ("electric", "gas", "wood")
-    assert [model.trait.of_types.count(k) for k in range(3)] == [1, 2, 1]
+    assert model.trait.types == (1, 2, 1)
     assert model.origin["people_without_answer"] == 3
     shares = [labels.count(answer) / len(labels) for answer in model.trait.answers]
     assert np.bincount(model.answers, model.initial) == pytest.approx(shares)
@@ -269,8 +269,8 @@ def test_the_number_of_types_is_chosen_on_held_out_people():
     streams, labels = labelled(People.drawn(7, 4, ["electric"] * 4, 0.0, 0.2), 1200, 60)
     single, names = labelled(People.drawn(8, 4, ["gas"], 0.0), 300, 60)
     model = sv.MarkovModel.fit(streams + single, n=4, trait=("heating", labels + names))
-    assert model.trait.of_types.count(0) >= 3
-    assert model.trait.of_types.count(1) == 1
+    assert model.trait.types[0] >= 3
+    assert model.trait.types[1] == 1
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from seqveil.core.errors import InputError, ModelError
 from seqveil.core.fitting import SMOOTHING, Counts, read_streams
 from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, Progress, TypeCounts, fit_mixture, fit_trait
 from seqveil.core.replacing import replacing
-from seqveil.core.states import States, Trait, checked_distribution, from_arrays, mixture, validate
+from seqveil.core.states import States, Trait, answered, checked_distribution, from_arrays, mixture, validate
 
 _FORMAT = "seqveil-model"
 _VERSION = 1
@@ -173,7 +173,7 @@ class MarkovModel:
           models: the chain of each type, all of one order over one alphabet, none of them a mixture.
           weights: how likely each type is at the start of a stream.
           switch: chance a step that the stream goes on as somebody else, type and symbol drawn anew.
-          trait: a question about people, by name, and the answer of each type; nobody changes to another answer.
+          trait: a question about people, by name, and the answer of each type, in whose order the model has them.
 
         >>> calm, lively = (MarkovModel([0.5, 0.5], [[s, 1 - s], [1 - s, s]]) for s in (0.9, 0.2))
         >>> both = MarkovModel.mixture([calm, lively], [0.5, 0.5])
@@ -187,12 +187,17 @@ class MarkovModel:
         if not 0 <= switch < 1:
             raise ModelError(f"switch must be a probability a step, at least 0 and below 1; got {switch}")
         shares = checked_distribution(weights, "weights", len(models))
-        answered = None if trait is None else Trait.of(trait[0], [str(answer) for answer in trait[1]])
-        if answered is not None and (len(answered.of_types) != shares.size or
-                                     np.bincount(answered.of_types, shares).min() <= 0):  # fmt: skip
+        blocks = [each.states for each in models]
+        if trait is None:
+            return cls._of(mixture(blocks, shares, switch), models[0].alphabet)
+        own = np.array([str(answer) for answer in trait[1]])
+        answers = tuple(sorted(set(own.tolist())))
+        kinds = [np.flatnonzero(own == answer) for answer in answers]
+        if own.size != shares.size or min(shares[some].sum() for some in kinds) <= 0:
             raise ModelError("a trait needs an answer for each of the types, and none whose types have no weight")
-        states = mixture([each.states for each in models], shares, switch, answered)
-        return cls._of(states, models[0].alphabet)
+        priors = np.array([shares[some].sum() for some in kinds])
+        parts = [mixture([blocks[k] for k in some], shares[some] / shares[some].sum(), switch) for some in kinds]
+        return cls._of(answered(trait[0], answers, parts, priors), models[0].alphabet)
 
     @property
     def states(self) -> States:
@@ -484,7 +489,7 @@ class MarkovModel:
         types, saved = int(header["types"]), header.get("trait")
         trait = None
         if saved is not None:
-            trait = Trait(saved["name"], tuple(saved["answers"]), tuple(map(int, saved["of_types"])))
+            trait = Trait(saved["name"], tuple(saved["answers"]), tuple(map(int, saved["types"])))
         states = States(order=order, n=int(header["n"]), chain=chain, types=types, trait=trait, **arrays)
         validate(states)
         model = cls._of(states, alphabet)

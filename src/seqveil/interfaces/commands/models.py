@@ -149,8 +149,9 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
         said.append(("clamped", f"{fitted.clamped:,} events outside the cells count to those at the edge{more}"))
     said += _said_of_values(fitted)
     if model.trait is not None and origin is not None:
-        own = model.trait.of_types
-        told = ", ".join(f"{answer} ({own.count(number)})" for number, answer in enumerate(model.trait.answers))
+        told = ", ".join(
+            f"{answer} ({own})" for answer, own in zip(model.trait.answers, model.trait.types, strict=True)
+        )
         left_out = f"; {origin['people_without_answer']:,} users without an answer are left out"
         said.append(("trait", f"{model.trait.name}, by answer (types): {told}{left_out}"))
     plain = "the fit is not private: the model shows how the raw data behave"
