@@ -54,8 +54,11 @@ def places(model: MarkovModel) -> Floats:
     return np.stack([np.cos(turn), np.sin(turn), 2 * (points[:, 1] - least[1]) / span[1] - 1], axis=1)
 
 
-def features(seen: Seen, model: MarkovModel, table: bool, pool: int) -> Floats:
-    """What the network is given, (B, T/pool, F): means over `pool` samples of positions and of steps between them."""
+def features(seen: Seen, model: MarkovModel, table: bool, window: int, pool: int) -> Floats:
+    """What the network is given of each window: mean and spread, over `pool` samples, of positions and of steps.
+
+    Streams (B, T) become windows (B · T/window, window/pool, F), those of a stream one after another.
+    """
     where = places(model)[seen.codes]
     tracks = [where, np.abs(np.diff(where, axis=1, prepend=where[:, :1]))]
     if table:
@@ -63,7 +66,8 @@ def features(seen: Seen, model: MarkovModel, table: bool, pool: int) -> Floats:
         tracks += [seen.means, steps, seen.entropy[:, :, None], seen.likely[:, :, None]]
     every = np.concatenate(tracks, axis=2)
     users, length, count = every.shape
-    return every[:, : length // pool * pool].reshape(users, length // pool, pool, count).mean(2)
+    pooled = every.reshape(users * (length // window), window // pool, pool, count)
+    return np.concatenate([pooled.mean(2), pooled.std(2)], axis=2)
 
 
 def plainly(model: MarkovModel, truth: Codes) -> Seen:
