@@ -21,8 +21,8 @@ from seqveil.core import filtering
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.randomness import SeededRandomness
-from seqveil.engine import batches
-from seqveil.engine.stream import State
+from seqveil.engine import batches, blocks
+from seqveil.engine.state import Private, State
 from seqveil.engine.terms import Terms
 
 Codes = Floats = np.ndarray
@@ -161,6 +161,21 @@ def restricted(followers: MarkovModel, model: MarkovModel, truth: Codes, epsilon
                 states = filtering.predict(model, weights)
             after, marginal = filtering.condition(model, states, column)
             notes.append((codes[:, t], *_noted(filtering.symbols(model, after), where, chance * marginal)))
+        parts.append(Seen(*(np.stack(each, axis=1) for each in zip(*notes, strict=True))))
+    return Seen.join(parts)
+
+
+def in_blocks(setting: Terms, truth: Codes, seed: int) -> Seen:
+    """Released in blocks, many streams side by side; how likely a release was is read off the belief after it."""
+    size, where, parts = max(1, TOGETHER // setting.model.size), places(setting.model), []
+    for begin in range(0, len(truth), size):
+        some, notes = truth[begin : begin + size], []
+        state, private = State.start(setting, len(some)), Private.start(setting, len(some))
+        randomness = SeededRandomness(int(np.random.SeedSequence([seed, begin]).generate_state(1)[0]))
+        for codes in some.T:
+            made, state, private = blocks.step(setting, state, private, codes, randomness)
+            after = made.posterior
+            notes.append((made.codes, *_noted(after, where, after[np.arange(len(some)), made.codes])))
         parts.append(Seen(*(np.stack(each, axis=1) for each in zip(*notes, strict=True))))
     return Seen.join(parts)
 
