@@ -104,11 +104,11 @@ def observe(context: Context, crowd: Crowd, fitted: Callable[[int], MarkovModel]
         return observed.one_by_one(
             Policy(epsilon=EACH, mechanism=mechanism, distortion=crowd.distortion).on(model), truth, seed
         )
+    workers = 1 if context.quick else os.cpu_count() or 1
     if name == BLOCKS:
         setting = Policy(epsilon=EACH * FRAMES, block=FRAMES, distortion=crowd.distortion).on(model)
-        return observed.in_blocks(setting, truth, seed)
+        return observed.in_blocks(setting, truth, seed, workers)
     size = BATCHED.get(name, 1)
-    workers = 1 if context.quick else os.cpu_count() or 1
     setting = Policy(epsilon=EACH * size, batch=size, mechanism="tree", distortion=crowd.distortion).on(model)
     return observed.in_batches(setting, truth, seed, workers)
 
