@@ -25,8 +25,8 @@ from seqveil.core.mechanisms import trees
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, stream
 from seqveil.engine.accounting import Window, compose, passing
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.cli import main
 
 SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]

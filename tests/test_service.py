@@ -20,10 +20,10 @@ from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import StoreError
 from seqveil.engine.stream import UNKNOWN
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.events import Wording
 from seqveil.interfaces.service.messages import REASONS
 from seqveil.receiver.decode import decode_paths

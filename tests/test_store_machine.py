@@ -16,8 +16,9 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KeyedRandomness
 from seqveil.engine import packing, sqlite
 from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import CodeStreams, StoreError
 from seqveil.engine.policy import Policy
+from seqveil.engine.store import StoreError
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import verify
 
 SETTINGS = {

@@ -22,7 +22,7 @@ from seqveil.core import times as clock
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, stream
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.payloads import Payloads, Refusal
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files import Chunk, rows

@@ -17,12 +17,12 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.randomness import KeyedRandomness, SeededRandomness
 from seqveil.engine import blocks, packing
 from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import saved_terms
 from seqveil.engine.state import Private
 from seqveil.engine.step import step
 from seqveil.engine.store import GAP
 from seqveil.engine.stream import NOTHING, UNKNOWN, State
+from seqveil.engine.streams import CodeStreams
 from seqveil.receiver.audit import Audit
 
 RNG = np.random.default_rng(5)
