@@ -20,7 +20,7 @@ from seqveil.core.kernel import DENOMINATOR, Kernels
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import Randomness, SeededRandomness
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
 from seqveil.engine.streams import CodeStreams

@@ -16,7 +16,7 @@ import seqveil as sv
 from bridges import KEY, SECRET, VALUES, Wire, came, chain, core_of, event, setting_of
 from seqveil.core.model import MarkovModel
 from seqveil.core.slots import Slots
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.engine.stream import UNKNOWN
 from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import erase, verify

@@ -10,7 +10,7 @@ import pytest
 import reference_streams as ref
 from seqveil.core.alphabet import Alphabet, Grid
 from seqveil.core.errors import InputError
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.engine.calls import OutOfOrder
 from seqveil.engine.releases import Account, Releases
 from seqveil.engine.store import GAP, Stored, StoreError

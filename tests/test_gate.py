@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from compiling import restored, use  # noqa: F401 -- it restores after every test
 from reference_streams import Rows
 from seqveil import Budget, MarkovModel, Session, mechanisms
+from seqveil.core.composition import compose
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, stream
-from seqveil.engine.accounting import compose
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.estimates import decode_file

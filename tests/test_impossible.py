@@ -13,7 +13,7 @@ from seqveil import Budget, MarkovModel, Session, secrets
 from seqveil.core.errors import InputError
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.words import IMPOSSIBLE, DisclosedSecret, Risk
-from seqveil.engine.accounting import GONE
+from seqveil.engine.budget import GONE
 from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.files.release import guarantee

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import StoreError
 from seqveil.engine.stream import UNKNOWN

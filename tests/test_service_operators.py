@@ -16,7 +16,7 @@ from policies import promise
 from seqveil import SeqveilError
 from seqveil.client import Client, ServiceError
 from seqveil.core.errors import InputError
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.engine.sqlite import SqliteStore
 from seqveil.engine.store import NoSuchUser, StoreError
 from seqveil.engine.streams import CodeStreams

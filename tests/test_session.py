@@ -17,7 +17,7 @@ import seqveil as sv
 from seqveil import mechanisms
 from seqveil.core.errors import InputError, UnknownSymbol
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.engine.streams import CodeStreams
 
 NAMES = mechanisms.instantaneous()

@@ -19,7 +19,7 @@ from seqveil.core.alphabet import Alphabet, Bins, Grid  # noqa: E402
 from seqveil.core.errors import DataError, InputError  # noqa: E402
 from seqveil.core.model import MarkovModel  # noqa: E402
 from seqveil.core.randomness import KeyedRandomness  # noqa: E402
-from seqveil.engine.accounting import Budget  # noqa: E402
+from seqveil.engine.budget import Budget  # noqa: E402
 from seqveil.engine.calls import OutOfOrder  # noqa: E402
 from seqveil.engine.policy import Policy  # noqa: E402
 from seqveil.interfaces.spark.job import SparkJob, release_sorted  # noqa: E402

@@ -20,7 +20,7 @@ from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KeyedRandomness, SeededRandomness, key_mark
 from seqveil.engine import sqlite
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.engine.calls import OutOfOrder
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import GAP, StoreBusy, StoreError

@@ -11,7 +11,7 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KeyedRandomness
 from seqveil.core.secrets import always, ever
 from seqveil.engine import packing, stream
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.engine.calls import OutOfOrder
 from seqveil.engine.policy import Policy
 from seqveil.engine.releases import EARLIER

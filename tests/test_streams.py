@@ -15,7 +15,7 @@ from seqveil.core.leakage import Leakages
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import packing, stream
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.session import Session
 from seqveil.engine.state import ARRAYS, rounds

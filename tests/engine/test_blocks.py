@@ -16,7 +16,7 @@ from seqveil import MarkovModel, Policy, Session, Streams, secrets
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.randomness import KeyedRandomness, SeededRandomness
 from seqveil.engine import blocks, packing
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import saved_terms
 from seqveil.engine.state import Private
 from seqveil.engine.step import step

@@ -26,7 +26,7 @@ from seqveil.core.kernel import UNIT, Floats
 from seqveil.core.leakage import Leakages
 from seqveil.core.mechanisms.blocks import ARRAYS, Blocks
 from seqveil.core.secrets import SecretTracker, SecretTrackers
-from seqveil.engine.accounting import Window
+from seqveil.engine.budget import Window
 from seqveil.engine.state import State
 from seqveil.engine.store import Stored, UserRow
 from seqveil.engine.stream import Terms

@@ -14,7 +14,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import Leakages
 from seqveil.core.mechanisms.blocks import Blocks
-from seqveil.engine.accounting import Window
+from seqveil.engine.budget import Window
 
 if TYPE_CHECKING:
     from seqveil.engine.stream import Terms

@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from seqveil.core.composition import Composition, compose
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.randomness import known_as
 from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.words import UNCHECKED, Colour, Grade, Risk
-from seqveil.engine.accounting import Budget, Composition, compose
+from seqveil.engine.budget import Budget
 from seqveil.engine.calls import SentBatch
 from seqveil.engine.releases import Accounts, Releases
 from seqveil.engine.secrets import SecretTotal, totals

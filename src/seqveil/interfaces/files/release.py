@@ -25,7 +25,7 @@ from seqveil.core.mechanisms import Batch, choose
 from seqveil.core.randomness import randomness
 from seqveil.core.slots import Slots
 from seqveil.core.words import Risk, made_public
-from seqveil.engine.accounting import GONE
+from seqveil.engine.budget import GONE
 from seqveil.engine.calls import SentBatch
 from seqveil.engine.releases import Releases
 from seqveil.engine.secrets import SecretTotal
