@@ -29,6 +29,7 @@ from seqveil.engine.sqlite import SqliteStore
 from seqveil.engine.store import (
     ERASED,
     GAP,
+    POSITION,
     Entry,
     Memory,
     NoLongerKept,
@@ -134,7 +135,7 @@ class CodeStreams:
 
     def _earlier(self) -> list[Terms]:
         """The terms of these streams, after those that they had with earlier models."""
-        kept = upkeep.models(self._store.facts()[0])[:-1] if isinstance(self._store, SqliteStore) else []
+        kept = upkeep.models(self._store.facts())[:-1] if isinstance(self._store, SqliteStore) else []
         return [*(self.setting.policy.on(model) for model in kept), self.setting]
 
     @property
@@ -254,7 +255,7 @@ class CodeStreams:
             history = [*self._history, setting.policy.on(model)]
             live = Live(history, self._store, self._memory)
             with self._store.transaction():
-                entries = live.adopted(self._store.everyone()[0])
+                entries = list(live.adopted(self._store.everyone()[0]))
                 for entry in entries:
                     self._store.append(entry)
                 erased = upkeep.adopt(self._store, history) if isinstance(self._store, SqliteStore) else 0
@@ -460,7 +461,8 @@ class CodeStreams:
     def position(self, source: str) -> Position | None:
         """What was last kept as the position of this source."""
         with self._lock:
-            return self._store.position(source)
+            found: Position | None = self._store.fact(POSITION + source)
+            return found
 
     def _randomness_of_store(self) -> Randomness | KeyedRandomness:
         """Where draws come from: keyed randomness belongs to this setting and this store alone."""
@@ -525,7 +527,7 @@ class CodeStreams:
             found = checked_positions(positions(made)) if callable(positions) else positions
         except BaseException as error:
             return error
-        self._store.set_positions(found)
+        self._store.set_facts({POSITION + source: position for source, position in found.items()})
         return None
 
     def _groups(self, names: Sequence[User]) -> Iterator[NDArray[np.intp]]:
