@@ -101,7 +101,7 @@ class Machine(RuleBasedStateMachine):
     def fail(self, data):
         """A transaction that the disk cannot take: nothing of it happened."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sqlite.SqliteStore, "set_positions", full_disk)
+            patch.setattr(sqlite.SqliteStore, "set_facts", full_disk)
             with pytest.raises(StoreError, match="nothing was written"):
                 self.store.release(*self.drawn(data), {"unheard of": 1})
         assert self.store.position("unheard of") is None

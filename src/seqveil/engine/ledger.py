@@ -21,7 +21,17 @@ from seqveil.engine.live import Live
 from seqveil.engine.releases import Account, Accounts, Figures
 from seqveil.engine.secrets import SecretTotal, totals
 from seqveil.engine.sqlite import SqliteStore
-from seqveil.engine.store import ERASED, Entry, NoLongerKept, Position, StateStore, Stored, StoreError, with_gaps
+from seqveil.engine.store import (
+    ERASED,
+    POSITION,
+    Entry,
+    NoLongerKept,
+    Position,
+    StateStore,
+    Stored,
+    StoreError,
+    with_gaps,
+)
 from seqveil.engine.terms import Terms
 from seqveil.engine.upkeep import Verified
 
@@ -122,7 +132,8 @@ class Ledger:
     def position(self, source: str) -> Position | None:
         """What was last kept as the position of this source."""
         with self._lock:
-            return self._store.position(source)
+            found: Position | None = self._store.fact(POSITION + source)
+            return found
 
     def backup(self, path: str | os.PathLike[str]) -> Verified:
         """Copy the state file as it is committed now, and check the copy; nobody who releases waits for it.
@@ -190,7 +201,7 @@ class Ledger:
             history = [*self._history, setting.policy.on(model)]
             live = Live(history, self._store, self._memory)
             with self._store.transaction():
-                entries = live.adopted(self._store.everyone()[0])
+                entries = list(live.adopted(self._store.everyone()[0]))
                 for entry in entries:
                     self._store.append(entry)
                 erased = upkeep.adopt(self._store, history) if isinstance(self._store, SqliteStore) else 0

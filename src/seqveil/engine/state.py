@@ -135,6 +135,11 @@ class Private:
         """Of users of whom nothing was released yet."""
         return cls(bits=np.zeros(users, bool) if setting.in_blocks else None)
 
+    @property
+    def held(self) -> bool:
+        """Whether there is anything private to keep."""
+        return self.bits is not None or self.memory is not None
+
     def take(self, rows: Rows | slice) -> Private:
         """The rows of some users."""
         memory = None if self.memory is None else self.memory[rows]

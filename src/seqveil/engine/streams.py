@@ -29,7 +29,7 @@ from seqveil.engine.live import Live
 from seqveil.engine.policy import Policy, policy_of
 from seqveil.engine.releases import Path, Release, Releases
 from seqveil.engine.sqlite import SqliteStore
-from seqveil.engine.store import Memory, Position, StateStore, checked_positions
+from seqveil.engine.store import POSITION, Memory, Position, StateStore, checked_positions
 from seqveil.engine.stream import NOTHING, TIMELESS, TIMELESS_SECRETS, raw_codes, released_codes
 from seqveil.engine.terms import Terms
 
@@ -127,7 +127,7 @@ class CodeStreams(Ledger):
         # whether the ledger began with these streams, and when it did, in seconds since 1970 where that is known
         self.begun, began = bool(getattr(store, "begun", True)), store.fact("begun")
         self.began = None if began is None else float(began)
-        earlier = upkeep.models(store.facts()[0])[:-1] if isinstance(store, SqliteStore) else []
+        earlier = upkeep.models(store.facts())[:-1] if isinstance(store, SqliteStore) else []
         self._history = [*(self.setting.policy.on(model) for model in earlier), self.setting]
         self._live = Live(self._history, store, self._memory)
 
@@ -304,7 +304,7 @@ class CodeStreams(Ledger):
             found = checked_positions(positions(made)) if callable(positions) else positions
         except BaseException as error:
             return error
-        self._store.set_positions(found)
+        self._store.set_facts({POSITION + source: position for source, position in found.items()})
         return None
 
     def _groups(self, names: Sequence[User]) -> Iterator[NDArray[np.intp]]:
