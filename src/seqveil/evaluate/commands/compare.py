@@ -12,7 +12,7 @@ import typer
 
 from seqveil.core.fitting import SMOOTHING
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.plan import check_picture, parse_batches, parse_epsilons
+from seqveil.interfaces.commands.options import check_picture, parse_batches, parse_epsilons
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, progress, steps
 
 if TYPE_CHECKING:
