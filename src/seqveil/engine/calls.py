@@ -16,6 +16,7 @@ from seqveil.core.leakage import larger_side
 from seqveil.core.mechanisms import Sent
 from seqveil.core.randomness import KeyedRandomness, Randomness, User, rows
 from seqveil.engine import batches, stream
+from seqveil.engine.blocks import ReleasedInBlocks
 from seqveil.engine.live import Live, Slots
 from seqveil.engine.releases import EARLIER, Path, Releases
 from seqveil.engine.state import Private, State
@@ -169,6 +170,7 @@ class Call:
     made: Releases
     raw: Ints | list[Ints] = field(repr=False)  # a code for each event, or the codes of each batch
     observed: bool = False  # whether `raw` are releases to take in, as a receiver does
+    claimed: Floats | None = None  # of releases to take in, the ε that the record has: where blocks begin
     paths: list[Path | None] | None = None  # of the batches to take in; the codes of each then only say how many
     tracker: Watch | None = None  # sees each batch: the state before it, what was sent, and its ε
     seen: Seen | None = None  # sees each release of a symbol: whose it is, and its column
@@ -267,6 +269,9 @@ class Call:
             self.made.codes[at], self.made.epsilons[at] = made.codes, made.epsilons
             if self.observed:
                 self.made.leakages[at] = made.costs
+            if self.made.blocks is not None and isinstance(made, ReleasedInBlocks):
+                blocks = self.made.blocks
+                blocks.numbers[at], blocks.places[at], blocks.levels[at] = made.numbers, made.places, made.levels
             if self.seen is not None:
                 self.seen([self.names[k] for k in at.tolist()], made)
 
@@ -277,7 +282,8 @@ class Call:
         assert isinstance(self.raw, np.ndarray)
         setting, times = self.setting, None if self.times is None else self.times[at]
         if self.observed:
-            return *observe(setting, state, self.raw[at], times), private
+            claimed = None if self.claimed is None else self.claimed[at]
+            return *observe(setting, state, self.raw[at], times, claimed), private
         return step(setting, state, private, self.raw[at], randomness, times)
 
     def _batch(self, state: State, private: Private, k: int, randomness: Randomness) -> tuple[_Sent, State, Private]:

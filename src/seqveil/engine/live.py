@@ -15,7 +15,7 @@ from seqveil.core.kernel import Ints
 from seqveil.core.leakage import pass_over
 from seqveil.core.randomness import User
 from seqveil.core.secrets import SecretTrackers
-from seqveil.engine import batches, packing, stream
+from seqveil.engine import batches, blocks, packing, step, stream
 from seqveil.engine.state import Made, Private, State
 from seqveil.engine.store import ERASED, Entry, Erased, StateStore, Stored, UserRow
 from seqveil.engine.stream import Terms
@@ -40,6 +40,8 @@ class Live:
         self._history, self._setting, self._store = history, history[-1], store
         width, small = packing.width(self._setting), packing.small(self._setting)
         self._kept = width <= store.largest  # as it is; else users come back by replay
+        self._epoch = packing.epoch_of(store.salt)
+        self._private: dict[User, Private] = {}  # of those who wait in memory
         self._spare = small  # whether several may be put aside at a time
         self.room = max(1, memory // (2 * width + BESIDE if small else 4 * width))
         if small and not store.durable:
@@ -96,9 +98,20 @@ class Live:
                 back.append((slot, row))
         if self._kept:
             self._unpack(back)
-            return
-        for slot, row in back:
-            self.state.put(np.array([slot], np.intp), replayed(self._history, [list(self._store.releases(row))]))
+        else:
+            for slot, row in back:
+                self.state.put(np.array([slot], np.intp), replayed(self._history, [list(self._store.releases(row))]))
+        if self._setting.in_blocks:
+            self._find_bits(back)
+
+    def _find_bits(self, rows: list[tuple[int, UserRow]]) -> None:
+        """The bits of running blocks: from memory, or by the key from its epoch. A block of an earlier epoch is cut."""
+        for slot, row in rows:
+            at = np.array([slot], np.intp)
+            if self._store.durable and not packing.of_epoch(row, self._epoch):
+                self.state.put(at, blocks.cut(self._setting, self.state.take(at)))
+            elif self._names[slot] in self._private:
+                self.private.put(at, self._private.pop(self._names[slot]))
 
     def _return(self, slot: int, row: UserRow) -> None:
         """Someone who was erased comes back: a new stream, whose budget goes on."""
@@ -141,7 +154,9 @@ class Live:
         idle = idle[np.argsort(self._used[idle], kind="stable")]
         leaving = idle[: max(lacking, self.room // 8 if self._spare else 0)]
         if not self._store.durable:
-            states = packing.pack(self.state.take(leaving))
+            for slot in leaving.tolist():
+                self._private[self._names[slot]] = self.private.take(np.array([slot], np.intp))
+            states = self._packed(leaving)
             self._store.append(self._entry(leaving, states, NONE, *NOTHING, np.zeros(0), None, None))
         self._forget([self._names[k] for k in leaving.tolist()])
 
@@ -203,8 +218,13 @@ class Live:
             np.add.at(self._released, released, 1)
             ordered = np.sort(slots)
             touched = ordered[np.append(True, ordered[1:] != ordered[:-1])]  # much faster here than np.unique
-        states = packing.pack(self.state.take(touched)) if self._kept and self._store.durable else b""
+        states = self._packed(touched) if self._store.durable else b""
         return self._entry(touched, states, self._ids[slots], *releases)
+
+    def _packed(self, slots: Slots) -> bytes:
+        if not self._kept:
+            return packing.epoch_alone(self._setting, slots.size, self._epoch)
+        return packing.pack(self._setting, self.state.take(slots), self._epoch)
 
     def _entry(self, slots: Slots, states: bytes, owners: Ints, *releases: Any) -> Entry:
         state, account, count = self.state, self.state.account, slots.size
@@ -229,7 +249,7 @@ class Live:
             ids, counts = np.array([row.id for row in rows]), np.array([row[1:3] for row in rows], np.int64)
             spent, ldp = np.array([row.spent for row in rows]), np.array([row.ldp for row in rows])
             figures = np.column_stack([spent, state.account.most, state.account.least, ldp])
-            states = packing.pack(state) if self._kept else b""
+            states = packing.pack(self._setting, state, self._epoch) if self._kept else b""
             entries.append(Entry(ids, some, counts, figures, states, 0, NONE, *NOTHING, np.zeros(0), None, None))
         return entries
 
@@ -267,7 +287,9 @@ def _taken_in(history: Sequence[Terms], states: Sequence[State], made: Sequence[
         return [batches.observe(terms, states[0], one.path if one.released else None, one.events, one.time)[1]]
     codes, epsilons = np.array([each.code for each in made]), np.array([each.epsilon for each in made])
     times = None if one.time is None else np.array([each.time for each in made])
-    seen, after = stream.observe(terms, states[0], codes, times, epsilons)
+    seen, after = step.observe(terms, states[0], codes, times, epsilons)
+    if not isinstance(seen, stream.Released):  # blocks, which no other model goes on with
+        return [after]
     later = [
         stream.take_in(each, stream.located(each, state, times), seen.columns, epsilons, times)[1]
         for each, state in zip(history[1:], states[1:], strict=True)
@@ -277,6 +299,8 @@ def _taken_in(history: Sequence[Terms], states: Sequence[State], made: Sequence[
 
 def skipped(setting: Terms, state: State, events: int = 1) -> State:
     """The state after events that nobody released: the belief moves on, nothing is charged."""
+    if setting.in_blocks:
+        return blocks.passed(setting, state, events)
     trackers = state.trackers
     states, account = pass_over(setting.model, state.states, state.account, events * setting.batch)
     if trackers is not None:  # as a release that says the same whatever the truth is

@@ -86,7 +86,7 @@ class State:
         if self.trackers is not None:
             self.trackers[rows] = part.trackers
         if self.blocks is not None:
-            object.__setattr__(self, "blocks", self.blocks.put(rows, part.blocks))
+            self.blocks.put(rows, part.blocks)
 
     def join(self, other: State) -> State:
         """Two groups of users as one."""
