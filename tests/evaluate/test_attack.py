@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
-import polars as pl
 import pytest
 from scipy import sparse, stats
-from seqveil.evaluate.attack_bounds import AttackSample, Ratio, noticeable, share_low, times_needed
-from seqveil.evaluate.attack_features import Windows, features
-from seqveil.evaluate.attack_files import AttackedPeople, _events, attack_file, read_people
-from typer import Typer
-from typer.testing import CliRunner
 
 import seqveil as sv
 from attacks import NAMES, SECRET, people
@@ -21,7 +14,8 @@ from benchmarks.attack import habits
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import InputError
 from seqveil.evaluate import attack
-from seqveil.evaluate.commands.attack import attack as command
+from seqveil.evaluate.attack.features import Windows, features
+from seqveil.evaluate.attack.guess import attack_trait
 
 ALPHABET = Alphabet(NAMES)
 
@@ -135,7 +129,10 @@ def test_an_estimate_above_the_promise_is_never_called_not_refuted() -> None:
     for run, count in enumerate([400] * 10 + [4000] * 3):
         secret = rng.random(count) < 0.4
         score = np.where(rng.random(count) < keep, secret, ~secret) + rng.random(count) * 1e-3
-        seen, more = sparse.csr_array(score[:, None]), {"scores": {"it": {"disclosed": score}}, "attackers": {}, "seeds": (run,)}
+        seen, more = (
+            sparse.csr_array(score[:, None]),
+            {"scores": {"it": {"disclosed": score}}, "attackers": {}, "seeds": (run,)},
+        )
         found = attack.attack_labels(seen, {"it": secret}, 1.0, about="it", **more)  # type: ignore[arg-type]
         assert found.epsilon_estimate is not None
         assert found.guess is not None

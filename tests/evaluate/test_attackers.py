@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from seqveil.evaluate.attack.features import Windows
-from seqveil.evaluate.attack.attackers import posteriors
 
 import seqveil as sv
 from seqveil.core.errors import InputError
@@ -18,6 +16,8 @@ from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.terms import Terms
 from seqveil.evaluate import attack
+from seqveil.evaluate.attack.attackers import posteriors
+from seqveil.evaluate.attack.features import Windows
 from seqveil.interfaces.cli import main
 from seqveil.receiver.learn import Evidence
 

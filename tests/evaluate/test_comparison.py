@@ -130,7 +130,7 @@ def test_rows_of_other_processes_are_the_same_and_what_goes_wrong_there_is_said_
     args = (list(MODEL.sample(6, 90, seed=1)), MODEL, policy)
     how = {"epsilons": [1.0], "names": ["optimal", "crr", "guarded"], "attack": True}
     alone = compare(*args, **how)
-    monkeypatch.setattr(comparison, "PATIENCE", 0.0)
+    monkeypatch.setattr(comparison, "LARGE", 0)
     together = compare(*args, **how, processes=2)
     for one, two in zip(alone.rows, together.rows, strict=True):
         assert dataclasses.replace(one, micros=0) == dataclasses.replace(two, micros=0)
@@ -186,10 +186,11 @@ def test_secrets_are_kept_from_observers(seqveil, files):
     other = sv.MarkovModel([0.4, 0.3, 0.3], np.full((3, 3), 1 / 3), alphabet=NAMES)
     other.save("other.model")
     args = (*RUN, "--mechanisms", "guarded", "--json")
-    made = seqveil(*args, *promise(secrets=EVER, observers=str(files / "other.model")))
+    made, plain = (seqveil(*args, *promise(secrets=EVER, **more))
+                   for more in ({"observers": str(files / "other.model")}, {}))  # fmt: skip
     assert made.code == 0, made.err
     assert made.json["rows"][0]["secrets"][0]["log_odds_worst"] <= 0.5
-    assert seqveil(*args, *promise(secrets=EVER)).json["rows"][0]["error"] <= made.json["rows"][0]["error"]
+    assert made.json["rows"][0]["leakage_most"] != plain.json["rows"][0]["leakage_most"]  # other kernels
 
 
 @pytest.mark.slow
@@ -217,7 +218,7 @@ def test_bad_input_is_one_line(seqveil, files):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_comparison_leaves_nobody_behind(files, number):
-    pl.DataFrame({"user": np.repeat(np.arange(60), 300), "value": np.array(NAMES)[MODEL.sample(300, 60).ravel()]}
+    pl.DataFrame({"user": np.repeat(np.arange(60), 100), "value": np.array(NAMES)[MODEL.sample(100, 60).ravel()]}
                  ).write_csv("long.csv")  # fmt: skip
     command = [sys.executable, "-m", "seqveil", "compare", "long.csv", "-m", "m.model", "-e", "1", "--jobs", "2"]
     command += ["--mechanisms", "tree,tree_ldp,auto", "--batch", "2,3,4,5"]

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,7 @@ from seqveil.evaluate.compare.ways import PAPER, Arena, ways
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PATIENCE = 2.0  # seconds until other processes are asked to help, which take as long to start
+LARGE = 20_000  # events over all rows from which on other processes are asked to help, which take seconds to start
 FEWEST_PEOPLE = 4 * FEWEST  # half of them learn, and of each half some have the secret and some do not
 LEGEND: tuple[Line, ...] = (
     ("error", "mean over events of the release as it is, ± 95 % by person"),
@@ -202,8 +203,8 @@ def compare(
         jobs += [(way.label, partial(measured, arena, way, epsilon)) for way in chosen if way.by_event]
         jobs += [("limits", partial(limit, arena, epsilon)) for limit in (constant, converse)]
     jobs += [(way.label, partial(measured, arena, way, None)) for way in chosen if not way.by_event]
-    rows = tuple(made(jobs, processes, show))
     events = sum(len(codes) for codes in streams)
+    rows = tuple(made(jobs, processes if events * len(jobs) > LARGE else 1, show))
     return Comparison(rows, model.fingerprint, model.n, len(streams), events, arena.distortion.name, seed)
 
 
@@ -226,26 +227,21 @@ def _check_attack(arena: Arena) -> None:
 
 
 def made(jobs: Sequence[tuple[str, Job]], processes: int, show: Show) -> Iterator[ComparisonRow]:
-    """The rows in their order: the first ones here, and what is left after two seconds by several processes.
-
-    Rows do not depend on one another, so each is the same wherever it is made.
-    """
-    begun, done = time.monotonic(), 0
-    while done < len(jobs) and (processes < 2 or time.monotonic() < begun + PATIENCE or done + 1 == len(jobs)):
-        label, job = jobs[done]
-        show(label, done / len(jobs))
-        yield job()
-        done += 1
-    if done == len(jobs):
+    """The rows in their order. They do not depend on one another, so each is the same whichever process makes it."""
+    if processes < 2:
+        for place, (label, job) in enumerate(jobs):
+            show(label, place / len(jobs))
+            yield job()
         return
     before = set(multiprocessing.active_children())
     spawned = multiprocessing.get_context("spawn")  # a fork would take over locks that some thread holds
-    pool = ProcessPoolExecutor(min(processes, len(jobs) - done), spawned, initializer=_begin)
+    pool = ProcessPoolExecutor(min(processes, len(jobs)), spawned, initializer=_begin)
     try:
-        waiting = [pool.submit(job) for _, job in jobs[done:]]
-        for place, each in enumerate(waiting, done):
+        with _signals_wait():
+            waiting = [pool.submit(job) for _, job in jobs]
+        for (label, _), each in zip(jobs, waiting, strict=True):
             while not each.done():
-                show(jobs[place][0], (sum(one.done() for one in waiting) + done) / len(jobs))
+                show(label, sum(one.done() for one in waiting) / len(jobs))
                 time.sleep(0.05)
             yield each.result()
     except BrokenProcessPool:
@@ -258,8 +254,19 @@ def made(jobs: Sequence[tuple[str, Job]], processes: int, show: Show) -> Iterato
         pool.shutdown(wait=False, cancel_futures=True)
 
 
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait while processes are started: one that is only half begun would complain."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who began this process ends it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     use_threads(1)
 
 
