@@ -102,3 +102,17 @@ def test_what_was_promised_about_a_stream_is_its_budget_where_that_is_less(tmp_p
     for budget, want in ((None, 1.6), (0.5, 0.5)):
         made = sv.release(data, model, sv.Policy(epsilon=0.2, budget=budget))
         assert read_people(made.frame, data, model, made.meta).total == pytest.approx(want)
+
+
+@pytest.mark.slow
+def test_releases_in_blocks_and_batches_are_attacked_too():
+    """Almost in the clear, as blocks are at a large ε: whoever says that little was promised is told otherwise."""
+    model = sv.MarkovModel([0.5, 0.4, 0.1], TABLE, alphabet=NAMES)
+    frame = [(f"u{k}", t, NAMES[code]) for k, own in enumerate(people(600)) for t, code in enumerate(own)]
+    data = pl.DataFrame(frame, schema=["user", "seq", "value"], orient="row")
+    for policy in (sv.Policy(epsilon=8.0, block=8), sv.Policy(epsilon=8.0, batch=4)):
+        made = sv.release(data, model, policy)
+        found = attack(made, data, model=model, secrets=SECRET, epsilon=0.5)[0]
+        assert (found.verdict, found.people) == ("broken", 600)
+        total = 8.0 if policy.block > 1 else 16.0
+        assert read_people(made.frame, data, model, made.meta).total == pytest.approx(total, abs=1.0)

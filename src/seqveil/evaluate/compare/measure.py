@@ -229,7 +229,8 @@ def _side_by_side(
     """Release streams event by event, the longest first."""
     lengths = np.array([len(codes) for codes in streams])
     state, private = State.start(terms, len(streams)), Private.start(terms, len(streams))
-    trackers = None if follow is None or terms.secrets else np.full(len(streams), follow, object)
+    kept_apart = follow is not None and not terms.secrets and not terms.in_blocks  # blocks have no account of secrets
+    trackers = np.full(len(streams), follow, object) if kept_apart else None
     codes, columns = list[Ints](), list[Ints]()
     for t in range(int(lengths[0]) + 1):
         now = int((lengths > t).sum())
