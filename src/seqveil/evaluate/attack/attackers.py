@@ -25,7 +25,7 @@ from seqveil.core.errors import InputError, needs_extra
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets.declared import Compiled
-from seqveil.evaluate.attack_features import Windows
+from seqveil.evaluate.attack.features import Windows
 from seqveil.receiver.learn import Evidence
 
 STRONGEST = 100  # columns that boosted trees look at

@@ -16,8 +16,8 @@ from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import Terms
 from seqveil.evaluate import attack
-from seqveil.evaluate.attack_features import Windows
-from seqveil.evaluate.attackers import posteriors
+from seqveil.evaluate.attack.attackers import posteriors
+from seqveil.evaluate.attack.features import Windows
 from seqveil.interfaces.cli import main
 from seqveil.receiver.learn import Evidence
 

@@ -195,20 +195,21 @@ def _pauses(streams: _Streams) -> Any:
     from scipy import sparse
 
     top, people = min(RHYTHMS, streams.m), streams.people
-    first, last, run, longest, mean = np.zeros((5, people, top))
-    who, symbols, places = streams.who, streams.symbols, streams.places
-    ends = np.flatnonzero(np.append((np.diff(symbols) != 0) | (np.diff(who) != 0), True))
-    sizes = np.diff(ends, prepend=-1)
-    short = symbols[ends] < top
-    np.maximum.at(run, (who[ends[short]], symbols[ends[short]]), sizes[short])
-    for symbol in range(top):
-        at = np.flatnonzero(symbols == symbol)
-        begins = np.flatnonzero(np.diff(who[at], prepend=-1))
-        owners = who[at[begins]]
-        closes = np.append(begins[1:], at.size) - 1
-        first[owners, symbol] = places[at[begins]] + 1
-        last[owners, symbol] = streams.lengths[owners] - places[at[closes]]
-        mean[owners, symbol] = (places[at[closes]] - places[at[begins]]) / np.maximum(closes - begins, 1)
-        pause = np.where(np.diff(who[at], prepend=-1) == 0, np.diff(places[at], prepend=0), 0)
-        np.maximum.at(longest[:, symbol], who[at], pause)
-    return sparse.csr_array(np.hstack([first, last, run, longest, mean]))
+    first, last, run, longest, total, pauses = np.zeros((6, people * top))
+    ends = np.flatnonzero(np.append((np.diff(streams.symbols) != 0) | (np.diff(streams.who) != 0), True))
+    kept = streams.symbols < top
+    names, places = (streams.who * top + streams.symbols)[kept], streams.places[kept]
+    short = kept[ends]
+    run_names = (streams.who * top + streams.symbols)[ends][short]
+    np.maximum.at(run, run_names, np.diff(ends, prepend=-1)[short])
+    order = np.argsort(names, kind="stable")
+    names, places = names[order], places[order]
+    begins, closes = np.diff(names, prepend=-1) != 0, np.diff(names, append=-1) != 0
+    first[names[begins]] = places[begins] + 1
+    last[names[closes]] = streams.lengths[names[closes] // top] - places[closes]
+    pause, later = np.diff(places, prepend=0)[~begins], names[~begins]
+    np.maximum.at(longest, later, pause)
+    np.add.at(total, later, pause)
+    np.add.at(pauses, later, 1.0)
+    parts = (first, last, run, longest, total / np.maximum(pauses, 1))
+    return sparse.csr_array(np.hstack([part.reshape(people, top) for part in parts]))
