@@ -30,7 +30,7 @@ from seqveil.core.secrets.ahead import LONGEST
 from seqveil.core.words import Risk, count, leakage_for, log_odds_for, made_public, moved, percent
 from seqveil.core.words import percent_up as at_most
 from seqveil.engine import toml
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.terms import Terms
 from seqveil.interfaces import trial
