@@ -42,6 +42,7 @@ NAMES = (
     "traits",
     "contexts",
     "attack",
+    "compare",
     "files",
     "blocks",
 )

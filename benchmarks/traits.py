@@ -19,10 +19,10 @@ from seqveil import MarkovModel, secrets
 from seqveil.core.filtering import foresee, log_likelihoods, unseen
 from seqveil.core.kernel import Ints
 from seqveil.core.randomness import randomness
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import Memory
-from seqveil.evaluate.attack import attack_trait
+from seqveil.engine.streams import CodeStreams
+from seqveil.evaluate.attack.guess import attack_trait
 
 LEVELS, WEEK, HELD_OUT, MOST_WATT_HOURS = 8, 672, 7, 10_000
 CLICKS, LATER, TYPES, PEOPLE = 20, 30, 16, 3_000
@@ -118,7 +118,7 @@ def measured(model: MarkovModel, truth: Ints, labels: list[str] | None, name: st
     if labels is not None:
         found |= odds(model, users, codes)
         for kind, rows in (("raw", truth), ("released", made)):
-            finding = attack_trait(list(rows), model.n, labels, terms.secrets[0], EPSILON)
+            finding = attack_trait(list(rows), labels, model.n, EPSILON, about=name)
             found[f"attack_{kind}"] = finding.epsilon_estimate or 0.0
             print(f"  attack on {kind} streams: {finding.sentence}", flush=True)
     return found

@@ -8,7 +8,7 @@ release say which event a row is.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,7 +37,6 @@ class Paired:
     times: list[Floats] | None
     users: Ints
     events: Ints
-    names: list[Any]  # of the users, by their numbers
 
     @property
     def codes(self) -> Ints:
@@ -98,7 +97,7 @@ def paired(
     cuts = np.cumsum(sizes)[:-1]
     stamps = _times(parts, raw.name)
     times = None if stamps is None else np.split(stamps[order], cuts)
-    return Paired(np.split(codes, cuts), times, ids, events, names["user"].to_list())
+    return Paired(np.split(codes, cuts), times, ids, events)
 
 
 def _numbered(users: pl.Series, names: pl.DataFrame) -> Ints:
