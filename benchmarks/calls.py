@@ -21,10 +21,10 @@ from seqveil.core.kernel import DENOMINATOR, Kernels
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import Randomness, SeededRandomness
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
+from seqveil.engine.streams import CodeStreams
 
 MODEL = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 BUDGETS = {"total": {"total": 1.8}, "window": {"per_window": 1.8, "releases": 3}}

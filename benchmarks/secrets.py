@@ -19,10 +19,10 @@ from seqveil.core.errors import InputError
 from seqveil.core.randomness import randomness
 from seqveil.core.secrets.solving import guarded
 from seqveil.core.secrets.tables import Bounds
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import guarded_table
 from seqveil.engine.store import Memory
+from seqveil.engine.streams import CodeStreams
 from seqveil.evaluate.baselines import declared
 
 USERS, CLICKS, TYPES = 300, 20, 48

@@ -20,13 +20,14 @@ import reference_streams as ref
 from policies import promise
 from reference_streams import Rows
 from seqveil import Budget, MarkovModel, Session, mechanisms
+from seqveil.core.composition import compose, passing
 from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import trees
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, stream
-from seqveil.engine.accounting import Window, compose, passing
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.budget import Window
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.cli import main
 
 SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]

@@ -11,10 +11,10 @@ from experiments import fig8, observed, people, reidentify
 from experiments.context import Context, dumps
 from experiments.people import Sizes
 from experiments.reidentify import Network
+from experiments.temporal_leakage import leakage
 from seqveil import MarkovModel
 from seqveil.core.alphabet import Grid
 from seqveil.engine.policy import Policy
-from seqveil.evaluate.baselines.temporal import leakage
 from seqveil.receiver.decode import decode_codes
 
 pytestmark = pytest.mark.slow

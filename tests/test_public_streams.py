@@ -5,7 +5,7 @@ import pytest
 
 import seqveil as sv
 from seqveil.core.errors import InputError, UnknownSymbol
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.streams import CodeStreams
 
 NAMES = ["home", "work", "gym"]
 MODEL = sv.MarkovModel([0.5, 0.3, 0.2], [[0.7, 0.2, 0.1], [0.3, 0.6, 0.1], [0.4, 0.3, 0.3]], alphabet=NAMES)

@@ -14,8 +14,8 @@ from seqveil import MarkovModel
 from seqveil.core.secrets import SecretTracker, ever
 from seqveil.core.secrets.tables import schedule
 from seqveil.engine import stream
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.secrets import guarded_table
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.planning import guarded_cost
 
 PAIR = sv.MarkovModel([0.95, 0.05], [[0.7, 0.3], [0.5, 0.5]])

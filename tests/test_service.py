@@ -19,11 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import StoreError
 from seqveil.engine.stream import UNKNOWN
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.events import Wording
 from seqveil.interfaces.service.messages import REASONS
 from seqveil.receiver.decode import decode_paths

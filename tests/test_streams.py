@@ -15,11 +15,11 @@ from seqveil.core.leakage import Leakages
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import packing, stream
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.session import Session
 from seqveil.engine.state import ARRAYS, rounds
+from seqveil.engine.streams import CodeStreams
 
 SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
 

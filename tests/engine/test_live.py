@@ -13,11 +13,10 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KeyedRandomness, SeededRandomness
 from seqveil.core.secrets import SecretTrackers, ever
 from seqveil.engine import packing
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import Memory
-from seqveil.engine.streams import Streams
+from seqveil.engine.streams import CodeStreams, Streams
 from seqveil.engine.upkeep import erase, verify
 from seqveil.interfaces.cli import main
 
@@ -255,7 +254,7 @@ def test_blocks_are_refused_before_a_state_file_is_made(tmp_path, monkeypatch, c
     Policy(epsilon=2.0, block=4).save("policy.toml")
     Path("raw.csv").write_text("user,value\nann,home\n", encoding="utf-8")
     assert main([*command, "--model", "m", "--policy", "policy.toml", "--state", "s.db"]) == 2
-    assert "only a Session keeps" in capsys.readouterr().err
+    assert "need a key" in capsys.readouterr().err
     assert not [each.name for each in tmp_path.iterdir() if each.name.startswith(("s.db", "out"))]
 
 

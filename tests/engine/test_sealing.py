@@ -10,12 +10,12 @@ import reference_streams as ref
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.engine import calls
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.sealing import Sealing
 from seqveil.engine.sqlite import row_sum
 from seqveil.engine.state import Private
 from seqveil.engine.store import Damaged
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import verify
 
 KEY, SALT = bytes(range(32)), b"salt"

@@ -20,9 +20,11 @@ from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KeyedRandomness, SeededRandomness, key_mark
 from seqveil.engine import sqlite
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import GAP, CodeStreams, OutOfOrder, StoreBusy, StoreError
+from seqveil.engine.budget import Budget
+from seqveil.engine.calls import OutOfOrder
 from seqveil.engine.policy import Policy
+from seqveil.engine.store import GAP, StoreBusy, StoreError
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import accept, facts_of, key_for, verify
 from seqveil.interfaces.cli import main
 from served import running, words_model, words_setting

@@ -11,9 +11,9 @@ import reference_streams as ref
 from seqveil.core.errors import DataError, SeqveilError
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KeyedRandomness
-from seqveil.engine.coded import CodeStreams, StoreError
 from seqveil.engine.policy import Policy
-from seqveil.engine.store import Damaged
+from seqveil.engine.store import Damaged, StoreError
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import accept, verify
 from seqveil.interfaces.events import EventJob, release_together
 

@@ -11,11 +11,14 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KeyedRandomness
 from seqveil.core.secrets import always, ever
 from seqveil.engine import packing, stream
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import EARLIER, REFUSED, CodeStreams, OutOfOrder
+from seqveil.engine.budget import Budget
+from seqveil.engine.calls import OutOfOrder
 from seqveil.engine.policy import Policy
+from seqveil.engine.releases import EARLIER
 from seqveil.engine.sqlite import SqliteStore
 from seqveil.engine.store import GAP, Memory, StateStore
+from seqveil.engine.stream import REFUSED
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.spark.store import KeptUsers, SparkStore
 from served import words_setting
 

@@ -15,9 +15,10 @@ import reference_streams as ref
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KeyedRandomness
 from seqveil.engine import packing, sqlite
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import CodeStreams, StoreError
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
+from seqveil.engine.store import StoreError
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import verify
 
 SETTINGS = {

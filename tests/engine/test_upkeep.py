@@ -14,10 +14,11 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import key_mark
 from seqveil.core.secrets import ever
 from seqveil.engine import sqlite
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import EARLIER, CodeStreams
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
+from seqveil.engine.releases import EARLIER
 from seqveil.engine.store import Damaged, Erased, NoLongerKept, StoreBusy, StoreError
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import erase, facts_of, verify
 from seqveil.interfaces.cli import main
 

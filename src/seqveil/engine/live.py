@@ -15,7 +15,7 @@ from seqveil.core.kernel import Ints
 from seqveil.core.leakage import pass_over
 from seqveil.core.randomness import User
 from seqveil.core.secrets import SecretTrackers
-from seqveil.engine import batches, packing, stream
+from seqveil.engine import batches, blocks, packing, step, stream
 from seqveil.engine.state import Made, Private, State
 from seqveil.engine.store import ERASED, Damaged, Entry, Erased, StateStore, Stored, UserRow
 from seqveil.engine.stream import Terms
@@ -41,6 +41,8 @@ class Live:
         self._history, self._setting, self._store = history, history[-1], store
         width, self._small = packing.width(self._setting), packing.small(self._setting)
         self._kept = self._small or not store.durable  # as it is; else users come back by replay
+        self._epoch = packing.epoch_of(store.salt)
+        self._aside: dict[User, Private] = {}  # what is private of those who wait in memory
         self.room = max(1, memory // (2 * width + BESIDE if self._small else 4 * width))
         if self._small and not store.durable:
             self.room = sys.maxsize
@@ -97,7 +99,8 @@ class Live:
         for group in back.values():
             at, known = np.array([slot for slot, _ in group], np.intp), [row for _, row in group]
             self.state.put(at, self._restored(known))
-            self._unseal(at.tolist(), known)
+            for slot, row in group:
+                self._recall(slot, row)
 
     def _restored(self, rows: list[UserRow]) -> State:
         if self._kept:
@@ -114,23 +117,29 @@ class Live:
                 "can be released of this user; all others go on",
                 [name],
             )
-        stub = next(self._store.releases(row), None)
-        self.state.put(np.array([slot], np.intp), packing.returned(self._setting, row, stub))
+        self.state.put(np.array([slot], np.intp), packing.returned(self._setting, row))
 
-    def _unseal(self, slots: list[int], rows: list[UserRow]) -> None:
-        """Open what is private of users who come back."""
+    def _recall(self, slot: int, row: UserRow) -> None:
+        """What is private of a user who comes back, from memory or unsealed.
+
+        The bit of a block follows from the key, as long as the epoch is the same; else the block is cut.
+        """
+        name, at = self._names[slot], np.array([slot], np.intp)
+        if name in self._aside:
+            self.private.put(at, self._aside.pop(name))
+            return
+        if self._setting.in_blocks and not packing.of_epoch(row, self._epoch):
+            self.state.put(at, blocks.cut(self._setting, self.state.take(at)))
         if self.private.memory is None:
             return
-        for slot, row in zip(slots, rows, strict=True):
-            name, sealing = self._names[slot], self._store.sealing
-            if sealing is None or row.sealed is None:
-                self._forget([name])
-                raise Damaged(
-                    f"{self._store.name}: what is private of a user was not kept, for the file has no key, so nothing "
-                    "more can be released of this user; begin another one with a key",
-                    [name],
-                )
-            self.private.memory[slot] = sealing.open(name, row.events, row.sealed)
+        if self._store.sealing is None or row.sealed is None:
+            self._forget([name])
+            raise Damaged(
+                f"{self._store.name}: what is private of a user was not kept, for the file has no key, so nothing more "
+                "can be released of this user; begin another one with a key",
+                [name],
+            )
+        self.private.memory[slot] = self._store.sealing.open(name, row.events, row.sealed)
 
     def _claim(self, names: list[User]) -> Slots:
         """Free slots for these users, others put aside where there is no room."""
@@ -160,7 +169,9 @@ class Live:
         idle = idle[np.argsort(self._used[idle], kind="stable")]
         leaving = idle[: max(lacking, self.room // 8 if self._small else 0)]
         if not self._store.durable:
-            self._store.append(self._entry(leaving, packing.pack(self.state.take(leaving)), *NOTHING))
+            for slot in leaving.tolist():
+                self._aside[self._names[slot]] = self.private.take(np.array([slot], np.intp))
+            self._store.append(self._entry(leaving, self._packed(leaving), *NOTHING))
         self._forget([self._names[k] for k in leaving.tolist()])
 
     # what calls do with them
@@ -212,8 +223,13 @@ class Live:
             np.add.at(self._released, released, 1)
             ordered = np.sort(slots)
             touched = ordered[np.append(True, ordered[1:] != ordered[:-1])]  # much faster here than np.unique
-        states = packing.pack(self.state.take(touched)) if self._kept and self._store.durable else b""
+        states = self._packed(touched) if self._store.durable else b""
         return self._entry(touched, states, self._ids[slots], *releases)
+
+    def _packed(self, slots: Slots) -> bytes:
+        if not self._kept:
+            return packing.epoch_alone(self._setting, slots.size, self._epoch)
+        return packing.pack(self._setting, self.state.take(slots), self._epoch)
 
     def _entry(self, slots: Slots, states: bytes, *releases: Any) -> Entry:
         counts = np.column_stack([self.state.steps[slots], self._released[slots]])
@@ -236,7 +252,8 @@ class Live:
             rows = [row for row in self._store.find(some) if row is not None]
             state = replayed(self._history, [list(self._store.releases(row)) for row in rows])
             state = replace(state, spent=np.array([row.spent for row in rows]), ldp=np.array([row.ldp for row in rows]))
-            counts, states = np.array([row[1:3] for row in rows], np.int64), packing.pack(state) if self._kept else b""
+            states = packing.pack(self._setting, state, self._epoch) if self._kept else b""
+            counts = np.array([row[1:3] for row in rows], np.int64)
             ledger = np.array([row.id for row in rows]), some, counts, _figures(state, slice(None))
             yield Entry(*ledger, states, [row.sealed for row in rows], 0, *NOTHING)
 
@@ -255,7 +272,7 @@ def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]]) -> S
     states = [State.start(terms, len(streams)) for terms in history]
     for row, stored in ((row, kept[0]) for row, kept in enumerate(streams) if kept and kept[0].code == ERASED):
         for terms, state in zip(history, states, strict=True):
-            state.put(np.array([row]), packing.returned(terms, packing.beyond(stored), stored))
+            state.put(np.array([row]), packing.returned(terms, packing.beyond(terms, stored)))
     for turn in range(max(map(len, streams), default=0)):
         alike: dict[tuple[int, int, int], list[int]] = {}  # batches are taken in one by one
         for row, kept in enumerate(streams):
@@ -279,7 +296,9 @@ def _taken_in(history: Sequence[Terms], states: Sequence[State], made: Sequence[
         return [batches.observe(terms, states[0], one.path if one.released else None, one.events, one.time)[1]]
     codes, epsilons = np.array([each.code for each in made]), np.array([each.epsilon for each in made])
     times = None if one.time is None else np.array([each.time for each in made])
-    seen, after = stream.observe(terms, states[0], codes, times, epsilons)
+    seen, after = step.observe(terms, states[0], codes, times, epsilons)
+    if not isinstance(seen, stream.Released):  # blocks, which no other model goes on with
+        return [after]
     later = [
         stream.take_in(each, stream.located(each, state, times), seen.columns, epsilons, times)[1]
         for each, state in zip(history[1:], states[1:], strict=True)
@@ -289,6 +308,8 @@ def _taken_in(history: Sequence[Terms], states: Sequence[State], made: Sequence[
 
 def skipped(setting: Terms, state: State, events: int = 1) -> State:
     """The state after events that nobody released: the belief moves on, nothing is charged."""
+    if setting.in_blocks:
+        return blocks.passed(setting, state, events)
     trackers = state.trackers
     states, account = pass_over(setting.model, state.states, state.account, events * setting.batch)
     if trackers is not None:  # as a release that says the same whatever the truth is

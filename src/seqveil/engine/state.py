@@ -14,7 +14,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import Leakages
 from seqveil.core.mechanisms.blocks import Blocks
-from seqveil.engine.accounting import Window
+from seqveil.engine.budget import Window
 
 if TYPE_CHECKING:
     from seqveil.engine.stream import Terms
@@ -86,7 +86,7 @@ class State:
         if self.trackers is not None:
             self.trackers[rows] = part.trackers
         if self.blocks is not None:
-            object.__setattr__(self, "blocks", self.blocks.put(rows, part.blocks))
+            self.blocks.put(rows, part.blocks)
 
     def join(self, other: State) -> State:
         """Two groups of users as one."""

@@ -26,8 +26,8 @@ from seqveil.core.mechanisms.base import Asked, Made
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import Randomness, rows
 from seqveil.core.secrets.tables import GuardingTable
-from seqveil.engine import accounting
-from seqveil.engine.accounting import GONE
+from seqveil.engine import budget
+from seqveil.engine.budget import GONE
 from seqveil.engine.secrets import guarded_table
 from seqveil.engine.state import SecretAccounts
 from seqveil.engine.state import State as State
@@ -107,7 +107,7 @@ def check_times(setting: Terms, users: Part, times: Floats | None, latest: Float
     if times is None:
         raise InputError(TIMELESS)
     clock.check(times, setting.budget.seconds)
-    accounting.check_times(users, times, latest)
+    budget.check_times(users, times, latest)
 
 
 def raw_codes(codes: Any, n: int, count: int | None = None) -> Ints:

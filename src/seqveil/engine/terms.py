@@ -29,7 +29,7 @@ from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.secrets.ahead import ahead
 from seqveil.core.secrets.declared import CLOCKLESS
 from seqveil.core.slots import Slots
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 
 if TYPE_CHECKING:
     from seqveil.engine.policy import Policy

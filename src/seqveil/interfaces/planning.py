@@ -28,7 +28,7 @@ from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.ahead import LONGEST
 from seqveil.core.words import DisclosedSecret, Risk, leakage_for, log_odds_for, made_public, percent
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import guarded_table, totals
 from seqveil.engine.terms import Terms

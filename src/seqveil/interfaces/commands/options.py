@@ -218,7 +218,7 @@ class PromiseOptions(ShortSecrets):
 
     def made(self) -> Policy:
         """The policy that the options spell out, or that the file holds."""
-        from seqveil.engine.accounting import Budget
+        from seqveil.engine.budget import Budget
         from seqveil.engine.policy import Policy
 
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "policy"}

@@ -24,10 +24,10 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.randomness import KeyedRandomness, Randomness, User, user_name
 from seqveil.engine import packing
 from seqveil.engine.calls import Gaps, OutOfOrder
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.sealing import Sealing
 from seqveil.engine.store import Entry, Position, Stored, UserRow
 from seqveil.engine.stream import Terms
+from seqveil.engine.streams import CodeStreams
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
