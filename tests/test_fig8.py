@@ -20,7 +20,7 @@ from seqveil.receiver.decode import decode_codes
 pytestmark = pytest.mark.slow
 
 needs_torch = pytest.mark.skipif(not reidentify.available(), reason=reidentify.NEEDED)
-TINY = Sizes(side=6, people=2, recordings=2, samples=25, skip=0)
+TINY = Sizes(side=6, people=2, recordings=2, samples=25, skip=0, window=25)
 
 
 def windows(people_count, each, shift, seed):

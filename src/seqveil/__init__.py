@@ -49,7 +49,7 @@ _MODULES = {  # that bring more than numpy, loaded when they are first asked for
     "store": "seqveil.engine.store",
 }
 _FUNCTIONS = {  # the same for functions
-    "attack": "seqveil.evaluate.attack_files",
+    "attack": "seqveil.evaluate.attack.files",
     "audit": "seqveil.interfaces.frames",
     "decode": "seqveil.interfaces.frames",
     "fit": "seqveil.interfaces.frames",

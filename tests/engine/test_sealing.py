@@ -47,7 +47,7 @@ def test_what_is_sealed_opens_for_the_same_user_and_event_alone():
 
 def test_without_the_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
-    with pytest.raises(InputError, match=r"pip install 'seqveil\[state\]'"):
+    with pytest.raises(InputError, match=r"pip install -e '.\[state\]'"):
         Sealing(KEY, SALT).close("ann", 0, MEMORY)
 
 

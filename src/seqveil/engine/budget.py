@@ -141,7 +141,7 @@ class Budget:
         """Whether any limit is set."""
         return any(limit is not None for limit in (self.total, self.per_window, self.ldp_total))
 
-    @property
+    @cached_property
     def span(self) -> float | None:
         """Length of the window, in releases or seconds; none where there is no window."""
         return self.releases if self.releases is not None else self.seconds

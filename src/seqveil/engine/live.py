@@ -42,7 +42,7 @@ class Live:
         width, self._small = packing.width(self._setting), packing.small(self._setting)
         self._kept = self._small or not store.durable  # as it is; else users come back by replay
         self._epoch = packing.epoch_of(store.salt)
-        self._aside: dict[User, Private] = {}  # what is private of those who wait in memory
+        self._private: dict[User, Private] = {}  # of those who wait in memory
         self.room = max(1, memory // (2 * width + BESIDE if self._small else 4 * width))
         if self._small and not store.durable:
             self.room = sys.maxsize
@@ -99,8 +99,21 @@ class Live:
         for group in back.values():
             at, known = np.array([slot for slot, _ in group], np.intp), [row for _, row in group]
             self.state.put(at, self._restored(known))
-            for slot, row in group:
-                self._recall(slot, row)
+            self._find_private(at.tolist(), known)
+
+    def _find_private(self, slots: list[int], rows: list[UserRow]) -> None:
+        """What is private of users who come back: from memory, or opened; the bit of a block follows from the key.
+
+        A block that was begun in another epoch has lost its bit, and is cut.
+        """
+        for slot, row in zip(slots, rows, strict=True):
+            at, waiting = np.array([slot], np.intp), self._private.pop(self._names[slot], None)
+            if waiting is not None:
+                self.private.put(at, waiting)
+            elif self.private.memory is not None:
+                self.private.memory[slot] = self._opened(self._names[slot], row)
+            if self._setting.in_blocks and self._store.durable and not packing.of_epoch(row, self._epoch):
+                self.state.put(at, blocks.cut(self._setting, self.state.take(at)))
 
     def _restored(self, rows: list[UserRow]) -> State:
         if self._kept:
@@ -117,29 +130,19 @@ class Live:
                 "can be released of this user; all others go on",
                 [name],
             )
-        self.state.put(np.array([slot], np.intp), packing.returned(self._setting, row))
+        stub = next(self._store.releases(row), None)
+        self.state.put(np.array([slot], np.intp), packing.returned(self._setting, row, stub))
 
-    def _recall(self, slot: int, row: UserRow) -> None:
-        """What is private of a user who comes back, from memory or unsealed.
-
-        The bit of a block follows from the key, as long as the epoch is the same; else the block is cut.
-        """
-        name, at = self._names[slot], np.array([slot], np.intp)
-        if name in self._aside:
-            self.private.put(at, self._aside.pop(name))
-            return
-        if self._setting.in_blocks and not packing.of_epoch(row, self._epoch):
-            self.state.put(at, blocks.cut(self._setting, self.state.take(at)))
-        if self.private.memory is None:
-            return
+    def _opened(self, name: User, row: UserRow) -> Ints:
+        """What is sealed of a user."""
         if self._store.sealing is None or row.sealed is None:
             self._forget([name])
             raise Damaged(
-                f"{self._store.name}: what is private of a user was not kept, for the file has no key, so nothing more "
-                "can be released of this user; begin another one with a key",
+                f"{self._store.name}: what is private of a user was not kept, for the file has no key, so nothing "
+                "more can be released of this user; begin another one with a key",
                 [name],
             )
-        self.private.memory[slot] = self._store.sealing.open(name, row.events, row.sealed)
+        return self._store.sealing.open(name, row.events, row.sealed)
 
     def _claim(self, names: list[User]) -> Slots:
         """Free slots for these users, others put aside where there is no room."""
@@ -169,8 +172,8 @@ class Live:
         idle = idle[np.argsort(self._used[idle], kind="stable")]
         leaving = idle[: max(lacking, self.room // 8 if self._small else 0)]
         if not self._store.durable:
-            for slot in leaving.tolist():
-                self._aside[self._names[slot]] = self.private.take(np.array([slot], np.intp))
+            for slot in leaving.tolist() if self.private.held else ():
+                self._private[self._names[slot]] = self.private.take(np.array([slot], np.intp))
             self._store.append(self._entry(leaving, self._packed(leaving), *NOTHING))
         self._forget([self._names[k] for k in leaving.tolist()])
 
@@ -229,7 +232,7 @@ class Live:
     def _packed(self, slots: Slots) -> bytes:
         if not self._kept:
             return packing.epoch_alone(self._setting, slots.size, self._epoch)
-        return packing.pack(self._setting, self.state.take(slots), self._epoch)
+        return packing.pack(self.state.take(slots), self._epoch)
 
     def _entry(self, slots: Slots, states: bytes, *releases: Any) -> Entry:
         counts = np.column_stack([self.state.steps[slots], self._released[slots]])
@@ -252,8 +255,9 @@ class Live:
             rows = [row for row in self._store.find(some) if row is not None]
             state = replayed(self._history, [list(self._store.releases(row)) for row in rows])
             state = replace(state, spent=np.array([row.spent for row in rows]), ldp=np.array([row.ldp for row in rows]))
-            states = packing.pack(self._setting, state, self._epoch) if self._kept else b""
-            counts = np.array([row[1:3] for row in rows], np.int64)
+            counts, states = np.array([row[1:3] for row in rows], np.int64), b""
+            if self._kept:
+                states = packing.pack(state, self._epoch)
             ledger = np.array([row.id for row in rows]), some, counts, _figures(state, slice(None))
             yield Entry(*ledger, states, [row.sealed for row in rows], 0, *NOTHING)
 
@@ -272,7 +276,7 @@ def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]]) -> S
     states = [State.start(terms, len(streams)) for terms in history]
     for row, stored in ((row, kept[0]) for row, kept in enumerate(streams) if kept and kept[0].code == ERASED):
         for terms, state in zip(history, states, strict=True):
-            state.put(np.array([row]), packing.returned(terms, packing.beyond(terms, stored)))
+            state.put(np.array([row]), packing.returned(terms, packing.beyond(stored), stored))
     for turn in range(max(map(len, streams), default=0)):
         alike: dict[tuple[int, int, int], list[int]] = {}  # batches are taken in one by one
         for row, kept in enumerate(streams):

@@ -4,14 +4,15 @@ A small state is kept as it is. A large one (an alphabet of thousands: a belief 
 from the releases, so a user who comes back may be replayed from them, which is exact and costs no budget.
 
 All numbers are kept to the last bit. What follows from model and secrets alone (the tables of `core.secrets.ahead`) is
-not written: the setting has it. Of a running block all that is public is kept, and the epoch in which it was left; its
-hidden bit is not, for it follows from the key. Where a state is replayed the epoch alone is kept.
+not written: the setting has it. Nor is the hidden bit of a running block, which follows from the key; of blocks the
+epoch of the store is kept, also where a state is replayed, for the key gives another bit in another epoch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from hashlib import blake2b
 from typing import Any
 
@@ -35,7 +36,7 @@ Take = Callable[[int], Floats]  # the next so many numbers
 def width(setting: Terms) -> int:
     """Bytes of a user's state; with declared secrets about as many as they come to."""
     secrets = 0 if setting.trackers is None else 2 * account_numbers(setting.trackers).size
-    return 8 * (sum(array.size for array in _arrays(_rest(State.start(setting)))) + secrets)
+    return 8 * (sum(array.size for array in _arrays(State.start(setting))) + secrets)
 
 
 def small(setting: Terms) -> bool:
@@ -43,18 +44,14 @@ def small(setting: Terms) -> bool:
     return width(setting) <= SMALL * (1 if setting.trackers is None else WITH_SECRETS)
 
 
-def pack(setting: Terms, state: State, epoch: float) -> bytes:
+def pack(state: State, epoch: float) -> bytes:
     """These states, exact, all of one size, but for what is in the ledger.
 
-    What a window looks back on stands first, with its length, which differs from call to call, so that it can go on for
-    someone who is erased. The accounts of declared secrets stand at the end: their length differs from user to user.
+    What a window looks back on stands first, with its length, which differs from call to call, and the accounts of
+    declared secrets at the end, whose length differs from user to user.
     """
-    users, window = len(state), state.window
-    if _counts_blocks(setting):
-        costs = np.column_stack([window.costs, state.blocks.costs(setting.rule)])
-        window = Window(costs, np.column_stack([window.stamps, window.latest]))
-    wide = [np.full((users, 1), window.costs.shape[1]), window.costs, window.stamps]
-    wide += [array.reshape(users, -1) for array in _arrays(_rest(state))]
+    users, arrays = len(state), _arrays(_without_ledger(state))
+    wide = [np.full((users, 1), state.window.costs.shape[1]), *(array.reshape(users, -1) for array in arrays)]
     if state.trackers is not None:
         accounts = [account_numbers(each) for each in state.trackers.tolist()]
         longest = max(row.size for row in accounts)
@@ -66,53 +63,30 @@ def pack(setting: Terms, state: State, epoch: float) -> bytes:
 
 def unpack(setting: Terms, rows: Sequence[UserRow]) -> State:
     """The states of these users, all of one size."""
-    users = len(rows)
+    users, at = len(rows), 1
     table = np.frombuffer(b"".join(row.state for row in rows), "<f8").reshape(users, -1)
-    looks = int(table[0, 0])
-    at = 1 + 2 * looks
-    costs, stamps = (each[:, : looks - _counts_blocks(setting)] for each in np.split(table[:, 1:at], 2, axis=1))
+    start = State.start(setting, users)
 
     def filled(part: Any) -> Any:
         nonlocal at
         if is_dataclass(part) and not isinstance(part, type):
-            return replace(part, **{each.name: filled(getattr(part, each.name)) for each in fields(part)})
+            return replace(part, **{name: filled(getattr(part, name)) for name in _ordered(part.__class__)})
         if not isinstance(part, np.ndarray) or part.dtype == object:
             return part
         columns = part.size // users
         at += columns
         return _whole(table[:, at - columns : at], part.size).reshape(part.shape).astype(part.dtype)
 
-    state: State = filled(_rest(State.start(setting, users)))
+    state: State = filled(_without_ledger(replace(start, window=start.window.padded(int(table[0, 0])))))
     if state.trackers is not None and setting.trackers is not None:
         for k, first in enumerate(state.first.tolist()):
             begun = setting.trackers_from(first) if setting.clocked else setting.trackers
             state.trackers[k] = restored_accounts(begun, table[k, at:])
-    elif table.shape[1] != at + setting.in_blocks:
+    elif at + setting.in_blocks != table.shape[1]:
         _whole(table, -1)
     spent, most, least, ldp = np.array([row[3:7] for row in rows]).T
     account, steps = replace(state.account, most=most, least=least), np.array([row.events for row in rows], np.int64)
-    return replace(state, steps=steps, spent=spent, ldp=ldp, account=account, window=Window(costs, stamps))
-
-
-def _counts_blocks(setting: Terms) -> bool:
-    """Whether a window has to know what a running block cost so far."""
-    return setting.in_blocks and setting.budget.span is not None
-
-
-def _rest(state: State) -> Any:
-    """A state without its window, and without what a store has in the ledger."""
-    nothing: Any = None
-    account = replace(state.account, most=nothing, least=nothing)
-    return replace(state, steps=nothing, spent=nothing, ldp=nothing, account=account, window=nothing)
-
-
-def _arrays(part: Any) -> Iterator[Any]:
-    """The numbers of a state, an array for each thing, in a fixed order."""
-    for value in (getattr(part, each.name) for each in fields(part)):
-        if is_dataclass(value):
-            yield from _arrays(value)
-        elif isinstance(value, np.ndarray) and value.dtype != object:
-            yield value
+    return replace(state, steps=steps, spent=spent, ldp=ldp, account=account)
 
 
 def epoch_of(salt: bytes) -> float:
@@ -130,42 +104,57 @@ def of_epoch(row: UserRow, epoch: float) -> bool:
     return float(np.frombuffer(row.state[-8:], "<f8")[0]) == epoch
 
 
-def carried(state: bytes) -> bytes:
-    """What stays of the state of someone who is erased: what windows still count, and nothing about the person."""
-    return state[: 8 + 16 * int(np.frombuffer(state[:8], "<f8")[0])] if state else b""
+def _without_ledger(state: State) -> Any:
+    """A state without what a store has beside it."""
+    nothing: Any = None
+    account = replace(state.account, most=nothing, least=nothing)
+    return replace(state, steps=nothing, spent=nothing, ldp=nothing, account=account)
+
+
+@cache
+def _ordered(kind: type[Any]) -> list[str]:
+    """The names of the fields of a state, the window before the others, so that it is found without a setting."""
+    return sorted((each.name for each in fields(kind)), key=lambda name: name != "window")
+
+
+def _arrays(part: Any) -> Iterator[Any]:
+    """The numbers of a state, an array for each thing, in a fixed order."""
+    for value in (getattr(part, name) for name in _ordered(part.__class__)):
+        if is_dataclass(value):
+            yield from _arrays(value)
+        elif isinstance(value, np.ndarray) and value.dtype != object:
+            yield value
 
 
 def latest(state: bytes) -> float | None:
-    """The time of the latest event that a window budget counts; None where none is kept."""
-    stamps = np.frombuffer(carried(state), "<f8")[1:]
-    found = stamps[stamps.size // 2 :].max(initial=-np.inf)
+    """When the latest event was that a window budget counts, as the window counts time; None where none is kept."""
+    looks = int(np.frombuffer(state[:8], "<f8")[0]) if state else 0
+    found = np.frombuffer(state[8 + 8 * looks : 8 + 16 * looks], "<f8").max(initial=-np.inf)
     return float(found) if np.isfinite(found) else None
 
 
-def beyond(setting: Terms, erased: Stored) -> UserRow:
+def beyond(erased: Stored) -> UserRow:
     """The ledger of someone who was erased, where another model was adopted since.
 
-    What the releases disclosed under that model can no longer be computed. Their LDP level bounds it, under any model;
-    and what a window budget counts is as much as it allows.
+    What the releases disclosed under that model can no longer be computed. Their LDP level bounds it, under any model.
     """
     most = erased.epsilon * (1 + (erased.seq + 5) * UNIT)  # whichever way its sum was rounded
-    window = [0.0]
-    if setting.budget.per_window is not None and erased.time is not None:
-        window = [1.0, setting.budget.per_window, erased.time]
-    state = np.array(window, "<f8").tobytes()
-    return UserRow(0, erased.seq + 1, 0, 0.0, most, 0.0 - most, erased.epsilon, state, erased=True)
+    return UserRow(0, erased.seq + 1, 0, 0.0, most, 0.0 - most, erased.epsilon, b"", erased=True)
 
 
-def returned(setting: Terms, row: UserRow) -> State:
+def returned(setting: Terms, row: UserRow, erased: Stored | None) -> State:
     """The state of someone who comes back after being erased: a new stream, whose account goes on with the old one's.
 
-    The ledger is not enough for this with declared secrets.
+    A window budget counts as much as it allows, at the time of the latest event. The ledger is not enough for this with
+    declared secrets.
     """
-    start, (costs, stamps) = State.start(setting), np.split(np.frombuffer(row.state, "<f8")[None, 1:], 2, axis=1)
+    start = State.start(setting)
+    if setting.budget.per_window is not None and erased is not None and erased.time is not None:
+        window = Window(np.array([[setting.budget.per_window]]), np.array([[erased.time]]))
+        start = replace(start, window=window)
     account = replace(start.account, most=np.array([row.most]), least=np.array([row.least])).restarted(setting.model)
     spent, steps, ldp = np.array([row.spent]), np.array([row.events], np.int64), np.array([row.ldp])
-    window = Window(costs.copy(), stamps.copy())
-    return replace(start, spent=spent, steps=steps, ldp=ldp, account=account, window=window)
+    return replace(start, spent=spent, steps=steps, ldp=ldp, account=account)
 
 
 # the accounts of declared secrets

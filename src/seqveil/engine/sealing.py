@@ -71,7 +71,7 @@ class Sealing:
         except ImportError:
             raise InputError(
                 "to keep what is private of a stream in a state file the package cryptography is needed; run "
-                "pip install 'seqveil[state]'"
+                "pip install -e '.[state]'"
             ) from None
         # a key for each user: random nonces of 96 bits are then never drawn often enough to meet
         return AESGCM(blake2b(user_name(user).encode(), key=self._key, digest_size=32).digest())

@@ -252,7 +252,8 @@ class CodeStreams(Ledger):
         if positions is not None and not callable(positions):
             positions = checked_positions(positions)
         with self._lock:
-            self._refuse_closed()
+            if not self._open:
+                self._refuse_closed()
             try:
                 with self._store.transaction():
                     failure = self._play(call) or self._note_positions(made, positions)

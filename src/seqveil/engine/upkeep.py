@@ -114,8 +114,8 @@ def adopt(store: SqliteStore, history: Sequence[Terms]) -> int:
     setting = history[-1]
     for name, row in [(name, row) for _, name, row in store.users() if row is not None and row.erased]:
         for stub in store.releases(row):
-            ledger = packing.beyond(setting, stub)
-            store.rewrite(name, row._replace(most=ledger.most, least=ledger.least, state=ledger.state))
+            ledger = packing.beyond(stub)
+            store.rewrite(name, row._replace(most=ledger.most, least=ledger.least))
     store.set_facts({"setting": setting.signature, f"{MODEL}{len(history) - 1}": setting.model.to_bytes()})
     (erased,) = store.sql.execute("SELECT count(*) FROM releases WHERE code = ?", (ERASED,)).fetchone()
     return int(erased)
@@ -307,7 +307,7 @@ def _erase(store: SqliteStore, user: int, row: UserRow | None, hashed: bytes | N
             last = row.events - 1
             latest = store.link([(user, last, last, 0, ERASED, row.ldp, packing.latest(row.state), None)])
             store.sql.execute("UPDATE users SET last = ? WHERE id = ?", (latest[user], user))
-        store.rewrite(hashed, row._replace(state=packing.carried(row.state), sealed=None))
+        store.rewrite(hashed, row._replace(state=b"", sealed=None))
     return int(releases)
 
 
