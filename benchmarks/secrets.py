@@ -20,10 +20,10 @@ from seqveil.core.randomness import randomness
 from seqveil.core.secrets import SecretTrackers
 from seqveil.core.secrets.solving import guarded
 from seqveil.core.secrets.tables import Bounds
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import guarded_table
 from seqveil.engine.store import Memory
+from seqveil.engine.streams import CodeStreams
 from seqveil.evaluate.baselines import declared
 from seqveil.evaluate.compare.measure import Runs, release
 

@@ -12,8 +12,8 @@ import served
 from seqveil import Budget, MarkovModel
 from seqveil.core.errors import InputError
 from seqveil.core.randomness import KeyedRandomness, SeededRandomness, user_name
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.spark.store import KeptUsers, bucket
 

@@ -13,7 +13,7 @@ import pytest
 import seqveil as sv
 from seqveil.core.errors import InputError
 from seqveil.core.randomness import SeededRandomness
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import Terms
 from seqveil.evaluate import attack
 from seqveil.evaluate.attack.attackers import posteriors

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.plan import check_picture, parse_batches, parse_epsilons
+from seqveil.interfaces.commands.options import check_picture, parse_batches, parse_epsilons
 from seqveil.interfaces.commands.terminal import progress, show, steps
 
 

@@ -23,7 +23,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, SecretTrackers
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.terms import Terms
 from seqveil.evaluate.baselines.declared import suppression, utility_optimised

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,10 +14,11 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import key_mark
 from seqveil.core.secrets import ever
 from seqveil.engine import sqlite
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import EARLIER, CodeStreams
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
+from seqveil.engine.releases import EARLIER
 from seqveil.engine.store import Damaged, Erased, NoLongerKept, StoreBusy, StoreError
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import erase, facts_of, verify
 from seqveil.interfaces.cli import main
 
@@ -113,6 +116,40 @@ def test_a_window_is_not_emptied_by_being_erased(tmp_path):
         assert made.epsilons.tolist() == twin.epsilons.tolist()
         with pytest.raises(InputError):
             streams.release(["zq-ann"], [0], times=[1.0])  # her clock does not go back either
+
+
+def test_who_comes_back_is_let_in_though_not_all_users_fit_in_memory(tmp_path):
+    """Looked at in one group and released in another: what is left of a ledger is no state to be read."""
+    setting = Policy(epsilon=0.8, budget=Budget(per_window=2.0, seconds=5.0), mechanism="balanced").on(CHAIN)
+    path = tmp_path / "s.db"
+    filled(path, setting, events=3)
+    erase(path, ["zq-ann"], KEY)
+    with CodeStreams.open(path, setting, key=KEY, memory=1) as streams:
+        users = ["zq-ann", "bob", "cy", "zq-ann", "bob"]
+        assert streams.release(users, [0] * 5, times=[20.0] * 5).seqs.tolist() == [3, 3, 0, 4, 4]
+        assert streams.names() == ["zq-ann", "bob", "cy"]
+    assert verify(path).sound
+
+
+def test_an_erasure_that_was_refused_is_not_done_later(tmp_path):
+    """The file takes no write, in a process of its own: neither file nor list is another afterwards."""
+    path, names = tmp_path / "s.db", [f"user {k}" for k in range(300)]
+    filled(path, events=3)
+    with opened(path) as streams:
+        streams.release(names, [0] * 300)
+    erase(path, ["zq-ann"], KEY)
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    script = f"""
+import resource
+from seqveil.engine.upkeep import erase
+resource.setrlimit(resource.RLIMIT_FSIZE, (33_000, 33_000))
+erase({str(path)!r}, {names!r}, {KEY!r})
+"""
+    refused = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "nothing was written" in refused.stderr
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir() if each.name in before} == before
+    with opened(path) as streams:
+        assert streams.names() == ["bob", *names]
 
 
 def test_the_returned_may_be_erased_again(tmp_path):

@@ -11,12 +11,16 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KeyedRandomness
 from seqveil.core.secrets import always, ever
 from seqveil.engine import packing, stream
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import EARLIER, REFUSED, CodeStreams, OutOfOrder
+from seqveil.engine.budget import Budget
+from seqveil.engine.calls import OutOfOrder
 from seqveil.engine.policy import Policy
+from seqveil.engine.releases import EARLIER
 from seqveil.engine.sqlite import SqliteStore
 from seqveil.engine.store import GAP, Memory, StateStore
+from seqveil.engine.stream import REFUSED
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.spark.store import KeptUsers, SparkStore
+from served import words_setting
 
 KEY = bytes(range(32))
 USERS = ["ann", "bob", "cé"]
@@ -211,15 +215,6 @@ def test_an_observer_reaches_the_same_standings(kind):
         receiver.close()
 
 
-def test_positions_are_kept_with_the_releases(tmp_path):
-    for kind in ("memory", "file"):
-        setting = SETTINGS["symbols"]
-        streams = CodeStreams(setting, getattr(Kinds(tmp_path), kind)(setting), randomness())
-        streams.release(["ann"], [0], positions={"queue": 7})
-        assert (streams.position("queue"), streams.position("other")) == (7, None)
-        streams.close()
-
-
 def test_memory_that_keeps_no_releases_draws_none_twice():
     setting = SETTINGS["symbols"]
     streams = CodeStreams(setting, Memory(releases=False), randomness())
@@ -227,3 +222,49 @@ def test_memory_that_keeps_no_releases_draws_none_twice():
     assert streams.release(["ann"], [0], seqs=[1]).codes.tolist() == [EARLIER]
     with pytest.raises(InputError, match="keep no releases"):
         streams.releases("ann")
+
+
+# positions of sources, kept with the releases: what cannot be kept is refused, and takes nothing back
+
+ODD = {"huge": 2**70, "object": object(), "surrogate": "\ud800", "truth": True, "number": np.int64(3), "none": None}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=list(ODD))
+def test_what_a_position_has_seen_is_charged_though_it_cannot_be_kept(tmp_path, odd):
+    seen = []
+
+    def note(made):
+        seen.append(int(made.codes[0]))
+        return {"queue": odd}
+
+    with CodeStreams.open(tmp_path / "s.db", words_setting()) as store:
+        for _ in range(20):
+            with pytest.raises(InputError, match="expected positions by source"):
+                store.release(["ann"], [2], seqs=[0], positions=note)
+        assert len(set(seen)) == 1
+        assert store.account("ann").events == 1
+        assert store.position("queue") is None
+    with CodeStreams.open(tmp_path / "s.db", words_setting()) as store:
+        assert [each.code for each in store.releases("ann")] == seen[:1]
+
+
+def interrupted(made):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("given", [lambda made: 1 / 0, lambda made: [7], lambda made: {7: 7}, interrupted])
+def test_a_position_that_fails_takes_back_nothing(tmp_path, given):
+    with CodeStreams.open(tmp_path / "s.db", words_setting()) as store:
+        with pytest.raises((InputError, ZeroDivisionError, KeyboardInterrupt)):
+            store.release(["ann"], [2], seqs=[0], positions=given)
+        assert store.account("ann").events == 1
+
+
+def test_positions_given_beforehand_are_refused_before_anything_is_drawn(tmp_path):
+    with CodeStreams.open(tmp_path / "s.db", words_setting()) as store:
+        for odd in ODD.values():
+            with pytest.raises(InputError, match="expected positions by source"):
+                store.release(["ann"], [2], positions={"queue": odd})
+        assert store.account("ann") is None
+        store.release(["ann"], [2], positions={"queue": -(2**63), "text": "ü", "bytes": b"\0"})
+        assert [store.position(name) for name in ("queue", "text", "bytes")] == [-(2**63), "ü", b"\0"]

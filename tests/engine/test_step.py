@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from compiling import restored, use  # noqa: F401 -- it restores after every test
 from reference_streams import Rows
-from seqveil import Budget, MarkovModel, Session, mechanisms
+from seqveil import Budget, MarkovModel, mechanisms
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, stream
-from seqveil.engine.accounting import compose
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.estimates import decode_file
@@ -120,12 +119,3 @@ def test_audit_takes_a_batched_release_at_any_epsilon_it_may_have(seqveil, tmp_p
     assert report.code == 0, report.err
     assert report.json["composed"]["basic"] == 2 * epsilon
     assert report.json["composed"]["best"] <= 2 * epsilon
-
-
-@pytest.mark.parametrize("epsilon", [20.0, 32.0, 500.0, 1e4])
-def test_compositions_hold_for_every_epsilon(epsilon):
-    for releases in (0, 1, 7, 10**6):
-        total = compose(epsilon, releases)
-        assert total.basic == releases * epsilon
-        assert 0.0 <= total.best <= total.basic
-    assert Session(CHAIN, mechanism="tree", epsilon=32.0, batch=2).compose(3).best <= 96.0

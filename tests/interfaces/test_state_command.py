@@ -10,8 +10,9 @@ import threading
 import pytest
 
 from policies import promise
-from seqveil.engine.coded import CodeStreams, StoreError
 from seqveil.engine.policy import Policy
+from seqveil.engine.store import StoreError
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files import resume
 from seqveil.interfaces.files.release import release_file

@@ -13,11 +13,10 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KeyedRandomness, SeededRandomness
 from seqveil.core.secrets import SecretTrackers, ever
 from seqveil.engine import packing
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import Memory
-from seqveil.engine.streams import Streams
+from seqveil.engine.streams import CodeStreams, Streams
 from seqveil.engine.upkeep import erase, verify
 from seqveil.interfaces.cli import main
 

@@ -7,8 +7,8 @@ from reference_streams import Rows
 from seqveil import Budget, MarkovModel, Session
 from seqveil.core.errors import InputError
 from seqveil.core.randomness import SeededRandomness
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.files.release import guarantee, release_file
 from seqveil.interfaces.spark.store import KeptUsers, bucket
 

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.calls import BUDGETS, POLICIES, InMemory, InStore, scripted, setting_of, worst, worst_of_all
 from bridges import core_of
 from seqveil.core.randomness import SeededRandomness
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.payloads import PayloadEvent
 from seqveil.interfaces.events import EventJob
 from seqveil.interfaces.files.release import release_file

@@ -15,9 +15,10 @@ import reference_streams as ref
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KeyedRandomness
 from seqveil.engine import packing, sqlite
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import CodeStreams, StoreError
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
+from seqveil.engine.store import StoreError
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import verify
 
 SETTINGS = {
@@ -100,7 +101,7 @@ class Machine(RuleBasedStateMachine):
     def fail(self, data):
         """A transaction that the disk cannot take: nothing of it happened."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sqlite.SqliteStore, "set_positions", full_disk)
+            patch.setattr(sqlite.SqliteStore, "set_facts", full_disk)
             with pytest.raises(StoreError, match="nothing was written"):
                 self.store.release(*self.drawn(data), {"unheard of": 1})
         assert self.store.position("unheard of") is None

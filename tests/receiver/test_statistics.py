@@ -19,8 +19,8 @@ from seqveil import MarkovModel
 from seqveil.core.errors import InputError
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import stream
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import Terms
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.commands.receive import stats_disclosed

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seqveil as sv
+from seqveil.core.composition import epsilon_for
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.engine import policy as policies
 from seqveil.engine import toml
-from seqveil.engine.accounting import epsilon_for
 from seqveil.engine.policy import saved_terms
 from seqveil.engine.terms import refuse_other
 

@@ -17,8 +17,8 @@ import seqveil as sv
 from seqveil import mechanisms
 from seqveil.core.errors import InputError, UnknownSymbol
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.budget import Budget
+from seqveil.engine.streams import CodeStreams
 
 NAMES = mechanisms.instantaneous()
 SOUND = [name for name in NAMES if mechanisms.get(name).sound]
