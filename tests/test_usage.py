@@ -159,15 +159,9 @@ def test_options_that_need_another_name_it(answer, options, said, tmp_path):
 
 @pytest.mark.slow
 def test_a_picture_without_a_folder_is_refused_before_anything_is_computed(said, tmp_path):
-    for command in (("plan", "none.model"), ("compare", "none.csv")):
+    for command in (("plan", "none.model"), ("compare", "none.csv", "-m", "m", "-e", "1")):
         code, err = said(*command, "--plot", "nowhere/p.png")
         assert (code, err) == (2, "error: expected the picture in a folder that exists; make it, or name another\n")
-
-
-def test_a_word_that_is_no_set_is_answered_with_the_sets(said):
-    code, err = said("compare", "mnsbc")
-    assert code == 2
-    assert "a data set among msnbc, diginetica" in err
 
 
 def test_a_missing_package_is_disclosed_by_its_extra_and_a_missing_module_of_ours_is_not():
