@@ -63,7 +63,7 @@ class Running:
         self.folder = Path(folder)
         self.secret = None
         if auth:
-            options["tokens"] = self.folder / "tokens.json"
+            options["tokens"] = self.folder / "tokens.db"
             self.secret = self.token("admin")
         names = {each.name for each in fields(Limits)}
         limits = {"probe": 0.0, "figures": 0.0} | {name: options.pop(name) for name in names & set(options)}
@@ -83,7 +83,7 @@ class Running:
         self.url = f"http://127.0.0.1:{self.port}"
 
     def token(self, *scopes, **options):
-        return tokens.add(self.folder / "tokens.json", scopes, **options)[1]
+        return tokens.add(self.folder / "tokens.db", scopes, **options)[1]
 
     def ask(self, method, path, body=None, token="own", headers=None):
         return ask(self.port, method, path, body, self.secret if token == "own" else token, headers)
