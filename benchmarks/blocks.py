@@ -23,8 +23,8 @@ from seqveil.core.model import Counts
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import blocks, stream
 from seqveil.engine.policy import Policy
-from seqveil.engine.stream import State
-from seqveil.receiver import trial
+from seqveil.engine.state import Private, State
+from seqveil.interfaces import trial
 from tests.reference_blocks import every_path, online_optimum
 
 USERS, CLICKS = 1_000, 20
@@ -152,10 +152,11 @@ def pulses(model: MarkovModel, truth: Ints, epsilon: float, every: int) -> float
 
 def in_blocks(setting: Any, truth: Ints, seed: int = 7, costs: Distortion | None = None) -> tuple[float, float]:
     """What blocks cost, wrong symbols by default, and what any stream leaked."""
-    state, bits, randomness = State.start(setting, len(truth)), np.zeros(len(truth), bool), SeededRandomness(seed)
+    state, private = State.start(setting, len(truth)), Private.start(setting, len(truth))
+    randomness = SeededRandomness(seed)
     found, paid = [], hamming() if costs is None else costs
     for codes in truth.T:
-        made, state, bits = blocks.step(setting, state, bits, codes, randomness)
+        made, state, private = blocks.step(setting, state, private, codes, randomness)
         found.append(paid.between(codes, made.codes).mean())
     return float(np.mean(found)), float(state.account.worst.max())
 

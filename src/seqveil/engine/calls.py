@@ -16,10 +16,12 @@ from seqveil.core.leakage import larger_side
 from seqveil.core.mechanisms import Sent
 from seqveil.core.randomness import KeyedRandomness, Randomness, User, rows
 from seqveil.engine import batches, stream
+from seqveil.engine.blocks import ReleasedInBlocks
 from seqveil.engine.live import Live, Slots
 from seqveil.engine.releases import EARLIER, Path, Releases
-from seqveil.engine.state import State
+from seqveil.engine.state import Private, State
 from seqveil.engine.state import rounds as rounds_of
+from seqveil.engine.step import Made, observe, step
 from seqveil.engine.store import ERASED, GAP, Entry, StateStore, Stored, batch_text, with_gaps
 from seqveil.engine.stream import NOTHING, REFUSED, Terms, allowance
 
@@ -135,7 +137,7 @@ def _check_gap(place: int, seq: int, expected: int, gaps: Gaps) -> None:
 
 
 Watch = Callable[[State, Sent, float], None]
-Seen = Callable[[list[User], stream.Released], None]
+Seen = Callable[[list[User], Made], None]
 
 
 class _Sent(NamedTuple):
@@ -168,6 +170,7 @@ class Call:
     made: Releases
     raw: Ints | list[Ints] = field(repr=False)  # a code for each event, or the codes of each batch
     observed: bool = False  # whether `raw` are releases to take in, as a receiver does
+    claimed: Floats | None = None  # of releases to take in, the ε that the record has: where blocks begin
     paths: list[Path | None] | None = None  # of the batches to take in; the codes of each then only say how many
     tracker: Watch | None = None  # sees each batch: the state before it, what was sent, and its ε
     seen: Seen | None = None  # sees each release of a symbol: whose it is, and its column
@@ -258,24 +261,32 @@ class Call:
         at, own = some.at, rows(source, some.at)
         if self.setting.in_batches:
             k = int(at[0])
-            self._note_batch(k, live.move(some.who, lambda part: self._batch(part, k, own), some.skips))
+            self._note_batch(
+                k, live.move(some.who, lambda public, private: self._batch(public, private, k, own), some.skips)
+            )
         else:
-            made = live.move(some.who, lambda part: self._symbols(part, at, own), some.skips)
+            made = live.move(some.who, lambda public, private: self._symbols(public, private, at, own), some.skips)
             self.made.codes[at], self.made.epsilons[at] = made.codes, made.epsilons
             if self.observed:
                 self.made.leakages[at] = made.costs
+            if self.made.blocks is not None and isinstance(made, ReleasedInBlocks):
+                blocks = self.made.blocks
+                blocks.numbers[at], blocks.places[at], blocks.levels[at] = made.numbers, made.places, made.levels
             if self.seen is not None:
                 self.seen([self.names[k] for k in at.tolist()], made)
 
-    def _symbols(self, state: State, at: Places, randomness: Randomness) -> tuple[stream.Released, State]:
+    def _symbols(
+        self, state: State, private: Private, at: Places, randomness: Randomness
+    ) -> tuple[Made, State, Private]:
         """One symbol of each of these users."""
         assert isinstance(self.raw, np.ndarray)
         setting, times = self.setting, None if self.times is None else self.times[at]
         if self.observed:
-            return stream.observe(setting, state, self.raw[at], times)
-        return stream.step(setting, state, self.raw[at], randomness, times)
+            claimed = None if self.claimed is None else self.claimed[at]
+            return *observe(setting, state, self.raw[at], times, claimed), private
+        return step(setting, state, private, self.raw[at], randomness, times)
 
-    def _batch(self, state: State, k: int, randomness: Randomness) -> tuple[_Sent, State]:
+    def _batch(self, state: State, private: Private, k: int, randomness: Randomness) -> tuple[_Sent, State, Private]:
         """One batch of one user."""
         setting, time = self.setting, None if self.times is None else float(self.times[k])
         epsilon = float(allowance(setting, state, None if time is None else np.array([time]))[0][0])
@@ -283,7 +294,7 @@ class Call:
             sent, after = batches.observe(setting, state, self.paths[k], self.raw[k].size, time)
         else:
             sent, after = batches.step(setting, state, self.raw[k], randomness, time)
-        return _Sent(state, sent, epsilon), after
+        return _Sent(state, sent, epsilon), after, private
 
     def _note_batch(self, k: int, disclosed: _Sent) -> None:
         made, sent = self.made, disclosed.sent

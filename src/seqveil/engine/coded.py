@@ -119,6 +119,8 @@ class CodeStreams:
         self.setting, self._gaps, self._source = setting, gaps, randomness or SystemRandomness()
         self._tracker, self._seen = tracker, seen
         self._store: StateStore = Memory() if store is None else store
+        if self._store.durable:
+            check_bits(setting, self._source)
         self._randomness = self._randomness_of_store()
         private = self._store.fact("private")
         self.private = self._randomness.private if private is None else private == "yes"
@@ -165,8 +167,8 @@ class CodeStreams:
             memory: as for `CodeStreams`.
             must_exist: refuse a file that is missing or empty, rather than begin one whose ledger starts at zero.
         """
-        refuse_blocks(setting)
         chosen = randomness_for(key, randomness)
+        check_bits(setting, chosen)
         file = upkeep.opened(path, setting, chosen.private, key, must_exist)
         try:
             found = cls(setting, file, chosen, gaps=gaps, memory=memory)
@@ -217,7 +219,7 @@ class CodeStreams:
                 return upkeep.erase_from(file, names, self._key, forget_ledger)
             finally:
                 self._randomness = self._randomness_of_store()  # the file is in another epoch
-                self._live.undo(names)
+                self._live = Live(self._history, self._store, self._memory)
 
     def _state_file(self, what: str) -> SqliteStore:
         if not isinstance(self._store, SqliteStore):
@@ -244,7 +246,10 @@ class CodeStreams:
         if model.alphabet.fingerprint() != values.fingerprint() or model.alphabet.slots != values.slots:
             raise InputError("expected a model of the same values as the one before; fit it with that one's alphabet")
         # with a delta the total rests on the ε of every release, which an earlier one may pass under another model
-        if setting.in_batches or setting.budget.delta is not None or not self._store.keeps_releases:
+        if (
+            setting.in_batches or setting.in_blocks
+            or setting.budget.delta is not None or not self._store.keeps_releases
+        ):  # fmt: skip
             raise InputError(
                 "expected single releases that are kept, of a budget without delta, as only these can be weighed by "
                 "another model; begin new streams, whose account starts at zero"
@@ -321,6 +326,7 @@ class CodeStreams:
         releases: Sequence[int] | Ints | Sequence[Path | None],
         times: Sequence[Time] | Floats | None = None,
         sizes: Sequence[int] | None = None,
+        epsilons: Floats | None = None,
     ) -> Releases:
         """Take releases in, each the next one of its user, as a receiver does: nothing private is needed.
 
@@ -333,10 +339,11 @@ class CodeStreams:
                 a one.
             times: as for `release`.
             sizes: how many symbols each batch has; the setting's batch by default.
+            epsilons: of blocks, the ε that the record has, which say where one was cut before its end.
         """
         if not self.setting.in_batches:
-            codes = released_codes(self.setting, releases)
-            return self._run(self._call(users, codes, None, times, observed=True), None)
+            codes, claimed = released_codes(self.setting, releases), epsilons if self.setting.in_blocks else None
+            return self._run(self._call(users, codes, None, times, observed=True, claimed=claimed), None)
         paths: list[Any] = list(releases)
         lengths = [self.setting.batch] * len(paths) if sizes is None else sizes
         raw = [np.zeros(length, np.int64) for length in lengths]
@@ -564,7 +571,7 @@ class CodeStreams:
             stamps = None if times is None else seconds(times)
             if stamps is None or stamps.shape != (count,):
                 raise InputError(TIMELESS_SECRETS if self.setting.clocked else TIMELESS)
-        made = Releases.none(numbers.astype(np.int64), self.setting.in_batches)
+        made = Releases.none(numbers.astype(np.int64), self.setting.in_batches, self.setting.in_blocks)
         return Call(self.setting, names, stamps, made, raw, seen=self._seen, **how)
 
     def _named(self, user: Any, where: str = "") -> Any:
@@ -590,10 +597,12 @@ class Adopted(NamedTuple):
         return cls(len(figures), erased, int((larger_side(figures[:, 1], figures[:, 2]) > total).sum()))
 
 
-def refuse_blocks(setting: Terms) -> None:
-    """Streams keep nothing private, and a block has a hidden bit."""
-    if setting.in_blocks:
-        raise InputError("blocks need a hidden bit for each stream, which only a Session keeps; use a Session")
+def check_bits(setting: Terms, randomness: Randomness | KeyedRandomness) -> None:
+    """Refuse blocks whose state is stored without a key: the hidden bit of a block is never stored."""
+    if setting.in_blocks and not isinstance(randomness, KeyedRandomness):
+        raise InputError(
+            "blocks with a stored state need a key, from which the hidden bit of each block follows; pass a key"
+        )
 
 
 class _NothingToKeep(Exception):

@@ -15,8 +15,8 @@ from seqveil.core.kernel import Ints
 from seqveil.core.leakage import pass_over
 from seqveil.core.randomness import User
 from seqveil.core.secrets import SecretTrackers
-from seqveil.engine import batches, packing, stream
-from seqveil.engine.state import Made, State
+from seqveil.engine import batches, blocks, packing, step, stream
+from seqveil.engine.state import Made, Private, State
 from seqveil.engine.store import ERASED, Entry, Erased, StateStore, Stored, UserRow
 from seqveil.engine.stream import Terms
 
@@ -24,6 +24,7 @@ BESIDE = 600  # bytes a live user takes beside its state
 TOGETHER = 1000  # users that are replayed side by side
 NONE, NOTHING = np.zeros(0, np.int64), (np.zeros(0, np.int64),) * 3  # no users; the numbers of no releases
 Slots = NDArray[np.intp]
+Act = Callable[[State, Private], tuple[Made, State, Private]]
 
 
 class Live:
@@ -39,11 +40,13 @@ class Live:
         self._history, self._setting, self._store = history, history[-1], store
         width, small = packing.width(self._setting), packing.small(self._setting)
         self._kept = width <= store.largest  # as it is; else users come back by replay
+        self._epoch = packing.epoch_of(store.salt)
+        self._private: dict[User, Private] = {}  # of those who wait in memory
         self._spare = small  # whether several may be put aside at a time
         self.room = max(1, memory // (2 * width + BESIDE if small else 4 * width))
         if small and not store.durable:
             self.room = sys.maxsize
-        self.state = State.start(self._setting, 0)
+        self.state, self.private = State.start(self._setting, 0), Private.start(self._setting, 0)
         self._ids, self._released, self._used = (np.zeros(0, np.int64) for _ in range(3))
         self._names: list[User] = []  # of each slot that was ever taken
         self._slot: dict[User, int] = {}
@@ -84,6 +87,7 @@ class Live:
         ids = iter(self._store.add(new)) if new else iter(())
         slots = self._claim(names)
         self.state.put(slots, State.start(self._setting, len(names)))
+        self.private.put(slots, Private.start(self._setting, len(names)))
         back: list[tuple[int, UserRow]] = []
         for slot, row in zip(slots.tolist(), rows, strict=True):
             self._ids[slot] = next(ids) if row is None else row.id
@@ -94,9 +98,20 @@ class Live:
                 back.append((slot, row))
         if self._kept:
             self._unpack(back)
-            return
-        for slot, row in back:
-            self.state.put(np.array([slot], np.intp), replayed(self._history, [list(self._store.releases(row))]))
+        else:
+            for slot, row in back:
+                self.state.put(np.array([slot], np.intp), replayed(self._history, [list(self._store.releases(row))]))
+        if self._setting.in_blocks:
+            self._find_bits(back)
+
+    def _find_bits(self, rows: list[tuple[int, UserRow]]) -> None:
+        """The bits of running blocks: from memory, or by the key from its epoch. A block of an earlier epoch is cut."""
+        for slot, row in rows:
+            at = np.array([slot], np.intp)
+            if self._store.durable and not packing.of_epoch(row, self._epoch):
+                self.state.put(at, blocks.cut(self._setting, self.state.take(at)))
+            elif self._names[slot] in self._private:
+                self.private.put(at, self._private.pop(self._names[slot]))
 
     def _return(self, slot: int, row: UserRow) -> None:
         """Someone who was erased comes back: a new stream, whose budget goes on."""
@@ -118,6 +133,7 @@ class Live:
         if missing > 0 and size < self.room:
             more = min(self.room - size, max(missing, size, 64))
             self.state = self.state.join(State.start(self._setting, more))
+            self.private = self.private.join(Private.start(self._setting, more))
             nothing = np.zeros(more, np.int64)
             self._ids, self._released, self._used = (
                 np.concatenate([a, nothing]) for a in (self._ids, self._released, self._used)
@@ -138,7 +154,9 @@ class Live:
         idle = idle[np.argsort(self._used[idle], kind="stable")]
         leaving = idle[: max(lacking, self.room // 8 if self._spare else 0)]
         if not self._store.durable:
-            states = packing.pack(self.state.take(leaving))
+            for slot in leaving.tolist():
+                self._private[self._names[slot]] = self.private.take(np.array([slot], np.intp))
+            states = self._packed(leaving)
             self._store.append(self._entry(leaving, states, NONE, *NOTHING, np.zeros(0), None, None))
         self._forget([self._names[k] for k in leaving.tolist()])
 
@@ -153,16 +171,22 @@ class Live:
 
     # what calls do with them
 
-    def move(self, slots: Slots, act: Callable[[State], tuple[Made, State]], skips: Ints | None = None) -> Made:
+    def move(self, slots: Slots, act: Act[Made], skips: Ints | None = None) -> Made:
         """Let these users, each once, take a step, and first give up so many events of each; what the step made."""
+
+        def moved(part: State) -> tuple[Made, State]:
+            made, after, private = act(part, self.private.take(slots))
+            self.private.put(slots, private)
+            return made, after
+
         if skips is None:
-            made, self.state = self.state.move(slots, act)
+            made, self.state = self.state.move(slots, moved)
             return made
         part = self.state.take(slots)
         for count in np.unique(skips[skips > 0]).tolist():
             waiting = np.flatnonzero(skips == count)
             part.put(waiting, skipped(self._setting, part.take(waiting), count))
-        made, after = act(part)
+        made, after = moved(part)
         self.state.put(slots, after)
         return made
 
@@ -194,8 +218,13 @@ class Live:
             np.add.at(self._released, released, 1)
             ordered = np.sort(slots)
             touched = ordered[np.append(True, ordered[1:] != ordered[:-1])]  # much faster here than np.unique
-        states = packing.pack(self.state.take(touched)) if self._kept and self._store.durable else b""
+        states = self._packed(touched) if self._store.durable else b""
         return self._entry(touched, states, self._ids[slots], *releases)
+
+    def _packed(self, slots: Slots) -> bytes:
+        if not self._kept:
+            return packing.epoch_alone(self._setting, slots.size, self._epoch)
+        return packing.pack(self._setting, self.state.take(slots), self._epoch)
 
     def _entry(self, slots: Slots, states: bytes, owners: Ints, *releases: Any) -> Entry:
         state, account, count = self.state, self.state.account, slots.size
@@ -220,7 +249,7 @@ class Live:
             ids, counts = np.array([row.id for row in rows]), np.array([row[1:3] for row in rows], np.int64)
             spent, ldp = np.array([row.spent for row in rows]), np.array([row.ldp for row in rows])
             figures = np.column_stack([spent, state.account.most, state.account.least, ldp])
-            states = packing.pack(state) if self._kept else b""
+            states = packing.pack(self._setting, state, self._epoch) if self._kept else b""
             entries.append(Entry(ids, some, counts, figures, states, 0, NONE, *NOTHING, np.zeros(0), None, None))
         return entries
 
@@ -258,7 +287,9 @@ def _taken_in(history: Sequence[Terms], states: Sequence[State], made: Sequence[
         return [batches.observe(terms, states[0], one.path if one.released else None, one.events, one.time)[1]]
     codes, epsilons = np.array([each.code for each in made]), np.array([each.epsilon for each in made])
     times = None if one.time is None else np.array([each.time for each in made])
-    seen, after = stream.observe(terms, states[0], codes, times, epsilons)
+    seen, after = step.observe(terms, states[0], codes, times, epsilons)
+    if not isinstance(seen, stream.Released):  # blocks, which no other model goes on with
+        return [after]
     later = [
         stream.take_in(each, stream.located(each, state, times), seen.columns, epsilons, times)[1]
         for each, state in zip(history[1:], states[1:], strict=True)
@@ -268,6 +299,8 @@ def _taken_in(history: Sequence[Terms], states: Sequence[State], made: Sequence[
 
 def skipped(setting: Terms, state: State, events: int = 1) -> State:
     """The state after events that nobody released: the belief moves on, nothing is charged."""
+    if setting.in_blocks:
+        return blocks.passed(setting, state, events)
     trackers = state.trackers
     states, account = pass_over(setting.model, state.states, state.account, events * setting.batch)
     if trackers is not None:  # as a release that says the same whatever the truth is

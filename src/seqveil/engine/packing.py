@@ -6,12 +6,17 @@ from the releases, so a user who comes back may be replayed from them, which is 
 What a window budget still counts stands first, so that it can go on for someone who is erased. The accounts of declared
 secrets are kept as numbers, to the last bit. What follows from model and secrets alone (the tables of
 `core.secrets.ahead`) is not written: the setting has it.
+
+Of a running block all that is public is kept, and the epoch in which it was begun; its hidden bit is not, for it
+follows from the key. Where a state is replayed the epoch alone is kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
+from hashlib import blake2b
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,6 +24,7 @@ import numpy as np
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import UNIT, Floats
 from seqveil.core.leakage import Leakages
+from seqveil.core.mechanisms.blocks import ARRAYS, Blocks
 from seqveil.core.secrets import SecretTracker, SecretTrackers
 from seqveil.engine.accounting import Window
 from seqveil.engine.state import State
@@ -37,8 +43,10 @@ def _sides(setting: Terms) -> int:
 
 def width(setting: Terms) -> int:
     """Bytes of a user's belief and account; with declared secrets about as many as they come to."""
-    secrets = 0 if setting.trackers is None else 2 * account_numbers(setting.trackers).size
-    return 8 * (setting.model.size + 2 * _sides(setting) + secrets)
+    more = 0 if setting.trackers is None else 2 * account_numbers(setting.trackers).size
+    if setting.in_blocks:
+        more += sum(each.size for each in _arrays(Blocks.start(setting.rule, 1)))
+    return 8 * (setting.model.size + 2 * _sides(setting) + more)
 
 
 def small(setting: Terms) -> bool:
@@ -46,16 +54,24 @@ def small(setting: Terms) -> bool:
     return width(setting) <= SMALL
 
 
-def pack(state: State) -> bytes:
+def pack(setting: Terms, state: State, epoch: float) -> bytes:
     """These states, exact, all of one size; counts and figures are in the ledger.
 
     The accounts of declared secrets stand at the end: their length differs from user to user.
     """
     account, window = state.account, state.window
+    if setting.in_blocks and setting.budget.span is not None:  # what a block cost so far, for someone who is erased
+        window = Window(
+            np.column_stack([window.costs, state.blocks.costs(setting.rule)]),
+            np.column_stack([window.stamps, window.latest]),
+        )
     looks = np.full((len(state), 1), float(window.costs.shape[1]))
     wide: list[Floats] = [looks, window.costs, window.stamps, state.states, account.ahead_most, account.ahead_least]
     if state.trackers is not None:
         wide += [state.first[:, None].astype(np.float64), packed_accounts(state.trackers.tolist())]
+    if setting.in_blocks:
+        wide += [each.reshape(len(state), -1) for each in _arrays(state.blocks)]
+        wide.append(np.full((len(state), 1), epoch))
     return np.concatenate(wide, axis=1).astype("<f8", copy=False).tobytes()
 
 
@@ -64,7 +80,8 @@ def unpack(setting: Terms, rows: Sequence[UserRow]) -> State:
     table = np.frombuffer(b"".join(row.state for row in rows), "<f8").reshape(len(rows), -1)
     sides, looks = _sides(setting), int(table[0, 0])
     places = np.cumsum([1, looks, looks, setting.model.size, sides, sides])
-    if table.shape[1] < places[-1] or (setting.trackers is None and table.shape[1] != places[-1]):
+    plain = setting.trackers is None and not setting.in_blocks
+    if table.shape[1] < places[-1] or (plain and table.shape[1] != places[-1]):
         raise DataError(_MISFIT)
     _, costs, stamps, states, up, down, more = np.split(table, places, axis=1)
     trackers, first = None, np.zeros(len(rows), np.int64)
@@ -73,9 +90,49 @@ def unpack(setting: Terms, rows: Sequence[UserRow]) -> State:
         for k, numbers in enumerate(more[:, 1:]):
             begun = setting.trackers_from(int(first[k])) if setting.clocked else setting.trackers
             trackers[k] = restored_accounts(begun, numbers)
+    blocks = _blocks(setting, more) if setting.in_blocks else None
+    if setting.in_blocks and setting.budget.span is not None:
+        costs, stamps = costs[:, :-1], stamps[:, :-1]
     steps = np.array([row.events for row in rows], np.int64)
     spent, most, least, ldp = np.array([(row.spent, row.most, row.least, row.ldp) for row in rows]).T
-    return State(states, steps, spent, Leakages(most, least, up, down), Window(costs, stamps), ldp, first, trackers)
+    account, window = Leakages(most, least, up, down), Window(costs, stamps)
+    return State(states, steps, spent, account, window, ldp, first, trackers, blocks)
+
+
+def _arrays(blocks: Blocks) -> list[Any]:
+    """All that is public of running blocks."""
+    accounts = [getattr(account, each.name) for account in (blocks.before, blocks.inside) for each in fields(Leakages)]
+    return [getattr(blocks, name) for name in ARRAYS] + accounts
+
+
+def _blocks(setting: Terms, table: Floats) -> Blocks:
+    """The running blocks behind these numbers (B, …), which the epoch follows."""
+    users, at, found = len(table), 0, []
+    for like in _arrays(Blocks.start(setting.rule, users)):
+        width = like.size // users
+        found.append(table[:, at : at + width].reshape(like.shape).astype(like.dtype))
+        at += width
+    if table.shape[1] != at + 1:
+        raise DataError(_MISFIT)
+    arrays: dict[str, Any] = dict(zip(ARRAYS, found, strict=False))
+    accounts = iter(found[len(ARRAYS) :])
+    before, inside = (Leakages(*islice(accounts, len(fields(Leakages)))) for _ in range(2))
+    return Blocks(**arrays, before=before, inside=inside)
+
+
+def epoch_of(salt: bytes) -> float:
+    """The epoch of a store as a number: blocks that were begun in another have lost their bits."""
+    return float(int.from_bytes(blake2b(salt, digest_size=6, person=b"seqveil-epoch").digest(), "little"))
+
+
+def epoch_alone(setting: Terms, users: int, epoch: float) -> bytes:
+    """What is kept of so many states that are replayed: nothing, but of blocks the epoch, behind an empty window."""
+    return np.tile(np.array([0.0, epoch], "<f8"), users).tobytes() if setting.in_blocks else b""
+
+
+def of_epoch(row: UserRow, epoch: float) -> bool:
+    """Whether the state of a user was left in this epoch."""
+    return float(np.frombuffer(row.state[-8:], "<f8")[0]) == epoch
 
 
 def carried(state: bytes) -> bytes:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core import filtering, html
 from seqveil.core.errors import InputError
@@ -17,11 +16,13 @@ from seqveil.core.randomness import randomness
 from seqveil.core.secrets import SecretTrackers
 from seqveil.core.times import Time, seconds
 from seqveil.core.words import ASKED, moved, percent, percent_up
-from seqveil.engine import batches, blocks, stream
+from seqveil.engine import batches, stream
 from seqveil.engine.accounting import Composition, compose
 from seqveil.engine.policy import Policy, policy_of
 from seqveil.engine.releases import Account, Figures
 from seqveil.engine.secrets import guarded_table
+from seqveil.engine.state import Private
+from seqveil.engine.step import step
 from seqveil.engine.terms import NO_BOUND, Terms
 
 
@@ -63,12 +64,11 @@ class Session:
         **shorthand: Any,
     ) -> None:
         self._setting = policy_of(policy, shorthand).on(model)
-        self._state = stream.State.start(self._setting)
+        self._state, self._private = stream.State.start(self._setting), Private.start(self._setting)
         self._randomness = randomness(seed)
         self._released = 0
         self._paths: list[tuple[int, ...] | None] = []
         self._waiting: list[int] = []
-        self._hidden: NDArray[np.bool_] = np.zeros(1, bool)  # the bit of the running block: never shown, never stored
         self._lock = threading.RLock()  # around whatever reads or moves the state
 
     @property
@@ -138,19 +138,11 @@ class Session:
 
     def _one(self, code: int, time: Time | None) -> Any:
         with self._lock:
-            raw = np.array([code], np.int64)
-            out = self._in_block(raw, time) if self._setting.in_blocks else self._alone(raw, time)
+            raw, before = np.array([code], np.int64), (self._state, self._private)
+            made, self._state, self._private = step(self._setting, *before, raw, self._randomness, _row(time))
+            out = int(made.codes[0])
             self._released += out >= 0
         return None if out < 0 else self._setting.model.alphabet.decode_one(out)
-
-    def _alone(self, raw: Ints, time: Time | None) -> int:
-        released, self._state = stream.step(self._setting, self._state, raw, self._randomness, _row(time))
-        return int(released.codes[0])
-
-    def _in_block(self, raw: Ints, time: Time | None) -> int:
-        made = blocks.step(self._setting, self._state, self._hidden, raw, self._randomness, _row(time))
-        released, self._state, self._hidden = made
-        return int(released.codes[0])
 
     @property
     def position(self) -> tuple[int, int]:

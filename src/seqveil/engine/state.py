@@ -1,10 +1,10 @@
-"""The public state of many streams in arrays, one row a user, and what can be done to some of the rows."""
+"""The state of many streams in arrays, one row a user: what is public of them, and what is not (`Private`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +86,7 @@ class State:
         if self.trackers is not None:
             self.trackers[rows] = part.trackers
         if self.blocks is not None:
-            object.__setattr__(self, "blocks", self.blocks.put(rows, part.blocks))
+            self.blocks.put(rows, part.blocks)
 
     def join(self, other: State) -> State:
         """Two groups of users as one."""
@@ -117,6 +117,50 @@ class State:
         made, after = act(self.take(rows))
         self.put(rows, after)
         return made, self
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Private:
+    """What a step needs to know of B streams that is not public, one row a user; None where a mechanism needs nothing.
+
+    It is never in an output, in a repr or on a disk as it is: whoever keeps it keeps it in memory, seals it, or derives
+    it from a key again. `step` takes it and gives it back beside the public state.
+    """
+
+    bits: NDArray[np.bool_] | None = None  # (B,) of the running blocks: whether real
+    memory: Ints | None = None  # (B, J) state of the raw stream in the automaton of each declared secret
+
+    @classmethod
+    def start(cls, setting: Terms, users: int = 1) -> Private:
+        """Of users of whom nothing was released yet."""
+        return cls(bits=np.zeros(users, bool) if setting.in_blocks else None)
+
+    def take(self, rows: Rows | slice) -> Private:
+        """The rows of some users."""
+        memory = None if self.memory is None else self.memory[rows]
+        return Private(None if self.bits is None else self.bits[rows], memory)
+
+    def put(self, rows: Rows, part: Private) -> None:
+        """Write the rows of some users back in place."""
+        if self.bits is not None and part.bits is not None:
+            self.bits[rows] = part.bits
+        if self.memory is not None and part.memory is not None:
+            self.memory[rows] = part.memory
+
+    def join(self, other: Private) -> Private:
+        """Two groups of users as one."""
+
+        def both(one: Any, two: Any) -> Any:
+            return None if one is None or two is None else np.concatenate([one, two])
+
+        return Private(both(self.bits, other.bits), both(self.memory, other.memory))
+
+    def __repr__(self) -> str:
+        return "Private(…)"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuses `copy` and `pickle`, which would carry it to where it may be read."""
+        raise InputError("what is private of a stream cannot be copied or pickled; derive it from the key, or seal it")
 
 
 def check_rows(rows: Rows, users: int) -> None:

@@ -159,7 +159,7 @@ def located(setting: Terms, state: State, times: Floats | None) -> State:
     left out, or two in one slot, the secrets would be about other hours than the clock's.
     """
     if setting.in_blocks:
-        raise InputError("blocks need a hidden bit for each stream, which only a Session keeps; release with a Session")
+        raise InputError("blocks are released by `engine.step.step`, with a hidden bit for each stream")
     if not setting.clocked:
         return state
     if times is None or len(times) != len(state):

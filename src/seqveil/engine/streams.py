@@ -16,7 +16,7 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness, User
 from seqveil.core.times import Time
 from seqveil.engine.calls import Gaps
-from seqveil.engine.coded import MEMORY, Adopted, CodeStreams, Positions, randomness_for, refuse_blocks
+from seqveil.engine.coded import MEMORY, Adopted, CodeStreams, Positions, randomness_for
 from seqveil.engine.policy import Policy, policy_of
 from seqveil.engine.releases import Account, Accounts, Release, Releases
 from seqveil.engine.secrets import SecretTotal
@@ -40,7 +40,8 @@ class Streams:
         policy: what is promised.
         store: where users are kept: None for memory, the path of a state file (made if it is missing), or a store.
         key: with a state file, 32 secret bytes (`seqveil.randomness.key_file`) for draws that are the same if an event
-            is drawn again after a crash.
+            is drawn again after a crash. Blocks with a state file need one: the hidden bit of a block follows from it,
+            and is never stored.
         gaps: what happens when a sequence number is left out: "refuse", or "skip", which gives the missing events up.
         memory: bytes that live states may take.
         must_exist: refuse a state file that is missing or empty, rather than begin one whose ledger starts at zero.
@@ -68,7 +69,6 @@ class Streams:
         **shorthand: Any,
     ) -> None:
         self._terms = policy_of(policy, shorthand).on(model)
-        refuse_blocks(self._terms)
         randomness = randomness_for(key, None if seed is None else SeededRandomness(seed))
         how: dict[str, Any] = {"gaps": gaps, "memory": memory}
         if isinstance(store, str | os.PathLike):
@@ -149,6 +149,7 @@ class Streams:
         released: Sequence[Any],
         times: Sequence[Time] | None = None,
         sizes: Sequence[int] | None = None,
+        epsilons: Sequence[float] | None = None,
     ) -> Releases:
         """Take releases in, each the next one of its user, as a receiver does: nothing private is needed.
 
@@ -157,9 +158,12 @@ class Streams:
             released: values, None where nothing was released; for batches their paths.
             times: as for `release`.
             sizes: how many symbols each batch has; the policy's batch by default.
+            epsilons: of blocks, the ε that the record has, which say where one was cut before its end.
         """
         disclosed = released if self._terms.in_batches else encode_released(self._terms.model, released)
-        return replace(self._coded.observe(users, disclosed, times, sizes), alphabet=self._terms.model.alphabet)
+        claimed = None if epsilons is None else np.asarray(epsilons, np.float64)
+        made = self._coded.observe(users, disclosed, times, sizes, claimed)
+        return replace(made, alphabet=self._terms.model.alphabet)
 
     def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Release]:
         """What was released of a user, from sequence number `since` on, at most `limit` of them."""

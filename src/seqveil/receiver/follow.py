@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.engine import stream
 from seqveil.engine.state import Rows, State, rounds
-from seqveil.engine.stream import Released, Terms
+from seqveil.engine.stream import Released, Terms, observe
 
 
 class Followed:
@@ -27,6 +27,8 @@ class Followed:
     """
 
     def __init__(self, setting: Terms) -> None:
+        if setting.in_blocks:
+            raise InputError("a release in a block tells of its symbol only with the others of the block; use `decode`")
         self.setting, self.state = setting, State.start(setting, 0)
 
     def observe(self, users: Rows, codes: Ints, times: Floats | None = None) -> Iterator[tuple[Rows, Released]]:
@@ -40,7 +42,7 @@ class Followed:
         for turn in rounds(users):
 
             def act(part: State, at: Rows = turn) -> tuple[Released, State]:
-                return stream.observe(self.setting, part, codes[at], None if times is None else times[at])
+                return observe(self.setting, part, codes[at], None if times is None else times[at])
 
             seen, self.state = self.state.move(users[turn], act)
             yield turn, seen

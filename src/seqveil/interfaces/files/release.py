@@ -372,7 +372,7 @@ class ReleaseRun(ABC):
         """How many of the releases disclose nothing."""
         if self.setting.in_batches:
             return int((made.leakages <= ROUNDING).sum())
-        return int(((made.codes >= 0) & (made.epsilons == 0)).sum())
+        return int(made.held.sum())
 
     def account(self) -> ReleasedFile:
         """What was released, and what that leaked."""
