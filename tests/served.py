@@ -124,11 +124,11 @@ def ask(port, method, path, body=None, token=None, headers=None):
 class Process:
     """`seqveil serve` in a process of its own, over files in a folder."""
 
-    def __init__(self, folder, *options, port=0):
+    def __init__(self, folder, *options, port=0, policy='epsilon = 0.7\nmechanism = "balanced"\n'):
         self.folder = Path(folder)
         if not (self.folder / "model").exists():
             words_model().save(self.folder / "model")
-        (self.folder / "policy.toml").write_text('epsilon = 0.7\nmechanism = "balanced"\n')
+        (self.folder / "policy.toml").write_text(policy)
         command = [sys.executable, "-m", "seqveil", "serve", "--begin", "--port", str(port)]
         command += ["--model", self.folder / "model", "--policy", self.folder / "policy.toml"]
         command += ["--state", self.folder / "state.db"]

@@ -34,6 +34,7 @@ SETTINGS = {
     "order 2": Policy(epsilon=0.7, budget=Budget(total=2.0), mechanism="optimal").on(PAIRS),
     "window": Policy(epsilon=1.0, budget=Budget(per_window=2.0, releases=3), mechanism="balanced").on(FULL),
     "seconds": Policy(epsilon=1.0, budget=Budget(per_window=2.0, seconds=2.5), mechanism="balanced").on(FULL),
+    "blocks": Policy(epsilon=3.0, block=4, budget=Budget(total=8.0)).on(FULL),
     "secrets": Policy(secrets=[ever(2, epsilon=0.4, window=3)]).on(FULL),
 }
 TREE = Policy(epsilon=2.0, batch=3, mechanism="tree").on(FULL)
