@@ -13,6 +13,7 @@ from scipy.optimize import linprog
 
 import reference_streams as ref
 import seqveil as sv
+from experiments.topl_threshold import estimate, square_wave, square_wave_table
 from reference_secrets import random_model
 from seqveil import checks, mechanisms
 from seqveil.core.distortion import absolute, euclidean, hamming, matrix, squared
@@ -24,13 +25,7 @@ from seqveil.evaluate.baselines import optimal_ldp as optimal_ldp_mechanism
 from seqveil.evaluate.baselines import topl as topl_mechanism
 from seqveil.evaluate.baselines.mutual_information import arimoto, information
 from seqveil.evaluate.baselines.optimal_ldp import likeliest, program
-from seqveil.evaluate.baselines.topl import (
-    axis_table,
-    estimate,
-    square_wave,
-    square_wave_table,
-    with_threshold,
-)
+from seqveil.evaluate.baselines.topl import axis_table, with_threshold
 
 seeds = st.integers(0, 2**32 - 1)
 EPSILONS = [0.05, 0.3, 1.0, 2.0, 4.0]

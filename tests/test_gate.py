@@ -21,7 +21,7 @@ from seqveil.interfaces.files.estimates import decode_file
 from seqveil.interfaces.files.release import release_file
 
 CHAIN = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
-QUICK = [name for name in mechanisms.instantaneous() if name not in ("temporal", "temporal_restricted")]
+QUICK = [name for name in mechanisms.instantaneous() if name != "temporal"]
 
 
 def answer(act) -> tuple[object, ...]:

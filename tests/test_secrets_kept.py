@@ -152,7 +152,7 @@ def test_a_mechanism_that_keeps_to_no_epsilon_says_what_was_measured(name):
 
 
 def test_an_audit_keeps_no_promise_for_a_mechanism_that_makes_none(seqveil, files):
-    for name in ("temporal_restricted", "crr"):
+    for name in ("mutual_information", "crr"):
         out = files / f"{name}.csv"
         assert seqveil("release", files / "d.csv", "-m", files / "m.model", "-e", 0.2, "--mechanism", name, "--yes",
                        "--out", out).code == 0  # fmt: skip

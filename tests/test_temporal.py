@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 import reference_streams as ref
 import seqveil as sv
 from experiments.markov_quilt import scale
+from experiments.temporal_leakage import leakage
 from seqveil import mechanisms
-from seqveil.core.distortion import hamming
 from seqveil.core.errors import InputError
-from seqveil.evaluate.baselines.temporal import Quantifier, leakage, middle, quantifiers, stationary
+from seqveil.evaluate.baselines.temporal import Quantifier, middle, quantifiers, stationary
 
 seeds = st.integers(0, 2**32 - 1)
 STICKY = sv.MarkovModel([0.5, 0.5], [[0.8, 0.2], [0.2, 0.8]])
@@ -119,9 +119,8 @@ def test_a_chain_without_change_leaves_nothing_and_one_without_memory_everything
 
 
 def test_a_session_releases_at_the_middle_share():
-    for name in ("temporal", "temporal_restricted"):
-        kernel = sv.Session(STICKY, mechanism=name, epsilon=1.0).kernel()
-        assert kernel.ldp() == pytest.approx(middle(STICKY, 1.0), abs=1e-9)
+    kernel = sv.Session(STICKY, mechanism="temporal", epsilon=1.0).kernel()
+    assert kernel.ldp() == pytest.approx(middle(STICKY, 1.0), abs=1e-9)
     alone = mechanisms.get("temporal").kernels(np.array([[0.5, 0.5]]), 1.0).one(0)
     assert alone.ldp() == pytest.approx(1.0, abs=1e-9)
     again = sv.Policy(epsilon=1.0, mechanism=sv.Policy(epsilon=1.0, mechanism="temporal").on(STICKY).mechanism).on(
@@ -155,36 +154,6 @@ def test_states_that_die_out_are_left_out():
     model = sv.MarkovModel([1.0, 0.0, 0.0], [[0.0, 0.5, 0.5], [0.0, 0.8, 0.2], [0.0, 0.2, 0.8]])
     for mine, wanted in zip(quantifiers(model), quantifiers(STICKY), strict=True):
         assert mine(1.0) == pytest.approx(wanted(1.0))
-
-
-@pytest.mark.slow
-@settings(deadline=None, max_examples=60)
-@given(seed=seeds, n=st.integers(2, 8), epsilon=st.sampled_from([1e-6, 0.2, 1.0, 5.0, 16.0]))
-def test_the_restricted_kernel_is_randomised_response_on_the_support(seed, n, epsilon):
-    rng = np.random.default_rng(seed)
-    beliefs = np.stack([ref.random_belief(rng, n) for _ in range(4)])
-    kernels = mechanisms.get("temporal_restricted").kernels(beliefs, epsilon)
-    for user, belief in enumerate(beliefs):
-        kernel, support = kernels.one(user), np.flatnonzero(belief)
-        assert kernel.codes.tolist() == support.tolist()
-        count = support.size
-        for x in range(n):
-            wanted = np.full(count, 1 / count)
-            if belief[x] > 0:
-                wanted = np.where(support == x, math.exp(epsilon), 1.0) / (math.exp(epsilon) + count - 1)
-            np.testing.assert_allclose(kernel.probabilities[x], wanted, atol=1e-4 if epsilon > 9 else 1e-9)
-
-
-def test_the_restricted_kernel_errs_less_and_is_no_ldp_mechanism():
-    """Where the model rules symbols out it saves error; across beliefs its support gives the model's verdict away."""
-    belief = np.array([[0.5, 0.5, 0.0, 0.0, 0.0, 0.0]])
-    narrow, wide = (mechanisms.get(name).kernels(belief, 1.0) for name in ("temporal_restricted", "temporal"))
-    assert narrow.error(belief, hamming())[0] < wide.error(belief, hamming())[0]
-    assert not mechanisms.get("temporal_restricted").sound
-    assert math.isinf(mechanisms.get("temporal_restricted").ldp)
-    most = np.r_[np.full(2000, 1 / 2000), 0.0][None]
-    with pytest.raises(InputError, match="randomized_response"):
-        mechanisms.get("temporal_restricted").kernels(most, 1.0)
 
 
 def quilt_scale_twin(prior, transitions, length, epsilon):

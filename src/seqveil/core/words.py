@@ -77,6 +77,27 @@ def leakage_for(suspicion: float, limit: float) -> float:
     return log_odds_for(suspicion, limit) / 2
 
 
+def count(number: int, one: str, many: str = "") -> str:
+    """A number of things, one or several.
+
+    >>> count(1, "user"), count(1200, "user"), count(2, "batch", "batches")
+    ('1 user', '1,200 users', '2 batches')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it, in its largest unit.
+
+    >>> duration(1.2), duration(90), duration(3600), duration(200_000)
+    ('1 second', '2 minutes', '1 hour', '2 days')
+    """
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= size:
+            return count(round(seconds / size), unit)
+    return count(round(seconds), "second")
+
+
 def percent(share: float) -> str:
     """A probability as people say it, to the nearest figure.
 
@@ -170,6 +191,11 @@ def promise(secret: Secret) -> str:
     if secret.epsilon is None:
         return MEASURED
     factor = math.exp(secret.epsilon)
+    if secret.kind == "trait":
+        return (
+            f"nobody's odds between any two answers move by more than a factor {factor:.3g} (ε = {secret.epsilon:g}), "
+            f"by all events together: {example(secret)}, if the person follows the model"
+        )
     bound = f"nobody's odds move by more than a factor {factor:.3g}"
     if secret.one_sided:
         bound = f"nobody becomes surer that it is so by more than a factor {factor:.3g} in the odds"
@@ -187,6 +213,8 @@ def about(secret: Secret) -> str:
     """What the secret is about, as the first half of a sentence."""
     if secret.kind == "joint":
         return "any combination of: " + "; ".join(about(part) for part in secret.parts)
+    if secret.kind == "trait":
+        return f"which answer a person gives to {secret.text}"
     what, where, hours = _list(secret.values), _window(secret), secret.hours or (0.0, 24.0)
     if secret.circle:
         *centre, radius = (f"{number:.10g}" for number in secret.circle)
@@ -217,8 +245,8 @@ def _window(secret: Secret) -> str:
     window = secret.window
     if window is None:
         return "in the stream, whenever it ends"
-    if window == "day":
-        return "on a day, each day for itself"
+    if window in ("day", "week"):
+        return f"{'on' if window == 'day' else 'in'} a {window}, each {window} for itself"
     if window == "event" or window == 1:
         return "at an event, each for itself"
     if isinstance(window, str):

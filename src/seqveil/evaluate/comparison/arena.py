@@ -24,16 +24,12 @@ from seqveil.core import mechanisms
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
-from seqveil.core.mechanisms import Mechanism
 from seqveil.core.model import MarkovModel
-from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.engine.accounting import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
 from seqveil.evaluate.baselines import declared
-from seqveil.evaluate.baselines.topl import MECHANISM as TOPL
-from seqveil.evaluate.baselines.topl import threshold, with_threshold
 from seqveil.evaluate.comparison.rows import check_attack
 from seqveil.interfaces import planning
 
@@ -206,24 +202,13 @@ class Arena:
         period = contestant.period
         if period is None:
             period = self._best_period(contestant.mechanism, rate)
-        mechanism: str | Mechanism = contestant.mechanism
-        if mechanism == TOPL.name and self.fitted:
-            mechanism = with_threshold(self._threshold(rate))
         return Policy(
-            epsilon=rate, batch=contestant.batch, mechanism=mechanism, distortion=self.distortion, every=period
+            epsilon=rate,
+            batch=contestant.batch,
+            mechanism=contestant.mechanism,
+            distortion=self.distortion,
+            every=period,
         ).on(self.model)
-
-    def _threshold(self, epsilon: float) -> float:
-        """Where ToPL clips, as its first phase finds it: one event of each fitted user, disclosed at ε."""
-        points = self.distortion.points
-        numbers = np.arange(self.model.n, dtype=np.float64) if points is None else points.reshape(self.model.n, -1)
-        if numbers.size != self.model.n or self.model.n == 1:
-            return 1.0  # two axes have no common threshold
-        scale = (numbers.ravel() - numbers.min()) / np.ptp(numbers)
-        draw = np.random.default_rng(self.seed)
-        disclosed = scale[[codes[draw.integers(len(codes))] for codes in self.fitted]]
-        later = sum(len(codes) for codes in self.streams)
-        return threshold(disclosed, epsilon, SeededRandomness(self.seed), later)
 
     def _best_period(self, mechanism: str, epsilon: float) -> int:
         length = min(LONGEST_PLAN, max(2, round(self.typical_length)))

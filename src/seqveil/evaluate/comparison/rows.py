@@ -19,7 +19,6 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.engine.secrets import totals
 from seqveil.evaluate import attack
-from seqveil.interfaces.commands.terminal import plain
 
 if TYPE_CHECKING:
     from seqveil.evaluate.comparison.arena import Arena
@@ -155,7 +154,7 @@ class ComparisonRow:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; an infinite number becomes text, because JSON has none."""
-        content: dict[str, Any] = plain(asdict(self))
+        content: dict[str, Any] = _written(asdict(self))
         return content
 
     @classmethod
@@ -168,6 +167,14 @@ class ComparisonRow:
         """
         values = {name: _read(value) for name, value in content.items()}
         return cls(**values | {"secrets": tuple(SecretFigures(**one) for one in values["secrets"])})
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_written(part) for part in value]
+    if isinstance(value, Mapping):
+        return {name: _written(part) for name, part in value.items()}
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _read(value: Any) -> Any:
