@@ -16,8 +16,8 @@ from seqveil.core import filtering
 from seqveil.core.distortion import hamming
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.randomness import SeededRandomness
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.evaluate.baselines.mutual_information import information
 
 Figures = dict[str, Any]

@@ -14,9 +14,9 @@ import polars as pl
 import pytest
 
 from seqveil import MarkovModel
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.spark.sessions import PARTITIONS, has_java
 
 KEY = bytes(range(32))

@@ -13,8 +13,8 @@ import seqveil as sv
 from seqveil.core import mechanisms
 from seqveil.core.errors import InputError
 from seqveil.core.words import Risk
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import saved_terms
+from seqveil.engine.streams import CodeStreams
 from seqveil.evaluate.baselines.declared import utility_optimised
 from seqveil.interfaces.commands.options import PromiseOptions
 

@@ -13,8 +13,8 @@ import sparks
 from seqveil import Budget, MarkovModel
 from seqveil.core.errors import InputError
 from seqveil.core.randomness import KeyedRandomness, SeededRandomness, user_name
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.files.release import release_file
 
 KEY = bytes(range(32))

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from seqveil.core.errors import InputError
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces import figures
 from seqveil.interfaces.bridge.core import BridgeCounts
 from served import words_setting

@@ -16,13 +16,13 @@ from seqveil import MarkovModel, Policy, Session, Streams, secrets
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.randomness import KeyedRandomness, SeededRandomness
 from seqveil.engine import blocks, packing
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import saved_terms
 from seqveil.engine.state import Private
 from seqveil.engine.step import step
 from seqveil.engine.store import GAP
 from seqveil.engine.stream import NOTHING, UNKNOWN, State
+from seqveil.engine.streams import CodeStreams
 from seqveil.receiver.audit import Audit
 
 RNG = np.random.default_rng(5)
@@ -314,20 +314,20 @@ def test_a_bit_belongs_to_a_block_and_is_another_in_another_block_or_state():
 
 
 def test_who_is_erased_comes_back_with_the_old_totals_and_running_blocks_of_all_are_cut(tmp_path):
-    budget = Budget(per_window=3.0, releases=50)
+    budget = Budget(per_window=3.0, releases=5)
     with Streams(CHAIN, epsilon=2.0, block=8, budget=budget, store=tmp_path / "state.db", key=bytes(32)) as streams:
         streams.release(["ann"] * 3 + ["bob"] * 3, [0, 1, 2] * 2)
         before = {name: streams.account(name) for name in ("ann", "bob")}
         streams.erase(["ann"])
-        made = streams.release(["ann", "bob"], [0, 0])
-        assert made.blocks.places.tolist() == [0, 0]  # its bit was of the epoch before, so bob's block ended as well
-        assert made.blocks.numbers.tolist() == [0, 1]
-        left = [3.0 - before[name].leakage for name in ("ann", "bob")]
-        assert made.epsilons == pytest.approx(np.minimum(2.0, left), abs=1e-9)  # what it had cost still counts
-        for name in ("ann", "bob"):
+        ann, bob = streams.release(["ann"] * 5, [0] * 5), streams.release(["bob"], [0])
+        assert ann.blocks.places.tolist() == [-1, -1, -1, -1, 0]  # until the window has passed what it may have counted
+        assert ann.blocks.numbers[-1] == 0  # in another epoch, so with another bit
+        assert (bob.blocks.places[0], bob.blocks.numbers[0]) == (0, 1)  # its bit was of the epoch before: it was cut
+        assert bob.epsilons[0] == pytest.approx(min(2.0, 3.0 - before["bob"].leakage), abs=1e-9)
+        for name, made in (("ann", ann), ("bob", bob)):
             account = streams.account(name)
-            assert account.epsilon_spent == before[name].epsilon_spent + made.epsilons[int(name == "bob")]
-            assert account.most >= before[name].most - 2.0
+            assert account.epsilon_spent == before[name].epsilon_spent + made.epsilons.sum()
+            assert account.ldp == before[name].ldp + 2 * made.epsilons.sum()
         assert [each.epsilon > 0 for each in streams.releases("bob")] == [True, False, False, True]
 
 

@@ -8,7 +8,7 @@ import seqveil as sv
 from reference_blocks import every_path
 from seqveil import MarkovModel, Policy, Session, mechanisms
 from seqveil.core.errors import DataError
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.receiver.decode import decode_steps, decode_stream, estimates
 
 PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])

@@ -58,17 +58,6 @@ class Releases:
     alphabet: Symbols | None = None  # what the codes stand for, where that is known
     blocks: InBlocks | None = None  # where events share an ε
 
-    @classmethod
-    def none(cls, seqs: Ints, in_batches: bool = False, in_blocks: bool = False) -> Releases:
-        """Nothing released yet, of events with these numbers."""
-        count = seqs.size
-        codes, leakages = np.empty(count, np.int64), np.empty(count)
-        codes.fill(REFUSED)
-        leakages.fill(np.nan)
-        sent: list[tuple[Path, Ints] | None] | None = [None] * count if in_batches else None
-        blocks = InBlocks(np.full(count, -1), np.full(count, -1), np.zeros(count)) if in_blocks else None
-        return cls(codes, seqs, np.zeros(count), np.zeros(count, bool), leakages, sent, None, blocks)
-
     def __len__(self) -> int:
         return self.codes.size
 

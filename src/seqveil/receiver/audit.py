@@ -9,18 +9,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from seqveil.core.composition import Composition, compose
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.randomness import known_as
 from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.words import UNCHECKED, Colour, Grade, Risk
-from seqveil.engine.accounting import Budget, Composition, compose
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.budget import Budget
+from seqveil.engine.calls import SentBatch
 from seqveil.engine.releases import Accounts, Releases
 from seqveil.engine.secrets import SecretTotal, totals
 from seqveil.engine.step import Made
 from seqveil.engine.store import Memory
 from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, Mask, Released, Terms, check_room, check_slots, observed
+from seqveil.engine.streams import CodeStreams
 from seqveil.receiver.drift import NOT_ASKED, ModelCheck
 
 ROUNDING = 1e-9  # sums of floats may pass a bound by this much of it
@@ -185,7 +187,7 @@ class Audit:
         self._recent: dict[Hashable, deque[tuple[float, float]]] = {}
         self._counts: dict[Hashable, int] = {}
 
-    def _account(self, users: Sequence[Hashable], made: Made) -> None:
+    def _account(self, users: Sequence[Hashable], made: Made | SentBatch) -> None:
         """Take releases into the accounts of the secrets, each user once."""
         assert isinstance(made, Released)
         before = np.empty(len(users), object)

@@ -20,8 +20,8 @@ import reference_streams as ref
 from bridges import SECRET, VALUES, Place, alone, by_number, chain, event, setting_of, some_events
 from mosquitto import Client, until
 from seqveil.core.randomness import key_file
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.core import BrokerError
 from seqveil.interfaces.bridge.homeassistant import Discovery
 from seqveil.interfaces.bridge.mqtt import Topics

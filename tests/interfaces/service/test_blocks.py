@@ -6,8 +6,8 @@ import pytest
 
 import reference_streams as ref
 from seqveil.core.randomness import key_file
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from served import WORDS, Process, ask, event, words_model
 
 BLOCKS = Policy(epsilon=4.0, block=5)

@@ -18,7 +18,7 @@ from seqveil.core.errors import InputError  # noqa: E402
 from seqveil.core.model import MarkovModel  # noqa: E402
 from seqveil.core.randomness import key_file  # noqa: E402
 from seqveil.core.secrets import ever  # noqa: E402
-from seqveil.engine.accounting import Budget  # noqa: E402
+from seqveil.engine.budget import Budget  # noqa: E402
 from seqveil.engine.policy import Policy  # noqa: E402
 from seqveil.interfaces.spark.failures import Refused  # noqa: E402
 from seqveil.interfaces.spark.job import SparkJob, release_sorted  # noqa: E402
@@ -173,7 +173,7 @@ def test_neither_state_nor_errors_hold_a_raw_symbol():
     held = repr(kept_by(tester)) + out.to_csv()
     for _, _, number in raw:
         assert str(number)[:6] not in held
-        assert np.float64(number).tobytes() not in kept_by(tester)["ann"][-1]
+        assert np.float64(number).tobytes() not in kept_by(tester)["ann"][6]
     names = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["a", "b"])
     with pytest.raises(Refused, match=r"not in the model's alphabet \(2 symbols\)") as refused:
         feed(operator_of(job_of(Policy(epsilon=1.0, mechanism="optimal").on(names))), [("ann", 0, SECRET)])

@@ -3,6 +3,5 @@
 from seqveil.evaluate.baselines.mutual_information import MECHANISM as mutual_information
 from seqveil.evaluate.baselines.optimal_ldp import MECHANISM as optimal_ldp
 from seqveil.evaluate.baselines.temporal import MECHANISM as temporal
-from seqveil.evaluate.baselines.topl import MECHANISM as topl
 
-MECHANISMS = (optimal_ldp, mutual_information, topl, temporal)
+MECHANISMS = (optimal_ldp, mutual_information, temporal)

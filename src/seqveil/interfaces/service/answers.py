@@ -14,8 +14,8 @@ from pydantic import Field, WithJsonSchema
 from pydantic_core import to_json
 from typing_extensions import TypedDict
 
-from seqveil.engine.coded import EARLIER, GAP, Stored
-from seqveil.engine.releases import Account, Releases
+from seqveil.engine.releases import EARLIER, Account, Releases
+from seqveil.engine.store import GAP, Stored
 from seqveil.engine.stream import NOTHING, REFUSED, WITHHELD
 from seqveil.interfaces.events import Wording, finite_or_text
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.randomness import key_mark
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.engine.releases import left_of
 from seqveil.engine.terms import Terms, refuse_other
 from seqveil.interfaces.spark.failures import SparkFailed, driver_errors

@@ -19,8 +19,8 @@ from seqveil.core.kernel import Ints
 from seqveil.core.randomness import KEY_BYTES, KeyedRandomness, key_file
 from seqveil.core.times import seconds
 from seqveil.engine import batches
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.store import SALT_BYTES, Memory, StateStore
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import Terms
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, SAME_PATH
 from seqveil.interfaces.spark.failures import worker_errors

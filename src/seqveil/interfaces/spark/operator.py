@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.randomness import User
+from seqveil.engine.sealing import Sealing
 from seqveil.engine.store import Entry, Position, Stored, UserRow
 from seqveil.interfaces.spark.checkpoint import USERS
 from seqveil.interfaces.spark.failures import SparkFailed, worker_errors
@@ -21,8 +21,10 @@ from seqveil.interfaces.spark.job import SparkJob
 if TYPE_CHECKING:
     import pandas as pd
 
-# what is kept of a user, public: a ledger in nats, and the exact state
-KEPT = "events BIGINT, releases BIGINT, spent DOUBLE, most DOUBLE, least DOUBLE, ldp DOUBLE, state BINARY"
+# what is kept of a user: a ledger in nats and the exact state, both public; and sealed what is private
+KEPT = (
+    "events BIGINT, releases BIGINT, spent DOUBLE, most DOUBLE, least DOUBLE, ldp DOUBLE, state BINARY, sealed BINARY"
+)
 
 
 class ReleaseProcessor(StatefulProcessor):
@@ -30,7 +32,8 @@ class ReleaseProcessor(StatefulProcessor):
 
     *Guarantee*: the state and the rows of a micro-batch follow from the state before it, its input, the key and the id
     of the query alone, so that Spark may run it as often as it must. Spark draws the id when a checkpoint is made and
-    keeps it there: no two checkpoints share randomness, though they share the key. The state holds no raw symbol.
+    keeps it there: no two checkpoints share randomness, though they share the key. The state holds no raw symbol, and
+    what a mechanism remembers of them is sealed.
 
     Parameters:
         job: the release.
@@ -49,7 +52,7 @@ class ReleaseProcessor(StatefulProcessor):
         import pandas as pd
 
         with worker_errors():
-            store = SparkStore(self._users, self._salt or _query_id())
+            store = SparkStore(self._users, self._salt or _query_id(), self._job.secret)
             released = self._job.release(pd.concat(list(rows), ignore_index=True), store)
         yield released
 
@@ -74,12 +77,14 @@ class SparkStore:
     Parameters:
         users: Spark's map from a user's name to what is kept.
         salt: the same for every task that works for the checkpoint.
+        key: that of the release, which seals what a mechanism remembers of raw symbols.
     """
 
-    name, durable, keeps_releases, largest = "Spark's state store", True, False, math.inf
+    name, durable, keeps_releases = "Spark's state store", True, False
 
-    def __init__(self, users: Any, salt: bytes) -> None:
+    def __init__(self, users: Any, salt: bytes, key: bytes | None = None) -> None:
         self._users, self.salt = users, salt
+        self.sealing = None if key is None else Sealing(key, salt)
 
     def transaction(self) -> AbstractContextManager[None]:
         """Nothing to do."""
@@ -88,20 +93,16 @@ class SparkStore:
     def find(self, names: Sequence[User]) -> list[UserRow | None]:
         """Where these users stand; None for a new one. No id is needed: an entry has the names."""
         rows = [self._users.getValue((str(name),)) for name in names]
-        return [None if row is None else UserRow(*(0, *row[:-1], bytes(row[-1]))) for row in rows]
+        return [None if row is None else _user_row(row) for row in rows]
 
     def add(self, names: Sequence[User]) -> list[int]:
         """As many ids, which mean nothing here."""
         return list(range(len(names)))
 
-    def name_again(self, row: UserRow, name: User) -> None:
-        """Nothing: nobody is erased from here."""
-
     def append(self, entry: Entry) -> None:
         """Put what a call left into Spark's state, user by user."""
-        for k, name in enumerate(entry.names):
-            kept = (*entry.counts[k].tolist(), *entry.figures[k].tolist(), entry.state(k))
-            self._users.updateValue((str(name),), kept)
+        for name, (_, *kept) in zip(entry.names, entry.rows, strict=True):
+            self._users.updateValue((str(name),), tuple(kept))
 
     def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
         """Refused."""
@@ -111,15 +112,17 @@ class SparkStore:
         """Refused: a bucket does not know its users."""
         raise InputError("a bucket knows only the users it is asked for; read the ledger of the checkpoint")
 
-    def position(self, source: str) -> Position | None:
-        """None: Spark keeps how far its sources were read."""
+    def fact(self, name: str) -> Any:
+        """None: a note in the checkpoint says what it is for, and Spark keeps how far its sources were read."""
 
-    def set_positions(self, positions: Mapping[str, Position]) -> None:
+    def set_facts(self, facts: Mapping[str, Position | None]) -> None:
         """Refused: Spark itself knows how far it has read."""
         raise InputError("Spark keeps how far its sources were read; pass no positions")
 
-    def fact(self, name: str) -> str | None:
-        """None: a note in the checkpoint says what it is for."""
-
     def close(self) -> None:
         """Nothing is open."""
+
+
+def _user_row(row: Any) -> UserRow:
+    *ledger, state, sealed = row
+    return UserRow(*(0, *ledger, bytes(state), None if sealed is None else bytes(sealed)))

@@ -18,8 +18,8 @@ from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets import ever
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import NOTHING
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import Terms
 from seqveil.interfaces.sentences import guess_means
 from seqveil.interfaces.studio.picture import in_words
