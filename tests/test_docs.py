@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 TOP = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [*TOP, *DOCS]
-CONSOLES = [TOP[0], *(ROOT / "docs" / name for name in ("choosing.md", "files.md", "plan.md"))]
+CONSOLES = [TOP[0], *(ROOT / "docs" / name for name in ("choosing.md", "files.md"))]
 sys.path.insert(0, str(ROOT / "scripts"))
 import cli_reference  # noqa: E402
 

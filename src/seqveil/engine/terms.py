@@ -76,7 +76,7 @@ class Terms:
     @cached_property
     def in_blocks(self) -> bool:
         """Whether several events share one ε and one hidden bit."""
-        return self.mechanism is mechanisms.in_blocks
+        return self.mechanism.name == mechanisms.in_blocks.name
 
     @cached_property
     def rule(self) -> BlockRule:
@@ -104,7 +104,7 @@ class Terms:
     @cached_property
     def guards(self) -> bool:
         """Whether secrets are declared, and so kept."""
-        return self.mechanism is mechanisms.guarded
+        return self.mechanism.name == mechanisms.guarded.name
 
     @cached_property
     def timed(self) -> bool:

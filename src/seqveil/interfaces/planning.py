@@ -438,11 +438,10 @@ def _down(value: float, figures: int) -> float:
 
 def _by_secret(setting: Terms, people: Sequence[Ints], costs: Sequence[Floats]) -> tuple[float | None, float | None]:
     """The mean cost in windows of people who have a declared secret, and in those of people who do not."""
-    if not setting.secrets:
-        return None, None
     sides: tuple[list[Floats], list[Floats]] = ([], [])
+    secrets = [secret for secret in setting.secrets if secret.kind != "trait"]  # which no event shows
     for codes, spent in zip(people, costs, strict=True):
-        for secret in setting.secrets:
+        for secret in secrets:
             for part, held in _windows(secret, setting.model, codes):
                 sides[not held].append(spent[part])
     with_, without = (float(np.concatenate(side).mean()) if side else None for side in sides)
