@@ -45,7 +45,7 @@ def typed(cell):
 
 
 def test_the_page_shows_every_kind_and_window():
-    kinds = ("ever", "always", "count", "followed_by", "pattern", "zone", "during", "joint")
+    kinds = ("ever", "always", "count", "followed_by", "pattern", "zone", "during", "joint", "trait")
     assert tuple(quoted(row[0])[0].partition("(")[0] for row in KINDS) == kinds
     assert len(WINDOWS) == 5
     declared = [secret for text in TABLES for secret in from_toml(text)]
