@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -94,11 +95,12 @@ def attack(
     wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
     chosen = wanted or people.secrets or people.events()
     share = false_alarm / (len(chosen) + who)
-    bar = _Bar(len(chosen) + who, working or (lambda share: None))
-    plan = {"seeds": tuple(range(seed, seed + splits)), "false_alarm": share, "working": bar.learning}
+    learned, show = count(1), working or (lambda done: None)
+    # how often classifiers learn is not known beforehand, so each time a part of what is left counts as done
+    plan: dict[str, Any] = {"seeds": tuple(range(seed, seed + splits)), "false_alarm": share}
+    plan["working"] = lambda: show(1 - 0.97 ** next(learned))
     findings = list[Finding]()
     for secret in chosen:
-        bar.begin()
         promised = people.promised(secret) if epsilon is None else epsilon
         if secret.kind == "trait":
             answers = _answers(rows, raw, names or stored_columns(found), secret.text)
@@ -110,29 +112,9 @@ def attack(
         findings.append(attack_secret(people.releases, people.truth, over, promised, times=people.times,
                                       skipped=skipped, models=others, evidence=evidence, **plan))  # fmt: skip
     if who:
-        bar.begin()
         sought = (people.releases, people.truth, people.alphabet.n, people.total)
         findings.append(attack_identity(*sought, seed=seed, false_alarm=share))
     return Findings(tuple(findings))
-
-
-class _Bar:
-    """Says which share of so many attacks is done. How often classifiers learn in one is not known beforehand: each
-    time half of what is left of it counts as done, so that the bar goes on and never back.
-    """
-
-    def __init__(self, attacks: int, show: Callable[[float], None]) -> None:
-        self._attacks, self._show, self._begun, self._left = attacks, show, -1, 1.0
-
-    def begin(self) -> None:
-        """The next attack begins."""
-        self._begun, self._left = self._begun + 1, 1.0
-        self._show(self._begun / self._attacks)
-
-    def learning(self) -> None:
-        """A classifier is about to learn."""
-        self._left /= 2
-        self._show((self._begun + 1 - self._left) / self._attacks)
 
 
 @dataclass(frozen=True, eq=False)
