@@ -437,7 +437,7 @@ def _one_release(setting: Any) -> float | None:
     """The ε of the release that carries most; None where there is no bound for one."""
     if not setting.mechanism.sound or setting.unbounded:
         return None
-    most = float(setting.wanted(np.zeros(1, np.int64))[0])
+    most = float(setting.epsilon)
     return most if setting.budget.exact_total is None else min(most, setting.budget.exact_total)
 
 

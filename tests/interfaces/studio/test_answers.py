@@ -133,7 +133,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-LINES = ("epsilon", "batch", "secret", "budget", "mechanism", "distortion", "withhold", "observers", "every", "more")
+LINES = ("epsilon", "batch", "secret", "budget", "mechanism", "distortion", "withhold", "observers", "more")
 POLICIES = st.dictionaries(st.sampled_from(LINES), JSON, max_size=4) | st.just({"epsilon": 1.0})
 ANSWERS = ("show", "offers", "expect", "source", "load", "look")
 
