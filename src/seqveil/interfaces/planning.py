@@ -171,7 +171,7 @@ class Plan(Result):
 
     def lines(self) -> list[Line]:
         """The people, the recommended policy, what it costs and what it means."""
-        whom = "held-out people" if self.held_out else "people simulated from the model (others fare worse)"
+        whom = "held-out people" if self.held_out else "simulated people, who follow the model"
         said = [("tried on", f"{self.people:,} {whom}, {count(self.length, 'event')} each at most")]
         if self.chosen is not None and self.risk is not None:
             said += [
