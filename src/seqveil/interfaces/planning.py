@@ -291,7 +291,7 @@ def plan(
     asked = wishes or Wishes()
     if length < 1 or (people is not None and people < 1):
         raise InputError("expected streams of 1 event or more, and 1 person or more")
-    if any(secret.window is None for secret in asked.secrets) and length > LONGEST:
+    if any(secret.window is None and secret.kind != "trait" for secret in asked.secrets) and length > LONGEST:
         raise InputError(
             f"a secret about a whole stream has {LONGEST} events at most, and these streams have {length}; "
             "give it a window, such as a day or a number of events"

@@ -129,7 +129,8 @@ SecretOption = Annotated[
     ),
 ]
 SecretWindow = Annotated[
-    str | None, option("N|first N|day|event|stream", "Events that a --secret is about  [default: the whole stream]")
+    str | None,
+    option("N|first N|day|week|event|stream", "Events that a --secret is about  [default: the whole stream]"),
 ]
 Json = Annotated[bool, flag("--json", "Print the result as JSON.")]
 
