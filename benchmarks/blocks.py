@@ -97,7 +97,7 @@ def msnbc(path: Path) -> list[Row]:
     everyone = pl.read_parquet(path)
     held_out = everyone.filter(pl.col("seq").list.len() >= CLICKS).sample(USERS, seed=1)
     rest = everyone.join(held_out.select("user"), on="user", how="anti")
-    model = MarkovModel.fit(rest.explode("seq").rename({"seq": "value"}))
+    model = MarkovModel.fit(rest["seq"].to_list())
     truth = model.alphabet.encode(held_out["seq"].list.head(CLICKS).explode().to_numpy()).reshape(USERS, CLICKS)
     print(f"MSNBC: {model}; first {CLICKS} clicks of {USERS} users; share of wrong symbols, no delay but for tree")
     limits = {2.0: None, 3.0: 0.65, 5.0: 0.53, 10.0: 0.34, 20.0: 0.19, 40.0: 0.025}
@@ -114,7 +114,7 @@ def mvad(path: Path) -> list[Row]:
 
     months = pl.read_parquet(path).sort("person", "month")
     held_out, rest = months.filter(pl.col("person") % 4 == 0), months.filter(pl.col("person") % 4 != 0)
-    model = MarkovModel.fit(rest.select(user="person", value="state"), order=1)
+    model = MarkovModel.fit(rest.group_by("person", maintain_order=True).agg("state")["state"].to_list())
     length = 72
     truth = model.alphabet.encode(held_out["state"].to_list()).reshape(-1, length)
     print(f"mvad: {model}; {length} months of {len(truth)} people held out; share of wrong symbols")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.store import SYMBOLS, chain
-from seqveil import MarkovModel
+from seqveil import fit
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.spark.counting import fitted
 from seqveil.interfaces.spark.sessions import BUCKETS, PARTITIONS
@@ -139,7 +139,7 @@ def fits(spark: Any, data: Path | None) -> dict[str, Any]:
         found = fitted(spark.read.parquet(str(path)), FrameColumns())
         on_spark = time.perf_counter() - start
         start = time.perf_counter()
-        embedded = MarkovModel.fit(pl.read_parquet(path))
+        embedded = fit(pl.read_parquet(path))
         alone = time.perf_counter() - start
     same = found.model.fingerprint == embedded.fingerprint and found.events == events.height
     print(f"  Spark {on_spark:.1f} s, embedded {alone:.1f} s, the same model: {'yes' if same else 'NO'}", flush=True)

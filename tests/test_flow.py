@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from filed import streams_of
 from seqveil import Budget, MarkovModel, decode_stream
 from seqveil.core.alphabet import Bins, Grid
 from seqveil.core.errors import DataError, InputError
@@ -160,7 +161,7 @@ def test_a_wrong_event_number_is_refused(data, tmp_path, wrong):
 def test_a_file_fits_as_its_frame_does(data, chunk):
     for options in ({"smoothing": 0.0}, {"smoothing": 2.0, "prior": "uniform"}, {"order": 2, "smoothing": 0.5}):
         fitted = fit_file(data, chunk=chunk, **options)
-        assert fitted.model.fingerprint == MarkovModel.fit(pl.read_csv(data), **options).fingerprint
+        assert fitted.model.fingerprint == MarkovModel.fit(streams_of(pl.read_csv(data)), **options).fingerprint
         assert (fitted.events, fitted.users) == (pl.read_csv(data).height, 15)
 
 

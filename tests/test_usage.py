@@ -87,7 +87,7 @@ def test_a_command_has_the_options_of_its_list_and_no_other(path):
     assert there == wanted
 
 
-WRITTEN_ANEW = ("inspect", "fit", "release", "audit", "decode", "stats", "learn", "studio", "bridge", "spark")
+WRITTEN_ANEW = ("inspect", "fit", "release", "audit", "decode", "stats", "learn", "studio")
 
 
 @pytest.fixture

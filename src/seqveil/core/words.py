@@ -366,7 +366,7 @@ class Risk:
 
     @classmethod
     def promised(cls, setting: Any, **more: Any) -> Risk:
-        """The risk that a setting allows, before anything is released: without a total a stream may tell all."""
+        """The risk that terms allow before anything is released: without a total a stream may reveal everything."""
         secrets = tuple(DisclosedSecret.of(secret, secret.total) for secret in setting.secrets)
         budget = setting.budget
         total, ldp = (math.inf if most is None else most for most in (budget.exact_total, budget.ldp_total))

@@ -66,7 +66,7 @@ def _as_json(value: Any) -> Any:
     if value is None or type(value) in (str, int, bool) or (type(value) is float and math.isfinite(value)):
         return value
     raise InputError(
-        "whoever sends events speaks JSON: expected an alphabet of text, finite numbers, true, false, null or flat "
+        "events come as JSON: expected an alphabet of text, finite numbers, true, false, null or flat "
         "tuples of these; fit the model with such values"
     )
 

@@ -59,6 +59,7 @@ class FitKeywords(ColumnWords, total=False):
     smoothing: float
     prior: str
     context: str | None
+    trait: str | None  # a column with one label for each user: types of their own for each, as `context` says
     bins: float | str | None
     levels: int | None
     grid: str | None

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 import sparks
+from filed import streams_of
 from seqveil import Cells, MarkovModel
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import InputError, SeqveilError
@@ -41,11 +42,11 @@ def two_kinds(users=160, length=30, seed=0):
 def test_a_mixture_is_the_embedded_one_to_the_last_bit(spark, run, tmp_path, options):
     """By the function and by the command; users may be numbers."""
     frame = two_kinds()
-    want = MarkovModel.fit(frame, time="seq", types=2, **options)
+    want = MarkovModel.fit(streams_of(frame), types=2, **options)
     sparks.write(frame, tmp_path / "in", 2)
     assert fit(spark.read.parquet(str(tmp_path / "in")), types=2, **options).fingerprint == want.fingerprint
     numbers = frame.with_columns(pl.col("user").str.slice(1).cast(int))
-    want_numbers = MarkovModel.fit(numbers, time="seq", types=2, **options)
+    want_numbers = MarkovModel.fit(streams_of(numbers), types=2, **options)
     assert fit(spark.createDataFrame(numbers.to_pandas()), types=2, **options).fingerprint == want_numbers.fingerprint
     parts = {"order": 1, "switch": 1e-4} | options
     context = f"types:2,order:{parts['order']},switch:{parts['switch']}"
@@ -76,7 +77,7 @@ def test_the_fit_is_the_embedded_one_to_the_last_count(spark, small, order):
     folder, frame = small
     on_spark = spark.read.parquet(str(folder / "in"))
     for options in ({}, {"smoothing": 0.7}, {"alphabet": list(range(20))}):
-        want = MarkovModel.fit(frame, order=order, **options)
+        want = MarkovModel.fit(streams_of(frame), order=order, **options)
         assert fit(on_spark, order=order, **options).fingerprint == want.fingerprint
 
 

@@ -17,6 +17,7 @@ from policies import promise
 pytest.importorskip("pyspark")
 import reference_streams as ref
 import sparks
+from filed import streams_of
 from seqveil import MarkovModel
 from seqveil.core.alphabet import Bins
 from seqveil.core.errors import DataError, InputError, SeqveilError
@@ -207,7 +208,7 @@ def test_the_commands(spark, run, small, tmp_path):
     (tmp_path / "key").chmod(0o600)
     code, said, _ = run("fit", folder / "in", "-o", tmp_path / "m", "--json")
     assert code == 0
-    model = MarkovModel.fit(frame)
+    model = MarkovModel.fit(streams_of(frame))
     assert json.loads(said)["fingerprint"] == model.fingerprint
     place = ("--checkpoint", tmp_path / "checkpoint", "--out", tmp_path / "out")
     options = ("-m", tmp_path / "m", *promise(epsilon=1, budget=9), "--key", tmp_path / "key")

@@ -25,6 +25,7 @@ from seqveil.evaluate.attack.identity import attack_identity
 from seqveil.interfaces.files import Columns, read
 from seqveil.interfaces.files.columns import Holes
 from seqveil.interfaces.files.estimates import evidence_of
+from seqveil.interfaces.files.fit import answers_of
 from seqveil.interfaces.files.in_memory import goes_back, in_order
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.received import receive
@@ -107,7 +108,7 @@ def attack(
             findings.append(attack_trait(people.releases, answers, people.alphabet.n, promised, about=about(secret),
                                          times=people.times, **plan))  # fmt: skip
             continue
-        skipped = people.before_midnight() if secret.follows_clock else None
+        skipped = people.before_window(secret) if secret.follows_clock else None
         over = secret.over(people.alphabet)
         findings.append(attack_secret(people.releases, people.truth, over, promised, times=people.times,
                                       skipped=skipped, models=others, evidence=evidence, **plan))  # fmt: skip
@@ -142,13 +143,13 @@ class AttackedPeople:
         often = np.argsort(-counts, kind="stable")[: min(SYMBOLS, self.alphabet.n)]
         return [ever([value], epsilon=None, window="event") for value in self.alphabet.decode(often[counts[often] > 0])]
 
-    def before_midnight(self) -> Ints:
-        """How many events of each stream come before its first midnight, where windows of a day begin."""
+    def before_window(self, secret: Secret) -> Ints:
+        """How many events of each stream come before the first whole window of a secret that follows the clock."""
         slots = self.alphabet.slots
         if slots is None or self.times is None:
-            raise InputError("an attack on during, or on a window of a day, needs a model, one in slots of time")
+            raise InputError("an attack on during, or on a day or week, needs a model, one in slots of time")
         first = slots.numbers(np.array([own[0] for own in self.times]))
-        return -slots.place(first) % slots.per_day
+        return -slots.place(first) % (secret.length(slots) or 1)
 
 
 def read_people(
@@ -180,12 +181,11 @@ def read_people(
 
 def _answers(released: Rows, truth: Rows, columns: Columns, name: str) -> list[str | None]:
     """The label of each person, from a column of the raw file; people as the released file has them."""
-    found: dict[str, str] = {}
-    raw, out = replace(columns, value=name), Source(released, columns)
-    for chunk in read(truth, raw, out.chunk, None, "text", holes="any"):
-        for user, label in zip(chunk.users.to_list(), list(chunk.values), strict=True):
-            if label is not None and found.setdefault(str(user), str(label)) != str(label):
-                raise DataError(f"column {name!r} gives one person two labels; a trait has one answer for each")
+    try:
+        found = {str(user): label for user, label in answers_of(Source(truth, columns), name).items()}
+    except InputError as error:
+        raise InputError(f"an attack on a trait needs its column in the raw file; {error}") from None
+    out = Source(released, columns)
     users = (str(user) for chunk in out.chunks("text", again=True, holes="any") for user in chunk.users.to_list())
     return [found.get(user) for user in dict.fromkeys(users)]
 

@@ -58,6 +58,9 @@ def fit(
             "What the next symbol depends on, checked on held-out people; auto compares several.",
         ),
     ] = None,
+    trait: Annotated[
+        str | None, o.option("COLUMN", "One label for each user: each label gets types of its own, for --secret trait:")
+    ] = None,
     cuts: o.CutOptions,
     other: Annotated[
         int | None, o.option("N", "Pool values that fewer than N people have into one symbol, other.")
@@ -92,12 +95,14 @@ def fit(
 
     Example: seqveil fit clicks.csv -o clicks.model --context auto
 
+    Example: seqveil fit meters.csv -o meters.model --levels 8 --trait heating
+
     Example: seqveil fit clicks.csv -o clicks.model --private 1 --alphabet pages.txt
     """
     from seqveil.interfaces.files.fit import fit_file
 
     _check_out(out, data)
-    distribution = {"order": order, "smoothing": smoothing, "prior": prior, "context": context}
+    distribution = {"order": order, "smoothing": smoothing, "prior": prior, "context": context, "trait": trait}
     words = o.fit_words(cuts, privacy, files, timing, **distribution, other=other, on_unknown=on_unknown)
     passes = 1 if files.sort or data == "-" else 2
     with stages(data, "fitting", passes, "comparing contexts") as (advance, done):
@@ -126,7 +131,7 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
         disclosed = {"model": str(out), "fingerprint": model.fingerprint, **size, **counts, **private}
         emit_json(disclosed | {"reading": fitted.reading.to_dict(), "read": fitted.reading.sentence})
         return
-    noisy = "about " if origin is not None and choice is None else ""
+    noisy = "about " if origin is not None and origin.get("kind") == "private fit" else ""
     types = f"{model.types} types, " if model.types > 1 else ""
     unsure = " (noisy counts)" if noisy else ""
     said = [
@@ -143,6 +148,12 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
         more = ", which are many: name the part that counts with --range" if many else ""
         said.append(("clamped", f"{fitted.clamped:,} events outside the cells count to those at the edge{more}"))
     said += _said_of_values(fitted)
+    if model.trait is not None and origin is not None:
+        told = ", ".join(
+            f"{answer} ({own})" for answer, own in zip(model.trait.answers, model.trait.types, strict=True)
+        )
+        left_out = f"; {origin['people_without_answer']:,} users without an answer are left out"
+        said.append(("trait", f"{model.trait.name}, by answer (types): {told}{left_out}"))
     plain = "the fit is not private: the model shows how the raw data behave"
     if choice is not None:
         for line in choice.lines():

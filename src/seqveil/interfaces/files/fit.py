@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqveil.core.alphabet import Bins, Grid, Symbols
+from seqveil.core.bulk import numbered
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
+from seqveil.core.mixture import SWITCH, fit_trait, one_answer_each
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.core.places import Cells
 from seqveil.core.private import CONTRIBUTION, BoundedCounts
 from seqveil.core.randomness import randomness
 from seqveil.interfaces.files.columns import Taken, ValueType
-from seqveil.interfaces.files.reading import Chunk, FilePath
+from seqveil.interfaces.files.reading import Chunk, FilePath, read
 from seqveil.interfaces.files.rows import Progress, Source, encode, value_type_of
 from seqveil.interfaces.files.scanning import Distinct, scanner
 from seqveil.interfaces.files.words import FitWords, in_slots
@@ -74,11 +76,12 @@ def fit_file(
         return _fit_private(source, disclosed, progress)
     alphabet, pooled, rows = read_values(source, disclosed, progress)
     code = _Coder(alphabet, source.name, disclosed.clamps)
-    found = (
-        _count(rows, code, disclosed)
-        if disclosed.context is None
-        else _with_context(rows, code, source, disclosed, working)
-    )
+    if disclosed.trait is not None:
+        found = _with_trait(rows, code, answers_of(source, disclosed.trait), disclosed, working)
+    elif disclosed.context is not None:
+        found = _with_context(rows, code, disclosed, working)
+    else:
+        found = _count(rows, code, disclosed)
     return replace(found, pooled=pooled, smoothing=disclosed.smoothing, clamped=code.clamped, reading=source.taken)
 
 
@@ -132,34 +135,64 @@ def _count(rows: Iterable[Chunk], code: _Coder, words: FitWords) -> Fitted:
 
 
 def _with_context(
-    rows: Iterable[Chunk],
-    code: _Coder,
-    source: Source,
-    words: FitWords,
-    working: Callable[[float], None] | None,
+    rows: Iterable[Chunk], code: _Coder, words: FitWords, working: Callable[[float], None] | None
 ) -> Fitted:
     """The context chosen for the streams of a file, fitted to everyone.
 
     The codes of all events are held in memory, since some people are held out and predicted one event after another.
     """
-    from seqveil.core.bulk import numbered
     from seqveil.interfaces.choosing import CodedEvents, choose
 
-    ids, codes, people = [], [], dict[Hashable, int]()
-    for part in rows:
-        ids.append(numbered(people, part.users.to_list()))
-        codes.append(np.asarray(code(part), np.int64))
-    events = np.concatenate(codes)
+    people, users, events = _in_memory(rows, code)
     more: dict[str, Any] = {"smoothing": words.smoothing, "prior": words.prior, "progress": working}
-    users = _by_name(people)[np.concatenate(ids)]
     choice = choose(CodedEvents.of(users, events), code.alphabet, words.context or "auto", **more)
     return Fitted(choice.model, events.size, len(people), choice)
 
 
-def _by_name(index: dict[Hashable, int]) -> Ints:
-    """For each number the place of its name among all names: the same whatever the order of the rows."""
-    place = {name: at for at, name in enumerate(sorted(index))}  # type: ignore[type-var]
-    return np.array([place[name] for name in index], np.int64)
+def _with_trait(
+    rows: Iterable[Chunk],
+    code: _Coder,
+    answers: dict[Hashable, Any],
+    words: FitWords,
+    working: Callable[[float], None] | None,
+) -> Fitted:
+    """A mixture whose types answer a question about people; the codes of all events are held in memory."""
+    from seqveil.interfaces.choosing import Context
+
+    people, users, events = _in_memory(rows, code)
+    wanted = None if words.context in (None, "auto") else Context.parse(str(words.context))
+    order, types, switch = (
+        (words.order, None, SWITCH) if wanted is None else (wanted.order, wanted.types, wanted.switch)
+    )
+    labels = [answers.get(name) for name in people]
+    how: dict[str, Any] = {"smoothing": words.smoothing, "prior": words.prior, "progress": working}
+    model = fit_trait(str(words.trait), labels, users, events, order, switch, types, code.alphabet, **how)
+    return Fitted(model, events.size, len(people))
+
+
+def answers_of(source: Source, column: str) -> dict[Hashable, Any]:
+    """Each user's label in a column of a file, None where there is none; somebody with two labels is refused."""
+    if source.piped:
+        raise InputError("a trait is read from a column of a file, beside the values; got a pipe, name the file")
+    found: list[tuple[Hashable, Any]] = []
+    for part in read(
+        source.path, replace(source.columns, value=column), source.chunk, source.format, "text", holes="empty"
+    ):
+        labels = [label or None for label in part.values.to_list()]  # type: ignore[union-attr]
+        found += zip(part.users.to_list(), labels, strict=True)
+    return one_answer_each(*zip(*found, strict=True)) if found else {}
+
+
+def _in_memory(rows: Iterable[Chunk], code: _Coder) -> tuple[list[Hashable], Ints, Ints]:
+    """The names of all users in order, and of all events the number of the user and the code."""
+    ids, codes, index = [], [], dict[Hashable, int]()
+    for part in rows:
+        ids.append(numbered(index, part.users.to_list()))
+        codes.append(np.asarray(code(part), np.int64))
+    people: list[Any] = sorted(index)
+    place = {name: at for at, name in enumerate(people)}  # the same whatever the order of the rows
+    by_name = np.array([place[name] for name in index], np.int64)
+    return people, by_name[np.concatenate(ids)], np.concatenate(codes)
 
 
 def _two_readings(

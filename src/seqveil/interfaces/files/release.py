@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 Choices = dict[str, dict[str, Any]]  # of mechanism auto: how often which, and why (the first reason)
 MEMORY = 1 << 30
 BATCH_ROWS = 1000  # rows between two signs of progress where batches are released: one may take milliseconds
+THIS_FILE = "the trait's total covers this file only; with --state one account goes on over all files of a person"
 STATE_ROWS = 20_000  # rows read at a time with a state file
 GROUP = 1000  # events of a transaction
 SEEDED = "seeded, so NOT private: whoever knows the seed can undo the release"
@@ -304,6 +305,8 @@ class Target:
 class ReleaseRun(ABC):
     """One pass over a file: rows become events, events are released, and what comes of them is written."""
 
+    one_file = True  # nothing is known of what was released of these people elsewhere
+
     def __init__(
         self,
         source: Source,
@@ -388,7 +391,7 @@ class ReleaseRun(ABC):
             )
         if not self.private:
             warnings.append(SEEDED)
-        disclosed = tuple(self.streams.secrets())
+        disclosed, traits = tuple(self.streams.secrets()), any(secret.kind == "trait" for secret in setting.secrets)
         undone = self.check.rejection if self.private else SEEDED
         risk = Risk.of(setting, found, disclosed, doubts=self.check.doubts, support=self.check.support, undone=undone)
         return ReleasedFile(
@@ -401,7 +404,7 @@ class ReleaseRun(ABC):
             composition=float(found.epsilon_spent.max(initial=0.0)),
             ldp=float(found.ldp.max(initial=0.0)),
             private=self.private,
-            guarantee=guarantee(setting),
+            guarantee="; ".join([guarantee(setting), *([THIS_FILE] if self.one_file and traits else [])]),
             warnings=tuple(warnings),
             batch=setting.batch,
             exact=not setting.in_batches,

@@ -85,6 +85,8 @@ class Position:
 class Resumed(ReleaseRun):
     """Goes on where an earlier run was: what that one did is passed over."""
 
+    one_file = False
+
     def __init__(
         self, source: Source, alphabet: Symbols, seed: int | None, streams: CodeStreams, output: Appended, group: int
     ) -> None:

@@ -60,6 +60,7 @@ class FitWords:
         range: that of bins, a grid or cells, where it is not taken from the data.
         order, smoothing, prior: of the chain, as in `MarkovModel.fit`.
         context: what the next symbol depends on ("auto", "order:2", "types:16"), checked on held-out people.
+        trait: a column with one label for each user; each label gets types of its own, as many as `context` says.
         private: fit with differential privacy at this ε for each user.
         contribution: with `private`, the most transitions of one user that count.
         seed: with `private`, makes the noise repeatable, and the fit not private.
@@ -83,6 +84,7 @@ class FitWords:
     smoothing: float = SMOOTHING
     prior: str = "data"
     context: str | None = None
+    trait: str | None = None
     private: float | None = None
     contribution: int | None = None
     seed: int | None = None
@@ -100,10 +102,10 @@ class FitWords:
 
     def _check_private(self) -> None:
         """Refuse what a fit with differential privacy cannot do."""
-        if self.context is not None:
+        if self.context is not None or self.trait is not None:
             raise InputError(
                 "a private fit is of one chain: noise for n² counts hides a person, noise for each type's would hide "
-                "the types; leave --context out, or fit it to data that may be published"
+                "the types; leave --context and --trait out, or fit it to data that may be published"
             )
         if self.order != 1 or self.smoothing != SMOOTHING or self.prior != "data":
             raise InputError(
