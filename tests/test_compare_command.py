@@ -56,8 +56,8 @@ def seqveil(seqveil):
 
 
 def test_no_user_is_on_both_sides_and_the_seed_draws_them(data, tmp_path):
-    def lengths(path, sort=False, **options):
-        arena, split = read_arena(path, Division(**options), sort=sort)
+    def lengths(path, **options):
+        arena, split = read_arena(path, Division(**options))
         released, kept = ([len(codes) for codes in side] for side in (arena.streams, arena.fitted))
         assert sorted(released + kept) == list(range(2, 16))
         assert (split.test_users, split.fit_users) == (len(released), len(kept))
@@ -69,7 +69,7 @@ def test_no_user_is_on_both_sides_and_the_seed_draws_them(data, tmp_path):
     assert lengths(data) == one
     shuffled = tmp_path / "shuffled.csv"
     frame().sample(fraction=1, shuffle=True, seed=1).write_csv(shuffled)
-    assert lengths(shuffled, sort=True) == one
+    assert lengths(shuffled) == one
     assert len({tuple(lengths(data, seed=seed)) for seed in range(5)}) == 5
     assert len(lengths(data, test_users=3)) == 3
     assert lengths(data, test_users=3) == one[:3]

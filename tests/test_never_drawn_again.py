@@ -11,11 +11,11 @@ import pytest
 
 from benchmarks.calls import BUDGETS, POLICIES, InMemory, InStore, scripted, setting_of, worst, worst_of_all
 from bridges import core_of
+from filed import release_file
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.coded import CodeStreams
 from seqveil.interfaces.bridge.payloads import PayloadEvent
 from seqveil.interfaces.events import EventJob
-from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.service.writer import ReleaseWriter
 from seqveil.interfaces.spark.store import KeptUsers, bucket
 

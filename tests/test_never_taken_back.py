@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
+from filed import release_file
 from reference_streams import Rows
 from seqveil import Budget, MarkovModel, Session
 from seqveil.core.errors import InputError
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
-from seqveil.interfaces.files.release import guarantee, release_file
+from seqveil.interfaces.files.release import guarantee
 from seqveil.interfaces.spark.store import KeptUsers, bucket
 
 STICKY = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
@@ -124,7 +125,7 @@ def test_a_window_of_batches_counts_batches_whatever_times_come_with_them():
 
 def test_a_store_refuses_wrong_times_before_it_draws_however_little_memory_it_has(tmp_path):
     setting = Policy(epsilon=1.0, budget=Budget(per_window=2.0, seconds=60.0), mechanism="optimal").on(LEANING)
-    with CodeStreams.open(tmp_path / "s.db", setting, memory=1) as store:
+    with CodeStreams.open(tmp_path / "s.db", setting) as store:
         store.release(["bob"], [0], [0], [50.0])
         with pytest.raises(InputError):
             store.release(["ann", "bob"], [0, 0], [0, 1], [100.0, 40.0])

@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
+from filed import release_file
 from policies import promise
 
 pytest.importorskip("pyspark")
@@ -30,7 +31,6 @@ from seqveil.engine.policy import Policy
 from seqveil.engine.stream import UNKNOWN
 from seqveil.engine.upkeep import facts_of
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.spark import frames
 from seqveil.interfaces.spark.checkpoint import worst_accounts
 from seqveil.interfaces.spark.frames import read

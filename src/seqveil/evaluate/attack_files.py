@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
 from seqveil.core import html
 from seqveil.core.alphabet import Alphabet, OnMissing, Symbols
-from seqveil.core.errors import DataError, InputError, ModelError
+from seqveil.core.errors import InputError, ModelError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
+from seqveil.core.reading import Reading
 from seqveil.core.secrets import ever, from_dict
 from seqveil.core.secrets.declared import Secret
 from seqveil.core.slots import Slots
 from seqveil.engine.terms import OTHER_MODEL
 from seqveil.evaluate import attack as attacks
 from seqveil.evaluate.attack import AttackerGuess, Finding
-from seqveil.interfaces.files import Columns, read
-from seqveil.interfaces.files.columns import Holes
-from seqveil.interfaces.files.estimates import evidence_of
-from seqveil.interfaces.files.in_memory import goes_back, in_order
-from seqveil.interfaces.files.reading import FilePath
-from seqveil.interfaces.files.received import receive
-from seqveil.interfaces.files.rows import Progress, Source
+from seqveil.interfaces.files import writing
+from seqveil.interfaces.files.events import Events, ValueType, read_events, value_type_of
+from seqveil.interfaces.files.fit import ColumnWords
+from seqveil.interfaces.files.frames import as_polars, chain_of
+from seqveil.interfaces.files.receive import evidence_of
+from seqveil.interfaces.files.received import received
+from seqveil.interfaces.files.release import ReleasedRows
+from seqveil.interfaces.files.table import FilePath
 from seqveil.interfaces.files.truth import paired
-from seqveil.interfaces.files.writing import EPSILON, Meta, load_release_meta, stored_columns
-from seqveil.interfaces.frames import ColumnWords, ReleasedRows, chain_of, columns_of, table_of
+from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, Meta
 from seqveil.interfaces.sentences import guess_means
 from seqveil.receiver.learn import Evidence
-
-if TYPE_CHECKING:
-    import polars as pl
 
 SYMBOLS = 5  # the most frequent ones, of which single events are attacked where no secret is named
 
@@ -66,20 +63,18 @@ class AttackedPeople:
 
 
 def attack_file(
-    released: FilePath | pl.DataFrame,
-    truth: FilePath | pl.DataFrame,
+    released: Any,
+    truth: Any,
     model: MarkovModel | None = None,
     secrets: Sequence[Secret] = (),
     *,
     claimed: float | None = None,
     who: bool = False,
     meta: FilePath | Mapping[str, Any] | None = None,
-    columns: Columns | None = None,
-    format: str | None = None,
+    columns: ColumnWords | None = None,
     seed: int = 0,
     false_alarm: float = attacks.FALSE_ALARM,
     missing: OnMissing | None = None,
-    progress: Progress | None = None,
     with_models: Mapping[str, MarkovModel] | None = None,
     working: Callable[[float], None] | None = None,
 ) -> list[Finding]:
@@ -93,13 +88,13 @@ def attack_file(
     claimed: the ε that was promised about the odds, instead of what the side file and the column of ε say.
     who: also whether people are recognised by their past.
     missing: what was done with rows of the raw file without a value, where that is not what the model says.
-    meta, columns, format, seed, false_alarm, progress: as elsewhere.
+    meta, columns, seed, false_alarm: as elsewhere.
     with_models: models of Bayes attackers by name, fitted to other people than those of the file; `model` must be the
         one that the release was made with.
     working: called with the share of the attack that is done, 0 to 1, once the files are read.
     """
-    evidence = _evidence(released, model, with_models, {"meta": meta, "columns": columns, "format": format})
-    people = read_people(released, truth, model, meta, columns, format, progress, missing)
+    evidence = _evidence(released, model, with_models, meta, columns)
+    people = read_people(released, truth, model, meta, columns, missing)
     chosen = list(secrets) or people.secrets or _events(people)
     shared: dict[str, Any] = {"seed": seed, "false_alarm": false_alarm / (len(chosen) + who)}
     seen: dict[str, Any] = {"times": people.times, "models": with_models, "evidence": evidence}
@@ -140,10 +135,11 @@ class _Heard:
 
 
 def _evidence(
-    released: FilePath | pl.DataFrame,
+    released: Any,
     model: MarkovModel | None,
     others: Mapping[str, MarkovModel] | None,
-    where: dict[str, Any],
+    meta: Any,
+    columns: ColumnWords | None,
 ) -> Evidence | None:
     """What each release tells of the truth, for Bayes attackers; people in the order of the file."""
     if not others:
@@ -156,12 +152,12 @@ def _evidence(
             raise ModelError(
                 f"{name} is about other values than the release; fit it with the alphabet of the release's model"
             )
-    received = receive(released, model, **where)
-    if received.setting.in_batches or received.setting.budget.seconds is not None:
+    found = received(released, model, None, meta, **columns or {})
+    if found.setting.in_batches or found.setting.budget.seconds is not None:
         raise InputError(
             "a Bayes attacker weighs releases one by one, without a budget per seconds; leave other models out"
         )
-    return evidence_of(received)
+    return evidence_of(found)
 
 
 def _promised(secret: Secret, people: AttackedPeople, claimed: float | None) -> float | None:
@@ -183,65 +179,61 @@ def _events(people: AttackedPeople) -> list[Secret]:
 
 
 def read_people(
-    released: FilePath | pl.DataFrame,
-    truth: FilePath | pl.DataFrame,
+    released: Any,
+    truth: Any,
     model: MarkovModel | None = None,
     meta: FilePath | Mapping[str, Any] | None = None,
-    columns: Columns | None = None,
-    format: str | None = None,
-    progress: Progress | None = None,
+    columns: ColumnWords | None = None,
     missing: OnMissing | None = None,
 ) -> AttackedPeople:
     """Both files, person by person and event by event."""
-    found = load_release_meta(released, meta)
-    names = columns or stored_columns(found)
+    if isinstance(released, ReleasedRows):
+        released, meta = released.frame, released.meta if meta is None else meta
+    table, raw_table = as_polars(released), as_polars(truth)
+    found = writing.load_meta(table, meta)
     if model is not None and found is not None and found.get("model") != model.fingerprint:
         raise ModelError(OTHER_MODEL)
-    disclosed_missing = None if model is None else model.alphabet.missing
+    known = model.reading if model is not None else None
+    reading = writing.stored_reading(found) if found is not None else known or Reading()
+    reading = reading.but(**columns or {})
     slots = None if found is None or "slots" not in found else Slots(**found["slots"])
-    slots = slots if model is None else model.alphabet.slots
-    out = Source(released, names, format)
-    raw = Source.released(truth, names, format, missing or disclosed_missing, slots)
+    how: dict[str, Any] = {"missing": missing, "slots": slots}
+    kind: ValueType = "text"
+    if model is not None:
+        how = {"missing": missing or model.alphabet.missing, "slots": model.alphabet.slots}
+        how["on_map"], kind = model.alphabet.on_map, value_type_of(model.alphabet)
+    elif len(reading.value_columns) > 1:
+        raise InputError("places in two columns need the model, which says how they become symbols")
+    out = read_events(table, reading, kind, holes="any", beside=(EPSILON, EVENT, BATCH))
+    raw = read_events(raw_table, reading, kind, holes="none" if model is None else "any", **how)
     alphabet = _alphabet([out, raw]) if model is None else model.alphabet
     promised = (found or {}).get("setting") or {}
     batch, budget = int(promised.get("batch", 1)), promised.get("budget") or {}
-    both = paired(out, raw, alphabet, batch, progress)
-    codes = np.concatenate([part.codes for part in out.coded(alphabet.with_policy("hide"), progress)])
+    both = paired(out, raw, raw.codes(alphabet.tracked()), batch)
+    codes = out.codes(alphabet.with_policy("hide"))
     return AttackedPeople(alphabet, both.aligned(codes), both.truth, both.times, _total(out, budget), found)
 
 
-def _alphabet(files: Sequence[Source]) -> Symbols:
+def _alphabet(files: Sequence[Events]) -> Symbols:
     """All values of both files, where no model names them."""
-    if len(files[0].columns.value_columns) > 1:
-        raise InputError("places in two columns need the model, which says how they become symbols")
     values: set[object] = set()
     for file in files:
-        holes: Holes = "empty" if file is files[0] else "none"  # a release may say nothing, a raw event not
-        for chunk in file.chunks("text", again=True, holes=holes):
-            values.update(chunk.values.drop_nulls().to_list())  # type: ignore[union-attr]
+        values.update(file.frame["value"].drop_nulls().unique().to_list())
         if len(values) > 10_000:
             raise InputError(f"{file.name}: more than 10,000 values; pass the model, which says how they are cut")
     return Alphabet(sorted(values, key=str)).with_policy("hide")
 
 
-def _total(file: Source, budget: Mapping[str, Any]) -> float | None:
+def _total(released: Events, budget: Mapping[str, Any]) -> float | None:
     """The most that a stream may leak: the largest sum of ε, from the column that a release writes, or its budget."""
+    import polars as pl
+
     exact = None if budget.get("delta") is not None else budget.get("total")
-    spent = [each for each in (_largest_sum(file), exact) if each is not None]
+    spent = [] if exact is None else [float(exact)]
+    if EPSILON in released.frame.columns:
+        sums = released.frame.group_by("user").agg(pl.col(EPSILON).cast(pl.Float64, strict=False).sum())[EPSILON]
+        spent += [float(total) for total in [sums.max()] if total is not None and np.isfinite(total)]  # type: ignore[arg-type]
     return min(spent, default=None)
-
-
-def _largest_sum(file: Source) -> float | None:
-    spent: dict[Hashable, float] = {}
-    try:
-        for chunk in read(file.path, replace(file.columns, value=EPSILON), file.chunk, file.format, "number"):
-            values: Floats = np.asarray(chunk.values, np.float64)
-            for user, value in zip(chunk.users.to_list(), values.tolist(), strict=True):
-                spent[user] = spent.get(user, 0.0) + value
-    except (DataError, InputError):
-        return None
-    total = max(spent.values())
-    return total if np.isfinite(total) else None
 
 
 class Findings(list[Finding]):
@@ -291,26 +283,17 @@ def attack(
         with_model: models of Bayes attackers by name.
         columns: what they are called, where no side file says it.
     """
-    if isinstance(released, ReleasedRows):
-        released, meta = released.frame, released.meta if meta is None else meta
-    rows = table_of(released)
-    found = load_release_meta(rows, meta)
-    named = columns_of(columns) if columns else None
-    tables = [rows, table_of(truth)]
-    for k, table in enumerate(tables):
-        if not isinstance(table, str | os.PathLike) and goes_back(table, named or stored_columns(found)):
-            tables[k] = table[in_order(table, named or stored_columns(found))]
     others: Mapping[str, Any] = with_model or {}
     return Findings(
         attack_file(
-            tables[0],
-            tables[1],
+            released,
+            truth,
             None if model is None else chain_of(model),
             [secrets] if isinstance(secrets, Secret) else list(secrets),
             claimed=epsilon,
             who=who,
-            meta=found if meta is not None else None,
-            columns=named,
+            meta=meta,
+            columns=columns,
             seed=seed,
             false_alarm=false_alarm,
             missing=missing,

@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 from seqveil import __version__
-from seqveil.core.errors import GuaranteeError, SeqveilError
+from seqveil.core.errors import GuaranteeError, SeqveilError, typed_options
 from seqveil.interfaces.commands.bridge import bridge
 from seqveil.interfaces.commands.inspect import inspect
 from seqveil.interfaces.commands.models import fit, learn
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = [arg for arg in given if arg != "--debug"]
     debug = len(args) < len(given) or os.environ.get("SEQVEIL_DEBUG", "") not in ("", "0")
     try:
-        with interruptible():
+        with interruptible(), typed_options():
             code = _run(args)
     except INTERRUPTIONS as stop:
         disclosed = "interrupted; rows already on standard output stand" if _piped(args) else _NOTHING
@@ -144,6 +144,8 @@ def _report(error: Exception) -> int:
     if isinstance(error, ModuleNotFoundError) and error.name == "polars":
         return _fail("this command reads or writes files, which needs polars; in the clone of seqveil run: "
                      "pip install -e '.[files]'", BAD_INPUT)  # fmt: skip
+    if type(error).__name__ == "Abort":
+        return _fail("a question was asked and nobody answered; pass what it asks for as options", BAD_INPUT)
     if isinstance(error, MemoryError):
         return _fail("out of memory; use a smaller alphabet, or decode with --online", BAD_INPUT)
     if isinstance(error, OSError):

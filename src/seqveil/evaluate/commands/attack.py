@@ -39,7 +39,7 @@ def attack(
     seed: Annotated[int, typer.Option(metavar="N", help="Seed that splits the people.")] = 0,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw what the attack found.")] = None,
     missing: o.MissingValues = None,
-    rows: o.ReleasedOptions,
+    meta: o.Meta = None,
     jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
@@ -66,7 +66,7 @@ def attack(
     from seqveil.evaluate.attack_files import attack_file, disclosed
 
     chain = None if model is None else MarkovModel.load(model)
-    with stages(released, "reading", passes=2, work="attacking") as (advance, working):
+    with stages(released, "reading", passes=2, work="attacking") as (_, working):
         findings = attack_file(
             released,
             truth,
@@ -77,10 +77,9 @@ def attack(
             seed=seed,
             false_alarm=false_alarm,
             missing=missing,  # type: ignore[arg-type]
-            progress=advance,
             working=working,
             with_models=_named(with_model or ()),
-            **rows.where,
+            meta=meta,
         )
     if plot is not None:
         draw([(one.about, one) for one in findings], plot)

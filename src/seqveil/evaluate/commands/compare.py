@@ -13,7 +13,7 @@ import typer
 from seqveil.core.fitting import SMOOTHING
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.plan import check_picture, parse_batches, parse_epsilons
-from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, progress, steps
+from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, steps
 
 if TYPE_CHECKING:
     from seqveil.core.distortion import Distortion
@@ -62,7 +62,8 @@ def compare(
     plot: Annotated[Path | None, o.option("FILE.png", "Draw error and leakage against ε.")] = None,
     seed: Annotated[int, o.option("N", "Seed of the split and of the randomness.")] = 0,
     markdown: Annotated[bool, o.flag("--markdown", "Print one Markdown table.")] = False,
-    files: o.FileOptions,
+    columns: o.ColumnOptions,
+    missing: o.MissingValues = None,
     jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
@@ -108,7 +109,15 @@ def compare(
         attack=attack,
         observers=() if promised is None else promised.loaded_observers(),
     )
-    arena, counts = _arena(data, sets, streams, divided, None if promised is None else promised.distortion, cuts, files)
+    arena, counts = _arena(
+        data,
+        sets,
+        streams,
+        divided,
+        None if promised is None else promised.distortion,
+        cuts,
+        columns.given | {"missing": missing},
+    )
     rows, resumed = run(rows_to_make(arena, bounds, contestants), out)
     if plot is not None:
         picture(rows, arena.distortion.name, plot)
@@ -137,21 +146,17 @@ def _arena(
     divided: Division,
     distortion: str | Distortion | None,
     cuts: o.CutOptions,
-    files: o.FileOptions,
+    how: dict[str, Any],
 ) -> tuple[Arena, PeopleSplit]:
     """The named set or the file as an arena, and who is on which side."""
     from seqveil.evaluate.comparison.files import read_arena, set_arena
 
     if is_set(data):
-        refuse_cuts(
-            **vars(cuts), user_column=files.user_column, value_column=files.value_column, latitude=files.latitude
-        )
+        refuse_cuts(**vars(cuts), user_column=how["user"], value_column=how["value"])
         natural = None if distortion == "hamming" else distortion  # a named set has its own
         return set_arena(data, sets, divided, distortion=natural, streams=streams)
     refuse_unknown_set(data)
-    with progress(data, "reading", passes=1 if files.sort or data == "-" else 2) as advance:
-        return read_arena(data, divided, words=o.fit_words(cuts, files), distortion=distortion or "hamming",
-                          progress=advance)  # fmt: skip
+    return read_arena(data, divided, distortion=distortion or "hamming", **vars(cuts), **how)
 
 
 def _about(arena: Arena, divided: Division, resumed: int) -> dict[str, Any]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from seqveil.core.alphabet import Symbols
-from seqveil.core.bulk import numbered
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import SMOOTHING
@@ -25,11 +24,9 @@ from seqveil.core.secrets import Secret
 from seqveil.evaluate.comparison.arena import Arena, Contestant
 from seqveil.evaluate.comparison.race import constant, converse, race
 from seqveil.evaluate.comparison.rows import ComparisonRow, check_attack
-from seqveil.interfaces.files import Chunk
-from seqveil.interfaces.files.fit import read_values
-from seqveil.interfaces.files.reading import FilePath
-from seqveil.interfaces.files.rows import Progress, encode
-from seqveil.interfaces.files.words import FitWords
+from seqveil.interfaces.files.events import Progress
+from seqveil.interfaces.files.fit import ValueWords, read_values
+from seqveil.interfaces.files.table import FilePath
 
 LIMITS = (constant, converse)
 
@@ -157,12 +154,10 @@ def read_arena(
     data: FilePath,
     division: Division | None = None,
     *,
-    words: FitWords | None = None,
     distortion: str | Distortion = "hamming",
-    progress: Progress | None = None,
-    **more: Any,
+    **words: Unpack[ValueWords],
 ) -> tuple[Arena, PeopleSplit]:
-    """Read a file as `fit_file` does, fit the chain on some of the users and keep the streams of the others.
+    """Read a file as `sv.fit` does, fit the chain on some of the users and keep the streams of the others.
 
     The alphabet is that of the whole file, the chain that of the users who are not released. Who is released follows
     from the seed and the user's name alone.
@@ -170,21 +165,18 @@ def read_arena(
     Parameters:
         data: the file.
         division: who is released, and what is fitted on the others.
-        words: how the file is read and how its values become symbols.
         distortion: what a wrong release costs.
-        progress: called with the number of rows done.
-        more: fields of `FitWords`, in place of those of `words`.
+        words: how the file is read and how its values become symbols.
     """
     divided = division or Division()
     if divided.seed < 0:
         raise InputError(f"expected a seed that is a whole number ≥ 0, got {divided.seed}")
-    disclosed = replace(words or FitWords(), **more).settled(data)
-    source = disclosed.source(data)
-    alphabet, _, rows = read_values(source, disclosed, progress)
-    parts = list(rows)
-    names, streams = _streams(parts, [encode(part, alphabet, source.name) for part in parts])
+    found = read_values(data, **words)
+    people, who = found.events.people
+    names, alphabet = [str(user) for user in people], found.alphabet
+    streams = np.split(found.codes[np.argsort(who, kind="stable")], np.cumsum(np.bincount(who))[:-1])
     places = divided.order_of(names)
-    cut = divided.released(len(names), source.name)
+    cut = divided.released(len(names), found.events.name)
     sides = (places[:cut], sorted(places[cut:]))
     released, kept = ([streams[k] for k in side] for side in sides)
     arena = divided.arena(alphabet, released, kept, distortion)
@@ -193,15 +185,6 @@ def read_arena(
 
 def _events(streams: Iterable[Ints]) -> int:
     return sum(codes.size for codes in streams)
-
-
-def _streams(parts: list[Chunk], codes: list[Ints]) -> tuple[list[str], list[Ints]]:
-    """Users by name, and the codes of each one's stream in the order of the rows."""
-    people: dict[Hashable, int] = {}
-    who = np.concatenate([numbered(people, part.users.to_list()) for part in parts])
-    what = np.concatenate(codes)
-    found = np.split(what[np.argsort(who, kind="stable")], np.cumsum(np.bincount(who))[:-1])
-    return [str(user) for user in people], found
 
 
 @dataclass(frozen=True, eq=False)

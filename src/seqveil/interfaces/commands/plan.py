@@ -17,7 +17,7 @@ from seqveil.core.words import Risk
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.recommend import WishOptions, model_of, recommend
-from seqveil.interfaces.commands.terminal import emit_json, progress, table
+from seqveil.interfaces.commands.terminal import emit_json, table
 
 if TYPE_CHECKING:
     from seqveil.core.kernel import Ints
@@ -255,21 +255,16 @@ def parse_batches(text: str) -> list[int]:
 
 def _people(data: str, model: MarkovModel, names: o.ColumnOptions) -> tuple[Ints, Ints]:
     """Which stream each event of a file is in, numbered by name, and its code."""
-    from seqveil.interfaces.files.placing import located
-    from seqveil.interfaces.files.rows import Source
+    from seqveil.core.reading import Reading
+    from seqveil.interfaces.files.events import read_events, value_type_of
 
-    users: list[Any] = []
-    codes = []
-    with progress(data, "reading") as advance:
-        alphabet = model.alphabet
-        columns = located(data, names.columns) if alphabet.on_map else names.columns
-        source = Source(data, columns, missing=alphabet.missing, slots=alphabet.slots)
-        kept = alphabet.on_unknown in ("other", "nearest")
-        for part in source.coded(alphabet if kept else alphabet.strict, advance):
-            users += part.chunk.users.to_list()
-            codes.append(part.codes)
-    place = {user: at for at, user in enumerate(sorted(set(users)))}
-    return np.array([place[user] for user in users], np.int64), np.concatenate(codes)
+    alphabet = model.alphabet
+    kept = alphabet if alphabet.on_unknown in ("other", "nearest") else alphabet.strict
+    how: dict[str, Any] = {"missing": alphabet.missing, "slots": alphabet.slots, "on_map": alphabet.on_map}
+    events = read_events(data, (model.reading or Reading()).but(**names.given), value_type_of(kept), **how)
+    people, who = events.people
+    place = {user: at for at, user in enumerate(sorted(people))}
+    return np.array([place[user] for user in people], np.int64)[who], events.codes(kept)
 
 
 def _realised(made: Plan, people: tuple[Ints, Ints], users: int | None) -> tuple[Plan, str]:

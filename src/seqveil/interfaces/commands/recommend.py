@@ -65,9 +65,9 @@ class WishOptions:
 def model_of(source: str) -> MarkovModel:
     """The model of a file; data that stand in its place are to be fitted first."""
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.files.reading import is_data
+    from seqveil.interfaces.files.table import known_format
 
-    if is_data(source):
+    if source == "-" or known_format(source) is not None:
         raise InputError("expected a model, got data; fit one to them first, by `seqveil fit DATA --out MODEL`")
     return MarkovModel.load(source)
 

@@ -17,8 +17,7 @@ from seqveil.core.errors import DataError, InputError, needs_extra
 from seqveil.core.fitting import SMOOTHING
 from seqveil.core.words import Risk
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.models import say_fitted
-from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interrupted, emit_json, lines, table
+from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interrupted, emit_json, lines, show, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,9 +121,9 @@ def fit(
             fitted = Fitted(counts.model(symbols, smoothing, prior), counts.events, counts.users)
         else:
             choice, people = chosen(frame, context, None, smoothing, prior, names)
-            fitted = Fitted(choice.model, people.events, people.count, choice)
+            fitted = Fitted(choice.model, people.events, people.count, choice=choice)
     fitted.model.save(out)
-    say_fitted(out, replace(fitted, smoothing=smoothing), json)
+    show(replace(fitted, smoothing=smoothing), json)
 
 
 @spark.command()

@@ -23,8 +23,8 @@ from seqveil.core.model import MarkovModel
 from seqveil.engine.secrets import SecretTotal
 from seqveil.interfaces.choosing import held_out_check
 from seqveil.interfaces.files.fit import origin_in_words
-from seqveil.interfaces.files.reading import FilePath, file_name
-from seqveil.interfaces.files.writing import Meta, load_release_meta
+from seqveil.interfaces.files.table import FilePath, file_name
+from seqveil.interfaces.files.writing import Meta
 from seqveil.interfaces.sentences import CHECKS, attacked
 from seqveil.receiver.audit import Report
 
@@ -64,23 +64,20 @@ class Material:
 
 
 def material(
-    released: FilePath,
-    audit: Report,
-    model: MarkovModel,
-    attack: FilePath | None = None,
-    meta: FilePath | None = None,
+    released: FilePath, audit: Report, model: MarkovModel, meta: Meta | None, attack: FilePath | None = None
 ) -> Material:
-    """What an audit found of a released file, what lies beside it, and the fingerprint of its bytes."""
+    """What an audit found of a released file, its side file, and the fingerprint of its bytes."""
+    if not isinstance(released, str | os.PathLike):
+        raise InputError("a page is about a released file; write the rows to one, and audit that")
     path = Path(released)
-    found = load_release_meta(released, meta)
-    if found is None:
+    if meta is None:
         raise DataError(f"{path.name}: has no side file ({path.name}.meta.json); name it by --meta, or release again")
     with open(path, "rb") as rows:
         digest = hashlib.file_digest(rows, "sha256").hexdigest()
     made = "from raw data, which is not private" if model.origin is None else origin_in_words(model.origin)
     known = {"made": made, "order": str(model.order), "held-out check": _held_out(held_out_check(model))}
     results = None if attack is None else attack_results(attack)
-    return Material(file_name(path), digest, found, audit, known, results)
+    return Material(file_name(path), digest, meta, audit, known, results)
 
 
 def attack_results(path: FilePath) -> list[Mapping[str, Any]]:

@@ -17,7 +17,7 @@ from seqveil.core.mixture import COMPARED, LEAST_PEOPLE, SWITCH, SWITCHES
 from seqveil.core.model import Counts, MarkovModel, TypeCounts
 from seqveil.core.states import checked_order
 from seqveil.interfaces.choosing import LONGEST, Choice, Context, choose
-from seqveil.interfaces.files.scanning import MOST_SYMBOLS
+from seqveil.interfaces.files.cuts import MOST_SYMBOLS
 from seqveil.interfaces.spark.frames import FrameColumns
 from seqveil.interfaces.spark.sessions import disclosed, guarded, needs_spark
 

@@ -12,7 +12,7 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.randomness import KEY_BYTES
 from seqveil.engine.calls import Gaps
 from seqveil.engine.stream import Terms
-from seqveil.interfaces.files.rows import value_type_of
+from seqveil.interfaces.files.events import value_type_of
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH
 from seqveil.interfaces.spark.checkpoint import last_name
 from seqveil.interfaces.spark.job import SEQ, TIME, USER, Key, SparkJob, release_sorted

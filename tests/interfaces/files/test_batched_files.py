@@ -9,15 +9,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+from filed import audit_file, decode_file, release_file
 from policies import promise
 from seqveil import Budget, MarkovModel
 from seqveil.core.errors import DataError
 from seqveil.engine import batches, stream
 from seqveil.engine.batches import decode_path
 from seqveil.engine.policy import Policy
-from seqveil.interfaces.files.audit import audit_file
-from seqveil.interfaces.files.estimates import decode_file
-from seqveil.interfaces.files.release import release_file
 from seqveil.receiver.decode import decode_paths
 
 pytestmark = pytest.mark.slow
@@ -119,7 +117,7 @@ def test_the_account_and_the_estimates_are_those_of_single_streams(place, releas
     setting = Policy(epsilon=2.0, batch=4, mechanism="auto").on(model)
     made = pl.read_csv(released, schema_overrides={"user": pl.String})
     for online in (False, True):
-        decode_file(released, model, place / "d.csv", online=online, chunk=7)
+        decode_file(released, model, place / "d.csv", online=online)
         decoded = pl.read_csv(place / "d.csv", schema_overrides={"user": pl.String})
         for (user,), rows in made.group_by("user"):
             paths = [decode_path(str(path)) for path in rows["path"] if path != "-"]
@@ -151,8 +149,8 @@ def test_a_receiver_follows_every_setting(place, name):
     model, out = MarkovModel.load(place / "m.model"), place / "out.csv"
     streams(model, (1, 7, 16, 18)).select("user", "value", time="at").write_csv(place / "data.csv")
     setting = Policy(**{"mechanism": "tree", "epsilon": 2.0, "batch": 3} | SETTINGS[name]).on(model)
-    account = release_file(place / "data.csv", setting, out, seed=4, chunk=17)
-    few = audit_file(out, model, chunk=5, memory=2 * 8 * 3)  # distributions of two users in memory, of two in a file
+    account = release_file(place / "data.csv", setting, out, seed=4)
+    few = audit_file(out, model)  # distributions of two users in memory, of two in a file
     report = audit_file(out, model)
     assert few == report
     assert report.leakage == pytest.approx(account.leakage, rel=1e-12)
@@ -163,7 +161,7 @@ def test_a_receiver_follows_every_setting(place, name):
     rows = pl.read_csv(out).height
     assert rows == account.events - account.stopped
     for online in (False, True):
-        decoded = decode_file(out, model, place / "decoded.csv", online=online, chunk=11)
+        decoded = decode_file(out, model, place / "decoded.csv", online=online)
         assert decoded.rows == rows
         assert decoded.histogram.sum() == pytest.approx(rows)
 
