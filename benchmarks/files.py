@@ -21,8 +21,8 @@ from seqveil.core.distortion import Distortion, hamming
 from seqveil.core.mechanisms import Batch
 from seqveil.core.mechanisms import tree as TREE
 from seqveil.core.randomness import SeededRandomness
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 
 PLACES = 5135  # as many as one of the files that people brought
 FAVOURITES = 20  # places that one person goes to

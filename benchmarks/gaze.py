@@ -18,9 +18,9 @@ from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.model import Counts
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State
+from seqveil.engine.streams import CodeStreams
 from seqveil.receiver.decode import decode_codes
 
 SIDE, FRAMES, SAMPLES, STREAMS = 100, 25, 250, 16

@@ -15,8 +15,8 @@ from seqveil.core.mechanisms import optimal
 from seqveil.core.mechanisms.closed_form import solve
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces import trial
 from seqveil.receiver.decode import decode_codes
 

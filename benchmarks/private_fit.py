@@ -13,8 +13,8 @@ from seqveil.core.alphabet import Symbols
 from seqveil.core.model import Counts
 from seqveil.core.private import BoundedCounts
 from seqveil.core.randomness import SeededRandomness
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.receiver.decode import decode_codes
 
 EPSILONS = (8.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)

@@ -57,10 +57,9 @@ def a_path(folder: Path) -> None:
 
 
 def what_a_budget_buys(folder: Path) -> None:
-    """The plan for the synthetic clicks, with pulses and with batches of five."""
+    """The plan for the synthetic clicks: one by one, in blocks, and in batches of five."""
     model = datasets.synthetic("clicks", users=2000, length=60, seed=SEED).model()
-    bounds = [0.25, 0.5, 1.0, 2.0]
-    made = planning.plan(model, bounds, length=40, seed=SEED, period=None, batch_sizes=[5])
+    made = planning.plan(model, planning.Wishes(wait=4, epsilons=(0.05, 0.1, 0.25, 0.5, 1.0)), length=40, seed=SEED)
     plots.tradeoff(made, folder / "tradeoff.png")
 
 

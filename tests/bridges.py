@@ -14,8 +14,8 @@ import mosquitto
 from mosquitto import Client, until
 from policies import promise
 from seqveil.core.model import MarkovModel
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.core import Core, Message
 from seqveil.interfaces.bridge.mqtt import Broker, MqttLink, Topics
 from seqveil.interfaces.bridge.payloads import Form, Payloads

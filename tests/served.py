@@ -16,8 +16,8 @@ import numpy as np
 
 import reference_streams as ref
 from seqveil.core.model import MarkovModel
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.service import tokens
 from seqveil.interfaces.service.app import Service
 from seqveil.interfaces.service.config import Limits, ServeOptions

@@ -16,9 +16,9 @@ import seqveil as sv
 from bridges import KEY, SECRET, VALUES, Wire, came, chain, core_of, event, setting_of
 from seqveil.core.model import MarkovModel
 from seqveil.core.slots import Slots
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.budget import Budget
 from seqveil.engine.stream import UNKNOWN
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import erase, verify
 from seqveil.interfaces.bridge.core import DROPPED, KEPT, PAGE, STALLED, BridgeCounts, BridgeResult, Numbers
 from seqveil.interfaces.bridge.payloads import PayloadEvent, Refusal

@@ -21,7 +21,7 @@ from bridges import KEY, SECRET, VALUES, chain, setting_of
 from kafkas import KeepingLink, Place, once
 from mosquitto import until
 from seqveil.core.errors import InputError
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.core import BrokerError
 from seqveil.interfaces.bridge.kafka import Cluster, KafkaLink, partitions_of
 

@@ -18,7 +18,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 import mosquitto
 from bridges import SECRET, VALUES, Place, alone, by_number, chain, event, setting_of, some_events
 from mosquitto import Client, until
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.core import BrokerError
 from seqveil.interfaces.bridge.homeassistant import Discovery
 from seqveil.interfaces.bridge.mqtt import Topics

@@ -13,7 +13,7 @@ from bridges import SECRET, VALUES, setting_of
 from seqveil.core.alphabet import Grid
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import UNKNOWN
 from seqveil.interfaces.bridge.homeassistant import Discovery

@@ -76,8 +76,8 @@ def test_the_whole_chain(seqveil, frames, tmp_path, kind, suffix):
     assert fitted["events"] == frames[kept].height
     assert fitted["users"] == 12
     assert fitted["private"] is False
-    plan = seqveil("plan", chain, "--epsilon", "0.5,2", "--length", 6, "--users", 10, "--json").json
-    assert [row["epsilon"] for row in plan["rows"] if row["mechanism"] == "optimal"] == [0.5, 2.0]
+    plan = seqveil("plan", chain, "--epsilon", "0.5,2", "--length", 6, "--people", 10, "--json").json
+    assert [row["policy"]["epsilon"] for row in plan["rows"] if row["way"] == "one by one"] == [0.5, 2.0]
     account = seqveil("release", data, "-m", chain, "-e", 1, "--out", out, *columns, "--json").json
     report = seqveil("audit", out, "--model", chain, "--json")
     assert report.code == 0
@@ -203,7 +203,7 @@ def bad_cases(tmp_path, words, model):
         "batch text": (release(words, "--batch", "many"), "--batch"),
         "batch one by one": (release(words, "--batch", 3, "--mechanism", "optimal"), "releases one symbol at a time"),
         "batch unknown value": (release("unknown.csv", "--batch", 2), "row 2"),
-        "plan batch": (("plan", model, "--batch", "1,x"), "batch"),
+        "plan batch": (("plan", model, "--block", "1,x"), "block"),
         "plan epsilon": (("plan", model, "--epsilon", "1,many"), "epsilon"),
         "mechanism": (release(words, "--mechanism", "magic"), "randomized_response"),
         "distortion": (release(words, *promise(epsilon=1, distortion="absolute")), "hamming"),

@@ -20,7 +20,7 @@ from seqveil import decode_stream
 from seqveil.client import Client, Event, ServiceError, Unreachable
 from seqveil.core.errors import InputError
 from seqveil.core.times import seconds
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.client import _body
 from seqveil.interfaces.service.messages import SymbolEvent

@@ -13,7 +13,7 @@ import pytest
 import typer.main
 import yaml
 
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces import figures
 from seqveil.interfaces.bridge.core import BridgeCounts
 from seqveil.interfaces.cli import app

@@ -17,8 +17,8 @@ from seqveil.core.secrets import solving
 from seqveil.core.secrets.pools import pooled
 from seqveil.core.secrets.solving import guarded
 from seqveil.core.secrets.tables import TIGHTER, Bounds
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 
 HALF = np.array([0.5, 0.5])
 

@@ -21,8 +21,8 @@ from mosquitto import Client, until
 from seqveil.core.alphabet import Grid
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import zone
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.core import Core
 from seqveil.interfaces.bridge.homeassistant import Discovery
 from seqveil.interfaces.bridge.mqtt import Broker, MqttLink, Topics

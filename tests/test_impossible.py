@@ -13,9 +13,9 @@ from seqveil import Budget, MarkovModel, Session, secrets
 from seqveil.core.errors import InputError
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.words import IMPOSSIBLE, DisclosedSecret, Risk
-from seqveil.engine.accounting import GONE
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.budget import GONE
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.files.release import guarantee
 
 TURNS = [[0, 1] * 10] * 50  # nobody ever does 2, or the same twice

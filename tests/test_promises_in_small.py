@@ -12,7 +12,7 @@ from seqveil.core.alphabet import WITHHELD
 from seqveil.core.distortion import hamming
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets.tables import Bounds, Draft, GuardingTable
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.streams import CodeStreams
 
 KEY = bytes(range(32))
 STICKY = [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]]
@@ -91,7 +91,7 @@ def test_each_row_of_a_file_is_the_release_of_its_own_row(tmp_path, state, exten
     path, out = tmp_path / f"raw.{extension}", tmp_path / f"out.{extension}"
     getattr(raw, f"write_{extension}")(path)
     kept = {} if state is None else {"state": tmp_path / state}
-    release_file(path, sv.Policy(epsilon=16.0, mechanism="optimal").on(MODEL), out, **({"seed": 2} | kept))
+    release_file(path, sv.Policy(epsilon=16.0, mechanism="optimal").on(MODEL), out, chunk=17, **({"seed": 2} | kept))
     released = getattr(pl, f"read_{extension}")(out)
     assert released.select("user", "time", "value").rows() == raw.rows()
 

@@ -10,8 +10,8 @@ import pytest
 import seqveil as sv
 from bridges import KEY, VALUES, chain
 from seqveil.client import Client
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import Terms
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import NO_BOUND
 from seqveil.interfaces.bridge.payloads import Payloads
 from seqveil.interfaces.spark.job import SparkJob

@@ -18,8 +18,8 @@ from seqveil.core.errors import InputError
 from seqveil.core.secrets.account import SecretTracker, SecretTrackers
 from seqveil.core.slots import Slots
 from seqveil.core.words import Risk
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import saved_terms
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import Terms
 from served import running
 

@@ -19,11 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import StoreError
 from seqveil.engine.stream import UNKNOWN
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.events import Wording
 from seqveil.interfaces.service.messages import REASONS
 from seqveil.receiver.decode import decode_paths
@@ -221,7 +221,9 @@ def test_a_full_disk_is_503_and_passes(tmp_path):
         answer = service.release(*(event(f"{'long' * 50} {k}", 0) for k in range(500)))
         assert (answer.status, answer.reason) == (503, "store")
         assert int(answer.headers["Retry-After"]) > 0
+        assert service.ask("GET", "/readyz").reason == "store"  # though a few bytes would still fit
         sql.execute("PRAGMA max_page_count = 1000000")
+        assert service.ask("GET", "/readyz").status == 200
         assert service.release(event("ann", 1)).status == 200
         service.store.close()
         assert service.release(event("ann", 2)).reason == "store"

@@ -16,10 +16,10 @@ from policies import promise
 from seqveil import SeqveilError
 from seqveil.client import Client, ServiceError
 from seqveil.core.errors import InputError
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.budget import Budget
 from seqveil.engine.sqlite import SqliteStore
 from seqveil.engine.store import NoSuchUser, StoreError
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces import figures
 from served import KEY, WORDS, Process, ask, event, running, words_setting
 

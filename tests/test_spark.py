@@ -26,7 +26,7 @@ from seqveil import MarkovModel
 from seqveil.core.alphabet import Bins
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.core.randomness import key_file
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import UNKNOWN
 from seqveil.engine.upkeep import facts_of

@@ -19,8 +19,8 @@ from seqveil.core.alphabet import Alphabet, Bins, Grid  # noqa: E402
 from seqveil.core.errors import DataError, InputError  # noqa: E402
 from seqveil.core.model import MarkovModel  # noqa: E402
 from seqveil.core.randomness import KeyedRandomness  # noqa: E402
-from seqveil.engine.accounting import Budget  # noqa: E402
-from seqveil.engine.coded import OutOfOrder  # noqa: E402
+from seqveil.engine.budget import Budget  # noqa: E402
+from seqveil.engine.calls import OutOfOrder  # noqa: E402
 from seqveil.engine.policy import Policy  # noqa: E402
 from seqveil.interfaces.spark.job import SparkJob, release_sorted  # noqa: E402
 from seqveil.interfaces.spark.operator import ReleaseProcessor  # noqa: E402

@@ -13,7 +13,7 @@ from seqveil import mechanisms
 from seqveil.core.distortion import absolute, euclidean, hamming, matrix, squared
 from seqveil.core.kernel import DENOMINATOR, Kernels, mix, to_weights
 from seqveil.core.model import MarkovModel
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.session import Session
 from seqveil.receiver.decode import decode_stream, estimates

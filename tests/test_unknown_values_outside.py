@@ -21,8 +21,8 @@ from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.engine import stream
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import UNKNOWN, State
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.resume import Appended
 

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import sparks
 from seqveil.core.errors import InputError
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces import figures
 from seqveil.interfaces.bridge.core import BridgeCounts
 from seqveil.interfaces.spark.figures import SparkFigures

@@ -40,6 +40,7 @@ REMEDY = "declare what must stay secret, {} or set a total budget; `seqveil plan
 IMPOSSIBLE = "the model calls impossible what they may do"  # a doubt about a secret
 UNCHECKED = "nobody checked that these people follow the model"  # a doubt, until their releases were asked
 NIGHT_AND_DAY = "the chain does not know night from day: `seqveil attack` says whether it holds"  # a doubt about hours
+ALONE = "one release alone can reveal as much as its whole block, and given the earlier ones of its block"
 MEASURED = "measured, not promised"
 PUBLIC_ZONE = "the zone is public: name places that are the same for everyone, never one person's home"
 SUSPICION = 0.25  # that the sentence of a secret takes as its example
@@ -191,6 +192,11 @@ def promise(secret: Secret) -> str:
     if secret.epsilon is None:
         return MEASURED
     factor = math.exp(secret.epsilon)
+    if secret.kind == "trait":
+        return (
+            f"nobody's odds between any two answers move by more than a factor {factor:.3g} (ε = {secret.epsilon:g}), "
+            f"by all events together: {example(secret)}, if the person follows the model"
+        )
     bound = f"nobody's odds move by more than a factor {factor:.3g}"
     if secret.one_sided:
         bound = f"nobody becomes surer that it is so by more than a factor {factor:.3g} in the odds"
@@ -208,6 +214,8 @@ def about(secret: Secret) -> str:
     """What the secret is about, as the first half of a sentence."""
     if secret.kind == "joint":
         return "any combination of: " + "; ".join(about(part) for part in secret.parts)
+    if secret.kind == "trait":
+        return f"which answer a person gives to {secret.text}"
     what, where, hours = _list(secret.values), _window(secret), secret.hours or (0.0, 24.0)
     if secret.circle:
         *centre, radius = (f"{number:.10g}" for number in secret.circle)
@@ -238,8 +246,8 @@ def _window(secret: Secret) -> str:
     window = secret.window
     if window is None:
         return "in the stream, whenever it ends"
-    if window == "day":
-        return "on a day, each day for itself"
+    if window in ("day", "week"):
+        return f"{'on' if window == 'day' else 'in'} a {window}, each {window} for itself"
     if window == "event" or window == 1:
         return "at an event, each for itself"
     if isinstance(window, str):
@@ -297,9 +305,7 @@ class Risk:
         down: the most that they lowered it; None: as much as `up`.
         one_release: the ε of the release, or batch, that carries most; None where there is no bound for it.
         secrets: those that were promised to be kept. They decide the grade, where there are any.
-        truth: the expected share of the releases that carry ε that are the truth; None where it is not known.
-        period: every how many releases one carries ε.
-        size: the events of a batch.
+        unit: what has that ε: a release, a batch of so many, a block of so many events.
         measured: nothing is promised about the whole stream: what is said about it was measured.
         doubts: what keeps a small bound from being called green.
         support: what a small bound rests on where the releases were asked; said with a green grade.
@@ -309,13 +315,12 @@ class Risk:
         undone: why none of it holds (a seed, a broken promise, people who do not follow the model); empty where nothing
             is wrong.
 
-    >>> risk = Risk(42.0, one_release=3.0, truth=0.91, period=3)
+    >>> risk = Risk(42.0, one_release=3.0)
     >>> for sentence in risk.sentences:
     ...     print(sentence)
     any one release, about anything: a suspicion of 1 % becomes at most 81 %, one of 10 % at most 98 %, one of 50 % at
     most 99.8 %
     all releases of a stream together, about anything: even a suspicion of 1 % may become certainty
-    the one release in 3 that carries ε is the truth with probability 91 % or so, under the model
     >>> risk.grade.colour
     'red'
     """
@@ -324,9 +329,7 @@ class Risk:
     down: float | None = None
     one_release: float | None = None
     secrets: tuple[DisclosedSecret, ...] = ()
-    truth: float | None = None
-    period: int = 1
-    size: int = 1
+    unit: str = "release"
     measured: bool = False
     doubts: tuple[str, ...] = (UNCHECKED,)
     support: str = ""
@@ -379,19 +382,18 @@ class Risk:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What may become of suspicions, by the secrets, by one release and by the whole stream; then the truth."""
+        """What may become of suspicions, by the secrets, by one release and by the whole stream."""
         said = [f"secret {each.name}, {each.window}: {by_odds(each.log_odds)}" for each in self.secrets]
         said += [f"{each}; a secret about the whole stream is kept whenever it ends" for each in self.unkept]
         if self.one_release is not None:
-            what = "release" if self.size == 1 else f"batch of {self.size}"
-            said.append(f"any one {what}, about anything: {by_leakage(self.one_release)}")
+            said.append(f"any one {self.unit}, about anything: {by_leakage(self.one_release)}")
+            if self.unit.startswith("block"):
+                said.append(f"{ALONE}: {by_leakage(2 * self.one_release)}")
         beside = " else" if self.secrets else ""
         about = f"all releases of a stream together, about anything{beside}{', measured, not promised' * self.measured}"
         said.append(f"{about}: {by_odds(self.log_odds, self.measured)}")
         if self.ldp is not None:
             said.append(self._assumed(self.ldp))
-        if self.truth is not None:
-            said.append(self._truth(self.truth))
         return tuple(said)
 
     def _assumed(self, ldp: float) -> str:
@@ -400,12 +402,6 @@ class Risk:
         figure = f" ({most:.2g})" if math.isfinite(most) else ""
         holds = f"{ldp:.4g}-LDP holds" if math.isfinite(ldp) else "nothing is promised"
         return f"the account{figure} assumes that what the model calls impossible never happens; without that, {holds}"
-
-    def _truth(self, truth: float) -> str:
-        if self.size > 1:
-            return f"an event of a batch is released as it was with probability {percent(truth)} or so, under the model"
-        paid = "a release" if self.period == 1 else f"the one release in {self.period} that carries ε"
-        return f"{paid} is the truth with probability {percent(truth)} or so, under the model"
 
     @property
     def grade(self) -> Grade:
@@ -433,7 +429,7 @@ class Risk:
         grade = self.grade
         if grade.colour in ("green", "unchecked") or self.undone:
             return ""
-        larger = "take a smaller ε" if self.size > 1 else "release in batches"
+        larger = "release in batches" if self.unit == "release" else "take a smaller ε"
         remedy = "lower the ε of the secret; `seqveil plan` finds a setting" if self.secrets else REMEDY.format(larger)
         return f"{grade.text}; {remedy}"
 
@@ -442,12 +438,14 @@ def _one_release(setting: Any) -> float | None:
     """The ε of the release that carries most; None where there is no bound for one."""
     if not setting.mechanism.sound or setting.unbounded:
         return None
-    most = float(setting.epsilon * setting.schedule)
+    most = float(setting.wanted(np.zeros(1, np.int64))[0])
     return most if setting.budget.exact_total is None else min(most, setting.budget.exact_total)
 
 
 def _shape(setting: Any) -> dict[str, Any]:
-    return {"period": setting.schedule, "size": setting.batch}
+    if setting.in_blocks:
+        return {"unit": f"block of {setting.policy.block} events"}
+    return {"unit": "release" if setting.batch == 1 else f"batch of {setting.batch}"}
 
 
 def _why(becomes: float, what: str) -> str:

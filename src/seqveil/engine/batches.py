@@ -18,7 +18,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
 from seqveil.core.mechanisms import Batch, BatchMechanism, Sent
 from seqveil.core.randomness import Randomness
-from seqveil.engine.accounting import GONE
+from seqveil.engine.budget import GONE
 from seqveil.engine.stream import UNKNOWN, State, Terms, allowance, drawn, moment, raw_codes
 
 

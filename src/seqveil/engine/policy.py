@@ -18,6 +18,7 @@ import numpy as np
 
 from seqveil.core import distortion as distortions
 from seqveil.core import mechanisms
+from seqveil.core.composition import whole_number
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
@@ -26,7 +27,7 @@ from seqveil.core.mechanisms.blocks import LONGEST
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, from_dict
 from seqveil.engine import toml
-from seqveil.engine.accounting import GONE, Budget, whole_number
+from seqveil.engine.budget import GONE, Budget
 from seqveil.engine.terms import NO_BOUND, OTHER_MODEL, Terms
 
 Observer = MarkovModel | str

@@ -45,7 +45,11 @@ def step(
 def observe(
     setting: Terms, state: State, codes: Ints, times: Floats | None = None, epsilons: Floats | None = None
 ) -> tuple[Made, State]:
-    """The same step as an observer sees it: the releases are given, nothing private is needed."""
+    """The same step as an observer sees it: the releases are given, nothing private is needed.
+
+    `epsilons` are those of the record, where it is at hand: what was used whatever the budget says, and where blocks
+    begin.
+    """
     if setting.in_blocks:
-        return blocks.observe(setting, state, codes, times)
+        return blocks.observe(setting, state, codes, times, epsilons)
     return stream.observe(setting, state, codes, times, epsilons)

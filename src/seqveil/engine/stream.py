@@ -26,8 +26,8 @@ from seqveil.core.mechanisms.base import Asked, Made
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import Randomness, rows
 from seqveil.core.secrets.tables import GuardingTable
-from seqveil.engine import accounting
-from seqveil.engine.accounting import GONE
+from seqveil.engine import budget
+from seqveil.engine.budget import GONE
 from seqveil.engine.secrets import guarded_table
 from seqveil.engine.state import SecretAccounts
 from seqveil.engine.state import State as State
@@ -89,7 +89,7 @@ def step(
     is 1, and it is within the LDP level of every symbol (`hidden`).
     """
     known = located(setting, state, times)
-    truths = _Truths(setting, known, raw_codes(codes, setting.model.n, len(state)), randomness)
+    truths = _Truths(setting, known, raw_codes(codes, setting.model.n, state.steps.size), randomness)
     return _advance(setting, known, truths, times)
 
 
@@ -107,7 +107,7 @@ def check_times(setting: Terms, users: Part, times: Floats | None, latest: Float
     if times is None:
         raise InputError(TIMELESS)
     clock.check(times, setting.budget.seconds)
-    accounting.check_times(users, times, latest)
+    budget.check_times(users, times, latest)
 
 
 def raw_codes(codes: Any, n: int, count: int | None = None) -> Ints:
@@ -325,7 +325,7 @@ def allowance(setting: Terms, state: State, times: Floats | None = None) -> tupl
         clock.check(times, setting.budget.seconds)
     wanted = setting.wanted(state.steps)
     if not setting.budget.limited:  # what is wanted is nothing, or enough to disclose something
-        return wanted, np.zeros(len(state), bool)
+        return wanted, np.zeros(wanted.size, bool)
     recent = state.window.within(moment(setting, state, times), setting.budget.span)
     allowed = setting.budget.allow(wanted, state.account.worst, recent)
     if setting.budget.ldp_total is not None:
@@ -349,7 +349,7 @@ def _advance(
     used: tuple[Floats, Mask] | None = None,
 ) -> tuple[Released, State]:
     """One step from `state`; who is refused stays there. `used` is what `allowance` was, where that is known."""
-    took_step(len(state))
+    took_step(state.steps.size)
     epsilons, gone = allowance(setting, state, times) if used is None else used
     beliefs = filtering.symbols(setting.model, state.states)
     if state.trackers is not None:

@@ -29,7 +29,7 @@ from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.secrets.ahead import ahead
 from seqveil.core.secrets.declared import CLOCKLESS
 from seqveil.core.slots import Slots
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 
 if TYPE_CHECKING:
     from seqveil.engine.policy import Policy
@@ -58,37 +58,37 @@ class Terms:
     distortion: Distortion
     observers: tuple[MarkovModel, ...] = ()
 
-    @property
+    @cached_property
     def schedule(self) -> int:
         """Every how many releases one carries ε."""
         return self.policy.every
 
-    @property
+    @cached_property
     def budget(self) -> Budget:
         """What may be spent, and what happens when it is gone."""
         return self.policy.budget
 
-    @property
+    @cached_property
     def batch(self) -> int:
         """How many symbols are released at a time."""
         return self.policy.batch
 
-    @property
+    @cached_property
     def in_blocks(self) -> bool:
         """Whether several events share one ε and one hidden bit."""
-        return self.mechanism is mechanisms.in_blocks
+        return self.mechanism.name == mechanisms.in_blocks.name
 
     @cached_property
     def rule(self) -> BlockRule:
         """How blocks are released: their cells follow from model, ε, length and distortion, and are found once."""
         return block_rule(self.model, self.epsilon, self.policy.block, self.distortion)
 
-    @property
+    @cached_property
     def secrets(self) -> tuple[Secret, ...]:
         """The declared secrets."""
         return tuple(self.policy.secrets)
 
-    @property
+    @cached_property
     def withhold(self) -> bool:
         """Whether a release is the truth or nothing."""
         return self.policy.withhold
@@ -101,12 +101,12 @@ class Terms:
             ahead(model, secret).check_countable()
         self.trackers.check_room()
 
-    @property
+    @cached_property
     def guards(self) -> bool:
         """Whether secrets are declared, and so kept."""
-        return self.mechanism is mechanisms.guarded
+        return self.mechanism.name == mechanisms.guarded.name
 
-    @property
+    @cached_property
     def timed(self) -> bool:
         """Whether every event needs its time: for a budget per seconds, or secrets that follow the clock."""
         return self.budget.seconds is not None or self.clocked
@@ -124,7 +124,7 @@ class Terms:
             raise InputError(CLOCKLESS)
         return slots
 
-    @property
+    @cached_property
     def unbounded(self) -> bool:
         """Whether no release has an ε: nothing is promised about the whole sequence."""
         return math.isinf(self.epsilon)
@@ -158,7 +158,7 @@ class Terms:
     def _trackers_at(self, place: int) -> SecretTrackers:
         return SecretTrackers([self.model, *self.observers], self.secrets, kept=True, place=place)
 
-    @property
+    @cached_property
     def in_batches(self) -> bool:
         """Whether releases are batches (of one symbol, perhaps), published as paths."""
         return isinstance(self.mechanism, BatchMechanism)

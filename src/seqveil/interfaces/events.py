@@ -15,9 +15,11 @@ import numpy as np
 from seqveil.core.alphabet import Codes, OnUnknown, Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.times import Time
-from seqveil.engine.coded import CodeStreams, OutOfOrder, Releases, StoreError
+from seqveil.engine.calls import OutOfOrder
+from seqveil.engine.releases import Releases
 from seqveil.engine.sqlite import refuse_no_path, size_of
-from seqveil.engine.store import Damaged, Position
+from seqveil.engine.store import Damaged, Position, StoreError
+from seqveil.engine.streams import CodeStreams
 
 
 class Wording:

@@ -19,9 +19,9 @@ from filed import release_file
 from policies import promise
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.resume import Appended
 

@@ -14,7 +14,7 @@ from filed import decode_file, release_file
 from seqveil.core.errors import DataError
 from seqveil.core.reading import Reading
 from seqveil.engine.stream import NOTHING
-from seqveil.evaluate.attack_files import read_people
+from seqveil.evaluate.attack.files import read_people
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.events import read_events
 from seqveil.interfaces.files.truth import paired

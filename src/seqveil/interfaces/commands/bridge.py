@@ -24,7 +24,7 @@ from seqveil.interfaces.commands.terminal import ARRIVAL, Interrupted, emit_json
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from seqveil.engine.coded import CodeStreams
+    from seqveil.engine.streams import CodeStreams
     from seqveil.interfaces.bridge.core import Core, Link
     from seqveil.interfaces.bridge.payloads import Payloads
 
@@ -106,7 +106,7 @@ class BridgeOptions:
 
     def _opened(self, payloads: Payloads) -> CodeStreams:
         from seqveil.core import compiled
-        from seqveil.engine.coded import CodeStreams
+        from seqveil.engine.streams import CodeStreams
         from seqveil.engine.upkeep import key_for
 
         compiled.load()  # now rather than while somebody waits

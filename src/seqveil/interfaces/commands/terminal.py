@@ -157,7 +157,7 @@ class Meter:
 
 
 @contextmanager
-def steps(total: int, unit: str = "steps") -> Iterator[Callable[[str, float], None]]:
+def steps(total: int | None, unit: str = "steps") -> Iterator[Callable[[str, float], None]]:
     """Progress over so many steps: a function to call with what is under way and how many are done, parts included."""
     meter = Meter("starting", total, unit)
     try:

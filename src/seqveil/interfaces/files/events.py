@@ -18,6 +18,7 @@ from seqveil.core.alphabet import MISSING, WITHHELD, Alphabet, Symbols
 from seqveil.core.alphabet import OnMissing as Missing
 from seqveil.core.errors import DataError, InputError, UnknownSymbol, option
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.model import MarkovModel
 from seqveil.core.reading import Reading
 from seqveil.core.slots import Slots
 from seqveil.interfaces.files import ordering
@@ -169,6 +170,12 @@ class Events:
                 f"{remedy.format(option=option('on_unknown', choice))}"
             ) from None
 
+    def streams(self, alphabet: Symbols) -> dict[Any, Ints]:
+        """The codes of each person's events, people in the order they come."""
+        names, who = self.people
+        parts = np.split(self.codes(alphabet)[np.argsort(who, kind="stable")], np.cumsum(np.bincount(who))[:-1])
+        return dict(zip(names, parts, strict=True))
+
     def codes_or_withheld(self, alphabet: Symbols) -> Ints:
         """The codes of released values, where an empty one says that nothing was released: WITHHELD."""
         values = self.values
@@ -228,6 +235,15 @@ def read_events(
         return found
     frame = resampled(found.frame, found.seconds(), slots, found.name)
     return replace(found, frame=frame, taken=replace(found.taken, slots=slots.describe()))
+
+
+def model_events(
+    data: FilePath | pl.DataFrame | Table, model: MarkovModel, reading: Reading | None = None, **how: Any
+) -> Events:
+    """The events of raw data as a model says that they are read; `how` takes the place of what it says."""
+    alphabet = model.alphabet
+    said: dict[str, Any] = {"missing": alphabet.missing, "slots": alphabet.slots, "on_map": alphabet.on_map}
+    return read_events(data, reading or model.reading or Reading(), value_type_of(alphabet), **said | how)
 
 
 def value_type_of(alphabet: Symbols) -> ValueType:

@@ -409,7 +409,7 @@ def _together(steps: list[Ints], found: Iterator[tuple[int, Floats]]) -> Iterato
 def _decode_symbols(found: Received, loss: Distortion, online: bool, progress: Progress | None) -> _Sheet:
     setting, log = found.setting, found.log
     sheet = _Sheet(found.codes.size, loss, setting.model.n)
-    drift = Drift(setting) if setting.mechanism.sound else None
+    drift = Drift(setting) if setting.mechanism.sound and not setting.in_blocks else None
     for steps in groups(log.who, setting.model.size + setting.model.n, online):
 
         def ask(t: int, seen: Released, steps: list[Ints] = steps) -> None:
@@ -418,8 +418,10 @@ def _decode_symbols(found: Received, loss: Distortion, online: bool, progress: P
 
         codes = [log.codes[places] for places in steps]
         times = None if log.times is None else [log.times[places] for places in steps]
+        used = None if log.epsilons is None or not setting.in_blocks else [log.epsilons[places] for places in steps]
         with found.naming():
-            for places, distributions in _together(steps, decode_steps(setting, codes, times, not online, ask)):
+            decoded = decode_steps(setting, codes, times, not online, ask, used)
+            for places, distributions in _together(steps, decoded):
                 sheet.fill(log.rows[places], distributions)
         if progress is not None:
             progress(sum(places.size for places in steps))

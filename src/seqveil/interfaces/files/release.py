@@ -23,12 +23,12 @@ from seqveil.core.reading import Reading
 from seqveil.core.results import Line, Result, cell_text, plain
 from seqveil.core.words import Risk, count, made_public
 from seqveil.engine.batches import encode_path
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy, policy_of
 from seqveil.engine.releases import Releases
 from seqveil.engine.secrets import SecretTotal
 from seqveil.engine.store import Memory
-from seqveil.engine.stream import NOTHING, Terms
+from seqveil.engine.stream import NOTHING, Terms, check_times
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import NO_BOUND
 from seqveil.interfaces.choosing import held_out_check, said_of_check
 from seqveil.interfaces.files import writing
@@ -472,7 +472,7 @@ class Run:
         if self.setting.in_batches:
             self.held += int((made.leakages <= ROUNDING).sum())
         else:
-            self.held += int(((made.codes >= 0) & (made.epsilons == 0)).sum())
+            self.held += int(made.held.sum())
         self.withheld += int((made.codes == WITHHELD).sum())
         self.stopped += int(units.sizes[made.codes == NOTHING].sum())
 
@@ -538,6 +538,8 @@ class Run:
             facts |= {name: shown[name]} if shown[name] else {}
         slots = self.setting.model.alphabet.slots
         facts |= {} if slots is None else {"slots": slots.to_json()}
+        missing = self.setting.model.alphabet.missing
+        facts |= {} if missing is None else {"missing": missing}
         facts |= {name: shown[name] for name in ("words", "guarantee", "grade", "grade_why", "check")}
         facts |= {"unfinished": True} if self.failure is not None else {}
         if account.secrets:
@@ -560,7 +562,8 @@ class _Whole(Run):
         """Release everything, or up to where that fails; then ask the releases whether they fit the model."""
         units = self._units
         if units.times is not None:  # what is refused follows from times alone, before anything is drawn
-            self.streams.check(units.users, units.raw, None, units.times)
+            who = self.events.people[1]
+            check_times(self.setting, who.astype(np.intp), self.events.seconds(), np.full(who.size, -np.inf))
         for part in units.parts(BATCH_ROWS if self.setting.in_batches else CALL_ROWS):
             made = self._release(part)
             self.count(part, made)
@@ -596,7 +599,7 @@ class _Whole(Run):
 
 def model_check(setting: Terms, who: Ints, codes: Ints, times: Floats | None) -> ModelCheck:
     """Whether releases fit the model they were made with; people as numbers, NOTHING where nothing was released."""
-    if setting.in_batches or not setting.mechanism.sound:
+    if setting.in_batches or setting.in_blocks or not setting.mechanism.sound:
         return ModelCheck.none("that takes releases one by one, by a sound mechanism")
     drift = Drift(setting)
     drift.update(who.tolist(), codes, times)

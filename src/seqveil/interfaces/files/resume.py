@@ -24,9 +24,9 @@ from seqveil.core.errors import DataError, InputError, option
 from seqveil.core.kernel import Ints
 from seqveil.core.randomness import KeyedRandomness
 from seqveil.core.replacing import settle
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.releases import Releases
 from seqveil.engine.store import Erased
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import key_for
 from seqveil.interfaces.files import writing
 from seqveil.interfaces.files.changes import changed

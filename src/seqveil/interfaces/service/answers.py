@@ -13,8 +13,8 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
-from seqveil.engine.coded import EARLIER, GAP, Stored
-from seqveil.engine.releases import Account, Releases
+from seqveil.engine.releases import EARLIER, Account, Releases
+from seqveil.engine.store import GAP, Stored
 from seqveil.engine.stream import NOTHING, REFUSED, WITHHELD
 from seqveil.interfaces.events import Wording, finite_or_text
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.core.randomness import User
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.engine.releases import Account, left_of
 from seqveil.engine.terms import refuse_other
 from seqveil.interfaces.spark.sessions import SparkFailed, disclosed, needs_spark

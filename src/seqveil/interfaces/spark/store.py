@@ -24,9 +24,10 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.randomness import KeyedRandomness, Randomness, User, user_name
 from seqveil.engine import packing
 from seqveil.engine.calls import Gaps, OutOfOrder
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.sealing import Sealing
 from seqveil.engine.store import Entry, Position, Stored, UserRow
 from seqveil.engine.stream import Terms
+from seqveil.engine.streams import CodeStreams
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -111,6 +112,7 @@ class SparkStore:
     """
 
     name, durable = "Spark's state store", True
+    sealing: Sealing | None = None
 
     def __init__(self, setting: Terms, kept_users: KeptUsers, users: Sequence[User]) -> None:
         self._kept, self.salt, self.keeps_releases = kept_users, kept_users.salt, not packing.small(setting)
@@ -118,11 +120,6 @@ class SparkStore:
         self._shown = {user_name(user): user for user in dict.fromkeys(users) if type(user) is not str}
         self._names: list[User] = []
         self._before: dict[int, Kept] = {}
-
-    @property
-    def largest(self) -> float:
-        """Bytes of a state that is kept as it is; a larger one is computed from the releases again."""
-        return packing.SMALL
 
     def transaction(self) -> AbstractContextManager[None]:
         """Nothing to do: Spark keeps all of a micro-batch or nothing."""
@@ -148,19 +145,13 @@ class SparkStore:
         self._names += [self._shown.get(str(name), name) for name in names]
         return list(range(first, len(self._names)))
 
-    def name_again(self, row: UserRow, name: User) -> None:
-        """Nothing: nobody is erased from here."""
-
     def append(self, entry: Entry) -> None:
         """Put what a call left into Spark's state, user by user."""
         if self.keeps_releases:
             self._tell(entry)
-        ledgers = zip(entry.ids.tolist(), entry.counts.tolist(), entry.figures.tolist(), strict=True)
-        for k, (user, (events, releases), (spent, most, least, ldp)) in enumerate(ledgers):
+        for user, *ledger, _ in entry.rows:
             before = self._before.get(user, NEW)
-            state = entry.state(k)
-            kept = Kept(events, releases, spent, most, least, ldp, state, before.symbols, before.waiting)
-            self._before[user] = kept
+            self._before[user] = kept = Kept(*[*ledger, before.symbols, before.waiting])
             self._kept.put(self._names[user], kept)
 
     def _tell(self, entry: Entry) -> None:
@@ -189,15 +180,12 @@ class SparkStore:
         """Refused: a bucket does not know its users."""
         raise InputError("a bucket knows only the users it is asked for; read the ledger of the checkpoint")
 
-    def position(self, source: str) -> Position | None:
-        """None: Spark keeps how far its sources were read."""
+    def fact(self, name: str) -> None:
+        """None: the operator keeps what a checkpoint is for, and Spark how far its sources were read."""
 
-    def set_positions(self, positions: Mapping[str, Position]) -> None:
+    def set_facts(self, facts: Mapping[str, Position | None]) -> None:
         """Refused: Spark itself knows how far it has read."""
         raise InputError("Spark keeps how far its sources were read; pass no positions")
-
-    def fact(self, name: str) -> str | None:
-        """None: the operator keeps what a checkpoint is for."""
 
     def close(self) -> None:
         """Nothing is open."""

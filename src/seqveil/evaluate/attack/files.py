@@ -1,0 +1,271 @@
+"""Attack released rows with the raw rows they were made from: what `seqveil attack` and `sv.attack` do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
+
+import numpy as np
+
+from seqveil.core.alphabet import Alphabet, OnMissing, Symbols
+from seqveil.core.errors import DataError, InputError, ModelError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.model import MarkovModel
+from seqveil.core.reading import Reading
+from seqveil.core.secrets import ever, from_dict
+from seqveil.core.secrets.declared import Secret
+from seqveil.core.slots import Slots
+from seqveil.core.words import about
+from seqveil.engine.terms import OTHER_MODEL
+from seqveil.evaluate.attack.finding import Finding, Findings
+from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_secret, attack_trait
+from seqveil.evaluate.attack.identity import attack_identity
+from seqveil.interfaces.files import writing
+from seqveil.interfaces.files.events import Events, Progress, ValueType, model_events, read_events
+from seqveil.interfaces.files.fit import ColumnWords
+from seqveil.interfaces.files.frames import as_polars, chain_of
+from seqveil.interfaces.files.receive import evidence_of
+from seqveil.interfaces.files.received import received as received_rows
+from seqveil.interfaces.files.release import ReleasedRows
+from seqveil.interfaces.files.table import FilePath
+from seqveil.interfaces.files.truth import paired
+from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, Meta
+from seqveil.receiver.learn import Evidence
+
+SYMBOLS = 5  # the most frequent ones, of which single events are attacked where no secret is named
+SPLITS = 3
+
+Rows = FilePath | Any  # a path, or a polars frame
+
+
+def attack(
+    released: Any,
+    truth: Any,
+    *,
+    model: MarkovModel | FilePath | None = None,
+    secrets: Secret | Sequence[Secret] = (),
+    epsilon: float | None = None,
+    who: bool = False,
+    with_model: Mapping[str, MarkovModel | FilePath] | None = None,
+    meta: Any = None,
+    splits: int = SPLITS,
+    seed: int = 0,
+    false_alarm: float = FALSE_ALARM,
+    missing: OnMissing | None = None,
+    progress: Progress | None = None,
+    working: Callable[[float], None] | None = None,
+    **columns: Unpack[ColumnWords],
+) -> Findings:
+    """Whether what was promised is broken for the people of a release, as `seqveil attack` finds out.
+
+    Parameters:
+        released: what `release` gave back, or a frame or path of released rows.
+        truth: the raw rows that it was made from, users in any order.
+        model: gives the alphabet, which numbers and places need; no classifier uses its chain.
+        secrets: what to attack; by default what the release promised to keep, else single events of frequent values.
+        epsilon: what was promised about them, where that is not what they and the release say.
+        who: also whether people are recognised by their past.
+        with_model: models of Bayes attackers by name, fitted to other people than those of the release; `model` must be
+            the one that the release was made with.
+        meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
+        splits: how often people are split anew, from this seed on; the splits share the false-alarm rate.
+        seed: splits the people.
+        false_alarm: how likely a promise that holds may be called broken.
+        missing: what was done with raw rows without a value, where neither model nor side file says so.
+        progress: called with the number of rows read.
+        working: called with the share of the attack that is done, 0 to 1, once the files are read.
+        columns: what they are called, where no side file says it.
+    """
+    if splits < 1:
+        raise InputError(f"expected at least 1 split of the people, got {splits}")
+    if isinstance(released, ReleasedRows):
+        released, meta = released.frame, released.meta if meta is None else meta
+    rows, raw = as_polars(released), as_polars(truth)
+    found = writing.load_meta(rows, meta)
+    chain = None if model is None else chain_of(model)
+    names = _reading(found, chain).but(**columns)
+    others = {name: chain_of(other) for name, other in (with_model or {}).items()}
+    evidence = _evidence(rows, chain, others, found, names)
+    people = read_people(rows, raw, chain, found, names, progress, missing)
+    wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
+    chosen = wanted or people.secrets or people.events()
+    share = false_alarm / (len(chosen) + who)
+    bar = _Bar(len(chosen) + who, working or (lambda share: None))
+    plan = {"seeds": tuple(range(seed, seed + splits)), "false_alarm": share, "working": bar.learning}
+    findings = list[Finding]()
+    for secret in chosen:
+        bar.begin()
+        promised = people.promised(secret) if epsilon is None else epsilon
+        if secret.kind == "trait":
+            answers = _answers(rows, raw, names, secret.text)
+            findings.append(attack_trait(people.releases, answers, people.alphabet.n, promised, about=about(secret),
+                                         times=people.times, **plan))  # fmt: skip
+            continue
+        skipped = people.before_midnight() if secret.follows_clock else None
+        over = secret.over(people.alphabet)
+        findings.append(attack_secret(people.releases, people.truth, over, promised, times=people.times,
+                                      skipped=skipped, models=others, evidence=evidence, **plan))  # fmt: skip
+    if who:
+        bar.begin()
+        sought = (people.releases, people.truth, people.alphabet.n, people.total)
+        findings.append(attack_identity(*sought, seed=seed, false_alarm=share))
+    return Findings(tuple(findings))
+
+
+class _Bar:
+    """Says which share of so many attacks is done. How often classifiers learn in one is not known beforehand: each
+    time half of what is left of it counts as done, so that the bar goes on and never back.
+    """
+
+    def __init__(self, attacks: int, show: Callable[[float], None]) -> None:
+        self._attacks, self._show, self._begun, self._left = attacks, show, -1, 1.0
+
+    def begin(self) -> None:
+        """The next attack begins."""
+        self._begun, self._left = self._begun + 1, 1.0
+        self._show(self._begun / self._attacks)
+
+    def learning(self) -> None:
+        """A classifier is about to learn."""
+        self._left /= 2
+        self._show((self._begun + 1 - self._left) / self._attacks)
+
+
+@dataclass(frozen=True, eq=False)
+class AttackedPeople:
+    """What was released at each event of each person, and the truth; what each stream was promised to cost."""
+
+    alphabet: Symbols
+    releases: list[Ints]
+    truth: list[Ints]
+    times: list[Floats] | None  # of each event, in seconds; None where the files have none
+    total: float | None  # the most that a stream may leak: its budget, or its Σε; None where neither is known
+    secrets: tuple[Secret, ...] = ()  # that the side file says were promised
+
+    def promised(self, secret: Secret) -> float | None:
+        """What was promised about the odds of a secret: its own ε, or twice what the whole stream may leak."""
+        for other in self.secrets:
+            if replace(other, epsilon=secret.epsilon) == secret:
+                return other.epsilon
+        return None if self.total is None else 2 * self.total
+
+    def events(self) -> list[Secret]:
+        """Single events of the most frequent values."""
+        codes = np.concatenate(self.truth)
+        counts = np.bincount(codes[codes >= 0], minlength=self.alphabet.n)  # others are outside the alphabet
+        often = np.argsort(-counts, kind="stable")[: min(SYMBOLS, self.alphabet.n)]
+        return [ever([value], epsilon=None, window="event") for value in self.alphabet.decode(often[counts[often] > 0])]
+
+    def before_midnight(self) -> Ints:
+        """How many events of each stream come before its first midnight, where windows of a day begin."""
+        slots = self.alphabet.slots
+        if slots is None or self.times is None:
+            raise InputError("an attack on during, or on a window of a day, needs a model, one in slots of time")
+        first = slots.numbers(np.array([own[0] for own in self.times]))
+        return -slots.place(first) % slots.per_day
+
+
+def _reading(meta: Meta | None, model: MarkovModel | None) -> Reading:
+    """The columns of both files: those of the side file, or of the file that the model was fitted to."""
+    if meta is not None:
+        return writing.stored_reading(meta)
+    return (model.reading if model is not None else None) or Reading()
+
+
+def read_people(
+    released: Rows,
+    truth: Rows,
+    model: MarkovModel | None = None,
+    meta: FilePath | Mapping[str, Any] | None = None,
+    names: Reading | None = None,
+    progress: Progress | None = None,
+    missing: OnMissing | None = None,
+) -> AttackedPeople:
+    """Both files, person by person and event by event; `meta` is the side file, or what stands in it."""
+    found = writing.load_meta(released, meta)
+    said, reading = found or {}, names or _reading(found, model)
+    if model is not None and found is not None and found.get("model") != model.fingerprint:
+        raise ModelError(OTHER_MODEL)
+    holes = missing or said.get("missing")
+    more: dict[str, Any] = {} if holes is None else {"missing": holes}
+    beside = (EPSILON, EVENT, BATCH)
+    if model is not None:
+        out = model_events(released, model, reading, missing=None, slots=None, holes="any", beside=beside)
+        raw = model_events(truth, model, reading, holes="any", **more)
+        alphabet: Symbols = model.alphabet
+    else:
+        if len(reading.value_columns) > 1:
+            raise InputError("places in two columns need the model, which says how they become symbols")
+        slots = Slots(**said["slots"]) if "slots" in said else None
+        out = read_events(released, reading, "text", holes="any", beside=beside)
+        raw = read_events(truth, reading, "text", slots=slots, **more)
+        alphabet = _alphabet([out, raw])
+    promised = said.get("setting") or {}
+    if progress is not None:
+        progress(out.n + raw.n)
+    both = paired(out, raw, raw.codes(alphabet.tracked()), int(promised.get("batch", 1)))
+    secrets = tuple(from_dict(one) for one in promised.get("secret") or ())
+    codes, total = out.codes(alphabet.with_policy("hide")), _total(out, promised.get("budget") or {})
+    return AttackedPeople(alphabet, both.aligned(codes), both.truth, both.times, total, secrets)
+
+
+def _answers(released: Rows, truth: Rows, reading: Reading, name: str) -> list[str | None]:
+    """The label of each person, from a column of the raw file; people as the released file has them."""
+    found: dict[str, str] = {}
+    raw = read_events(truth, reading.but(value=name), "text", holes="any")
+    for user, label in zip(raw.users.to_list(), list(raw.values), strict=True):
+        if label is not None and found.setdefault(str(user), str(label)) != str(label):
+            raise DataError(f"column {name!r} gives one person two labels; a trait has one answer for each")
+    kind: ValueType = "number" if len(reading.value_columns) == 2 else "text"
+    people = read_events(released, reading, kind, holes="any").people[0]
+    return [found.get(str(user)) for user in people]
+
+
+def _evidence(
+    released: Rows,
+    model: MarkovModel | None,
+    others: Mapping[str, MarkovModel],
+    meta: Meta | None,
+    reading: Reading,
+) -> Evidence | None:
+    """What each release tells of the truth, for Bayes attackers; people in the order of the file."""
+    if not others:
+        return None
+    if model is None:
+        raise InputError("a Bayes attacker weighs each release by how it was made; pass the release's own model")
+    for name, other in others.items():
+        if other.alphabet.strict.fingerprint() != model.alphabet.strict.fingerprint():
+            raise ModelError(
+                f"{name} is about other values than the release; fit it with the alphabet of the release's model"
+            )
+    received = received_rows(released, model, None, meta, **reading.to_json())
+    terms = received.setting
+    if terms.in_batches or terms.in_blocks or terms.budget.seconds is not None:
+        raise InputError(
+            "a Bayes attacker weighs releases one by one, without batches, blocks or a budget per seconds; leave other "
+            "models out"
+        )
+    return evidence_of(received)
+
+
+def _alphabet(files: Sequence[Events]) -> Symbols:
+    """All values of both files, where no model names them."""
+    values: set[object] = set()
+    for file in files:
+        values.update(file.frame["value"].drop_nulls().unique().to_list())
+        if len(values) > 10_000:
+            raise InputError(f"{file.name}: more than 10,000 values; pass the model, which says how they are cut")
+    return Alphabet(sorted(values, key=str)).with_policy("hide")
+
+
+def _total(released: Events, budget: Mapping[str, Any]) -> float | None:
+    """The most that a stream may leak: the largest sum of ε, from the column that a release writes, or its budget."""
+    import polars as pl
+
+    exact = None if budget.get("delta") is not None else budget.get("total")
+    spent = [] if exact is None else [float(exact)]
+    if EPSILON in released.frame.columns:
+        sums = released.frame.group_by("user").agg(pl.col(EPSILON).cast(pl.Float64, strict=False).sum())[EPSILON]
+        spent += [total for total in sums.to_list() if np.isfinite(total) and total == sums.max()][:1]
+    return min(spent, default=None)
