@@ -69,7 +69,6 @@ def test_the_whole_chain(seqveil, tmp_path, suffix):
     assert [row["policy"]["epsilon"] for row in plan["rows"]] == [0.5, 1.0, 2.0]
     account = seqveil("release", data, "-m", chain, "-e", 2, "--batch", 4, "--out", out, "--json").json
     assert (account["events"], account["releases"], account["batch"]) == (45, 15, 4)
-    assert sum(disclosed["batches"] for disclosed in account["choices"].values()) == 15
     report = seqveil("audit", out, "-m", chain, "--json")
     assert report.code == 0
     assert report.json["exact"] is False

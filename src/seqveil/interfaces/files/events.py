@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
@@ -124,7 +125,7 @@ class Events:
         """The order column under its own name; of several a struct."""
         return self.frame["order"].rename(self.taken.order or "") if "order" in self.frame.columns else None
 
-    @property
+    @cached_property
     def people(self) -> tuple[list[Any], Ints]:
         """The users there are, in the order they come, and which of them each event is of."""
         names = self.users.unique(maintain_order=True)

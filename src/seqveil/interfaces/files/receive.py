@@ -294,18 +294,14 @@ def decode(
     model that all of this rests on.
 
     Parameters:
-        released: what `release` gave back, or a frame or path of released rows.
-        model: the model that it was released with, or the path of one.
+        released, model, policy, meta, columns: as in `audit`.
         out: a file to write to instead.
-        policy: that of the release, or the path of it, where no side file has it.
-        meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
         online: use the releases up to each row (or its batch) only.
         distortion: what the estimate minimises; by default that of the release.
         truth: the raw rows, to say how many estimates are right.
         histogram: a file for how often each symbol is expected to have occurred.
         format: of standard output.
         progress: called with the number of rows done.
-        columns: what they are called, where no side file says it.
     """
     chain = chain_of(model)
     for place in (out, histogram):
@@ -584,16 +580,12 @@ def stats(
     without intervals, a symbol that they hardly reveal has no estimate. Intervals by "design" rest on no model.
 
     Parameters:
-        released: what `release` gave back, or a frame or path of released rows.
-        model: the model that it was released with, or the path of one.
-        policy: that of the release, or the path of it, where no side file has it.
-        meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
+        released, model, policy, meta, columns: as in `audit`.
         confidence: of every interval.
         per: also count for every so many events of a stream.
         top: how many of the most frequent symbols to name.
         method: "auto", "design", "learned" or "model" (docs/receiver.md).
         progress: called with the number of rows done.
-        columns: what they are called, where no side file says it.
     """
     import polars as pl
 
