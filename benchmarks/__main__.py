@@ -39,6 +39,7 @@ NAMES = (
     "coverage",
     "jobs",
     "secrets",
+    "traits",
     "contexts",
     "attack",
     "compare",

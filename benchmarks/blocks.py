@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.pulses import pulsed
 from benchmarks.timing import best, find
 from seqveil import Grid, MarkovModel, Session
 from seqveil.core import compiled
@@ -21,7 +22,7 @@ from seqveil.core.kernel import Ints
 from seqveil.core.mechanisms.blocks import BlockRule, Question
 from seqveil.core.model import Counts
 from seqveil.core.randomness import SeededRandomness
-from seqveil.engine import blocks, stream
+from seqveil.engine import blocks
 from seqveil.engine.policy import Policy
 from seqveil.engine.state import Private, State
 from seqveil.interfaces import trial
@@ -96,7 +97,7 @@ def msnbc(path: Path) -> list[Row]:
     everyone = pl.read_parquet(path)
     held_out = everyone.filter(pl.col("seq").list.len() >= CLICKS).sample(USERS, seed=1)
     rest = everyone.join(held_out.select("user"), on="user", how="anti")
-    model = MarkovModel.fit(rest.explode("seq").rename({"seq": "value"}))
+    model = MarkovModel.fit(rest["seq"].to_list())
     truth = model.alphabet.encode(held_out["seq"].list.head(CLICKS).explode().to_numpy()).reshape(USERS, CLICKS)
     print(f"MSNBC: {model}; first {CLICKS} clicks of {USERS} users; share of wrong symbols, no delay but for tree")
     limits = {2.0: None, 3.0: 0.65, 5.0: 0.53, 10.0: 0.34, 20.0: 0.19, 40.0: 0.025}
@@ -113,7 +114,7 @@ def mvad(path: Path) -> list[Row]:
 
     months = pl.read_parquet(path).sort("person", "month")
     held_out, rest = months.filter(pl.col("person") % 4 == 0), months.filter(pl.col("person") % 4 != 0)
-    model = MarkovModel.fit(rest.select(user="person", value="state"), order=1)
+    model = MarkovModel.fit(rest.group_by("person", maintain_order=True).agg("state")["state"].to_list())
     length = 72
     truth = model.alphabet.encode(held_out["state"].to_list()).reshape(-1, length)
     print(f"mvad: {model}; {length} months of {len(truth)} people held out; share of wrong symbols")
@@ -142,12 +143,7 @@ def side_by_side(model: MarkovModel, truth: Ints, total: float, size: int, limit
 
 def pulses(model: MarkovModel, truth: Ints, epsilon: float, every: int) -> float:
     """Wrong symbols of single releases, with m·ε at every m-th."""
-    setting, randomness = Policy(epsilon=epsilon, every=every).on(model), SeededRandomness(7)
-    state, wrong = State.start(setting, len(truth)), []
-    for codes in truth.T:
-        made, state = stream.step(setting, state, codes, randomness)
-        wrong.append((made.codes != codes).mean())
-    return float(np.mean(wrong))
+    return float((pulsed(model, truth, epsilon, every)[0] != truth).mean())
 
 
 def in_blocks(setting: Any, truth: Ints, seed: int = 7, costs: Distortion | None = None) -> tuple[float, float]:

@@ -145,7 +145,7 @@ def large(data: Path | None) -> list[dict[str, float]]:
     if path is not None:
         import polars as pl
 
-        clicks = pl.read_parquet(path).rename({"session": "user", "seq": "value"}).explode("value")
+        clicks = pl.read_parquet(path)["seq"].to_list()
         cases.append(("shop clicks", MarkovModel.fit(clicks), "hamming"))
     rows = []
     for title, model, cost in cases:

@@ -72,7 +72,7 @@ def clicks(data: Path | None) -> tuple[list[list[int]], MarkovModel, np.ndarray,
     long = everyone.filter(pl.col("seq").list.len() >= CLICKS).with_columns(pl.col("seq").list.head(CLICKS))
     held_out = long.sample(USERS, seed=1)
     rest = long.join(held_out.select("user"), on="user", how="anti")
-    model = MarkovModel.fit(rest.explode("seq").rename({"seq": "value"}))
+    model = MarkovModel.fit(rest["seq"].to_list())
     codes = model.alphabet.encode(held_out["seq"].explode().to_numpy())
     return rest["seq"].to_list(), model, codes.reshape(-1, CLICKS), health
 

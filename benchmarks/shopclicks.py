@@ -21,7 +21,7 @@ def fit(path: str) -> None:
 
     from seqveil import MarkovModel, Session
 
-    clicks = pl.read_parquet(path).rename({"session": "user", "seq": "value"}).explode("value")
+    clicks = pl.read_parquet(path)["seq"].to_list()
     start = time.perf_counter()
     model = MarkovModel.fit(clicks)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -47,7 +47,7 @@ def errors(path: str, sessions: int = 60, clicks: int = 5) -> None:
 
     everyone = pl.read_parquet(path).rename({"session": "user"})
     held_out = everyone.filter(pl.col("seq").list.len() >= clicks).sample(sessions, seed=1)
-    rest = everyone.join(held_out.select("user"), on="user", how="anti").explode("seq").rename({"seq": "value"})
+    rest = everyone.join(held_out.select("user"), on="user", how="anti")["seq"].to_list()
     # the alphabet must hold items that only the held-out sessions saw
     items = everyone["seq"].explode().unique().sort().to_list()
     model = MarkovModel.fit(rest, alphabet=items)

@@ -28,10 +28,10 @@ def most_moved(streams: list[Codes], length: int) -> Codes:
 
 
 def one_stream(folder: Path) -> None:
-    """Eighty samples of a heart rate at ε = 0.5 each, spent on every fourth, until a budget of 30 is gone."""
+    """Eighty samples of a heart rate in blocks of eight at ε = 4 each, until a budget of 30 is gone."""
     made = datasets.synthetic("heart_rate", users=300, length=200, seed=SEED)
     model, raw = made.model(), most_moved(made.arrays(), 80)
-    options = {"epsilon": 0.5, "distortion": made.distortion, "every": 4, "budget": 30.0}
+    options = {"epsilon": 4.0, "distortion": made.distortion, "block": 8, "budget": 30.0}
     session = sv.Session(model, **options, seed=SEED)
     released, leakage, composed = [], [], []
     for value in model.alphabet.decode(raw):

@@ -50,3 +50,11 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
     path = folder / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
+
+
+def streams_of(frame: pl.DataFrame) -> list[list[object]]:
+    """The values of each user of a frame, users in the order of their names, events by `time` or `seq`."""
+    order = next((name for name in ("time", "seq") if name in frame.columns), None)
+    ordered = frame if order is None else frame.sort(order, maintain_order=True)
+    grouped = ordered.sort("user", maintain_order=True).group_by("user", maintain_order=True)
+    return grouped.agg("value")["value"].to_list()

@@ -140,14 +140,6 @@ def test_an_epsilon_that_tells_nothing_is_refused(mechanism):
     assert 0 < session.account.epsilon_spent <= GONE
 
 
-def test_pulses_count_by_what_they_spend():
-    with pytest.raises(InputError, match="at least 1e-07, got 1e-08"):
-        Session(MODEL, epsilon=1e-8, every=10)
-    session = Session(MODEL, epsilon=1e-7, seed=1, every=10)
-    session.release(0)
-    assert session.account.epsilon_spent > 0
-
-
 def test_what_is_left_of_a_budget_may_be_as_little_as_it_likes():
     session = Session(MODEL, epsilon=1.0, budget=Budget(total=1e-9), seed=1)
     session.release(0)

@@ -148,16 +148,11 @@ def test_a_mixture_describes_people_better_than_a_chain() -> None:
 
 
 @pytest.mark.slow
-def test_chunks_frames_and_lists_give_one_model() -> None:
-    import polars as pl
-
+def test_chunks_and_lists_give_one_model() -> None:
     streams = [stream[: 3 + k % 9] for k, stream in enumerate(simulated(people=60, length=12))]
-    users = np.concatenate([np.full(len(s), k) for k, s in enumerate(streams)])
     codes = np.concatenate(streams)
     for order in (1, 2):
         whole = sv.MarkovModel.fit(streams, n=4, types=2, order=order, seed=1)
-        frame = pl.DataFrame({"user": users, "value": codes})
-        assert sv.MarkovModel.fit(frame, n=4, types=2, order=order, seed=1).fingerprint == whole.fingerprint
         mixed = np.random.default_rng(0).permutation(np.repeat(np.arange(len(streams)), [len(s) for s in streams]))
         order_of = np.argsort(np.argsort(mixed, kind="stable"), kind="stable")
         counts = TypeCounts(4, order)

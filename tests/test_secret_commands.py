@@ -155,7 +155,7 @@ def test_a_side_file_that_is_lost_is_replaced_by_the_options(seqveil, files):
         (("--mechanism", "guarded", "--epsilon", 1), "keeps declared secrets and got none"),
         (("--secret-epsilon", 1, "--epsilon", 1), "without a secret"),
         (("--secret", "ever:health", "--secret-epsilon", 1, "--secret-window", "day"), "need slots of time"),
-        (("--secret", "ever:health", "--secret-epsilon", 1, "--secret-window", "week"), "window must be"),
+        (("--secret", "ever:health", "--secret-epsilon", 1, "--secret-window", "month"), "window must be"),
         (("--secret", "ever:health", "--secret-epsilon", -1), "above 0"),
         (
             ("--secret", "ever:health", "--secret-epsilon", 1, "--mechanism", "optimal", "-e", 1),

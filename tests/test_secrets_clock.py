@@ -19,6 +19,7 @@ from seqveil.core.secrets.account import SecretTracker, SecretTrackers
 from seqveil.core.slots import Slots
 from seqveil.core.words import Risk
 from seqveil.engine.policy import saved_terms
+from seqveil.engine.secrets import guarded_table
 from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import Terms
 from served import running
@@ -117,6 +118,60 @@ def test_no_outcome_breaks_a_day_whatever_hour_the_stream_begins_at(secret, plac
     assert -0.3 < excess <= 1e-12
 
 
+DAILY, WEEKS = Slots(86_400, empty="hold"), 10  # a slot a day, so many of them
+WEEKLY = [
+    secrets.ever(1, window="week", epsilon=0.4),
+    secrets.count(1, 3, window="week", epsilon=0.4),
+    secrets.joint(secrets.ever(0, window="week", epsilon=0.4), secrets.followed_by(0, 1, window="week", epsilon=0.4)),
+]
+
+
+def read_week(secret: secrets.Secret, codes: tuple[int, ...]) -> int:
+    if secret.kind == "count":
+        return int(codes.count(1) >= 3)
+    return by_hand(secret, codes, 0) if secret.kind != "joint" else read_week(
+        secret.parts[0], codes) + 2 * read_week(secret.parts[1], codes)  # fmt: skip
+
+
+def test_hours_of_a_week():
+    """Two slots a day, from Saturday on: one secret about all mornings of the weekend, the next about the next week."""
+    model, columns = in_slots(small_models(2)[1], Slots(43_200, empty="hold")), random_columns(4, 3)
+    secret, every = secrets.during(1, (0, 12), window="week", epsilon=0.4), Enumerated(model, LENGTH)
+    values = np.array([int(1 in (word[0], word[2])) for word in every.words])
+    tracker = SecretTracker.start(model, secret, place=10)
+    for k in range(LENGTH):
+        tracker = tracker.observe(columns[k])
+        weekend = [account for account in tracker.accounts if (account.first, account.events) == (0, 4)]
+        exact = every.log_odds(values, 2, columns[: k + 1])
+        assert all(account.log_odds == pytest.approx(exact, abs=1e-9) for account in weekend)
+        assert weekend or k > 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", [0, 4, 6])
+@pytest.mark.parametrize("secret", WEEKLY, ids=lambda secret: secret.name)
+def test_no_outcome_breaks_a_week_from_the_integers_of_its_tables(secret, place):
+    """Streams that begin on a Monday, a Friday, a Sunday: every week is kept, and accounted for, by the calendar."""
+    model = in_slots(small_models(3)[0], DAILY)
+    every, count = Enumerated(model, WEEKS), secret.over(model.alphabet).automaton.values
+    values = {window: np.array([read_week(secret, word[window[0] : sum(window)]) for word in every.words])
+              for window in days(place, WEEKS, 7)}  # fmt: skip
+    live = {window: found for window, found in values.items() if (every.prior(found, count) > 0).sum() > 1}
+    terms, rng, worst = sv.Policy(secrets=secret).on(model), np.random.default_rng(place), 0.0
+    for _ in range(12):  # streams of releases, each label as likely as another
+        trackers, columns = SecretTrackers(model, secret, kept=True, place=place), []
+        for _ in range(WEEKS):
+            table = guarded_table(terms, trackers).full()
+            columns.append(table[:, rng.integers(table.shape[1])] / 2.0**62)
+            trackers = trackers.observe(columns[-1])
+            exact = {window: every.log_odds(found, count, columns) for window, found in live.items()}
+            worst = max(worst, *map(abs, exact.values()))
+            for account in trackers.rows[0][0].accounts:
+                if (account.first, account.events) in exact:
+                    assert account.log_odds == pytest.approx(exact[account.first, account.events], abs=1e-9)
+    assert 0.1 < worst <= 0.4
+
+
 # engine
 
 HOUR, NIGHTS = Slots(3600), secrets.during("clinic", (22, 6), epsilon=0.5)
@@ -200,6 +255,18 @@ def test_state_files_remember_when_streams_began(tmp_path, room):
             streams.release(["ann"], [0], times=[MAY + 84 * 3600.0])  # a whole day later
 
 
+def test_days_and_weeks_go_side_by_side_from_any_slot():
+    """A stream that begins on Wednesday has a first week of five days, and a first day of what is left of it."""
+    week, day = secrets.ever("clinic", window="week", epsilon=0.5), secrets.ever("clinic", window="day", epsilon=0.5)
+    streams, wednesday = CodeStreams(setting_of(week, day)), MAY + 2 * 86_400.0
+    streams.release(["ann"] * 60, truths(60), times=wednesday + 3600.0 * np.arange(60))
+    found = {total.name: total for total in streams.secrets()}
+    assert len(found) == 1  # both are about the clinic
+    trackers = setting_of(week, day).trackers_from(int(wednesday // 3600)).rows[0]
+    assert [tracker.latest.events for tracker in trackers] == [24 * 5 - 14, 24 - 14]
+    assert all(total.log_odds_worst <= 0.5 for total in streams.secrets())
+
+
 def test_one_clock_for_all_with_its_offset_from_utc():
     """At UTC+2 it is night from 20 to 4 by UTC; the offset is part of the model and of what a receiver compares."""
     east = Slots(3600, utc_offset=2)
@@ -218,6 +285,7 @@ def test_one_clock_for_all_with_its_offset_from_utc():
     [
         (lambda: setting_of(slots=None), "need slots of time"),
         (lambda: setting_of(secrets.ever("home", epsilon=1, window="day"), slots=None), "need slots of time"),
+        (lambda: setting_of(secrets.ever("home", epsilon=1, window="week"), slots=None), "need slots of time"),
         (lambda: setting_of(slots=Slots(7000)), "do not begin at midnight"),
         (lambda: setting_of(slots=Slots(3600, utc_offset=5.5)), "do not begin at midnight"),
         (lambda: setting_of(slots=Slots(14_400)), "begin and end where slots"),
@@ -335,10 +403,10 @@ def test_a_bridge_in_slots_keeps_the_hours_of_its_clock():
 
 def test_spark_keeps_when_streams_began():
     pytest.importorskip("pyspark")
-    from seqveil.interfaces.spark.store import KeptUsers, bucket
+    import sparks
 
     setting, salt, randomness = setting_of(), bytes(16), sv.randomness.KeyedRandomness(KEY)
-    kept, whole, codes = KeptUsers(salt), twin(setting, salt, KEY), truths(30)
+    kept, whole, codes = sparks.MapState(), twin(setting, salt, KEY), truths(30)
     for k in range(30):
-        made = bucket(setting, randomness, kept, ["ann"]).release(["ann"], codes[[k]], [k], [MAY + 3600.0 * k])
+        made = sparks.bucket(setting, kept, randomness, salt).release(["ann"], codes[[k]], [k], [MAY + 3600.0 * k])
         assert made.codes.tolist() == whole.release(["ann"], codes[[k]], [k], [MAY + 3600.0 * k]).codes.tolist()

@@ -153,7 +153,6 @@ def test_values_outside_the_alphabet_are_released_like_draws_from_the_belief():
     "other",
     [
         {"batch": 2},
-        {"every": 2},
         {"withhold": True},
         {"observers": (CHAIN,)},
         {"secrets": secrets.ever(1, epsilon=0.5)},

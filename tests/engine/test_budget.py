@@ -30,20 +30,6 @@ SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sou
 PAIR = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 
 
-@settings(deadline=None, max_examples=80)
-@given(period=st.integers(1, 9), epsilon=st.floats(0.01, 1.7), length=st.integers(1, 60))
-def test_a_pulsed_schedule_spends_the_same_on_whole_periods(period, epsilon, length):
-    wanted = Policy(epsilon=epsilon, every=period).on(PAIR).wanted(np.arange(length))
-    assert np.flatnonzero(wanted).tolist() == list(range(0, length, period))
-    assert math.fsum(wanted) == pytest.approx(epsilon * period * math.ceil(length / period))
-
-
-@pytest.mark.parametrize("period", [0, -1, 1.5, True, "x", math.nan])
-def test_a_period_is_a_whole_number(period):
-    with pytest.raises(InputError, match="every"):
-        Policy(epsilon=1.0, every=period).on(PAIR)
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -124,11 +110,9 @@ NAMES = ("optimal", "balanced", "crr_repaired", "randomized_response", "optimal_
 @pytest.mark.parametrize("name", NAMES)
 def test_no_two_sequences_are_disclosed_apart_beyond_it_whatever_the_model(name, policy):
     """All release sequences, all pairs of raw ones, exactly, under models that are sure of the wrong symbol."""
-    for model, (total, epsilon, schedule) in itertools.product(
-        (SURE, WRONG), ((0.7, 0.3, 1), (1.0, 1 / 3, 1), (2.5, 0.9, 2))
-    ):
+    for model, (total, epsilon) in itertools.product((SURE, WRONG), ((0.7, 0.3), (1.0, 1 / 3), (2.5, 0.9))):
         budget = Budget(ldp_total=total, when_spent=policy)
-        setting = Policy(epsilon=epsilon, budget=budget, mechanism=name, every=schedule).on(model)
+        setting = Policy(epsilon=epsilon, budget=budget, mechanism=name).on(model)
         spent = set()
         for columns, state in ref.release_paths(setting, 5):
             assert within(columns, total)

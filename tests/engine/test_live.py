@@ -260,8 +260,8 @@ def test_blocks_are_refused_before_a_state_file_is_made(tmp_path, monkeypatch, c
 
 def test_who_was_erased_before_anything_was_disclosed_goes_on_at_zero(tmp_path):
     old, new = (chain(seed)[2] for seed in (3, 5))
-    with CodeStreams.open(tmp_path / "s.db", Policy(epsilon=0.7, every=2).on(old), gaps="skip") as streams:
-        streams.release(["bob"], [0], [1])  # the first event, which alone carries ε, was given up
+    with CodeStreams.open(tmp_path / "s.db", Policy(epsilon=0.7, budget=1e-7).on(old)) as streams:
+        streams.release(["bob"], [0])  # for which the budget allows nothing
         streams.release(["ann"], [0])
         streams.erase(["bob"])
         streams.adopt(new)

@@ -9,6 +9,7 @@ import json
 import polars as pl
 import pytest
 
+import sparks
 from benchmarks.calls import BUDGETS, POLICIES, InMemory, InStore, scripted, setting_of, worst, worst_of_all
 from bridges import core_of
 from filed import release_file
@@ -17,7 +18,6 @@ from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.payloads import PayloadEvent
 from seqveil.interfaces.events import EventJob
 from seqveil.interfaces.service.writer import ReleaseWriter
-from seqveil.interfaces.spark.store import KeptUsers, bucket
 
 WAYS = list(itertools.product(POLICIES, BUDGETS))
 
@@ -54,15 +54,15 @@ class InBucket:
         self._setting = setting
 
     def begin(self):
-        self._shelf = KeptUsers(b"salt")
+        self._shelf = sparks.MapState()
 
     def call(self, seqs, raw):
-        streams = bucket(self._setting, SeededRandomness(0), self._shelf, ["ann"])
+        streams = sparks.bucket(self._setting, self._shelf, SeededRandomness(0))
         return tuple(streams.release(["ann"] * len(raw), raw, list(seqs)).codes.tolist())
 
     def ledger(self):
-        kept = self._shelf.get("ann")
-        return max(kept.most, -kept.least)
+        _, _, _, most, least, *_ = self._shelf["ann",]
+        return max(most, -least)
 
 
 class InFile:

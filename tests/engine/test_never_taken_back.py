@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import sparks
 from filed import release_file
 from reference_streams import Rows
 from seqveil import Budget, MarkovModel, Session
@@ -11,7 +12,6 @@ from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.files.release import guarantee
-from seqveil.interfaces.spark.store import KeptUsers, bucket
 
 STICKY = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 
@@ -69,7 +69,7 @@ def test_codes_that_are_not_whole_are_refused_everywhere(tmp_path, codes):
     with pytest.raises(InputError, match="whole numbers"):
         Rows(plain, users=1).release(np.array([0]), codes, randomness)
     with pytest.raises(InputError, match="whole numbers"):
-        bucket(plain, randomness, KeptUsers(b"salt"), ["ann"]).release(["ann"], codes, [0])
+        sparks.bucket(plain, sparks.MapState(), randomness).release(["ann"], codes, [0])
     assert randomness.thrown == 0
 
 

@@ -44,11 +44,8 @@ def plain_policies(draw):
     if draw(st.booleans()):
         budget = sv.Budget(total=5.0, over=draw(st.integers(4, 99)), delta=draw(st.none() | st.floats(1e-9, 0.1)))
         return sv.Policy(budget=budget, batch=batch, mechanism=mechanism, distortion=distortion)
-    every = draw(st.integers(1, 4))
-    epsilon = min(draw(POSITIVE), 16.0 / every)  # what a pulse may spend at most
-    return sv.Policy(
-        epsilon, budget=draw(budgets()), batch=batch, mechanism=mechanism, distortion=distortion, every=every
-    )
+    epsilon = min(draw(POSITIVE), 16.0)  # what a release may spend at most
+    return sv.Policy(epsilon, budget=draw(budgets()), batch=batch, mechanism=mechanism, distortion=distortion)
 
 
 VALUES = st.lists(st.sampled_from([1, 2, 4, 'a\n"\\\u0001é', 2.5, True, (1, 2.5)]), min_size=1, max_size=3)
@@ -138,7 +135,7 @@ AMISS = {  # one for each row of the tables, in their order
     "expected epsilon, secrets, or a budget": lambda: sv.Policy(batch=2),
     'mechanism "optimal" keeps no declared secrets': lambda: sv.Policy(secrets=KEPT, mechanism="optimal"),
     "a declared secret has no epsilon": lambda: sv.Policy(secrets=sv.secrets.ever(4, epsilon=None)),
-    "declared secrets take no batch, budget or every": lambda: sv.Policy(secrets=KEPT, batch=2, mechanism="guarded"),
+    "declared secrets take no batch and no budget": lambda: sv.Policy(secrets=KEPT, batch=2, mechanism="guarded"),
     "a block takes no batch, secrets": lambda: sv.Policy(1.0, block=3, batch=2),
     "blocks are released by the mechanism": lambda: sv.Policy(1.0, block=3, mechanism="optimal"),
     "expected a block of at most": lambda: sv.Policy(1.0, block=2000),
@@ -146,7 +143,6 @@ AMISS = {  # one for each row of the tables, in their order
     "withhold and observers say how": lambda: sv.Policy(1.0, withhold=True),
     "the truth or nothing": lambda: sv.Policy(1.0, secrets=KEPT, withhold=True),
     "chooses epsilon": lambda: sv.Policy(1.0, budget=sv.Budget(total=2.0, over=3)),
-    "takes no every": lambda: sv.Policy(budget=sv.Budget(total=2.0, over=3), every=2),
     '"balanced" releases one symbol at a time': lambda: sv.Policy(1.0, batch=2, mechanism="balanced"),
     'mechanism "crr" does not keep to its ε': lambda: sv.Policy(1.0, mechanism="crr", budget=3.0).on(MODEL),
     'mechanism "mine" has no LDP level': lambda: sv.Policy(
@@ -183,7 +179,7 @@ def test_every_row_of_the_tables_has_its_case():
         ({"epsilon": 17.0}, "expected epsilon of at most 16"),
         ({"epsilon": 1e-9}, "with less a release only repeats the best guess"),
         ({"epsilon": 1.0, "batch": 0}, "expected batch to be a whole number"),
-        ({"epsilon": 1.0, "every": 1.5}, "expected every to be a whole number"),
+        ({"epsilon": 1.0, "block": 1.5}, "expected block to be a whole number"),
         ({"secrets": "health"}, "expected secrets as sv.secrets makes them"),
         ({"secrets": KEPT, "observers": 3}, "expected observers as models"),
         ({"epsilon": 1.0, "distortion": "cosine"}, "expected a distortion among hamming"),
@@ -297,7 +293,7 @@ def test_what_is_written_down_is_read_back_as_the_same_terms(policy):
     again = saved_terms(saved, MODEL)
     assert again.to_dict() == saved == terms.to_dict()
     assert again.signature == terms.signature
-    assert (again.schedule, again.budget, again.batch) == (terms.schedule, terms.budget, terms.batch)
+    assert (again.budget, again.batch) == (terms.budget, terms.batch)
     refuse_other(saved, again.to_dict(), "the file", "a new one")
 
 
@@ -327,7 +323,7 @@ def test_another_model_and_damaged_parts_are_refused_in_one_line():
     for part in saved:
         with pytest.raises(DataError, match="missing or damaged"):
             saved_terms({name: value for name, value in saved.items() if name != part}, MODEL)
-    for wrong in ({"every": "x"}, {"budget": {"everything": 1.0}}, {"mechanism": 7}, {"epsilon": "much"}):
+    for wrong in ({"block": "x"}, {"budget": {"everything": 1.0}}, {"mechanism": 7}, {"epsilon": "much"}):
         with pytest.raises(InputError):
             saved_terms(saved | wrong, MODEL)
     kept = sv.Policy(secrets=KEPT, observers=OTHER).on(MODEL).to_dict()

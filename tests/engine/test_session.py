@@ -96,13 +96,12 @@ def test_the_kernel_follows_from_releases_never_from_raw_data(name):
     zeros=st.booleans(),
     total=st.floats(0.05, 4),
     epsilon=st.floats(0.05, 2),
-    period=st.integers(1, 3),
 )
-def test_a_total_is_never_passed(seed, name, order, zeros, total, epsilon, period):
+def test_a_total_is_never_passed(seed, name, order, zeros, total, epsilon):
     rng = np.random.default_rng(seed)
     prior, transitions = ref.random_chain(rng, 2, order, zeros)
     model = sv.MarkovModel(prior, transitions, order=order)
-    session = sv.Session(model, mechanism=name, epsilon=epsilon, budget=total, seed=seed % 1000, every=period)
+    session = sv.Session(model, mechanism=name, epsilon=epsilon, budget=total, seed=seed % 1000)
     columns = []
     for symbol in rng.integers(0, 2, 7).tolist():
         columns.append(released_column(session, symbol))
@@ -128,13 +127,11 @@ def cost_of(column, belief):
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=25)
-@given(seed=seeds, name=st.sampled_from(SOUND), size=st.integers(1, 5), cap=st.floats(0.2, 2), period=st.integers(1, 3))
-def test_no_window_of_releases_costs_more_than_allowed(seed, name, size, cap, period):
+@given(seed=seeds, name=st.sampled_from(SOUND), size=st.integers(1, 5), cap=st.floats(0.2, 2))
+def test_no_window_of_releases_costs_more_than_allowed(seed, name, size, cap):
     rng = np.random.default_rng(seed)
     budget = Budget(per_window=cap, releases=size)
-    session = sv.Session(
-        sv.MarkovModel(*ref.random_chain(rng, 3)), mechanism=name, epsilon=0.8, budget=budget, seed=1, every=period
-    )
+    session = sv.Session(sv.MarkovModel(*ref.random_chain(rng, 3)), mechanism=name, epsilon=0.8, budget=budget, seed=1)
     costs = []
     for symbol in rng.integers(0, 3, 12).tolist():
         belief = session.belief
@@ -142,12 +139,10 @@ def test_no_window_of_releases_costs_more_than_allowed(seed, name, size, cap, pe
         assert math.fsum(costs[-size:]) <= cap + 1e-12
 
 
-def window_costs(times, seed=1, period=1):
+def window_costs(times, seed=1):
     """(time, exact cost) of releases at these times under a budget of 1 in any 10 seconds."""
     budget = Budget(per_window=1.0, seconds=10.0)
-    session = sv.Session(
-        sv.MarkovModel(*PAIR), mechanism="balanced", epsilon=0.5, budget=budget, seed=seed, every=period
-    )
+    session = sv.Session(sv.MarkovModel(*PAIR), mechanism="balanced", epsilon=0.5, budget=budget, seed=seed)
     made = []
     for step, time in enumerate(times):
         belief = session.belief
@@ -157,9 +152,9 @@ def window_costs(times, seed=1, period=1):
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=25)
-@given(gaps=st.lists(st.floats(0, 8), min_size=1, max_size=12), seed=st.integers(0, 99), period=st.integers(1, 2))
-def test_no_window_of_seconds_costs_more_than_allowed(gaps, seed, period):
-    made = window_costs(np.cumsum(gaps).tolist(), seed, period)
+@given(gaps=st.lists(st.floats(0, 8), min_size=1, max_size=12), seed=st.integers(0, 99))
+def test_no_window_of_seconds_costs_more_than_allowed(gaps, seed):
+    made = window_costs(np.cumsum(gaps).tolist(), seed)
     for end, _ in made:
         assert math.fsum(c for t, c in made if end - 10 < t <= end) <= 1.0 + 1e-12
 

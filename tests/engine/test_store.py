@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import reference_streams as ref
+import sparks
 from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KeyedRandomness
@@ -19,7 +20,7 @@ from seqveil.engine.sqlite import SqliteStore
 from seqveil.engine.store import GAP, Memory, StateStore
 from seqveil.engine.stream import REFUSED
 from seqveil.engine.streams import CodeStreams
-from seqveil.interfaces.spark.store import KeptUsers, SparkStore
+from seqveil.interfaces.spark.operator import SparkStore
 from served import words_setting
 
 KEY = bytes(range(32))
@@ -40,7 +41,7 @@ class Kinds:
     """A store of each kind, and the same one again as another process would find it."""
 
     def __init__(self, folder: Path):
-        self.folder, self.kept = folder, KeptUsers(b"salt")
+        self.folder, self.kept = folder, sparks.MapState()
 
     def memory(self, setting) -> StateStore:
         return Memory()
@@ -52,7 +53,7 @@ class Kinds:
         return file
 
     def spark(self, setting) -> StateStore:
-        return SparkStore(setting, self.kept, USERS)
+        return SparkStore(self.kept, b"salt")
 
 
 @pytest.fixture(params=["memory", "file", "spark"])
@@ -153,7 +154,7 @@ def test_releases_are_disclosed_where_they_are_kept(kind, name_of, size):
     setting = SETTINGS["symbols"]
     streams = CodeStreams(setting, kind(setting), randomness(), gaps="skip")
     made = streams.release(["ann"] * 70, np.arange(70) % 3, seqs=[*range(69), 70])
-    if name_of == "spark" and size:
+    if name_of == "spark":
         with pytest.raises(InputError, match="keeps no releases"):
             streams.releases("ann")
     else:

@@ -64,7 +64,7 @@ SPENDING = {
     "total": {"budget": Budget(total=1.5)},
     "stop": {"budget": Budget(total=1.0, when_spent="stop")},
     "window": {"budget": Budget(per_window=1.2, releases=3)},
-    "pulsed": {"every": 3},
+    "without a model": {"budget": Budget(ldp_total=3.0)},
 }
 
 

@@ -155,7 +155,7 @@ def _change(path, names):
 
 @pytest.mark.slow
 def test_no_change_of_the_tokens_is_lost(tmp_path):
-    path = tmp_path / "tokens.json"
+    path = tmp_path / "tokens.db"
     names = [tokens.add(path, ["release"])[0].id for _ in range(12)]
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=_change, args=(path, names[k::3])) for k in range(2)]

@@ -33,7 +33,7 @@ def released_by(model, raw, **options):
 OPTIONS = {
     "stop": {"budget": Budget(total=1.0, when_spent="stop")},
     "hold": {"budget": Budget(total=1.0)},
-    "pulsed": {"every": 2},
+    "without a model": {"budget": Budget(ldp_total=3.2)},
 }
 
 

@@ -11,6 +11,7 @@ from reference_streams import Rows
 from seqveil import MarkovModel
 from seqveil.core.errors import InputError
 from seqveil.core.randomness import SeededRandomness
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.receiver.evidence import by_user
 from seqveil.receiver.learn import Chain, Evidence, climb, expect, held_out, learn, likelihoods, region
@@ -106,13 +107,14 @@ def distance(model, truth=STICKY):
 
 def test_evidence_is_what_the_kernels_give_each_symbol_and_equal_columns_of_a_round_stand_once():
     raw = STICKY.sample(9, users=20, seed=1)
-    for every in (1, 3):
-        setting = Policy(epsilon=1.0, mechanism="randomized_response", every=every).on(NONE)
+    for epsilon in (1.0, 3.0):
+        budget = Budget(ldp_total=4 * epsilon)
+        setting = Policy(epsilon=epsilon, mechanism="randomized_response", budget=budget).on(NONE)
         codes = np.array(released_by(setting, raw, 1))
         found = Evidence.of(setting, codes)
         said = found.table[found.index].reshape(20, 9, 3)
-        truth = np.where(np.eye(3)[codes] > 0, np.exp(every), 1.0) / (np.exp(every) + 2)
-        truth[:, np.arange(9) % every > 0] = 1.0  # held: it says nothing
+        truth = np.where(np.eye(3)[codes] > 0, np.exp(epsilon), 1.0) / (np.exp(epsilon) + 2)
+        truth[:, 4:] = 1.0  # held: it says nothing
         np.testing.assert_allclose(said, truth, rtol=1e-10)  # a table of integers
         assert len(found.table) <= 9 * 3
 
@@ -122,10 +124,10 @@ def test_evidence_is_what_the_kernels_give_each_symbol_and_equal_columns_of_a_ro
     "setting",
     [
         Policy(epsilon=0.7, mechanism="randomized_response").on(NONE),
-        Policy(epsilon=1.0, mechanism="randomized_response", every=2).on(NONE),
+        Policy(epsilon=2.0, mechanism="randomized_response", budget=Budget(ldp_total=40.0)).on(NONE),
         Policy(epsilon=1.0, mechanism="optimal").on(STICKY),
     ],
-    ids=["response", "every second event", "optimal"],
+    ids=["response", "until a budget is gone", "optimal"],
 )
 def test_the_chain_is_learned_whatever_released_it(setting):
     truth = STICKY.sample(30, users=900, seed=2)

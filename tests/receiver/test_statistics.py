@@ -127,12 +127,12 @@ def test_intervals_without_a_model_cover_as_often_as_they_say():
 
 @pytest.mark.slow
 def test_intervals_from_a_learned_chain_cover():
-    """8 sets of 400 streams released with the wrong model and every second held back.
+    """8 sets of 400 streams released with the wrong model.
 
     A smoke test: the mean over 8 × 21 intervals, many of them dependent, must reach 88 %. `benchmarks intervals` has
     the figures of many more.
     """
-    setting = Policy(epsilon=1.5, mechanism="optimal", every=2).on(MODEL)
+    setting = Policy(epsilon=1.5, mechanism="optimal").on(MODEL)
     found = [trial(setting, 400, 10, seed) for seed in range(8)]
     assert {method for _, method in found} == {"learned"}
     assert np.mean([rates for rates, _ in found]) >= 0.88
@@ -189,8 +189,8 @@ def test_the_ends_of_a_ratio_interval_hold_all_that_is_allowed(square, linear, c
 def test_what_cannot_be_inverted_is_not():
     users, wide = np.zeros(1, np.int64), MarkovModel(np.full(9, 1 / 9), np.full((9, 9), 1 / 9))
     assert indicators(Policy(epsilon=1.0, mechanism="optimal").on(wide), users, np.array([0])) is None
-    pulsed = Policy(epsilon=1.0, mechanism="randomized_response", every=2).on(MODEL)
-    assert indicators(pulsed, np.zeros(2, np.int64), np.array([0, 0])) is None
+    held = Policy(epsilon=1.0, mechanism="randomized_response", budget=1e-7).on(MODEL)
+    assert indicators(held, np.zeros(2, np.int64), np.array([0, 0])) is None
 
 
 @pytest.mark.parametrize(("name", "wrong"), [("confidence", 1.0), ("method", "magic"), ("window", 0), ("top", 0)])
@@ -206,9 +206,9 @@ def test_unsound_batched_and_impossible_are_refused():
     ):
         with pytest.raises(InputError, match=why):
             summarise(setting, ["u"], np.array([0]))
-    pulsed = Policy(epsilon=0.5, mechanism="randomized_response", every=2).on(MODEL)
+    held = Policy(epsilon=0.5, mechanism="randomized_response", budget=1e-7).on(MODEL)
     with pytest.raises(InputError, match="inverted"):
-        summarise(pulsed, ["u"] * 2, np.array([0, 0]), method="design")
+        summarise(held, ["u"] * 2, np.array([0, 0]), method="design")
 
 
 @pytest.mark.slow
@@ -297,7 +297,7 @@ def test_statistics_of_a_guarded_release_with_an_epsilon_too(monkeypatch: pytest
     setting = sv.Policy(epsilon=1.0, secrets=[SECRET], mechanism="guarded").on(sv.MarkovModel(*CALM))
     said = _released(setting, 6, 3)
     assert summarise(setting, *said).method == "learned"
-    with pytest.raises(InputError, match="cannot be inverted, because they tell too little"):
+    with pytest.raises(InputError, match="cannot be inverted, because they reveal too little"):
         summarise(setting, *said, method="design")
 
 

@@ -269,7 +269,7 @@ def matrix(costs: ArrayLike) -> Distortion:
     table = np.array(costs, dtype=np.float64)
     if table.ndim != 2 or table.shape[0] != table.shape[1]:
         raise InputError(
-            f"expected a square distortion matrix, got shape {table.shape}; give a row and column a symbol"
+            f"expected a square distortion matrix, got shape {table.shape}; give one row and one column per symbol"
         )
     if not np.isfinite(table).all() or (table < 0).any():
         raise InputError("expected distortions that are finite and ≥ 0; replace NaN, inf and negative entries")
@@ -280,7 +280,7 @@ def _points(values: ArrayLike, dimensions: int) -> NDArray[np.float64]:
     points = np.array(values, dtype=np.float64)
     if points.ndim != dimensions or not len(points) or not np.isfinite(points).all():
         wanted = "one finite number" if dimensions == 1 else "one point with finite coordinates"
-        raise InputError(f"expected {wanted} a symbol, got an array of shape {points.shape}")
+        raise InputError(f"expected {wanted} per symbol, got an array of shape {points.shape}")
     return points
 
 
@@ -297,7 +297,7 @@ def resolve(distortion: str | Distortion | Sequence[Sequence[float]], alphabet: 
     holder: Any = found.points if found.table is None else found.table
     if holder is not None and len(holder) != alphabet.n:
         raise InputError(
-            f"expected a distortion over {alphabet.n} symbols, got one over {len(holder)}; give one entry a symbol"
+            f"expected a distortion over {alphabet.n} symbols, got one over {len(holder)}; give one entry per symbol"
         )
     return found
 
@@ -339,5 +339,7 @@ def _by_name(name: str, alphabet: Symbols) -> Distortion:
     if name == "euclidean":
         return euclidean(points if points.ndim == 2 else points[:, None])
     if points.ndim == 2:
-        raise InputError(f'distortion "{name}" is for one number a symbol and this alphabet is a grid; use "euclidean"')
+        raise InputError(
+            f'distortion "{name}" is for one number per symbol, and this alphabet is a grid; use "euclidean"'
+        )
     return absolute(points) if name == "absolute" else squared(points)

@@ -406,7 +406,7 @@ def backward(
 def filtered(model: MarkovModel, columns: Floats | Ints) -> tuple[Floats, Floats]:
     """The state's distributions before and after each release, from columns Q(y_k | ·) (T, B, n): two (T, B, S) arrays.
 
-    A column of equal weights tells nothing, so streams of several lengths go together when padded with ones.
+    A column of equal weights reveals nothing, so streams of several lengths go together when padded with ones.
     """
     length, users = columns.shape[:2]
     before, after = np.empty((2, length, users, model.size))

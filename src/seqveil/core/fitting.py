@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from seqveil.core.alphabet import Alphabet, Codes, Floats, Symbols, comes_from, symbols_of
-from seqveil.core.errors import FILES, DataError, ModelError, UnknownSymbol, needs_extra
+from seqveil.core.errors import DataError, ModelError, UnknownSymbol
 from seqveil.core.states import States, checked_distribution, checked_order, from_contexts
 
 if TYPE_CHECKING:
@@ -213,18 +213,11 @@ class Counts(RunCounts):
         return MarkovModel._of(self.states(smoothing, prior), symbols_of(alphabet, self.n))
 
 
-def read_streams(
-    streams: Any, alphabet: Symbols | None, user: str, value: str | tuple[str, str], time: str | None
-) -> tuple[Symbols, NDArray[Any], Codes]:
-    """The alphabet (made from the data where None), and users and codes in time order within each user."""
-    if comes_from(streams, "polars", "pandas", "pyarrow"):
-        return _read_frame(streams, alphabet, user, value, time)
-    return _read_lists(streams, alphabet)
-
-
-def _read_lists(streams: Any, alphabet: Symbols | None) -> tuple[Symbols, NDArray[Any], Codes]:
-    if isinstance(streams, str | bytes) or not hasattr(streams, "__iter__"):
-        raise DataError("streams must be a list of sequences or a frame with a user and a value column")
+def read_streams(streams: Any, alphabet: Symbols | None) -> tuple[Symbols, Codes, Codes]:
+    """The alphabet (made from the data where None), and the number of the stream and the code of every event."""
+    unlisted = isinstance(streams, str | bytes) or not hasattr(streams, "__iter__")
+    if unlisted or comes_from(streams, "polars", "pandas", "pyarrow"):
+        raise DataError("streams must be a list of sequences; a frame or a file is fitted by sv.fit")
     listed = [_sequence(stream, place) for place, stream in enumerate(streams)]
     lengths = np.array([len(stream) for stream in listed], dtype=np.int64)
     if len(listed) == 0:
@@ -257,49 +250,3 @@ def _sequence(stream: Any, place: int) -> Any:
     if isinstance(stream, str | bytes) or not hasattr(stream, "__len__"):
         raise DataError(f"stream {place} must be a sequence of values; wrap a single stream in a list: [stream]")
     return stream
-
-
-def _read_frame(
-    frame: Any, alphabet: Symbols | None, user: str, value: str | tuple[str, str], time: str | None
-) -> tuple[Symbols, NDArray[Any], Codes]:
-    values = [value] if isinstance(value, str) else list(value)
-    table = _as_polars(frame, {user, *values, time, "time", "seq"})
-    names = table.collect_schema().names()
-    if time is None:
-        time = next((name for name in ("time", "seq") if name in names and name not in values), None)
-    wanted = [user, *values, *([time] if time else [])]
-    absent = [name for name in wanted if name not in names]
-    if absent:
-        raise DataError(f"the frame has no column {absent[0]!r}; name the columns with user=, value= and time=")
-    table = table.lazy().select(wanted).collect()
-    if table.height == 0:
-        raise DataError("there is nothing to fit: the frame has no rows")
-    for name in wanted:
-        if table[name].null_count():
-            row = int(table[name].is_null().arg_max())
-            raise DataError(f"row {row} has nothing in column {name!r}; fill it or drop the row")
-    column = table[values[0]] if len(values) == 1 else table.select(values).to_numpy()
-    alphabet = alphabet or Alphabet.of(column)
-    codes = alphabet.strict.encode(column)  # before sorting, so that positions in messages are rows of the frame
-    users = table[user].to_numpy()
-    if time:
-        order = table[time].to_frame().with_row_index("__row").sort(time, maintain_order=True)["__row"].to_numpy()
-        return alphabet, users[order], codes[order]
-    return alphabet, users, codes
-
-
-def _as_polars(frame: Any, columns: set[str | None]) -> Any:
-    with needs_extra(*FILES):
-        import polars as pl
-
-    if isinstance(frame, pl.DataFrame | pl.LazyFrame):
-        return frame
-    try:
-        if comes_from(frame, "pandas"):
-            return pl.from_pandas(frame[[name for name in frame.columns if name in columns]])
-        table = pl.from_arrow(frame)
-    except (TypeError, ValueError, pl.exceptions.PolarsError):
-        raise DataError("the frame cannot be read; give each column one type of value") from None
-    if not isinstance(table, pl.DataFrame):
-        raise DataError("streams must be a frame with a user and a value column; got a single column")
-    return table

@@ -64,7 +64,7 @@ def cost(low: Ints, high: Ints, marginal: Floats, terms: int) -> Floats:
 
     `low` and `high` are the least and largest weight over the symbols that the model allows (`weight_range` of
     `filtering.possible`), `marginal` their mean under the belief, a sum of `terms` products. A release that the belief
-    ruled out (an unsound mechanism's) tells all there is to tell.
+    ruled out (an unsound mechanism's) reveals everything.
 
     >>> cost(np.array([1, 2]), np.array([3, 2]), np.array([2.0, 2.0]), 2).round(3).tolist()
     [0.693, 0.0]
@@ -137,7 +137,7 @@ class Leakages:
     def _after(
         self, most: Floats, least: Floats, ahead_most: Floats, ahead_least: Floats, marginal: Floats
     ) -> Leakages:
-        # a release the belief ruled out (an unsound mechanism's) tells all there is to tell, for good
+        # a release the belief ruled out (an unsound mechanism's) reveals everything, for good
         disclosed_all = np.isinf(self.most) | (marginal == 0)
         if not disclosed_all.any():
             if most.shape[1] == 1:  # one number a side, and quicker to copy than to look for extremes of
@@ -175,7 +175,7 @@ class Leakages:
         """The account after a batch whose lifts lie between exp(least) and exp(most), (B,) each.
 
         From above: whichever sequence came before is taken to go on with the batch that was moved furthest. Where the
-        belief is no longer known (`blur`), a batch is charged what it tells under any belief: log largest over least.
+        belief is no longer known (`blur`), a batch is charged what it reveals under any belief: log largest over least.
         """
         up, down = self.ahead_most.max(1), self.ahead_least.min(1)
         if self.blurred.any():

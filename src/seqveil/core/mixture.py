@@ -26,14 +26,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core.alphabet import Codes, Floats, Symbols, symbols_of
 from seqveil.core.errors import DataError, ModelError
 from seqveil.core.filtering import log_likelihoods
 from seqveil.core.fitting import SMOOTHING, RunCounts
 from seqveil.core.kernel import Ints
-from seqveil.core.states import States, Trait, from_contexts, mixture
+from seqveil.core.states import States, answered, from_contexts, mixture
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
@@ -45,8 +45,7 @@ SWITCHES = (SWITCH, 1 / 300, 1 / 100, 1 / 30)  # those that are tried where it i
 STARTS = 6  # beginnings of EM that are tried for a few rounds
 TRIAL_ROUNDS, ROUNDS = 12, 200
 ENOUGH = 5e-6  # nats an event that a round must gain for another to follow
-TRIED_TYPES = (1, 4, 16)  # of an answer to a trait, where their number is not given
-MOST_ANSWERS = 64  # to a trait
+TRIED_TYPES = (1, 2, 4, 8, 16)  # of an answer to a trait, where their number is not given
 COMPARED = 300  # people whose streams tell how often types change
 _AT_ONCE = 1 << 22  # responsibilities held at once
 
@@ -131,16 +130,6 @@ class TypeCounts(RunCounts):
         """
         from seqveil.core.model import MarkovModel
 
-        blocks, weights, people = self.blocks(types, smoothing, prior, seed, least_people, progress)
-        states = mixture(blocks, weights, self.switch)
-        told = _origin(people, len(self._slots), least_people, self.switch) | {"types_asked": types}
-        return MarkovModel._of(states, symbols_of(alphabet, self.n)).with_origin(told)
-
-    def blocks(
-        self, types: int, smoothing: float, prior: str | ArrayLike, seed: int, least_people: int,
-        progress: Progress | None = None,
-    ) -> tuple[list[States], Floats, list[int]]:  # fmt: skip
-        """The chain of each type, its share, and how many people it is the likeliest of; parameters as in `model`."""
         _check(types, self.switch, least_people)
         if not self.events or self.runs()[1][0].size == 0:
             raise DataError(
@@ -156,24 +145,23 @@ class TypeCounts(RunCounts):
         fitted = search.merged(search.begin(types, np.random.default_rng(seed)), person, least_people)
         own_first = isinstance(prior, str) and prior == "data"
         blocks = [common.block(features, counted, own_first) for counted in fitted.expected]
+        states = mixture(blocks, fitted.weights, self.switch)
         if progress is not None:
             progress(1.0)
-        return blocks, fitted.weights, fitted.people
-
-
-def _origin(members: list[int], people: int, least_people: int, switch: float) -> dict[str, Any]:
-    """The public record of a mixture of these people, whose types are the likeliest of so many of them."""
-    return {
-        "kind": "mixture",
-        "private": False,
-        "types": len(members),
-        "people": people,
-        "fewest_people_of_a_type": min(members),
-        "least_people": least_people,
-        "switch": switch,
-        "note": f"{len(members)} types of people, none the likeliest of fewer than {min(members)}; "
-        "fitted to raw data, not private",
-    }
+        fewest = min(fitted.people)
+        origin = {
+            "kind": "mixture",
+            "private": False,
+            "types": states.types,
+            "types_asked": types,
+            "people": people,
+            "fewest_people_of_a_type": fewest,
+            "least_people": least_people,
+            "switch": self.switch,
+            "note": f"{states.types} types of people, none the likeliest of fewer than {fewest}; "
+            "fitted to raw data, not private",
+        }
+        return MarkovModel._of(states, symbols_of(alphabet, self.n)).with_origin(origin)
 
 
 def _merged(parts: list[tuple[Codes, Codes, Codes, Codes]]) -> tuple[Codes, Codes, Codes, Codes]:
@@ -236,28 +224,37 @@ def fit_trait(
     from seqveil.core.model import MarkovModel
 
     answers, of_person = _answers(labels, int(users.max(initial=-1)) + 1, least_people)
-    if isinstance(switch, str):
-        raise ModelError(f"the switch of a trait's types is a probability a step; got {switch!r}")
     if isinstance(types, Mapping) and set(types) != set(answers):
         raise ModelError("types by answer need a number for each answer of the trait, and no other")
-    found: list[tuple[list[States], Floats, list[int]]] = []
+
+    def fitted(some: NDArray[np.bool_], types: int) -> MarkovModel:
+        chain = users[some], codes[some], order, switch, types, alphabet
+        return fit_mixture(*chain, smoothing, prior, seed, least_people)
+
+    parts: list[MarkovModel] = []
     for number, answer in enumerate(answers):
         here = of_person[users] == number
         asked = types.get(answer) if isinstance(types, Mapping) else types
-        streams = users[here], codes[here], alphabet.n, order, float(switch)
-        how = smoothing, prior, seed, least_people
-        found.append(_counted(*streams).blocks(_types_for(streams, how) if asked is None else asked, *how))
+        parts.append(
+            fitted(here, _types_for(fitted, users, codes, here, seed, least_people) if asked is None else asked)
+        )
         if progress is not None:
             progress((number + 1) / len(answers))
-    shares = np.bincount(of_person[of_person >= 0]) / np.count_nonzero(of_person >= 0)
-    of_types = tuple(number for number, (blocks, _, _) in enumerate(found) for _ in blocks)
-    weights = np.concatenate([share * part for share, (_, part, _) in zip(shares, found, strict=True)])
-    states = mixture([each for blocks, _, _ in found for each in blocks], weights, float(switch),
-                     Trait(name, answers, of_types))  # fmt: skip
-    members, people = [count for _, _, counts in found for count in counts], int((of_person >= 0).sum())
-    told = _origin(members, people, least_people, float(switch))
-    told |= {"trait": name, "people_without_answer": of_person.size - people}
-    return MarkovModel._of(states, alphabet).with_origin(told)
+    labelled = np.bincount(of_person[of_person >= 0])
+    states = answered(name, answers, [part.states for part in parts], labelled / labelled.sum())
+    fewest = min((part.origin or {})["fewest_people_of_a_type"] for part in parts)
+    origin = {
+        "kind": "trait",
+        "private": False,
+        "trait": name,
+        "people": int(labelled.sum()),
+        "people_without_answer": int((of_person < 0).sum()),
+        "fewest_people_of_a_type": fewest,
+        "answers": [part.origin for part in parts],
+        "note": f"{states.types} types for {len(answers)} answers, none the likeliest of fewer than {fewest} people; "
+        "fitted to raw data, not private",
+    }
+    return MarkovModel._of(states, alphabet).with_origin(origin)
 
 
 def _answers(labels: Sequence[Any], people: int, least_people: int) -> tuple[tuple[str, ...], Ints]:
@@ -268,8 +265,6 @@ def _answers(labels: Sequence[Any], people: int, least_people: int) -> tuple[tup
     answers = tuple(sorted(set(texts) - {""}))
     if len(answers) < 2:
         raise DataError(f"a trait needs people with two or more answers; got {len(answers)}, check the labels")
-    if len(answers) > MOST_ANSWERS:
-        raise DataError(f"a trait has at most {MOST_ANSWERS} answers; got {len(answers)}, take several together")
     found = np.array([answers.index(text) if text else -1 for text in texts])
     if np.bincount(found[found >= 0]).min() < least_people:
         raise DataError(
@@ -295,29 +290,18 @@ def one_answer_each(users: Iterable[Hashable], labels: Iterable[Any]) -> dict[Ha
     return found
 
 
-def _counted(users: Ints, codes: Codes, n: int, order: int, switch: float) -> TypeCounts:
-    counts = TypeCounts(n, order, switch)
-    counts.add(users, codes)
-    return counts
-
-
-def _types_for(streams: tuple[Ints, Codes, int, int, float], how: tuple[Any, ...]) -> int:
+def _types_for(
+    fitted: Callable[..., MarkovModel], users: Ints, codes: Codes, here: NDArray[np.bool_], seed: int, least_people: int
+) -> int:
     """The fewest types that predict held-out people of one answer within a standard error of the best."""
-    users, codes, *more = streams
-    smoothing, prior, seed, least_people = how
-    people = np.unique(users)
-    held = np.isin(users, np.random.default_rng(seed).permutation(people)[: people.size // 5])
-    counts, tried = _counted(users[~held], codes[~held], *more), list[tuple[int, Floats]]()
+    people = np.random.default_rng(seed).permutation(np.unique(users[here]))
+    held, tried = here & np.isin(users, people[: people.size // 5]), list[tuple[int, Floats]]()
     for types in TRIED_TYPES:
         if types == 1 or types * least_people <= people.size - people.size // 5:
-            model = counts.model(types, None, smoothing, prior, seed, least_people)
-            tried.append((types, log_likelihoods(model, users[held], codes[held])))
+            tried.append((types, log_likelihoods(fitted(here & ~held, types), users[held], codes[held])))
     _, best = max(tried, key=lambda one: one[1].sum())
-    for types, scores in tried:
-        less = best - scores
-        if less.sum() <= less.std() * np.sqrt(less.size):
-            return types
-    return 1
+    lost = ((types, best - scores) for types, scores in tried)
+    return next(types for types, less in lost if less.sum() <= less.std() * np.sqrt(less.size))
 
 
 def _check(types: int, switch: float, least_people: int) -> None:

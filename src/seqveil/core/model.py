@@ -27,7 +27,7 @@ from seqveil.core.fitting import SMOOTHING, Counts, read_streams
 from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, Progress, TypeCounts, fit_mixture, fit_trait
 from seqveil.core.reading import Reading
 from seqveil.core.replacing import replacing
-from seqveil.core.states import States, Trait, checked_distribution, from_arrays, mixture, validate
+from seqveil.core.states import States, Trait, answered, checked_distribution, from_arrays, mixture, validate
 
 _FORMAT = "seqveil-model"
 _VERSION = 1
@@ -110,9 +110,6 @@ class MarkovModel:
         n: int | None = None,
         smoothing: float = SMOOTHING,
         prior: str | ArrayLike = "data",
-        user: str = "user",
-        value: str | tuple[str, str] = "value",
-        time: str | None = None,
         *,
         types: int | Mapping[str, int] | None = None,
         trait: tuple[str, Sequence[Any]] | None = None,
@@ -128,10 +125,9 @@ class MarkovModel:
         is called impossible, and accounts take nobody to ever do it (`rules_out`). Contexts that never continue restart
         from `base`. The fit itself is **not** private.
 
-        Parameters: `streams` is a list of sequences, or a polars, pandas or pyarrow frame with columns `user` and
-        `value` (two value columns for a `Grid`), ordered by the column `time` (or one named "time" or "seq") where
-        there is one, else by row. `n` says that values are codes 0..n-1; without `alphabet` and `n` the alphabet is
-        what occurs. `prior` is "data" (first symbols, smoothed alike), "uniform" or n probabilities.
+        Parameters: `streams` is a list of sequences, one for each person (`sv.fit` takes frames and files). `n` says
+        that values are codes 0..n-1; without `alphabet` and `n` the alphabet is what occurs. `prior` is "data" (first
+        symbols, smoothed alike), "uniform" or n probabilities.
 
         With `types`, a mixture of that many chains is fitted by EM (`core.mixture`): a type of person is drawn at the
         start of a stream, and its chain is followed. `switch` is the chance a step that a stream goes on as somebody
@@ -152,10 +148,10 @@ class MarkovModel:
         MarkovModel(2 types, order=1, 2 symbols, 8 transitions)
         """
         given = None if alphabet is None and n is None else symbols_of(alphabet, n)
-        found, users, codes = read_streams(streams, given, user, value, time)
+        found, users, codes = read_streams(streams, given)
         if trait is not None:
-            how = (found, smoothing, prior, seed, least_people, progress)
-            return fit_trait(*trait, users, codes, order, switch, types, *how)
+            how: dict[str, Any] = {"seed": seed, "least_people": least_people, "progress": progress}
+            return fit_trait(*trait, users, codes, order, switch, types, found, smoothing, prior, **how)
         if isinstance(types, Mapping):
             raise ModelError("types by answer are those of a trait; name it with trait=, or give one number of types")
         if types is not None:
@@ -179,7 +175,7 @@ class MarkovModel:
           models: the chain of each type, all of one order over one alphabet, none of them a mixture.
           weights: how likely each type is at the start of a stream.
           switch: chance a step that the stream goes on as somebody else, type and symbol drawn anew.
-          trait: a question about people, by name, and the answer of each type; nobody changes to another answer.
+          trait: a question about people, by name, and the answer of each type, in whose order the model has them.
 
         >>> calm, lively = (MarkovModel([0.5, 0.5], [[s, 1 - s], [1 - s, s]]) for s in (0.9, 0.2))
         >>> both = MarkovModel.mixture([calm, lively], [0.5, 0.5])
@@ -193,10 +189,17 @@ class MarkovModel:
         if not 0 <= switch < 1:
             raise ModelError(f"switch must be a probability a step, at least 0 and below 1; got {switch}")
         shares = checked_distribution(weights, "weights", len(models))
-        answered = None if trait is None else Trait.of(trait[0], [str(answer) for answer in trait[1]])
-        states = mixture([each.states for each in models], shares, switch, answered)
-        validate(states)
-        return cls._of(states, models[0].alphabet)
+        blocks = [each.states for each in models]
+        if trait is None:
+            return cls._of(mixture(blocks, shares, switch), models[0].alphabet)
+        own = np.array([str(answer) for answer in trait[1]])
+        answers = tuple(sorted(set(own.tolist())))
+        kinds = [np.flatnonzero(own == answer) for answer in answers]
+        if own.size != shares.size or min(shares[some].sum() for some in kinds) <= 0:
+            raise ModelError("a trait needs an answer for each of the types, and none whose types have no weight")
+        priors = np.array([shares[some].sum() for some in kinds])
+        parts = [mixture([blocks[k] for k in some], shares[some] / shares[some].sum(), switch) for some in kinds]
+        return cls._of(answered(trait[0], answers, parts, priors), models[0].alphabet)
 
     @property
     def states(self) -> States:
@@ -232,7 +235,7 @@ class MarkovModel:
         >>> MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]).describe()["transitions"]
         4
         """
-        size = {"order": self.order, "symbols": self.n, "transitions": self.transitions}
+        size: dict[str, Any] = {"order": self.order, "symbols": self.n, "transitions": self.transitions}
         size |= {"types": self.types} if self.types > 1 else {}
         size |= {"trait": asdict(self.trait)} if self.trait is not None else {}
         return {"fingerprint": self.fingerprint, **size, "origin": self.origin}
@@ -500,7 +503,7 @@ class MarkovModel:
         types, saved = int(header["types"]), header.get("trait")
         trait = None
         if saved is not None:
-            trait = Trait(saved["name"], tuple(saved["answers"]), tuple(map(int, saved["of_types"])))
+            trait = Trait(saved["name"], tuple(saved["answers"]), tuple(map(int, saved["types"])))
         states = States(order=order, n=int(header["n"]), chain=chain, types=types, trait=trait, **arrays)
         validate(states)
         model = cls._of(states, alphabet)

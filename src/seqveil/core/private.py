@@ -34,7 +34,7 @@ MOST_STAYING = 0.95  # share of what was not kept that may stay where it is
 class BoundedCounts:
     """Starts and transitions of many users, each user's part bounded; fed in chunks, twice.
 
-    The first reading (`measure`) tells how long each stream is; the second (`add`) keeps, of a stream of T > M
+    The first reading (`measure`) finds how long each stream is; the second (`add`) keeps, of a stream of T > M
     transitions, those numbered j with ⌊((j+1)M + r)/T⌋ > ⌊(jM + r)/T⌋, r = ⌊T/2⌋: exactly M of them, evenly spread.
 
     *Guarantee*: which transitions of a user count depends on that user's stream alone, and they are at most M. So

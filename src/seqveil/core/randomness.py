@@ -85,7 +85,7 @@ def randomness(seed: int | None = None) -> Randomness:
 class KeyedRandomness:
     """Randomness that belong to an event: a keyed hash (BLAKE2b) of who, which event and which draw of it.
 
-    coin(user, seq, j) = PRF_key(setting, salt, j, seq, user) mod 2**62, so the same event of the same state has the
+    draw(user, seq, j) = PRF_key(setting, salt, j, seq, user) mod 2**62, so the same event of the same state has the
     same randomness whenever, wherever and beside whichever others it is released. An engine that repeats work after a
     crash then repeats its releases, instead of drawing, and leaking, a second time.
 
@@ -151,7 +151,7 @@ class EventRandomness:
         return some
 
     def draw(self, count: int) -> NDArray[np.int64]:
-        """One coin for each event in order; several for a single event."""
+        """One draw for each event in order; several for a single event."""
         if count != len(self._at) and len(self._at) != 1:
             raise InputError(f"expected one draw for each of {len(self._at)} events, asked for {count}")
         at = self._at if count == len(self._at) else list(self._at) * count

@@ -16,6 +16,7 @@ Empty = Literal["nothing", "hold"]
 NOTHING = "nothing"  # the symbol of a slot in which nothing happened
 MICRO = 1_000_000  # times are compared in microseconds, which no rounding moves
 DAY = 86_400 * MICRO
+MONDAY = 4  # of January 1970, counted from its first day
 
 
 @dataclass(frozen=True)
@@ -28,14 +29,14 @@ class Slots:
         empty: what stands in a slot without events: the symbol "nothing", or the last value, held. None takes the
             symbol where values are names, and holds numbers and places, which have none.
         pad: whether all streams begin and end together, at the first and the last slot of the file.
-        utc_offset: hours by which the clock that secrets go by (`during`, windows of a day) is ahead of UTC, the same
-            all year. Times without a zone are taken for UTC: where they are those of a clock on the wall, it is 0.
+        utc_offset: hours by which the clock that secrets go by (`during`, days and weeks) is ahead of UTC, the same all
+            year. Times without a zone are taken for UTC: where they are those of a clock on the wall, it is 0.
 
     >>> Slots(0.5).describe()
     'slots of 0.5 s (last)'
     >>> berlin = Slots(1800, utc_offset=1)
     >>> berlin.per_day, berlin.place(berlin.numbers(np.array([0.0, 82_800.0]))).tolist()
-    (48, [2, 0])
+    (48, [146, 192])
     """
 
     seconds: float
@@ -80,12 +81,13 @@ class Slots:
         return np.asarray(np.round(times * MICRO).astype(np.int64) // self.step)
 
     def place(self, number: NDArray[np.int64] | int) -> NDArray[np.int64]:
-        """Which slot of its day each slot is, from midnight by the clock of `utc_offset`."""
-        return np.asarray((number + round(self.utc_offset * 3600 * MICRO) // self.step) % self.per_day)
+        """Which slot of its week each slot is, from Monday's midnight by the clock of `utc_offset`."""
+        ahead = round(self.utc_offset * 3600 * MICRO) // self.step - MONDAY * self.per_day
+        return np.asarray((number + ahead) % (7 * self.per_day))
 
     def since_midnight(self, place: int) -> float:
-        """A time in seconds at which slot number `place` begins, counted from a midnight by the clock."""
-        return place * self.seconds - 3600.0 * self.utc_offset
+        """A time in seconds at which slot number `place` begins, counted from a Monday's midnight by the clock."""
+        return place * self.seconds - 3600.0 * self.utc_offset + MONDAY * DAY / MICRO
 
     def describe(self) -> str:
         """The slots in words."""

@@ -17,8 +17,7 @@ lacks goes to the types of its own answer, so that `base` is a distribution with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,34 +28,22 @@ from seqveil.core.bulk import row_entries
 from seqveil.core.errors import ModelError
 
 ROW_TOLERANCE = 1e-6
-LONGEST_NAME = 200  # characters of a trait, and of an answer
 _LARGEST_CODE = 2**62
 
 
 @dataclass(frozen=True)
 class Trait:
-    """A question about a person that the type answers: its name, the answers, and which one each type gives.
-
-    >>> Trait("heating", ("gas", "electric"), (0, 1, 1)).of_types
-    (0, 1, 1)
-    """
+    """A question about a person that the type answers: its name, the answers, and how many types each has, in order."""
 
     name: str
     answers: tuple[str, ...]
-    of_types: tuple[int, ...]
+    types: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        texts = (self.name, *self.answers)
-        if not all(isinstance(text, str) and 0 < len(text) <= LONGEST_NAME for text in texts):
-            raise ModelError(f"a trait and its answers are texts of 1 to {LONGEST_NAME} characters; got something else")
-        if len(set(self.answers)) < 2 or sorted(set(self.of_types)) != list(range(len(self.answers))):
+        if not all(isinstance(text, str) and text for text in (self.name, *self.answers)):
+            raise ModelError("a trait and its answers are texts, none of them empty; got something else")
+        if len(set(self.answers)) < 2 or len(self.types) != len(self.answers) or min(self.types) < 1:
             raise ModelError("a trait has two or more different answers, each given by at least one type")
-
-    @classmethod
-    def of(cls, name: str, answers: Sequence[str]) -> Trait:
-        """The trait of which each type has one of these answers."""
-        named = tuple(sorted(set(answers)))
-        return cls(name, named, tuple(named.index(answer) for answer in answers))
 
 
 @dataclass(frozen=True)
@@ -80,7 +67,7 @@ class States:
         if self.trait is None:
             return np.zeros(len(self.newest), np.int64)
         kind = np.searchsorted(self.base_state[:: self.n], np.arange(len(self.newest)), side="right") - 1
-        return np.array(self.trait.of_types, np.int64)[kind]
+        return np.repeat(np.arange(len(self.trait.types)), self.trait.types)[kind]
 
 
 def checked_order(order: int, n: int) -> int:
@@ -237,32 +224,44 @@ def from_contexts(
     return States(order, n, initial, chain, backoff, base, np.arange(n), newest)
 
 
-def mixture(blocks: list[States], weights: Floats, switch: float, trait: Trait | None = None) -> States:
+def mixture(blocks: list[States], weights: Floats, switch: float) -> States:
     """The states of a mixture: type k is drawn by `weights` at the start, and its chain is followed from then on.
 
     With probability `switch` a step, and wherever a block backs off, the stream goes on as somebody else: type and
-    symbol are drawn anew from the base distributions of the blocks, of those with the same answer where there is a
-    trait. P is thus block-diagonal plus a term of rank one for each answer.
+    symbol are drawn anew from the base distributions of the blocks. P is thus block-diagonal plus a term of rank one.
     """
+    base = [weight * block.base for block, weight in zip(blocks, weights.tolist(), strict=True)]
+    total = sum(each.sum() for each in base)
+    changing = [
+        replace(
+            block, chain=(1 - switch) * block.chain, backoff=(1 - switch) * block.backoff + switch, base=own / total
+        )
+        for block, own in zip(blocks, base, strict=True)
+    ]
+    return _side_by_side(changing, weights, None)
+
+
+def answered(name: str, answers: tuple[str, ...], blocks: list[States], shares: Floats) -> States:
+    """The states of people who give one of several answers for good, by `shares`: each has a model of its own."""
+    return _side_by_side(blocks, shares, Trait(name, answers, tuple(block.types for block in blocks)))
+
+
+def _side_by_side(blocks: list[States], weights: Floats, trait: Trait | None) -> States:
     from scipy import sparse
 
-    first = blocks[0]
     begins = np.cumsum([0, *(len(block.newest) for block in blocks)])
-    chain = sparse.csr_array((1 - switch) * sparse.block_diag([block.chain for block in blocks], format="csr"))
+    chain = sparse.csr_array(sparse.block_diag([block.chain for block in blocks], format="csr"))
     chain.sort_indices()
-    shared = list(zip(blocks, weights.tolist(), strict=True))
-    base = np.concatenate([weight * block.base for block, weight in shared])
-    answer = np.repeat((0,) * len(blocks) if trait is None else trait.of_types, first.n)
     return States(
-        first.order,
-        first.n,
-        np.concatenate([weight * block.initial for block, weight in shared]),
+        blocks[0].order,
+        blocks[0].n,
+        np.concatenate([weight * block.initial for block, weight in zip(blocks, weights.tolist(), strict=True)]),
         chain,
-        np.concatenate([(1 - switch) * block.backoff + switch for block in blocks]),
-        base / np.bincount(answer, base)[answer],
+        np.concatenate([block.backoff for block in blocks]),
+        np.concatenate([block.base for block in blocks]),
         np.concatenate([begin + block.base_state for begin, block in zip(begins, blocks, strict=False)]),
         np.concatenate([block.newest for block in blocks]),
-        len(blocks),
+        sum(block.types for block in blocks),
         trait,
     )
 
@@ -297,7 +296,7 @@ def _checked_answers(states: States) -> Codes:
     if states.trait is None:
         return states.answers
     begins = states.base_state[:: states.n]
-    if len(states.trait.of_types) != states.types or begins[0] != 0 or (np.diff(begins) <= 0).any():
+    if sum(states.trait.types) != states.types or begins[0] != 0 or (np.diff(begins) <= 0).any():
         raise ModelError("the model's trait does not fit its types; save the model again")
     answers, chain = states.answers, states.chain.tocoo()
     if (answers[chain.row] != answers[chain.col])[chain.data > 0].any():

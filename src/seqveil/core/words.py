@@ -366,7 +366,7 @@ class Risk:
 
     @classmethod
     def promised(cls, setting: Any, **more: Any) -> Risk:
-        """The risk that a setting allows, before anything is released: without a total a stream may tell all."""
+        """The risk that terms allow before anything is released: without a total a stream may reveal everything."""
         secrets = tuple(DisclosedSecret.of(secret, secret.total) for secret in setting.secrets)
         budget = setting.budget
         total, ldp = (math.inf if most is None else most for most in (budget.exact_total, budget.ldp_total))
@@ -438,7 +438,7 @@ def _one_release(setting: Any) -> float | None:
     """The ε of the release that carries most; None where there is no bound for one."""
     if not setting.mechanism.sound or setting.unbounded:
         return None
-    most = float(setting.wanted(np.zeros(1, np.int64))[0])
+    most = float(setting.epsilon)
     return most if setting.budget.exact_total is None else min(most, setting.budget.exact_total)
 
 

@@ -24,7 +24,7 @@ from seqveil.core.mechanisms.base import Asked
 from seqveil.core.mechanisms.blocks import BlockRule, Blocks, Disclosed, after, either, posterior, release
 from seqveil.core.randomness import EventRandomness, Randomness
 from seqveil.engine.state import Private
-from seqveil.engine.stream import NOTHING, State, Terms, allowance, gate, hidden, moment, raw_codes
+from seqveil.engine.stream import NOTHING, State, Terms, allowance, gate, hidden, ldp_cost, moment, raw_codes
 
 Mask = NDArray[np.bool_]
 
@@ -193,7 +193,7 @@ def _close(setting: Terms, state: State, opened: _Opened, made: Disclosed) -> tu
     began, spent, ldp = np.zeros(len(over)), state.spent, state.ldp
     if opened.begins.any():
         began = np.where(opened.begins, opened.blocks.levels, 0.0)
-        spent, ldp = spent + began, ldp + setting.ldp_cost(began)
+        spent, ldp = spent + began, ldp + ldp_cost(setting, began)
     window = state.window.push(opened.now, costs, setting.budget.span)
     after_all = State(states, state.steps + 1, spent, account, window, ldp, state.first, None, blocks.end(over))
     return ReleasedInBlocks(codes, began, rule, opened.blocks, blocks, made, state.states), after_all

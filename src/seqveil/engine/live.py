@@ -40,7 +40,8 @@ class Live:
     def __init__(self, history: Sequence[Terms], store: StateStore, memory: int) -> None:
         self._history, self._setting, self._store = history, history[-1], store
         width, self._small = packing.width(self._setting), packing.small(self._setting)
-        self._kept = self._small or not store.durable  # as it is; else users come back by replay
+        # as it is; else users come back by replay of their releases
+        self._kept = self._small or not store.durable or not store.keeps_releases
         self._epoch = packing.epoch_of(store.salt)
         self._private: dict[User, Private] = {}  # of those who wait in memory
         self.room = max(1, memory // (2 * width + BESIDE if self._small else 4 * width))

@@ -223,8 +223,7 @@ class Session:
         """What `releases` releases add up to in advance, by the paper's theorems and by tighter ones."""
         if self._setting.unbounded:
             raise InputError(f"{NO_BOUND}; give the session an epsilon as well")
-        together = self._setting.schedule * self._setting.policy.block
-        return compose(self._setting.epsilon * self._setting.schedule, -(-releases // together), delta)
+        return compose(self._setting.epsilon, -(-releases // self._setting.policy.block), delta)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuses `copy` and `pickle`: two of one stream would release it twice, and each count its own releases."""

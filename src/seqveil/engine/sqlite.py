@@ -118,7 +118,7 @@ def is_damage(error: Exception) -> bool:
     """Whether what SQLite says is about the content of the file."""
     # SQLITE_ERROR is said of statements that do not fit the tables, and all of ours do
     codes = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT)
-    return _code(error) in codes
+    return _code(error) in codes or isinstance(error, UnicodeDecodeError)  # of a message that quotes a damaged table
 
 
 def _code(error: Exception) -> int:
@@ -130,7 +130,7 @@ def disclosed(name: str) -> Iterator[None]:
     """What SQLite says, as one line that holds no data."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         if is_damage(error):
             raise damaged_file(name) from None
         if _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

@@ -273,8 +273,8 @@ class _Given:
         """Nothing stands exactly where the budget's policy says that nothing is released."""
         if ((self.codes == NOTHING) != silent).any():
             raise DataError(
-                "a release stands where the budget allows none, or is missing where it allows one; check epsilon, "
-                "schedule and budget, and that no row was lost"
+                "a release stands where the budget allows none, or is missing where it allows one; check epsilon "
+                "and budget, and that no row was lost"
             )
 
     def everyone(self) -> _Given:
@@ -295,7 +295,7 @@ class _Given:
         if not match.any(1).all():
             raise DataError(
                 "a release cannot have come from this mechanism with this model and ε; check that model, mechanism, "
-                "epsilon, schedule and budget are those of the release"
+                "epsilon and budget are those of the release"
             )
         return match.argmax(1)
 
@@ -323,7 +323,7 @@ def allowance(setting: Terms, state: State, times: Floats | None = None) -> tupl
         raise InputError(TIMELESS)
     if setting.budget.seconds is not None and times is not None:
         clock.check(times, setting.budget.seconds)
-    wanted = setting.wanted(state.steps)
+    wanted = np.full(state.steps.shape, setting.epsilon)
     if not setting.budget.limited:  # what is wanted is nothing, or enough to disclose something
         return wanted, np.zeros(wanted.size, bool)
     recent = state.window.within(moment(setting, state, times), setting.budget.span)
@@ -334,6 +334,14 @@ def allowance(setting: Terms, state: State, times: Floats | None = None) -> tupl
         allowed = np.where(state.steps < (setting.budget.over or 0), allowed, 0.0)
     faint = allowed < GONE
     return np.where(faint, 0.0, allowed), faint & (wanted > 0)
+
+
+def ldp_cost(setting: Terms, epsilons: Floats) -> Floats:
+    """What releases at these ε add to the LDP level of a stream, whatever model is true."""
+    spent = epsilons > 0
+    if np.count_nonzero(spent) == spent.size:
+        return setting.mechanism.ldp * epsilons
+    return np.where(spent, setting.mechanism.ldp * np.where(spent, epsilons, 1.0), 0.0)
 
 
 def moment(setting: Terms, state: State, times: Floats | None) -> Floats:
@@ -370,7 +378,7 @@ def take_in(
     window = state.window
     if setting.budget.span is not None:
         window = window.push(moment(setting, state, times), weights.costs, setting.budget.span)
-    spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
+    spent, ldp = state.spent + epsilons, state.ldp + ldp_cost(setting, epsilons)
     trackers = None if state.trackers is None else observed(state.trackers, columns)
     return weights, State(states, state.steps + 1, spent, account, window, ldp, state.first, trackers)
 

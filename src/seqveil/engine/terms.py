@@ -20,7 +20,6 @@ import numpy as np
 from seqveil.core import mechanisms
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError, ModelError
-from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.mechanisms.block_schedule import block_rule, fingerprint
 from seqveil.core.mechanisms.blocks import BlockRule
@@ -57,11 +56,6 @@ class Terms:
     epsilon: float
     distortion: Distortion
     observers: tuple[MarkovModel, ...] = ()
-
-    @cached_property
-    def schedule(self) -> int:
-        """Every how many releases one carries ε."""
-        return self.policy.every
 
     @cached_property
     def budget(self) -> Budget:
@@ -186,17 +180,6 @@ class Terms:
     def signature(self) -> str:
         """The terms as one line of text, which differs wherever two release differently."""
         return json.dumps(self.to_dict(costs=True), sort_keys=True)
-
-    def wanted(self, steps: Ints) -> Floats:
-        """ε of the releases at these steps, before any budget: m·ε at every m-th, where `schedule` is m."""
-        return np.where(steps % self.schedule == 0, self.schedule * self.epsilon, 0.0)
-
-    def ldp_cost(self, epsilons: Floats) -> Floats:
-        """What releases at these ε add to the LDP level of a stream, whatever model is true."""
-        spent = epsilons > 0
-        if np.count_nonzero(spent) == spent.size:
-            return self.mechanism.ldp * epsilons
-        return np.where(spent, self.mechanism.ldp * np.where(spent, epsilons, 1.0), 0.0)
 
 
 def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, instead: str) -> None:

@@ -279,7 +279,8 @@ def erase_from(
             for name, row in gone.items():
                 releases += _erase(store, row.id, row, None if forget else store.hasher(name))
             left = _tidy_bridges(store, wanted)
-            _followed(store, GONE if not gone else _note(store, [store.hasher(name) for name in gone], forget))
+            if gone:
+                _followed(store, _note(store, [store.hasher(name) for name in gone], forget))
     except BaseException:
         with suppress(OSError):  # what was refused is not to be done later
             os.truncate(_list(store), listed)

@@ -215,7 +215,7 @@ def check(
 def _hits(distributions: Floats, disclosed: Floats) -> Floats:
     """For each tenth of probability: how many symbols were predicted so, the sum of it, and how many came: (3, 10).
 
-    Symbols predicted with less than 5 % are left out: there are many, and none tells much.
+    Symbols predicted with less than 5 % are left out: there are many, and none says much.
     """
     shown, came = distributions[distributions >= 0.05], disclosed[disclosed >= 0.05]
     place, hit = (np.minimum((part * BINS).astype(int), BINS - 1) for part in (shown, came))

@@ -35,7 +35,7 @@ from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, int
 OK, FAILED, BAD_INPUT = 0, 1, 2
 GROUPS = {  # the sections of `seqveil --help`; the first are what a newcomer needs, in this order
     "First": ("inspect", "fit", "plan", "release", "audit", "attack"),
-    "For whoever receives the releases": ("decode", "stats", "learn"),
+    "For the receiver of releases": ("decode", "stats", "learn"),
     "To choose and compare": ("compare", "mechanisms", "studio"),
     "Around the clock": ("serve", "bridge", "spark", "state"),
 }

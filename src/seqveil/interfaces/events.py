@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def _as_json(value: Any) -> Any:
     if value is None or type(value) in (str, int, bool) or (type(value) is float and math.isfinite(value)):
         return value
     raise InputError(
-        "whoever sends events speaks JSON: expected an alphabet of text, finite numbers, true, false, null or flat "
+        "events come as JSON: expected an alphabet of text, finite numbers, true, false, null or flat "
         "tuples of these; fit the model with such values"
     )
 
@@ -177,12 +177,12 @@ def _owner(jobs: Sequence[EventJob], place: int) -> tuple[EventJob, int]:
 
 def _share(jobs: Sequence[EventJob], made: Releases) -> None:
     """Give each job what its own events were released as."""
-    columns = [getattr(made, each.name) for each in fields(made)]
     at = 0
     for job in jobs:
-        part = slice(at, at + job.size)
-        own: list[Any] = [column if column is None else column[part] for column in columns]
-        job.outcome = Releases(*own)
+        own = slice(at, at + job.size)
+        sent = None if made.sent is None else made.sent[own]
+        drawn = made.codes[own], made.seqs[own], made.epsilons[own], made.replayed[own]
+        job.outcome = Releases(*drawn, made.leakages[own], sent)
         at += job.size
 
 

@@ -40,7 +40,7 @@ def state_bytes(path: str | os.PathLike[str]) -> int:
 
 
 class StateFigures(Collector):
-    """What a state file and its disk tell, looked up whenever somebody asks.
+    """What is known about a state file and its disk, looked up at every request.
 
     Parameters:
         store: the open streams.

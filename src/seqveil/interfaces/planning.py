@@ -171,7 +171,7 @@ class Plan(Result):
 
     def lines(self) -> list[Line]:
         """The people, the recommended policy, what it costs and what it means."""
-        whom = "held-out people" if self.held_out else "people simulated from the model (others fare worse)"
+        whom = "held-out people" if self.held_out else "simulated people, who follow the model"
         said = [("tried on", f"{self.people:,} {whom}, {count(self.length, 'event')} each at most")]
         if self.chosen is not None and self.risk is not None:
             said += [
@@ -291,7 +291,7 @@ def plan(
     asked = wishes or Wishes()
     if length < 1 or (people is not None and people < 1):
         raise InputError("expected streams of 1 event or more, and 1 person or more")
-    if any(secret.window is None for secret in asked.secrets) and length > LONGEST:
+    if any(secret.window is None and secret.kind != "trait" for secret in asked.secrets) and length > LONGEST:
         raise InputError(
             f"a secret about a whole stream has {LONGEST} events at most, and these streams have {length}; "
             "give it a window, such as a day or a number of events"

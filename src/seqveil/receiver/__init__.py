@@ -1,1 +1,1 @@
-"""What can be done with releases: decode them, estimate, audit, watch for drift, learn a model."""
+"""What can be done with releases: decode them, estimate, audit, check the model, learn a model."""

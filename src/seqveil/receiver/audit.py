@@ -330,5 +330,4 @@ class Audit:
         setting = self.setting
         if setting.budget.limited or setting.unbounded or not setting.mechanism.sound:
             return None
-        together = setting.schedule * setting.policy.block
-        return compose(setting.epsilon * setting.schedule, -(-int(accounts.events.max()) // together), delta)
+        return compose(setting.epsilon, -(-int(accounts.events.max()) // setting.policy.block), delta)

@@ -1,4 +1,4 @@
-"""For whoever receives the stream: the best estimate of every symbol, from model and releases alone.
+"""For the receiver of a stream: the best estimate of every symbol, from model and releases alone.
 
 The lifts are public, so a released stream is a hidden Markov model with emission Q(y_k | x): forward filtering gives
 the distribution of each symbol given the releases up to it, forward–backward given all of them. It is post-processing:
@@ -43,7 +43,7 @@ def decode_stream(
     fields, as for a `Session`.
 
     `smooth=False` uses the releases up to each symbol only (online), `smooth=True` all of them. A release that was not
-    made (None) is stepped over; where it was withheld, that tells something too. For batches `released` holds their
+    made (None) is stepped over; where it was withheld, that reveals something too. For batches `released` holds their
     paths, and `length` the number of symbols where the last batch is a short one.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])

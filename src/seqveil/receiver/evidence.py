@@ -96,7 +96,7 @@ class Evidence:
         streams = [np.asarray(codes, np.int64) for codes in released]
         stamps = None if times is None else [np.asarray(each, np.float64) for each in times]
         if not streams or any(codes.ndim != 1 for codes in streams):
-            raise DataError("expected one sequence of released codes a user")
+            raise DataError("expected one sequence of released codes per user")
         users = np.repeat(np.arange(len(streams)), [codes.size for codes in streams])
         moments = None if stamps is None else np.concatenate(stamps)
         return cls.of_streams(setting, users, np.concatenate(streams), moments)

@@ -28,7 +28,7 @@ class Followed:
 
     def __init__(self, setting: Terms) -> None:
         if setting.in_blocks:
-            raise InputError("a release in a block tells of its symbol only with the others of the block; use `decode`")
+            raise InputError("one release of a block cannot be read without the others; use `decode`")
         self.setting, self.state = setting, State.start(setting, 0)
 
     def observe(self, users: Rows, codes: Ints, times: Floats | None = None) -> Iterator[tuple[Rows, Released]]:

@@ -13,9 +13,9 @@ assumes that users are independent, and that one chain of order 1 describes them
 releases say little about it, the model of the release fills in.
 
 *Under the model*, for "guarded" releases whose model is of a higher order or of several types: truths are drawn under
-that very model, and an interval is what all but the outermost of them have in common. The releases tell so little about
-the secrets that a single chain learned from them may be far off.
-What `Summary.disclosed` says of a symbol is how much of its count the releases tell, and how much the model fills in.
+that very model, and an interval is what all but the outermost of them have in common. Such releases reveal so little
+about the secrets that a single chain learned from them may be far off.
+What `Summary.disclosed` says of a symbol is how much of its count the releases reveal, and how much the model fills in.
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ class Summary:
 
     @property
     def undisclosed(self) -> tuple[int, ...]:
-        """Codes that guarded releases tell so little of that their counts are those of a chain or model."""
+        """Codes that guarded releases reveal so little of that their counts are those of a chain or model."""
         return () if self.disclosed is None else tuple(np.flatnonzero(self.disclosed < TOLD).tolist())
 
     def without_intervals(self) -> Summary:
         """The estimates alone, for where what they assume does not hold: no interval, and no symbol surely on top.
 
-        A symbol that guarded releases hardly tell has no estimate either (NaN): it would be a guess.
+        A symbol that guarded releases hardly reveal has no estimate either (NaN): it would be a guess.
         """
         gone = np.isin(np.arange(self.histogram.value.size), self.undisclosed)
         return replace(
@@ -178,7 +178,7 @@ NO_DESIGN = (
     "release with randomized_response"
 )
 NO_DESIGN_GUARDED = (
-    "releases that keep declared secrets cannot be inverted, because they tell too little about them; use method "
+    "releases that keep declared secrets cannot be inverted, because they reveal too little about them; use method "
     "learned or model"
 )
 
@@ -234,7 +234,7 @@ Said = tuple[Rows, Ints, Floats | None]  # users, codes, times
 def _drawn(
     setting: Terms, said: Said, slots: Ints, z: float, method: str
 ) -> tuple[Parts, tuple[str, str], Floats | None]:
-    """Estimates from drawn truths, the method with what it assumes, and how much guarded releases tell of symbols."""
+    """Estimates from drawn truths, the method with what it assumes, and how much guarded releases reveal of symbols."""
     several = setting.guards and setting.model.size > setting.model.n
     under_model = method == "model" or (method == "auto" and several)
     drawn = (_model_draws if under_model else _learned_draws)(setting, said, slots)

@@ -129,7 +129,7 @@ def test_the_account_and_the_estimates_are_those_of_single_streams(place, releas
 
 
 SETTINGS = {
-    "pulsed": {"every": 2},
+    "without a model": {"budget": Budget(ldp_total=30.0)},
     "hold": {"budget": Budget(total=3.0)},
     "stop": {"budget": Budget(total=3.0, when_spent="stop")},
     "window": {"budget": Budget(per_window=2.0, releases=2, when_spent="stop")},

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from filed import audit_file, decode_file, fit_file, release_file
+from filed import audit_file, decode_file, fit_file, release_file, streams_of
 from seqveil import Budget, MarkovModel, decode_stream
 from seqveil.core.alphabet import Bins, Grid
 from seqveil.core.errors import DataError, InputError
@@ -44,11 +44,11 @@ def data(tmp_path):
 
 SETTINGS = {
     "plain": {"epsilon": 1.0},
-    "pulsed": {"epsilon": 0.5, "every": 4},
+    "without a model": {"epsilon": 0.5, "budget": Budget(ldp_total=6.0)},
     "order two budgets": {"epsilon": 1.0, "budget": Budget(total=6.0, per_window=2.0, releases=4)},
     "total hold": {"epsilon": 1.0, "budget": Budget(total=3.0)},
     "total stop": {"epsilon": 1.0, "budget": Budget(total=3.0, when_spent="stop")},
-    "pulsed stop": {"epsilon": 1.0, "every": 2, "budget": Budget(total=5.0, when_spent="stop")},
+    "blocks stop": {"epsilon": 2.0, "block": 4, "budget": Budget(total=5.0, when_spent="stop")},
     "window stop": {"epsilon": 1.0, "budget": Budget(per_window=2.0, releases=5, when_spent="stop")},
     "seconds hold": {"epsilon": 1.0, "budget": Budget(per_window=2.0, seconds=60.0)},
     "seconds stop": {"epsilon": 1.0, "budget": Budget(per_window=2.0, seconds=60.0, when_spent="stop")},
@@ -90,7 +90,7 @@ def observed_alone(setting, frame):
 
 @pytest.mark.slow
 def test_accounts_are_those_of_single_streams(data, tmp_path):
-    setting, out = Policy(epsilon=0.8, every=2).on(model_of()), tmp_path / "out.csv"
+    setting, out = Policy(epsilon=0.8).on(model_of()), tmp_path / "out.csv"
     account = release_file(data, setting, out)
     alone = observed_alone(setting, pl.read_csv(out))
     assert account.leakage == max(alone.values())
@@ -135,7 +135,7 @@ def test_a_wrong_event_number_is_refused(data, tmp_path, wrong):
 def test_a_file_fits_as_its_frame_does(data):
     for options in ({"smoothing": 0.0}, {"smoothing": 2.0, "prior": "uniform"}, {"order": 2, "smoothing": 0.5}):
         fitted = fit_file(data, **options)
-        assert fitted.model.fingerprint == MarkovModel.fit(pl.read_csv(data), **options).fingerprint
+        assert fitted.model.fingerprint == MarkovModel.fit(streams_of(pl.read_csv(data)), **options).fingerprint
         assert (fitted.events, fitted.users) == (pl.read_csv(data).height, 15)
 
 

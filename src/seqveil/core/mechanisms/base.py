@@ -301,7 +301,7 @@ def constant(beliefs: Floats, distortion: Distortion) -> Kernels:
 def parts(distribution: Floats, total: Ints) -> Ints:
     """Integers proportional to each row of `distribution` that sum to its total, rounded up at the cost of the largest.
 
-    What has a positive probability keeps a positive weight, so that it never comes to tell more than it should.
+    What has a positive probability keeps a positive weight, so that it never comes to reveal more than it should.
     """
     shares = np.ceil(distribution * total[:, None].astype(np.float64)).astype(np.int64)
     shares[np.arange(len(distribution)), shares.argmax(1)] += total - shares.sum(1)

@@ -1,4 +1,4 @@
-"""The schedule of a block: which events are asked, how much of what is left each may use, how often it tells.
+"""The schedule of a block: which events are asked, how much of what is left each may use, how often it reveals it.
 
 It is a function of model, L, w and costs alone, so every receiver finds the same one. Schedules that ask every m-th
 event, from one of the first on, are tried on simulated paths, the best ones on more of them, and the best is improved

@@ -83,7 +83,7 @@ def kernels(beliefs: Floats, epsilon: float, distortion: Distortion) -> NoReturn
 
 
 class Question(NamedTuple):
-    """What an event of a block may use and tell, both in eighths: of what is left, and of the time."""
+    """What an event of a block may use and reveal, both in eighths: of what is left, and of the time."""
 
     share: int  # of what is left; 0: the best guess is released
     named: int  # how often the cell is named; else the likeliest label

@@ -34,7 +34,7 @@ timetable attains. ∎
 So at most ⌈1+e^ε⌉ symbols are ever released, always the most likely ones.
 
 **Who fills which slot.** The optimum fixes how much mass of unlabelled symbols fills each label's slot, not which
-symbols. Filling every slot with all of them alike tells a receiver nothing about them; giving each symbol a slot of its
+symbols. Filling every slot with all of them alike says nothing about them; giving each symbol a slot of its
 own, as far as masses allow, costs nothing now and sharpens the belief for later releases (MSNBC, ε = 1: .48 wrong
 instead of .55). Symbols fill the slots in the order of their codes; one on the border of two slots is split.
 

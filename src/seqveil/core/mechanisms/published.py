@@ -24,7 +24,7 @@ STEP = 0.01  # of the descent, as a part of the starting probability 1/N
 def crr(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     """Release y ≠ x with probability β(y)e^-ε and the truth with 1 - (1-β(x))e^-ε.
 
-    That is: with probability 1-e^-ε tell the truth, else draw from the belief. The marginal is β.
+    That is: with probability 1-e^-ε release the truth, else draw from the belief. The marginal is β.
 
     *What it leaks*: every lift is at least e^-ε, but that of the released symbol is e^-ε + (1-e^-ε)/β(y), which stays
     below e^ε exactly where β(y) ≥ 1/(1+e^ε) and has no bound as β(y) → 0. With more than 1+e^ε symbols some symbol must

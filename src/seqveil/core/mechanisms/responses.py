@@ -1,4 +1,4 @@
-"""Closed forms that tell the truth, or the cell that it lies in, and else make a draw: no linear program."""
+"""Closed forms that release the truth, or the cell that it lies in, and otherwise a random draw: no linear program."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def respond(beliefs: Floats, epsilon: float, distortion: Distortion, asked: Aske
 
 
 def response_weights(epsilon: float, n: int) -> tuple[int, int]:
-    """Weight of telling the truth (0: nothing is left to tell) and of each symbol's being drawn."""
+    """Weight of releasing the truth (0: nothing is left to reveal) and of each symbol's being drawn."""
     gain = math.expm1(usable(epsilon, n))
     each = math.ceil(
         DENOMINATOR / (gain + n)
@@ -56,7 +56,7 @@ def response_weights(epsilon: float, n: int) -> tuple[int, int]:
 
 
 def crr_weight(epsilon: float) -> int:
-    """The probability 1-e^-ε of telling the truth, as a weight."""
+    """The probability 1-e^-ε of releasing the truth, as a weight."""
     return int(-math.expm1(-epsilon) * DENOMINATOR)
 
 

@@ -1,4 +1,4 @@
-"""Tree-quantised release: tell the soft cell of the whole batch, and never let a cell get too small.
+"""Tree-quantised release: release the soft cell of the whole batch, and never let a cell get too small.
 
 Cells are the leaves of a public binary tree of soft boxes over X^w, grown only where a release walks (`questions` says
 which question is asked where). With f_y(o) the share of batch o in cell y, q_y the probability that a fresh draw ends
@@ -191,7 +191,7 @@ class Tree:
         return self.nodes[path]
 
     def _question(self, node: Node) -> Split | None:
-        """The next question at a node, or None where it is a leaf. Public: no coin, no raw symbol."""
+        """The next question at a node, or None where it is a leaf. Public: no randomness, no raw symbol."""
         if not self.disclosed or cells(node.mass, self.search.least) < 2:
             return None
         split = best(self.search, node)

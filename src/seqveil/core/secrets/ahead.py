@@ -95,19 +95,22 @@ class Ahead:
     offset = 0
 
     def __init__(self, model: MarkovModel, secret: Secret) -> None:
-        compiled = secret.over(model.alphabet)
         self.model, self.secret, self.longest = model, secret, LONGEST
+        self.scale = 1.0 if secret.epsilon is None else secret.epsilon  # of which MARGIN is next to nothing
+        self.aim, self._places = self.scale * (1 - MARGIN), np.arange(model.size)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        model, secret = self.model, self.secret
+        compiled = secret.over(model.alphabet)
         self.automaton = compiled.automaton
         self.values, self.memory = self.automaton.values, self.automaton.size
         self.family = compiled.length is None
         self.length = LONGEST if compiled.length is None else compiled.length
         self.repeats = secret.repeats
-        self.scale = 1.0 if secret.epsilon is None else secret.epsilon  # of which MARGIN is next to nothing
-        self.aim = self.scale * (1 - MARGIN)
         self._clock = compiled.clock
         ticks = model.n * np.arange(int(compiled.clock.max()) + 1)
         self._targets: list[Ints] = [self.automaton.moves[:, model.newest + tick] for tick in ticks]  # (A, S) each
-        self._places = np.arange(model.size)
         self._labelled = (self.automaton.labels[None, :] == np.arange(self.values)[:, None]).astype(np.float64)
         first = np.repeat(self._labelled[:, :, None], model.size, axis=2)
         self.inside = Sweep(first, self._back, self.length)
@@ -386,28 +389,19 @@ class Answered(Ahead):
     automaton: Any = None
     family, repeats, countable, length, lead, untracked, memory = False, False, None, 0, 1, 0.0, 1
 
-    def __init__(self, model: MarkovModel, secret: Secret) -> None:
-        if model.trait is None or model.trait.name != secret.text:
-            raise InputError("the model does not know this trait; fit it to people whose answer is known, with a trait")
-        self.model, self.secret, self.longest = model, secret, LONGEST
+    def _prepare(self) -> None:
+        model = self.model
+        if model.trait is None or model.trait.name != self.secret.text:
+            raise InputError("the model does not know this trait; fit it to people whose answer is known, with trait=")
         self.values = len(model.trait.answers)
-        self.scale = 1.0 if secret.epsilon is None else secret.epsilon
-        self.aim = self.scale * (1 - MARGIN)
-        self._places = np.arange(model.size)
         self.at_start = self.at_first = (model.answers == np.arange(self.values)[:, None]).astype(np.float64)
         self.before = Sweep(self.at_start, self._pulled, 1)
-        self._check_uncertain()
+        if (self.at_start @ model.initial).min() <= CERTAIN:
+            raise InputError("under this model an answer to the trait is certain or impossible; check its weights")
 
     def begun(self, states: Floats) -> tuple[Floats, Floats]:
         """No window is in progress, and one is over."""
         return np.zeros((0, self.model.size)), (self.at_start * states)[None]
-
-    def _check_uncertain(self) -> None:
-        if (self.at_start @ self.model.initial).min() <= CERTAIN:
-            raise InputError(
-                "under this model an answer to the trait is certain or impossible, so there is nothing to keep; check "
-                "the weights of its types"
-            )
 
 
 def _span(logs: Floats) -> float:

@@ -386,7 +386,7 @@ def joint(*secrets: Secret, epsilon: float | None = None) -> Secret:
 
 
 _MAKERS = {"ever": ever, "always": always, "count": count, "followed_by": followed_by, "pattern": pattern,
-           "zone": zone, "during": during, "trait": trait}  # fmt: skip
+           "zone": zone, "during": during}  # fmt: skip
 
 
 def several(values: Any) -> tuple[Any, ...]:
@@ -462,7 +462,9 @@ def _check_trait(secret: Secret) -> None:
     if not isinstance(secret.text, str) or not secret.text.strip():
         raise InputError("a trait is named as in the model, for instance 'heating'; got something else")
     if secret.window is not None or secret.one_sided:
-        raise InputError("a trait is about all of a person's events and every two answers; leave window and sides out")
+        raise InputError(
+            "a trait is about all of a person's events and every two answers; leave window and one_sided out"
+        )
 
 
 def _check_parts(secret: Secret) -> None:
@@ -599,7 +601,7 @@ def from_dict(saved: Any) -> Secret:
         raise InputError(f"a secret in TOML has exactly one of the lines {', '.join(KINDS)}; got {len(kinds)} of them")
     kind, rest = kinds[0], {"epsilon": None, **saved}
     given = rest.pop(kind)
-    unknown = set(rest) - {*(_SHARED if kind != "trait" else _SHARED[:1]), *KINDS[kind]}
+    unknown = set(rest) - {*_SHARED, *KINDS[kind]}
     if unknown:
         raise InputError(f"a secret '{kind}' in TOML has no line '{min(unknown)[:40]}'; take it out")
     if kind == "joint":
@@ -611,9 +613,11 @@ def from_dict(saved: Any) -> Secret:
             "radius": given["metres"],
         }
         return _made(zone, rest | (on_map or given))
+    if kind == "trait":
+        return Secret(kind, text=given, **rest)
     if "then" in rest:
         rest["then"] = _values(rest["then"])
-    return _made(_MAKERS[kind], rest, given if kind in ("pattern", "trait") else _values(given))
+    return _made(_MAKERS[kind], rest, given if kind == "pattern" else _values(given))
 
 
 def _joint_of(parts: Any, rest: dict[str, Any]) -> Secret:

@@ -43,7 +43,8 @@ from seqveil.core.secrets.account import SecretTracker, SecretTrackers
 
 TIGHTER = 1e-6  # of ε: how much less than promised is aimed at
 START = 0.5  # share of ε that a window of known length begins with
-OPENING = 20.0  # events after which half of the rest of a trait's ε is open; it never closes, and never all opens
+FIRST = 0.2  # share of ε that the first event may reveal about a trait, whose events nobody can count beforehand
+OPENING = 4.0  # events in which half of what is left of it opens
 UNLIKELY = 1e-7  # symbols below this probability that may not be released as they are get a draw from what is released
 WRITABLE = 25_000_000  # numbers of a table that is written out in full
 ONE = float(DENOMINATOR)
@@ -56,14 +57,14 @@ def schedule(tracker: SecretTracker) -> Floats:
     e^ε at its last, and linearly in between. Windows of N events that follow one another keep 1/(2N²) of ε at their
     last event, or what all later releases together can reveal about them where that is less, and half of what is left
     is added at each event after it. On a chain that stays where it is, the next events reveal nearly as much about a
-    window as its own; at the edge of its box they would have to say nothing of it. All this is public, so it costs
-    nothing.
+    window as its own; at the edge of its box they would have to say nothing of it. A trait has no last event: it opens
+    ever more slowly, and at the edge releases go on that say nothing of it. All this is public, so it costs nothing.
     """
     plan, windows = tracker.ahead, tracker.records.index
     if plan.family:
         return np.full(windows.size, plan.aim)
     if not plan.length:  # a trait: all of a person's events, however many will come
-        return np.full(windows.size, plan.aim * (1.0 - (1.0 - START) / (1.0 + tracker.step / OPENING)))
+        return np.full(windows.size, plan.aim * (1.0 - (1.0 - FIRST) * 0.5 ** (tracker.step / OPENING)))
     events = plan.offset + tracker.step - windows * plan.length
     kept = min((1.0 - START) / plan.length**2, plan.disclosed_later / plan.aim) if plan.repeats else 0.0
     return np.asarray(plan.aim * _shares(plan.length, events, kept))

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -104,96 +103,46 @@ def posteriors(evidence: Evidence, model: MarkovModel, secret: Compiled, windows
     part = evidence.of_users(ids >= 0)
     part = Evidence(part.table, ids[part.users], part.index)
     order = np.argsort(-np.bincount(part.users, minlength=people.size), kind="stable")  # as the blocks have them
-    several = int(np.bincount(owner).max())
-    out, done = np.empty((owner.size, secret.automaton.values)), 0
-    for index, lengths in part.blocks(NUMBERS, max(1, NUMBERS // (model.size * secret.automaton.size * several))):
+    spans = np.bincount(part.users, minlength=people.size)[owner] if windows.length is None else windows.length
+    spans = np.broadcast_to(spans, owner.shape)
+    out, done, several = np.empty((owner.size, secret.automaton.values)), 0, int(np.bincount(owner).max())
+    room = max(1, NUMBERS // (model.size * secret.automaton.size * several))
+    for index, lengths in part.blocks(max(1, NUMBERS // model.size), room):
         place = np.full(people.size, -1)
         place[order[done : done + lengths.size]] = np.arange(lengths.size)
         own = np.flatnonzero(place[owner] >= 0)
-        seen = _Seen(part.table, index, lengths, model)
-        out[own] = seen.values(secret, place[owner[own]], windows.begins[own], windows.length)
+        seen = np.ones((int((windows.begins + spans)[own].max(initial=index.shape[1])), lengths.size, model.n))
+        for t in range(min(index.shape[1], len(seen))):
+            seen[t, lengths > t] = part.table[index[lengths > t, t]]
+        out[own] = _values(seen, model, secret, place[owner[own]], windows.begins[own], spans[own])
         done += lengths.size
     return out
 
 
-class _Seen:
-    """Releases of people side by side, longest streams first, as the believer in a model weighs them.
+def _values(seen: Floats, model: MarkovModel, secret: Compiled, owners: Ints, begins: Ints, spans: Ints) -> Floats:
+    """Probability of each value of the secret in each window, from Q(y_t|·) of all releases of people: (T, B, n).
 
-    As a sequence it is the columns Q(y_t|·) of every step, one row a person: ones where there is no release, and where
-    the model rules out what was released, which tells its believer nothing.
+    Where the model rules out what was released, that tells its believer nothing: ones stand there, as where nothing was
+    released.
     """
-
-    def __init__(self, table: Floats, index: Ints, lengths: Ints, model: MarkovModel) -> None:
-        self._table, self._index, self._lengths, self._model = table, index, lengths, model
-        self._silent = np.zeros(index.shape, bool)
-
-    def __len__(self) -> int:
-        return self._index.shape[1]
-
-    def __getitem__(self, t: int) -> Floats:
-        return self._columns(np.arange(self._lengths.size), np.full(self._lengths.size, t))
-
-    def values(self, secret: Compiled, owners: Ints, begins: Ints, length: int | None) -> Floats:
-        """Probability of each value of the secret in each window, given all releases."""
-        automaton = secret.automaton
-        spans = self._lengths[owners] if length is None else np.full(owners.size, length)
-        order = np.argsort(-spans, kind="stable")
-        owners, begins, spans = owners[order], begins[order], spans[order]
-        before = self._before(owners, begins)  # which finds what the model rules out
-        inside, after = self._inside(secret, before, owners, begins, spans), self._after(owners, begins + spans)
-        held = np.einsum("aws,ws->wa", inside, after)
-        values = np.stack([held[:, automaton.labels == value].sum(1) for value in range(automaton.values)], axis=1)
-        out = np.empty_like(values)
-        out[order] = values / values.sum(1, keepdims=True)
-        return out
-
-    def _columns(self, people: Ints, times: Ints) -> Floats:
-        """Q(y|x) of the release of each of these people at its time: (people, n)."""
-        last = len(self) - 1
-        none = (times >= self._lengths[people]) | self._silent[people, np.minimum(times, last)]
-        return np.where(none[:, None], 1.0, self._table[self._index[people, np.minimum(times, last)]])
-
-    def _inside(self, secret: Compiled, before: Floats, owners: Ints, begins: Ints, spans: Ints) -> Floats:
-        """Distribution (A, W, S) of automaton and state at the end of each window, given the releases up to there."""
-        automaton, model, place = secret.automaton, self._model, count()
-
-        def read(distribution: Floats, column: Floats) -> Floats:
-            tick = int(secret.clock[next(place) % len(secret.clock)])
-            return (
-                filtering.read(distribution, automaton.moves[:, model.newest + model.n * tick])
-                * column[:, model.newest]
-            )
-
-        going = [int((spans > k).sum()) for k in range(int(spans.max()))]
-        columns = (self._columns(owners[:now], begins[:now] + k) for k, now in enumerate(going))
-        distribution = np.zeros((automaton.size, *before.shape))
-        distribution[0] = before
-        ends = np.empty_like(distribution)
-        steps = filtering.forward(
-            read(distribution, next(columns)),
-            columns,
-            lambda distribution, said: read(model.advance(distribution), said),
-        )
-        for (distribution, _), after in zip(steps, [*going[1:], 0], strict=True):
-            ends[:, after : distribution.shape[1]] = distribution[:, after:]
-        return ends
-
-    def _before(self, owners: Ints, begins: Ints) -> Floats:
-        """The posterior of the state in which each window begins, given the releases before it."""
-        model, out = self._model, np.empty((owners.size, self._model.size))
-        states = filtering.start(model, self._lengths.size)
-        for t in range(max(len(self), int(begins.max()) + 1)):  # a window may begin after the last release
-            out[begins == t] = filtering.clear(states)[owners[begins == t]]
-            column = self[t]
-            silent = (filtering.symbols(model, states) * column).sum(1) <= 0
-            column[silent] = 1.0
-            self._silent[:, t : t + 1] = silent[:, None]  # past the last release there is nothing to mark
-            states, _ = filtering.move(model, states, column)
-        return out
-
-    def _after(self, owners: Ints, ends: Ints) -> Floats:
-        """The likelihood of the releases after each window, by the state in which it ends, up to a factor."""
-        later, out = np.ones((self._lengths.size, self._model.size)), np.ones((owners.size, self._model.size))
-        for t, _ in filtering.back(self._model, later, self):
-            out[ends == t + 1] = later[owners[ends == t + 1]]
-        return out
+    steps, users, _ = seen.shape
+    before, states = np.empty((steps, users, model.size)), filtering.start(model, users)
+    for t in range(steps):
+        before[t] = filtering.clear(states)
+        seen[t, (filtering.symbols(model, states) * seen[t]).sum(1) <= 0] = 1.0
+        states, _ = filtering.move(model, states, seen[t])
+    after, later = np.ones((steps + 1, users, model.size)), np.ones((users, model.size))
+    for t, _ in filtering.back(model, later, seen):
+        after[t + 1] = later
+    automaton = secret.automaton
+    inside = np.zeros((automaton.size, owners.size, model.size))
+    inside[0] = before[begins, owners]
+    for k in range(int(spans.max())):
+        going = np.flatnonzero(spans > k)
+        now = model.advance(inside[:, going]) if k else inside[:, going]
+        letters = model.newest + model.n * int(secret.clock[k % len(secret.clock)])
+        now = filtering.read(now, automaton.moves[:, letters]) * seen[begins[going] + k, owners[going]][:, model.newest]
+        inside[:, going] = now / now.sum((0, 2))[:, None]
+    held = np.einsum("aws,ws->wa", inside, after[begins + spans, owners])
+    values = np.stack([held[:, automaton.labels == value].sum(1) for value in range(automaton.values)], axis=1)
+    return np.asarray(values / values.sum(1, keepdims=True))

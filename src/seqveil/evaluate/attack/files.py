@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, Unpack
 
 import numpy as np
 
 from seqveil.core.alphabet import Alphabet, OnMissing, Symbols
-from seqveil.core.errors import DataError, InputError, ModelError
+from seqveil.core.errors import InputError, ModelError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.reading import Reading
@@ -23,7 +24,7 @@ from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_secret, attack_tra
 from seqveil.evaluate.attack.identity import attack_identity
 from seqveil.interfaces.files import writing
 from seqveil.interfaces.files.events import Events, Progress, ValueType, model_events, read_events
-from seqveil.interfaces.files.fit import ColumnWords
+from seqveil.interfaces.files.fit import ColumnWords, answers_of
 from seqveil.interfaces.files.frames import as_polars, chain_of
 from seqveil.interfaces.files.receive import evidence_of
 from seqveil.interfaces.files.received import received as received_rows
@@ -91,45 +92,26 @@ def attack(
     wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
     chosen = wanted or people.secrets or people.events()
     share = false_alarm / (len(chosen) + who)
-    bar = _Bar(len(chosen) + who, working or (lambda share: None))
-    plan = {"seeds": tuple(range(seed, seed + splits)), "false_alarm": share, "working": bar.learning}
+    learned, show = count(1), working or (lambda done: None)
+    # how often classifiers learn is not known beforehand, so each time a part of what is left counts as done
+    plan: dict[str, Any] = {"seeds": tuple(range(seed, seed + splits)), "false_alarm": share}
+    plan["working"] = lambda: show(1 - 0.97 ** next(learned))
     findings = list[Finding]()
     for secret in chosen:
-        bar.begin()
         promised = people.promised(secret) if epsilon is None else epsilon
         if secret.kind == "trait":
             answers = _answers(rows, raw, names, secret.text)
             findings.append(attack_trait(people.releases, answers, people.alphabet.n, promised, about=about(secret),
                                          times=people.times, **plan))  # fmt: skip
             continue
-        skipped = people.before_midnight() if secret.follows_clock else None
+        skipped = people.before_window(secret) if secret.follows_clock else None
         over = secret.over(people.alphabet)
         findings.append(attack_secret(people.releases, people.truth, over, promised, times=people.times,
                                       skipped=skipped, models=others, evidence=evidence, **plan))  # fmt: skip
     if who:
-        bar.begin()
         sought = (people.releases, people.truth, people.alphabet.n, people.total)
         findings.append(attack_identity(*sought, seed=seed, false_alarm=share))
     return Findings(tuple(findings))
-
-
-class _Bar:
-    """Says which share of so many attacks is done. How often classifiers learn in one is not known beforehand: each
-    time half of what is left of it counts as done, so that the bar goes on and never back.
-    """
-
-    def __init__(self, attacks: int, show: Callable[[float], None]) -> None:
-        self._attacks, self._show, self._begun, self._left = attacks, show, -1, 1.0
-
-    def begin(self) -> None:
-        """The next attack begins."""
-        self._begun, self._left = self._begun + 1, 1.0
-        self._show(self._begun / self._attacks)
-
-    def learning(self) -> None:
-        """A classifier is about to learn."""
-        self._left /= 2
-        self._show((self._begun + 1 - self._left) / self._attacks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,13 +139,13 @@ class AttackedPeople:
         often = np.argsort(-counts, kind="stable")[: min(SYMBOLS, self.alphabet.n)]
         return [ever([value], epsilon=None, window="event") for value in self.alphabet.decode(often[counts[often] > 0])]
 
-    def before_midnight(self) -> Ints:
-        """How many events of each stream come before its first midnight, where windows of a day begin."""
+    def before_window(self, secret: Secret) -> Ints:
+        """How many events of each stream come before the first whole window of a secret that follows the clock."""
         slots = self.alphabet.slots
         if slots is None or self.times is None:
-            raise InputError("an attack on during, or on a window of a day, needs a model, one in slots of time")
+            raise InputError("an attack on during, or on a day or week, needs a model, one in slots of time")
         first = slots.numbers(np.array([own[0] for own in self.times]))
-        return -slots.place(first) % slots.per_day
+        return -slots.place(first) % (secret.length(slots) or 1)
 
 
 def _reading(meta: Meta | None, model: MarkovModel | None) -> Reading:
@@ -212,11 +194,10 @@ def read_people(
 
 def _answers(released: Rows, truth: Rows, reading: Reading, name: str) -> list[str | None]:
     """The label of each person, from a column of the raw file; people as the released file has them."""
-    found: dict[str, str] = {}
-    raw = read_events(truth, reading.but(value=name), "text", holes="any")
-    for user, label in zip(raw.users.to_list(), list(raw.values), strict=True):
-        if label is not None and found.setdefault(str(user), str(label)) != str(label):
-            raise DataError(f"column {name!r} gives one person two labels; a trait has one answer for each")
+    try:
+        found = {str(user): label for user, label in answers_of(truth, reading, name).items()}
+    except InputError as error:
+        raise InputError(f"an attack on a trait needs its column in the raw file; {error}") from None
     kind: ValueType = "number" if len(reading.value_columns) == 2 else "text"
     people = read_events(released, reading, kind, holes="any").people[0]
     return [found.get(str(user)) for user in people]

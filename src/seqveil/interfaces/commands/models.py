@@ -47,6 +47,9 @@ def fit(
             "What the next symbol depends on, checked on held-out people; auto compares several.",
         ),
     ] = None,
+    trait: Annotated[
+        str | None, o.option("COLUMN", "One label for each user: each label gets types of its own, for --secret trait:")
+    ] = None,
     smoothing: o.Smoothing = SMOOTHING,
     cuts: o.CutOptions,
     other: Annotated[
@@ -84,6 +87,8 @@ def fit(
 
     Example: seqveil fit clicks.csv -o clicks.model --context auto
 
+    Example: seqveil fit meters.csv -o meters.model --levels 8 --trait heating
+
     Example: seqveil fit clicks.csv -o clicks.model --private 1 --alphabet pages.txt
     """
     from seqveil.interfaces.files.fit import fit_table
@@ -97,7 +102,7 @@ def fit(
     }
     with stages(data, "fitting", 1, "comparing contexts") as (advance, done):
         fitted = fit_table(
-            data, context=context, smoothing=smoothing, progress=advance, working=done, **words,
+            data, context=context, trait=trait, smoothing=smoothing, progress=advance, working=done, **words,
             **columns.given, **vars(cuts), **vars(privacy), **vars(timing),
         )  # fmt: skip
     fitted.model.save(out)

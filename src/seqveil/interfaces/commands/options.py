@@ -87,7 +87,7 @@ ModelFile = Annotated[Path, option("MODEL", "The model file.", "--model", "-m")]
 ModelOrNone = Annotated[Path | None, option("MODEL", "The model file.", "--model", "-m")]
 ModelOut = Annotated[Path, option("MODEL", "Where to write the model.", "--out", "-o")]
 Out = Annotated[str, option("FILE", "Where to write; - for standard output.", "--out", "-o")]
-Format = Annotated[str | None, option("csv|jsonl", "Format of standard input and output; files tell by their name.")]
+Format = Annotated[str | None, option("csv|jsonl", "Format of standard input and output; of files, by their name.")]
 Meta = Annotated[Path | None, option("FILE", "The side file, where it is not FILE.meta.json.")]
 UserColumn = Annotated[str | None, option("NAME", "Column of the user, or several as in a,b  [default: user]")]
 ValueColumn = Annotated[str | None, option("NAME", "Column of the value, or two as in x,y  [default: value]")]
@@ -122,7 +122,8 @@ SecretOption = Annotated[
     ),
 ]
 SecretWindow = Annotated[
-    str | None, option("N|first N|day|event|stream", "Events that a --secret is about  [default: the whole stream]")
+    str | None,
+    option("N|first N|day|week|event|stream", "Events that a --secret is about  [default: the whole stream]"),
 ]
 Json = Annotated[bool, flag("--json", "Print the result as JSON.")]
 

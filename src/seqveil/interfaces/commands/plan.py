@@ -113,8 +113,8 @@ def plan(
     """Show the error to expect at each ε, and recommend a policy.
 
     With data it fits a model to four people in five and tries every policy on the others. With a model and --data it
-    tries them on those people; with a model alone on simulated people, and people who follow another model fare worse.
-    Nothing is released.
+    tries them on those people; with a model alone, on simulated people: errors are larger for people who do not follow
+    the model. Nothing is released.
 
     It shows the error of releases one by one, in blocks (several events share one ε, each is answered at once) and in
     batches, where releases may wait; for a --secret, the error of people who have it and of those who do not.

@@ -2,7 +2,7 @@
 
 ever:health               ever:health,travel      always:home         count:health:3
 followed_by:home>clinic   pattern:home . clinic   zone:2.5,1.0,0.7    during:clinic:22-6
-zone:48.8566,2.3522,300   (on the map: latitude, longitude, metres)
+zone:48.8566,2.3522,300   (on the map: latitude, longitude, metres)         trait:heating
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.secrets import Secret, from_dict
 from seqveil.core.secrets.declared import KINDS
 
-_FORMS = "ever:A, always:A, count:A:3, followed_by:A>B, pattern:A B, zone:x,y,radius or during:A:22-6"
+_FORMS = "ever:A, always:A, count:A:3, followed_by:A>B, pattern:A B, zone:x,y,radius, during:A:22-6 or trait:NAME"
 
 
 def parse(text: str, **options: Any) -> Secret:
@@ -35,8 +35,8 @@ def parse(text: str, **options: Any) -> Secret:
 
 def _table(kind: str, rest: str) -> dict[str, Any]:
     """What stands after the kind, as the lines of a table in TOML."""
-    if kind == "pattern":
-        return {kind: rest}
+    if kind in ("pattern", "trait"):
+        return {kind: rest.strip()}
     if kind == "zone":
         *centre, radius = (_number(part, "zone:x,y,radius") for part in rest.split(","))
         if not centre:

@@ -5,7 +5,7 @@ A private fit takes a public alphabet, bounds what each user gives, and counts w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -15,6 +15,7 @@ from seqveil.core.alphabet import MISSING, Alphabet, OnMissing, OnUnknown, Symbo
 from seqveil.core.errors import InputError, option
 from seqveil.core.fitting import SMOOTHING
 from seqveil.core.kernel import Ints
+from seqveil.core.mixture import SWITCH, fit_trait, one_answer_each
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.core.places import Cells
 from seqveil.core.private import CONTRIBUTION, BoundedCounts
@@ -227,7 +228,7 @@ class Fitted(Result):
         from seqveil.interfaces.choosing import called
 
         model, choice, origin = self.model, self.choice, self.model.origin
-        noisy = "about " if origin is not None and choice is None else ""
+        noisy = "about " if origin is not None and origin.get("kind") == "private fit" else ""
         types = f"{model.types} types, " if model.types > 1 else ""
         where = f"{name}: " if name else ""
         said = [
@@ -243,13 +244,18 @@ class Fitted(Result):
             more = f", which are many: name the part that counts with {option('range')}" if many else ""
             said.append(("clamped", f"{self.clamped:,} events outside the cells count to those at the edge{more}"))
         said += self._about_values()
+        if model.trait is not None and origin is not None:
+            types_of = zip(model.trait.answers, model.trait.types, strict=True)
+            answers = ", ".join(f"{answer} ({own})" for answer, own in types_of)
+            left_out = f"{origin['people_without_answer']:,} users without an answer are left out"
+            said.append(("trait", f"{model.trait.name}, by answer (types): {answers}; {left_out}"))
         if choice is not None:
             said += [("compared", line) for line in choice.lines()]
             said.append(
                 ("context", f"{called(model, choice.taken)}, checked on {choice.taken.people:,} held-out people")
             )
         raw = "the fit is not private: the model shows how the raw data behave"
-        return [*said, ("note", raw if origin is None or choice is not None else origin_in_words(origin))]
+        return [*said, ("note", origin_in_words(origin) if noisy and origin is not None else raw)]
 
     def _about_values(self) -> list[Line]:
         """What is to be said about places, and about numbers that nobody cut."""
@@ -291,6 +297,7 @@ def fit_table(
     smoothing: float = SMOOTHING,
     prior: str = "data",
     context: str | None = None,
+    trait: str | None = None,
     private: float | None = None,
     contribution: int | None = None,
     seed: int | None = None,
@@ -304,6 +311,7 @@ def fit_table(
         data: a polars, pandas or Arrow frame, or the path of a file.
         order, smoothing, prior: of the chain, as in `MarkovModel.fit`.
         context: what the next symbol depends on ("auto", "order:2", "types:16"), checked on held-out people.
+        trait: a column with one label for each user; each label gets types of its own, as many as `context` says.
         private: fit with differential privacy at this ε for each user. Users and events are noisy then too: nothing
             that comes back reveals more than the model does.
         contribution: with `private`, the most transitions of one user that count.
@@ -314,7 +322,7 @@ def fit_table(
     """
     if context is not None and order != 1:
         raise InputError(f"{option('context')} says what {option('order')} says; pass {option('context', 'order:2')}")
-    _check_private(private, context, order, smoothing, prior, contribution, seed, words)
+    _check_private(private, context or trait, order, smoothing, prior, contribution, seed, words)
     found = read_values(data, public=private is not None, **words)
     if progress is not None:
         progress(found.events.n)
@@ -322,15 +330,19 @@ def fit_table(
         return _fit_private(found, private, contribution, seed)
     people, who = found.events.people
     choice = None
-    if context is None:
+    if trait is not None:
+        model = _with_trait(found, trait, answers_of(data, found.events.reading, trait, words.get("format")),
+                            context, order, smoothing=smoothing, prior=prior, progress=working)  # fmt: skip
+    elif context is None:
         counts = Counts(found.alphabet.n, order)
         counts.add(who, found.codes)
         model = counts.model(found.alphabet, smoothing, prior)
     else:
         from seqveil.interfaces.choosing import CodedEvents, choose
 
-        by_name = np.argsort(np.argsort(np.array(people, object).astype(str), kind="stable"))
-        events = CodedEvents.of(by_name[who], found.codes)  # the same people are held out whatever the order of rows
+        events = CodedEvents.of(
+            _by_name(people)[who], found.codes
+        )  # the same people are held out whatever the order of rows
         choice = choose(events, found.alphabet, context, smoothing=smoothing, prior=prior, progress=working)
         model = choice.model
     return Fitted(
@@ -344,6 +356,33 @@ def fit_table(
         smoothing,
         found.clamped,
     )
+
+
+def answers_of(data: Any, reading: Reading, column: str, format: str | None = None) -> dict[Any, str | None]:
+    """Each user's label in a column of a file, None where there is none; somebody with two labels is refused."""
+    if isinstance(data, str) and data == "-":
+        raise InputError("a trait is read from a column of a file, beside the values; got a pipe, name the file")
+    events = read_events(as_polars(data), reading.but(value=column), "text", format=format, holes="empty")
+    return one_answer_each(events.users.to_list(), events.frame["value"].to_list())
+
+
+def _with_trait(
+    found: CodedValues, trait: str, answers: Mapping[Any, str | None], context: str | None, order: int, **how: Any
+) -> MarkovModel:
+    """A mixture whose types answer a question about people."""
+    from seqveil.interfaces.choosing import Context
+
+    people, who = found.events.people
+    labels = [answers.get(name) for name in sorted(people, key=str)]
+    wanted = None if context in (None, "auto") else Context.parse(str(context))
+    order, switch = (order, SWITCH) if wanted is None else (wanted.order, wanted.switch)
+    types = None if wanted is None else wanted.types
+    return fit_trait(trait, labels, _by_name(people)[who], found.codes, order, switch, types, found.alphabet, **how)
+
+
+def _by_name(people: Sequence[Any]) -> Ints:
+    """For each person the place of the name among all names: the same whatever the order of the rows."""
+    return np.argsort(np.argsort(np.array(people, object).astype(str), kind="stable"))
 
 
 def _kept(events: Events, words: Mapping[str, Any]) -> Reading:
@@ -371,7 +410,7 @@ def _check_private(
     if context is not None:
         raise InputError(
             "a private fit is of one chain: noise for n² counts hides a person, noise for each type's would hide the "
-            f"types; leave {option('context')} out, or fit it to data that may be published"
+            f"types; leave {option('context')} and {option('trait')} out, or fit it to data that may be published"
         )
     if order != 1 or smoothing != SMOOTHING or prior != "data":
         raise InputError("a private fit is of order 1 and smooths by its noise; leave order, smoothing and prior out")

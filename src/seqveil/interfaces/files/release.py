@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 CALL_ROWS = 200_000  # rows of one call
 BATCH_ROWS = 1000  # the same where batches are released: one may take milliseconds
+THIS_FILE = "the trait's total covers this file only; with --state one account goes on over all files of a person"
 SEEDED = "seeded, so NOT private: whoever knows the seed can undo the release"
 ARRIVAL = "releases are written in the order in which events arrive, and whoever reads them sees it"
 CHECK_ON_PEOPLE = "`seqveil attack RELEASED --truth RAW` tries to break the promise for real people"
@@ -458,6 +459,8 @@ def names_of(users: pl.Series) -> list[Any]:
 class Run:
     """What a release made and what it cost; the two ways to write it fill it in."""
 
+    one_file = True  # nothing is known of what was released of these people elsewhere
+
     def __init__(self, setting: Terms, streams: CodeStreams, seed: int | None) -> None:
         self.setting, self.streams, self.seed = setting, streams, seed
         self.private = seed is None and streams.private
@@ -479,7 +482,7 @@ class Run:
     def account(self) -> ReleasedFile:
         """What was released, and what that leaked."""
         setting, found = self.setting, self.streams.accounts()
-        disclosed = tuple(self.streams.secrets())
+        disclosed, traits = tuple(self.streams.secrets()), any(secret.kind == "trait" for secret in setting.secrets)
         undone = self.check.rejection if self.private else SEEDED
         risk = Risk.of(setting, found, disclosed, doubts=self.check.doubts, support=self.check.support, undone=undone)
         return ReleasedFile(
@@ -492,7 +495,7 @@ class Run:
             composition=float(found.epsilon_spent.max(initial=0.0)),
             ldp=float(found.ldp.max(initial=0.0)),
             private=self.private,
-            guarantee=guarantee(setting),
+            guarantee="; ".join([guarantee(setting), *([THIS_FILE] if self.one_file and traits else [])]),
             warnings=tuple(self._warnings(found)),
             batch=setting.batch,
             exact=not setting.in_batches,

@@ -282,16 +282,14 @@ def _without_model(setting: Mapping[str, Any]) -> str:
     epsilon = setting.get("epsilon")
     if not isinstance(epsilon, int | float) or not math.isfinite(level):
         return "nothing is promised"
-    return f"each release is {level * epsilon * setting.get('every', 1):.4g}-locally differentially private"
+    return f"each release is {level * epsilon:.4g}-locally differentially private"
 
 
 def _strength(made_of: Material) -> str:
     setting, meta = made_of.meta["setting"], made_of.meta
     parts = [f"ε = {epsilon:g} for {disclosed.name}" for disclosed, epsilon in made_of.kept]
-    period = setting.get("every", 1)
     if setting.get("epsilon") is not None:
-        every = f", spent at one release in {period}" if isinstance(period, int) and period > 1 else ""
-        parts.append(f"ε = {_text(setting['epsilon'])} a release on average{every}")
+        parts.append(f"ε = {_text(setting['epsilon'])} a release")
     budget = setting.get("budget")
     total = budget.get("total") if isinstance(budget, dict) else None
     parts.append("no total was set" if total is None else f"a total of {_text(total)} for a stream")

@@ -107,6 +107,8 @@ class RunPosition:
 class Resumed(Run):
     """Goes on where an earlier run was: what that one did is passed over."""
 
+    one_file = False
+
     def __init__(self, events: Events, codes: Ints, streams: CodeStreams, output: Appended, seed: int | None) -> None:
         super().__init__(streams.setting, streams, seed)
         self.events, self._codes, self._output = events, codes, output

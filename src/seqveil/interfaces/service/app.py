@@ -215,7 +215,7 @@ class Service:
         made = await self._written(EventJob(users, seqs, raw, times))
         asked.facts.replayed = int(made.replayed.sum())
         self._metrics.released(int((~made.refused).sum()), asked.facts.replayed)
-        return Response(f'{{"releases": {answers.rows_of(users, made, self.wording)}}}', media_type=JSON)
+        return Response(answers.released(users, made, self.wording), media_type=JSON)
 
     def _check(self, body: Any, users: list[str], token: Token) -> None:
         """Refuse what does not depend on the values: size, model, whose streams they are."""

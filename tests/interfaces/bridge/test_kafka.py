@@ -239,10 +239,11 @@ def test_a_transaction_that_was_taken_back_is_tried_again_and_a_takeover_ends_th
 
 def command(place, *more):
     chain().save(place.folder / "m.model")
-    own = place.cluster
+    own, client = place.cluster, place.folder / "client.properties"
+    client.write_text(f"group.id={own.group}\n")
     return [
         *(sys.executable, "-m", "seqveil", "bridge", "kafka", "--bootstrap", own.bootstrap, "--raw", own.raw),
-        *("--released", own.released, "--errors", own.errors, "--group", own.group, "--begin", "--state", place.state),
+        *("--released", own.released, "--errors", own.errors, "--client", client, "--begin", "--state", place.state),
         *("--model", place.folder / "m.model", *promise(epsilon=1, mechanism="balanced"), *more),
     ]
 
@@ -259,13 +260,13 @@ def test_the_command_killed_five_times_draws_nothing_twice(place):
                 until(lambda: len(read()) > before or running.poll() is not None, 60)  # noqa: B023
                 running.send_signal(signal.SIGKILL)
         place.send(events[500:])
-        with subprocess.Popen(command(place, "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        with subprocess.Popen(command(place), stderr=subprocess.PIPE) as running:
             until(lambda: len(once(read())) == 600, 60)
             running.send_signal(signal.SIGTERM)
-            said, log = running.communicate(timeout=60)
+            log = running.communicate(timeout=60)[1]
             assert running.returncode == 0
         disclosed = once(read())
-    assert json.loads(said)["refused"] == {}
+    assert json.loads(log.splitlines()[-1])["refused"] == {}
     assert b"zq" not in log
     assert set(disclosed) == {(f"user {u}", seq) for u in range(10) for seq in range(60)}
     assert {len(set(payloads)) for payloads in disclosed.values()} == {1}

@@ -6,15 +6,16 @@ import sys
 import pytest
 
 pytest.importorskip("pyspark")
-
-
 import sparks
-from seqveil.interfaces.spark.sessions import patient, translated
+from seqveil.core.errors import InputError
+from seqveil.engine.calls import OutOfOrder
+from seqveil.interfaces.spark.failures import Refused, translated, worker_errors
+from seqveil.interfaces.spark.sessions import needs_spark, patient
 
 SECRET = "zq-secret-88"
 FAILS_ONCE = """
 import os, sys
-from seqveil.interfaces.spark.sessions import quiet_session
+from seqveil.spark import session
 
 mark = sys.argv[1]
 
@@ -24,7 +25,7 @@ def fails_once(frames):
         os._exit(1)  # as one that is killed for its memory
     yield from frames
 
-with quiet_session("local[1]", 1) as spark:
+with session("local[1]") as spark:
     print(spark.range(3).mapInPandas(fails_once, "id long").count())
 """
 
@@ -67,6 +68,26 @@ def test_what_ended_a_query_is_named_without_data():
     assert failed(loop).count("LoopException") == 1
     for nothing_more in (None, object()):
         assert "(STREAM_FAILED)" in failed(nothing_more)
+
+
+def test_an_error_of_another_package_arrives_without_its_text():
+    with pytest.raises(Refused) as refused, worker_errors():
+        int(SECRET)
+    assert "ValueError" in str(refused.value)
+    assert SECRET not in str(refused.value)
+    back = translated(Exception(f"Traceback …\n{Refused.__name__}: {refused.value}\nmore"))
+    assert "ValueError" in str(back)
+    assert isinstance(translated(Exception("seqveil refused: OutOfOrder: event 0")), OutOfOrder)
+    assert isinstance(translated(Exception("seqveil refused: InputError: no")), InputError)
+    assert SECRET not in str(translated(Exception(SECRET)))
+
+
+def test_what_is_missing_to_run_spark_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for home in ("", str(tmp_path)):
+        monkeypatch.setenv("JAVA_HOME", home)
+        with pytest.raises(InputError, match="Spark needs Java 17"):
+            needs_spark()
 
 
 MASTERS = {"local": "local[1,2]", "local[*]": "local[*,2]", "local[2]": "local[2,2]", "local[2,1]": "local[2,1]"}

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 import mosquitto
-from bridges import KEY, Wire, came, core_of
+from bridges import KEY, Wire, came, core_of, damage
 from mosquitto import until
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import InputError
@@ -17,7 +17,6 @@ from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import erase
-from test_bridge import damage
 
 SLOT = 60.0
 BEGIN = 1_700_000_040.0  # a multiple of a minute

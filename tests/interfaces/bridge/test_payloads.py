@@ -1,7 +1,6 @@
 """Payloads of bridges: seqveil's own, plain values, Zigbee2MQTT, OwnTracks; topics, and what Home Assistant hears."""
 
 import json
-import random
 import time
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridges import SECRET, VALUES, setting_of
+from bridges import SECRET, VALUES, setting_of, town
 from seqveil.core.alphabet import Grid
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
@@ -35,13 +34,6 @@ JSON = st.recursive(
 LIKELY = st.fixed_dictionaries(
     {}, optional={"seq": JSON | st.integers(0, 5), "value": JSON, "values": JSON, "time": JSON}
 ).map(lambda content: json.dumps(content).encode())
-
-
-def town():
-    """A small town of 4 × 3 cells, in degrees."""
-    grid = Grid.regular(4, 3, bounds=(8.0, 8.4, 49.0, 49.3))
-    rng = random.Random(1)
-    return MarkovModel.fit([[rng.choice(grid.points.tolist()) for _ in range(80)]], alphabet=grid, smoothing=1.0)
 
 
 def of(model, form="seqveil"):

@@ -27,7 +27,7 @@ from seqveil.interfaces.service.messages import SymbolEvent
 from seqveil.receiver.decode import decode_paths
 from served import WORDS, running, words_model, words_setting
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 import pytest
 
 import mosquitto
-from bridges import at_work
+from bridges import at_work, town
 from mosquitto import Client, until
 from seqveil.core.alphabet import Grid
 from seqveil.core.model import MarkovModel
@@ -27,7 +27,6 @@ from seqveil.interfaces.bridge.core import Core
 from seqveil.interfaces.bridge.homeassistant import Discovery
 from seqveil.interfaces.bridge.mqtt import Broker, MqttLink, Topics
 from seqveil.interfaces.bridge.payloads import Form, Payloads
-from test_bridge_payloads import town
 
 HASS = os.environ.get("SEQVEIL_HASS") or shutil.which("hass")
 

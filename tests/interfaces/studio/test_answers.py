@@ -35,6 +35,8 @@ SETTINGS = {
     "whole stream": ("clicks", {"budget": {"total": 1.0, "over": 1000}}),
     "batches": ("power", {**POWER, "mechanism": "tree", "batch": 5, "epsilon": 4.0}),
     "tree": ("gaze", {"distortion": "euclidean", "mechanism": "tree", "epsilon": 1.0}),
+    "blocks": ("power", {**POWER, "block": 5, "epsilon": 4.0}),
+    "blocks, budget": ("clicks", {"block": 4, "epsilon": 3.0, "budget": {"total": 7.0}}),
     "unsound": ("clicks", {"epsilon": 1.0, "mechanism": "crr"}),
     "ever": ("power", HIGH),
     "first": ("power", {"secret": [{"ever": [8], "epsilon": 1.0, "window": "first 30"}]}),
@@ -58,6 +60,9 @@ def test_a_picture_is_what_a_session_releases_and_its_account(name, given):
     if policy.secrets:
         assert shown["secret"]["odds"][-1] == pytest.approx(account.secrets[0].log_odds, rel=1e-4, abs=1e-6)
         assert max(map(abs, shown["secret"]["odds"])) <= policy.secrets[0].epsilon
+    if policy.block > 1:
+        assert shown["mechanism"] == "blocks"
+        assert expected(session.setting) < shown["figures"]["silent_error"]
     steps = session.paths if session.setting.in_batches else released
     beliefs = sv.decode_stream(source.model, steps, policy, smooth=False)
     assert shown["series"]["decoded"] == session.setting.distortion.best_guess(beliefs).tolist()
@@ -128,7 +133,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-LINES = ("epsilon", "batch", "secret", "budget", "mechanism", "distortion", "withhold", "observers", "every", "more")
+LINES = ("epsilon", "batch", "secret", "budget", "mechanism", "distortion", "withhold", "observers", "more")
 POLICIES = st.dictionaries(st.sampled_from(LINES), JSON, max_size=4) | st.just({"epsilon": 1.0})
 ANSWERS = ("show", "offers", "expect", "source", "load", "look")
 
@@ -262,12 +267,12 @@ def test_places_are_never_shown_in_degrees():
     assert source.labels[0].endswith(" north")
     assert source.describe()["step"] == 2000.0
     studio = Studio(source)
-    centre = source.values[source._rare]
+    centre = source.values[source.rare]
     zone = {"latitude": centre[0], "longitude": centre[1], "metres": 500}
     for secret in ({"zone": zone}, {"ever": [centre]}):
         shown = finish(studio, "own", {"secret": [{**secret, "epsilon": 1.0, "window": 10}]}, events=4)
         said = json.dumps([shown[part] for part in ("risk", "promise", "secret")])
-        assert source.labels[source._rare] in said
+        assert source.labels[source.rare] in said
         assert "48." not in said
     assert (
         "500 m of"
@@ -275,6 +280,33 @@ def test_places_are_never_shown_in_degrees():
     )
     [x0, y0, x1, y1] = source.boxes[0]
     assert (x1 - x0, y1 - y0) == (pytest.approx(2000, rel=0.01), pytest.approx(2000, rel=0.01))
+
+
+@pytest.mark.slow
+def test_an_attack_is_computed_on_people_whom_the_model_was_not_fitted_to(monkeypatch):
+    """What it says is what `sv.attack` says of them, without a value of theirs, and places are not in degrees."""
+    from seqveil.interfaces.studio import attacking
+
+    asked_of = []
+    monkeypatch.setattr(
+        sv, "attack", lambda *given, real=sv.attack, **more: asked_of.append(given) or real(*given, **more)
+    )
+    found = Studio().attack({"source": "clicks", "policy": {"epsilon": 1.0}, "seed": 1})
+    value = sample("clicks").labels[sample("clicks").usual]
+    assert (found["people"], found["about"]) == (100, f"whether {value} occurs at an event, each for itself")
+    assert found["verdict"] in ("not decided", "not refuted")
+    assert "a suspicion of 10 % that it is right became" in found["lines"][-1]
+    source = loaded(Upload.of(FILES["map.csv"], "map.csv"), Chosen(cut=2000), "own")
+    policy = {"secret": [{"ever": [source.values[source.rare]], "epsilon": 1.0, "window": 5}]}
+    monkeypatch.setattr(attacking, "FEWEST", 2)
+    said = json.dumps(Studio(source).attack({"source": "own", "policy": policy, "seed": 1}))
+    assert source.labels[source.rare] in said
+    assert "48." not in said
+    released, truth = asked_of[-1]
+    assert len(released) == len(truth) == sum(min(5, len(codes)) for codes in source.crowd)
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="at least 40 people"):
+        Studio(source).attack({"source": "own", "policy": policy, "seed": 1})
 
 
 BAD = {

@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import signal
-import sqlite3
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -13,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seqveil as sv
-from bridges import KEY, SECRET, VALUES, Wire, came, chain, core_of, event, setting_of
+from bridges import KEY, SECRET, VALUES, Wire, came, chain, core_of, damage, event, setting_of
 from seqveil.core.model import MarkovModel
 from seqveil.core.slots import Slots
 from seqveil.engine.budget import Budget
@@ -182,12 +181,6 @@ def test_a_clock_that_is_set_back_loses_no_event_under_a_budget_in_seconds():
     assert [each.time for each in store.releases("ann")] == [1000.0, 1000.0, 1000.0, 1001.0]
 
 
-def damage(path, name):
-    with sqlite3.connect(path) as sql:
-        assert sql.execute("UPDATE users SET spent = spent + 1 WHERE name = ?", (name,)).rowcount == 1
-    sql.close()
-
-
 @pytest.mark.parametrize("numbered", [True, False])
 def test_a_damaged_user_is_refused_and_all_others_go_on(tmp_path, numbered):
     path = tmp_path / "s.db"
@@ -262,7 +255,7 @@ def test_a_log_that_cannot_be_written_ends_no_bridge(monkeypatch):
 
 OWN = {
     "mqtt": ["--broker", "localhost:1", "--raw", "a/{user}", "--released", "b/{user}"],
-    "kafka": ["--bootstrap", "localhost:1", "--raw", "a", "--released", "b", "--group", "g"],
+    "kafka": ["--bootstrap", "localhost:1", "--raw", "a", "--released", "b"],
 }
 
 
@@ -295,7 +288,6 @@ REFUSED = {
         ("--raw raw/+", "topic"),
         ("--discovery a/+", "prefix"),
         ("--discovery ha --raw ha/sensor/{user}/config", "discovery"),
-        ("--client-id=", "client id"),
         ("--ca missing.pem", "missing.pem: cannot be used for TLS"),
         ("--cert missing.pem", "missing.pem: cannot be used for TLS"),
         ("--password-file policy.toml", "NAME@HOST"),

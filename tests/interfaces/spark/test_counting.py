@@ -1,4 +1,4 @@
-"""Models fitted on Spark: the same counts, the same people held out, the same model as embedded."""
+"""Models fitted on Spark: the same counts, the same model as embedded."""
 
 import json
 
@@ -6,21 +6,16 @@ import numpy as np
 import polars as pl
 import pytest
 
+pytest.importorskip("pyspark")
 import sparks
+from filed import streams_of
 from seqveil import Cells, MarkovModel
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import InputError, SeqveilError
-from seqveil.interfaces.cli import main
 from seqveil.spark import FrameColumns, fit
 
-pytestmark = [pytest.mark.java, sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
+pytestmark = sparks.MARKS
 SECRET = "zq-secret-77"
-
-
-@pytest.fixture(scope="module")
-def spark():
-    with sparks.session() as made:
-        yield made
 
 
 def two_kinds(users=160, length=30, seed=0):
@@ -39,87 +34,50 @@ def two_kinds(users=160, length=30, seed=0):
     return frame.sample(fraction=1.0, shuffle=True, seed=seed)
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    """2,000 events in three files, as Parquet and as one CSV file sorted as the embedded run wants it."""
-    folder = tmp_path_factory.mktemp("small")
-    frame = sparks.events(2000, 60, seed=3)
-    sparks.write(frame, folder / "in", 3)
-    frame.write_csv(folder / "data.csv")
-    return folder, frame
-
-
-@pytest.fixture(scope="module")
-def clicks(tmp_path_factory):
-    folder, frame = tmp_path_factory.mktemp("clicks"), two_kinds()
-    sparks.write(frame, folder / "in", 2)
-    return folder / "in", frame
-
-
 @pytest.mark.parametrize(
     "options",
-    [
-        {"types": 2},
-        {"types": 2, "order": 2, "smoothing": 1.0},
-        {"types": 2, "switch": 0.1, "prior": "uniform", "seed": 3},
-        {"types": 2, "switch": "estimate", "smoothing": 0.5},
-        {"types": 4, "least_people": 50},
-    ],
+    [{}, {"order": 2, "smoothing": 1.0}, {"switch": 0.1}],
     ids=str,
 )
-def test_a_mixture_is_the_embedded_one_to_the_last_bit(spark, clicks, options):
-    folder, frame = clicks
-    want = MarkovModel.fit(frame, time="seq", **options)
-    assert fit(spark.read.parquet(str(folder)), **options).fingerprint == want.fingerprint
+def test_a_mixture_is_the_embedded_one_to_the_last_bit(spark, run, tmp_path, options):
+    """By the function and by the command; users may be numbers."""
+    frame = two_kinds()
+    want = MarkovModel.fit(streams_of(frame), types=2, **options)
+    sparks.write(frame, tmp_path / "in", 2)
+    assert fit(spark.read.parquet(str(tmp_path / "in")), types=2, **options).fingerprint == want.fingerprint
+    numbers = frame.with_columns(pl.col("user").str.slice(1).cast(int))
+    want_numbers = MarkovModel.fit(streams_of(numbers), types=2, **options)
+    assert fit(spark.createDataFrame(numbers.to_pandas()), types=2, **options).fingerprint == want_numbers.fingerprint
+    parts = {"order": 1, "switch": 1e-4} | options
+    context = f"types:2,order:{parts['order']},switch:{parts['switch']}"
+    out = ("-o", tmp_path / "m", "--context", context, "--smoothing", parts.get("smoothing", 1.0))
+    code, said, _ = run("fit", tmp_path / "in", *out, "--json")
+    assert code == 0
+    assert json.loads(said)["fingerprint"] == MarkovModel.load(tmp_path / "m").fingerprint == want.fingerprint
+    assert (json.loads(said)["users"], json.loads(said)["events"]) == (160, frame.height)
 
 
-def test_users_may_be_numbers(spark):
-    frame = two_kinds(120).with_columns(pl.col("user").str.slice(1).cast(int))
-    want = MarkovModel.fit(frame, time="seq", types=2)
-    on_spark = spark.createDataFrame(frame.to_pandas())
-    assert fit(on_spark, types=2, columns=FrameColumns()).fingerprint == want.fingerprint
-
-
-@pytest.mark.parametrize("context", ["types:2", "order:2", "types:2,switch:estimate", "auto"])
-def test_the_command_takes_the_context_that_the_embedded_one_takes(spark, clicks, tmp_path, capfd, context):
-    folder, frame = clicks
-    frame.sort("user", "seq").write_csv(tmp_path / "clicks.csv")
-    frame.sort("seq").write_csv(tmp_path / "mixed.csv")
-    found = []
-    for command, data in (("spark fit", folder), ("fit", tmp_path / "clicks.csv"), ("fit", tmp_path / "mixed.csv")):
-        assert main([*command.split(), str(data), "-o", str(tmp_path / "m"), "--context", context, "--json"]) == 0
-        found.append(json.loads(capfd.readouterr().out))
-    assert found[0]["fingerprint"] == found[1]["fingerprint"] == found[2]["fingerprint"]
-    assert found[0]["users"] == 160
-    assert found[0]["events"] == frame.height
-
-
-def test_what_cannot_be_fitted_is_refused_in_a_line(spark, clicks, tmp_path, capfd):
-    folder, _ = clicks
-    out = tmp_path / "m"
-    for wrong, message in (
-        (("--context", "types:2", "--order", "2"), "--context says what --order says"),
-        (("--context", "kinds"), "expected a context such as"),
+def test_what_cannot_be_fitted_is_refused_in_a_line(spark, run, small, tmp_path):
+    for context, message in (
+        ("kinds", "expected a context such as"),
+        ("auto", "compared by `seqveil fit --context auto`"),
+        ("types:2,switch:estimate", "name a number here"),
     ):
-        assert main(["spark", "fit", str(folder), "-o", str(out), *wrong]) != 0
-        said = capfd.readouterr().err.strip()
+        code, _, said = run("fit", small[0] / "in", "-o", tmp_path / "m", "--context", context)
+        assert (code, said.count("\n")) == (2, 1)
         assert message in said
-        assert "\n" not in said
-    assert not out.exists()
+    assert not (tmp_path / "m").exists()
     few = spark.createDataFrame([("ann", 0, "a"), ("ann", 1, "b")], "user STRING, seq INT, value STRING")
     with pytest.raises(SeqveilError, match="at least as many people; got 1"):
         fit(few, types=2)
-    alone = spark.createDataFrame([("ann", 0, "a"), ("bob", 0, "b")], "user STRING, seq INT, value STRING")
-    with pytest.raises(SeqveilError, match="no stream of two or more events"):
-        fit(alone, types=2)
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_the_fit_is_the_embedded_one_to_the_last_count(spark, small, order):
     folder, frame = small
     on_spark = spark.read.parquet(str(folder / "in"))
-    for options in ({}, {"smoothing": 0.7}, {"smoothing": 1.0, "prior": "uniform"}, {"alphabet": list(range(20))}):
-        want = MarkovModel.fit(frame, order=order, **options)
+    for options in ({}, {"smoothing": 0.7}, {"alphabet": list(range(20))}):
+        want = MarkovModel.fit(streams_of(frame), order=order, **options)
         assert fit(on_spark, order=order, **options).fingerprint == want.fingerprint
 
 
@@ -144,7 +102,7 @@ def test_the_fit_takes_any_alphabet(spark):
     cases += [("x", Alphabet([0, 1, 2, 3, 4], "nearest")), (("lat", "lon"), CELLS)]
     for value, alphabet in cases:
         want = MarkovModel.fit(table, alphabet=alphabet, user="who", value=value, time="when", smoothing=1.0)
-        got = fit(frame, alphabet=alphabet, smoothing=1.0, columns=FrameColumns("who", value, "when"))
+        got = fit(frame, alphabet=alphabet, columns=FrameColumns("who", value, "when"))
         assert got.fingerprint == want.fingerprint
 
 
@@ -157,8 +115,9 @@ def test_frames_that_cannot_be_fitted_are_refused_without_data(spark):
         ([("ann", 0, None)], {}, "1 rows have no user, order or value"),
         ([(None, 0, "a")], {}, "1 rows have no user"),
         ([], {}, "no rows"),
-        ([("ann", 0, SECRET)], {"alphabet": ["a"]}, "not in the alphabet"),
+        ([("ann", 0, SECRET)], {"alphabet": ["a"]}, "alphabet"),
         ([("ann", 0, "a")], {"columns": FrameColumns(seq="t")}, "no column 't'"),
+        ([("ann", 0, "a")], {"columns": FrameColumns(value="t")}, "no column 't'"),
     ]
     for rows, options, message in wrong:
         with pytest.raises(SeqveilError, match=message) as refused:

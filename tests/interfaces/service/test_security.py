@@ -82,14 +82,18 @@ def test_a_device_writes_and_reads_its_own_stream_alone(service):
 
 def test_a_revoked_token_is_no_good_and_a_damaged_file_lets_nobody_in(tmp_path):
     with running(tmp_path, words_setting()) as service:
-        file = tmp_path / "tokens.json"
+        file = tmp_path / "tokens.db"
         secret = service.token("release")
         assert service.release(event("ann", 0), token=secret).status == 200
         tokens.revoke(file, secret.split("_")[1])
         assert service.release(event("ann", 1), token=secret).status == 401
         assert service.release(event("ann", 1)).status == 200
-        saved = file.read_text()
-        for damage in (lambda: file.write_text("{"), file.unlink, lambda: (file.write_text(saved), file.chmod(0o666))):
+        saved = file.read_bytes()
+        for damage in (
+            lambda: file.write_bytes(b"{" * 4096),
+            file.unlink,
+            lambda: (file.write_bytes(saved), file.chmod(0o666)),
+        ):
             damage()
             refused = service.release(event("ann", 2))  # said aloud: it is not the sender's fault
             assert (refused.status, refused.reason) == (503, "tokens")
@@ -230,10 +234,10 @@ def test_tls_protects_the_way(tmp_path):
     make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
     files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"]
     subprocess.run([*make.split(), *map(str, files)], check=True, capture_output=True)
-    secret = tokens.add(tmp_path / "tokens.json", ["release"])[1]
+    secret = tokens.add(tmp_path / "tokens.db", ["release"])[1]
     words_model().save(tmp_path / "model")
     options = ("--tls-cert", tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem", "--host", "127.0.0.1")
-    process = Process(tmp_path, *options, "--tokens", tmp_path / "tokens.json")
+    process = Process(tmp_path, *options, "--tokens", tmp_path / "tokens.db")
     try:
         url = f"https://127.0.0.1:{process.port}"
         trusting = ssl.create_default_context(cafile=tmp_path / "cert.pem")
