@@ -252,7 +252,7 @@ def test_beliefs_are_moved_on_and_back_as_by_numpy_however_many_go_together(n, o
     distributions = rng.dirichlet(np.full(model.size, 0.5), 17)
     distributions[:, 2] = 0.0
     weights = rng.integers(1, DENOMINATOR >> 8, (17, n))
-    jump = (distributions[:, model.base_state] * model.base).sum(1)
+    jump = filtering.expected_anew(model, distributions)
     use(False)
     back = filtering.pull(model, distributions)
     for columns in (weights, weights / weights.max(1, keepdims=True)):

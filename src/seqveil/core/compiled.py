@@ -101,7 +101,7 @@ def _take_steps() -> None:
     for columns in (made.columns, made.columns.astype(np.float64)):
         filtering.move(model, distributions, columns)
     leakage.Leakages.start(model, 5).charge(model, made.columns, np.ones(5), some + 1, some + 1)
-    filtering.pull_compiled(model, distributions, np.zeros(5))
+    filtering.pull_compiled(model, distributions, np.zeros((5, 1)))
     numba.SLP_VECTORIZE = before
 
 

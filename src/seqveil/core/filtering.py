@@ -116,7 +116,7 @@ def _advance_logs(model: MarkovModel, logs: Floats) -> Floats:
     inflow = model.inflow
     filled = np.flatnonzero(np.diff(inflow.indptr))
     begins, counts = inflow.indptr[:-1][filled], np.diff(inflow.indptr)[filled]
-    out = np.full((len(logs), model.size + 1), -np.inf)
+    out = np.full((len(logs), inflow.shape[0]), -np.inf)
     step = max(1, CHUNK // max(1, inflow.nnz))
     with np.errstate(divide="ignore"):
         chances = np.log(inflow.data)
@@ -126,9 +126,10 @@ def _advance_logs(model: MarkovModel, logs: Floats) -> Floats:
             most[np.isneginf(most)] = 0.0  # nothing comes here
             sums = np.add.reduceat(np.exp(terms - np.repeat(most, counts, axis=1)), begins, axis=1)
             out[low : low + step, filled] = most + np.log(sums)
-        ahead, restart = out[:, :-1], out[:, -1:]
-        if model.backoff.any():
-            ahead[:, model.base_state] = np.logaddexp(ahead[:, model.base_state], restart + np.log(model.base))
+        ahead, restart = out[:, : model.size], out[:, model.size :]
+        if model.restarts:
+            again = restart[:, model.base_answer] + np.log(model.base)
+            ahead[:, model.base_state] = np.logaddexp(ahead[:, model.base_state], again)
     return ahead
 
 
@@ -206,36 +207,44 @@ def advance(model: MarkovModel, weights: ArrayLike) -> Floats:
     """
     rows = np.ascontiguousarray(np.asarray(weights, dtype=np.float64))
     flat = rows.reshape(-1, model.size)
-    out, again = np.empty(flat.shape), np.empty(len(flat))
-    if model.size >= LARGE:  # turning such distributions round takes longer than the product
+    size, out = model.size, np.empty(flat.shape)
+    again = np.empty((len(flat), model.inflow.shape[0] - size))
+    if size >= LARGE:  # turning such distributions round takes longer than the product
         for k, row in enumerate(flat):
             moved = model.inflow @ row
-            out[k], again[k] = moved[:-1], moved[-1]
+            out[k], again[k] = moved[:size], moved[size:]
     else:
         moved = np.asarray(model.inflow @ flat.T)
-        out[:], again[:] = moved[:-1].T, moved[-1]
+        out[:], again[:] = moved[:size].T, moved[size:].T
     if model.restarts:
+        of_base = 0 if again.shape[1] == 1 else model.base_answer
         if model.base_in_place:
             for k in range(0, len(flat), TOGETHER):
-                out[k : k + TOGETHER] += again[k : k + TOGETHER, None] * model.base
+                out[k : k + TOGETHER] += again[k : k + TOGETHER, of_base].reshape(-1, np.size(of_base)) * model.base
         else:
-            out[:, model.base_state] += again[:, None] * model.base
+            out[:, model.base_state] += again[:, of_base].reshape(-1, np.size(of_base)) * model.base
     return out.reshape(rows.shape)
 
 
 def pull(model: MarkovModel, values: Floats) -> Floats:
     """Σ_s' P(s'|s) values(s') for every state s: the way back that `predict` is the way forward of. (B, S) → (B, S)."""
-    jump = (values[:, model.base_state] * model.base).sum(1)
+    jump = expected_anew(model, values)
     if model.size < LARGE:
         onward: Floats = (model.chain @ values.T).T
-        return onward + model.backoff * jump[:, None]
+        return onward + model.backoff * jump[:, model.answers]
     quick = pull_compiled(model, values, jump)
     if quick is not None:
         return quick
     out = np.empty(values.shape)  # turning such distributions round takes longer than the product
     for k, row in enumerate(values):
-        out[k] = model.chain @ row + model.backoff * jump[k]
+        out[k] = model.chain @ row + model.backoff * jump[k, model.answers]
     return out
+
+
+def expected_anew(model: MarkovModel, values: Floats) -> Floats:
+    """What the base distribution of each answer expects of values (B, S): (B, answers)."""
+    weighed = values[:, model.base_state] * model.base
+    return np.stack([weighed[:, model.base_answer == answer].sum(1) for answer in range(model.restart_rows)], axis=1)
 
 
 def move_compiled(model: MarkovModel, states: Floats, columns: Ints | Floats) -> tuple[Floats, Floats] | None:
@@ -256,14 +265,14 @@ def move_compiled(model: MarkovModel, states: Floats, columns: Ints | Floats) ->
 @compiled
 def move_side_by_side(
     states: Any, columns: Any, newest: Any, pointers: Any, sources: Any, chances: Any, base_state: Any, base: Any,
-    ahead: Any, marginal: Any,
+    answers: Any, ahead: Any, marginal: Any,
 ) -> None:  # fmt: skip
     """`move` for chains that come by targets (`MarkovModel.inward`); fills in next states and marginals.
 
     A marginal of 0 says that a belief ruled its release out.
     """
     users, size = states.shape
-    distributions, led, sums = np.empty((size, SIDE)), np.empty((size + 1, SIDE)), np.empty((1, SIDE))
+    distributions, led, sums = np.empty((size, SIDE)), np.empty((len(pointers) - 1, SIDE)), np.empty((1, SIDE))
     everything, order, ones = np.array([0, size], np.uint32), np.arange(size).astype(np.uint32), np.ones(size)
     for begin in range(0, users, SIDE):
         for u in range(SIDE):  # lanes that nobody is in repeat the last user
@@ -278,9 +287,9 @@ def move_side_by_side(
                 distributions[s, u] /= sums[0, u]
         _products(distributions, pointers, sources, chances, led)
         for k in range(base.size):
-            target = base_state[k] if base_state.size else k
+            target, again = base_state[k] if base_state.size else k, size + (answers[k] if answers.size else 0)
             for u in range(SIDE):
-                led[target, u] += led[size, u] * base[k]
+                led[target, u] += led[again, u] * base[k]
         _products(led, everything, order, ones, sums)
         for s in range(size):
             for u in range(SIDE):
@@ -311,13 +320,13 @@ def _products(distributions: Any, pointers: Any, sources: Any, chances: Any, out
 
 
 def pull_compiled(model: MarkovModel, values: Floats, jump: Floats) -> Floats | None:
-    """`pull` over many states, where `jump` (B,) is what the base expects; None where numpy has to."""
+    """`pull` over many states, where `jump` is what `expected_anew` gives; None where numpy has to."""
     if not ready(len(values)) or 2 * len(values) <= SIDE:
         return None
     code, distributions, out = form(pull_side_by_side), np.ascontiguousarray(values), np.empty(values.shape)
 
     def some(part: slice) -> None:
-        code(distributions[part], *model.outward, model.backoff, jump[part], out[part])
+        code(distributions[part], *model.outward, model.backoff, model.answers, jump[part], out[part])
 
     in_parts(len(distributions), some, model.size)
     return out
@@ -325,7 +334,7 @@ def pull_compiled(model: MarkovModel, values: Floats, jump: Floats) -> Floats | 
 
 @compiled
 def pull_side_by_side(
-    values: Any, pointers: Any, targets: Any, chances: Any, backoff: Any, jump: Any, out: Any
+    values: Any, pointers: Any, targets: Any, chances: Any, backoff: Any, answers: Any, jump: Any, out: Any
 ) -> None:
     """`pull`: each source's sum over its targets, and what the base distribution expects."""
     users, size = values.shape
@@ -338,7 +347,7 @@ def pull_side_by_side(
         _products(distributions, pointers, targets, chances, led)
         for u in range(min(SIDE, users - begin)):
             for s in range(size):
-                out[begin + u, s] = led[s, u] + backoff[s] * jump[begin + u]
+                out[begin + u, s] = led[s, u] + backoff[s] * jump[begin + u, answers[s]]
 
 
 def forward(

@@ -8,8 +8,11 @@ and q(j) the distribution of the common chain, each type's distribution is (C_k(
 say little, and what a type has hardly seen it does as everyone does. That is the largest posterior under a Dirichlet
 prior of κ pseudo-counts around the common chain, so likelihood times prior never falls from one round to the next.
 
+A *trait* is a question about people that the type answers (`fit_trait`): the mixture of the mixtures of each answer's
+people, who never change to a type of another answer.
+
 The model is public. A type that few people make up would describe them, so a type that is the likeliest one of fewer
-than 50 people is merged into the type nearest to it.
+than 50 people is merged into the type nearest to it, and an answer of fewer is refused.
 
 Reference: Cadez, Heckerman, Meek, Smyth, White, *Model-based clustering and visualization of navigation patterns on a
 web site*, Data Mining and Knowledge Discovery 7, 2003.
@@ -18,7 +21,7 @@ web site*, Data Mining and Knowledge Discovery 7, 2003.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +32,8 @@ from seqveil.core.alphabet import Codes, Floats, Symbols, symbols_of
 from seqveil.core.errors import DataError, ModelError
 from seqveil.core.filtering import log_likelihoods
 from seqveil.core.fitting import SMOOTHING, RunCounts
-from seqveil.core.states import States, from_contexts, mixture
+from seqveil.core.kernel import Ints
+from seqveil.core.states import States, Trait, from_contexts, mixture
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
@@ -41,6 +45,8 @@ SWITCHES = (SWITCH, 1 / 300, 1 / 100, 1 / 30)  # those that are tried where it i
 STARTS = 6  # beginnings of EM that are tried for a few rounds
 TRIAL_ROUNDS, ROUNDS = 12, 200
 ENOUGH = 5e-6  # nats an event that a round must gain for another to follow
+TRIED_TYPES = (1, 4, 16)  # of an answer to a trait, where their number is not given
+MOST_ANSWERS = 64  # to a trait
 COMPARED = 300  # people whose streams tell how often types change
 _AT_ONCE = 1 << 22  # responsibilities held at once
 
@@ -125,6 +131,16 @@ class TypeCounts(RunCounts):
         """
         from seqveil.core.model import MarkovModel
 
+        blocks, weights, people = self.blocks(types, smoothing, prior, seed, least_people, progress)
+        states = mixture(blocks, weights, self.switch)
+        told = _origin(people, len(self._slots), least_people, self.switch) | {"types_asked": types}
+        return MarkovModel._of(states, symbols_of(alphabet, self.n)).with_origin(told)
+
+    def blocks(
+        self, types: int, smoothing: float, prior: str | ArrayLike, seed: int, least_people: int,
+        progress: Progress | None = None,
+    ) -> tuple[list[States], Floats, list[int]]:  # fmt: skip
+        """The chain of each type, its share, and how many people it is the likeliest of; parameters as in `model`."""
         _check(types, self.switch, least_people)
         if not self.events or self.runs()[1][0].size == 0:
             raise DataError(
@@ -140,23 +156,24 @@ class TypeCounts(RunCounts):
         fitted = search.merged(search.begin(types, np.random.default_rng(seed)), person, least_people)
         own_first = isinstance(prior, str) and prior == "data"
         blocks = [common.block(features, counted, own_first) for counted in fitted.expected]
-        states = mixture(blocks, fitted.weights, self.switch)
         if progress is not None:
             progress(1.0)
-        fewest = min(fitted.people)
-        origin = {
-            "kind": "mixture",
-            "private": False,
-            "types": states.types,
-            "types_asked": types,
-            "people": people,
-            "fewest_people_of_a_type": fewest,
-            "least_people": least_people,
-            "switch": self.switch,
-            "note": f"{states.types} types of people, none the likeliest of fewer than {fewest}; "
-            "fitted to raw data, not private",
-        }
-        return MarkovModel._of(states, symbols_of(alphabet, self.n)).with_origin(origin)
+        return blocks, fitted.weights, fitted.people
+
+
+def _origin(members: list[int], people: int, least_people: int, switch: float) -> dict[str, Any]:
+    """The public record of a mixture of these people, whose types are the likeliest of so many of them."""
+    return {
+        "kind": "mixture",
+        "private": False,
+        "types": len(members),
+        "people": people,
+        "fewest_people_of_a_type": min(members),
+        "least_people": least_people,
+        "switch": switch,
+        "note": f"{len(members)} types of people, none the likeliest of fewer than {min(members)}; "
+        "fitted to raw data, not private",
+    }
 
 
 def _merged(parts: list[tuple[Codes, Codes, Codes, Codes]]) -> tuple[Codes, Codes, Codes, Codes]:
@@ -190,6 +207,117 @@ def fit_mixture(
             made.append(counts.model(types, alphabet, *distribution))
     some = rows < COMPARED
     return made[0] if len(made) == 1 else max(made, key=lambda m: log_likelihoods(m, rows[some], codes[some]).sum())
+
+
+def fit_trait(
+    name: str,
+    labels: Sequence[Any],
+    users: Ints,
+    codes: Codes,
+    order: int,
+    switch: float | str,
+    types: int | Mapping[str, int] | None,
+    alphabet: Symbols,
+    smoothing: float = SMOOTHING,
+    prior: str | ArrayLike = "data",
+    seed: int = 0,
+    least_people: int = LEAST_PEOPLE,
+    progress: Progress | None = None,
+) -> MarkovModel:
+    """The mixture whose types answer a question about people: each answer has types of its own.
+
+    Parameters:
+      name: of the trait.
+      labels: the answer of each person, None where it is not known: such people are left out, and counted in `origin`.
+      users: the number of the person of each event, from 0 on; codes: its symbol.
+      types: how many of each answer, one number for all or one by answer; None: as many as predict held-out people.
+      order, switch, alphabet, smoothing, prior, seed, least_people, progress: as in `MarkovModel.fit`.
+    """
+    from seqveil.core.model import MarkovModel
+
+    answers, of_person = _answers(labels, int(users.max(initial=-1)) + 1, least_people)
+    if isinstance(switch, str):
+        raise ModelError(f"the switch of a trait's types is a probability a step; got {switch!r}")
+    if isinstance(types, Mapping) and set(types) != set(answers):
+        raise ModelError("types by answer need a number for each answer of the trait, and no other")
+    found: list[tuple[list[States], Floats, list[int]]] = []
+    for number, answer in enumerate(answers):
+        here = of_person[users] == number
+        asked = types.get(answer) if isinstance(types, Mapping) else types
+        streams = users[here], codes[here], alphabet.n, order, float(switch)
+        how = smoothing, prior, seed, least_people
+        found.append(_counted(*streams).blocks(_types_for(streams, how) if asked is None else asked, *how))
+        if progress is not None:
+            progress((number + 1) / len(answers))
+    shares = np.bincount(of_person[of_person >= 0]) / np.count_nonzero(of_person >= 0)
+    of_types = tuple(number for number, (blocks, _, _) in enumerate(found) for _ in blocks)
+    weights = np.concatenate([share * part for share, (_, part, _) in zip(shares, found, strict=True)])
+    states = mixture([each for blocks, _, _ in found for each in blocks], weights, float(switch),
+                     Trait(name, answers, of_types))  # fmt: skip
+    members, people = [count for _, _, counts in found for count in counts], int((of_person >= 0).sum())
+    told = _origin(members, people, least_people, float(switch))
+    told |= {"trait": name, "people_without_answer": of_person.size - people}
+    return MarkovModel._of(states, alphabet).with_origin(told)
+
+
+def _answers(labels: Sequence[Any], people: int, least_people: int) -> tuple[tuple[str, ...], Ints]:
+    """The answers in order, and which one each person gives: -1 for none."""
+    texts = ["" if label is None or label != label else str(label).strip() for label in labels]
+    if len(texts) != people:
+        raise DataError(f"a trait has one label for each of the {people} streams; got {len(texts)}")
+    answers = tuple(sorted(set(texts) - {""}))
+    if len(answers) < 2:
+        raise DataError(f"a trait needs people with two or more answers; got {len(answers)}, check the labels")
+    if len(answers) > MOST_ANSWERS:
+        raise DataError(f"a trait has at most {MOST_ANSWERS} answers; got {len(answers)}, take several together")
+    found = np.array([answers.index(text) if text else -1 for text in texts])
+    if np.bincount(found[found >= 0]).min() < least_people:
+        raise DataError(
+            f"each answer to a trait must rest on at least {least_people} people, since the model shows how they "
+            "behave; take rare answers together, or leave those people without a label"
+        )
+    return answers, found
+
+
+def one_answer_each(users: Iterable[Hashable], labels: Iterable[Any]) -> dict[Hashable, Any]:
+    """Each user's label from those of all rows, None where none is there; refused where somebody has two.
+
+    >>> one_answer_each(["ann", "bob", "ann"], ["gas", None, "gas"])
+    {'ann': 'gas', 'bob': None}
+    """
+    found: dict[Hashable, Any] = {}
+    for user, label in zip(users, labels, strict=True):
+        before = found.setdefault(user, label)
+        if before is None:
+            found[user] = label
+        elif label is not None and label != before:
+            raise DataError("somebody has two answers to the trait; a trait never changes, so give each user one label")
+    return found
+
+
+def _counted(users: Ints, codes: Codes, n: int, order: int, switch: float) -> TypeCounts:
+    counts = TypeCounts(n, order, switch)
+    counts.add(users, codes)
+    return counts
+
+
+def _types_for(streams: tuple[Ints, Codes, int, int, float], how: tuple[Any, ...]) -> int:
+    """The fewest types that predict held-out people of one answer within a standard error of the best."""
+    users, codes, *more = streams
+    smoothing, prior, seed, least_people = how
+    people = np.unique(users)
+    held = np.isin(users, np.random.default_rng(seed).permutation(people)[: people.size // 5])
+    counts, tried = _counted(users[~held], codes[~held], *more), list[tuple[int, Floats]]()
+    for types in TRIED_TYPES:
+        if types == 1 or types * least_people <= people.size - people.size // 5:
+            model = counts.model(types, None, smoothing, prior, seed, least_people)
+            tried.append((types, log_likelihoods(model, users[held], codes[held])))
+    _, best = max(tried, key=lambda one: one[1].sum())
+    for types, scores in tried:
+        less = best - scores
+        if less.sum() <= less.std() * np.sqrt(less.size):
+            return types
+    return 1
 
 
 def _check(types: int, switch: float, least_people: int) -> None:

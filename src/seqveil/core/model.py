@@ -12,6 +12,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,9 @@ from seqveil.core import filtering, html
 from seqveil.core.alphabet import Codes, Floats, Symbols, from_json, symbols_of
 from seqveil.core.errors import InputError, ModelError
 from seqveil.core.fitting import SMOOTHING, Counts, read_streams
-from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, Progress, TypeCounts, fit_mixture
+from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, Progress, TypeCounts, fit_mixture, fit_trait
 from seqveil.core.replacing import replacing
-from seqveil.core.states import States, checked_distribution, from_arrays, mixture, validate
+from seqveil.core.states import States, Trait, checked_distribution, from_arrays, mixture, validate
 
 _FORMAT = "seqveil-model"
 _VERSION = 1
@@ -41,7 +42,8 @@ class MarkovModel:
 
     Inside, the model is a chain on states, the contexts of the last 1..m symbols, and the observed symbol is the newest
     one of the state: P(s'|s) = chain[s,s'] + backoff[s] · Σ_{x: base_state[x]=s'} base[x]. The rank-one back-off term
-    keeps smoothed models sparse. A mixture of chains (`fit(…, types=16)`, `mixture`) has such states for each type.
+    keeps smoothed models sparse. A mixture of chains (`fit(…, types=16)`, `mixture`) has such states for each type; its
+    types may answer a question about the person, the `trait`, and people then never change to a type of another answer.
 
     Parameters: `prior` is (n,) for order 1; for order m the joint distribution of the first m symbols, (n,)*m or
     (n**m,), or an (n,) distribution of the first symbol, in which case the history before it is taken as that symbol
@@ -68,6 +70,8 @@ class MarkovModel:
     base: Floats
     base_state: Codes
     newest: Codes
+    trait: Trait | None
+    answers: Codes  # of each state to the trait; all 0 without one
     origin: Mapping[str, Any] | None = None  # how it was made, where that was recorded: public
 
     def __init__(
@@ -89,8 +93,9 @@ class MarkovModel:
         self.chain, self.size = states.chain, len(states.newest)
         self.initial, self.backoff, self.base = map(_float64, (states.initial, states.backoff, states.base))
         self.base_state, self.newest = states.base_state.astype(np.int64), states.newest.astype(np.int64)
+        self.trait, self.answers = states.trait, states.answers
         self.prior = _float64(np.bincount(self.newest, self.initial, minlength=self.n))
-        frozen = (self.prior, self.initial, self.backoff, self.base, self.base_state, self.newest)
+        frozen = (self.prior, self.initial, self.backoff, self.base, self.base_state, self.newest, self.answers)
         for array in (*frozen, self.chain.data, self.chain.indices, self.chain.indptr):
             array.flags.writeable = False
 
@@ -107,7 +112,8 @@ class MarkovModel:
         value: str | tuple[str, str] = "value",
         time: str | None = None,
         *,
-        types: int | None = None,
+        types: int | Mapping[str, int] | None = None,
+        trait: tuple[str, Sequence[Any]] | None = None,
         seed: int = 0,
         switch: float | str = SWITCH,
         least_people: int = LEAST_PEOPLE,
@@ -132,6 +138,10 @@ class MarkovModel:
         likeliest of fewer than `least_people` people is merged into its nearest. `seed` makes the fit repeatable;
         `progress` is called with the share that is done.
 
+        With `trait`, a name and one label for each of the listed streams, such as ("heating", ["gas", "electric", …]),
+        each answer has types of its own, so many as `types` says for all or by answer, or as held-out people bear out.
+        Streams whose label is None are left out. `sv.secrets.trait` keeps the answer secret.
+
         >>> MarkovModel.fit([["a", "b", "a"], ["b", "a"]]).advance(np.array([0.0, 1.0])).round(3).tolist()
         [0.861, 0.139]
         >>> MarkovModel.fit([["a", "b", "a"], ["b", "a"]], smoothing=0).advance(np.array([0.0, 1.0])).tolist()
@@ -141,6 +151,11 @@ class MarkovModel:
         """
         given = None if alphabet is None and n is None else symbols_of(alphabet, n)
         found, users, codes = read_streams(streams, given, user, value, time)
+        if trait is not None:
+            how = (found, smoothing, prior, seed, least_people, progress)
+            return fit_trait(*trait, users, codes, order, switch, types, *how)
+        if isinstance(types, Mapping):
+            raise ModelError("types by answer are those of a trait; name it with trait=, or give one number of types")
         if types is not None:
             distribution = (types, found, smoothing, prior, seed, least_people, progress)
             return fit_mixture(users, codes, order, switch, *distribution)
@@ -149,13 +164,20 @@ class MarkovModel:
         return counts.model(found, smoothing, prior)
 
     @classmethod
-    def mixture(cls, models: Sequence[MarkovModel], weights: ArrayLike, switch: float = 0.0) -> MarkovModel:
+    def mixture(
+        cls,
+        models: Sequence[MarkovModel],
+        weights: ArrayLike,
+        switch: float = 0.0,
+        trait: tuple[str, Sequence[str]] | None = None,
+    ) -> MarkovModel:
         """People of several types, each with a chain that is known: type k is drawn with probability weights[k].
 
         Parameters:
           models: the chain of each type, all of one order over one alphabet, none of them a mixture.
           weights: how likely each type is at the start of a stream.
           switch: chance a step that the stream goes on as somebody else, type and symbol drawn anew.
+          trait: a question about people, by name, and the answer of each type; nobody changes to another answer.
 
         >>> calm, lively = (MarkovModel([0.5, 0.5], [[s, 1 - s], [1 - s, s]]) for s in (0.9, 0.2))
         >>> both = MarkovModel.mixture([calm, lively], [0.5, 0.5])
@@ -169,13 +191,16 @@ class MarkovModel:
         if not 0 <= switch < 1:
             raise ModelError(f"switch must be a probability a step, at least 0 and below 1; got {switch}")
         shares = checked_distribution(weights, "weights", len(models))
-        return cls._of(mixture([each.states for each in models], shares, switch), models[0].alphabet)
+        answered = None if trait is None else Trait.of(trait[0], [str(answer) for answer in trait[1]])
+        states = mixture([each.states for each in models], shares, switch, answered)
+        validate(states)
+        return cls._of(states, models[0].alphabet)
 
     @property
     def states(self) -> States:
         """The model's arrays."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
-        return States(order=self.order, n=self.n, chain=self.chain, types=self.types, **arrays)
+        return States(order=self.order, n=self.n, chain=self.chain, types=self.types, trait=self.trait, **arrays)
 
     @property
     def transitions(self) -> int:
@@ -197,28 +222,43 @@ class MarkovModel:
         """
         size = {"order": self.order, "symbols": self.n, "transitions": self.transitions}
         size |= {"types": self.types} if self.types > 1 else {}
+        size |= {"trait": asdict(self.trait)} if self.trait is not None else {}
         return {"fingerprint": self.fingerprint, **size, "origin": self.origin}
 
     @cached_property
     def inflow(self) -> Any:
-        """Transposed chain with the back-off as one more row, so that one sparse product does all of `advance`."""
+        """Transposed chain with the back-off of each answer's states as one more row, so that one sparse product does
+        all of `advance`."""
         from scipy import sparse
 
-        return sparse.vstack([self.chain.T, sparse.csr_array(self.backoff[None, :])], format="csr")
+        own = self.answers == np.arange(self.restart_rows)[:, None]
+        return sparse.vstack([self.chain.T, sparse.csr_array(np.where(own, self.backoff, 0.0))], format="csr")
+
+    @cached_property
+    def restart_rows(self) -> int:
+        """How many base distributions there are: one for each answer to the trait, one without a trait."""
+        return 1 if self.trait is None else len(self.trait.answers)
+
+    @cached_property
+    def base_answer(self) -> Codes:
+        """The answer that each entry of `base` belongs to."""
+        return self.answers[self.base_state]
 
     @cached_property
     def inward(self) -> tuple[NDArray[Any], ...]:
         """What `filtering.move_side_by_side` needs of a sparse chain: `inflow`, and the base distribution.
 
         Empty arrays stand for what is plain: symbols and base distribution in the order of the states, no base
-        distribution.
+        distribution, no trait.
         """
         nothing = np.empty(0, np.int64)
         newest = nothing if (self.size == self.n and (self.newest == np.arange(self.n)).all()) else self.newest.copy()
         places = nothing if self.base_in_place else self.base_state.copy()
         base = self.base.copy() if self.restarts else np.empty(0)
+        answers = nothing if self.trait is None else self.base_answer
         chain = self.inflow
-        return newest, *(np.array(a, np.uint32) for a in (chain.indptr, chain.indices)), chain.data.copy(), places, base
+        pointers, sources = (np.array(a, np.uint32) for a in (chain.indptr, chain.indices))
+        return newest, pointers, sources, chain.data.copy(), places, base, answers
 
     @cached_property
     def outward(self) -> tuple[NDArray[Any], ...]:
@@ -269,10 +309,10 @@ class MarkovModel:
         out = np.full(flat.shape, nothing)
         sources, begins, targets, restarting, restart = self._sources
         todo = np.arange(len(flat))
-        if len(restarting):
-            best = pick.reduce(flat[:, restarting], axis=1)
-            out[:, restart] = best[:, None]
-            if len(restart) == self.size:  # where a state that may go anywhere holds the extreme, it is everyone's
+        for answer in np.unique(self.answers[restarting]).tolist():
+            best = pick.reduce(flat[:, restarting[self.answers[restarting] == answer]], axis=1)
+            out[:, restart[self.answers[restart] == answer]] = best[:, None]
+            if len(restart) == self.size and self.trait is None:  # what may go anywhere holds everyone's extreme
                 todo = np.flatnonzero(best != pick.reduce(flat, axis=1))
         step = max(1, _CHUNK // max(1, len(sources)))
         for low in range(0, len(todo) if len(targets) else 0, step):
@@ -288,7 +328,7 @@ class MarkovModel:
         Then every sequence of symbols can occur, and no state's probability gets too small for a float. Chains of
         order 1 are so where all counts are positive, mixtures of them where streams may change their type.
         """
-        if self.size != self.types * self.n or self.barely:
+        if self.size != self.types * self.n or self.trait is not None or self.barely:
             return False
         lacking = np.bincount(self.base_state, self.base, self.size) == 0
         direct = np.diff(self.chain.indptr)
@@ -309,9 +349,12 @@ class MarkovModel:
         named = sparse.csr_array((np.ones(self.size), (np.arange(self.size), self.newest)), (self.size, self.n))
         leads = sparse.csr_array(self.chain.astype(bool).astype(np.float64) @ named)
         leads.eliminate_zeros()
-        lacking = np.bincount(self.newest[self.base_state], self.base, self.n) == 0
-        patched = np.bincount(np.repeat(np.arange(self.size), np.diff(leads.indptr)), lacking[leads.indices], self.size)
-        open_to_all = (np.diff(leads.indptr) == self.n) | ((self.backoff > 0) & (patched == lacking.sum()))
+        of_base = self.base_answer * self.n + self.newest[self.base_state]
+        lacking = np.bincount(of_base, self.base, self.restart_rows * self.n).reshape(-1, self.n) == 0
+        source = np.repeat(np.arange(self.size), np.diff(leads.indptr))
+        patched = np.bincount(source, lacking[self.answers[source], leads.indices], self.size)
+        restarted = (self.backoff > 0) & (patched == lacking.sum(1)[self.answers])
+        open_to_all = (np.diff(leads.indptr) == self.n) | restarted
         return not (open_to_all.all() and (np.bincount(self.newest, self.initial, self.n) > 0).all())
 
     @cached_property
@@ -323,7 +366,8 @@ class MarkovModel:
     @cached_property
     def base_distribution(self) -> Floats:
         """The base distribution of symbols, whatever the type: (n,)."""
-        return _float64(np.bincount(self.newest[self.base_state], self.base, minlength=self.n))
+        weighed = self.base * np.bincount(self.answers, self.initial)[self.base_answer]
+        return _float64(np.bincount(self.newest[self.base_state], weighed, minlength=self.n))
 
     def log_likelihood(self, codes: ArrayLike) -> float:
         """log Pr of one sequence of codes (natural logarithm), -inf where it cannot occur."""
@@ -359,20 +403,23 @@ class MarkovModel:
         place[past & ~restart] = end[past & ~restart] - 1  # a complete row whose sum fell short of one by rounding
         following = np.empty(len(state), np.int64)
         following[~restart] = self.chain.indices[place[~restart]]
-        following[restart] = self.base_state[_draw(self.base, generator.random(int(restart.sum())))]
+        drawn = generator.random(int(restart.sum()))
+        for answer in range(self.restart_rows):
+            own, base = restart & (self.answers[state] == answer), np.where(self.base_answer == answer, self.base, 0.0)
+            following[own] = self.base_state[_draw(base, drawn[own[restart]])]
         return following
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over order, types, alphabet, arrays and origin; the same after `save` and `load`."""
+        """SHA-256 over order, types, alphabet, arrays, origin and trait; the same after `save` and `load`."""
         head = f"{_FORMAT} {_VERSION} {self.order} {self.types} {self.alphabet.fingerprint()}"
         digest = hashlib.sha256(head.encode())
         for name, array in sorted(self._arrays().items()):
             kind = "<f8" if array.dtype.kind == "f" else "<i8"
             digest.update(f" {name} {array.shape} ".encode())
             digest.update(np.ascontiguousarray(array, dtype=kind).data)
-        if self.origin is not None:
-            digest.update(json.dumps(self.origin, sort_keys=True).encode())
+        for told in (self.origin, None if self.trait is None else {"trait": asdict(self.trait)}):
+            digest.update(b"" if told is None else json.dumps(told, sort_keys=True).encode())
         return digest.hexdigest()
 
     def _arrays(self) -> dict[str, Any]:
@@ -389,6 +436,7 @@ class MarkovModel:
         """The model as `save` writes it: NumPy arrays and a JSON header, nothing executable."""
         header = {"format": _FORMAT, "version": _VERSION, "order": self.order, "n": self.n, "types": self.types}
         header |= {"alphabet": self.alphabet.to_json(), "fingerprint": self.fingerprint}
+        header |= {} if self.trait is None else {"trait": asdict(self.trait)}
         if self.origin is not None:
             header["origin"] = self.origin
         text, file = np.frombuffer(json.dumps(header).encode(), np.uint8), io.BytesIO()
@@ -435,14 +483,18 @@ class MarkovModel:
         chain = sparse.csr_array(parts, shape=(size, size), dtype=np.float64)
         chain.check_format(full_check=True)
         order, arrays = int(header["order"]), {name: file[name] for name in _ARRAYS}
-        types = int(header["types"])
-        states = States(order=order, n=int(header["n"]), chain=chain, types=types, **arrays)
+        types, saved = int(header["types"]), header.get("trait")
+        trait = None
+        if saved is not None:
+            trait = Trait(saved["name"], tuple(saved["answers"]), tuple(map(int, saved["of_types"])))
+        states = States(order=order, n=int(header["n"]), chain=chain, types=types, trait=trait, **arrays)
         validate(states)
         model = cls._of(states, alphabet)
         return model.with_origin(header["origin"]) if isinstance(header.get("origin"), dict) else model
 
     def __repr__(self) -> str:
         types = f"{self.types} types, " if self.types > 1 else ""
+        types = types if self.trait is None else f"trait {self.trait.name}, {types}"
         return f"MarkovModel({types}order={self.order}, {self.n} symbols, {self.transitions} transitions)"
 
     def _repr_html_(self) -> str:

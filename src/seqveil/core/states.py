@@ -10,10 +10,14 @@ Additive smoothing and contexts that never continue thus cost one number a row i
 A mixture of K chains, one for each type of person, has the contexts of every type side by side: a state is a type and a
 context, `chain` is block-diagonal, and what a row lacks goes to a base distribution over all types, so `base` and
 `base_state` then have K·n entries, those of type 0 first.
+
+Where the types carry the answers to a question about the person (`Trait`), nobody's answer ever changes: what a row
+lacks goes to the types of its own answer, so that `base` is a distribution within each answer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +29,34 @@ from seqveil.core.bulk import row_entries
 from seqveil.core.errors import ModelError
 
 ROW_TOLERANCE = 1e-6
+LONGEST_NAME = 200  # characters of a trait, and of an answer
 _LARGEST_CODE = 2**62
+
+
+@dataclass(frozen=True)
+class Trait:
+    """A question about a person that the type answers: its name, the answers, and which one each type gives.
+
+    >>> Trait("heating", ("gas", "electric"), (0, 1, 1)).of_types
+    (0, 1, 1)
+    """
+
+    name: str
+    answers: tuple[str, ...]
+    of_types: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        texts = (self.name, *self.answers)
+        if not all(isinstance(text, str) and 0 < len(text) <= LONGEST_NAME for text in texts):
+            raise ModelError(f"a trait and its answers are texts of 1 to {LONGEST_NAME} characters; got something else")
+        if len(set(self.answers)) < 2 or sorted(set(self.of_types)) != list(range(len(self.answers))):
+            raise ModelError("a trait has two or more different answers, each given by at least one type")
+
+    @classmethod
+    def of(cls, name: str, answers: Sequence[str]) -> Trait:
+        """The trait of which each type has one of these answers."""
+        named = tuple(sorted(set(answers)))
+        return cls(name, named, tuple(named.index(answer) for answer in answers))
 
 
 @dataclass(frozen=True)
@@ -41,6 +72,15 @@ class States:
     base_state: Codes
     newest: Codes
     types: int = 1
+    trait: Trait | None = None
+
+    @property
+    def answers(self) -> Codes:
+        """Which answer to its trait each state gives: (S,), all 0 without one."""
+        if self.trait is None:
+            return np.zeros(len(self.newest), np.int64)
+        kind = np.searchsorted(self.base_state[:: self.n], np.arange(len(self.newest)), side="right") - 1
+        return np.array(self.trait.of_types, np.int64)[kind]
 
 
 def checked_order(order: int, n: int) -> int:
@@ -197,11 +237,12 @@ def from_contexts(
     return States(order, n, initial, chain, backoff, base, np.arange(n), newest)
 
 
-def mixture(blocks: list[States], weights: Floats, switch: float) -> States:
+def mixture(blocks: list[States], weights: Floats, switch: float, trait: Trait | None = None) -> States:
     """The states of a mixture: type k is drawn by `weights` at the start, and its chain is followed from then on.
 
     With probability `switch` a step, and wherever a block backs off, the stream goes on as somebody else: type and
-    symbol are drawn anew from the base distributions of the blocks. P is thus block-diagonal plus a term of rank one.
+    symbol are drawn anew from the base distributions of the blocks, of those with the same answer where there is a
+    trait. P is thus block-diagonal plus a term of rank one for each answer.
     """
     from scipy import sparse
 
@@ -211,16 +252,18 @@ def mixture(blocks: list[States], weights: Floats, switch: float) -> States:
     chain.sort_indices()
     shared = list(zip(blocks, weights.tolist(), strict=True))
     base = np.concatenate([weight * block.base for block, weight in shared])
+    answer = np.repeat((0,) * len(blocks) if trait is None else trait.of_types, first.n)
     return States(
         first.order,
         first.n,
         np.concatenate([weight * block.initial for block, weight in shared]),
         chain,
         np.concatenate([(1 - switch) * block.backoff + switch for block in blocks]),
-        base / base.sum(),
+        base / np.bincount(answer, base)[answer],
         np.concatenate([begin + block.base_state for begin, block in zip(begins, blocks, strict=False)]),
         np.concatenate([block.newest for block in blocks]),
         len(blocks),
+        trait,
     )
 
 
@@ -241,10 +284,25 @@ def validate(states: States) -> None:
         raise ModelError("the model names symbols or states that do not exist; save the model again")
     if not np.array_equal(states.newest[states.base_state], np.tile(np.arange(n), states.types)):
         raise ModelError("the model's states do not match its symbols; save the model again")
+    answers = _checked_answers(states)
     totals = np.asarray(chain.sum(axis=1)).ravel() + states.backoff
-    distributions = (np.abs(totals - 1).max(), abs(states.initial.sum() - 1), abs(states.base.sum() - 1))
+    base = np.bincount(answers[states.base_state], states.base)
+    distributions = (np.abs(totals - 1).max(), abs(states.initial.sum() - 1), np.abs(base - 1).max())
     if max(distributions) > 1e-9:
         raise ModelError("the model's probabilities do not sum to one; save the model again")
+
+
+def _checked_answers(states: States) -> Codes:
+    """The answer of each state, where no step leads from one answer to another."""
+    if states.trait is None:
+        return states.answers
+    begins = states.base_state[:: states.n]
+    if len(states.trait.of_types) != states.types or begins[0] != 0 or (np.diff(begins) <= 0).any():
+        raise ModelError("the model's trait does not fit its types; save the model again")
+    answers, chain = states.answers, states.chain.tocoo()
+    if (answers[chain.row] != answers[chain.col])[chain.data > 0].any():
+        raise ModelError("the model lets people change their answer to its trait; save the model again")
+    return answers
 
 
 def _in_range(numbers: NDArray[Any], size: int) -> bool:

@@ -170,6 +170,11 @@ def promise(secret: Secret) -> str:
     if secret.epsilon is None:
         return MEASURED
     factor = math.exp(secret.epsilon)
+    if secret.kind == "trait":
+        return (
+            f"nobody's odds between any two answers move by more than a factor {factor:.3g} (ε = {secret.epsilon:g}), "
+            f"by all events together: {example(secret)}, if the person follows the model"
+        )
     bound = f"nobody's odds move by more than a factor {factor:.3g}"
     if secret.one_sided:
         bound = f"nobody becomes surer that it is so by more than a factor {factor:.3g} in the odds"
@@ -187,6 +192,8 @@ def about(secret: Secret) -> str:
     """What the secret is about, as the first half of a sentence."""
     if secret.kind == "joint":
         return "any combination of: " + "; ".join(about(part) for part in secret.parts)
+    if secret.kind == "trait":
+        return f"which answer a person gives to {secret.text}"
     what, where, hours = _list(secret.values), _window(secret), secret.hours or (0.0, 24.0)
     if secret.circle:
         *centre, radius = (f"{number:.10g}" for number in secret.circle)
@@ -217,8 +224,8 @@ def _window(secret: Secret) -> str:
     window = secret.window
     if window is None:
         return "in the stream, whenever it ends"
-    if window == "day":
-        return "on a day, each day for itself"
+    if window in ("day", "week"):
+        return f"{'on' if window == 'day' else 'in'} a {window}, each {window} for itself"
     if window == "event" or window == 1:
         return "at an event, each for itself"
     if isinstance(window, str):

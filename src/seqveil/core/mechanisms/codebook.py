@@ -232,10 +232,12 @@ def _next_states(model: MarkovModel, last: Ints, at_most: int, batch: Batch) -> 
     parent = np.repeat(np.arange(len(last)), counts)
     state, chance = chain.indices[entry].astype(np.int64), chain.data[entry]
     if restarting.size:
-        again = np.repeat(restarting, restart.size)
+        again, anew = np.repeat(restarting, restart.size), np.tile(restart, restarting.size)
+        own = model.answers[last[again]] == model.base_answer[anew]
+        again, anew = again[own], anew[own]
         parent = np.concatenate((parent, again))
-        state = np.concatenate((state, np.tile(model.base_state[restart], restarting.size)))
-        chance = np.concatenate((chance, model.backoff[last[again]] * np.tile(model.base[restart], restarting.size)))
+        state = np.concatenate((state, model.base_state[anew]))
+        chance = np.concatenate((chance, model.backoff[last[again]] * model.base[anew]))
     steps, group = np.unique(parent * model.size + state, return_inverse=True)
     total = np.bincount(group.reshape(-1), chance, len(steps)).astype(np.float64)
     return steps // model.size, steps % model.size, total

@@ -591,11 +591,14 @@ def _step(model: MarkovModel, states: Ints, value: Floats, uniform: Floats) -> I
     counts, entry = row_entries(model.chain.indptr, states)
     running = np.concatenate(([0.0], np.cumsum(model.chain.data[entry] * value[model.chain.indices[entry]])))
     ends = np.cumsum(counts)
-    low, base = running[ends - counts], np.cumsum(model.base * value[model.base_state])
-    inside, restart = running[ends] - low, model.backoff[states] * base[-1]
+    low, weighed = running[ends - counts], model.base * value[model.base_state]
+    answers, totals = model.answers[states], np.bincount(model.base_answer, weighed, model.restart_rows)
+    inside, restart = running[ends] - low, model.backoff[states] * totals[answers]
     aim = uniform * (inside + restart)
     anew = (restart > 0) & (aim >= inside)
     place = np.clip(np.searchsorted(running, low + aim, side="right") - 1, ends - counts, ends - 1)
     following = np.where(anew, 0, model.chain.indices[entry[np.where(anew, 0, place)]]) if entry.size else ends * 0
-    following[anew] = model.base_state[_place(base, (aim[anew] - inside[anew]) / restart[anew])]
+    for answer in np.unique(answers[anew]).tolist():
+        own, base = anew & (answers == answer), np.cumsum(np.where(model.base_answer == answer, weighed, 0.0))
+        following[own] = model.base_state[_place(base, (aim[own] - inside[own]) / restart[own])]
     return following

@@ -21,6 +21,7 @@ from seqveil.core.secrets.declared import (
     from_dict,
     joint,
     pattern,
+    trait,
     zone,
 )  # fmt: skip
 
@@ -38,5 +39,6 @@ __all__ = [
     "from_dict",
     "joint",
     "pattern",
+    "trait",
     "zone",
 ]

@@ -199,18 +199,18 @@ class SecretTracker:
     def start(cls, model: MarkovModel, secret: Secret, kept: bool = False, place: int = 0) -> SecretTracker:
         """Before the first release. `kept`: a mechanism keeps the secret; the account of a window that is over is then
         closed, with a bound from above, as soon as it can no longer be broken. Else it stays open until later releases
-        can reveal nothing more. `place` is the slot of its day that the first event is in, for a secret that follows
-        the clock."""
+        can reveal nothing more. `place` is the slot of its week (or day) that the first event is in, for a secret that
+        follows the clock."""
         plan, unseen = ahead(model, secret), model.initial
-        plan = plan.beginning(place) if secret.follows_clock else plan
-        states, ended = filtering.start(model, 1)[0], np.zeros((0, plan.values, model.size))
+        plan = plan.beginning(place % plan.length) if secret.follows_clock else plan
+        states = filtering.start(model, 1)[0]
+        now, ended = plan.begun(states)
         if plan.family:
             found = WindowRecords.fresh(np.arange(1, plan.longest + 1), plan.family_priors)
         else:
             found = WindowRecords.coming(plan, unseen, unseen, 0, 0)
         live = found.take(found.index <= (plan.limit or 0)) if plan.family else found
-        current, now = found.take(found.index == plan.holding(0)), plan.opened(states, plan.offset)
-        nothing = found.take(found.index < 0)
+        current, nothing = found.take(found.index == plan.holding(0)), found.take(found.index < 0)
         return cls(plan, 0, states, unseen, now, ended, live.in_doubt, current, nothing, kept=kept)
 
     @property

@@ -10,6 +10,9 @@ and d events before a window begins
     g_v(s; 0)   = h_v(δ(0, symbol of s), s; N-1)
     g_v(s; d+1) = Σ_s' P(s'|s) g_v(s'; d).
 
+A *trait* needs none of it: the state says the answer, so h_v(s) = [s gives answer v], at every time. It is a window
+that was over before the stream began, and that later releases still tell about.
+
 All are sums of products that are not negative, both for "it happens" and for "it does not", so their relative error is
 that of adding and multiplying, however rare a secret is; nothing is ever got by subtracting from one.
 """
@@ -95,7 +98,7 @@ class Ahead:
         compiled = secret.over(model.alphabet)
         self.model, self.secret, self.longest = model, secret, LONGEST
         self.automaton = compiled.automaton
-        self.values = self.automaton.values
+        self.values, self.memory = self.automaton.values, self.automaton.size
         self.family = compiled.length is None
         self.length = LONGEST if compiled.length is None else compiled.length
         self.repeats = secret.repeats
@@ -138,6 +141,11 @@ class Ahead:
         distribution = np.zeros((self.automaton.size, self.model.size))
         distribution[0] = states
         return self.read(distribution, place)
+
+    def begun(self, states: Floats) -> tuple[Floats, Floats]:
+        """Distributions of the window in progress (A, S) and of those that are over (E, V, S), at a stream's first
+        event."""
+        return self.opened(states, self.offset), np.zeros((0, self.values, self.model.size))
 
     def shown(self, distributions: Floats) -> Floats:
         """Distributions of states as distributions of the symbols they show: (..., S) → (..., n)."""
@@ -345,7 +353,7 @@ class Ahead:
         most the number of its terms, in units of rounding. Doubled twice: two probabilities, each with its prior.
         """
         links = step + 2 + self.length + (0 if self.family else self.lead)
-        return 4 * UNIT * (links * self._terms + self.automaton.size * self.model.size + self.model.n + 32)
+        return 4 * UNIT * (links * self._terms + self.memory * self.model.size + self.model.n + 32)
 
     @cached_property
     def _terms(self) -> int:
@@ -372,6 +380,38 @@ class Ahead:
             )
 
 
+class Answered(Ahead):
+    """What `Ahead` is for windows, for a trait: the answer of each state."""
+
+    automaton: Any = None
+    family, repeats, countable, length, lead, untracked, memory = False, False, None, 0, 1, 0.0, 1
+
+    def __init__(self, model: MarkovModel, secret: Secret) -> None:
+        if model.trait is None or model.trait.name != secret.text:
+            raise InputError(
+                "the model does not know this trait; fit it to people whose answer is known, with trait= (--trait)"
+            )
+        self.model, self.secret, self.longest = model, secret, LONGEST
+        self.values = len(model.trait.answers)
+        self.scale = 1.0 if secret.epsilon is None else secret.epsilon
+        self.aim = self.scale * (1 - MARGIN)
+        self._places = np.arange(model.size)
+        self.at_start = self.at_first = (model.answers == np.arange(self.values)[:, None]).astype(np.float64)
+        self.before = Sweep(self.at_start, self._pulled, 1)
+        self._check_uncertain()
+
+    def begun(self, states: Floats) -> tuple[Floats, Floats]:
+        """No window is in progress, and one is over."""
+        return np.zeros((0, self.model.size)), (self.at_start * states)[None]
+
+    def _check_uncertain(self) -> None:
+        if (self.at_start @ self.model.initial).min() <= CERTAIN:
+            raise InputError(
+                "under this model an answer to the trait is certain or impossible, so there is nothing to keep; check "
+                "the weights of its types"
+            )
+
+
 def _span(logs: Floats) -> float:
     """The most that any pair of rows differ by, seen from one column, against another column: (V, S) → a number."""
     worst = 0.0
@@ -388,4 +428,4 @@ def _span(logs: Floats) -> float:
 @lru_cache(maxsize=16)
 def ahead(model: MarkovModel, secret: Secret) -> Ahead:
     """The tables of a secret under a model, shared by all streams that watch it."""
-    return Ahead(model, secret)
+    return (Answered if secret.kind == "trait" else Ahead)(model, secret)

@@ -8,6 +8,9 @@ most a factor e^ε,
 The promise is about E, under the model. It says nothing about anything else in the stream, and a model that is wrong
 about people makes it wrong about people.
 
+A *trait* is a secret about who somebody is: a label of the person, which the model's types carry. It has one promise
+for all of the person's events: |log Pr(y_1..t | a) - log Pr(y_1..t | b)| ≤ ε for every two answers a and b at every t.
+
 The values a secret names are the alphabet's own; text from a command line or a pattern may also stand for a number
 ("3", "2.5") or a point ("2.5,1"). A value outside the alphabet is refused whatever the alphabet's policy is: a secret
 about the nearest symbol would be another secret.
@@ -37,14 +40,15 @@ Window = int | str | None
 P = ParamSpec("P")
 KINDS = {  # and what each says besides its values and what all say
     "ever": (), "always": (), "count": ("at_least",), "followed_by": ("then",), "pattern": (), "zone": (),
-    "during": ("hours",), "joint": (),
+    "during": ("hours",), "joint": (), "trait": (),
 }  # fmt: skip
 _SHARED = ("epsilon", "window", "one_sided")
 _LARGEST_EPSILON = 100.0
 _LARGEST_WINDOW = 1_000_000
+CALENDAR = {"day": 1, "week": 7}  # windows that follow the clock, and how many days each has
 CLOCKLESS = (
-    'during and window="day" need slots of time, whose beginnings are known; pass a model that was fitted with them, '
-    "for instance with every_seconds=1800"
+    'during, window="day" and window="week" need slots of time, whose beginnings are known; pass a model that was '
+    "fitted with them, for instance with every_seconds=1800"
 )
 NO_EPSILON = (
     "expected epsilon, the most that the log odds of the secret may move in total, got none; say for instance "
@@ -54,13 +58,13 @@ NO_EPSILON = (
 
 @dataclass(frozen=True)
 class Secret:
-    """One declared secret, as `ever`, `always`, `count`, `followed_by`, `pattern`, `zone`, `during` or `joint`.
+    """One declared secret, as `ever`, `always`, `count`, `followed_by`, `pattern`, `zone`, `during`, `joint`, `trait`.
 
     Parameters that all of them share: `epsilon` is the total, for a whole window, however many events it has. It has no
     default; None says that the secret is only to be measured, and whatever releases refuses it. `window` is a number of
-    events (one secret for every run of so many), "event" (every event is one), "day" (each day of the calendar, for
-    models in slots of time), "first N" (only the first N events of the stream), or None: the stream as the session ends
-    it. `one_sided` bounds growing suspicion alone.
+    events (one secret for every run of so many), "event" (every event is one), "day" or "week" (each of the calendar,
+    for models in slots of time), "first N" (only the first N events of the stream), or None: the stream as the session
+    ends it. `one_sided` bounds growing suspicion alone.
 
     >>> print(ever("health", epsilon=0.5, window="first 20"))
     whether health occurs among the first 20 events; nobody's odds move by more than a factor 1.65 (ε = 0.5): a
@@ -108,8 +112,8 @@ class Secret:
         """What is kept, as the command line spells it, without window and ε: "ever:health"."""
         if self.kind == "joint":
             return f"joint({', '.join(part.name for part in self.parts)})"
-        if self.kind == "pattern":
-            return f"pattern:{self.text}"
+        if self.kind in ("pattern", "trait"):
+            return f"{self.kind}:{self.text}"
         if self.circle:
             return "zone:" + ",".join(f"{number:.10g}" for number in self.circle)
         values, then = (",".join(_spelled(value) for value in some) for some in (self.values, self.then))
@@ -123,18 +127,18 @@ class Secret:
 
     def length(self, slots: Slots | None = None) -> int | None:
         """Events of a window; None for the stream as the session ends it. `slots` say how many a day has."""
-        if self.window == "day":
+        if self.follows_clock:
             if slots is None:
                 raise InputError(CLOCKLESS)
-            return slots.per_day
+            return slots.per_day * CALENDAR[str(self.window)]
         if isinstance(self.window, str):
             return 1 if self.window == "event" else _first(self.window)
         return self.window
 
     @property
     def follows_clock(self) -> bool:
-        """Whether its windows are days of the calendar, so that it matters when a stream begins."""
-        return self.window == "day"
+        """Whether its windows are those of the calendar, so that it matters when a stream begins."""
+        return self.window in CALENDAR
 
     @property
     def repeats(self) -> bool:
@@ -148,6 +152,8 @@ class Secret:
         >>> ever("run", epsilon=1.0, window=3).over(Alphabet(["rest", "run"])).automaton.size
         2
         """
+        if self.kind == "trait":
+            raise InputError("a trait is a label of the person, which no event shows: it cannot be read from a stream")
         length = self.length(alphabet.slots)
         machine, clock = self._machine(alphabet)
         return Compiled(self, machine, clock, alphabet.n, length)
@@ -187,6 +193,8 @@ class Secret:
 
     def _sets(self, alphabet: Symbols) -> dict[str, Codes]:
         """The codes that each name of the pattern stands for."""
+        if self.kind == "trait":
+            return {}
         if self.kind == "pattern":
             return {name: codes_of((name,), alphabet) for name in automaton.names(self._tree)}
         values = codes_within(self.circle, alphabet) if self.circle else codes_of(self.values, alphabet)
@@ -224,7 +232,7 @@ class Secret:
                     for part in self.parts]  # fmt: skip
         if self.circle:
             return {"centre": list(self.circle[:-1]), "radius": self.circle[-1]}
-        return self.text if self.kind == "pattern" else _written(self.values)
+        return self.text if self.kind in ("pattern", "trait") else _written(self.values)
 
 
 def _written(value: Any) -> Any:
@@ -329,7 +337,8 @@ def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, 
 def during(
     values: Any, hours: tuple[float, float], *, epsilon: float | None, window: Window = "day", one_sided: bool = False
 ) -> Secret:
-    """Whether one of the values occurs in these hours of a day, for models in slots of time (`core.slots`).
+    """Whether one of the values occurs in these hours of a day (or of some day of a week, with window="week"), for
+    models in slots of time (`core.slots`).
 
     Hours are those of the clock that the slots go by (`Slots.utc_offset`), from the first up to, not including, the
     second, over midnight where it is smaller: 22-6 is before six and from ten on, of one day of the calendar.
@@ -339,6 +348,18 @@ def during(
     except (TypeError, ValueError):
         raise InputError("hours must be two numbers, from and to, for instance hours=(22, 6)") from None
     return Secret("during", epsilon, window, one_sided, several(values), hours=(begin, end))
+
+
+@_says_epsilon
+def trait(name: str, *, epsilon: float | None) -> Secret:
+    """Which answer a person gives to the question that the model's types carry (`MarkovModel.fit(…, trait=…)`).
+
+    The promise is one for all of the person's events, in whatever files and on whatever days they are released.
+
+    >>> trait("heating", epsilon=1.0).name
+    'trait:heating'
+    """
+    return Secret("trait", epsilon, text=name)
 
 
 def joint(*secrets: Secret, epsilon: float | None = None) -> Secret:
@@ -354,6 +375,8 @@ def joint(*secrets: Secret, epsilon: float | None = None) -> Secret:
     """
     if not secrets or not all(isinstance(part, Secret) and part.kind != "joint" for part in secrets):
         raise InputError("a joint secret is made of one or more secrets that are not joint themselves; got others")
+    if any(part.kind == "trait" for part in secrets):
+        raise InputError("a joint secret is about events; for two traits together, fit one whose answers combine them")
     first = secrets[0]
     if epsilon is None and len({part.epsilon for part in secrets}) > 1:
         raise InputError("the parts of a joint secret have different ε; pass the one ε that holds for all")
@@ -363,7 +386,7 @@ def joint(*secrets: Secret, epsilon: float | None = None) -> Secret:
 
 
 _MAKERS = {"ever": ever, "always": always, "count": count, "followed_by": followed_by, "pattern": pattern,
-           "zone": zone, "during": during}  # fmt: skip
+           "zone": zone, "during": during, "trait": trait}  # fmt: skip
 
 
 def several(values: Any) -> tuple[Any, ...]:
@@ -394,10 +417,10 @@ def _check(secret: Secret) -> None:
         )
     if not isinstance(secret.one_sided, bool):
         raise InputError("one_sided must be true or false; got something else")
-    named = window in (None, "day", "event") or (isinstance(window, str) and _first(window) is not None)
+    named = window in (None, "event", *CALENDAR) or (isinstance(window, str) and _first(window) is not None)
     if not (named or (_whole(window) and int(window or 0) <= _LARGEST_WINDOW)):
         raise InputError(
-            f'window must be a number of events (1 to {_LARGEST_WINDOW}), "event", "day", "first N" or None; '
+            f'window must be a number of events (1 to {_LARGEST_WINDOW}), "event", "day", "week", "first N" or None; '
             "got something else"
         )
     _check_own(secret)
@@ -406,7 +429,7 @@ def _check(secret: Secret) -> None:
 def _check_own(secret: Secret) -> None:
     """What its kind asks for."""
     kind, circle = secret.kind, secret.circle
-    named = {"pattern": True, "joint": secret.parts, "followed_by": secret.values and secret.then}
+    named = {"pattern": True, "trait": True, "joint": secret.parts, "followed_by": secret.values and secret.then}
     if not named.get(kind, secret.values or (kind == "zone" and circle)):
         raise InputError("a secret needs at least one value, and a joint one at least one part; got none")
     if kind == "count" and not _whole(secret.at_least):
@@ -415,6 +438,8 @@ def _check_own(secret: Secret) -> None:
         raise InputError("a pattern is a text, for instance 'home clinic'; got something else")
     if kind == "pattern":
         automaton.parsed(secret.text)
+    if kind == "trait":
+        _check_trait(secret)
     if len(circle) == 1:
         raise InputError("a zone needs a centre and a radius; got one number")
     if circle and not (all(map(math.isfinite, circle)) and circle[-1] >= 0):
@@ -429,8 +454,15 @@ def _check_hours(secret: Secret) -> None:
     hours = secret.hours
     if hours is None or len(hours) != 2 or not all(0 <= hour <= 24 for hour in hours) or hours[0] == hours[1]:
         raise InputError("hours must be two different numbers from 0 to 24, as in hours=(22, 6); got others")
-    if secret.window != "day":
-        raise InputError('a secret about hours is about each day (window="day"); got another window')
+    if not secret.follows_clock:
+        raise InputError('a secret about hours is about each day or week (window="day", "week"); got another window')
+
+
+def _check_trait(secret: Secret) -> None:
+    if not isinstance(secret.text, str) or not secret.text.strip():
+        raise InputError("a trait is named as in the model, for instance 'heating'; got something else")
+    if secret.window is not None or secret.one_sided:
+        raise InputError("a trait is about all of a person's events and every two answers; leave window and sides out")
 
 
 def _check_parts(secret: Secret) -> None:
@@ -567,7 +599,7 @@ def from_dict(saved: Any) -> Secret:
         raise InputError(f"a secret in TOML has exactly one of the lines {', '.join(KINDS)}; got {len(kinds)} of them")
     kind, rest = kinds[0], {"epsilon": None, **saved}
     given = rest.pop(kind)
-    unknown = set(rest) - {*_SHARED, *KINDS[kind]}
+    unknown = set(rest) - {*(_SHARED if kind != "trait" else _SHARED[:1]), *KINDS[kind]}
     if unknown:
         raise InputError(f"a secret '{kind}' in TOML has no line '{min(unknown)[:40]}'; take it out")
     if kind == "joint":
@@ -581,7 +613,7 @@ def from_dict(saved: Any) -> Secret:
         return _made(zone, rest | (on_map or given))
     if "then" in rest:
         rest["then"] = _values(rest["then"])
-    return _made(_MAKERS[kind], rest, given if kind == "pattern" else _values(given))
+    return _made(_MAKERS[kind], rest, given if kind in ("pattern", "trait") else _values(given))
 
 
 def _joint_of(parts: Any, rest: dict[str, Any]) -> Secret:

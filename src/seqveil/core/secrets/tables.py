@@ -43,6 +43,7 @@ from seqveil.core.secrets.account import SecretTracker, SecretTrackers
 
 TIGHTER = 1e-6  # of ε: how much less than promised is aimed at
 START = 0.5  # share of ε that a window of known length begins with
+OPENING = 20.0  # events after which half of the rest of a trait's ε is open; it never closes, and never all opens
 UNLIKELY = 1e-7  # symbols below this probability that may not be released as they are get a draw from what is released
 WRITABLE = 25_000_000  # numbers of a table that is written out in full
 ONE = float(DENOMINATOR)
@@ -61,6 +62,8 @@ def schedule(tracker: SecretTracker) -> Floats:
     plan, windows = tracker.ahead, tracker.records.index
     if plan.family:
         return np.full(windows.size, plan.aim)
+    if not plan.length:  # a trait: all of a person's events, however many will come
+        return np.full(windows.size, plan.aim * (1.0 - (1.0 - START) / (1.0 + tracker.step / OPENING)))
     events = plan.offset + tracker.step - windows * plan.length
     kept = min((1.0 - START) / plan.length**2, plan.disclosed_later / plan.aim) if plan.repeats else 0.0
     return np.asarray(plan.aim * _shares(plan.length, events, kept))
