@@ -19,7 +19,8 @@ import numpy as np
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import UNIT, Floats
 from seqveil.core.leakage import Leakages
-from seqveil.core.secrets import SecretTracker, SecretTrackers
+from seqveil.core.secrets import SecretTrackers
+from seqveil.core.secrets.account import TrackedSecret, TrackedUsers
 from seqveil.engine.accounting import Window
 from seqveil.engine.state import State
 from seqveil.engine.store import Stored, UserRow
@@ -27,7 +28,7 @@ from seqveil.engine.stream import Terms
 
 SMALL = 4096  # bytes of state a user may have and still always be kept as it is
 # what changes of the account of a secret
-CHANGING = ("step", "states", "unseen", "now", "ended", "records", "current", "gone", "disclosed_all")
+CHANGING = ("step", "now", "unseen", "ended", "records", "current", "gone", "disclosed_all")
 _MISFIT = "a user's state does not fit this setting; restore the state file from a backup"
 
 
@@ -126,17 +127,19 @@ def account_numbers(trackers: SecretTrackers) -> Floats:
     >>> bool((account_numbers(restored_accounts(first, numbers)) == numbers).all())
     True
     """
-    parts: list[Any] = []
-    for tracker in (tracker for row in trackers.rows for tracker in row):
-        parts += [part for name in CHANGING for part in _numbers(getattr(tracker, name))]
+    users = trackers.users.take([trackers.row])
+    parts: list[Any] = [users.forgot]
+    for tracked in (tracked for row in users.rows for tracked in row):
+        parts += [part for name in CHANGING for part in _numbers(getattr(tracked, name))]
     return np.concatenate(parts).astype(np.float64, copy=False)
 
 
 def restored_accounts(first: SecretTrackers, packed: Floats) -> SecretTrackers:
     """The accounts behind these numbers; `first` are those before the first release, whatever else follows them."""
-    after, reader = object.__new__(SecretTrackers), _PackedReader(packed)
-    after.rows = tuple(tuple(reader.tracker(tracker) for tracker in row) for row in first.rows)
-    return after
+    reader = _PackedReader(packed)
+    forgot = reader.take(1).astype(np.int64)
+    rows = tuple(tuple(reader.tracked(tracked) for tracked in row) for row in first.users.rows)
+    return SecretTrackers.of(TrackedUsers(rows, forgot))
 
 
 def _numbers(value: Any) -> Iterator[Any]:
@@ -175,7 +178,7 @@ class _PackedReader:
             return replace(first, **{each.name: self.like(getattr(first, each.name)) for each in fields(first)})
         return type(first)(self.take(1)[0])
 
-    def tracker(self, first: SecretTracker) -> SecretTracker:
+    def tracked(self, first: TrackedSecret) -> TrackedSecret:
         """The account of one secret."""
         return replace(first, **{name: self.like(getattr(first, name)) for name in CHANGING})
 

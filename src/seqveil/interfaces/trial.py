@@ -17,8 +17,9 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
 from seqveil.core.randomness import Randomness, SeededRandomness
-from seqveil.engine import batches, stream
-from seqveil.engine.state import State
+from seqveil.engine import batches
+from seqveil.engine.state import Private, State
+from seqveil.engine.step import step
 from seqveil.engine.stream import Released, Terms
 from seqveil.receiver.decode import decode_codes
 
@@ -54,6 +55,7 @@ def one_by_one(setting: Terms, streams: Sequence[Ints] | Ints, randomness: Rando
     [[0, 1], [1]]
     """
     lengths, state = np.array([len(codes) for codes in streams]), State.start(setting, len(streams))
+    private = Private.start(setting, len(streams))
     if (np.diff(lengths) > 0).any():
         raise InputError("expected the longest stream first; sort them by their lengths")
     for t in range(int(lengths[0])):
@@ -61,7 +63,8 @@ def one_by_one(setting: Terms, streams: Sequence[Ints] | Ints, randomness: Rando
         truth = np.array([codes[t] for codes in streams[:now]])
         before = state.take(slice(0, now))
         stamps = np.full(now, setting.slots.since_midnight(t)) if setting.clocked else None
-        made, state = stream.step(setting, before, truth, randomness, stamps)
+        made, state, private = step(setting, before, private.take(slice(0, now)), truth, randomness, stamps)
+        assert isinstance(made, Released)
         yield Step(truth, before, made, state)
 
 

@@ -51,10 +51,10 @@ class Outcome:
 
 def release(setting: Terms, truth: Ints, secrets: Secret | Sequence[Secret], seed: int = 0) -> Outcome:
     """Streams (B, T) as a mechanism releases them, and what that reveals about the secrets, kept by it or not."""
-    codes, trackers = [], np.full(len(truth), SecretTrackers(setting.model, secrets), object)
+    codes, trackers = [], np.full(len(truth), SecretTrackers(setting.model, secrets, memory=setting.remembered), object)
     for step in one_by_one(setting, truth, SeededRandomness(seed)):
         codes.append(step.made.codes)
-        trackers = observed(trackers, step.made.columns)
+        trackers = observed(trackers, step.made.remembered)
     return Outcome(np.stack(codes, axis=1), list(trackers))
 
 
@@ -177,7 +177,7 @@ class Halving:
 
     def choose(self, trackers: SecretTrackers) -> tuple[float, Ints, Ints]:
         """The ε that keeps every promise, with the weights and their running sums; 0 where none does."""
-        bounds, epsilon = Bounds.of(trackers), self.epsilon
+        bounds, epsilon = Bounds.of(trackers.users.take([trackers.row])), self.epsilon
         for _ in range(HALVINGS):
             weights, sums = self._response(epsilon)
             if not len(bounds.promised) or bool((bounds.promised @ weights.astype(np.float64) <= 0.0).all()):
@@ -205,7 +205,7 @@ class Halving:
         epsilons = np.array([epsilon for epsilon, _, _ in chosen])
         moved = {"states": states, "steps": state.steps + 1, "spent": state.spent + epsilons, "account": account}
         after = replace(state, **moved, trackers=observed(state.trackers, columns))
-        return Released(np.array(disclosed, np.int64), epsilons, columns, beliefs, weighed), after
+        return Released(np.array(disclosed, np.int64), epsilons, columns, beliefs, weighed, columns), after
 
     def release(self, truth: Ints, seed: int = 0) -> Outcome:
         """Streams (B, T), and the account of the secrets after each."""

@@ -22,6 +22,8 @@ from seqveil.core.mechanisms import Mechanism
 from seqveil.core.randomness import Randomness, SeededRandomness
 from seqveil.core.secrets import SecretTrackers
 from seqveil.engine import batches, stream
+from seqveil.engine.secrets import Remembered
+from seqveil.engine.state import Private
 from seqveil.evaluate import adversary
 from seqveil.evaluate.baselines.declared import Halving
 from seqveil.evaluate.baselines.mutual_information import single_release
@@ -235,8 +237,15 @@ class _OneByOne(_Meter):
             disclosed = self._release([streams[k] for k in part])
             self.released |= dict(zip(part, disclosed, strict=True)) if self.secrets is not None else {}
 
-    def _step(self, state: stream.State, codes: Ints) -> tuple[stream.Released, stream.State]:
-        return stream.step(self.setting, state, codes, self.randomness)
+    def _step(self, state: stream.State, codes: Ints, memory: Remembered) -> tuple[stream.Released, stream.State]:
+        return stream.step(self.setting, state, codes, self.randomness, memory=memory)
+
+    def _measured(self, first: SecretTrackers) -> SecretTrackers:
+        """The accounts before the first release, by what the kernels of the setting go by."""
+        if not self.setting.remembered:
+            return first
+        secrets = [one.secret for one in first.rows[0]]
+        return SecretTrackers(self.setting.model, secrets, memory=self.setting.remembered)
 
     def _release(self, streams: list[Ints]) -> list[Ints]:
         """Release streams side by side, the longest first."""
@@ -246,15 +255,17 @@ class _OneByOne(_Meter):
         made = (np.arange(shape[1]) < lengths[:, None]).astype(np.float64)
         truth[made > 0] = np.concatenate(streams)
         columns = np.ones((shape[1], shape[0], self.setting.model.n), np.int64)
-        state = stream.State.start(self.setting, shape[0])
-        accounts = None if self.secrets is None else np.full(shape[0], self.secrets, object)
+        state, private = stream.State.start(self.setting, shape[0]), Private.start(self.setting, shape[0])
+        accounts = None if self.secrets is None else np.full(shape[0], self._measured(self.secrets), object)
         for t in range(shape[1]):
             rows = np.flatnonzero(lengths > t)
             began = time.process_time()
-            out, state = state.move(rows, partial(self._step, codes=truth[rows, t]))
+            memory = Remembered(private.take(rows).memory)
+            out, state = state.move(rows, partial(self._step, codes=truth[rows, t], memory=memory))
+            private.put(rows, Private(memory=memory.states))
             self.seconds += time.process_time() - began
             if accounts is not None:
-                accounts[rows] = stream.observed(accounts[rows], out.columns)
+                accounts[rows] = stream.observed(accounts[rows], out.remembered)
             released[rows, t], epsilons[rows, t], columns[t, rows] = out.codes, out.epsilons, out.columns
             self.progress(rows.size)
         self._count(adversary.distributions(self.setting.model, columns), truth, released, epsilons, state, made)
@@ -269,8 +280,8 @@ class _Guarding(_OneByOne):
         self.scope = "releases"
         self._run(streams)
 
-    def _step(self, state: stream.State, codes: Ints) -> tuple[stream.Released, stream.State]:
-        out, after = super()._step(state, codes)
+    def _step(self, state: stream.State, codes: Ints, memory: Remembered) -> tuple[stream.Released, stream.State]:
+        out, after = super()._step(state, codes, memory)
         self._look(out)
         return out, after
 
@@ -289,7 +300,7 @@ class _Halving(_Guarding):
         self.halving = Halving(self.setting.model, self.setting.secrets)
         super().run(streams)
 
-    def _step(self, state: stream.State, codes: Ints) -> tuple[stream.Released, stream.State]:
+    def _step(self, state: stream.State, codes: Ints, memory: Remembered) -> tuple[stream.Released, stream.State]:
         out, after = self.halving.step(state, codes, self.randomness)
         self._look(out)
         return out, after

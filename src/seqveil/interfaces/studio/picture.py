@@ -21,9 +21,11 @@ from seqveil.core.mechanisms import BatchMechanism
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets import Secret, SecretTracker
 from seqveil.core.words import Risk
-from seqveil.engine import batches, stream, toml
+from seqveil.engine import batches, toml
 from seqveil.engine.policy import Policy
-from seqveil.engine.stream import NOTHING, State, Terms
+from seqveil.engine.state import Private
+from seqveil.engine.step import step
+from seqveil.engine.stream import NOTHING, Released, State, Terms
 from seqveil.interfaces import planning
 from seqveil.interfaces.studio.source import StudioSource
 
@@ -59,6 +61,7 @@ class PictureRun:
         self.done = 0  # events
         self.tracked: list[SecretTracker] = []  # the account of the first secret after each event
         self._state, self._randomness = State.start(terms), SeededRandomness(seed)
+        self._private = Private.start(terms)
         self._released = np.full(raw.size, NOTHING, np.int64)
         self._figures = np.zeros((len(FIGURES), raw.size))
         self._beliefs = np.zeros((raw.size, terms.model.n))
@@ -78,7 +81,9 @@ class PictureRun:
 
     def _symbol(self) -> None:
         at, before = self.done, self._state
-        made, self._state = stream.step(self.terms, before, self.raw[at : at + 1], self._randomness)
+        raw = self.raw[at : at + 1]
+        made, self._state, self._private = step(self.terms, before, self._private, raw, self._randomness)
+        assert isinstance(made, Released)
         self._released[at] = made.codes[0]
         weights = made.beliefs[0] * made.columns[0]
         if not weights.sum():  # only an unsound mechanism releases it: what could have made it is believed
