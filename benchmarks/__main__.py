@@ -41,6 +41,7 @@ NAMES = (
     "secrets",
     "contexts",
     "attack",
+    "compare",
     "files",
     "blocks",
 )

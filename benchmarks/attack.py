@@ -22,11 +22,10 @@ from seqveil import MarkovModel, secrets
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets.declared import Compiled
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import Terms
-from seqveil.evaluate.attack import Finding, attack_secret
-from seqveil.evaluate.commands.attack import draw
+from seqveil.evaluate.attack import Finding, Findings, attack_secret
 from seqveil.receiver.learn import Evidence
 
 FEW, MANY, FITTED, CLICKS, TYPES = 1_000, 6_000, 20_000, 20, 48
@@ -178,7 +177,8 @@ def names_of(data: Path | None) -> list[str]:
 def picture(findings: list[tuple[str, float, Finding]], plot: Path) -> None:
     """One chain and types side by side, for each ε."""
     drawn = [(f"{name}, ε = {epsilon:g}", found) for name, epsilon, found in findings if "planted" not in name]
-    draw([(title, found) for title, found in drawn if "knows" not in title], plot)
+    drawn = [(title, found) for title, found in drawn if "knows" not in title]
+    Findings(tuple(found for _, found in drawn)).picture(plot, [title for title, _ in drawn])
 
 
 def main() -> None:

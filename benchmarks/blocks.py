@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.pulses import pulsed
 from benchmarks.timing import best, find
 from seqveil import Grid, MarkovModel, Session
 from seqveil.core import compiled
@@ -21,7 +22,7 @@ from seqveil.core.kernel import Ints
 from seqveil.core.mechanisms.blocks import BlockRule, Question
 from seqveil.core.model import Counts
 from seqveil.core.randomness import SeededRandomness
-from seqveil.engine import blocks, stream
+from seqveil.engine import blocks
 from seqveil.engine.policy import Policy
 from seqveil.engine.state import Private, State
 from seqveil.interfaces import trial
@@ -142,12 +143,7 @@ def side_by_side(model: MarkovModel, truth: Ints, total: float, size: int, limit
 
 def pulses(model: MarkovModel, truth: Ints, epsilon: float, every: int) -> float:
     """Wrong symbols of single releases, with m·ε at every m-th."""
-    setting, randomness = Policy(epsilon=epsilon, every=every).on(model), SeededRandomness(7)
-    state, wrong = State.start(setting, len(truth)), []
-    for codes in truth.T:
-        made, state = stream.step(setting, state, codes, randomness)
-        wrong.append((made.codes != codes).mean())
-    return float(np.mean(wrong))
+    return float((pulsed(model, truth, epsilon, every)[0] != truth).mean())
 
 
 def in_blocks(setting: Any, truth: Ints, seed: int = 7, costs: Distortion | None = None) -> tuple[float, float]:

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.store import SYMBOLS, chain
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.core import BridgeCounts, Numbers
 
 PROGRAM = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin")

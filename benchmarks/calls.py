@@ -16,14 +16,15 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from seqveil.core import compiled
 from seqveil.core.kernel import DENOMINATOR, Kernels
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import Randomness, SeededRandomness
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
+from seqveil.engine.streams import CodeStreams
 
 MODEL = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 BUDGETS = {"total": {"total": 1.8}, "window": {"per_window": 1.8, "releases": 3}}
@@ -84,6 +85,7 @@ class Script:
 @contextmanager
 def scripted() -> Iterator[Script]:
     """Every draw of a release goes by the script."""
+    compiled.load()  # first: loading takes a step, which must not be drawn by the script
     script, pick, release = Script(), Kernels.pick, Mechanism.release
     Mechanism.release = lambda *of: None  # type: ignore[method-assign]  # it draws by itself
     Kernels.pick = lambda self, codes, randomness: script.pick(self, codes, randomness)  # type: ignore[method-assign]

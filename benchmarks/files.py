@@ -21,8 +21,8 @@ from seqveil.core.distortion import Distortion, hamming
 from seqveil.core.mechanisms import Batch
 from seqveil.core.mechanisms import tree as TREE
 from seqveil.core.randomness import SeededRandomness
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.estimates import decode_file
 from seqveil.interfaces.files.release import release_file

@@ -1,4 +1,4 @@
-"""Real gaze on a 100 × 100 grid at ten units of ε a second: batches, single samples, pulses, and randomised response.
+"""Real gaze on a 100 × 100 grid at ten units of ε a second: batches, single samples, and randomised response.
 
 The model is fitted on 40 people; the streams are recordings of 5 others, 250 samples (ten seconds) of each.
 """
@@ -18,9 +18,9 @@ from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.model import Counts
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State
+from seqveil.engine.streams import CodeStreams
 from seqveil.receiver.decode import decode_codes
 
 SIDE, FRAMES, SAMPLES, STREAMS = 100, 25, 250, 16
@@ -37,7 +37,7 @@ def run(data: Path | None) -> list[Row]:
     print(f"{model}; {len(streams)} streams of {SAMPLES} samples, {FRAMES} a second, ε = {PER_SECOND:g} a second")
     print(f"  {'':<34}{'ε':>6}{'released':>10}{'hindsight':>11}{'ms a release':>14}   mean error in cells")
     rows = [in_batches(model, costs, streams, size) for size in (5, 10, 25, 50)]
-    rows += [in_batches(model, costs, streams, 1, period) for period in (1, 5, 10, 25)]
+    rows.append(in_batches(model, costs, streams, 1))
     rows += [one_by_one(model, costs, streams, "randomized_response", factor) for factor in (1, 2)]
     rows.append(constant(model, costs, streams))
     instant, batched = rows[4]["hindsight"], rows[2]["released"]
@@ -74,10 +74,10 @@ def _one_batch(model: MarkovModel, costs: Distortion, streams: list[Any], size: 
     return {"name": f"one batch of {size}", "milliseconds": 1e3 * median, "steps": median / step, "kept": kept}
 
 
-def in_batches(model: MarkovModel, costs: Distortion, streams: list[Any], size: int, period: int = 1) -> Row:
-    """The tree, `size` samples at a time, or single samples with the budget of `period` of them spent at once."""
+def in_batches(model: MarkovModel, costs: Distortion, streams: list[Any], size: int) -> Row:
+    """The tree, `size` samples at a time."""
     epsilon = PER_SECOND * size / FRAMES
-    setting = Policy(epsilon=epsilon, batch=size, mechanism="tree", distortion=costs, every=period).on(model)
+    setting = Policy(epsilon=epsilon, batch=size, mechanism="tree", distortion=costs).on(model)
     randomness, released, decoded, spent = SeededRandomness(1), [], [], []
     for stream in streams:
         state, sent = State.start(setting), []
@@ -89,8 +89,8 @@ def in_batches(model: MarkovModel, costs: Distortion, streams: list[Any], size: 
         guesses = costs.best_guess(batches.smooth(setting, sent))
         released.append(costs.between(stream, np.concatenate([one.codes for one in sent])).mean())
         decoded.append(costs.between(stream, guesses).mean())
-    name = f"tree, {size} at a time" if size > 1 else f"tree, single samples, every {period}"
-    return _say(name, epsilon * period, released, decoded, spent)
+    name = f"tree, {size} at a time" if size > 1 else "tree, single samples"
+    return _say(name, epsilon, released, decoded, spent)
 
 
 def one_by_one(model: MarkovModel, costs: Distortion, streams: list[Any], name: str, factor: int) -> Row:

@@ -13,19 +13,19 @@ import numpy as np
 from seqveil import MarkovModel, datasets
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.randomness import SeededRandomness
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import Terms
 from seqveil.receiver.statistics import Summary, summarise
 
 TARGETS = ("histogram", "over_time", "transitions", "dwell")
 CASES = (
-    # mechanism, ε, period, symbols, users, events of each, simulations
-    ("randomized_response", 1.0, 1, 4, 100, 20, 400),
-    ("randomized_response", 2.0, 1, 4, 100, 20, 400),
-    ("randomized_response", 1.0, 1, 12, 200, 20, 200),
-    ("optimal", 1.0, 1, 4, 600, 12, 150),
-    ("optimal", 2.0, 2, 4, 600, 12, 150),
+    # mechanism, ε, symbols, users, events of each, simulations
+    ("randomized_response", 1.0, 4, 100, 20, 400),
+    ("randomized_response", 2.0, 4, 100, 20, 400),
+    ("randomized_response", 1.0, 12, 200, 20, 200),
+    ("optimal", 1.0, 4, 600, 12, 150),
+    ("optimal", 2.0, 4, 600, 12, 150),
 )
 
 
@@ -115,9 +115,9 @@ def run(data: Path | None) -> list[dict[str, object]]:
         + "".join(f"{t:>13}" for t in TARGETS)
     )
     rows: list[dict[str, object]] = []
-    for mechanism, epsilon, period, n, users, length, count in CASES:
+    for mechanism, epsilon, n, users, length, count in CASES:
         setting, truth = (
-            Policy(epsilon=epsilon, mechanism=mechanism, every=period).on(chain(n, 1, 0.6)),
+            Policy(epsilon=epsilon, mechanism=mechanism).on(chain(n, 1, 0.6)),
             chain(n, 2, 0.5),
         )
         found = [covered(setting, truth.sample(length, users, seed), seed) for seed in range(count)]
@@ -125,11 +125,11 @@ def run(data: Path | None) -> list[dict[str, object]]:
         method = "/".join(sorted({method for _, method in found}))
         shown = "".join(f"{rate:>13.3f}" for rate in rates)
         print(
-            f"  {mechanism:<22}{epsilon:>4g}{period:>7}{n:>4}{users:>7}{method:>9}{shown}   {count} simulations",
+            f"  {mechanism:<22}{epsilon:>4g}{n:>4}{users:>7}{method:>9}{shown}   {count} simulations",
             flush=True,
         )
         coverage = dict(zip(TARGETS, rates.tolist(), strict=True))
-        rows.append({"mechanism": mechanism, "epsilon": epsilon, "period": period, "n": n, "users": users, **coverage})
+        rows.append({"mechanism": mechanism, "epsilon": epsilon, "n": n, "users": users, **coverage})
     return rows if data is None else rows + on_real_sets(data)
 
 

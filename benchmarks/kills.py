@@ -22,9 +22,9 @@ import numpy as np
 from benchmarks import bridge, live_kills
 from benchmarks.store import EPSILON, SYMBOLS, chain
 from seqveil.core.model import MarkovModel
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import Memory
+from seqveil.engine.streams import CodeStreams
 
 MECHANISM = "balanced"
 

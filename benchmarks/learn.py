@@ -13,8 +13,8 @@ import numpy as np
 from seqveil import MarkovModel, datasets
 from seqveil.core.kernel import Ints
 from seqveil.core.randomness import SeededRandomness
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import Terms
 from seqveil.receiver.decode import decode_codes
 from seqveil.receiver.learn import Evidence, learn

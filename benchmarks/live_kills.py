@@ -23,9 +23,9 @@ import numpy as np
 from benchmarks.spark import write
 from benchmarks.store import EPSILON, SYMBOLS, chain
 from seqveil.core.randomness import KeyedRandomness, key_file
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import Memory
+from seqveil.engine.streams import CodeStreams
 
 MECHANISM, USERS, AT_ONCE = "balanced", 50, 20
 POLICY = f'epsilon = {EPSILON}\nmechanism = "{MECHANISM}"\n'

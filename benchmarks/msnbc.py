@@ -15,8 +15,8 @@ from seqveil.core.mechanisms import optimal
 from seqveil.core.mechanisms.closed_form import solve
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces import trial
 from seqveil.receiver.decode import decode_codes
 
@@ -37,17 +37,13 @@ def filled_alike(beliefs: np.ndarray, epsilon: float, costs: Distortion) -> Kern
 
 ALIKE = replace(optimal, name="optimal, filled alike", build=filled_alike, quick=None)
 CASES = (
-    ("optimal", 1.0, 1),
-    (ALIKE, 1.0, 1),
-    ("optimal", 1.0, 2),
-    ("optimal", 1.0, 4),
-    ("balanced", 1.0, 1),
-    ("balanced", 1.0, 4),
-    ("crr_repaired", 1.0, 1),
-    ("randomized_response", 1.0, 1),
-    ("randomized_response", 1.0, 4),
-    ("randomized_response", 2.0, 1),
-    ("crr", 1.0, 1),
+    ("optimal", 1.0),
+    (ALIKE, 1.0),
+    ("balanced", 1.0),
+    ("crr_repaired", 1.0),
+    ("randomized_response", 1.0),
+    ("randomized_response", 2.0),
+    ("crr", 1.0),
 )
 
 
@@ -63,12 +59,10 @@ def run(data: Path | None) -> list[dict[str, object]]:
     model = MarkovModel.fit(rest.explode("seq").rename({"seq": "value"}))
     truth = model.alphabet.encode(held_out["seq"].list.head(CLICKS).explode().to_numpy()).reshape(USERS, CLICKS)
     print(f"{model}; first {CLICKS} clicks of {USERS} users; share of wrong symbols")
-    print(
-        f"  {'mechanism':<22}{'ε':>4}{'every':>7}{'released':>10}{'filtered':>10}{'smoothed':>10}{'worst leakage':>15}"
-    )
+    print(f"  {'mechanism':<22}{'ε':>4}{'released':>10}{'filtered':>10}{'smoothed':>10}{'worst leakage':>15}")
     rows: list[dict[str, object]] = []
-    for name, epsilon, period in CASES:
-        setting = Policy(epsilon=epsilon, mechanism=name, every=period).on(model)
+    for name, epsilon in CASES:
+        setting = Policy(epsilon=epsilon, mechanism=name).on(model)
         many, users = CodeStreams(setting, randomness=SeededRandomness(7)), np.arange(USERS)
         released = np.stack([many.release(users, clicks).codes for clicks in truth.T], axis=1)
         online, smooth = (decode_codes(setting, released, smooth=s).argmax(2) for s in (False, True))
@@ -77,8 +71,8 @@ def run(data: Path | None) -> list[dict[str, object]]:
         sound = "" if setting.mechanism.sound else f"  NOT sound: promised {epsilon * CLICKS:g}"
         shown = "".join(f"{w:>10.3f}" for w in wrong)
         title = setting.mechanism.name
-        print(f"  {title:<22}{epsilon:>4g}{period:>7}{shown}{leakage:>15.2f}{sound}")
-        rows.append({"mechanism": title, "epsilon": epsilon, "period": period, "wrong": wrong, "leakage": leakage})
+        print(f"  {title:<22}{epsilon:>4g}{shown}{leakage:>15.2f}{sound}")
+        rows.append({"mechanism": title, "epsilon": epsilon, "wrong": wrong, "leakage": leakage})
     rows += [in_batches(model, truth, size) for size in (5, 10)]
     constant = float((truth != np.bincount(truth.ravel()).argmax()).mean())
     print(f"  {'most frequent symbol':<33}{constant:>10.3f}")

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.pulses import pulsed
 from seqveil import MarkovModel, datasets
 from seqveil.core.alphabet import Symbols
 from seqveil.core.model import Counts
 from seqveil.core.private import BoundedCounts
 from seqveil.core.randomness import SeededRandomness
-from seqveil.engine.coded import CodeStreams
-from seqveil.engine.policy import Policy
-from seqveil.receiver.decode import decode_codes
 
 EPSILONS = (8.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 RULES = ((0.0, 0.0), (2.0, 0.0), (2.0, 0.95), (3.0, 0.0), (3.0, 0.95), (4.0, 0.0), (4.0, 0.95))  # cut, share that stays
@@ -42,10 +40,7 @@ class Split:
 
 def wrong(model: MarkovModel, truth: np.ndarray, seed: int = 7) -> float:
     """Share of wrong symbols after the receiver's filter, released with the optimum at every 4th symbol."""
-    setting = Policy(epsilon=RELEASE, mechanism="optimal", every=PERIOD).on(model)
-    many, rows = CodeStreams(setting, randomness=SeededRandomness(seed)), np.arange(len(truth))
-    released = np.stack([many.release(rows, symbols).codes for symbols in truth.T], axis=1)
-    return float((decode_codes(setting, released, smooth=False).argmax(2) != truth).mean())
+    return float((pulsed(model, truth, RELEASE, PERIOD, seed)[1] != truth).mean())
 
 
 def private(split: Split, counts: BoundedCounts, epsilon: float, repeats: int, *rule: float) -> float:

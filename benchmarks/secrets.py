@@ -17,13 +17,15 @@ from seqveil import Budget, MarkovModel, secrets
 from seqveil.core.distortion import hamming
 from seqveil.core.errors import InputError
 from seqveil.core.randomness import randomness
+from seqveil.core.secrets import SecretTrackers
 from seqveil.core.secrets.solving import guarded
 from seqveil.core.secrets.tables import Bounds
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import guarded_table
 from seqveil.engine.store import Memory
+from seqveil.engine.streams import CodeStreams
 from seqveil.evaluate.baselines import declared
+from seqveil.evaluate.compare.measure import Runs, release
 
 USERS, CLICKS, TYPES = 300, 20, 48
 HEALTH = "health"
@@ -94,7 +96,7 @@ def race(
     secret = health_of(health, epsilon, sides)
     setting = Policy(secrets=secret, withhold=withhold).on(model)
     title = f"guarded, total ε = {epsilon:g}, {sides}{', the truth or nothing' if withhold else ''}"
-    return show(title, declared.release(setting, truth, secret, 7), truth)
+    return show(title, release(setting, list(truth), 7, SecretTrackers(model, secret)), truth)
 
 
 def whole_sequence(model: MarkovModel, truth: np.ndarray, health: int) -> dict[str, object]:
@@ -106,7 +108,7 @@ def whole_sequence(model: MarkovModel, truth: np.ndarray, health: int) -> dict[s
     )
     for title, epsilon, budget in cases:
         setting = Policy(epsilon=epsilon, budget=budget, mechanism="optimal").on(model)
-        found[title] = show(title, declared.release(setting, truth, health_of(health), 7), truth)
+        found[title] = show(title, release(setting, list(truth), 7, SecretTrackers(model, health_of(health))), truth)
     return found
 
 
@@ -116,16 +118,21 @@ def baselines(model: MarkovModel, truth: np.ndarray, health: int) -> dict[str, o
     for epsilon in (1.0, 0.05):
         setting = Policy(epsilon=epsilon, mechanism=declared.utility_optimised(model.alphabet, secret)).on(model)
         title = f"utility-optimised response, ε = {epsilon:g} a click"
-        found[title] = show(title, declared.release(setting, truth, secret, 7), truth)
+        found[title] = show(title, release(setting, list(truth), 7, SecretTrackers(model, secret)), truth)
     setting = Policy(epsilon=1.0, mechanism=declared.suppression(model.alphabet, secret)).on(model)
-    found["suppression"] = show("suppression", declared.release(setting, truth, secret, 7), truth)
+    found["suppression"] = show("suppression", release(setting, list(truth), 7, SecretTrackers(model, secret)), truth)
     title = "randomised response, halved to a total of 1"
-    found[title] = show(title, declared.Halving(model, secret).release(truth[:100], 7), truth[:100])
+    setting, some = Policy(secrets=secret).on(model), truth[:100]
+    halved = release(setting, list(some), 7, take=declared.Halving(model, secret).step)
+    found[title] = show(title, halved, some)
     return found
 
 
-def show(title: str, made: declared.Outcome, truth: np.ndarray) -> dict[str, float]:
-    share, disclosed = float((made.codes != truth).mean()), made.disclosed()
+def show(title: str, made: Runs, truth: np.ndarray) -> dict[str, float]:
+    codes = np.stack([made.released[k] for k in range(len(truth))])
+    share = float((codes != truth).mean())
+    trackers = [each.rows[0][0] for each in made.trackers]
+    disclosed = np.array([each.worst.worst(each.secret.sides) for each in trackers])
     seen = f"median {np.median(disclosed):.2f}, most {disclosed.max():.2f}"
     print(f"  {title:<52}{share:>8.3f}; disclosed about the secret: {seen}", flush=True)
     return {"wrong": share, "median_log_odds": float(np.median(disclosed)), "log_odds": float(disclosed.max())}

@@ -17,9 +17,9 @@ import numpy as np
 from benchmarks.timing import find
 from seqveil import Budget, Grid, MarkovModel, secrets
 from seqveil.core.randomness import SeededRandomness
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
+from seqveil.engine.streams import CodeStreams
 
 CELLS, SIZE, EVENTS, MINUTES = 12, 0.7, 30, 30
 CENTRE = (39.98, 116.32)  # latitude, longitude: the north-west of Beijing, where most of the tracks are

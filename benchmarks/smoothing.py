@@ -12,8 +12,8 @@ from seqveil.core.filtering import log_likelihoods
 from seqveil.core.model import Counts
 from seqveil.core.randomness import SeededRandomness
 from seqveil.datasets import Dataset
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.receiver.decode import decode_codes
 
 TRIED = (0.1, 1.0, 3.0, 10.0, 30.0)  # pseudo-events of a context

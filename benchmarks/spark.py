@@ -16,27 +16,22 @@ import numpy as np
 from benchmarks.store import SYMBOLS, chain
 from seqveil import MarkovModel
 from seqveil.engine.policy import Policy
-from seqveil.engine.terms import Terms
-from seqveil.interfaces.spark.counting import counted
-from seqveil.spark import release, session
+from seqveil.interfaces.spark.counting import fitted
+from seqveil.interfaces.spark.sessions import BUCKETS, PARTITIONS
+from seqveil.spark import FrameColumns, session, stream
 
-EVENTS, USERS, FILES, EPSILON, TIMES, WARM, BUCKETS = 200_000, 10_000, 8, 1.0, 2, 2, 16
+EVENTS, USERS, FILES, EPSILON, TIMES, WARM = 200_000, 10_000, 8, 1.0, 2, 2
 MANY = 20_000  # users of the checkpoint that is weighed
 
 
 def run(data: Path | None) -> dict[str, Any]:
-    spark = session(partitions=2, spark__ui__enabled="false", spark__driver__memory="2g").master("local[2]")
-    spark = spark.config("spark.ui.showConsoleProgress", "false").getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            return {
-                "stream": rates(spark, Path(folder)),
-                "fit": fits(spark, data),
-                "state": weights(spark, Path(folder)),
-            }
-    finally:
-        spark.stop()
+    settings = {PARTITIONS: "2", "spark.driver.memory": "2g", "spark.log.level": "ERROR"}
+    with session("local[2]", settings) as spark, tempfile.TemporaryDirectory() as folder:
+        return {
+            "stream": rates(spark, Path(folder)),
+            "fit": fits(spark, data),
+            "state": weights(spark, Path(folder)),
+        }
 
 
 def rates(spark: Any, folder: Path, times: int = TIMES) -> dict[str, float]:
@@ -55,29 +50,29 @@ def rates(spark: Any, folder: Path, times: int = TIMES) -> dict[str, float]:
 
 
 def steady(spark: Any, source: Path, place: Path, kind: str) -> float:
-    query = stream(spark, source, place, kind)
+    query = streamed(spark, source, place, kind)
     shutil.rmtree(place)
     counted = query.recentProgress[WARM:]
     rows = sum(each["numInputRows"] for each in counted)
     return 1000 * rows / sum(each["durationMs"]["triggerExecution"] for each in counted)
 
 
-def stream(spark: Any, source: Path, place: Path, kind: str, buckets: int = BUCKETS) -> Any:
+def streamed(spark: Any, source: Path, place: Path, kind: str) -> Any:
     """Run a query over all files to its end."""
     schema = spark.read.parquet(str(source)).schema
     rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
-    out = trivial(rows, buckets) if kind == "trivial" else release(rows, setting(kind), bytes(32), buckets=buckets)
-    writer = out.writeStream.format("parquet").option("path", str(place / "out"))
-    query = writer.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True).start()
+    checkpoint = str(place / "checkpoint")
+    if kind == "trivial":
+        writer = trivial(rows).writeStream.option("checkpointLocation", checkpoint)
+    else:
+        policy = Policy(epsilon=EPSILON, mechanism=kind)
+        writer = stream(rows, chain(), policy, key=bytes(32), checkpoint=checkpoint)
+    query = writer.format("parquet").option("path", str(place / "out")).trigger(availableNow=True).start()
     query.awaitTermination()
     return query
 
 
-def setting(mechanism: str) -> Terms:
-    return Policy(epsilon=EPSILON, mechanism=mechanism).on(chain())
-
-
-def trivial(rows: Any, buckets: int) -> Any:
+def trivial(rows: Any) -> Any:
     """A running sum for each user: the same buckets, map state, sort and output as a release."""
     import pandas as pd
     from pyspark.sql import functions as F
@@ -103,7 +98,7 @@ def trivial(rows: Any, buckets: int) -> Any:
         def close(self) -> None:
             pass
 
-    bucket = F.pmod(F.xxhash64("user"), F.lit(buckets))
+    bucket = F.pmod(F.xxhash64("user"), F.lit(BUCKETS))
     shape = "user STRING, seq BIGINT, value BIGINT, epsilon DOUBLE"
     keyed = rows.withColumn("bucket", bucket).groupBy("bucket")
     return keyed.transformWithStateInPandas(Sums(), shape, "append", "none")
@@ -141,15 +136,14 @@ def fits(spark: Any, data: Path | None) -> dict[str, Any]:
         path = Path(folder, "clicks.parquet")
         events.write_parquet(path)
         start = time.perf_counter()
-        symbols, counts = counted(spark.read.parquet(str(path)))
-        model, users = counts.model(symbols, 1.0, "data"), counts.users
+        found = fitted(spark.read.parquet(str(path)), FrameColumns())
         on_spark = time.perf_counter() - start
         start = time.perf_counter()
         embedded = MarkovModel.fit(pl.read_parquet(path))
         alone = time.perf_counter() - start
-    same = model.fingerprint == embedded.fingerprint and counts.events == events.height
+    same = found.model.fingerprint == embedded.fingerprint and found.events == events.height
     print(f"  Spark {on_spark:.1f} s, embedded {alone:.1f} s, the same model: {'yes' if same else 'NO'}", flush=True)
-    return {"events": counted, "users": users, "spark": on_spark, "embedded": alone, "same": same}
+    return {"events": found.events, "users": found.users, "spark": on_spark, "embedded": alone, "same": same}
 
 
 def clicks(data: Path | None) -> Any:
@@ -175,7 +169,7 @@ def weights(spark: Any, folder: Path) -> dict[str, float]:
     for number in range(rounds):  # four events each, so that no two users stand alike
         ids, seqs = np.tile(np.arange(MANY), 4), np.repeat(np.arange(4 * number, 4 * number + 4), MANY)
         write_file(folder / "many", number, ids, seqs, rng)
-    query = stream(spark, folder / "many", folder / "weighed", "balanced")
+    query = streamed(spark, folder / "many", folder / "weighed", "balanced")
     operator = query.lastProgress["stateOperators"][0]
     state = folder / "weighed" / "checkpoint" / "state"
     out = sum(path.stat().st_size for path in (folder / "weighed" / "out").glob("*.parquet"))

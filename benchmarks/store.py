@@ -14,9 +14,9 @@ import numpy as np
 
 from seqveil import MarkovModel
 from seqveil.core import compiled
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
 from seqveil.engine.sqlite import WAL_PAGES
+from seqveil.engine.streams import CodeStreams
 
 EVENTS, GROUP, SYMBOLS, EPSILON, TIMES = 200_000, 1000, 17, 1.0, 2
 AN_HOUR = 1_800_000

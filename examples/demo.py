@@ -42,18 +42,18 @@ def main() -> None:
 
 
 def one_stream(model: sv.MarkovModel) -> None:
-    """One person's stream in Python, without a secret: every click bounded, until a budget is gone."""
+    """One person's stream in Python, without a secret: blocks of six clicks, until a budget is gone."""
     streams = pl.read_csv(OUT / "today.csv").partition_by("user")
     raw = max((stream["value"].to_list() for stream in streams), key=lambda pages: len(set(pages)))  # that varies most
-    session = sv.Session(model, epsilon=1.0, budget=12.0, every=3)
+    session = sv.Session(model, epsilon=6.0, budget=12.0, block=6)
     released, leakage, composed = [], [], []
     for page in raw:
         released.append(session.release(page))
         leakage.append(session.leakage)
         composed.append(session.account.epsilon_spent)
-    distributions = sv.decode_stream(model, released, epsilon=1.0, budget=12.0, every=3)
+    distributions = sv.decode_stream(model, released, epsilon=6.0, budget=12.0, block=6)
     decoded = model.alphabet.decode(distributions.argmax(1))
-    print("\nWithout a secret, every third click at 3 nats and 12 in all, one person click by click:")
+    print("\nWithout a secret, six clicks share 6 nats, and all of them 12, one person click by click:")
     for name, stream in (("raw", raw), ("released", released), ("decoded", decoded)):
         print(f"  {name:<9}" + " ".join(page[:2] for page in stream))
     codes, labels = model.alphabet.encode, [str(value) for value in model.alphabet.decode(range(model.n))]

@@ -45,7 +45,7 @@ def journey(folder: Path) -> None:
     seqveil(f"inspect {known}")
     seqveil(f"fit {known} -o {model} {columns} --missing hold --grid auto --every-seconds 0.1")
     policy = folder / "policy.toml"
-    sv.Policy(epsilon=0.5, every=8, budget=sv.Budget(total=60.0)).save(policy)
+    sv.Policy(epsilon=4.0, block=8, budget=sv.Budget(total=60.0)).save(policy)
     seqveil(f"release {others} --model {model} {columns} --policy {policy} --out {out}")
     seqveil(f"audit {out} --model {model}")
     seqveil(f"decode {out} --model {model} --truth {others} --out {decoded}")

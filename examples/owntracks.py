@@ -23,8 +23,8 @@ from paho.mqtt import client as paho
 import seqveil as sv
 from seqveil.core.alphabet import Grid
 from seqveil.core.model import MarkovModel
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import Terms
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.core import Core
 from seqveil.interfaces.bridge.mqtt import Broker, MqttLink, Topics
 from seqveil.interfaces.bridge.payloads import Form, Payloads

@@ -22,21 +22,18 @@ def main(spark: Any, folder: Path) -> on_spark.Total:
     raw = spark.createDataFrame(rows, "user STRING, seq BIGINT, value STRING")
 
     model = on_spark.fit(raw)  # counted in SQL; the same model as MarkovModel.fit makes
-    setting = sv.Policy(epsilon=1.0, budget=12.0, mechanism="optimal").on(model)
+    policy = sv.Policy(epsilon=1.0, budget=sv.Budget(total=12.0))
     key = key_file(folder / "release.key", create=True)  # who has it can undo the release
 
     raw.write.parquet(str(folder / "arriving"))
     arriving = spark.readStream.schema(raw.schema).parquet(str(folder / "arriving"))  # or Kafka, or any other source
-    released = on_spark.release(arriving, setting, key)
-    writer = released.writeStream.format("parquet").option("path", str(folder / "released"))
-    query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+    writer = on_spark.stream(arriving, model, policy, key=key, checkpoint=str(folder / "checkpoint"))
+    query = writer.format("parquet").option("path", str(folder / "released")).trigger(availableNow=True).start()
     query.awaitTermination()
 
     return on_spark.total(spark, str(folder / "checkpoint"))
 
 
 if __name__ == "__main__":
-    session = on_spark.session(partitions=2).master("local[2]").getOrCreate()
-    with tempfile.TemporaryDirectory() as place:
+    with on_spark.session("local[2]") as session, tempfile.TemporaryDirectory() as place:
         print(main(session, Path(place)))
-    session.stop()

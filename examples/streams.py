@@ -1,4 +1,4 @@
-"""Generated files for the tutorials: places in a town, rooms of a home, gaze on a page.
+"""Generated files for the journeys: places in a town, rooms of a home, gaze on a page.
 
     python examples/streams.py places     # or home, or gaze
 

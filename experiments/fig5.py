@@ -12,6 +12,7 @@ from typing import Any
 from experiments import exact
 from experiments.claims import judge
 from experiments.context import Context
+from experiments.topl import MECHANISM as TOPL
 from seqveil import MarkovModel, mechanisms
 
 TITLE = "Binary chains: wrong symbols against ε"
@@ -37,10 +38,8 @@ def length_of(context: Context) -> int:
 
 
 def singles(context: Context, case: str, model: MarkovModel) -> Lines:
-    chosen = {"optimal": ("optimal", 1), "crr": ("crr", 1)}
+    chosen: dict[str, tuple[Any, int]] = {"optimal": ("optimal", 1), "crr": ("crr", 1), "ToPL": (TOPL, 1)}
     chosen |= {f"RR at {'ε' if k == 1 else '2ε'}": ("randomized_response", k) for k in (1, 2)}
-    if "topl" in mechanisms.names():
-        chosen["ToPL"] = ("topl", 1)
     length = length_of(context)
 
     def all_of_them() -> Lines:
@@ -83,7 +82,7 @@ def claims(numbers: dict[str, Any]) -> list[dict[str, Any]]:
     a, b = (numbers["cases"][case]["lines"] for case in "ab")
     found = [_sandwich(a, "a: independent data"), _sandwich(b, "b: a chain that stays with .9"), _outperforms(b)]
     found += [_beats(a, b), _grows(a, b), _gains(a, b)]
-    return [*found, _topl(a, b)] if "ToPL" in a else found
+    return [*found, _topl(a, b)]
 
 
 def _sandwich(lines: Lines, case: str) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from typing import Any
 from experiments import streams
 from experiments.claims import judge
 from experiments.context import Context
+from experiments.topl import MECHANISM as TOPL
+from experiments.topl import MOST
 from seqveil.datasets import Dataset
 from seqveil.engine.policy import Policy
-from seqveil.evaluate.baselines.topl import MOST
 
 TITLE = "Click streams: wrong symbols against ε"
 NEEDS = ("msnbc", "diginetica", "kosarak")
@@ -27,7 +28,7 @@ SINGLES = {
     "instantaneous, published": ("crr", 1),
     "RR-LDP at ε": ("randomized_response", 1),
     "RR-LDP at 2ε": ("randomized_response", 2),
-    "ToPL": ("topl", 1),
+    "ToPL": (TOPL, 1),
 }
 Lines = dict[str, dict[str, Any]]
 
@@ -80,10 +81,10 @@ def lines(context: Context, name: str) -> Lines:
     return found
 
 
-def released(context: Context, fitted: Any, name: str, epsilon: float, size: int, count: int) -> dict[str, Any] | None:
+def released(context: Context, fitted: Any, name: Any, epsilon: float, size: int, count: int) -> dict[str, Any] | None:
     """Errors, or None where ToPL cannot take an alphabet of this size."""
     model, truth, distortion = fitted
-    if name == "topl" and model.n > MOST:
+    if name is TOPL and model.n > MOST:
         return None
     setting = Policy(epsilon=epsilon, batch=size, mechanism=name, distortion=distortion).on(model)
     found = streams.release(setting, truth[:count], context.seed)

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from experiments import markov_quilt
+from experiments.temporal_leakage import leakage
 from seqveil import MarkovModel, mechanisms
 from seqveil.core import filtering
 from seqveil.core.distortion import hamming
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.randomness import SeededRandomness
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.evaluate.baselines.mutual_information import information
-from seqveil.evaluate.baselines.temporal import leakage
 
 Figures = dict[str, Any]
 EPSILON, LENGTH = 0.5, 4

@@ -21,13 +21,14 @@ from seqveil.core import filtering
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.randomness import SeededRandomness
-from seqveil.engine import batches
-from seqveil.engine.stream import State
+from seqveil.engine import batches, blocks
+from seqveil.engine.state import Private, State
 from seqveil.engine.terms import Terms
 
 Codes = Floats = np.ndarray
 TOGETHER = 400_000  # states of all streams followed at once: what a cache holds
 TINY = 1e-300
+SIDE_BY_SIDE = 32  # streams released in blocks at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +55,11 @@ def places(model: MarkovModel) -> Floats:
     return np.stack([np.cos(turn), np.sin(turn), 2 * (points[:, 1] - least[1]) / span[1] - 1], axis=1)
 
 
-def features(seen: Seen, model: MarkovModel, table: bool, pool: int) -> Floats:
-    """What the network is given, (B, T/pool, F): means over `pool` samples of positions and of steps between them."""
+def features(seen: Seen, model: MarkovModel, table: bool, window: int, pool: int) -> Floats:
+    """What the network is given of each window: mean and spread, over `pool` samples, of positions and of steps.
+
+    Streams (B, T) become windows (B · T/window, window/pool, F), those of a stream one after another.
+    """
     where = places(model)[seen.codes]
     tracks = [where, np.abs(np.diff(where, axis=1, prepend=where[:, :1]))]
     if table:
@@ -63,7 +67,8 @@ def features(seen: Seen, model: MarkovModel, table: bool, pool: int) -> Floats:
         tracks += [seen.means, steps, seen.entropy[:, :, None], seen.likely[:, :, None]]
     every = np.concatenate(tracks, axis=2)
     users, length, count = every.shape
-    return every[:, : length // pool * pool].reshape(users, length // pool, pool, count).mean(2)
+    pooled = every.reshape(users * (length // window), window // pool, pool, count)
+    return np.concatenate([pooled.mean(2), pooled.std(2)], axis=2)
 
 
 def plainly(model: MarkovModel, truth: Codes) -> Seen:
@@ -163,7 +168,17 @@ def restricted(followers: MarkovModel, model: MarkovModel, truth: Codes, epsilon
 
 def in_batches(setting: Terms, truth: Codes, seed: int, workers: int = 1) -> Seen:
     """Released by the tree, a stream at a time; each has randomness of its own, so workers change nothing."""
-    tasks = [(codes, [seed, row]) for row, codes in enumerate(truth)]
+    return _shared(setting, [(codes, [seed, row]) for row, codes in enumerate(truth)], workers)
+
+
+def in_blocks(setting: Terms, truth: Codes, seed: int, workers: int = 1) -> Seen:
+    """Released in blocks, some streams at a time, each of these parts with randomness of its own."""
+    begins = range(0, len(truth), SIDE_BY_SIDE)
+    return _shared(setting, [(truth[k : k + SIDE_BY_SIDE], [seed, k]) for k in begins], workers)
+
+
+def _shared(setting: Terms, tasks: list[Task], workers: int) -> Seen:
+    """The tasks shared out among processes, and what they saw in the order of the tasks."""
     if workers == 1:
         return Seen.join(_in_turn(setting, tasks))
     parts = _side_by_side(setting, [tasks[k::workers] for k in range(workers)])
@@ -174,7 +189,8 @@ Task = tuple[Codes, list[int]]
 
 
 def _in_turn(setting: Terms, tasks: list[Task]) -> list[Seen]:
-    return [_batched(setting, *task) for task in tasks]
+    release = _blocked if setting.in_blocks else _batched
+    return [release(setting, *task) for task in tasks]
 
 
 def _side_by_side(setting: Terms, shares: list[list[Task]]) -> list[list[Seen]]:
@@ -206,11 +222,23 @@ def _work(setting: Terms, tasks: list[Task], end: Connection) -> None:
     end.send(_in_turn(setting, tasks))
 
 
+def _randomness(seed: list[int]) -> SeededRandomness:
+    return SeededRandomness(int(np.random.SeedSequence(seed).generate_state(1)[0]))
+
+
+def _blocked(setting: Terms, truth: Codes, seed: list[int]) -> Seen:
+    """Streams side by side; how likely a release was is read off the belief after it."""
+    state, private = State.start(setting, len(truth)), Private.start(setting, len(truth))
+    randomness, where, notes = _randomness(seed), places(setting.model), []
+    for codes in truth.T:
+        made, state, private = blocks.step(setting, state, private, codes, randomness)
+        after = made.posterior
+        notes.append((made.codes, *_noted(after, where, after[np.arange(len(truth)), made.codes])))
+    return Seen(*(np.stack(each, axis=1) for each in zip(*notes, strict=True)))
+
+
 def _batched(setting: Terms, codes: Codes, seed: list[int]) -> Seen:
-    randomness, ones = (
-        SeededRandomness(int(np.random.SeedSequence(seed).generate_state(1)[0])),
-        np.ones(setting.model.size),
-    )
+    randomness, ones = _randomness(seed), np.ones(setting.model.size)
     state, where, notes = State.start(setting), places(setting.model), []
     for begin in range(0, len(codes), setting.batch):
         sent, state = batches.step(setting, state, codes[begin : begin + setting.batch], randomness)

@@ -27,13 +27,17 @@ Codes = np.ndarray
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is released: `recordings` of each half of each person, `samples` of each from `skip` on."""
+    """How much is released: at most `recordings` of each half of each person, `samples` of each from `skip` on.
+
+    An adversary names the person behind each `window` of samples.
+    """
 
     side: int
     people: int
     recordings: int
     samples: int
     skip: int
+    window: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +51,15 @@ class Crowd:
     distortion: Distortion
     rest: tuple[Codes, Codes]  # stream and symbol of every event that is not released
 
+    window: int
+
     @property
     def people(self) -> int:
         return int(self.person.max()) + 1
+
+    def by_window(self, each: Codes) -> Codes:
+        """What holds of each stream, for each of its windows."""
+        return np.repeat(each, self.codes.shape[1] // self.window)
 
     def model(self, order: int) -> MarkovModel:
         """The public chain; a stream begins anywhere in a recording, so its first symbol is as frequent as any."""
@@ -88,15 +98,16 @@ def chosen(stream: Codes, value: Codes, listing: dict[str, Codes], grid: Grid, s
     for one in np.unique(person)[: sizes.people]:
         for part in (0, 1):
             able = np.flatnonzero((person == one) & (half == part) & (length >= sizes.skip + sizes.samples))
-            if len(able) < sizes.recordings:
-                raise DataError(f"expected {sizes.recordings} recordings a half of every person, found {len(able)}")
-            picked += able[np.linspace(0, len(able) - 1, sizes.recordings).astype(int)].tolist()
+            if not able.size:
+                raise DataError(f"expected recordings of {sizes.skip + sizes.samples} samples in each half, found none")
+            few = min(sizes.recordings, len(able))
+            picked += able[np.linspace(0, len(able) - 1, few).astype(int)].tolist()
     places = begins[picked][:, None] + np.arange(sizes.skip, sizes.skip + sizes.samples)
     kept = ~np.isin(stream, picked)
     rest = (stream[kept], value[kept].astype(np.int64))
     whose = np.unique(person[picked], return_inverse=True)[1]
     codes = value[places].astype(np.int64)
-    return Crowd(codes, whose, half[picked], grid, euclidean(grid.points), rest)
+    return Crowd(codes, whose, half[picked], grid, euclidean(grid.points), rest, sizes.window)
 
 
 def generated(sizes: Sizes, seed: int, strength: float = 1.0) -> Crowd:

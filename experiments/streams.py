@@ -13,8 +13,8 @@ from seqveil.core.mechanisms import BatchMechanism, find
 from seqveil.core.randomness import SeededRandomness
 from seqveil.datasets import Dataset
 from seqveil.engine import batches
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import State
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import Terms
 from seqveil.receiver.decode import decode_codes
 

@@ -1,4 +1,4 @@
-"""dp-accounting: what k pure-ε releases cost together, against `seqveil.accounting.compose`.
+"""dp-accounting: what k pure-ε releases cost together, against `seqveil.compose`.
 
 Theirs counts the privacy loss log Pr(y|x)/Pr(y|x') of DP, ours the log lift c = log Pr(y|x)/Pr(y) of SIP. Of a release
 at ε both lie in [-ε, ε] and have E[e^-c] = 1, so the worst distribution is the same: ±ε, with chance e^ε/(1+e^ε) of +ε,
@@ -15,7 +15,7 @@ import numpy as np
 
 from peers.environments import ACCOUNTING, ask
 from peers.judge import AGREES, FAILS, PEER, Row, verdict
-from seqveil.engine.accounting import compose
+from seqveil.core.composition import compose
 
 CASES = [
     (epsilon, releases, delta)

@@ -5,43 +5,32 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-COMMANDS = (
-    "inspect",
-    "fit",
-    "learn",
-    "plan",
-    "release",
-    "audit",
-    "decode",
-    "stats",
-    "compare",
-    "mechanisms",
-    "serve",
-    "serve token add",
-    "serve token list",
-    "serve token revoke",
-    "studio",
-    "state verify",
-    "state backup",
-    "state account",
-    "state export",
-    "state adopt",
-    "state erase",
-    "bridge mqtt",
-    "bridge kafka",
-    "spark fit",
-    "spark release",
-    "spark account",
-)
+import typer
+
+from seqveil.interfaces.cli import GROUPS, app
+
 TARGET = Path(__file__).parent.parent / "docs" / "cli.md"
 HEAD = """# Commands
 
 Written by `python scripts/cli_reference.py` from the commands' own help. Every command prints machine-readable results
-with `--json`, shows progress on standard error, answers bad input with one line and exit code 2, and a failed check or
-an interrupt with exit code 1; no partial file is ever left behind.
+with `--json`, shows progress on standard error (in a log every ten seconds), answers bad input with one line and exit
+code 2, and a failed check or an interrupt with exit code 1; no partial file is ever left behind.
 """
+
+
+def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something by itself, in the order of the help, with its path."""
+    root = command is None
+    command = typer.main.get_command(app) if root else command
+    below = getattr(command, "commands", {})
+    if not below or (not root and command.invoke_without_command):
+        yield path, command
+    for name in below if not root else (name for names in GROUPS.values() for name in names):
+        yield from commands(below[name], (*path, name))
 
 
 def shown(*arguments: str) -> str:
@@ -52,7 +41,7 @@ def shown(*arguments: str) -> str:
 
 
 def reference() -> str:
-    sections = [f"## seqveil {name}\n\n```text\n{shown(*name.split())}\n```\n" for name in COMMANDS]
+    sections = [f"## seqveil {' '.join(path)}\n\n```text\n{shown(*path)}\n```\n" for path, _ in commands()]
     return "\n".join([HEAD, *sections])
 
 

@@ -28,10 +28,10 @@ def most_moved(streams: list[Codes], length: int) -> Codes:
 
 
 def one_stream(folder: Path) -> None:
-    """Eighty samples of a heart rate at ε = 0.5 each, spent on every fourth, until a budget of 30 is gone."""
+    """Eighty samples of a heart rate in blocks of eight at ε = 4 each, until a budget of 30 is gone."""
     made = datasets.synthetic("heart_rate", users=300, length=200, seed=SEED)
     model, raw = made.model(), most_moved(made.arrays(), 80)
-    options = {"epsilon": 0.5, "distortion": made.distortion, "every": 4, "budget": 30.0}
+    options = {"epsilon": 4.0, "distortion": made.distortion, "block": 8, "budget": 30.0}
     session = sv.Session(model, **options, seed=SEED)
     released, leakage, composed = [], [], []
     for value in model.alphabet.decode(raw):
@@ -57,10 +57,9 @@ def a_path(folder: Path) -> None:
 
 
 def what_a_budget_buys(folder: Path) -> None:
-    """The plan for the synthetic clicks, with pulses and with batches of five."""
+    """The plan for the synthetic clicks: one by one, in blocks, and in batches of five."""
     model = datasets.synthetic("clicks", users=2000, length=60, seed=SEED).model()
-    bounds = [0.25, 0.5, 1.0, 2.0]
-    made = planning.plan(model, bounds, length=40, seed=SEED, period=None, batch_sizes=[5])
+    made = planning.plan(model, planning.Wishes(wait=4, epsilons=(0.05, 0.1, 0.25, 0.5, 1.0)), length=40, seed=SEED)
     plots.tradeoff(made, folder / "tradeoff.png")
 
 

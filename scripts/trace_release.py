@@ -42,7 +42,7 @@ from seqveil.engine.terms import Terms  # noqa: E402
 # what has no name in `seqveil` itself: the end of its module's path, wherever in the package that lies, and its name
 LOAD_COMPILED = ("compiled", "load")
 COMMANDS = ("cli", "main")
-STORE = ("engine/coded", "CodeStreams")
+STORE = ("engine/streams", "CodeStreams")
 APP = ("service/app", "Service")
 CONFIG = ("service/config", "ServeOptions")
 SPARK_JOB = ("spark/job", "SparkJob")

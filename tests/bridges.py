@@ -2,20 +2,22 @@
 
 import json
 import random
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections import defaultdict
 from contextlib import contextmanager
+from zlib import crc32
 
 import numpy as np
 
 import mosquitto
 from mosquitto import Client, until
-from policies import promise
+from seqveil.core.alphabet import Grid
 from seqveil.core.model import MarkovModel
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.core import Core, Message
 from seqveil.interfaces.bridge.mqtt import Broker, MqttLink, Topics
 from seqveil.interfaces.bridge.payloads import Form, Payloads
@@ -32,6 +34,19 @@ def chain():
 
 def setting_of(**options):
     return Policy(**{"mechanism": "balanced", "epsilon": 1.0, **options}).on(chain())
+
+
+def town():
+    """A small town of 4 × 3 cells, in degrees."""
+    grid = Grid.regular(4, 3, bounds=(8.0, 8.4, 49.0, 49.3))
+    rng = random.Random(1)
+    return MarkovModel.fit([[rng.choice(grid.points.tolist()) for _ in range(80)]], alphabet=grid, smoothing=1.0)
+
+
+def damage(path, name):
+    with sqlite3.connect(path) as sql:
+        assert sql.execute("UPDATE users SET spent = spent + 1 WHERE name = ?", (name,)).rowcount == 1
+    sql.close()
 
 
 def event(seq, value, **more):
@@ -97,7 +112,7 @@ class Place:
     def __init__(self, mosquitto, folder, number):
         self.mosquitto, self.folder, self.name = mosquitto, folder, f"t{number}"
         self.topics = Topics(*(f"{self.name}/{kind}/{{user}}" for kind in ("raw", "released", "errors")))
-        self.state, self.log = folder / "state.db", []
+        self.state, self.log = folder / f"t{crc32(self.name.encode())}.db", []  # its name is that of the session
         self._clients = []
 
     def client(self, name, topic=None):
@@ -128,6 +143,13 @@ class Place:
                 yield made
         assert not made.failures, made.failures
 
+    def policy(self):
+        """The policy of the command, unless a test has written another one."""
+        path = self.folder / "policy.toml"
+        if not path.exists():
+            path.write_text('epsilon = 1.0\nmechanism = "balanced"\n')
+        return path
+
     def command(self, *more):
         """The command that is this bridge, with its model and policy."""
         model = self.folder / "m.model"
@@ -136,7 +158,7 @@ class Place:
         topics = ("--raw", self.topics.raw, "--released", self.topics.released, "--errors", self.topics.errors)
         return [
             *(sys.executable, "-m", "seqveil", "bridge", "mqtt", "--broker", self.mosquitto.address, "--model", model),
-            *(*promise(epsilon=1, mechanism="balanced"), "--state", self.state, "--client-id", f"{self.name}-bridge"),
+            *("--policy", self.policy(), "--state", self.state),
             *("--begin", *topics, *more),
         ]
 

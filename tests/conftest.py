@@ -9,6 +9,7 @@ import pytest
 
 from seqveil import MarkovModel
 from seqveil.interfaces.cli import main
+from seqveil.interfaces.commands import terminal
 
 
 class Run(NamedTuple):
@@ -21,6 +22,12 @@ class Run(NamedTuple):
     @property
     def json(self) -> Any:
         return json.loads(self.out)
+
+
+@pytest.fixture(autouse=True)
+def _no_progress_in_a_log(monkeypatch):
+    """What a command says does not depend on how long it took."""
+    monkeypatch.setattr(terminal, "LOGGED", float("inf"))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bridges import KEY, at_work, setting_of
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.core import Core
 from seqveil.interfaces.bridge.kafka import Cluster, KafkaLink
 from seqveil.interfaces.bridge.payloads import Payloads

@@ -9,8 +9,8 @@ import numpy as np
 from seqveil import MarkovModel
 from seqveil.core.randomness import KeyedRandomness
 from seqveil.engine import stream
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.store import Memory
+from seqveil.engine.streams import CodeStreams
 
 
 class GivenCoins:

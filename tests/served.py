@@ -16,8 +16,8 @@ import numpy as np
 
 import reference_streams as ref
 from seqveil.core.model import MarkovModel
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.service import tokens
 from seqveil.interfaces.service.app import Service
 from seqveil.interfaces.service.config import Limits, ServeOptions
@@ -63,7 +63,7 @@ class Running:
         self.folder = Path(folder)
         self.secret = None
         if auth:
-            options["tokens"] = self.folder / "tokens.json"
+            options["tokens"] = self.folder / "tokens.db"
             self.secret = self.token("admin")
         names = {each.name for each in fields(Limits)}
         limits = {"probe": 0.0, "figures": 0.0} | {name: options.pop(name) for name in names & set(options)}
@@ -83,7 +83,7 @@ class Running:
         self.url = f"http://127.0.0.1:{self.port}"
 
     def token(self, *scopes, **options):
-        return tokens.add(self.folder / "tokens.json", scopes, **options)[1]
+        return tokens.add(self.folder / "tokens.db", scopes, **options)[1]
 
     def ask(self, method, path, body=None, token="own", headers=None):
         return ask(self.port, method, path, body, self.secret if token == "own" else token, headers)
@@ -124,11 +124,11 @@ def ask(port, method, path, body=None, token=None, headers=None):
 class Process:
     """`seqveil serve` in a process of its own, over files in a folder."""
 
-    def __init__(self, folder, *options, port=0):
+    def __init__(self, folder, *options, port=0, policy='epsilon = 0.7\nmechanism = "balanced"\n'):
         self.folder = Path(folder)
         if not (self.folder / "model").exists():
             words_model().save(self.folder / "model")
-        (self.folder / "policy.toml").write_text('epsilon = 0.7\nmechanism = "balanced"\n')
+        (self.folder / "policy.toml").write_text(policy)
         command = [sys.executable, "-m", "seqveil", "serve", "--begin", "--port", str(port)]
         command += ["--model", self.folder / "model", "--policy", self.folder / "policy.toml"]
         command += ["--state", self.folder / "state.db"]

@@ -1,4 +1,4 @@
-"""One Spark session for all tests, and a query of its own process that may be killed: `python sparks.py …`."""
+"""A Spark session for tests, and a query of its own process that may be killed: `python sparks.py …`."""
 
 import contextlib
 import gc
@@ -14,46 +14,38 @@ import polars as pl
 import pytest
 
 from seqveil import MarkovModel
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
-from seqveil.interfaces.spark.sessions import has_java
+from seqveil.engine.streams import CodeStreams
+from seqveil.interfaces.spark.sessions import PARTITIONS, has_java
 
 KEY = bytes(range(32))
 MISSING = "a Java runtime is missing (Debian: apt-get install openjdk-17-jre-headless)"
 needs_java = pytest.mark.skipif(not has_java(), reason=MISSING)
-
 # what Spark itself raises: it leaves sockets to the garbage collector
-QUIET = ("ignore:unclosed <socket:ResourceWarning",)
+MARKS = [pytest.mark.java, needs_java, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 
 @contextlib.contextmanager
-def session(partitions=2):
-    """A session for the tests of a module; the JVM under it stays for the next one."""
+def session(master="local[2]", **more):
+    """A quiet session whose folders go with it."""
     from seqveil import spark
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        made = quiet(spark.session("tests", partitions), folder).master("local[2]").getOrCreate()
-        made.sparkContext.setLogLevel("OFF")
-        yield made
-        made.stop()
+        settings = {
+            PARTITIONS: "2",
+            "spark.log.level": "OFF",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": folder,
+            "spark.sql.warehouse.dir": f"{folder}/warehouse",
+            "spark.sql.streaming.numRecentProgressUpdates": "100",
+        }
+        with spark.session(master, settings | more) as made:
+            yield made
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # the sockets that Spark leaves to the collector
             gc.collect()
-
-
-def quiet(builder, folder):
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "OFF",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": folder,
-        "spark.sql.warehouse.dir": f"{folder}/warehouse",
-        "spark.sql.streaming.numRecentProgressUpdates": "100",
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder
 
 
 def model(n=17):
@@ -83,14 +75,16 @@ def write(frame, folder, files):
         os.utime(path, (1e9 + number, 1e9 + number))
 
 
-def stream(session, source, place, setting, **more):
+def stream(session, source, place, policy, on=None):
     """A query over the files of a folder, one a micro-batch, to its end."""
-    from seqveil.spark import release
+    from seqveil.spark import stream as streamed
 
     schema = session.read.parquet(str(source)).schema
     rows = session.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
-    writer = release(rows, setting, KEY, **more).writeStream.format("parquet").option("path", str(place / "out"))
-    return writer.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True).start()
+    writer = streamed(rows, on or model(), policy, key=KEY, checkpoint=str(place / "checkpoint"))
+    query = writer.format("parquet").option("path", str(place / "out")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
 
 
 def released(session, place):
@@ -103,20 +97,29 @@ def query_id(checkpoint):
     return json.loads((checkpoint / "metadata").read_text())["id"].encode()
 
 
-def killed_setting():
-    """The setting of the queries that are killed."""
-    return Policy(epsilon=1.0, budget=12.0, mechanism="balanced").on(model())
+class MapState(dict):
+    """Spark's map from users to what is kept of them, in memory."""
+
+    def getValue(self, key):
+        return self.get(key)
+
+    def updateValue(self, key, value):
+        self[key] = value
+
+
+def bucket(terms, users, randomness=None, salt=b"salt"):
+    """The streams of a bucket whose users a `MapState` keeps, as a worker opens them for one micro-batch."""
+    from seqveil.interfaces.spark.operator import SparkStore
+
+    return CodeStreams(terms, SparkStore(users, salt), randomness)
+
+
+KILLED = Policy(epsilon=1.0, budget=Budget(total=12.0), mechanism="balanced")  # of the queries that are killed
 
 
 def main(master, source, place):
-    from seqveil import spark
-
-    place = Path(place)
-    builder = quiet(spark.session("killed", 2), str(place / "local")).master(master)
-    made = builder.config("spark.task.maxFailures", "8").getOrCreate()
-    query = stream(made, Path(source), place, killed_setting(), buckets=8)
-    query.awaitTermination()
-    made.stop()
+    with session(master, **{"spark.task.maxFailures": "8"}) as made:
+        stream(made, Path(source), Path(place), KILLED)
 
 
 if __name__ == "__main__":

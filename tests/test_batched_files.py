@@ -66,13 +66,9 @@ def test_the_whole_chain(seqveil, tmp_path, suffix):
     raw = streams(sticky())
     {".csv": raw.write_csv, ".jsonl": raw.write_ndjson, ".parquet": raw.write_parquet}[suffix](data)
     assert seqveil("fit", data, "-o", chain, "--smoothing", 0.5).code == 0
-    plan = seqveil("plan", chain, "-e", 0.5, "--batch", "1,4", "--length", 8, "--users", 3, "--json").json
-    assert [(row["mechanism"], row["batch"], row["delay"]) for row in plan["rows"]] == [
-        ("optimal", 1, 0),
-        ("randomized_response", 1, 0),
-        ("auto", 4, 3),
-    ]
-    assert {row["epsilon"] for row in plan["rows"]} == {0.5}
+    plan = seqveil("plan", chain, "-e", 0.5, "--wait", 1, "--block", 4, "--length", 8, "--people", 3, "--json").json
+    assert [row["way"] for row in plan["rows"]] == ["one by one", "batches of 2", "blocks of 4"]
+    assert [row["policy"]["epsilon"] for row in plan["rows"]] == [0.5, 1.0, 2.0]
     account = seqveil("release", data, "-m", chain, "-e", 2, "--batch", 4, "--out", out, "--json").json
     assert (account["events"], account["releases"], account["batch"]) == (45, 15, 4)
     assert sum(disclosed["batches"] for disclosed in account["choices"].values()) == 15
@@ -136,7 +132,7 @@ def test_the_account_and_the_estimates_are_those_of_single_streams(place, releas
 
 
 SETTINGS = {
-    "pulsed": {"every": 2},
+    "without a model": {"budget": Budget(ldp_total=30.0)},
     "hold": {"budget": Budget(total=3.0)},
     "stop": {"budget": Budget(total=3.0, when_spent="stop")},
     "window": {"budget": Budget(per_window=2.0, releases=2, when_spent="stop")},

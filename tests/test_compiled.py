@@ -171,7 +171,7 @@ def test_streams_are_the_same_to_the_last_bit(seed, name, epsilon, users):
     [
         {"budget": 3.0},
         {"budget": Budget(total=4.0, when_spent="stop")},
-        {"every": 3},
+        {"budget": Budget(ldp_total=4.0)},
         {"budget": Budget(per_window=2.0, releases=3)},
     ],
 )

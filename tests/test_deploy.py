@@ -13,14 +13,13 @@ import pytest
 import typer.main
 import yaml
 
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces import figures
 from seqveil.interfaces.bridge.core import BridgeCounts
 from seqveil.interfaces.cli import app
 from seqveil.interfaces.service.config import Limits
 from seqveil.interfaces.service.messages import REASONS
 from seqveil.interfaces.service.monitoring import Metrics
-from seqveil.interfaces.spark.figures import SparkFigures
 from served import words_setting
 
 ROOT = Path(__file__).parent.parent
@@ -53,16 +52,15 @@ def assert_understood(words):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """The name of every sample that the service, a bridge or Spark can export."""
+    """The name of every sample that the service or a bridge can export."""
     folder = tmp_path_factory.mktemp("state")
     with CodeStreams.open(folder / "state.db", words_setting()) as store:
         service = Metrics(store, 60.0)
         service.request("POST", "/v1/release", 200, 0.1, "busy")
         service.released(1, 0)
         counts = figures.CountFigures(BridgeCounts(refused={"order": 1}), lambda: 0)
-        spark = SparkFigures(folder / "s.prom", str(folder))
         state = figures.StateFigures(store, folder / "state.db")
-        families = [family for each in (service.registry, state, counts, spark) for family in each.collect()]
+        families = [family for each in (service.registry, state, counts) for family in each.collect()]
     return {sample.name for family in families for sample in family.samples} | {"up"}
 
 
@@ -105,7 +103,7 @@ def test_every_metric_of_ours_is_documented(exported):
 
 def test_prometheus_scrapes_what_alerts_ask_for():
     scraped = {job["job_name"] for job in yaml_of("prometheus.yml")["scrape_configs"]}
-    assert scraped == {"seqveil-service", "seqveil-bridge", "seqveil-spark"}
+    assert scraped == {"seqveil-service", "seqveil-bridge"}
 
 
 INSTRUCTIONS = {"ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "RUN", "STOPSIGNAL"}

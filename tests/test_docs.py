@@ -17,8 +17,7 @@ ROOT = Path(__file__).parent.parent
 TOP = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [*TOP, *DOCS]
-TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
-CONSOLES = [TOP[0], *(ROOT / "docs" / name for name in ("quickstart.md", "choosing.md", "files.md", "plan.md"))]
+CONSOLES = [TOP[0], *(ROOT / "docs" / name for name in ("choosing.md", "files.md"))]
 sys.path.insert(0, str(ROOT / "scripts"))
 import cli_reference  # noqa: E402
 
@@ -76,7 +75,7 @@ def run(command):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [*CONSOLES, *TUTORIALS], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", CONSOLES, ids=lambda page: page.name)
 def test_consoles_show_what_the_commands_print(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")

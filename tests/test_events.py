@@ -10,10 +10,12 @@ import pytest
 import reference_streams as ref
 from seqveil.core.alphabet import Alphabet, Grid
 from seqveil.core.errors import InputError
-from seqveil.engine.accounting import Budget
-from seqveil.engine.coded import GAP, CodeStreams, OutOfOrder, Stored, StoreError
+from seqveil.engine.budget import Budget
+from seqveil.engine.calls import OutOfOrder
 from seqveil.engine.releases import Account, Releases
+from seqveil.engine.store import GAP, Stored, StoreError
 from seqveil.engine.stream import NOTHING, REFUSED
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.events import EventJob, Wording, release_together
 from seqveil.interfaces.service.answers import rows_of, user_of
 from served import words_setting

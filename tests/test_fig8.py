@@ -11,16 +11,16 @@ from experiments import fig8, observed, people, reidentify
 from experiments.context import Context, dumps
 from experiments.people import Sizes
 from experiments.reidentify import Network
+from experiments.temporal_leakage import leakage
 from seqveil import MarkovModel
 from seqveil.core.alphabet import Grid
 from seqveil.engine.policy import Policy
-from seqveil.evaluate.baselines.temporal import leakage
 from seqveil.receiver.decode import decode_codes
 
 pytestmark = pytest.mark.slow
 
 needs_torch = pytest.mark.skipif(not reidentify.available(), reason=reidentify.NEEDED)
-TINY = Sizes(side=6, people=2, recordings=2, samples=25, skip=0)
+TINY = Sizes(side=6, people=2, recordings=2, samples=25, skip=0, window=25)
 
 
 def windows(people_count, each, shift, seed):

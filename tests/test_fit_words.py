@@ -71,8 +71,8 @@ def places(path):
 def test_a_plan_finds_the_columns_of_places_for_real_people_too(tmp_path, capsys):
     data, model = places(tmp_path / "w.csv"), str(tmp_path / "w.model")
     assert main(["fit", data, "--cell-metres", "1000", "--smoothing", "1", "--out", model]) == 0
-    assert main(["plan", model, "--data", data, "--epsilon", "1", "--users", "3", "--length", "4"]) == 0
-    assert "except those called realised" in capsys.readouterr().out
+    assert main(["plan", model, "--data", data, "--epsilon", "1", "--people", "3", "--length", "4"]) == 0
+    assert "3 held-out people" in capsys.readouterr().out
 
 
 NUMBERS = {"user": [1, 1, 2, 2], "value": [41.0, 60.5, 70.0, 80.0]}

@@ -49,11 +49,11 @@ def data(tmp_path):
 
 SETTINGS = {
     "plain": {"epsilon": 1.0},
-    "pulsed": {"epsilon": 0.5, "every": 4},
+    "without a model": {"epsilon": 0.5, "budget": Budget(ldp_total=6.0)},
     "order two budgets": {"epsilon": 1.0, "budget": Budget(total=6.0, per_window=2.0, releases=4)},
     "total hold": {"epsilon": 1.0, "budget": Budget(total=3.0)},
     "total stop": {"epsilon": 1.0, "budget": Budget(total=3.0, when_spent="stop")},
-    "pulsed stop": {"epsilon": 1.0, "every": 2, "budget": Budget(total=5.0, when_spent="stop")},
+    "blocks stop": {"epsilon": 2.0, "block": 4, "budget": Budget(total=5.0, when_spent="stop")},
     "window stop": {"epsilon": 1.0, "budget": Budget(per_window=2.0, releases=5, when_spent="stop")},
     "seconds hold": {"epsilon": 1.0, "budget": Budget(per_window=2.0, seconds=60.0)},
     "seconds stop": {"epsilon": 1.0, "budget": Budget(per_window=2.0, seconds=60.0, when_spent="stop")},
@@ -96,7 +96,7 @@ def observed_alone(setting, frame):
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 def test_accounts_are_those_of_single_streams(data, tmp_path, chunk):
-    setting, out = Policy(epsilon=0.8, every=2).on(model_of()), tmp_path / "out.csv"
+    setting, out = Policy(epsilon=0.8).on(model_of()), tmp_path / "out.csv"
     account = release_file(data, setting, out, chunk=chunk)
     alone = observed_alone(setting, pl.read_csv(out))
     assert account.leakage == max(alone.values())

@@ -250,7 +250,6 @@ def test_values_outside_the_alphabet_are_hidden_as_elsewhere():
         ({"secrets": []}, "got none"),
         ({"secrets": [ever(1, epsilon=1.0)], "batch": 2}, "take no batch"),
         ({"secrets": [ever(1, epsilon=1.0)], "budget": 2.0}, "take no batch"),
-        ({"secrets": [ever(1, epsilon=1.0)], "every": 2}, "take no batch"),
         ({"secrets": [ever(1, epsilon=1.0)], "withhold": True, "epsilon": 1.0}, "truth or nothing"),
         ({"secrets": [ever([0, 1], epsilon=1.0, window=3)]}, "certain or impossible"),
         ({"secrets": [ever(7, epsilon=1.0, window=3)]}, "alphabet"),

@@ -18,9 +18,9 @@ from seqveil.core.errors import InputError, ModelError
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.randomness import KeyedRandomness, SeededRandomness
 from seqveil.engine import packing, stream
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import saved_terms
 from seqveil.engine.secrets import guarded_table
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import NO_BOUND, Terms
 
 ever, always, joint = sv.secrets.ever, sv.secrets.always, sv.secrets.joint

@@ -16,8 +16,8 @@ from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets import pools, solving
 from seqveil.core.secrets.solving import guarded
 from seqveil.core.secrets.tables import TIGHTER, Bounds
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 
 HALF = np.array([0.5, 0.5])
 

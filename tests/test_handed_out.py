@@ -12,7 +12,7 @@ import pytest
 import seqveil as sv
 from bridges import Wire, came, core_of
 from seqveil.core.model import MarkovModel
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.cli import main
 from served import event, running
 from test_unknown_values_outside import figures_of

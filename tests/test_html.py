@@ -89,7 +89,7 @@ def test_text_is_escaped():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"budget": 3.0}, {"budget": sv.Budget(per_window=2.0, releases=5)}, {"every": 3}]
+    "options", [{}, {"budget": 3.0}, {"budget": sv.Budget(per_window=2.0, releases=5)}, {"block": 3}]
 )
 def test_a_session_shows_its_account_and_no_symbol(options):
     names = [f"planted-{k}" for k in range(4)]

@@ -84,7 +84,7 @@ def summary(capsys):
 
 HOW = {
     "optimal": ["--epsilon", "1"],
-    "optimal, pulsed": list(promise(epsilon=1, every=2)),
+    "optimal, budget": list(promise(epsilon=1, budget=12)),
     "randomized response": ["--epsilon", "1.5", "--mechanism", "randomized_response"],
 }
 

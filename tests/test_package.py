@@ -18,7 +18,7 @@ import seqveil as sv
 from policies import promise
 from seqveil import mechanisms
 from seqveil.core.errors import InputError
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 from seqveil.interfaces import cli
 
 SOURCES = sorted(Path(inspect.getfile(sv)).parent.rglob("*.py"))

@@ -11,7 +11,7 @@ from seqveil.core.alphabet import WITHHELD
 from seqveil.core.distortion import hamming
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets.tables import Bounds, Draft, GuardingTable
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.files.release import release_file
 
 KEY = bytes(range(32))

@@ -21,7 +21,7 @@ SECTIONS = {int(number) for number in re.findall(r"^## (\d+)\. ", THEORY, re.MUL
 FOLDERS = ("src", "tests", "benchmarks", "experiments", "examples", "peers", "scripts", "docs")
 ASIDE = r"(?: ?\((?:[^()]|\([^()]*\))*\))?"  # as in 3(c), or 4 (repair by mixing)
 CITED = re.compile(rf"docs/theory\.md, sections? ((?:\d+{ASIDE}(?:, | and | to )?)+)")
-TESTS = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py")}
+TESTS = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
 
 
 def test_the_sections_of_the_theory_are_numbered_without_a_gap():
@@ -61,7 +61,7 @@ def test_every_test_that_the_theory_names_exists(name):
     assert re.search(rf"^def {name}{'' if whole else '.*'}\(", defined, re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"`(tests/\w+\.py)`", THEORY))))
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"`(tests/[\w/]+\.py)`", THEORY))))
 def test_every_test_file_that_the_theory_names_exists(path):
     assert (ROOT / path).is_file()
 

@@ -8,14 +8,15 @@ import pandas as pd
 import pytest
 
 import seqveil as sv
+import sparks
 from bridges import KEY, VALUES, chain
 from seqveil.client import Client
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import Terms
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import NO_BOUND
 from seqveil.interfaces.bridge.payloads import Payloads
 from seqveil.interfaces.spark.job import SparkJob
-from seqveil.interfaces.spark.store import KeptUsers, SparkStore
+from seqveil.interfaces.spark.operator import SparkStore
 from served import WORDS, running, words_model
 
 
@@ -78,12 +79,6 @@ def test_a_client_reads_a_setting_with_observers_where_it_has_their_models(tmp_p
         assert client.setting(observers=[model, other]).to_dict() == setting.to_dict()
 
 
-def test_spark_refuses_releases_that_say_nothing():
-    setting = guarded(words_model(), "gym", withhold=True)
-    with pytest.raises(sv.errors.InputError, match="Spark writes no row"):
-        SparkJob(setting, setting.model.alphabet, KEY, ("user", "seq", "value"))
-
-
 def test_a_message_says_null_where_there_is_no_epsilon():
     payloads = Payloads(guarded(chain(), VALUES[0]))
     assert json.loads(payloads.write(3, [1], float("inf"), (1,))) == {"seq": 3, "value": VALUES[1], "epsilon": None}
@@ -92,14 +87,14 @@ def test_a_message_says_null_where_there_is_no_epsilon():
 
 def test_a_job_of_spark_keeps_secrets_from_one_micro_batch_to_the_next():
     setting = guarded(words_model(), "gym")
-    kept, users, codes = KeptUsers(b"salt"), ["ann", "bob"], []
+    kept, users, codes = sparks.MapState(), ["ann", "bob"], []
     job = SparkJob(setting, setting.model.alphabet, KEY, ("user", "seq", "value"))
     for seq in range(6):
         rows = pd.DataFrame({"user": users, "seq": [seq] * 2, "v0": [WORDS[seq % 4], "gym"]})
-        codes.append(job.release(rows, kept)["value"].tolist())
+        codes.append(job.release(rows, SparkStore(kept, b"salt"))["value"].tolist())
     twin = CodeStreams(setting)
     twin.observe(users * 6, setting.model.alphabet.encode([value for pair in codes for value in pair]))
-    with CodeStreams(setting, SparkStore(setting, kept, users)) as streams:
+    with sparks.bucket(setting, kept) as streams:
         for user in users:
             mine, theirs = streams.account(user).secrets, twin.account(user).secrets
             assert [disclosed(each) for each in mine] == [disclosed(each) for each in theirs]

@@ -11,8 +11,8 @@ import pytest
 import seqveil as sv
 from policies import promise
 from seqveil.core.alphabet import WITHHELD, Bins, Grid
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import saved_terms
+from seqveil.engine.streams import CodeStreams
 
 NAMES = ["news", "sports", "health"]
 ROWS = [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]]

@@ -19,9 +19,9 @@ from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.secrets import SecretTracker, SecretTrackers
 from seqveil.core.secrets.ahead import FAINTEST, ahead
 from seqveil.engine import stream
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.secrets import guarded_table
 from seqveil.engine.stream import State, observe
+from seqveil.engine.streams import CodeStreams
 
 EPSILON = 0.5
 

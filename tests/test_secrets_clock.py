@@ -18,8 +18,8 @@ from seqveil.core.errors import InputError
 from seqveil.core.secrets.account import SecretTracker, SecretTrackers
 from seqveil.core.slots import Slots
 from seqveil.core.words import Risk
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import saved_terms
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import Terms
 from served import running
 
@@ -335,10 +335,10 @@ def test_a_bridge_in_slots_keeps_the_hours_of_its_clock():
 
 def test_spark_keeps_when_streams_began():
     pytest.importorskip("pyspark")
-    from seqveil.interfaces.spark.store import KeptUsers, bucket
+    import sparks
 
     setting, salt, randomness = setting_of(), bytes(16), sv.randomness.KeyedRandomness(KEY)
-    kept, whole, codes = KeptUsers(salt), twin(setting, salt, KEY), truths(30)
+    kept, whole, codes = sparks.MapState(), twin(setting, salt, KEY), truths(30)
     for k in range(30):
-        made = bucket(setting, randomness, kept, ["ann"]).release(["ann"], codes[[k]], [k], [MAY + 3600.0 * k])
+        made = sparks.bucket(setting, kept, randomness, salt).release(["ann"], codes[[k]], [k], [MAY + 3600.0 * k])
         assert made.codes.tolist() == whole.release(["ann"], codes[[k]], [k], [MAY + 3600.0 * k]).codes.tolist()

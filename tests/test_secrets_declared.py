@@ -155,7 +155,7 @@ def test_saved_secrets_that_are_none_are_refused_in_one_line(saved):
     [
         *((partial(secrets.ever, "a", epsilon=wrong), "above 0") for wrong in (0, -1, math.nan, math.inf, True, "1")),
         *((partial(secrets.ever, "a", window=wrong, epsilon=1.0), "window must be")
-          for wrong in (0, True, "week", "first 0", "first x", 1.5)),
+          for wrong in (0, True, "month", "first 0", "first x", 1.5)),
         (lambda: secrets.ever("a", one_sided="down", epsilon=1.0), "one_sided must be"),
         (lambda: secrets.ever([], epsilon=1.0), "at least one value"),
         (lambda: secrets.ever((), epsilon=1.0), "at least one value"),

@@ -14,9 +14,9 @@ from seqveil import MarkovModel
 from seqveil.core.secrets import SecretTrackers, ever
 from seqveil.core.secrets.tables import schedule
 from seqveil.engine import stream
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.secrets import guarded_table
-from seqveil.interfaces.planning import guarded_cost
+from seqveil.engine.streams import CodeStreams
+from seqveil.interfaces.planning import simulate
 
 PAIR = sv.MarkovModel([0.95, 0.05], [[0.7, 0.3], [0.5, 0.5]])
 # from work people soon go to the clinic, so that a first event says little about twenty, and all about itself
@@ -124,7 +124,7 @@ STAYS = MarkovModel(np.full(3, 1 / 3), 0.85 * np.eye(3) + 0.05)
 
 def cost(epsilon):
     setting = sv.Policy(secrets=ever(0, epsilon=epsilon, window="event"), mechanism="guarded").on(STAYS)
-    return guarded_cost(setting, STAYS.sample(8, 4, seed=3), 1)
+    return simulate(setting, 8, 60, seed=3).error
 
 
 def aims(model, window, events, epsilon=1.0):

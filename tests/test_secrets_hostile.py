@@ -14,7 +14,7 @@ import pytest
 
 import seqveil as sv
 from seqveil.engine import stream
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.streams import CodeStreams
 
 
 class Chain:

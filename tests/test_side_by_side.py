@@ -116,18 +116,19 @@ def test_the_number_of_cores_can_be_set_and_changes_no_result(monkeypatch):
     assert np.array_equal(found[0].columns, found[1].columns)
 
 
-def test_a_bar_moves_with_the_steps_between_chunks_and_never_back(monkeypatch):
-    monkeypatch.setattr(terminal, "REFRESH", 0.0)
-    shown = []
-    counted = terminal._Counted(lambda rows, rate: shown.append((rows, rate)))
+def test_a_bar_moves_with_the_steps_between_chunks_and_never_back(monkeypatch, capsys):
+    monkeypatch.setattr(terminal, "LOGGED", 0.0)
+    meter = terminal.Meter("releasing", None, "rows")
+    counted = terminal.CountedRows(meter.at)
     with compiled.heard(counted.took_step):
         compiled.took_step(3)
         compiled.took_step(2)
         counted.advance(4)
         compiled.took_step(2)
     compiled.took_step(100)  # nobody listens any more
-    assert [rows for rows, _ in shown] == [3, 5, 5, 6]
-    assert all("a second" in rate for _, rate in shown)
+    shown = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in shown] == ["3", "5", "5", "6"]
+    assert all(line.startswith("releasing: ") and line.endswith(" a second") for line in shown)
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from seqveil.core import times as clock
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, stream
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.payloads import Payloads, Refusal
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files import Chunk, rows
@@ -224,7 +224,7 @@ def test_no_times_that_are_accepted_pass_the_window(steps, begin, back, other_un
 @settings(deadline=None, max_examples=200)
 @given(st.floats(-1e11, 1e11), st.floats(0, 1e11), st.floats(1e-3, 1e11))
 def test_what_is_inside_a_window_is_decided_exactly(now, ago, span):
-    from seqveil.engine.accounting import _since
+    from seqveil.engine.budget import _since
 
     for then in (now - ago, now - span, np.nextafter(now - span, math.inf), np.nextafter(now - span, -math.inf)):
         exact = Fraction(now) - Fraction(float(then)) < Fraction(span)

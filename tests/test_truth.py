@@ -12,7 +12,7 @@ import pytest
 import seqveil as sv
 from seqveil.core.errors import DataError
 from seqveil.engine.stream import NOTHING
-from seqveil.evaluate.attack_files import read_people
+from seqveil.evaluate.attack.files import read_people
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.estimates import decode_file
 from seqveil.interfaces.files.release import release_file

@@ -20,8 +20,8 @@ from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.engine import stream
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import UNKNOWN, State
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.files.resume import Appended
@@ -281,29 +281,19 @@ def test_numbers_and_points_over_http(tmp_path):
         Wording(Alphabet(WORDS), "error")
 
 
-@pytest.mark.slow
 def test_a_bucket_of_spark_releases_what_the_store_does(caplog):
-    pytest.importorskip("pandas")
+    pd = pytest.importorskip("pandas")
     pytest.importorskip("pyspark")
-    from seqveil.interfaces.spark.job import SparkJob
-    from test_spark_operator import SALT, feed, kept_by, operator_of
+    from pyspark.sql.streaming.tws_tester import TwsTester
 
-    values = ["home", SECRET, "gym", None, "work"]
-    for setting in (words_setting("optimal", 1.0), words_setting("tree", 2.0, batch=5)):
-        job = SparkJob(setting, setting.model.alphabet.tracked(), KEY, ("user", "seq", "value"))
-        tester = operator_of(job)
-        events = [("ann", seq, value) for seq, value in enumerate(values)]
-        out = feed(tester, events[:2]), feed(tester, events[2:])
-        rows = [row for part in out if len(part) for row in part.itertuples()]
-        assert [row.seq for row in rows] == list(range(5))
-        assert {row.value for row in rows} <= set(WORDS)
-        assert [row.epsilon for row in rows] == ([2.0, 0, 0, 0, 0] if setting.in_batches else [1.0] * 5)
-        codes = [0, UNKNOWN, 2, UNKNOWN, 1]
-        store = ref.twin(setting, SALT)
-        if setting.in_batches:
-            made = store.release(["ann"], [codes], [0]).symbols[0]
-        else:
-            made = store.release(["ann"] * 5, codes, range(5)).codes
-        assert store.account("ann").epsilon_spent == kept_by(tester)["ann"].spent
-        assert [row.value for row in rows] == [WORDS[code] for code in made]
+    from seqveil.interfaces.spark.job import SparkJob
+    from seqveil.interfaces.spark.operator import ReleaseProcessor
+
+    setting, salt = words_setting("optimal", 1.0), b"that of a query"
+    values, codes = ["home", SECRET, "gym", None, "work"], [0, UNKNOWN, 2, UNKNOWN, 1]
+    job = SparkJob(setting, setting.model.alphabet.tracked(), KEY, ("user", "seq", "value"))
+    rows = pd.DataFrame({"user": "ann", "seq": range(5), "v0": values})
+    out = TwsTester(ReleaseProcessor(job, salt=salt)).testInPandas(0, rows)
+    made = ref.twin(setting, salt).release(["ann"] * 5, codes, range(5)).codes
+    assert out["value"].tolist() == [WORDS[code] for code in made]
     assert caplog.text == ""

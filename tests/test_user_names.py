@@ -9,13 +9,13 @@ import polars as pl
 import pytest
 
 import served
+import sparks
 from seqveil import Budget, MarkovModel
 from seqveil.core.errors import InputError
 from seqveil.core.randomness import KeyedRandomness, SeededRandomness, user_name
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.files.release import release_file
-from seqveil.interfaces.spark.store import KeptUsers, bucket
 
 KEY = bytes(range(32))
 MODEL = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
@@ -82,7 +82,7 @@ def test_randomness_and_spark_know_the_same_user_by_both():
     assert randomness.of([7], [3]).draw(1) == randomness.of(["7"], [3]).draw(1)
     raw = np.array([0, 1, 2, 0])
     disclosed = [
-        bucket(setting, randomness, KeptUsers(b"salt"), [name]).release([name] * 4, raw).codes for name in (7, "7")
+        sparks.bucket(setting, sparks.MapState(), randomness).release([name] * 4, raw).codes for name in (7, "7")
     ]
     assert disclosed[0].tolist() == disclosed[1].tolist()
     assert user_name("007") != user_name(7)

@@ -1,19 +1,14 @@
-"""What operators watch: figures of bridges and Spark, and that dashboards and alerts name what there is."""
+"""What operators watch: figures of bridges."""
 
-import subprocess
-import sys
 import urllib.request
 
-import polars as pl
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-import sparks
 from seqveil.core.errors import InputError
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces import figures
 from seqveil.interfaces.bridge.core import BridgeCounts
-from seqveil.interfaces.spark.figures import SparkFigures
 from served import words_setting
 
 
@@ -52,58 +47,3 @@ def test_a_bridge_tells_its_counts_its_file_and_its_disk(tmp_path):
     assert found["seqveil_ledger_new",] == 1
     assert found["process_open_fds",] > 0
     assert "zq-ann" not in text
-
-
-# Spark
-
-
-def batch(number, rows, users=5, **durations):
-    return {
-        "batchId": number,
-        "numInputRows": rows,
-        "durationMs": {"triggerExecution": 1500, **durations},
-        "stateOperators": [{"numRowsTotal": users}],
-    }
-
-
-def test_figures_of_spark_count_each_batch_once_and_are_replaced_whole(tmp_path):
-    path = tmp_path / "seqveil.prom"
-    figures = SparkFigures(path, str(tmp_path))
-    figures.write()
-    assert figures_of(path.read_text())["seqveil_last_commit_timestamp_seconds",] == 0
-    figures.take([batch(1, 20, addBatch=3), batch(0, 10, addBatch=3)])
-    figures.take([batch(1, 20, addBatch=3), batch(2, 0)])
-    figures.running = False
-    figures.write()
-    found = figures_of(path.read_text())
-    assert found["seqveil_spark_rows_total",] == 30
-    assert found["seqveil_spark_state_rows",] == 5
-    assert found["seqveil_spark_batch_seconds",] == 1.5
-    assert found["seqveil_spark_running",] == 0
-    assert found["seqveil_spark_failed",] == 0
-    assert found["seqveil_disk_free_bytes",] > 0
-    assert [each.name for each in tmp_path.iterdir()] == ["seqveil.prom"]
-    with pytest.raises(InputError, match="--metrics-file"):
-        SparkFigures(tmp_path / "nowhere" / "x.prom", "hdfs://state").write()
-
-
-@pytest.mark.java
-@sparks.needs_java
-def test_a_release_on_spark_writes_its_figures(tmp_path):
-    sparks.model().save(tmp_path / "m")
-    (tmp_path / "in").mkdir()
-    rows = [(f"zq-{k % 3}", k // 3, k % 17) for k in range(60)]
-    pl.DataFrame(rows, schema=["user", "seq", "value"], orient="row").write_parquet(tmp_path / "in" / "a.parquet")
-    (tmp_path / "p.toml").write_text("epsilon = 1.0")
-    options = (
-        "-m m --policy p.toml --checkpoint state --out out --key key --metrics-file s.prom --partitions 1 --buckets 1"
-    )
-    command = [sys.executable, "-m", "seqveil", "spark", "release", "in", *options.split(), "--master", "local[1]"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    text = (tmp_path / "s.prom").read_text()
-    found = figures_of(text)
-    assert found["seqveil_spark_rows_total",] == 60
-    assert found["seqveil_spark_failed",] == found["seqveil_spark_running",] == 0
-    assert found["seqveil_last_commit_timestamp_seconds",] > 1e9
-    assert "zq" not in text

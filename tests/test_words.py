@@ -147,7 +147,7 @@ def clicks(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_release_and_audit_say_it_and_yes_silences_the_warning(clicks, capsys):
-    assert main(["release", "clicks.csv", "-m", "m.model", *promise(epsilon=1, every=3), "-o", "a.csv"]) == 0
+    assert main(["release", "clicks.csv", "-m", "m.model", *promise(epsilon=3), "-o", "a.csv"]) == 0
     said = capsys.readouterr().err
     assert said.count("warning") == 1
     assert "red: a suspicion of 1 %" in said

@@ -81,7 +81,7 @@ def test_whoever_declares_a_zone_is_disclosed_that_it_is_public(seqveil, tmp_pat
         made = seqveil("release", "d.csv", "-m", "m.model", "--value-column", "x,y", *kept, "--out", f"{said}.csv")
         assert made.code == 0, made.err
         assert (PUBLIC in made.err) == said
-        planned = seqveil("plan", "m.model", *kept, "--length", 4, "--users", 2)
+        planned = seqveil("plan", "m.model", *kept, "--length", 4, "--people", 2)
         assert planned.code == 0, planned.err
         assert (PUBLIC in planned.out) == said
         advised = seqveil("plan", "m.model", "--seen-by", "partner", *secret, "--length", 4, "--out", f"{said}.toml")

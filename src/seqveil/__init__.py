@@ -25,12 +25,12 @@ from typing import Any
 
 from seqveil.core import distortion, errors, kernel, leakage, mechanisms, randomness
 from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.composition import compose
 from seqveil.core.errors import SeqveilError
 from seqveil.core.kernel import Kernel
 from seqveil.core.model import MarkovModel
 from seqveil.core.places import Cells
-from seqveil.engine import accounting
-from seqveil.engine.accounting import Budget, compose
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.releases import Account, Release
 from seqveil.engine.session import Session
@@ -49,7 +49,7 @@ _MODULES = {  # that bring more than numpy, loaded when they are first asked for
     "store": "seqveil.engine.store",
 }
 _FUNCTIONS = {  # the same for functions
-    "attack": "seqveil.evaluate.attack_files",
+    "attack": "seqveil.evaluate.attack.files",
     "audit": "seqveil.interfaces.frames",
     "decode": "seqveil.interfaces.frames",
     "fit": "seqveil.interfaces.frames",
@@ -72,7 +72,6 @@ __all__ = [
     "SeqveilError",
     "Session",
     "Streams",
-    "accounting",
     "attack",
     "audit",
     "checks",

@@ -20,6 +20,7 @@ _SPARE = np.uint64(64 - BITS)
 """Randomness and kernel rows share one denominator, 2**62: the largest power of two whose sums stay inside int64."""
 
 KEY_BYTES = 32
+_OF_BLOCK = b"\xff" * 8  # in place of the number of a draw: no event has so many
 User = str | int
 
 
@@ -161,6 +162,14 @@ class EventRandomness:
             words.append(blake2b(message, key=key, digest_size=8).digest())
             drawn[k] += 1
         return (np.frombuffer(b"".join(words), "<u8") >> np.uint64(64 - BITS)).astype(np.int64)
+
+    def of_blocks(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The one number that belongs to a block of each event's user, whichever of its events asks for it."""
+        words = []
+        for k, number in zip(self._at, numbers.tolist(), strict=True):
+            message = _OF_BLOCK + number.to_bytes(8, "little") + self._names[k]
+            words.append(blake2b(message, key=self._key, digest_size=8).digest())
+        return (np.frombuffer(b"".join(words), "<u8") >> _SPARE).astype(np.int64)
 
     def __repr__(self) -> str:
         return f"EventRandomness({len(self._at)} events, private={self.private})"

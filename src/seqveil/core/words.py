@@ -40,6 +40,7 @@ REMEDY = "declare what must stay secret, set a total budget or release in batche
 IMPOSSIBLE = "the model calls impossible what they may do"  # a doubt about a secret
 UNCHECKED = "nobody checked that these people follow the model"  # a doubt, until their releases were asked
 NIGHT_AND_DAY = "the chain does not know night from day: `seqveil attack` says whether it holds"  # a doubt about hours
+ALONE = "one release alone can reveal as much as its whole block, and given the earlier ones of its block"
 MEASURED = "measured, not promised"
 PUBLIC_ZONE = "the zone is public: name places that are the same for everyone, never one person's home"
 SUSPICION = 0.25  # that the sentence of a secret takes as its example
@@ -75,6 +76,27 @@ def leakage_for(suspicion: float, limit: float) -> float:
     (0.675, 0.3)
     """
     return log_odds_for(suspicion, limit) / 2
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """A number of things, one or several.
+
+    >>> count(1, "user"), count(1200, "user"), count(2, "batch", "batches")
+    ('1 user', '1,200 users', '2 batches')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it, in its largest unit.
+
+    >>> duration(1.2), duration(90), duration(3600), duration(200_000)
+    ('1 second', '2 minutes', '1 hour', '2 days')
+    """
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= size:
+            return count(round(seconds / size), unit)
+    return count(round(seconds), "second")
 
 
 def percent(share: float) -> str:
@@ -283,9 +305,7 @@ class Risk:
         down: the most that they lowered it; None: as much as `up`.
         one_release: the ε of the release, or batch, that carries most; None where there is no bound for it.
         secrets: those that were promised to be kept. They decide the grade, where there are any.
-        truth: the expected share of the releases that carry ε that are the truth; None where it is not known.
-        period: every how many releases one carries ε.
-        size: the events of a batch.
+        unit: what has that ε: a release, a batch of so many, a block of so many events.
         measured: nothing is promised about the whole stream: what is said about it was measured.
         doubts: what keeps a small bound from being called green.
         support: what a small bound rests on where the releases were asked; said with a green grade.
@@ -295,13 +315,12 @@ class Risk:
         undone: why none of it holds (a seed, a broken promise, people who do not follow the model); empty where nothing
             is wrong.
 
-    >>> risk = Risk(42.0, one_release=3.0, truth=0.91, period=3)
+    >>> risk = Risk(42.0, one_release=3.0)
     >>> for sentence in risk.sentences:
     ...     print(sentence)
     any one release, about anything: a suspicion of 1 % becomes at most 81 %, one of 10 % at most 98 %, one of 50 % at
     most 99.8 %
     all releases of a stream together, about anything: even a suspicion of 1 % may become certainty
-    the one release in 3 that carries ε is the truth with probability 91 % or so, under the model
     >>> risk.grade.colour
     'red'
     """
@@ -310,9 +329,7 @@ class Risk:
     down: float | None = None
     one_release: float | None = None
     secrets: tuple[DisclosedSecret, ...] = ()
-    truth: float | None = None
-    period: int = 1
-    size: int = 1
+    unit: str = "release"
     measured: bool = False
     doubts: tuple[str, ...] = (UNCHECKED,)
     support: str = ""
@@ -365,19 +382,18 @@ class Risk:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What may become of suspicions, by the secrets, by one release and by the whole stream; then the truth."""
+        """What may become of suspicions, by the secrets, by one release and by the whole stream."""
         said = [f"secret {each.name}, {each.window}: {by_odds(each.log_odds)}" for each in self.secrets]
         said += [f"{each}; a secret about the whole stream is kept whenever it ends" for each in self.unkept]
         if self.one_release is not None:
-            what = "release" if self.size == 1 else f"batch of {self.size}"
-            said.append(f"any one {what}, about anything: {by_leakage(self.one_release)}")
+            said.append(f"any one {self.unit}, about anything: {by_leakage(self.one_release)}")
+            if self.unit.startswith("block"):
+                said.append(f"{ALONE}: {by_leakage(2 * self.one_release)}")
         beside = " else" if self.secrets else ""
         about = f"all releases of a stream together, about anything{beside}{', measured, not promised' * self.measured}"
         said.append(f"{about}: {by_odds(self.log_odds, self.measured)}")
         if self.ldp is not None:
             said.append(self._assumed(self.ldp))
-        if self.truth is not None:
-            said.append(self._truth(self.truth))
         return tuple(said)
 
     def _assumed(self, ldp: float) -> str:
@@ -386,12 +402,6 @@ class Risk:
         figure = f" ({most:.2g})" if math.isfinite(most) else ""
         holds = f"{ldp:.4g}-LDP holds" if math.isfinite(ldp) else "nothing is promised"
         return f"the account{figure} assumes that what the model calls impossible never happens; without that, {holds}"
-
-    def _truth(self, truth: float) -> str:
-        if self.size > 1:
-            return f"an event of a batch is released as it was with probability {percent(truth)} or so, under the model"
-        paid = "a release" if self.period == 1 else f"the one release in {self.period} that carries ε"
-        return f"{paid} is the truth with probability {percent(truth)} or so, under the model"
 
     @property
     def grade(self) -> Grade:
@@ -427,12 +437,14 @@ def _one_release(setting: Any) -> float | None:
     """The ε of the release that carries most; None where there is no bound for one."""
     if not setting.mechanism.sound or setting.unbounded:
         return None
-    most = float(setting.epsilon * setting.schedule)
+    most = float(setting.epsilon)
     return most if setting.budget.exact_total is None else min(most, setting.budget.exact_total)
 
 
 def _shape(setting: Any) -> dict[str, Any]:
-    return {"period": setting.schedule, "size": setting.batch}
+    if setting.in_blocks:
+        return {"unit": f"block of {setting.policy.block} events"}
+    return {"unit": "release" if setting.batch == 1 else f"batch of {setting.batch}"}
 
 
 def _why(becomes: float, what: str) -> str:

@@ -1,1 +1,1 @@
-"""Making releases: settings, budgets, schedules, one user's session, many users' streams, and where state is kept."""
+"""Making releases: policies, budgets, one user's session, many users' streams, and where state is kept."""

@@ -18,8 +18,8 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
 from seqveil.core.mechanisms import Batch, BatchMechanism, Sent
 from seqveil.core.randomness import Randomness
-from seqveil.engine.accounting import GONE
-from seqveil.engine.stream import UNKNOWN, State, Terms, allowance, drawn, moment, raw_codes
+from seqveil.engine.budget import GONE
+from seqveil.engine.stream import UNKNOWN, State, Terms, allowance, drawn, ldp_cost, moment, raw_codes
 
 
 def step(
@@ -70,9 +70,7 @@ def observe(
     """The same step as a receiver sees it: the path (None: nothing was sent) is given, nothing private is needed."""
     sent, after = _advance(setting, state, length, lambda mechanism, batch: mechanism.read(batch, path or ()), time)
     if (sent is None) != (path is None):
-        raise DataError(
-            "a batch stands where the budget allows none, or is missing; check epsilon, schedule and budget"
-        )
+        raise DataError("a batch stands where the budget allows none, or is missing; check epsilon and budget")
     return sent, after
 
 
@@ -153,5 +151,5 @@ def _advance(
     states = sent.ahead[None, :].copy()
     account = state.account.charge_batch(most, least)
     account = account.blur(filtering.lost(setting.model, state.states, length, states))
-    spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
+    spent, ldp = state.spent + epsilons, state.ldp + ldp_cost(setting, epsilons)
     return sent, State(states, state.steps + 1, spent, account, window, ldp, state.first)

@@ -10,6 +10,7 @@ The state is public. The hidden bits are not: they are handed in and out beside 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +18,13 @@ from numpy.typing import NDArray
 from seqveil.core import filtering
 from seqveil.core.compiled import took_step
 from seqveil.core.errors import DataError
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.kernel import DENOMINATOR, Floats, Ints
+from seqveil.core.leakage import pass_over
 from seqveil.core.mechanisms.base import Asked
-from seqveil.core.mechanisms.blocks import Blocks, Disclosed, after, either, release
-from seqveil.core.randomness import Randomness, rows
+from seqveil.core.mechanisms.blocks import BlockRule, Blocks, Disclosed, after, either, posterior, release
+from seqveil.core.randomness import EventRandomness, Randomness
 from seqveil.engine.state import Private
-from seqveil.engine.stream import NOTHING, State, Terms, allowance, gate, hidden, moment, raw_codes
+from seqveil.engine.stream import NOTHING, State, Terms, allowance, gate, hidden, ldp_cost, moment, raw_codes
 
 Mask = NDArray[np.bool_]
 
@@ -32,10 +34,38 @@ class ReleasedInBlocks:
     """What one event made public, one row a user."""
 
     codes: Ints  # (B,) NOTHING where nothing was released
-    epsilons: Floats  # (B,) the ε of a block at its first event, else 0
-    numbers: Ints  # (B,) of the block, from 0
-    places: Ints  # (B,) of the event in its block, from 0; -1 outside of any
-    costs: Floats  # (B,) what a block cost in all, at its last event; else 0
+    epsilons: Floats  # (B,) the ε of a block at its first event, else 0: so the record says where blocks begin
+    rule: BlockRule
+    running: Blocks  # those before the event, those that begin with it among them
+    after: Blocks  # and those after it, before any of them ends
+    disclosed: Disclosed
+    states: Floats  # (B, S) the public belief before the event
+
+    @property
+    def numbers(self) -> Ints:
+        """Of the block of each event, from 0: (B,)."""
+        return self.running.numbers
+
+    @property
+    def places(self) -> Ints:
+        """Of each event in its block, from 0; -1 outside of any: (B,)."""
+        return np.where(self.running.running, self.running.places, -1)
+
+    @property
+    def levels(self) -> Floats:
+        """The ε of the block of each event; 0 outside of any: (B,)."""
+        return self.running.levels
+
+    @cached_property
+    def costs(self) -> Floats:
+        """What the block of each event has cost so far, with it; 0 outside of any: (B,)."""
+        return self.after.costs(self.rule)
+
+    @property
+    def posterior(self) -> Floats:
+        """What anyone believes of each symbol once it is released: (B, n)."""
+        inside, outside = self.running.running[:, None], filtering.symbols(self.rule.model, self.states)
+        return np.where(inside, posterior(self.rule, self.running, self.disclosed), outside)
 
 
 def step(
@@ -46,14 +76,12 @@ def step(
     *Guarantee*: the lifts of a block's releases together are within its ε, on both sides, after each of them; the
     account says exactly what all releases so far leak, and a budget is never passed. A code UNKNOWN is released like a
     symbol drawn from the public belief given the path.
+
+    With the randomness of a key the bit is that of the user's block whenever it is asked for, so nobody has to keep it.
     """
     truth = raw_codes(codes, setting.model.n, len(state))
     opened = _open(setting, state, times)
-    bits, new = private.bits, np.flatnonzero(opened.begins)
-    assert bits is not None
-    if new.size:
-        bits = bits.copy()
-        bits[new] = setting.rule.bits(opened.blocks.levels[new], rows(randomness, new).draw(new.size))
+    bits = _bits(setting, opened, private, randomness)
     truth = hidden(setting, opened.blocks.given, truth, randomness)
     asked = Asked(truth, randomness.draw(truth.size))
     made = release(setting.rule, opened.blocks, state.states, asked, bits)
@@ -61,9 +89,16 @@ def step(
     return released, moved, replace(private, bits=bits)
 
 
-def observe(setting: Terms, state: State, codes: Ints, times: Floats | None = None) -> tuple[ReleasedInBlocks, State]:
-    """The same step as an observer sees it: the releases are given, nothing private is needed."""
+def observe(
+    setting: Terms, state: State, codes: Ints, times: Floats | None = None, epsilons: Floats | None = None
+) -> tuple[ReleasedInBlocks, State]:
+    """The same step as an observer sees it: the releases are given, nothing private is needed.
+
+    Where `epsilons`, as the record has them, say that a block begins, the one before was cut if it still ran.
+    """
     given = gate(codes, setting.model.n, len(state), (NOTHING,), DataError)
+    if epsilons is not None:
+        state = cut(setting, state, epsilons > 0)
     opened = _open(setting, state, times)
     if ((given == NOTHING) != opened.silent).any():
         raise DataError("a release stands where the budget allows none, or is missing; check epsilon, block and budget")
@@ -73,15 +108,42 @@ def observe(setting: Terms, state: State, codes: Ints, times: Floats | None = No
     return _close(setting, state, opened, guess)
 
 
-def cut(setting: Terms, state: State) -> State:
-    """Every running block ends here, at what it cost so far: where its bit was lost. Raw data must not decide it."""
+def cut(setting: Terms, state: State, who: Mask | None = None) -> State:
+    """The running blocks of some users, or of all, end here, at what they cost so far: their bits are lost.
+
+    Raw data must not decide it.
+    """
     blocks: Blocks = state.blocks
-    running, window = blocks.running, state.window
-    if setting.budget.span is not None and running.any():
-        costs = np.where(running, blocks.costs(setting.rule), 0.0)
-        last = window.latest
-        window = window.push(np.where(np.isfinite(last), last, 0.0), costs, setting.budget.span)
-    return replace(state, window=window, blocks=blocks.end(running))
+    ending = blocks.running if who is None else blocks.running & who
+    if not ending.any():
+        return state
+    window = state.window
+    if setting.budget.span is not None:
+        costs, stamps = (np.where(ending, blocks.costs(setting.rule), 0.0), np.where(ending, window.latest, -np.inf))
+        window = window.push(stamps, costs, setting.budget.span)
+    return replace(state, window=window, blocks=blocks.end(ending))
+
+
+def passed(setting: Terms, state: State, events: int) -> State:
+    """The state after events that nobody released: they count in the block that runs, and disclose nothing."""
+    blocks: Blocks = state.blocks
+    inside = np.where(blocks.running, np.minimum(events, setting.rule.length - blocks.places), 0)
+    moved = state.take(np.arange(len(state)))
+    for count in np.unique(inside).tolist():  # each user as if alone
+        rows = np.flatnonzero(inside == count)
+        moved.put(rows, _passed(setting, state.take(rows), count, events - count))
+    return moved
+
+
+def _passed(setting: Terms, state: State, inside: int, beyond: int) -> State:
+    users, blocks, account, states = len(state), state.blocks, state.account, state.states
+    ones = np.full((users, setting.model.n), DENOMINATOR, np.int64)
+    nothing = Disclosed(np.full(users, NOTHING), ones, ones[:, 0], np.zeros(users, bool))
+    for _ in range(inside):
+        states, account, blocks = after(setting.rule, blocks, nothing, account)
+    state = cut(setting, replace(state, blocks=blocks), blocks.places == setting.rule.length)
+    states, account = pass_over(setting.model, states, account, beyond)
+    return replace(state, states=states, steps=state.steps + inside + beyond, account=account)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +166,19 @@ def _open(setting: Terms, state: State, times: Floats | None) -> _Opened:
     return _Opened(blocks, begins, silent, moment(setting, state, times))
 
 
+def _bits(setting: Terms, opened: _Opened, private: Private, randomness: Randomness) -> Mask:
+    """The hidden bit of each running block: derived from the key, or drawn where the block begins."""
+    blocks, bits = opened.blocks, private.bits
+    if isinstance(randomness, EventRandomness):
+        return setting.rule.bits(blocks.levels, randomness.of_blocks(blocks.numbers))
+    assert bits is not None
+    new = np.flatnonzero(opened.begins)
+    if new.size:
+        bits = bits.copy()
+        bits[new] = setting.rule.bits(blocks.levels[new], randomness.draw(new.size))
+    return bits
+
+
 def _close(setting: Terms, state: State, opened: _Opened, made: Disclosed) -> tuple[ReleasedInBlocks, State]:
     """Charge an event, and end the blocks that have had all of theirs."""
     rule, running = setting.rule, opened.blocks.running
@@ -114,12 +189,11 @@ def _close(setting: Terms, state: State, opened: _Opened, made: Disclosed) -> tu
         blocks = replace(blocks, places=np.where(running, blocks.places, 0))
     over = running & (blocks.places == rule.length)
     costs = np.where(over, blocks.costs(rule), 0.0) if over.any() else np.zeros(len(over))
-    places = np.where(running, opened.blocks.places, -1)
     codes = np.where(opened.silent, NOTHING, made.codes)
     began, spent, ldp = np.zeros(len(over)), state.spent, state.ldp
     if opened.begins.any():
         began = np.where(opened.begins, opened.blocks.levels, 0.0)
-        spent, ldp = spent + began, ldp + setting.ldp_cost(began)
+        spent, ldp = spent + began, ldp + ldp_cost(setting, began)
     window = state.window.push(opened.now, costs, setting.budget.span)
     after_all = State(states, state.steps + 1, spent, account, window, ldp, state.first, None, blocks.end(over))
-    return ReleasedInBlocks(codes, began, opened.blocks.numbers, places, costs), after_all
+    return ReleasedInBlocks(codes, began, rule, opened.blocks, blocks, made, state.states), after_all

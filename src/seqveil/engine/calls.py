@@ -16,8 +16,9 @@ from seqveil.core.leakage import larger_side
 from seqveil.core.mechanisms import Sent
 from seqveil.core.randomness import KeyedRandomness, Randomness, User, rows
 from seqveil.engine import batches, stream
+from seqveil.engine.blocks import ReleasedInBlocks
 from seqveil.engine.live import Live, Slots
-from seqveil.engine.releases import EARLIER, Path, Releases
+from seqveil.engine.releases import EARLIER, InBlocks, Path, Releases
 from seqveil.engine.state import Private, State
 from seqveil.engine.state import rounds as rounds_of
 from seqveil.engine.step import Made, observe, step
@@ -135,16 +136,15 @@ def _check_gap(place: int, seq: int, expected: int, gaps: Gaps) -> None:
         raise OutOfOrder(place, message, expected)
 
 
-Watch = Callable[[State, Sent, float], None]
-Seen = Callable[[list[User], Made], None]
-
-
-class _Sent(NamedTuple):
+class SentBatch(NamedTuple):
     """A batch that was taken: the state before it, what was sent (None: nothing), and its ε."""
 
     before: State
     sent: Sent | None
     epsilon: float
+
+
+Seen = Callable[[list[User], Made | SentBatch], None]
 
 
 class Fresh(NamedTuple):
@@ -159,6 +159,18 @@ class Fresh(NamedTuple):
         return Fresh(self.at[some], self.who[some], None if self.skips is None else self.skips[some])
 
 
+def nothing_yet(setting: Terms, seqs: Ints) -> Releases:
+    """Releases of events with these numbers before any is made."""
+    codes, leakages = np.empty(seqs.size, np.int64), np.empty(seqs.size)
+    codes.fill(REFUSED)
+    leakages.fill(np.nan)
+    sent: list[tuple[Path, Ints] | None] | None = [None] * seqs.size if setting.in_batches else None
+    nowhere, blocks = np.full(seqs.size, -1), None
+    if setting.in_blocks:
+        blocks = InBlocks(nowhere, nowhere.copy(), np.zeros(seqs.size))
+    return Releases(codes, seqs, np.zeros(seqs.size), np.zeros(seqs.size, bool), leakages, sent, None, blocks)
+
+
 @dataclass(frozen=True, eq=False)
 class Call:
     """Events of one call to release, or to observe. The raw codes stay here and are in no repr."""
@@ -169,9 +181,9 @@ class Call:
     made: Releases
     raw: Ints | list[Ints] = field(repr=False)  # a code for each event, or the codes of each batch
     observed: bool = False  # whether `raw` are releases to take in, as a receiver does
+    claimed: Floats | None = None  # of releases to take in, the ε that the record has: where blocks begin
     paths: list[Path | None] | None = None  # of the batches to take in; the codes of each then only say how many
-    tracker: Watch | None = None  # sees each batch: the state before it, what was sent, and its ε
-    seen: Seen | None = None  # sees each release of a symbol: whose it is, and its column
+    seen: Seen | None = None  # sees whatever is made: whose it is, and what anyone knows of it
 
     def play(
         self, group: Places, live: Live, store: StateStore, randomness: Randomness | KeyedRandomness, gaps: Gaps
@@ -256,48 +268,51 @@ class Call:
 
         The states move first: what is noted as released is then charged, whatever fails.
         """
-        at, own = some.at, rows(source, some.at)
-        if self.setting.in_batches:
-            k = int(at[0])
-            self._note_batch(
-                k, live.move(some.who, lambda public, private: self._batch(public, private, k, own), some.skips)
-            )
+        at, own, noted = some.at, rows(source, some.at), self.made
+        act = self._batch if self.setting.in_batches else self._symbols
+        made = live.move(some.who, lambda public, private: act(public, private, at, own), some.skips)
+        if isinstance(made, SentBatch):
+            self._note_batch(int(at[0]), made)
         else:
-            made = live.move(some.who, lambda public, private: self._symbols(public, private, at, own), some.skips)
-            self.made.codes[at], self.made.epsilons[at] = made.codes, made.epsilons
+            noted.codes[at], noted.epsilons[at] = made.codes, made.epsilons
             if self.observed:
-                self.made.leakages[at] = made.costs
-            if self.seen is not None:
-                self.seen([self.names[k] for k in at.tolist()], made)
+                noted.leakages[at] = made.costs
+            if noted.blocks is not None and isinstance(made, ReleasedInBlocks):
+                here = noted.blocks
+                here.numbers[at], here.places[at], here.levels[at] = made.numbers, made.places, made.levels
+        if self.seen is not None:
+            self.seen([self.names[k] for k in at.tolist()], made)
 
     def _symbols(
         self, state: State, private: Private, at: Places, randomness: Randomness
-    ) -> tuple[Made, State, Private]:
+    ) -> tuple[Made | SentBatch, State, Private]:
         """One symbol of each of these users."""
         assert isinstance(self.raw, np.ndarray)
         setting, times = self.setting, None if self.times is None else self.times[at]
         if self.observed:
-            return *observe(setting, state, self.raw[at], times), private
+            claimed = None if self.claimed is None else self.claimed[at]
+            return *observe(setting, state, self.raw[at], times, claimed), private
         return step(setting, state, private, self.raw[at], randomness, times)
 
-    def _batch(self, state: State, private: Private, k: int, randomness: Randomness) -> tuple[_Sent, State, Private]:
+    def _batch(
+        self, state: State, private: Private, at: Places, randomness: Randomness
+    ) -> tuple[Made | SentBatch, State, Private]:
         """One batch of one user."""
+        k = int(at[0])
         setting, time = self.setting, None if self.times is None else float(self.times[k])
         epsilon = float(allowance(setting, state, None if time is None else np.array([time]))[0][0])
         if self.paths is not None:
             sent, after = batches.observe(setting, state, self.paths[k], self.raw[k].size, time)
         else:
             sent, after = batches.step(setting, state, self.raw[k], randomness, time)
-        return _Sent(state, sent, epsilon), after, private
+        return SentBatch(state, sent, epsilon), after, private
 
-    def _note_batch(self, k: int, disclosed: _Sent) -> None:
+    def _note_batch(self, k: int, disclosed: SentBatch) -> None:
         made, sent = self.made, disclosed.sent
         made.codes[k], made.epsilons[k] = NOTHING if sent is None else 0, disclosed.epsilon
         if sent is not None and made.sent is not None:
             made.sent[k] = sent.path, np.asarray(sent.codes, np.int64)
             made.leakages[k] = larger_side(sent.most, sent.least)
-            if self.tracker is not None:
-                self.tracker(disclosed.before, sent, disclosed.epsilon)
 
     def _fails(self, fresh: Fresh, live: Live) -> InputError | None:
         """What is wrong with the new events, before any of them is drawn."""

@@ -1,119 +1,164 @@
-"""A user's state as bytes: what a store keeps beside the ledger and the releases.
+"""A user's public state as bytes: what a store keeps beside the ledger and the releases.
 
 A small state is kept as it is. A large one (an alphabet of thousands: a belief over 43,097 symbols is 340 KB) follows
 from the releases, so a user who comes back may be replayed from them, which is exact and costs no budget.
 
-What a window budget still counts stands first, so that it can go on for someone who is erased. The accounts of declared
-secrets are kept as numbers, to the last bit. What follows from model and secrets alone (the tables of
-`core.secrets.ahead`) is not written: the setting has it.
+All numbers are kept to the last bit. What follows from model and secrets alone (the tables of `core.secrets.ahead`) is
+not written: the setting has it. Nor is the hidden bit of a running block, which follows from the key; of blocks the
+epoch of the store is kept, also where a state is replayed, for the key gives another bit in another epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import UNIT, Floats
-from seqveil.core.leakage import Leakages
 from seqveil.core.secrets import SecretTrackers
-from seqveil.core.secrets.account import TrackedSecret, TrackedUsers
-from seqveil.engine.accounting import Window
+from seqveil.core.secrets.account import TrackedUsers
+from seqveil.engine.budget import Window
 from seqveil.engine.state import State
 from seqveil.engine.store import Stored, UserRow
 from seqveil.engine.stream import Terms
 
 SMALL = 4096  # bytes of state a user may have and still always be kept as it is
+WITH_SECRETS = 16  # times as many with declared secrets: computing those again takes a millisecond a release
 # what changes of the account of a secret
 CHANGING = ("step", "now", "unseen", "ended", "records", "current", "gone", "disclosed_all")
-_MISFIT = "a user's state does not fit this setting; restore the state file from a backup"
-
-
-def _sides(setting: Terms) -> int:
-    return 1 if setting.in_batches or setting.model.full_support else setting.model.size
+Take = Callable[[int], Floats]  # the next so many numbers
 
 
 def width(setting: Terms) -> int:
-    """Bytes of a user's belief and account; with declared secrets about as many as they come to."""
+    """Bytes of a user's state; with declared secrets about as many as they come to."""
     secrets = 0 if setting.trackers is None else 2 * account_numbers(setting.trackers).size
-    return 8 * (setting.model.size + 2 * _sides(setting) + secrets)
+    return 8 * (sum(array.size for array in _arrays(State.start(setting))) + secrets)
 
 
 def small(setting: Terms) -> bool:
     """Whether states are small enough to be kept as they are, whatever else is kept."""
-    return width(setting) <= SMALL
+    return width(setting) <= SMALL * (1 if setting.trackers is None else WITH_SECRETS)
 
 
-def pack(state: State) -> bytes:
-    """These states, exact, all of one size; counts and figures are in the ledger.
+def pack(state: State, epoch: float) -> bytes:
+    """These states, exact, all of one size, but for what is in the ledger.
 
-    The accounts of declared secrets stand at the end: their length differs from user to user.
+    What a window looks back on stands first, with its length, which differs from call to call, and the accounts of
+    declared secrets at the end, whose length differs from user to user.
     """
-    account, window = state.account, state.window
-    looks = np.full((len(state), 1), float(window.costs.shape[1]))
-    wide: list[Floats] = [looks, window.costs, window.stamps, state.states, account.ahead_most, account.ahead_least]
+    users, arrays = len(state), _arrays(_without_ledger(state))
+    wide = [np.full((users, 1), state.window.costs.shape[1]), *(array.reshape(users, -1) for array in arrays)]
     if state.trackers is not None:
-        wide += [state.first[:, None].astype(np.float64), packed_accounts(state.trackers.tolist())]
+        accounts = [account_numbers(each) for each in state.trackers.tolist()]
+        longest = max(row.size for row in accounts)
+        wide.append(np.array([np.pad(row, (0, longest - row.size)) for row in accounts]))
+    if state.blocks is not None:
+        wide.append(np.full((users, 1), epoch))
     return np.concatenate(wide, axis=1).astype("<f8", copy=False).tobytes()
 
 
 def unpack(setting: Terms, rows: Sequence[UserRow]) -> State:
     """The states of these users, all of one size."""
-    table = np.frombuffer(b"".join(row.state for row in rows), "<f8").reshape(len(rows), -1)
-    sides, looks = _sides(setting), int(table[0, 0])
-    places = np.cumsum([1, looks, looks, setting.model.size, sides, sides])
-    if table.shape[1] < places[-1] or (setting.trackers is None and table.shape[1] != places[-1]):
-        raise DataError(_MISFIT)
-    _, costs, stamps, states, up, down, more = np.split(table, places, axis=1)
-    trackers, first = None, np.zeros(len(rows), np.int64)
-    if setting.trackers is not None:
-        trackers, first = np.empty(len(rows), object), more[:, 0].astype(np.int64)
-        for k, numbers in enumerate(more[:, 1:]):
-            begun = setting.trackers_from(int(first[k])) if setting.clocked else setting.trackers
-            trackers[k] = restored_accounts(begun, numbers)
-    steps = np.array([row.events for row in rows], np.int64)
-    spent, most, least, ldp = np.array([(row.spent, row.most, row.least, row.ldp) for row in rows]).T
-    return State(states, steps, spent, Leakages(most, least, up, down), Window(costs, stamps), ldp, first, trackers)
+    users, at = len(rows), 1
+    table = np.frombuffer(b"".join(row.state for row in rows), "<f8").reshape(users, -1)
+    start = State.start(setting, users)
+
+    def filled(part: Any) -> Any:
+        nonlocal at
+        if is_dataclass(part) and not isinstance(part, type):
+            return replace(part, **{name: filled(getattr(part, name)) for name in _ordered(part.__class__)})
+        if not isinstance(part, np.ndarray) or part.dtype == object:
+            return part
+        columns = part.size // users
+        at += columns
+        return _whole(table[:, at - columns : at], part.size).reshape(part.shape).astype(part.dtype)
+
+    state: State = filled(_without_ledger(replace(start, window=start.window.padded(int(table[0, 0])))))
+    if state.trackers is not None and setting.trackers is not None:
+        for k, first in enumerate(state.first.tolist()):
+            begun = setting.trackers_from(first) if setting.clocked else setting.trackers
+            state.trackers[k] = restored_accounts(begun, table[k, at:])
+    elif at + setting.in_blocks != table.shape[1]:
+        _whole(table, -1)
+    spent, most, least, ldp = np.array([row[3:7] for row in rows]).T
+    account, steps = replace(state.account, most=most, least=least), np.array([row.events for row in rows], np.int64)
+    return replace(state, steps=steps, spent=spent, ldp=ldp, account=account)
 
 
-def carried(state: bytes) -> bytes:
-    """What stays of the state of someone who is erased: what windows still count, and nothing about the person."""
-    return state[: 8 + 16 * int(np.frombuffer(state[:8], "<f8")[0])] if state else b""
+def epoch_of(salt: bytes) -> float:
+    """The epoch of a store as a number: blocks that were begun in another have lost their bits."""
+    return float(int.from_bytes(blake2b(salt, digest_size=6, person=b"seqveil-epoch").digest(), "little"))
+
+
+def epoch_alone(setting: Terms, users: int, epoch: float) -> bytes:
+    """What is kept of so many states that are replayed: nothing, but of blocks the epoch, behind an empty window."""
+    return np.tile(np.array([0.0, epoch], "<f8"), users).tobytes() if setting.in_blocks else b""
+
+
+def of_epoch(row: UserRow, epoch: float) -> bool:
+    """Whether the state of a user was left in this epoch."""
+    return float(np.frombuffer(row.state[-8:], "<f8")[0]) == epoch
+
+
+def _without_ledger(state: State) -> Any:
+    """A state without what a store has beside it."""
+    nothing: Any = None
+    account = replace(state.account, most=nothing, least=nothing)
+    return replace(state, steps=nothing, spent=nothing, ldp=nothing, account=account)
+
+
+@cache
+def _ordered(kind: type[Any]) -> list[str]:
+    """The names of the fields of a state, the window before the others, so that it is found without a setting."""
+    return sorted((each.name for each in fields(kind)), key=lambda name: name != "window")
+
+
+def _arrays(part: Any) -> Iterator[Any]:
+    """The numbers of a state, an array for each thing, in a fixed order."""
+    for value in (getattr(part, name) for name in _ordered(part.__class__)):
+        if is_dataclass(value):
+            yield from _arrays(value)
+        elif isinstance(value, np.ndarray) and value.dtype != object:
+            yield value
 
 
 def latest(state: bytes) -> float | None:
-    """The time of the latest event that a window budget counts; None where none is kept."""
-    stamps = np.frombuffer(carried(state), "<f8")[1:]
-    found = stamps[stamps.size // 2 :].max(initial=-np.inf)
+    """When the latest event was that a window budget counts, as the window counts time; None where none is kept."""
+    looks = int(np.frombuffer(state[:8], "<f8")[0]) if state else 0
+    found = np.frombuffer(state[8 + 8 * looks : 8 + 16 * looks], "<f8").max(initial=-np.inf)
     return float(found) if np.isfinite(found) else None
 
 
-def beyond(setting: Terms, erased: Stored) -> UserRow:
+def beyond(erased: Stored) -> UserRow:
     """The ledger of someone who was erased, where another model was adopted since.
 
-    What the releases disclosed under that model can no longer be computed. Their LDP level bounds it, under any model;
-    and what a window budget counts is as much as it allows.
+    What the releases disclosed under that model can no longer be computed. Their LDP level bounds it, under any model.
     """
     most = erased.epsilon * (1 + (erased.seq + 5) * UNIT)  # whichever way its sum was rounded
-    window = [0.0]
-    if setting.budget.per_window is not None and erased.time is not None:
-        window = [1.0, setting.budget.per_window, erased.time]
-    return UserRow(0, erased.seq + 1, 0, 0.0, most, 0.0 - most, erased.epsilon, np.array(window, "<f8").tobytes(), True)
+    return UserRow(0, erased.seq + 1, 0, 0.0, most, 0.0 - most, erased.epsilon, b"", erased=True)
 
 
-def returned(setting: Terms, row: UserRow) -> State:
+def returned(setting: Terms, row: UserRow, erased: Stored | None) -> State:
     """The state of someone who comes back after being erased: a new stream, whose account goes on with the old one's.
 
-    The ledger is not enough for this with declared secrets.
+    A window budget counts as much as it allows, at the time of the latest event. The ledger is not enough for this with
+    declared secrets.
     """
-    costs, stamps = np.split(np.frombuffer(row.state, "<f8")[None, 1:], 2, axis=1)
     start = State.start(setting)
+    if setting.budget.per_window is not None and erased is not None and erased.time is not None:
+        window = Window(np.array([[setting.budget.per_window]]), np.array([[erased.time]]))
+        start = replace(start, window=window)
     account = replace(start.account, most=np.array([row.most]), least=np.array([row.least])).restarted(setting.model)
-    numbers = {"spent": np.array([row.spent]), "steps": np.array([row.events], np.int64), "ldp": np.array([row.ldp])}
-    return replace(start, **numbers, account=account, window=Window(costs.copy(), stamps.copy()))
+    spent, steps, ldp = np.array([row.spent]), np.array([row.events], np.int64), np.array([row.ldp])
+    return replace(start, spent=spent, steps=steps, ldp=ldp, account=account)
+
+
+# the accounts of declared secrets
 
 
 def account_numbers(trackers: SecretTrackers) -> Floats:
@@ -128,17 +173,25 @@ def account_numbers(trackers: SecretTrackers) -> Floats:
     True
     """
     users = trackers.users.take([trackers.row])
-    parts: list[Any] = [users.forgot]
-    for tracked in (tracked for row in users.rows for tracked in row):
-        parts += [part for name in CHANGING for part in _numbers(getattr(tracked, name))]
+    each = (tracked for row in users.rows for tracked in row)
+    parts = [users.forgot, *(part for one in each for name in CHANGING for part in _numbers(getattr(one, name)))]
     return np.concatenate(parts).astype(np.float64, copy=False)
 
 
 def restored_accounts(first: SecretTrackers, packed: Floats) -> SecretTrackers:
     """The accounts behind these numbers; `first` are those before the first release, whatever else follows them."""
-    reader = _PackedReader(packed)
-    forgot = reader.take(1).astype(np.int64)
-    rows = tuple(tuple(reader.tracked(tracked) for tracked in row) for row in first.users.rows)
+    at = 0
+
+    def take(count: int) -> Floats:
+        nonlocal at
+        at += count
+        return _whole(packed[at - count : at], count).copy()
+
+    forgot = take(1).astype(np.int64)
+    rows = tuple(
+        tuple(replace(each, **{name: _like(getattr(each, name), take) for name in CHANGING}) for each in row)
+        for row in first.users.rows
+    )
     return SecretTrackers.of(TrackedUsers(rows, forgot))
 
 
@@ -153,40 +206,19 @@ def _numbers(value: Any) -> Iterator[Any]:
         yield np.ravel(value)
 
 
-class _PackedReader:
-    """Takes numbers one part after another."""
-
-    def __init__(self, packed: Floats) -> None:
-        self._packed, self._at = packed, 0
-
-    def take(self, count: int) -> Floats:
-        """The next so many numbers."""
-        part = self._packed[self._at : self._at + count]
-        if part.size != count:
-            raise DataError(_MISFIT)
-        self._at += count
-        return part.copy()
-
-    def like(self, first: Any) -> Any:
-        """The next part, of the same kind as this one."""
-        if isinstance(first, np.ndarray):
-            shape = self.take(int(self.take(1)[0])).astype(np.int64)
-            return self.take(int(shape.prod())).reshape(shape).astype(first.dtype)
-        if isinstance(first, tuple):
-            return tuple(self.take(len(first)).tolist())
-        if is_dataclass(first) and not isinstance(first, type):
-            return replace(first, **{each.name: self.like(getattr(first, each.name)) for each in fields(first)})
-        return type(first)(self.take(1)[0])
-
-    def tracked(self, first: TrackedSecret) -> TrackedSecret:
-        """The account of one secret."""
-        return replace(first, **{name: self.like(getattr(first, name)) for name in CHANGING})
+def _like(first: Any, take: Take) -> Any:
+    """The next part of an account, of the same kind as this one."""
+    if isinstance(first, np.ndarray):
+        shape = take(int(take(1)[0])).astype(np.int64)
+        return take(int(shape.prod())).reshape(shape).astype(first.dtype)
+    if isinstance(first, tuple):
+        return tuple(take(len(first)).tolist())
+    if is_dataclass(first) and not isinstance(first, type):
+        return replace(first, **{each.name: _like(getattr(first, each.name), take) for each in fields(first)})
+    return type(first)(take(1)[0])
 
 
-def packed_accounts(trackers: Sequence[SecretTrackers]) -> Floats:
-    """The numbers of several users, one row each, filled up with zeros to the longest."""
-    rows = [account_numbers(each) for each in trackers]
-    table = np.zeros((len(rows), max((row.size for row in rows), default=0)))
-    for k, row in enumerate(rows):
-        table[k, : row.size] = row
-    return table
+def _whole(numbers: Floats, expected: int) -> Floats:
+    if numbers.size != expected:
+        raise DataError("a user's state does not fit this setting; restore the state file from a backup")
+    return numbers

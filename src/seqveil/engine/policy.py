@@ -18,6 +18,7 @@ import numpy as np
 
 from seqveil.core import distortion as distortions
 from seqveil.core import mechanisms
+from seqveil.core.composition import whole_number
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
@@ -26,7 +27,7 @@ from seqveil.core.mechanisms.blocks import LONGEST
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, from_dict
 from seqveil.engine import toml
-from seqveil.engine.accounting import GONE, Budget, whole_number
+from seqveil.engine.budget import GONE, Budget
 from seqveil.engine.terms import NO_BOUND, OTHER_MODEL, Terms
 
 Observer = MarkovModel | str
@@ -51,7 +52,6 @@ class Policy:
         distortion: the cost of a wrong release: a name, or a `Distortion`.
         withhold: with secrets, release the truth or nothing, never a wrong symbol.
         observers: with secrets, further models (or the files of models) under which every promise holds as well.
-        every: spend m·ε at every m-th release and nothing in between.
         block: how many events share one ε, each of them answered at once: the promise of a batch, without its delay.
         side_information: with secrets, the most that the release of an event adds about them for somebody who knows the
             true event, as a log factor: 0 for nothing, inf for no such bound; by default the least ε of the secrets.
@@ -74,7 +74,6 @@ class Policy:
     distortion: str | Distortion = field(default="hamming", kw_only=True)
     withhold: bool = field(default=False, kw_only=True)
     observers: Sequence[Observer] = field(default=(), kw_only=True)
-    every: int = field(default=1, kw_only=True)
     block: int = field(default=1, kw_only=True)
     side_information: float | None = field(default=None, kw_only=True)
 
@@ -84,7 +83,7 @@ class Policy:
             if amiss(self):
                 raise InputError(message.format(mechanism=self.found.name))
         if self.rate is not None:
-            _check_rate(self.rate, self.every, self.found)
+            _check_rate(self.rate, self.found)
 
     @property
     def found(self) -> Mechanism | BatchMechanism:
@@ -117,7 +116,7 @@ class Policy:
         costs = resolve(self.distortion, model.alphabet)
         chosen, rate = _chosen(self, model, costs), self.rate
         if rate is not None:
-            _check_rate(rate, self.every, chosen)
+            _check_rate(rate, chosen)
         made = Terms(model, self, chosen, math.inf if rate is None else rate, costs, self.loaded_observers())
         for amiss, message in _MEETING:
             if amiss(made):
@@ -148,15 +147,14 @@ class Policy:
         size = f" of {self.batch} events" if in_batches else ""
         if self.block > 1:
             what, many, size = "block", "blocks", f" of {self.block} events"
-        most = rate * self.every
         said = (
             f"each {what}{size} moves what anyone who knows the model believes about a user's whole sequence by at "
-            f"most a factor e^{most:g} = {math.exp(most):.3g}, up or down"
+            f"most a factor e^{rate:g} = {math.exp(rate):.3g}, up or down"
         )
-        found = [said + (f" (e^{rate:g} a {what} on average)" if self.every > 1 else "")]
+        found = [said]
         if self.block > 1:
             found.append(
-                f"one release alone by up to as much, and given the earlier ones of its block by up to e^{2 * most:g}"
+                f"one release alone by up to as much, and given the earlier ones of its block by up to e^{2 * rate:g}"
             )
         if budget.exact_total is not None:
             found.append(f"all {many} of a stream together by at most a factor e^{budget.exact_total:g}")
@@ -299,7 +297,7 @@ def _settle(policy: Policy) -> None:
     put: dict[str, Any] = {"secrets": _secrets(policy.secrets), "observers": _observers(policy.observers)}
     put["budget"] = policy.budget if isinstance(policy.budget, Budget) else Budget(total=policy.budget)
     put["distortion"] = _costs(policy.distortion)
-    for name in ("batch", "every", "block"):
+    for name in ("batch", "block"):
         whole_number(name, getattr(policy, name))
         put[name] = int(getattr(policy, name))
     if not isinstance(policy.withhold, bool | np.bool_):
@@ -365,14 +363,13 @@ def _chosen(policy: Policy, model: MarkovModel, costs: Distortion) -> Mechanism 
     return found
 
 
-def _check_rate(rate: float, every: int, mechanism: Mechanism | BatchMechanism) -> None:
+def _check_rate(rate: float, mechanism: Mechanism | BatchMechanism) -> None:
     """Refuse an ε that the mechanism cannot keep to, and one with which every release would be the best guess."""
     mechanisms.check_epsilon(rate, largest=mechanism.largest)
-    mechanisms.check_epsilon(rate * every, "epsilon × every", mechanism.largest)
-    if rate * every < GONE:
+    if rate < GONE:
         instead = "leave it out where the declared secrets are enough" if mechanism.name == _GUARDED else "release less"
         raise InputError(
-            f"expected epsilon of at least {GONE / every:g}, got {rate:g}: with less a release only repeats the best "
+            f"expected epsilon of at least {GONE:g}, got {rate:g}: with less a release only repeats the best "
             f"guess; use that much, or {instead}"
         )
 
@@ -397,13 +394,12 @@ _TOGETHER: tuple[tuple[Callable[[Policy], bool], str], ...] = (
         "a declared secret has no epsilon, and nothing is released without one; say it, for instance epsilon=0.5",
     ),
     (
-        lambda p: bool(p.secrets) and (p.batch != 1 or p.budget.limited or p.every != 1),
-        "declared secrets take no batch, budget or every: each secret has its own total, for the whole stream",
+        lambda p: bool(p.secrets) and (p.batch != 1 or p.budget.limited),
+        "declared secrets take no batch and no budget: each secret has its own total, for the whole stream",
     ),
     (
-        lambda p: p.block > 1 and (p.batch != 1 or p.every != 1 or p.withhold or bool(p.secrets or p.observers)),
-        "a block takes no batch, secrets, observers, every or withhold: its ε is one promise for all its events; leave "
-        "one out",
+        lambda p: p.block > 1 and (p.batch != 1 or p.withhold or bool(p.secrets or p.observers)),
+        "a block takes no batch, secrets, observers or withhold: its ε is one promise for all its events; drop one",
     ),
     (
         lambda p: (p.block > 1) != (p.found.name == _BLOCKS),
@@ -435,10 +431,6 @@ _TOGETHER: tuple[tuple[Callable[[Policy], bool], str], ...] = (
     (
         lambda p: p.epsilon is not None and p.budget.over is not None,
         "a budget over so many releases chooses epsilon; leave out epsilon, or the budget's over",
-    ),
-    (
-        lambda p: p.every != 1 and p.budget.over is not None,
-        "a budget over so many releases takes no every: it counts releases that carry the same ε; leave one out",
     ),
     (
         lambda p: p.batch > 1 and not isinstance(p.found, BatchMechanism),

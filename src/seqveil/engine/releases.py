@@ -26,6 +26,18 @@ EARLIER = -4  # the code of an event that was released before, where the store d
 
 
 @dataclass(frozen=True, eq=False)
+class InBlocks:
+    """Where events stand in blocks of their users' streams; -1 outside of any, and for a release that was there before.
+
+    The ε of a block stands at its first event and 0 at the others, so the same follows from a user's releases in order.
+    """
+
+    numbers: Ints  # of the block, from 0
+    places: Ints  # of the event in it, from 0
+    levels: Floats  # the ε of the block
+
+
+@dataclass(frozen=True, eq=False)
 class Releases:
     """What events were released as, in their order. An event is one symbol, or a batch of them.
 
@@ -44,16 +56,7 @@ class Releases:
     )
     sent: list[tuple[Path, Ints] | None] | None  # the path and the reproduction of each batch; None for single symbols
     alphabet: Symbols | None = None  # what the codes stand for, where that is known
-
-    @classmethod
-    def none(cls, seqs: Ints, in_batches: bool = False) -> Releases:
-        """Nothing released yet, of events with these numbers."""
-        count = seqs.size
-        codes, leakages = np.empty(count, np.int64), np.empty(count)
-        codes.fill(REFUSED)
-        leakages.fill(np.nan)
-        sent: list[tuple[Path, Ints] | None] | None = [None] * count if in_batches else None
-        return cls(codes, seqs, np.zeros(count), np.zeros(count, bool), leakages, sent)
+    blocks: InBlocks | None = None  # where events share an ε
 
     def __len__(self) -> int:
         return self.codes.size
@@ -62,6 +65,12 @@ class Releases:
     def refused(self) -> Mask:
         """Which events were not taken, because the call ended before."""
         return self.codes == REFUSED
+
+    @property
+    def held(self) -> Mask:
+        """Which releases only repeat the best guess, because the budget is gone."""
+        shared = self.epsilons if self.blocks is None else self.blocks.levels
+        return (self.codes >= 0) & (shared == 0)
 
     @property
     def paths(self) -> list[Path | None]:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from seqveil.core import filtering, html
+from seqveil.core.composition import Composition, compose
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernel
 from seqveil.core.model import MarkovModel
@@ -17,7 +18,6 @@ from seqveil.core.secrets import SecretTrackers
 from seqveil.core.times import Time, seconds
 from seqveil.core.words import ASKED, moved, percent, percent_up
 from seqveil.engine import batches, stream
-from seqveil.engine.accounting import Composition, compose
 from seqveil.engine.policy import Policy, policy_of
 from seqveil.engine.releases import Account, Figures
 from seqveil.engine.secrets import guarded_table
@@ -223,8 +223,7 @@ class Session:
         """What `releases` releases add up to in advance, by the paper's theorems and by tighter ones."""
         if self._setting.unbounded:
             raise InputError(f"{NO_BOUND}; give the session an epsilon as well")
-        together = self._setting.schedule * self._setting.policy.block
-        return compose(self._setting.epsilon * self._setting.schedule, -(-releases // together), delta)
+        return compose(self._setting.epsilon, -(-releases // self._setting.policy.block), delta)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuses `copy` and `pickle`: two of one stream would release it twice, and each count its own releases."""

@@ -1,14 +1,11 @@
 """The state file: SQLite in WAL mode, synced at every commit, with one writer and readers beside it.
 
-Three plain tables. `users` has a row a user: the ledger in nats and the state. `releases` grows at its end alone, so
-that a call writes few pages; a user's latest release is found from the user's row, and each earlier one from the next.
-`facts` has what the file says of itself and the positions of sources. Every row has a CRC-32 of all that it says and of
-where it stands. That a release is missing shows in the numbers of those around it, that anything else is in the fact
-"sums". A user is found by two indexes, so that damage to one cannot make a known user look new, whose ledger
-would begin at zero.
-
-All of it is public but the column `sealed`, which is for what a mechanism must remember of raw symbols, encrypted under
-the key of the state. No mechanism needs it yet, so it is empty.
+Three plain tables. `users` has a row a user: the ledger in nats, the state, and what a mechanism remembers of raw
+symbols, sealed. `releases` grows at its end alone, so that a call writes few pages; a user's latest release is found
+from the user's row, and each earlier one from the next. `facts` has what the file says of itself and the positions of
+sources. Every row has a CRC-32 of all that it says and of where it stands. That a release is missing shows in the
+numbers of those around it, that a fact is in SQLite's own check of their table. A user is looked for by two indexes, so
+that damage to one cannot make a known user look new, whose ledger would begin at zero.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -27,27 +24,24 @@ import numpy as np
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.randomness import User
-from seqveil.engine import packing, store
-from seqveil.engine.store import Damaged, Entry, Position, StoreBusy, Stored, StoreError, UserRow
+from seqveil.engine.sealing import Sealing
+from seqveil.engine.store import SALT_BYTES, Damaged, Entry, Position, StoreBusy, Stored, StoreError, UserRow
 
 FilePath = str | os.PathLike[str]
+Hasher = Callable[[str], bytes]
 APPLICATION, VERSION = 0x5E91E11, 1
 WAL_PAGES = 16_384  # 64 MB between checkpoints: a page that changes often is copied once
 PATIENCE = 5.0  # seconds to wait for whoever opens or closes the file
 TOGETHER = 500  # users that one statement asks for
-WATCHED = 16  # times as large may a state with declared secrets be: computing it again takes a millisecond a release
-EMPTY = (0, 0, 0.0, 0.0, 0.0, 0.0)  # the ledger of a new user: events, releases, spent, most, least, ldp
-SALT, EPOCH, SUMS = "salt", "epoch", "sums"  # names of facts
-POSITION = "position "  # before a source, in the name of the fact that has its position
+SALT, EPOCH, COMMITS = "salt", "epoch", "commits"  # names of facts
 BUSY = "another process has this state file open; wait for it to end, or use another file, whose ledger begins at zero"
 
 TABLES = {
     # the name is text, or the hashed name of someone who was erased
-    "users": "CREATE TABLE users (id INTEGER PRIMARY KEY, name NOT NULL UNIQUE, hash INTEGER NOT NULL,"
-    " events INTEGER NOT NULL, releases INTEGER NOT NULL, spent REAL NOT NULL, most REAL NOT NULL,"
-    " least REAL NOT NULL, ldp REAL NOT NULL, state BLOB NOT NULL, sealed BLOB, checksum INTEGER NOT NULL,"
-    " last INTEGER NOT NULL)",
-    "users_hash": "CREATE INDEX users_hash ON users (hash)",
+    "users": "CREATE TABLE users (id INTEGER PRIMARY KEY, name NOT NULL UNIQUE, hash INTEGER NOT NULL UNIQUE,"
+    " last INTEGER NOT NULL, events INTEGER NOT NULL, releases INTEGER NOT NULL, spent REAL NOT NULL,"
+    " most REAL NOT NULL, least REAL NOT NULL, ldp REAL NOT NULL, state BLOB NOT NULL, sealed BLOB,"
+    " checksum INTEGER NOT NULL)",
     "releases": "CREATE TABLE releases (id INTEGER PRIMARY KEY, previous INTEGER NOT NULL, user INTEGER NOT NULL,"
     " seq INTEGER NOT NULL, skipped INTEGER NOT NULL, model INTEGER NOT NULL, code INTEGER NOT NULL,"
     " epsilon REAL NOT NULL, time REAL, batch TEXT, checksum INTEGER NOT NULL)",
@@ -62,7 +56,13 @@ PRAGMAS = (
     "cell_size_check=ON",  # damage is found early
     "trusted_schema=OFF",
 )
-LEDGER = "events = ?, releases = ?, spent = ?, most = ?, least = ?, ldp = ?, state = ?, checksum = ?"
+EMPTY = (0, 0, 0.0, 0.0, 0.0, 0.0)  # the ledger of a new user: events, releases, spent, most, least, ldp
+NAME = "UPDATE users SET name = ?, hash = ? WHERE id = ?"
+NEW_USER = "INSERT INTO users VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+LEDGER = (
+    "UPDATE users SET last = coalesce(?, last), events = ?, releases = ?, spent = ?, most = ?, least = ?, ldp = ?,"
+    " state = ?, sealed = ?, checksum = ? WHERE id = ?"
+)
 RELEASE = (
     "INSERT INTO releases VALUES (?, coalesce(?, (SELECT last FROM users WHERE id = ?)), ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
@@ -92,12 +92,21 @@ def name_hash(name: str | bytes) -> int:
     return int.from_bytes(blake2b(repr(name).encode(), digest_size=8).digest(), "little") >> 1
 
 
+def row_sum(user: int, name: str | bytes, ledger: Sequence[float], state: bytes, sealed: bytes | None) -> int:
+    """The checksum of a row of `users`."""
+    return crc32(state, crc32(marshal.dumps((user, name, *ledger, sealed), 2)))
+
+
 def checked(columns: Sequence[Any]) -> UserRow | None:
     """A row of `users` that is as it was written; else None."""
-    user, name, hashed, *ledger, state, sealed, found, _ = columns
-    if name_hash(name) != hashed or checksum((user, name, *ledger, sealed), state) != found:
+    user, name, hashed, _, *ledger, state, sealed, found = columns
+    if name_hash(name) != hashed or row_sum(user, name, ledger, state, sealed) != found:
         return None
-    return UserRow(*[user, *ledger, state, isinstance(name, bytes)])
+    return UserRow(*[user, *ledger, state, sealed, isinstance(name, bytes)])
+
+
+def _is(own: int, name: str, value: Position) -> bool:
+    return own == checksum((name,), value)
 
 
 def damaged_file(name: str) -> StoreError:
@@ -109,7 +118,7 @@ def is_damage(error: Exception) -> bool:
     """Whether what SQLite says is about the content of the file."""
     # SQLITE_ERROR is said of statements that do not fit the tables, and all of ours do
     codes = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT)
-    return _code(error) in codes
+    return _code(error) in codes or isinstance(error, UnicodeDecodeError)  # of a message that quotes a damaged table
 
 
 def _code(error: Exception) -> int:
@@ -121,7 +130,7 @@ def disclosed(name: str) -> Iterator[None]:
     """What SQLite says, as one line that holds no data."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         if is_damage(error):
             raise damaged_file(name) from None
         if _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -178,7 +187,7 @@ def _refuse_other(sql: sqlite3.Connection, name: str) -> None:
 
 
 @contextmanager
-def reading(path: FilePath, hasher: Callable[[str], bytes] | None = None) -> Iterator[SqliteRecords]:
+def reading(path: FilePath, hasher: Hasher | None = None) -> Iterator[SqliteRecords]:
     """A snapshot of a state file that is there; nobody who writes waits for it."""
     name = os.path.basename(path)
     if not os.path.isfile(path):
@@ -190,15 +199,6 @@ def reading(path: FilePath, hasher: Callable[[str], bytes] | None = None) -> Ite
         yield SqliteRecords(sql, name, hasher)
 
 
-class Sums(NamedTuple):
-    """What the tables come to, so that a row that is gone is missed."""
-
-    users: int = 0
-    last_user: int = 0  # ids are never given twice
-    commits: int = 0  # transactions that changed anything
-    facts: int = 0  # the checksums of all other facts, each XOR the next
-
-
 class SqliteRecords:
     """What stands in a state file, read over one connection and checked.
 
@@ -208,7 +208,7 @@ class SqliteRecords:
         hasher: of the names of those who were erased.
     """
 
-    def __init__(self, sql: sqlite3.Connection, name: str, hasher: Callable[[str], bytes] | None = None) -> None:
+    def __init__(self, sql: sqlite3.Connection, name: str, hasher: Hasher | None = None) -> None:
         self.sql, self.name, self.hasher = sql, name, hasher
 
     def damaged(self, user: int, names: Sequence[User] = ()) -> Damaged:
@@ -219,40 +219,31 @@ class SqliteRecords:
             names,
         )
 
-    def facts(self) -> tuple[dict[str, Any], Sums]:
-        """All that the file says of itself, and what its tables come to, or that it is damaged."""
-        facts, total = dict[str, Any](), 0
-        for name, value, found in self.sql.execute("SELECT * FROM facts"):
-            if checksum((name,), value) != found:
-                raise damaged_file(self.name)
-            facts[name] = value
-            total ^= 0 if name == SUMS else found
-        sums = str(facts.pop(SUMS, "")).split()
-        if len(sums) != len(Sums._fields) or int(sums[-1]) != total:
+    def facts(self) -> dict[str, Any]:
+        """All that the file says of itself, or that it is damaged."""
+        facts = {name: value for name, value, own in self.sql.execute("SELECT * FROM facts") if _is(own, name, value)}
+        (count,) = self.sql.execute("SELECT count(*) FROM facts").fetchone()
+        sound = self.sql.execute("PRAGMA quick_check(facts)").fetchall() == [("ok",)]  # else one may have vanished
+        if not sound or len(facts) < count or COMMITS not in facts:
             raise damaged_file(self.name)
-        return facts, Sums(*map(int, sums))
+        return facts
 
     def find(self, names: Sequence[User]) -> list[UserRow | None]:
         """Where these users stand, also those of whom only the ledger is left; None for a new one."""
-        found = self._look({str(name): str(name) for name in names})
-        if self.hasher is not None and len(found) < len(names):
-            found |= self._look({self.hasher(str(name)): str(name) for name in names if str(name) not in found})
-        return [found.get(str(name)) for name in names]
-
-    def _look(self, keys: Mapping[Any, str]) -> dict[str, UserRow]:
-        """The rows of users by what the `name` column has for each, looked for by one index and then by the other."""
+        keys: dict[str | bytes, str] = {str(name): str(name) for name in names}
+        if self.hasher is not None:
+            keys |= {self.hasher(name): name for name in list(keys.values())}
         found: dict[str, UserRow] = {}
-        for at, column in ((1, "name"), (2, "hash")):
-            left = [key for key, name in keys.items() if name not in found]
-            wanted = {key if at == 1 else name_hash(key): key for key in left}
-            for columns in self._asked(column, list(wanted)):
-                key = wanted.get(columns[at])
-                if key is not None:  # else a damaged index has found somebody else
-                    row = checked(columns)
-                    if row is None or columns[1] != key:
-                        raise self.damaged(columns[0], [keys[key]])
-                    found[keys[key]] = row
-        return found
+        for columns in self._asked("name", list(keys)):
+            row = checked(columns)
+            if row is None:
+                raise self.damaged(columns[0], [keys.get(columns[1], "")])
+            if columns[1] in keys:  # else a damaged index has found somebody else
+                found[keys[columns[1]]] = row
+        hidden = {name_hash(key): name for key, name in keys.items() if name not in found}
+        for columns in self._asked("hash", list(hidden)):
+            raise self.damaged(columns[0], [hidden.get(columns[2], "")])
+        return [found.get(str(name)) for name in names]
 
     def _asked(self, column: str, values: list[Any]) -> Iterator[tuple[Any, ...]]:
         for at in range(0, len(values), TOGETHER):
@@ -322,8 +313,8 @@ class Lock:
         if not held:
             os.close(self._file)
             raise StoreBusy(f"{name}: {BUSY}")
-        number, _, checksum = os.pread(self._file, 64, 0).partition(b" ")
-        self.commits = int(number) if number and b"%08x\n" % crc32(number) == checksum else 0
+        number, _, found = os.pread(self._file, 64, 0).partition(b" ")
+        self.commits = int(number) if number and b"%08x\n" % crc32(number) == found else 0
         if not size_of(path) and (self.commits or size_of(f"{path}-wal")):
             self.close(False)
             raise StoreError(
@@ -355,12 +346,10 @@ class SqliteStore(SqliteRecords):
     """
 
     durable = keeps_releases = True
+    sealing: Sealing | None = None
 
     def __init__(self, path: FilePath, must_exist: bool = False, accept: bool = False) -> None:
         self.path, self.name, self.hasher = os.fspath(path), os.path.basename(path), None
-        self.tracked = False  # whether secrets are declared
-        self.begun = False  # whether this is the file's first use
-        self.sums = Sums()
         refuse_no_path(path)
         missing = DataError(
             f"{self.name}: expected a state file, and there is none or it is empty; check the path, or restore it from "
@@ -371,19 +360,30 @@ class SqliteStore(SqliteRecords):
         if size_of(path) == 1:
             raise damaged_file(self.name)  # SQLite takes one byte for an empty file, and would begin anew
         self._lock = Lock(self.path, self.name)
+        self._returning: set[int] = set()  # users found of whom only the ledger is left
         with ExitStack() as failing, disclosed(self.name):
             failing.callback(lambda: self._lock.close(not self._lock.commits))
             make_private(self.path)  # what was drawn but never committed may lie in it
             self._place = self._placed()
             self.sql = failing.enter_context(closing(connect(self.path)))
             self._prepare()
-            self._check_commits(accept)
+            self._commits = int(self.facts()[COMMITS])
+            self.begun = (
+                not self._commits
+            )  # tables alone, as a power cut leaves them in the first moment, are no ledger
             if must_exist and self.begun:
                 raise missing
+            lost = self._lock.commits - self._commits
+            if lost > 0 and not accept:
+                raise StoreError(
+                    f"{self.name}: {lost} committed transactions are missing, for the file or its -wal was damaged or "
+                    "an older copy put in its place; what they disclosed is not in this ledger. Put the newest file "
+                    "back, or go on without them: `seqveil state adopt`"
+                )
             failing.pop_all()
 
     def _prepare(self) -> None:
-        """Make the tables of a new file; see that those of an old one come to what they should."""
+        """Make the tables of a new file; refuse one whose tables are others."""
         sql = self.sql
         for pragma in PRAGMAS:
             sql.execute(f"PRAGMA {pragma}").fetchall()
@@ -392,29 +392,11 @@ class SqliteStore(SqliteRecords):
             sql.execute("BEGIN IMMEDIATE")
             for statement in TABLES.values():
                 sql.execute(statement)
-            self._write_sums()
+            self.set_facts({COMMITS: 0})
             sql.execute(f"PRAGMA application_id={APPLICATION}")
             sql.execute(f"PRAGMA user_version={VERSION}")
             sql.execute("COMMIT")
         _refuse_other(sql, self.name)
-        _, self.sums = self.facts()
-        if (sql.execute("SELECT max(id) FROM users").fetchone()[0] or 0) > self.sums.last_user:
-            raise damaged_file(self.name)
-        # tables alone, as a power cut leaves them in the first moment, are no ledger
-        self.begun = not self.sums.commits
-
-    def _check_commits(self, accept: bool) -> None:
-        lost = self._lock.commits - self.sums.commits
-        if lost > 0 and not accept:
-            raise StoreError(
-                f"{self.name}: {lost} committed transactions are missing, for the file or its -wal was damaged or an "
-                "older copy put in its place; what they disclosed is not in this ledger. Put the newest file back, or "
-                "go on without them: `seqveil state adopt`"
-            )
-
-    def _write_sums(self) -> None:
-        text = " ".join(map(str, self.sums))
-        self.sql.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", (SUMS, text, checksum((SUMS,), text)))
 
     def _placed(self) -> str:
         """Which file the path names."""
@@ -438,19 +420,20 @@ class SqliteStore(SqliteRecords):
         self.check_place()
         with disclosed(self.name):
             self.sql.execute("BEGIN IMMEDIATE")
-            before, changes = self.sums, self.sql.total_changes
+            changes = self.sql.total_changes
             try:
                 yield
-                if self.sql.total_changes != changes:
-                    self.sums = self.sums._replace(commits=before.commits + 1)
-                    self._write_sums()
+                changed = self.sql.total_changes != changes
+                if changed:
+                    self.set_facts({COMMITS: self._commits + 1})
                 self.sql.execute("COMMIT")
             except BaseException:
                 with suppress(sqlite3.Error):
                     self.sql.execute("ROLLBACK")
-                self.sums = before
                 raise
-            self._lock.note(self.sums.commits)
+            if changed:
+                self._commits += 1
+                self._lock.note(self._commits)
 
     @contextmanager
     def snapshot(self) -> Iterator[SqliteRecords]:
@@ -485,40 +468,43 @@ class SqliteStore(SqliteRecords):
 
     # users and releases
 
-    @property
-    def largest(self) -> float:
-        """Bytes of a state that is kept as it is; a larger one is computed from the releases again."""
-        return packing.SMALL * (WATCHED if self.tracked else 1)
+    def find(self, names: Sequence[User]) -> list[UserRow | None]:
+        """As every reader does; who was erased gets the name back with what `append` keeps next."""
+        found = super().find(names)
+        self._returning |= {row.id for row in found if row is not None and row.erased}
+        return found
 
     def add(self, names: Sequence[User]) -> list[int]:
         """Ids for new users, one after another."""
-        ids = range(self.sums.last_user + 1, self.sums.last_user + 1 + len(names))
+        (last,) = self.sql.execute("SELECT coalesce(max(id), 0) FROM users").fetchone()
+        ids = list(range(last + 1, last + 1 + len(names)))
         rows = [
-            (user, name, name_hash(name), *EMPTY, b"", checksum((user, name, *EMPTY, None)), 0)
+            (user, name, name_hash(name), *EMPTY, b"", None, row_sum(user, name, EMPTY, b"", None))
             for user, name in zip(ids, map(str, names), strict=True)
         ]
-        self.sql.executemany("INSERT INTO users VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?)", rows)
-        self.sums = self.sums._replace(users=self.sums.users + len(ids), last_user=ids.stop - 1)
-        return list(ids)
-
-    def name_again(self, row: UserRow, name: User | bytes) -> None:
-        """Have a user's row say this, under this name; someone who was erased has come back, or is being erased."""
-        known = name if isinstance(name, bytes) else str(name)
-        update = f"UPDATE users SET name = ?, hash = ?, {LEDGER}, sealed = NULL WHERE id = ?"
-        self.sql.execute(update, (known, name_hash(known), *_ledger(known, *row[:8])))
+        self.sql.executemany(NEW_USER, rows)
+        return ids
 
     def append(self, entry: Entry) -> None:
         """Write the releases, and the rows of the users they are of."""
         latest = self.link(entry.columns)
-        figures = (entry.figures + 0.0).tolist()  # SQLite knows no negative zero
-        users = zip(entry.names, entry.ids.tolist(), entry.counts.tolist(), figures, strict=True)
-        ledgers = [
-            (latest.get(user), *_ledger(str(name), user, *counts, *own, entry.state(k)))
-            for k, (name, user, counts, own) in enumerate(users)
+        rows = [
+            (latest.get(user), *ledger, state, sealed, row_sum(user, name, ledger, state, sealed), user)
+            for name, (user, *ledger, state, sealed) in zip(map(str, entry.names), entry.rows, strict=True)
         ]
-        update = f"UPDATE users SET last = coalesce(?, last), {LEDGER} WHERE id = ?"
-        if self.sql.executemany(update, ledgers).rowcount != len(ledgers):
+        if self.sql.executemany(LEDGER, rows).rowcount != len(rows):
             raise damaged_file(self.name)
+        for user, name in zip(entry.ids.tolist(), entry.names, strict=True) if self._returning else ():
+            if user in self._returning:
+                self._returning.discard(user)
+                self.sql.execute(NAME, (str(name), name_hash(str(name)), user))
+
+    def rewrite(self, name: str | bytes, row: UserRow) -> None:
+        """Have the row of a user say this, under this name."""
+        user, *ledger, state, sealed, _ = row
+        self.sql.execute(NAME, (name, name_hash(name), user))
+        own = row_sum(user, name, ledger, state, sealed)
+        self.sql.execute(LEDGER, (None, *ledger, state, sealed, own, user))
 
     def link(self, releases: Iterable[tuple[Any, ...]]) -> dict[int, int]:
         """Write releases behind all others, each with the place of the one of the same user before it; the places of
@@ -538,30 +524,18 @@ class SqliteStore(SqliteRecords):
         """What the file says of itself under this name."""
         with disclosed(self.name):
             row = self.sql.execute("SELECT value, checksum FROM facts WHERE name = ?", (name,)).fetchone()
-        if row is not None and checksum((name,), row[0]) != row[1]:
+        if row is not None and not _is(row[1], name, row[0]):
             raise damaged_file(self.name)
         return None if row is None else row[0]
 
-    def set_fact(self, name: str, value: Position | None) -> None:
-        """Have the file say this of itself, or nothing; the sum of all keeps up."""
-        row = self.sql.execute("SELECT checksum FROM facts WHERE name = ?", (name,)).fetchone()
-        total = self.sums.facts ^ (0 if row is None else int(row[0]))
-        if value is None:
-            self.sql.execute("DELETE FROM facts WHERE name = ?", (name,))
-        else:
-            own = checksum((name,), value)
-            total ^= own
-            self.sql.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", (name, value, own))
-        self.sums = self.sums._replace(facts=total)
-
-    def position(self, source: str) -> Position | None:
-        """What was last kept as the position of this source."""
-        return self.fact(POSITION + source)
-
-    def set_positions(self, positions: Mapping[str, Position]) -> None:
-        """Keep positions beside the releases, in the same transaction."""
-        for source, position in positions.items():
-            self.set_fact(POSITION + source, position)
+    def set_facts(self, facts: Mapping[str, Position | None]) -> None:
+        """Have the file say this of itself, and no longer what is None."""
+        for name, value in facts.items():
+            if value is None:
+                self.sql.execute("DELETE FROM facts WHERE name = ?", (name,))
+            else:
+                row = (name, value, checksum((name,), value))
+                self.sql.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", row)
 
     @property
     def salt(self) -> bytes:
@@ -575,16 +549,10 @@ class SqliteStore(SqliteRecords):
         """Go on with the epoch of the file, unless there is none or it was begun in another place: then this is a copy,
         and the file that it was taken from may have drawn since."""
         if self.fact(SALT) is None:
-            self.set_fact(SALT, os.urandom(store.SALT_BYTES).hex())
+            self.set_facts({SALT: os.urandom(SALT_BYTES).hex()})
         if not (self.fact(EPOCH) or "").endswith(self._place):
             self.begin_epoch()
 
     def begin_epoch(self) -> None:
         """Never again draw from the randomness that this file, or one it was copied from, has drawn from so far."""
-        self.set_fact(EPOCH, os.urandom(store.SALT_BYTES).hex() + self._place)
-
-
-def _ledger(name: str | bytes, user: int, *ledger: Any) -> tuple[Any, ...]:
-    """The values of LEDGER, and whose they are; they end with the state."""
-    *figures, state = ledger
-    return (*figures, state, checksum((user, name, *figures, None), state), user)
+        self.set_facts({EPOCH: os.urandom(SALT_BYTES).hex() + self._place})

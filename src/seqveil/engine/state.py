@@ -14,7 +14,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import Leakages
 from seqveil.core.mechanisms.blocks import Blocks
-from seqveil.engine.accounting import Window
+from seqveil.engine.budget import Window
 
 if TYPE_CHECKING:
     from seqveil.engine.stream import Terms
@@ -70,7 +70,8 @@ class State:
         arrays = (self.states[rows], self.steps[rows], self.spent[rows])
         trackers, more = None if self.trackers is None else self.trackers[rows], (self.ldp[rows], self.first[rows])
         blocks = None if self.blocks is None else self.blocks.take(rows)
-        return State(*arrays, self.account.take(rows), self.window.take(rows), *more, trackers, blocks)
+        window = Window(self.window.costs[rows], self.window.stamps[rows])
+        return State(*arrays, self.account.take(rows), window, *more, trackers, blocks)
 
     def put(self, rows: Rows, part: State) -> None:
         """Write the rows of some users back in place."""
@@ -79,14 +80,14 @@ class State:
         ours, theirs = self.account, part.account
         ours.most[rows], ours.least[rows] = theirs.most, theirs.least
         ours.ahead_most[rows], ours.ahead_least[rows] = theirs.ahead_most, theirs.ahead_least
-        wide, narrow = _same_width(self.window, part.window)
-        if wide.costs.shape[1]:
+        if self.window.costs.shape[1] or part.window.costs.shape[1]:
+            wide, narrow = _same_width(self.window, part.window)
             wide.costs[rows], wide.stamps[rows] = narrow.costs, narrow.stamps
             object.__setattr__(self, "window", wide)
         if self.trackers is not None:
             self.trackers[rows] = part.trackers
         if self.blocks is not None:
-            object.__setattr__(self, "blocks", self.blocks.put(rows, part.blocks))
+            self.blocks.put(rows, part.blocks)
 
     def join(self, other: State) -> State:
         """Two groups of users as one."""
@@ -135,6 +136,11 @@ class Private:
         """Of users of whom nothing was released yet."""
         memory = np.zeros((users, len(setting.remembered)), np.int64) if setting.remembered else None
         return cls(np.zeros(users, bool) if setting.in_blocks else None, memory)
+
+    @property
+    def held(self) -> bool:
+        """Whether there is anything private to keep."""
+        return self.bits is not None or self.memory is not None
 
     def take(self, rows: Rows | slice) -> Private:
         """The rows of some users."""

@@ -55,7 +55,11 @@ def observe(
     epsilons: Floats | None = None,
     forgot: NDArray[np.bool_] | None = None,
 ) -> tuple[Made, State]:
-    """The same step as an observer sees it: the releases are given, nothing private is needed (`stream.observe`)."""
+    """The same step as an observer sees it: the releases are given, nothing private is needed.
+
+    `epsilons` are those of the record, where it is at hand: what was used whatever the budget says, and where blocks
+    begin. `forgot` says of whom nothing was remembered from this event on.
+    """
     if setting.in_blocks:
-        return blocks.observe(setting, state, codes, times)
+        return blocks.observe(setting, state, codes, times, epsilons)
     return stream.observe(setting, state, codes, times, epsilons, forgot)

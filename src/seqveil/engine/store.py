@@ -1,9 +1,8 @@
 """Where the users of `Streams` are kept between calls: what a store of states is, and one in memory.
 
 Three of them are there: memory, an SQLite file (`engine.sqlite`), and Spark's state store. One suite tests them all
-(`tests/test_stores.py`). All that a store is given is public, so none knows a raw symbol. What memory of raw symbols a
-mechanism may need is no part of a `UserRow` nor of an `Entry`: it is derived from the key, or goes sealed into a column
-of its own.
+(`tests/engine/test_store.py`). What a store is given is public, so none knows a raw symbol; what a mechanism must
+remember of raw symbols comes sealed (`engine.sealing`), or not at all.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ import weakref
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,10 +24,14 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.randomness import User
 from seqveil.engine.releases import Path
 
+if TYPE_CHECKING:
+    from seqveil.engine.sealing import Sealing
+
 Position = str | bytes | int
 SALT_BYTES = 32
 GAP = -2  # the code of an event whose place was given up, because a later one came first
 ERASED = -9  # the code of what stands for all releases of a user who was erased
+POSITION = "position "  # before a source, in the name of the fact that has its position
 LATEST = ":latest:"  # between a bridge and a user, in the name of the position that has the time of the latest event
 NUMBERS = ":numbers"  # after a bridge, in the name of the position that has the numbers of events by WHAT/USER
 MOST_POSITION = 1 << 20  # bytes of a position: enough for what says how far a source was read
@@ -119,7 +123,7 @@ def with_gaps(kept: Iterable[Stored], first: int) -> Iterator[Stored]:
 
 
 class UserRow(NamedTuple):
-    """Where a user stands, in nats, and the exact state where the store keeps it. All of it is public."""
+    """Where a user stands, in nats, and the exact state where the store keeps it. All of it is public but `sealed`."""
 
     id: int
     events: int
@@ -129,6 +133,7 @@ class UserRow(NamedTuple):
     least: float
     ldp: float
     state: bytes
+    sealed: bytes | None = None  # what the mechanism remembers of raw symbols, as `engine.sealing` closed it
     erased: bool = False  # whether only the ledger is left of the user
 
 
@@ -140,6 +145,7 @@ class Entry(NamedTuple):
     counts: Ints  # (K, 2) their events and releases so far
     figures: Floats  # (K, 4) Σε, both sides of the leakage, the LDP level
     states: bytes  # K states of one size; nothing where the store does not want them
+    sealed: list[bytes | None] | None  # the private part of each, sealed; None where there is none
     model: int  # which of the models of the store the releases were drawn with
     owners: Ints  # (E,) whose each release is
     seqs: Ints
@@ -160,26 +166,27 @@ class Entry(NamedTuple):
         numbers = (self.owners.tolist(), self.seqs.tolist(), self.skips.tolist(), [self.model] * count)
         return zip(*numbers, self.codes.tolist(), self.epsilons.tolist(), times, batches, strict=True)
 
-    def state(self, k: int) -> bytes:
-        """The state of the k-th user touched."""
-        size = len(self.states) // max(1, self.ids.size)
-        return self.states[k * size : (k + 1) * size]
+    @property
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Where each user touched stands now: what a `UserRow` has, up to `sealed`."""
+        count = self.ids.size
+        size, sealed = len(self.states) // max(1, count), self.sealed or [None] * count
+        states = [self.states[k * size : (k + 1) * size] for k in range(count)]
+        figures = (self.figures + 0.0).T.tolist()  # no negative zero, which SQLite does not know
+        return zip(self.ids.tolist(), *self.counts.T.tolist(), *figures, states, sealed, strict=True)
 
 
 class StateStore(Protocol):
-    """Keeps users by name. Every method but `position` and `fact` is called inside `transaction`."""
+    """Keeps users by name. Every method but `fact` is called inside `transaction`."""
 
     name: str  # for error messages
     keeps_releases: bool  # whether `append` gets the releases; else what came before can be distinguished, and no more
     durable: bool  # whether `append` always gets the states; else only those of users who make room for others
+    sealing: Sealing | None  # what seals the private part of users; None: nothing private is kept
 
     @property
     def salt(self) -> bytes:
         """Random bytes of this state alone, which keyed randomness is mixed with; the same for as long as it lives."""
-
-    @property
-    def largest(self) -> float:
-        """Bytes of a state that is kept as it is; a larger one is computed from the releases again."""
 
     def transaction(self) -> AbstractContextManager[None]:
         """All of the block is kept when it ends, or, if it fails, nothing that `append` has not got."""
@@ -190,11 +197,8 @@ class StateStore(Protocol):
     def add(self, names: Sequence[User]) -> list[int]:
         """Ids for new users."""
 
-    def name_again(self, row: UserRow, name: User) -> None:
-        """Someone who was erased has come back: keep the record by this name again."""
-
     def append(self, entry: Entry) -> None:
-        """Keep what a call left."""
+        """Keep what a call left. Someone who was erased is then known by name again."""
 
     def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
         """The user's releases from `since` on; what was given up between them has no place of its own."""
@@ -202,14 +206,11 @@ class StateStore(Protocol):
     def everyone(self) -> tuple[list[User], Ints, Floats]:
         """Name, counts and figures of every user, in the order they came, as in an `Entry`."""
 
-    def position(self, source: str) -> Position | None:
-        """What was last kept as the position of this source."""
+    def fact(self, name: str) -> Any:
+        """What the store says of itself under this name, positions of sources (POSITION) included; None: nothing."""
 
-    def set_positions(self, positions: Mapping[str, Position]) -> None:
-        """Keep positions beside the releases."""
-
-    def fact(self, name: str) -> str | None:
-        """What the store says of itself: its setting, whether its releases are private."""
+    def set_facts(self, facts: Mapping[str, Position | None]) -> None:
+        """Have the store say this of itself, and no longer what is None."""
 
     def close(self) -> None:
         """Let others have it."""
@@ -252,26 +253,26 @@ class Memory:
             was released as cannot be known.
     """
 
-    name, largest, durable = "memory", float("inf"), False
+    name, durable = "memory", False
+    sealing: Sealing | None = None
 
     def __init__(self, releases: bool = True) -> None:
         self.keeps_releases, self.salt = releases, os.urandom(SALT_BYTES)
         self._index: dict[User, int] = {}
-        self._added: list[User] = []  # users of the present call
         self._counts, self._figures = np.zeros((0, 2), np.int64), np.zeros((0, 4))
         self._calls: list[Entry] = []  # the latest ones, whose releases are not sorted by user yet
         self._disclosed: dict[int, list[Stored]] = {}  # those before
         self._aside: sqlite3.Connection | None = None  # a temporary file
-        self._positions: dict[str, Position] = {}
+        self._facts: dict[str, Position | None] = {}
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Names that were added in a block that fails are forgotten, but for users with a drawn event."""
-        self._added = []
+        known = len(self._index)
         try:
             yield
         except BaseException:
-            for user in self._added[::-1]:
+            for user in list(islice(reversed(self._index), len(self._index) - known)):
                 if self._counts[self._index[user], 0]:
                     break  # an event of this user is drawn, which stands
                 del self._index[user]
@@ -293,16 +294,12 @@ class Memory:
         """Numbers for new users, in the order they come."""
         first = len(self._index)
         self._index.update((name, first + k) for k, name in enumerate(names))
-        self._added += names
         lacking = len(self._index) - len(self._counts)
         if lacking > 0:
             more = max(lacking, len(self._counts))
             self._counts = np.concatenate([self._counts, np.zeros((more, 2), np.int64)])
             self._figures = np.concatenate([self._figures, np.zeros((more, 4))])
         return list(range(first, len(self._index)))
-
-    def name_again(self, row: UserRow, name: User) -> None:
-        """Nothing: nobody is erased from here."""
 
     def append(self, entry: Entry) -> None:
         """Keep counts and figures, the releases where they are wanted, and states in the temporary file."""
@@ -314,7 +311,7 @@ class Memory:
                 self._aside = sqlite3.connect("", isolation_level=None, check_same_thread=False)
                 weakref.finalize(self, self._aside.close)
                 self._aside.execute("CREATE TABLE aside (id INTEGER PRIMARY KEY, state BLOB)")
-            rows = [(user, entry.state(k)) for k, user in enumerate(entry.ids.tolist())]
+            rows = [(user, state) for user, *_, state, _ in entry.rows]
             self._aside.executemany("INSERT OR REPLACE INTO aside VALUES (?, ?)", rows)
 
     def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
@@ -333,17 +330,13 @@ class Memory:
         users = len(self._index)
         return list(self._index), self._counts[:users].copy(), self._figures[:users].copy()
 
-    def position(self, source: str) -> Position | None:
-        """What was last kept as the position of this source."""
-        return self._positions.get(source)
+    def fact(self, name: str) -> Any:
+        """A position, or None: memory has no past that could contradict the setting."""
+        return self._facts.get(name)
 
-    def set_positions(self, positions: Mapping[str, Position]) -> None:
+    def set_facts(self, facts: Mapping[str, Position | None]) -> None:
         """Keep positions for as long as the process lives."""
-        self._positions.update(positions)
-
-    def fact(self, name: str) -> str | None:
-        """Nothing: memory has no past that could contradict the setting."""
-        return None
+        self._facts.update(facts)
 
     def close(self) -> None:
         """Nothing is open but the temporary file, which goes with the store."""

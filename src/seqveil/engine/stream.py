@@ -27,8 +27,8 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import Randomness, rows
 from seqveil.core.secrets.account import together
 from seqveil.core.secrets.tables import GuardingTable
-from seqveil.engine import accounting
-from seqveil.engine.accounting import GONE
+from seqveil.engine import budget
+from seqveil.engine.budget import GONE
 from seqveil.engine.secrets import Remembered, joint_beliefs, release_each, states_of
 from seqveil.engine.state import SecretAccounts
 from seqveil.engine.state import State as State
@@ -101,7 +101,7 @@ def step(
     """
     known = located(setting, state, times)
     held = memory or Remembered(lost=np.ones(len(state), bool))
-    truths = _Truths(setting, known, raw_codes(codes, setting.model.n, len(state)), randomness, held)
+    truths = _Truths(setting, known, raw_codes(codes, setting.model.n, state.steps.size), randomness, held)
     return _advance(setting, known, truths, times)
 
 
@@ -119,7 +119,7 @@ def check_times(setting: Terms, users: Part, times: Floats | None, latest: Float
     if times is None:
         raise InputError(TIMELESS)
     clock.check(times, setting.budget.seconds)
-    accounting.check_times(users, times, latest)
+    budget.check_times(users, times, latest)
 
 
 def raw_codes(codes: Any, n: int, count: int | None = None) -> Ints:
@@ -300,8 +300,8 @@ class _Given:
         """Nothing stands exactly where the budget's policy says that nothing is released."""
         if ((self.codes == NOTHING) != silent).any():
             raise DataError(
-                "a release stands where the budget allows none, or is missing where it allows one; check epsilon, "
-                "schedule and budget, and that no row was lost"
+                "a release stands where the budget allows none, or is missing where it allows one; check epsilon "
+                "and budget, and that no row was lost"
             )
 
     def everyone(self) -> _Given:
@@ -322,7 +322,7 @@ class _Given:
         if not match.any(1).all():
             raise DataError(
                 "a release cannot have come from this mechanism with this model and ε; check that model, mechanism, "
-                "epsilon, schedule and budget are those of the release"
+                "epsilon and budget are those of the release"
             )
         return match.argmax(1)
 
@@ -353,9 +353,9 @@ def allowance(setting: Terms, state: State, times: Floats | None = None) -> tupl
         raise InputError(TIMELESS)
     if setting.budget.seconds is not None and times is not None:
         clock.check(times, setting.budget.seconds)
-    wanted = setting.wanted(state.steps)
+    wanted = np.full(state.steps.shape, setting.epsilon)
     if not setting.budget.limited:  # what is wanted is nothing, or enough to disclose something
-        return wanted, np.zeros(len(state), bool)
+        return wanted, np.zeros(wanted.size, bool)
     recent = state.window.within(moment(setting, state, times), setting.budget.span)
     allowed = setting.budget.allow(wanted, state.account.worst, recent)
     if setting.budget.ldp_total is not None:
@@ -364,6 +364,14 @@ def allowance(setting: Terms, state: State, times: Floats | None = None) -> tupl
         allowed = np.where(state.steps < (setting.budget.over or 0), allowed, 0.0)
     faint = allowed < GONE
     return np.where(faint, 0.0, allowed), faint & (wanted > 0)
+
+
+def ldp_cost(setting: Terms, epsilons: Floats) -> Floats:
+    """What releases at these ε add to the LDP level of a stream, whatever model is true."""
+    spent = epsilons > 0
+    if np.count_nonzero(spent) == spent.size:
+        return setting.mechanism.ldp * epsilons
+    return np.where(spent, setting.mechanism.ldp * np.where(spent, epsilons, 1.0), 0.0)
 
 
 def moment(setting: Terms, state: State, times: Floats | None) -> Floats:
@@ -379,7 +387,7 @@ def _advance(
     used: tuple[Floats, Mask] | None = None,
 ) -> tuple[Released, State]:
     """One step from `state`; who is refused stays there. `used` is what `allowance` was, where that is known."""
-    took_step(len(state))
+    took_step(state.steps.size)
     epsilons, gone = allowance(setting, state, times) if used is None else used
     beliefs = filtering.symbols(setting.model, state.states)
     if state.trackers is not None:
@@ -413,7 +421,7 @@ def _take_in_guarded(
         low, high = weight_range(rows.min(1), possible)[0], weight_range(rows.max(1), possible)[1]
         account = state.account.charge_between(setting.model, rows.min(1), rows.max(1), marginal, low, high)
         states, weights = states_of(trackers).sum(1), Weights(low, high, marginal, setting.model.size)
-    spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
+    spent, ldp = state.spent + epsilons, state.ldp + ldp_cost(setting, epsilons)
     return weights, State(states, state.steps + 1, spent, account, state.window, ldp, state.first, trackers)
 
 
@@ -435,7 +443,7 @@ def take_in(
     window = state.window
     if setting.budget.span is not None:
         window = window.push(moment(setting, state, times), weights.costs, setting.budget.span)
-    spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
+    spent, ldp = state.spent + epsilons, state.ldp + ldp_cost(setting, epsilons)
     trackers = None if state.trackers is None else observed(state.trackers, columns)
     return weights, State(states, state.steps + 1, spent, account, window, ldp, state.first, trackers)
 

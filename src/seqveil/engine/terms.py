@@ -20,7 +20,6 @@ import numpy as np
 from seqveil.core import mechanisms
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError, ModelError
-from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.mechanisms.block_schedule import block_rule, fingerprint
 from seqveil.core.mechanisms.blocks import BlockRule
@@ -30,7 +29,7 @@ from seqveil.core.secrets.account import ROWS
 from seqveil.core.secrets.ahead import ahead
 from seqveil.core.secrets.declared import CLOCKLESS
 from seqveil.core.slots import Slots
-from seqveil.engine.accounting import Budget
+from seqveil.engine.budget import Budget
 
 if TYPE_CHECKING:
     from seqveil.engine.policy import Policy
@@ -59,37 +58,32 @@ class Terms:
     distortion: Distortion
     observers: tuple[MarkovModel, ...] = ()
 
-    @property
-    def schedule(self) -> int:
-        """Every how many releases one carries ε."""
-        return self.policy.every
-
-    @property
+    @cached_property
     def budget(self) -> Budget:
         """What may be spent, and what happens when it is gone."""
         return self.policy.budget
 
-    @property
+    @cached_property
     def batch(self) -> int:
         """How many symbols are released at a time."""
         return self.policy.batch
 
-    @property
+    @cached_property
     def in_blocks(self) -> bool:
         """Whether several events share one ε and one hidden bit."""
-        return self.mechanism is mechanisms.in_blocks
+        return self.mechanism.name == mechanisms.in_blocks.name
 
     @cached_property
     def rule(self) -> BlockRule:
         """How blocks are released: their cells follow from model, ε, length and distortion, and are found once."""
         return block_rule(self.model, self.epsilon, self.policy.block, self.distortion)
 
-    @property
+    @cached_property
     def secrets(self) -> tuple[Secret, ...]:
         """The declared secrets."""
         return tuple(self.policy.secrets)
 
-    @property
+    @cached_property
     def withhold(self) -> bool:
         """Whether a release is the truth or nothing."""
         return self.policy.withhold
@@ -102,12 +96,12 @@ class Terms:
             ahead(model, secret).check_countable()
         self.trackers.check_room()
 
-    @property
+    @cached_property
     def guards(self) -> bool:
         """Whether secrets are declared, and so kept."""
-        return self.mechanism is mechanisms.guarded
+        return self.mechanism.name == mechanisms.guarded.name
 
-    @property
+    @cached_property
     def timed(self) -> bool:
         """Whether every event needs its time: for a budget per seconds, or secrets that follow the clock."""
         return self.budget.seconds is not None or self.clocked
@@ -125,7 +119,7 @@ class Terms:
             raise InputError(CLOCKLESS)
         return slots
 
-    @property
+    @cached_property
     def unbounded(self) -> bool:
         """Whether no release has an ε: nothing is promised about the whole sequence."""
         return math.isinf(self.epsilon)
@@ -179,7 +173,7 @@ class Terms:
         binary = all(ahead(self.model, secret).values == 2 for secret in self.secrets)
         return binary and self.distortion.is_hamming and not self.withhold and self.unbounded and not self.observers
 
-    @property
+    @cached_property
     def in_batches(self) -> bool:
         """Whether releases are batches (of one symbol, perhaps), published as paths."""
         return isinstance(self.mechanism, BatchMechanism)
@@ -207,17 +201,6 @@ class Terms:
     def signature(self) -> str:
         """The terms as one line of text, which differs wherever two release differently."""
         return json.dumps(self.to_dict(costs=True), sort_keys=True)
-
-    def wanted(self, steps: Ints) -> Floats:
-        """ε of the releases at these steps, before any budget: m·ε at every m-th, where `schedule` is m."""
-        return np.where(steps % self.schedule == 0, self.schedule * self.epsilon, 0.0)
-
-    def ldp_cost(self, epsilons: Floats) -> Floats:
-        """What releases at these ε add to the LDP level of a stream, whatever model is true."""
-        spent = epsilons > 0
-        if np.count_nonzero(spent) == spent.size:
-            return self.mechanism.ldp * epsilons
-        return np.where(spent, self.mechanism.ldp * np.where(spent, epsilons, 1.0), 0.0)
 
 
 def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, instead: str) -> None:

@@ -1,4 +1,4 @@
-"""What an operator does with a state file: check it, copy it, erase people from it, go on with an older one.
+"""What an operator does with a state file: open it, check it, copy it, erase people from it, go on with an older one.
 
 Whoever is erased is also noted in a list beside the file (`FILE-erased`), by a keyed hash of the name: a copy from
 before that is put back erases them again when it is opened.
@@ -11,7 +11,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -23,16 +23,9 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import key_file, key_mark
 from seqveil.engine import packing, sqlite
-from seqveil.engine.sqlite import (
-    POSITION,
-    FilePath,
-    SqliteRecords,
-    SqliteStore,
-    checksum,
-    is_damage,
-    reading,
-)
-from seqveil.engine.store import ERASED, LATEST, NUMBERS, NoSuchUser, Position, StoreError, UserRow
+from seqveil.engine.sealing import Sealing
+from seqveil.engine.sqlite import SALT, FilePath, Hasher, SqliteRecords, SqliteStore, checksum, is_damage, reading
+from seqveil.engine.store import ERASED, LATEST, NUMBERS, POSITION, NoSuchUser, StoreError, UserRow
 from seqveil.engine.terms import Terms, refuse_other
 
 SPENDS = "a new file, whose ledger begins at zero: what was disclosed before would no longer count against any budget"
@@ -42,6 +35,102 @@ TRACES = "traces"  # the fact that says that somebody was erased and the file is
 GONE = "erased"  # the fact that has the last line of the list of erasures that was followed
 HASH = 16  # bytes of a hashed name; the name of a user is text, so none can be one
 MOST = 1000  # problems that are named
+
+
+# whose file it is
+
+
+def opened(path: FilePath, setting: Terms, private: bool, key: bytes | None, must_exist: bool) -> SqliteStore:
+    """The store of a state file, opened or made; refused where it is of another model, policy or key."""
+    file = SqliteStore(path, must_exist)
+    try:
+        with file.transaction():
+            _agree(file, setting, private, key)
+            file.settle_epoch()
+            follow_list(file, key)
+            if key is not None:
+                file.sealing = Sealing(key, str(file.fact(SALT)).encode())
+        with suppress(StoreError):  # a disk that is full now is no reason to stop
+            tidy(file)
+        return file
+    except BaseException:
+        file.close()
+        raise
+
+
+def _agree(file: SqliteStore, setting: Terms, private: bool, key: bytes | None) -> None:
+    """Write down what the file is for, or refuse to use it for something else."""
+    known = file.fact("setting")
+    if known is None:
+        if not file.begun:
+            raise DataError(f"{file.name}: does not say what it is for; it is damaged, restore it from a backup")
+        facts = {"setting": setting.signature, "private": "yes" if private else "no", "begun": repr(time.time())}
+        mark = None if key is None else key_mark(key)
+        file.set_facts(facts | {f"{MODEL}0": setting.model.to_bytes(), KEY_MARK: mark})
+        return
+    refuse_other(json.loads(known), json.loads(setting.signature), f"{file.name}:", SPENDS)
+    if file.fact("private") == "yes" and not private:
+        raise InputError(f"{file.name}: holds private releases, so a seed cannot go on with it; leave it out")
+    if private:
+        _check_key(file, key)
+
+
+def _check_key(store: SqliteStore, key: bytes | None) -> None:
+    """Refuse another key than the file's: its draws would differ, and its hash of a name would be nobody's."""
+    marked, mark = store.fact(KEY_MARK), None if key is None else key_mark(key)
+    if marked is None and mark is not None:
+        raise InputError(f"{store.name}: was begun without a key; leave it out")
+    if marked != mark:
+        given = "no key is given" if key is None else "this is another one"
+        raise InputError(f"{store.name}: was drawn with the key that has the mark {marked}, and {given}; pass that key")
+
+
+def facts_of(path: FilePath) -> dict[str, Any]:
+    """What a state file says of itself: setting, models, mark of the key; nothing where there is no such file."""
+    try:
+        with reading(path) as records:
+            return records.facts()
+    except (StoreError, DataError):  # none of ours, about which opening it will say more
+        return {}
+
+
+def key_for(state: FilePath, key: FilePath | None) -> bytes | None:
+    """The key in a file; one is made where there is none, unless the state file was drawn with one already."""
+    sqlite.refuse_no_path(state)
+    return None if key is None else key_file(key, create=KEY_MARK not in facts_of(state))
+
+
+def models(facts: Mapping[str, Any]) -> list[MarkovModel]:
+    """The models that the releases of a state file were drawn with, the present one last, from its facts."""
+    numbers = takewhile(lambda k: f"{MODEL}{k}" in facts, count())
+    return [MarkovModel.from_bytes(facts[f"{MODEL}{k}"]) for k in numbers]
+
+
+def adopt(store: SqliteStore, history: Sequence[Terms]) -> int:
+    """Write down that the last of these terms are those of the file; of how many users releases were erased.
+
+    Inside a transaction. What is left of those users is bounded by the LDP level of what was erased.
+    """
+    setting = history[-1]
+    for name, row in [(name, row) for _, name, row in store.users() if row is not None and row.erased]:
+        for stub in store.releases(row):
+            ledger = packing.beyond(stub)
+            store.rewrite(name, row._replace(most=ledger.most, least=ledger.least))
+    store.set_facts({"setting": setting.signature, f"{MODEL}{len(history) - 1}": setting.model.to_bytes()})
+    (erased,) = store.sql.execute("SELECT count(*) FROM releases WHERE code = ?", (ERASED,)).fetchone()
+    return int(erased)
+
+
+def accept(path: FilePath) -> None:
+    """Go on with a state file that is not the latest one: a copy put in its place, or one that lost transactions.
+
+    From now on it draws from randomness of its own, and what `FILE-lock` says of missing transactions is dropped.
+    """
+    with closing(SqliteStore(path, must_exist=True, accept=True)) as store, store.transaction():
+        store.begin_epoch()
+
+
+# looking through it, copying it
 
 
 @dataclass
@@ -74,6 +163,7 @@ def verify(path: FilePath) -> Verified:
             for (line,) in records.sql.execute("PRAGMA integrity_check(20)"):
                 if line != "ok":
                     found.found("the tables are damaged (SQLite's own check)")
+            records.facts()
             _look(records, found)
         except (sqlite3.Error, StoreError) as error:
             if isinstance(error, sqlite3.Error) and not is_damage(error):
@@ -83,7 +173,6 @@ def verify(path: FilePath) -> Verified:
 
 
 def _look(records: SqliteRecords, found: Verified) -> None:
-    _, sums = records.facts()
     ends: dict[int, tuple[int, int]] = {}  # where the latest release of each user is, and the number that comes next
     for place, previous, *columns, own in records.sql.execute("SELECT * FROM releases ORDER BY id"):
         user, seq, skipped, _, code, *_ = columns
@@ -92,89 +181,13 @@ def _look(records: SqliteRecords, found: Verified) -> None:
             continue
         found.releases += code != ERASED
         ends[user] = place, seq + 1
-    count, last = 0, dict(records.sql.execute("SELECT id, last FROM users"))
+    last = dict(records.sql.execute("SELECT id, last FROM users"))
     for user, _, row in records.users():
-        count += 1
         found.users += row is None or not row.erased
         if row is None:
             found.found(f"user number {user}: the name, the ledger or the state is damaged", user)
         elif (last[user], row.events) != ends.get(user, (0, 0)) and user not in found.damaged_users:
             found.found(f"user number {user}: releases are missing", user)
-    if count != sums.users:
-        found.found(f"{sums.users} users are expected, and {count} are there")
-
-
-def opened(path: FilePath, setting: Terms, private: bool, key: bytes | None, must_exist: bool) -> SqliteStore:
-    """The store of a state file, opened or made; refused where it is of another model, policy or key."""
-    file = SqliteStore(path, must_exist)
-    file.tracked = setting.trackers is not None
-    try:
-        with file.transaction():
-            _agree(file, setting, private, key)
-            file.settle_epoch()
-            know_erased(file, key)
-        with suppress(StoreError):  # a disk that is full now is no reason to stop
-            tidy(file)
-        return file
-    except BaseException:
-        file.close()
-        raise
-
-
-def _agree(file: SqliteStore, setting: Terms, private: bool, key: bytes | None) -> None:
-    """Write down what the file is for, or refuse to use it for something else."""
-    known = file.fact("setting")
-    if known is None:
-        if not file.begun:
-            raise DataError(f"{file.name}: does not say what it is for; it is damaged, restore it from a backup")
-        facts = {"setting": setting.signature, "private": "yes" if private else "no", "begun": repr(time.time())}
-        for name, value in (facts | {f"{MODEL}0": setting.model.to_bytes()}).items():
-            file.set_fact(name, value)
-        file.set_fact(KEY_MARK, None if key is None else key_mark(key))
-        return
-    refuse_other(json.loads(known), json.loads(setting.signature), f"{file.name}:", SPENDS)
-    if file.fact("private") == "yes" and not private:
-        raise InputError(f"{file.name}: holds private releases, so a seed cannot go on with it; leave it out")
-    if private:
-        _check_key(file, key)
-
-
-def models(facts: Mapping[str, Any]) -> list[MarkovModel]:
-    """The models that the releases of a state file were drawn with, the present one last, from its facts."""
-    numbers = takewhile(lambda k: f"{MODEL}{k}" in facts, count())
-    return [MarkovModel.from_bytes(facts[f"{MODEL}{k}"]) for k in numbers]
-
-
-def adopt(store: SqliteStore, history: Sequence[Terms]) -> int:
-    """Write down that the last of these terms are those of the file; of how many users releases were erased.
-
-    Inside a transaction. What is left of those users is bounded by the LDP level of what was erased.
-    """
-    setting = history[-1]
-    gone = [(name, row) for _, name, row in store.users() if row is not None and row.erased]
-    for name, row in gone:
-        for stub in store.releases(row):
-            ledger = packing.beyond(setting, stub)
-            store.name_again(row._replace(most=ledger.most, least=ledger.least, state=ledger.state), name)
-    store.set_fact("setting", setting.signature)
-    store.set_fact(f"{MODEL}{len(history) - 1}", setting.model.to_bytes())
-    (erased,) = store.sql.execute("SELECT count(*) FROM releases WHERE code = ?", (ERASED,)).fetchone()
-    return int(erased)
-
-
-def facts_of(path: FilePath) -> dict[str, Any]:
-    """What a state file says of itself: setting, models, mark of the key; nothing where there is no such file."""
-    try:
-        with reading(path) as records:
-            return records.facts()[0]
-    except (StoreError, DataError):  # none of ours, about which opening it will say more
-        return {}
-
-
-def key_for(state: FilePath, key: FilePath | None) -> bytes | None:
-    """The key in a file; one is made where there is none, unless the state file was drawn with one already."""
-    sqlite.refuse_no_path(state)
-    return None if key is None else key_file(key, create=KEY_MARK not in facts_of(state))
 
 
 def backup(path: FilePath, copy: FilePath) -> Verified:
@@ -183,9 +196,8 @@ def backup(path: FilePath, copy: FilePath) -> Verified:
     The copy is for its owner alone, and is looked through before it gets its name. Nothing that is there is written
     over: the two names may have been given the wrong way round.
     """
-    name, target = os.path.basename(path), os.fspath(copy)
+    name, target, shown = os.path.basename(path), os.fspath(copy), os.path.basename(copy)
     if os.path.lexists(target):
-        shown = os.path.basename(target)
         raise StoreError(f"{shown}: is there already, and a copy writes over nothing; name a file that is not there")
     part = f"{target}.{secrets.token_hex(4)}.part"
     try:
@@ -201,32 +213,113 @@ def backup(path: FilePath, copy: FilePath) -> Verified:
         os.link(part, target)  # unlike a renaming, it takes nobody's place
         return found
     except OSError as error:
-        shown = os.path.basename(target)
         raise StoreError(
             f"{shown}: a copy cannot be written here ({error.strerror}); name another file, or free some space"
         ) from None
     finally:
-        for each in (part, f"{part}-wal", f"{part}-shm", f"{part}-lock"):
+        for each in (part, f"{part}-wal", f"{part}-shm"):
             with suppress(OSError):
                 os.unlink(each)
 
 
 def _copy(path: FilePath, part: str) -> None:
-    """Each time the copy is put back it begins an epoch of its own, for it has none."""
+    """The copy has no epoch, so each time it is put back it begins one of its own."""
     sqlite.make_private(part)
     with reading(path) as records:
         try:
             with closing(sqlite.connect(part)) as copy:
                 records.sql.backup(copy)  # one step: a snapshot that writers need not wait for
+                copy.execute("DELETE FROM facts WHERE name = ?", (sqlite.EPOCH,))
+                copy.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except sqlite3.Error as error:
             if is_damage(error):
                 raise
             raise OSError(0, "the disk is full or cannot be written") from None
-    with closing(SqliteStore(part)) as store, store.transaction():
-        store.set_fact(sqlite.EPOCH, None)
 
 
-def name_hasher(salt: str, key: bytes | None) -> Callable[[str], bytes]:
+# erasing people
+
+
+def erase(path: FilePath, names: Sequence[str], key: bytes | None, forget: bool = False) -> tuple[int, list[str]]:
+    """Take users out of a state file that nobody has open, as `erase_from` does."""
+    with closing(SqliteStore(path, must_exist=True)) as store:
+        return erase_from(store, names, key, forget)
+
+
+def erase_from(
+    store: SqliteStore, names: Sequence[str], key: bytes | None, forget: bool = False
+) -> tuple[int, list[str]]:
+    """Take users out of a state file that this process has open: their releases, states and names.
+
+    Returns how many releases that were, and the sources whose positions still have one of the names in them: what a
+    source wrote down to know how far it was read is its own.
+
+    The total of each ledger stays under a keyed hash of the name, so that who comes back is charged what was spent
+    before.
+
+    Parameters:
+        store: the open file; nothing else may use it meanwhile.
+        names: of the users; all are erased, or none.
+        key: that of the file, where it has one.
+        forget: drop the ledgers too. Who comes back then begins at zero, though what was disclosed stays disclosed.
+    """
+    listed, releases = sqlite.size_of(_list(store)), 0
+    try:
+        with store.transaction():
+            _check_key(store, key)
+            store.hasher = follow_list(store, key)
+            wanted = list(dict.fromkeys(names))
+            rows = dict(zip(wanted, store.find(wanted), strict=True))
+            if None in rows.values() and store.fact(TRACES) is None:  # else of whoever was forgotten traces may be left
+                raise NoSuchUser(
+                    f"{store.name}: nothing was released of such a user, so nobody was erased; `seqveil state account` "
+                    "lists all"
+                )
+            gone = {name: row for name, row in rows.items() if row is not None and (forget or not row.erased)}
+            for name, row in gone.items():
+                releases += _erase(store, row.id, row, None if forget else store.hasher(name))
+            left = _tidy_bridges(store, wanted)
+            _followed(store, GONE if not gone else _note(store, [store.hasher(name) for name in gone], forget))
+    except BaseException:
+        with suppress(OSError):  # what was refused is not to be done later
+            os.truncate(_list(store), listed)
+        raise
+    tidy(store)
+    return releases, left
+
+
+def _erase(store: SqliteStore, user: int, row: UserRow | None, hashed: bytes | None) -> int:
+    """Erase one user, whose ledger is forgotten where there is no hash of the name; how many releases were there.
+
+    A ledger that is damaged (no row) stays so under the hashed name: nothing more is released of this user.
+    """
+    ask = "SELECT count(*) FROM releases WHERE user = ? AND code != ?"
+    (releases,) = store.sql.execute(ask, (user, ERASED)).fetchone()
+    store.sql.execute("DELETE FROM releases WHERE user = ?", (user,))
+    store.sql.execute("UPDATE users SET last = 0 WHERE id = ?", (user,))
+    if hashed is None:
+        store.sql.execute("DELETE FROM users WHERE id = ?", (user,))
+    elif row is None:
+        update = "UPDATE users SET name = ?, hash = ?, state = x'', sealed = NULL, checksum = -1 WHERE id = ?"
+        store.sql.execute(update, (hashed, sqlite.name_hash(hashed), user))
+    else:
+        if row.events:  # a row that stands for all that were there: their LDP level, and the time of the latest
+            last = row.events - 1
+            latest = store.link([(user, last, last, 0, ERASED, row.ldp, packing.latest(row.state), None)])
+            store.sql.execute("UPDATE users SET last = ? WHERE id = ?", (latest[user], user))
+        store.rewrite(hashed, row._replace(state=b"", sealed=None))
+    return int(releases)
+
+
+def tidy(store: SqliteStore) -> None:
+    """Write the file anew where somebody was erased from it; outside a transaction."""
+    if store.fact(TRACES) is not None:
+        store.shrink()
+        with store.transaction():
+            store.set_facts({TRACES: None})
+
+
+def name_hasher(salt: str, key: bytes | None) -> Hasher:
     """Under what the ledger of someone who was erased stands: a hash of the name, keyed with the file's salt and key.
 
     Of a file without a key whoever has the file can test whether a name was erased.
@@ -238,38 +331,41 @@ def name_hasher(salt: str, key: bytes | None) -> Callable[[str], bytes]:
     return lambda name: blake2b(name.encode(), key=secret, digest_size=HASH, person=b"seqveil-erased").digest()
 
 
-def know_erased(store: SqliteStore, key: bytes | None) -> None:
-    """Find those who were erased when they come back, and erase again whom the list beside the file names.
+def follow_list(store: SqliteStore, key: bytes | None) -> Hasher:
+    """Erase again whom the list beside the file names, and find those who were erased when they come back.
 
-    `key` is that of the file. Inside a transaction.
+    `key` is that of the file. Inside a transaction. Returns what hashes names.
     """
-    hasher = name_hasher(store.fact(sqlite.SALT) or "", key)
+    hasher = name_hasher(store.fact(SALT) or "", key)
     lines, done = _listed(store), store.fact(GONE)
     if lines or done is not None:
         store.hasher = hasher
     if done in lines:  # else the file is from before all of them
         lines = lines[lines.index(done) + 1 :]
-    if not lines:
-        return
-    forget = {line.split()[1]: line.split()[2] == "forget" for line in lines}
-    for user, name, row in list(store.users()):
-        hashed = hasher(name) if isinstance(name, str) else b""
-        if hashed.hex() in forget:
-            _erase(store, user, row, None if forget[hashed.hex()] else hashed)
-    _followed(store, lines[-1])
+    if lines:
+        forget = {line.split()[1]: line.split()[2] == "forget" for line in lines}
+        for user, name, row in list(store.users()):
+            hashed = hasher(name) if isinstance(name, str) else b""
+            if hashed.hex() in forget:
+                _erase(store, user, row, None if forget[hashed.hex()] else hashed)
+        _followed(store, lines[-1])
+    return hasher
 
 
 def _followed(store: SqliteStore, line: str) -> None:
     """Note that the list was followed up to this line; who comes back then draws from other randomness."""
-    store.set_fact(GONE, line)
-    store.set_fact(TRACES, "yes")
+    store.set_facts({GONE: line, TRACES: "yes"})
     store.begin_epoch()
+
+
+def _list(store: SqliteStore) -> str:
+    return f"{store.path}-erased"
 
 
 def _listed(store: SqliteStore) -> list[str]:
     """The lines of the list of erasures: what tells each from all others, the hashed name, "keep" or "forget"."""
     try:
-        with open(f"{store.path}-erased", encoding="ascii") as file:
+        with open(_list(store), encoding="ascii") as file:
             lines = [line.rsplit(" ", 1) for line in file.read().splitlines()]
     except FileNotFoundError:
         return []
@@ -280,146 +376,43 @@ def _listed(store: SqliteStore) -> list[str]:
     return [text for text, _ in lines]
 
 
-def erase(path: FilePath, names: Sequence[str], key: bytes | None, forget: bool = False) -> tuple[int, list[str]]:
-    """Take users out of a state file that nobody has open: their releases, states and names.
-
-    Returns how many releases that were, and the sources whose positions still have one of the names in them: what a
-    source wrote down to know how far it was read is its own.
-
-    The total of each ledger stays under a keyed hash of the name, so that who comes back is charged what was spent
-    before.
-
-    Parameters:
-        path: the file.
-        names: of the users; all are erased, or none.
-        key: that of the file, where it has one.
-        forget: drop the ledgers too. Who comes back then begins at zero, though what was disclosed stays disclosed.
-    """
-    with closing(SqliteStore(path, must_exist=True)) as store:
-        return erase_from(store, names, key, forget)
-
-
-def erase_from(
-    store: SqliteStore, names: Sequence[str], key: bytes | None, forget: bool = False
-) -> tuple[int, list[str]]:
-    """Take users out of a state file that this process has open, as `erase` does; nothing else may use it meanwhile.
-
-    Parameters:
-        store: the open file.
-        names: as for `erase`.
-        key: as for `erase`.
-        forget: as for `erase`.
-    """
-    with store.transaction():
-        _check_key(store, key)
-        know_erased(store, key)
-        store.hasher = hasher = name_hasher(store.fact(sqlite.SALT) or "", key)
-        wanted = list(dict.fromkeys(names))
-        rows = store.find(wanted)
-        if None in rows and store.fact(TRACES) is None:  # else of whoever was erased with the ledger traces may be left
-            raise NoSuchUser(
-                f"{store.name}: nothing was released of such a user, so nobody was erased; `seqveil state account` "
-                "lists all"
-            )
-        count = 0
-        for name, row in zip(wanted, rows, strict=True):
-            if row is not None and not (row.erased and not forget):
-                _followed(store, _note(store, hasher(name), forget))
-                count += _erase(store, row.id, row, None if forget else hasher(name))
-        left = _tidy_bridges(store, wanted)
-        store.set_fact(TRACES, "yes")
-    tidy(store)
-    return count, left
-
-
-def tidy(store: SqliteStore) -> None:
-    """Write the file anew where somebody was erased from it; outside a transaction."""
-    if store.fact(TRACES) is not None:
-        store.shrink()
-        with store.transaction():
-            store.set_fact(TRACES, None)
-
-
-def _note(store: SqliteStore, hashed: bytes, forget: bool) -> str:
-    """Put someone on the list of erasures, before anything is erased."""
-    line = f"{secrets.token_hex(8)} {hashed.hex()} {'forget' if forget else 'keep'}"
-    path = f"{store.path}-erased"
+def _note(store: SqliteStore, hashes: Sequence[bytes], forget: bool) -> str:
+    """Put some on the list of erasures, just before their erasure is committed; the last line."""
+    how = "forget" if forget else "keep"
+    lines = [f"{secrets.token_hex(8)} {hashed.hex()} {how}" for hashed in hashes]
     try:
-        sqlite.make_private(path)
-        with open(path, "a", encoding="ascii") as file:
-            file.write(f"{line} {crc32(line.encode()):08x}\n")
+        sqlite.make_private(_list(store))
+        with open(_list(store), "a", encoding="ascii") as file:
+            file.writelines(f"{line} {crc32(line.encode()):08x}\n" for line in lines)
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
         raise StoreError(f"{store.name}-erased: cannot be written ({error.strerror}), so nobody was erased") from None
-    return line
-
-
-def _erase(store: SqliteStore, user: int, row: UserRow | None, hashed: bytes | None) -> int:
-    """Erase one user, whose ledger is forgotten where there is no hash of the name; how many releases were there.
-
-    A ledger that is damaged (no row) stays so under the hashed name: nothing more is released of this user.
-    """
-    ask = "SELECT count(*) FROM releases WHERE user = ? AND code != ?"
-    (count,) = store.sql.execute(ask, (user, ERASED)).fetchone()
-    store.sql.execute("DELETE FROM releases WHERE user = ?", (user,))
-    store.sql.execute("UPDATE users SET last = 0 WHERE id = ?", (user,))
-    if hashed is None:
-        store.sql.execute("DELETE FROM users WHERE id = ?", (user,))
-        store.sums = store.sums._replace(users=store.sums.users - 1)
-    elif row is None:
-        update = "UPDATE users SET name = ?, hash = ?, state = x'', sealed = NULL, checksum = -1 WHERE id = ?"
-        store.sql.execute(update, (hashed, sqlite.name_hash(hashed), user))
-    else:
-        if row.events:  # a row that stands for all that were there: their LDP level, and the time of the latest
-            last = row.events - 1
-            latest = store.link([(user, last, last, 0, ERASED, row.ldp, packing.latest(row.state), None)])
-            store.sql.execute("UPDATE users SET last = ? WHERE id = ?", (latest[user], user))
-        store.name_again(row._replace(state=packing.carried(row.state)), hashed)
-    return int(count)
+    return lines[-1]
 
 
 def _tidy_bridges(store: SqliteStore, names: Sequence[str]) -> list[str]:
     """Take names out of what bridges keep, the time of the latest event and the numbers of events that may come again;
     the sources that still have one of them."""
     left = []
-    facts = store.sql.execute("SELECT name, value FROM facts").fetchall()  # its sums are of before this transaction
-    for source, value in ((name.removeprefix(POSITION), value) for name, value in facts if name.startswith(POSITION)):
+    facts = [(name, value) for name, value in store.facts().items() if name.startswith(POSITION)]
+    for source, value in ((name.removeprefix(POSITION), value) for name, value in facts):
         bridge, _, user = source.partition(LATEST)
         content = value if isinstance(value, bytes) else str(value).encode()
         if user and user in names and ":" not in bridge:
-            store.set_fact(POSITION + source, None)
+            store.set_facts({POSITION + source: None})
         elif source.endswith(NUMBERS) and (numbers := _numbers(value)) is not None:
             kept = {ident: number for ident, number in numbers.items() if ident.partition("/")[2] not in names}
-            store.set_fact(POSITION + source, json.dumps(kept, separators=(",", ":")))
+            store.set_facts({POSITION + source: json.dumps(kept, separators=(",", ":"))})
         # in JSON a name may be written with its letters escaped
         elif any(name.encode() in content or json.dumps(name)[1:-1].encode() in content for name in names):
             left.append(source)
     return left
 
 
-def _numbers(value: Position) -> dict[str, int] | None:
+def _numbers(value: object) -> dict[str, int] | None:
     """Numbers of events as a bridge keeps them; None for what is no bridge's."""
     with suppress(ValueError):
         found = json.loads(str(value))
         return found if isinstance(found, dict) else None
     return None
-
-
-def _check_key(store: SqliteStore, key: bytes | None) -> None:
-    """Refuse another key than the file's: its draws would differ, and its hash of a name would be nobody's."""
-    marked, mark = store.fact(KEY_MARK), None if key is None else key_mark(key)
-    if marked is None and mark is not None:
-        raise InputError(f"{store.name}: was begun without a key; leave it out")
-    if marked != mark:
-        given = "no key is given" if key is None else "this is another one"
-        raise InputError(f"{store.name}: was drawn with the key that has the mark {marked}, and {given}; pass that key")
-
-
-def accept(path: FilePath) -> None:
-    """Go on with a state file that is not the latest one: a copy put in its place, or one that lost transactions.
-
-    From now on it draws from randomness of its own, and what `FILE-lock` says of missing transactions is dropped.
-    """
-    with closing(SqliteStore(path, must_exist=True, accept=True)) as store, store.transaction():
-        store.begin_epoch()

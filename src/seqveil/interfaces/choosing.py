@@ -26,6 +26,7 @@ from seqveil.core.fitting import SMOOTHING
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mixture import LEAST_PEOPLE, SWITCH
 from seqveil.core.model import Counts, MarkovModel, fit_mixture
+from seqveil.core.results import ResultTable
 from seqveil.engine.policy import Policy
 from seqveil.interfaces import trial
 
@@ -142,13 +143,13 @@ class Check:
 
     @property
     def miscalibration(self) -> float:
-        """Mean distance of what was foredetermined from what came, over all that was predicted with 5 % and more."""
+        """Mean distance between the predicted and the observed share, over all symbols predicted with 5 % or more."""
         rows = np.array(self.by_tenth)
         return float((rows[:, 0] * np.abs(rows[:, 1] - rows[:, 2])).sum() / max(1.0, rows[:, 0].sum()))
 
 
 def held_out_check(model: MarkovModel) -> dict[str, Any] | None:
-    """How the model did on people whom it was not fitted to, as its file tells; None where nobody looked."""
+    """How the model did on people whom it was not fitted to, as its file says; None where nobody checked."""
     checked = (model.origin or {}).get("checked")
     return {name: checked[name] for name in TOLD if name in checked} if isinstance(checked, dict) else None
 
@@ -223,7 +224,7 @@ def _hits(distributions: Floats, disclosed: Floats) -> Floats:
 
 
 def _errors(model: MarkovModel, layout: Layout, codes: Ints, seed: int) -> tuple[float | None, float | None]:
-    """Share of wrong symbols of `optimal` at ε = 1, as the model expects it and as it is, on some of the people."""
+    """Share of wrong symbols of `optimal` at ε = 1: of people whom the model simulates, and of some real ones."""
     if model.n > WIDEST or model.n == 1:
         return None, None
     step = max(1, layout.lengths.size // RELEASED_PEOPLE)
@@ -232,32 +233,32 @@ def _errors(model: MarkovModel, layout: Layout, codes: Ints, seed: int) -> tuple
         codes[layout.order[begin : begin + length]]
         for begin, length in zip(layout.begins[::step], lengths, strict=True)
     ]
-    found = trial.measure(Policy(epsilon=EPSILON, mechanism="optimal").on(model), streams, seed)
-    return found.error, found.realised_error
+    terms = Policy(epsilon=EPSILON, mechanism="optimal").on(model)
+    expected = model.sample(int(np.median(lengths)), len(streams), seed)
+    return trial.measure(terms, expected, seed).error, trial.measure(terms, streams, seed).error
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The context taken, the model of it fitted to everyone, and the table that it was chosen from."""
+    """The context chosen, its model fitted to everyone, and the table that it was chosen from."""
 
     model: MarkovModel
     taken: Check
     table: list[Check]
 
+    def tables(self) -> list[ResultTable]:
+        """The comparison on held-out people."""
+        heads = ("compared", "log-likelihood", "s.e.", "wrong", "predicted", "60–70 % came", "transitions", "")
+        return [ResultTable("", heads, [self._row(row) for row in self.table])]
+
+    def _row(self, row: Check) -> tuple[str, ...]:
+        shares = ("–" if s is None else f"{s:.3f}" for s in (row.realised_error, row.predicted_error, row.calibration))
+        figures = (f"{row.log_likelihood:.4f}", f"{row.standard_error:.4f}", *shares, f"{row.transitions:,}")
+        return (row.title, *figures, "taken" if row is self.taken else "")
+
     def lines(self) -> list[str]:
         """The table as it is printed."""
-        head = ("log-likelihood", "s.e.", "wrong", "predicted", "60–70 % came", "transitions")
-        return [f"{'':<32}" + _cells(head), *(_line(row, row is self.taken) for row in self.table)]
-
-
-def _cells(texts: Sequence[str]) -> str:
-    return "".join(f"{text:>{width}}" for text, width in zip(texts, (14, 8, 8, 11, 14, 13), strict=True))
-
-
-def _line(row: Check, taken: bool) -> str:
-    shares = ["–" if s is None else f"{s:.3f}" for s in (row.realised_error, row.predicted_error, row.calibration)]
-    texts = (f"{row.log_likelihood:.4f}", f"{row.standard_error:.4f}", *shares, f"{row.transitions:,}")
-    return f"{row.title:<32}{_cells(texts)}{'  taken' if taken else ''}"
+        return str(self.tables()[0]).splitlines()
 
 
 def candidates(text: str, n: int, people: int) -> list[Context]:

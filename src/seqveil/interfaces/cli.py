@@ -1,8 +1,6 @@
-"""The command line: `seqveil inspect | fit | learn | plan | release | audit | decode |
-stats | attack | compare | serve | studio | state | bridge | spark | mechanisms`.
+"""The command line. Exit codes: 0 done; 1 a check failed, or the run was interrupted; 2 the input cannot be used.
 
-Exit codes: 0 done; 1 a check failed, or the run was interrupted; 2 the input cannot be used. An error is one line on
-standard error, and a file that could not be finished is not there.
+An error is one line on standard error, and a file that could not be finished is not there.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import Annotated, Any
 
@@ -23,8 +21,9 @@ from seqveil import __version__
 from seqveil.core.errors import GuaranteeError, SeqveilError
 from seqveil.interfaces.commands.bridge import bridge
 from seqveil.interfaces.commands.inspect import inspect
+from seqveil.interfaces.commands.mechanisms import mechanisms
 from seqveil.interfaces.commands.models import fit, learn
-from seqveil.interfaces.commands.plan import mechanisms, plan
+from seqveil.interfaces.commands.plan import plan
 from seqveil.interfaces.commands.receive import audit, decode, stats
 from seqveil.interfaces.commands.release import release
 from seqveil.interfaces.commands.serve import serve
@@ -34,10 +33,25 @@ from seqveil.interfaces.commands.studio import studio
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, interruptible
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
+GROUPS = {  # the sections of `seqveil --help`; the first are what a newcomer needs, in this order
+    "First": ("inspect", "fit", "plan", "release", "audit", "attack"),
+    "For whoever receives the releases": ("decode", "stats", "learn"),
+    "To choose and compare": ("compare", "mechanisms", "studio"),
+    "Around the clock": ("serve", "bridge", "spark", "state"),
+}
 
 
 class _Commands(TyperGroup):
-    """Passes on a KeyboardInterrupt, which typer would answer with an exit code of its own and not a word."""
+    """The commands in sections. A KeyboardInterrupt is passed on: typer would answer it with a code and not a word."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for names in GROUPS.values() for name in names if name in self.commands]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for title, names in GROUPS.items():
+            there = [(name, self.commands[name]) for name in names if name in self.commands]
+            with formatter.section(title):
+                formatter.write_dl([(name, each.get_short_help_str(formatter.width - 16)) for name, each in there])
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -56,32 +70,12 @@ app = typer.Typer(
     help="Release a personal data stream as it happens, with a privacy guarantee that holds even against someone who "
     "knows how the data is correlated.",
 )
-
-
-def _further(*names: str) -> list[Callable[..., Any]]:
-    """Commands that an installed package offers by entry points, as `seqveil.evaluate` does, in the order named."""
-    offered = {point.name: point for point in entry_points(group="seqveil.commands")}
-    return [offered[name].load() for name in names if name in offered]
-
-
-for command in (
-    inspect,
-    fit,
-    learn,
-    plan,
-    release,
-    audit,
-    decode,
-    stats,
-    *_further("compare", "attack"),
-    studio,
-    mechanisms,
-):
+for command in (inspect, fit, plan, release, audit, decode, stats, learn, mechanisms, studio):
     app.command()(command)
-app.add_typer(serve)
-app.add_typer(state)
-app.add_typer(bridge, name="bridge")
-app.add_typer(spark, name="spark")
+for offered in entry_points(group="seqveil.commands"):  # of layers above this one: attack and compare
+    app.command()(offered.load())
+for name, group in {"serve": serve, "bridge": bridge, "spark": spark, "state": state}.items():
+    app.add_typer(group, name=name)
 
 
 def _show_version(wanted: bool) -> None:
@@ -111,8 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with interruptible():
             code = _run(args)
     except INTERRUPTIONS as stop:
-        disclosed = "interrupted; rows already on standard output stand" if _piped(args) else _NOTHING
-        code = _fail(str(stop) or disclosed, FAILED, "")
+        left = "rows already on standard output stand" if _piped(args) else "nothing was written"
+        code = _fail(str(stop) or f"interrupted; {left}", FAILED, "")
     except BrokenPipeError:
         code = FAILED
     except Exception as error:
@@ -120,9 +114,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         code = _report(error)
     return _flush(code)
-
-
-_NOTHING = "interrupted; nothing was written"
 
 
 def _run(args: list[str]) -> int:
@@ -135,21 +126,24 @@ def _run(args: list[str]) -> int:
 
 def _report(error: Exception) -> int:
     """One line for whatever went wrong. Only our own messages are passed on: they hold no data."""
-    if isinstance(error, GuaranteeError):
-        return _fail(str(error), FAILED)
     if isinstance(error, SeqveilError):
-        return _fail(str(error), BAD_INPUT)
+        return _fail(str(error), FAILED if isinstance(error, GuaranteeError) else BAD_INPUT)
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # what typer says about the arguments
         return _misused(error)
+    kind = type(error).__name__
+    said = {
+        # Ctrl-C ends a run by itself, so this is the end of the input
+        "Abort": "the input ended before a question was answered; pass the answers as options (see --help)",
+        "MemoryError": "out of memory; use a smaller alphabet, or decode with --online",
+    }
     if isinstance(error, ModuleNotFoundError) and error.name == "polars":
-        return _fail("this command reads or writes files, which needs polars; in the clone of seqveil run: "
-                     "pip install -e '.[files]'", BAD_INPUT)  # fmt: skip
-    if isinstance(error, MemoryError):
-        return _fail("out of memory; use a smaller alphabet, or decode with --online", BAD_INPUT)
+        said[kind] = "this command reads or writes files, which needs polars; in the clone of seqveil run: "
+        said[kind] += "pip install -e '.[files]'"
     if isinstance(error, OSError):
         where = f": {os.path.basename(str(error.filename))}" if error.filename else ""
-        return _fail(f"{error.strerror or 'input or output failed'}{where}", BAD_INPUT)
-    kind = type(error).__name__
+        said[kind] = f"{error.strerror or 'input or output failed'}{where}"
+    if kind in said:
+        return _fail(said[kind], BAD_INPUT)
     return _fail(f"{kind} (no data shown); run with --debug for the traceback", FAILED, "internal error: ")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,11 @@ import numpy as np
 from seqveil.core.alphabet import Codes, OnUnknown, Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.times import Time
-from seqveil.engine.coded import CodeStreams, OutOfOrder, Releases, StoreError
+from seqveil.engine.calls import OutOfOrder
+from seqveil.engine.releases import Releases
 from seqveil.engine.sqlite import refuse_no_path, size_of
-from seqveil.engine.store import Damaged, Position
+from seqveil.engine.store import Damaged, Position, StoreError
+from seqveil.engine.streams import CodeStreams
 
 
 class Wording:
@@ -175,12 +177,12 @@ def _owner(jobs: Sequence[EventJob], place: int) -> tuple[EventJob, int]:
 
 def _share(jobs: Sequence[EventJob], made: Releases) -> None:
     """Give each job what its own events were released as."""
-    columns = [getattr(made, each.name) for each in fields(made)]
     at = 0
     for job in jobs:
-        part = slice(at, at + job.size)
-        own: list[Any] = [column if column is None else column[part] for column in columns]
-        job.outcome = Releases(*own)
+        own = slice(at, at + job.size)
+        sent = None if made.sent is None else made.sent[own]
+        drawn = made.codes[own], made.seqs[own], made.epsilons[own], made.replayed[own]
+        job.outcome = Releases(*drawn, made.leakages[own], sent)
         at += job.size
 
 

@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from seqveil.core.errors import InputError
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.streams import CodeStreams
 
 MOST_PORT = 65_535
 

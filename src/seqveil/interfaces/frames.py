@@ -1,7 +1,7 @@
 """The commands as functions: frames of polars, pandas and Arrow (or paths) in, the same kind out.
 
 `fit`, `release`, `audit`, `decode` and `stats` call the functions behind the commands of these names (`sv.attack` does
-the same in `seqveil.evaluate.attack_files`). Rows stay in memory: nothing is written to a disk but the `out` of
+the same in `seqveil.evaluate.attack.files`). Rows stay in memory: nothing is written to a disk but the `out` of
 `release`.
 """
 

@@ -1,290 +1,57 @@
-"""What a policy costs, before anything is released, and the policy that keeps to what somebody wants.
+"""What a policy costs before anything is released, and the policy that does what somebody wants of it.
 
-Both use streams simulated from the model (`trial`), never private data; `realised` holds a plan against people whose
-data one has. A policy is solved from what people can answer (`advise`):
+Each policy is tried on people (`trial`): on those whose data one holds, if the model was not fitted to them, else on
+streams simulated from the model. A plan compares totals and ways to spend them: one by one, in blocks, in batches where
+a release may wait. It recommends a policy from what people can answer:
 
 - *From odds*: "a suspicion of 10 % must stay under 30 %" gives the ε of each declared secret, or, without secrets, the
-  total of a stream. Of all ways to spend that total (at every m-th event, in batches) the one that errs least is taken.
-- *From accuracy*: the least ε whose expected error stays under what is tolerated, which is the largest protection.
+  total of a stream. Of all ways to spend that total the one of least error is taken.
+- *From accuracy*: the least ε whose error stays within what is tolerated, which is the largest protection.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from seqveil.core import filtering, html, mechanisms
-from seqveil.core.bulk import Layout
-from seqveil.core.distortion import Distortion
-from seqveil.core.errors import DataError, InputError
-from seqveil.core.kernel import Ints
-from seqveil.core.mechanisms import Mechanism
+from seqveil.core import filtering
+from seqveil.core.distortion import Distortion, error_name, error_size
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.mechanisms.blocks import LARGEST
 from seqveil.core.model import MarkovModel
-from seqveil.core.randomness import SeededRandomness
+from seqveil.core.results import Line, Result, ResultTable, plain
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.ahead import LONGEST
-from seqveil.core.words import DisclosedSecret, Risk, leakage_for, log_odds_for, made_public, percent
-from seqveil.engine.accounting import Budget
+from seqveil.core.words import Risk, count, leakage_for, log_odds_for, made_public, moved, percent
+from seqveil.core.words import percent_up as at_most
+from seqveil.engine import toml
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
-from seqveil.engine.secrets import guarded_table, totals
 from seqveil.engine.terms import Terms
 from seqveil.interfaces import trial
 
-PERIODS = (1, 2, 3, 4, 6, 8, 12, 16)
-HIGHEST = 12.0  # ε of one pulse beyond which spending more at once buys nothing
-REFERENCE = "randomized_response"  # shown beside every mechanism: it needs no model
-
-
-@dataclass(frozen=True)
-class PlanRow:
-    """One line of a plan: means over simulated releases, each given its whole public past.
-
-    `error` is the expected distortion of the release as it stands (one that says nothing counts as wrong),
-    `decoded_error` after the receiver's online filter, `smoothed_error` with all releases of the stream (None: not
-    computed), `truth` the probability that the release is the truth, `paid_truth` that of the releases that carry ε
-    alone (None where none does), `constant_error` the error of the best guess with no release at all, `withheld` the
-    share of releases that say nothing, `leakage` and `disclosed` the most that any simulated stream revealed about
-    everything and about any declared secret (None without one).
-
-    All of these hold under the model. `realised_error` and `realised_decoded` are what releases and the receiver's best
-    guesses cost real people, where there was data to measure it on (`realised`).
-    """
-
-    setting: Terms = field(repr=False, compare=False)
-    error: float
-    decoded_error: float
-    truth: float
-    paid_truth: float | None
-    withheld: float
-    constant_error: float
-    leakage: float
-    disclosed: float | None
-    smoothed_error: float | None = None
-    realised_error: float | None = None
-    realised_decoded: float | None = None
-
-    @property
-    def epsilon(self) -> float | None:
-        """The ε of one event on average: a batch spends batch · ε. None where nothing is promised about everything."""
-        return None if self.setting.unbounded else float(f"{self.setting.epsilon / self.batch:.12g}")
-
-    @property
-    def mechanism(self) -> str:
-        """The name of the mechanism."""
-        return self.setting.mechanism.name
-
-    @property
-    def period(self) -> int:
-        """Every how many releases one carries ε."""
-        return self.setting.schedule
-
-    @property
-    def batch(self) -> int:
-        """How many events are released together."""
-        return self.setting.batch
-
-    @property
-    def delay(self) -> int:
-        """Events that a symbol waits for at most before its batch is released."""
-        return self.batch - 1
-
-    @property
-    def totals(self) -> tuple[float, ...]:
-        """What is promised about each declared secret."""
-        return tuple(secret.total for secret in self.setting.secrets)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The row as plain values."""
-        about = ("epsilon", "mechanism", "period", "batch", "delay", "totals")
-        return {name: getattr(self, name) for name in (*about, *(each.name for each in fields(self)[1:]))}
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What several policies cost in error on one model: a row for each."""
-
-    rows: tuple[PlanRow, ...]
-    length: int
-    distortion: str
-    symbols: int
-    realised_people: int | None = None  # whom the realised errors are of
-
-    def _repr_html_(self) -> str:
-        facts = [("simulated releases a stream", str(self.length)), ("symbols", str(self.symbols))]
-        heads = ["epsilon", "mechanism", "period", "batch", "error", "decoded_error", "truth", "leakage"]
-        rows = [[getattr(row, head) for head in heads] for row in self.rows]
-        return html.page("Plan", facts, html.records(f"expected {self.distortion} error", heads, rows))
-
-
-def plan(
-    model: MarkovModel,
-    epsilons: Sequence[float],
-    mechanism: str | Mechanism = "optimal",
-    distortion: str | Distortion = "hamming",
-    length: int = 50,
-    users: int | None = None,
-    seed: int = 0,
-    *,
-    period: int | None = 1,
-    batch_sizes: Sequence[int] = (),
-) -> Plan:
-    """Expected utility against ε for this model: one row for each ε and way to release, and one for a reference.
-
-    `period` pulses the mechanism's budget (None: the best period is found by simulation). `batch_sizes` adds, for each
-    ε and size w, a row with w·ε for a batch, so that all rows of one ε spend the same on a symbol; then every row has
-    its `smoothed_error`. `users` is as in `simulate`.
-
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> row = plan(model, [1.0], length=10, users=50).rows[0]
-    >>> row.error < row.constant_error
-    True
-    """
-    if not epsilons:
-        raise InputError("expected at least one epsilon to plan for; try 0.5,1,2")
-    chosen = mechanisms.get(mechanism)
-    policies = []
-    for epsilon in epsilons:
-        every = period if period is not None else best_period(model, epsilon, chosen, distortion, length, users, seed)
-        policies += [Policy(epsilon, mechanism=chosen, distortion=distortion, every=m) for m in sorted({1, every})]
-        if chosen.name != REFERENCE:
-            policies.append(Policy(epsilon, mechanism=REFERENCE, distortion=distortion))
-        policies += [Policy(w * epsilon, batch=w, mechanism="auto", distortion=distortion) for w in batch_sizes]
-    return compared([policy.on(model) for policy in policies], length, users, seed)
-
-
-def compared(settings: Sequence[Terms], length: int = 50, users: int | None = None, seed: int = 0) -> Plan:
-    """A row for each of several policies, on one model; with its `smoothed_error` where one of them releases batches.
-
-    A batch sees a little of the future, so only with hindsight do all rows know the same.
-    """
-    hindsight = any(setting.in_batches for setting in settings)
-    rows = tuple(simulate(setting, length, users, seed, hindsight) for setting in settings)
-    return Plan(rows, length, settings[0].distortion.name, settings[0].model.n)
-
-
-def best_period(
-    model: MarkovModel,
-    epsilon: float,
-    mechanism: str | Mechanism = "optimal",
-    distortion: str | Distortion = "hamming",
-    length: int = 50,
-    users: int | None = None,
-    seed: int = 0,
-) -> int:
-    """The period m of least expected error: m·ε at every m-th release, else 0 (docs/theory.md, section 11)."""
-    mechanisms.check_epsilon(epsilon)
-    tried = [m for m in PERIODS if m == 1 or (m * epsilon <= HIGHEST and 2 * m <= length)]
-    errors = {}
-    for m in tried:
-        setting = Policy(epsilon=epsilon, mechanism=mechanism, distortion=distortion, every=m).on(model)
-        errors[m] = simulate(setting, length, users, seed).error
-    return min(errors, key=lambda m: errors[m])
-
-
-def simulate(
-    setting: Terms, length: int = 50, users: int | None = None, seed: int = 0, hindsight: bool = False
-) -> PlanRow:
-    """Release streams sampled from the model, and average what every release is expected to cost.
-
-    Parameters:
-        setting: what they are released with.
-        length: events of a simulated stream.
-        users: how many streams are simulated; by default 200, 20 where a release takes a program, and of batches as
-            many as make 100, from 8 to 40.
-        seed: of the simulation; the same seed gives the same figures.
-        hindsight: whether to decode with all releases of a stream, too.
-
-    >>> from seqveil.core.secrets import ever
-    >>> model = MarkovModel([0.5, 0.4, 0.1], [[0.6, 0.35, 0.05], [0.4, 0.55, 0.05], [0.3, 0.2, 0.5]])
-    >>> row = simulate(Policy(secrets=ever(2, epsilon=0.5, window=5)).on(model), length=10, users=5)
-    >>> row.error < row.constant_error, row.disclosed <= 0.5
-    (True, True)
-    """
-    many = _usual_users(setting, length) if users is None else users
-    if min(length, many) < 1:
-        raise InputError(f"expected a length and a number of users ≥ 1, got {length} and {many}")
-    found = trial.measure(setting, setting.model.sample(length, many, seed), seed + 1, hindsight)
-    trackers = [each for state in found.ends if state.trackers is not None for each in state.trackers]
-    promised = [secret.total for secret in setting.secrets]
-    disclosed = [total.log_odds_worst for total in totals(setting.secrets, trackers, promised)] if promised else []
-    return PlanRow(
-        setting,
-        found.error,
-        found.decoded_error,
-        found.truth,
-        found.paid_truth,
-        found.withheld,
-        best_guess_error(setting, length),
-        max(float(state.account.worst.max()) for state in found.ends),
-        max(disclosed) if disclosed else None,
-        found.smoothed_error,
-    )
-
-
-def _usual_users(setting: Terms, length: int) -> int:
-    """How many streams are simulated unless somebody says so."""
-    if setting.in_batches:
-        return min(40, max(8, 100 * setting.batch // max(1, length)))
-    return 20 if setting.guards or not setting.distortion.is_hamming else 200
-
-
-def best_guess_error(setting: Terms, length: int) -> float:
-    """Expected cost of the best guess of each symbol with no release at all."""
-    return float(setting.distortion.expected(filtering.unseen(setting.model, length)).min(1).mean())
-
-
-def realised(made: Plan, users: Ints, codes: Ints, people: int = 200, seed: int = 0) -> Plan:
-    """The plan held against people: what each of its rows really costs them, over their first `made.length` events.
-
-    Whoever runs it holds the raw data. Nothing is protected by it: the figures are means over these people.
-
-    Parameters:
-      made: the plan, on a model that should not have been fitted to them.
-      users: whose each event is, each user's events in their order.
-      codes: their symbols, as codes of the model's alphabet.
-      people: how many of them are released at most, spread over all; of batches at most 40.
-      seed: of the randomness.
-
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> streams = model.sample(10, 300, seed=1)
-    >>> found = realised(plan(model, [2.0], length=10), np.repeat(np.arange(300), 10), streams.ravel())
-    >>> abs(found.rows[0].realised_error - found.rows[0].error) < 0.03, found.realised_people
-    (True, 200)
-    """
-    if not users.size:
-        raise DataError("there is nobody to release: the data hold no events")
-    layout = Layout.of(users)
-    taken = np.unique(np.linspace(0, layout.lengths.size - 1, min(people, layout.lengths.size)).astype(np.int64))
-    streams = [
-        codes[layout.order[layout.begins[at] : layout.begins[at] + min(layout.lengths[at], made.length)]]
-        for at in taken
-    ]
-    streams.sort(key=len, reverse=True)
-
-    def held_against(row: PlanRow) -> PlanRow:
-        some = streams[:: max(1, len(streams) // 40)] if row.batch > 1 else streams
-        found = trial.measure(row.setting, some, seed)
-        return replace(row, realised_error=found.realised_error, realised_decoded=found.realised_decoded)
-
-    return replace(made, rows=tuple(map(held_against, made.rows)), realised_people=len(streams))
-
-
-SEEN_BY = {  # who sees what is released: a suspicion and what it may become at most, where nobody says so
+SEEN_BY = {  # who sees what is released: a suspicion, and what it may become at most where nobody says so
     "public": (0.10, 0.15),
     "partner": (0.10, 0.25),
     "team": (0.10, 0.40),
 }
-BATCHES = (2, 5, 10, 20)
-LEAST = 0.05  # ε below which nothing is disclosed
-RUNGS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # ε of a secret that are tried, in this order
-LARGEST = 30.0  # ε of a batch
-STEPS = 7  # halvings of that range, in logarithms
-FEW = 6  # simulated streams where every release is a program
-SIMULATED = 40  # events of a simulated stream, at most
+TOTALS = (1.0, 2.0, 5.0, 10.0, 20.0)  # of a stream, that a plan shows
+SECRET_TOTALS = (0.25, 0.5, 1.0, 2.0)
+LADDER = tuple(float(f"{10 ** (k / 6):.2g}") for k in range(-6, 16))  # totals tried for an accuracy: 0.1 to 320
+BLOCKS, BATCHES = (5, 10, 20, 40), (2, 5, 10, 20)  # events
+NEAR = 1.05  # a shorter block is proposed where its error is within 5 % of the least
+HIGHEST = 12.0  # ε of one release beyond which it is all but the truth
+BLOCK = (
+    "the events of a block share one ε, and each is answered at once; one release alone can reveal all of that ε, and "
+    "given the earlier ones of its block twice as much"
+)
+EXAMPLE = 0.10  # the suspicion that a table follows
+Progress = Callable[[str, float], None]  # what is under way, and how many rows are done
 
 
 @dataclass(frozen=True)
@@ -292,221 +59,399 @@ class Wishes:
     """What somebody wants of a release.
 
     Parameters:
-        length: events of a stream.
-        suspicion: how likely an observer thinks something before the release.
-        limit: how likely they may think it afterwards, at most.
-        wrong: the expected error that is tolerated; None: whatever the protection costs.
+        odds: how likely an observer thinks something before the release, and may think it at most afterwards.
+        wrong: the error that is tolerated; it decides where it is given.
         wait: how many later events a release may wait for.
+        epsilons: of an event, or of each secret, to compare; None for the usual ones.
+        blocks: the lengths of blocks to choose from.
         secrets: what must stay secret; their ε is looked for.
-        distortion: what a wrong release costs.
+        distortion: the cost of a wrong release.
+        policy: one whose error is asked for; its secrets and distortion take the place of the two before.
     """
 
-    length: int
-    suspicion: float
-    limit: float
+    odds: tuple[float, float] | None = None
     wrong: float | None = None
     wait: int = 0
+    epsilons: tuple[float, ...] | None = None
+    blocks: tuple[int, ...] = BLOCKS
     secrets: tuple[Secret, ...] = ()
     distortion: str | Distortion = "hamming"
+    policy: Policy | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.suspicion < self.limit < 1:
+        if self.odds is not None and not 0 < self.odds[0] < self.odds[1] < 1:
             raise InputError("expected a suspicion and a larger one that it must stay under, both between 0 and 100 %")
         if self.wrong is not None and not (self.wrong > 0 and math.isfinite(self.wrong)):
             raise InputError("expected the error that is tolerated as a number above 0; try 0.2, for one in five")
-        if self.length < 1 or self.wait < 0:
-            raise InputError("expected a stream of 1 event or more, and a wait of 0 events or more")
+        if self.wait < 0 or any(size < 2 for size in self.blocks):
+            raise InputError("expected a wait of 0 events or more, and blocks of 2 events or more")
         if self.distortion == "hamming" and self.wrong is not None and self.wrong >= 1:
             raise InputError("a release cannot be wrong more often than always; write 0.2 or 20% for one in five")
-        if any(secret.window is None for secret in self.secrets) and self.length > LONGEST:
-            raise InputError(
-                f"a secret about a whole stream has {LONGEST} events at most, and these streams have {self.length}; "
-                "give it a window, such as a day or a number of events"
-            )
+        if self.policy is not None:
+            object.__setattr__(self, "secrets", tuple(self.policy.secrets))
+            object.__setattr__(self, "distortion", self.policy.distortion)
+
+    @property
+    def allowed(self) -> float:
+        """The total that the odds allow, of each secret or of a stream; rounded down to three figures."""
+        assert self.odds is not None
+        value = log_odds_for(*self.odds) if self.secrets else leakage_for(*self.odds)
+        return _down(value, figures=3)
+
+    def secrets_at(self, epsilon: float) -> tuple[Secret, ...]:
+        """The secrets, each with this ε."""
+        return tuple(replace(secret, epsilon=epsilon) for secret in self.secrets)
 
 
 @dataclass(frozen=True)
-class Advice:
-    """A policy with what it costs and what it means.
+class PlanRow:
+    """One policy and what it cost the people of the trial.
 
-    `error` is the expected error of a release, `guess` that of the best guess
-    with no release at all; `solved_from` is "odds" or "accuracy"; `notes` say where the wishes do not go together, and
-    what they make public.
+    `total` is what a whole stream may reveal, or each secret; `error` the mean cost of a release as it is,
+    `decoded_error` that of the receiver's best estimate given the releases up to each (for blocks the same: their
+    labels are best guesses), `withheld` the share of releases that say nothing, `leakage` the most that a stream of
+    the trial revealed. `with_secret` and `without_secret` are the errors in windows of people who have a declared
+    secret and of those who do not (None where nobody is on that side).
     """
 
     policy: Policy
+    total: float
     error: float
+    standard_error: float | None
+    decoded_error: float
+    withheld: float
+    leakage: float
+    with_secret: float | None = None
+    without_secret: float | None = None
+
+    @property
+    def way(self) -> str:
+        """How events are released, in words."""
+        if self.policy.secrets:
+            return "keeping the secrets"
+        if self.policy.block > 1:
+            return f"blocks of {self.policy.block}"
+        return f"batches of {self.policy.batch}" if self.policy.batch > 1 else "one by one"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as plain values."""
+        return {"way": self.way} | vars(self) | {"policy": self.policy.to_dict()}
+
+
+@dataclass(frozen=True, repr=False)
+class Plan(Result):
+    """What policies cost on one model, and the one that is recommended (`chosen`, where something was asked for).
+
+    `guess` is the error of the best guess with no release at all; `held_out` says whether the people of the trial are
+    real ones, whom the model was not fitted to.
+    """
+
+    rows: tuple[PlanRow, ...]
+    chosen: PlanRow | None
+    wishes: Wishes
+    model: MarkovModel = field(repr=False)
+    length: int
+    people: int
+    held_out: bool
     guess: float
-    risk: Risk
-    solved_from: str
-    notes: tuple[str, ...] = ()
+
+    @property
+    def policy(self) -> Policy | None:
+        """The recommended policy."""
+        return None if self.chosen is None else self.chosen.policy
+
+    @property
+    def risk(self) -> Risk | None:
+        """What the recommended policy means for a person."""
+        if self.chosen is None:
+            return None
+        risk = Risk.promised(self.chosen.policy.on(self.model))
+        sound = 2 * self.chosen.total  # the LDP level of any sound mechanism
+        return risk if risk.ldp is None or self.wishes.secrets else replace(risk, ldp=min(risk.ldp, sound))
+
+    def lines(self) -> list[Line]:
+        """The people, the recommended policy, what it costs and what it means."""
+        whom = "held-out people" if self.held_out else "people simulated from the model (others fare worse)"
+        said = [("tried on", f"{self.people:,} {whom}, {count(self.length, 'event')} each at most")]
+        if self.chosen is not None and self.risk is not None:
+            said += [
+                ("policy", "; ".join(toml.written(self.chosen.policy.to_dict()).replace("\n\n", "\n").splitlines())),
+                ("error", self._error(self.chosen)),
+                *(("promise", text) for text in self.chosen.policy.sentences),
+                *(("means", text) for text in self.risk.sentences),
+                ("grade", self.risk.grade.text),
+            ]
+        if any(row.policy.block > 1 for row in self.rows):
+            said.append(("blocks", BLOCK))
+        return [*said, *(("note", text) for text in self.notes)]
+
+    def _error(self, row: PlanRow) -> str:
+        cost, guess = self._cost(row.error), self._cost(self.guess)
+        what = f"{cost} of the events are released wrong" if self._hamming else f"{cost} an event"
+        by_secret = ""
+        if row.with_secret is not None and row.without_secret is not None:
+            with_, without = self._cost(row.with_secret), self._cost(row.without_secret)
+            by_secret = f" ({with_} for people with the secret, {without} without)"
+        return f"{what}{by_secret}; the best guess with no release at all: {guess}"
+
+    @property
+    def distortion(self) -> str:
+        """What an error is measured by."""
+        return str(getattr(self.wishes.distortion, "name", self.wishes.distortion))
+
+    @property
+    def _hamming(self) -> bool:
+        return self.distortion == "hamming"
+
+    def _cost(self, error: float) -> str:
+        return percent(error) if self._hamming else error_size(error, self.distortion)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What does not go together, and what becomes public."""
+        found, wishes, row = [], self.wishes, self.chosen
+        if row is not None and wishes.odds is not None:
+            odds = f"a suspicion of {percent(wishes.odds[0])} under {percent(wishes.odds[1])}"
+            if row.total > wishes.allowed:
+                times = row.total / wishes.allowed
+                found.append(f"this does not keep {odds}; it reveals {times:.3g} times as much, in nats")
+        if row is not None and not wishes.secrets and row.error > 0.9 * self.guess:
+            found.append(
+                "this is hardly better than the best guess with no release at all: declare what must stay secret, and "
+                "everything else can be released truthfully"
+            )
+        return (*found, *(text for text in [made_public(wishes.secrets)] if text))
+
+    def tables(self) -> list[ResultTable]:
+        """The errors of all policies."""
+        caption = "share of wrong releases" if self._hamming else f"{error_name(self.distortion)} of a release"
+        becomes = f"{percent(EXAMPLE)} becomes at most"
+        if self.wishes.secrets:
+            kinds = {"error": "error", "with the secret": "with_secret", "without it": "without_secret"}
+            rows = [
+                (
+                    f"{row.total:g}",
+                    at_most(moved(EXAMPLE, row.total)),
+                    *(self._cell(getattr(row, kinds[k])) for k in kinds),
+                )
+                for row in self.rows
+            ]
+            return [ResultTable(caption, ("ε of the secret", becomes, *kinds), rows)]
+        ways = list(dict.fromkeys(row.way for row in self.rows))
+        errors = {(row.total, row.way): row.error for row in self.rows}
+        rows = [
+            (f"{total:g}", f"{total / self.length:.3g}", at_most(moved(EXAMPLE, 2 * total)),
+             *(self._cell(errors.get((total, way))) for way in ways))
+            for total in sorted({row.total for row in self.rows})
+        ]  # fmt: skip
+        heads = ("total of a stream", "ε an event", becomes, *ways)
+        return [ResultTable(f"{caption}; the best guess with no release: {self._cell(self.guess)}", heads, rows)]
+
+    def _cell(self, error: float | None) -> str:
+        return "" if error is None else f"{error:.3f}" if self._hamming else error_size(error, self.distortion)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that is shown, as plain values."""
+        kept = ("rows", "length", "people", "held_out", "guess", "notes", "policy")
+        risk = self.risk
+        more = {} if risk is None else {"words": list(risk.sentences), "grade": risk.grade.colour}
+        error = None if self.chosen is None else self.chosen.error
+        facts = {name: getattr(self, name) for name in kept} | more
+        found: dict[str, Any] = plain(facts | {"error": error, "distortion": self.distortion})
+        return found
 
 
-def advise(model: MarkovModel, wishes: Wishes, *, from_accuracy: bool | None = None, seed: int = 0) -> Advice:
-    """The setting that keeps to the wishes: solved from accuracy where an error is tolerated, from odds where none is.
+def plan(
+    model: MarkovModel,
+    wishes: Wishes | None = None,
+    *,
+    length: int = 50,
+    streams: Sequence[Ints] | None = None,
+    people: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Plan:
+    """The error to expect of policies on this model, and the policy that does what is wished.
 
     Parameters:
-        model: the chain that streams follow.
-        wishes: what is wanted.
-        from_accuracy: which of the two wishes decides, where both are there; the other one is compared with it.
-        seed: of the simulation.
+        model: how streams usually run.
+        wishes: what is wanted; without odds and an accuracy nothing is recommended.
+        length: events of a stream, at most.
+        streams: codes of people whom the model was not fitted to; None: they are simulated.
+        people: how many are tried; by default 200, for secrets 60, in batches at most 40, and 20 where a release takes
+            a program.
+        seed: of people and randomness; the same seed gives the same figures.
+        progress: called with what is under way, and how many policies were tried.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> found = advise(model, Wishes(length=10, suspicion=0.1, limit=0.3))
-    >>> found.policy.budget.total, found.risk.grade.colour
-    (0.674, 'unchecked')
+    >>> found = plan(model, Wishes(odds=(0.1, 0.3), blocks=(5, 10)), length=10)
+    >>> found.policy.budget.total, found.chosen.way, found.risk.grade.colour
+    (0.674, 'blocks of 10', 'unchecked')
     """
-    accuracy = wishes.wrong is not None if from_accuracy is None else from_accuracy
-    if accuracy and wishes.wrong is None:
-        raise InputError("expected how wrong a release may be; try 0.2, for one in five")
-    wrong = wishes.wrong if accuracy else None
-    solved = (_for_secrets if wishes.secrets else _for_stream)(model, wishes, wrong, seed)
-    if solved is None:
-        more = "" if wishes.secrets else ", or let releases wait for later events"
+    asked = wishes or Wishes()
+    if length < 1 or (people is not None and people < 1):
+        raise InputError("expected streams of 1 event or more, and 1 person or more")
+    if any(secret.window is None for secret in asked.secrets) and length > LONGEST:
         raise InputError(
-            f"no setting is expected to err by {wishes.wrong:g} or less on streams that follow this model; "
-            f"tolerate more{more}"
+            f"a secret about a whole stream has {LONGEST} events at most, and these streams have {length}; "
+            "give it a window, such as a day or a number of events"
         )
-    policy, error, risk, over = solved
-    guess = best_guess_error(policy.on(model), min(wishes.length, SIMULATED))
-    notes = _notes(wishes, error, guess, over if accuracy else None)
-    return Advice(policy, error, guess, risk, "accuracy" if accuracy else "odds", notes)
+    tried = _Tried(model, length, streams, people, seed, progress)
+    rows, chosen = _searched(tried, asked)
+    guess = best_guess_error(rows[0].policy.on(model), length)
+    return Plan(tuple(rows), chosen, asked, model, length, max(tried.people), streams is not None, guess)
 
 
-Solved = tuple[Policy, float, Risk, float]  # with its error, and what it reveals as a share of what the odds allow
+def best_guess_error(setting: Terms, length: int) -> float:
+    """Expected cost of the best guess of each symbol with no release at all."""
+    return float(setting.distortion.expected(filtering.unseen(setting.model, length)).min(1).mean())
 
 
-def _for_secrets(model: MarkovModel, wishes: Wishes, wrong: float | None, seed: int) -> Solved | None:
-    """The ε of every declared secret, all alike."""
-    events = model.sample(min(wishes.length, SIMULATED // 2), FEW, seed)
+def simulate(setting: Terms, length: int = 50, people: int | None = None, seed: int = 0) -> trial.Measured:
+    """Release streams sampled from the model, and compare them with the truth.
 
-    def kept(epsilon: float) -> Policy:
-        return Policy(secrets=[replace(each, epsilon=epsilon) for each in wishes.secrets], distortion=wishes.distortion)
-
-    def error(epsilon: float) -> float:
-        return guarded_cost(kept(epsilon).on(model), events, seed)
-
-    allowed = _rounded(log_odds_for(wishes.suspicion, wishes.limit), math.floor)
-    epsilon = allowed if wrong is None else _first(error, wrong)
-    if epsilon is None:
-        return None
-    risk = Risk(math.inf, secrets=tuple(DisclosedSecret.of(secret, epsilon) for secret in wishes.secrets))
-    return kept(epsilon), error(epsilon), risk, epsilon / allowed
-
-
-def guarded_cost(setting: Terms, streams: Ints, seed: int) -> float:
-    """The mean expected cost of the kernels that keep declared secrets, along simulated streams (B, T).
-
-    Cheaper than `simulate` at the same precision: nothing is left to the draw of the release that is averaged.
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> simulate(Policy(epsilon=16.0).on(model), length=5, people=10).error
+    0.0
     """
-    total = 0.0
-    for step in trial.one_by_one(setting, streams, SeededRandomness(seed)):
-        assert step.before.trackers is not None
-        tables = {id(each): guarded_table(setting, each) for each in step.before.trackers}
-        total += sum(tables[id(each)].error for each in step.before.trackers)
-    return total / streams.size
+    many = usual_people(setting, length) if people is None else people
+    return trial.measure(setting, setting.model.sample(length, many, seed), seed + 1)
+
+
+def usual_people(setting: Terms, length: int) -> int:
+    """How many people a policy is tried on unless somebody says so."""
+    if setting.in_batches:
+        return min(40, max(8, 100 * setting.batch // max(1, length)))
+    return 200 if setting.distortion.is_hamming and not setting.guards else 60 if setting.guards else 20
 
 
 @dataclass(frozen=True)
-class _Way:
-    """One way to spend a total over a stream: at every `period`-th event, or in batches."""
+class _Tried:
+    """The people of a plan, and what policies cost them."""
 
-    period: int = 1
-    batch: int = 1
+    model: MarkovModel
+    length: int
+    given: Sequence[Ints] | None
+    most: int | None
+    seed: int
+    progress: Progress | None
+    people: list[int] = field(default_factory=list)  # of each trial so far
 
-    def spends(self, length: int) -> int:
-        """How often it spends something."""
-        return math.ceil(length / (self.period * self.batch))
+    def row(self, policy: Policy, total: float) -> PlanRow:
+        """What a policy costs."""
+        setting = policy.on(self.model)
+        people = self._people(usual_people(setting, self.length) if self.most is None else self.most)
+        found = trial.measure(setting, people, self.seed + 1)
+        self.people.append(len(people))
+        if self.progress is not None:
+            self.progress(f"at a total of {total:g}", len(self.people))
+        costs = (found.error, found.standard_error, found.decoded_error, found.withheld, found.leakage)
+        return PlanRow(policy, total, *costs, *_by_secret(setting, people, found.costs))
 
-    def policy(self, wishes: Wishes, total: float) -> Policy:
-        """The policy that spends the total and no more."""
-        rate = total / self.spends(wishes.length) / self.period
-        return Policy(rate, batch=self.batch, every=self.period, distortion=wishes.distortion)
-
-    def row(self, model: MarkovModel, wishes: Wishes, total: float, seed: int) -> PlanRow:
-        """What it is expected to err."""
-        length, users = min(wishes.length, SIMULATED), 60 if wishes.distortion == "hamming" else 5
-        if self.batch > 1:
-            length, users = min(length, 3 * self.batch), FEW
-        return simulate(self.policy(wishes, total).on(model), length, users, seed)
-
-    def least(self, model: MarkovModel, wishes: Wishes, wrong: float, most: float | None, seed: int) -> float | None:
-        """The least total, rounded up, whose error is at most `wrong`; None where it takes more than the `most`."""
-
-        def error(total: float) -> float:
-            return self.row(model, wishes, total, seed).error
-
-        # beyond that a release that carries ε is all but the truth
-        high = min(HIGHEST * self.batch, LARGEST) * self.spends(wishes.length) if most is None else most
-        if error(high) > wrong:
-            return None
-        return LEAST if error(LEAST) <= wrong else _halved(error, wrong, LEAST, high, STEPS)
+    def _people(self, many: int) -> list[Ints]:
+        if self.given is None:
+            return [*self.model.sample(self.length, many, self.seed)]
+        places = np.unique(np.linspace(0, len(self.given) - 1, min(many, len(self.given))).astype(int))
+        return sorted((self.given[k][: self.length] for k in places.tolist()), key=len, reverse=True)
 
 
-def _for_stream(model: MarkovModel, wishes: Wishes, wrong: float | None, seed: int) -> Solved | None:
-    """The total of a stream, and the way to spend it that errs least."""
-    ways = [_Way(period) for period in PERIODS if period <= min(wishes.length, 8)]
-    ways += [_Way(batch=size) for size in BATCHES if size <= min(wishes.wait + 1, wishes.length)]
-    allowed = _rounded(leakage_for(wishes.suspicion, wishes.limit), math.floor)
-    total: float | None = allowed
-    if wrong is not None:
-        total, best = None, list[_Way]()
-        for way in ways:
-            found = way.least(model, wishes, wrong, total, seed)
-            if found is not None and (total is None or found < total):
-                total, best = found, [way]
-        ways = best
-    if total is None:
-        return None
-    way, row = min(((way, way.row(model, wishes, total, seed)) for way in ways), key=lambda tried: tried[1].error)
-    exact = way.policy(wishes, total)
-    rate = exact.epsilon or 0.0
-    policy = replace(exact, epsilon=float(f"{rate:.6g}"), budget=Budget(total))
-    ldp = 2 * rate * wishes.length if model.rules_out else None  # of any sound mechanism
-    one = min(rate * way.period, total)
-    risk = Risk(total, one_release=one, truth=row.paid_truth, period=way.period, size=way.batch, ldp=ldp)
-    return policy, row.error, risk, total / allowed
+def _searched(tried: _Tried, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | None]:
+    """All rows of a plan, and the one that is recommended."""
+    length, own = tried.length, wishes.policy
+    if own is not None:
+        whole = own.budget.exact_total or (own.rate or 0.0) * length
+        row = tried.row(own, max((secret.total for secret in own.secrets), default=whole))
+        return [row], row
+    usual = SECRET_TOTALS if wishes.secrets else TOTALS
+    totals = usual if wishes.epsilons is None else wishes.epsilons
+    if wishes.epsilons is not None and not wishes.secrets:
+        totals = tuple(epsilon * length for epsilon in wishes.epsilons)
+    allowed = None if wishes.odds is None else wishes.allowed
+    policies = _ways(tried, wishes, allowed or totals[len(totals) // 2])
+
+    def rows_at(total: float) -> list[PlanRow]:
+        found = (policy(total) for policy in policies)
+        return [tried.row(policy, total) for policy in found if policy is not None]
+
+    if wishes.wrong is not None:
+        most = HIGHEST if wishes.secrets else HIGHEST * length
+        rows, chosen = _least(rows_at, wishes, [total for total in LADDER if total <= most])
+    else:
+        rows = [row for total in sorted({*totals, *([] if allowed is None else [allowed])}) for row in rows_at(total)]
+        if allowed is None:
+            return rows, None
+        chosen = min((row for row in rows if row.total == allowed), key=_error)
+    if wishes.secrets:
+        return rows, chosen
+    return rows, replace(chosen, policy=replace(chosen.policy, budget=Budget(chosen.total)))
 
 
-def _notes(wishes: Wishes, error: float, guess: float, over: float | None) -> tuple[str, ...]:
-    """What does not go together, and what becomes public; `over` is None where the odds decided."""
-    notes = []
-    odds = f"a suspicion of {percent(wishes.suspicion)} under {percent(wishes.limit)}"
-    if over is not None and over > 1 + 1e-9:
-        notes.append(f"this accuracy does not keep {odds}; it tells {over:.3g} times as much, in nats")
-    if over is None and wishes.wrong is not None and error > wishes.wrong:
-        notes.append(f"keeping {odds} costs more error than the {wishes.wrong:g} that is tolerated")
-    if not wishes.secrets and error > 0.9 * guess:
-        notes.append(
-            "this is hardly better than the best guess with no release at all: declare what must stay secret, and all "
-            "else can be released truthfully"
-        )
-    return (*notes, *(text for text in [made_public(wishes.secrets)] if text))
+def _ways(tried: _Tried, wishes: Wishes, total: float) -> list[Callable[[float], Policy | None]]:
+    """The policies to try at each total: those that keep the secrets, or all ways to spend it over a stream."""
+    if wishes.secrets:
+        return [lambda epsilon: Policy(secrets=wishes.secrets_at(epsilon), distortion=wishes.distortion)]
+
+    def way(block: int = 1, batch: int = 1) -> Callable[[float], Policy | None]:
+        def policy(total: float) -> Policy | None:
+            epsilon = _down(total / math.ceil(tried.length / (block * batch)), figures=6)
+            if epsilon > (LARGEST if block > 1 else HIGHEST):
+                return None  # so much at once is the truth, or slow
+            return Policy(epsilon, block=block, batch=batch, distortion=wishes.distortion)
+
+        return policy
+
+    ways = [way(), *(way(batch=size) for size in BATCHES if size <= min(wishes.wait + 1, tried.length))]
+    blocks = {size: way(size) for size in sorted({min(size, tried.length) for size in wishes.blocks} - {1})}
+    made = {size: policy for size in blocks if (policy := blocks[size](total)) is not None}
+    errors = {size: tried.row(policy, total).error for size, policy in made.items()}
+    near = [size for size in errors if errors[size] <= NEAR * min(errors.values())]
+    return [*ways, *(blocks[size] for size in near[:1])]
 
 
-def _first(error: Callable[[float], float], wrong: float) -> float | None:
-    """The least ε of a secret whose error is at most `wrong`, rounded up; None where even the largest is not.
-
-    A larger ε need not err less, since every release is the best for itself and not for those that follow: so they are
-    tried from below, and only between the first that will do and the one before is it halved.
-    """
-    before = None
-    for epsilon in RUNGS:
-        if error(epsilon) <= wrong:
-            return epsilon if before is None else _halved(error, wrong, before, epsilon, 3)
-        before = epsilon
-    return None
-
-
-def _halved(error: Callable[[float], float], wrong: float, low: float, high: float, steps: int) -> float:
-    """An ε between one that errs too much and one that will do, nearer to the first, rounded up to three figures."""
-    for _ in range(steps):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if error(middle) <= wrong else (middle, high)
-    return _rounded(high, math.ceil)
+def _least(
+    rows_at: Callable[[float], list[PlanRow]], wishes: Wishes, totals: Sequence[float]
+) -> tuple[list[PlanRow], PlanRow]:
+    """Rows of totals that halve the ladder, and the one of the least total whose error is tolerated."""
+    rows, found, low, high = list[PlanRow](), None, 0, len(totals)
+    while low < high:
+        middle = (low + high) // 2
+        now = rows_at(totals[middle])
+        best = min(now, key=_error)
+        enough = best.error <= (wishes.wrong or 0.0)
+        found, low, high = (best, low, middle) if enough else (found, middle + 1, high)
+        rows += now
+    if found is None:
+        more = "" if wishes.secrets else ", or let releases wait for later events"
+        raise InputError(f"no policy errs by {wishes.wrong:g} or less on these people; tolerate more{more}")
+    return sorted(rows, key=lambda row: row.total), found
 
 
-def _rounded(value: float, how: Callable[[float], int]) -> float:
-    """To three figures: down, so that a bound is kept, or up."""
-    scale = 10.0 ** (2 - math.floor(math.log10(value)))
-    return float(f"{how(round(value * scale, 6)) / scale:.3g}")
+def _error(row: PlanRow) -> float:
+    return row.error
+
+
+def _down(value: float, figures: int) -> float:
+    """Rounded down to so many figures, so that a bound is kept."""
+    scale = 10.0 ** (figures - 1 - math.floor(math.log10(value)))
+    return float(f"{math.floor(round(value * scale, 6)) / scale:.{figures}g}")
+
+
+def _by_secret(setting: Terms, people: Sequence[Ints], costs: Sequence[Floats]) -> tuple[float | None, float | None]:
+    """The mean cost in windows of people who have a declared secret, and in those of people who do not."""
+    sides: tuple[list[Floats], list[Floats]] = ([], [])
+    secrets = [secret for secret in setting.secrets if secret.kind != "trait"]  # which no event shows
+    for codes, spent in zip(people, costs, strict=True):
+        for secret in secrets:
+            for part, held in _windows(secret, setting.model, codes):
+                sides[not held].append(spent[part])
+    with_, without = (float(np.concatenate(side).mean()) if side else None for side in sides)
+    return with_, without
+
+
+def _windows(secret: Secret, model: MarkovModel, codes: Ints) -> Iterator[tuple[slice, bool]]:
+    """The windows of a secret in a stream, and whether it has the secret in each."""
+    compiled = secret.over(model.alphabet)
+    length = compiled.length or len(codes)
+    for begin in range(0, len(codes) if secret.repeats else length, length):
+        part = slice(begin, min(begin + length, len(codes)))
+        yield part, bool(compiled.read(codes[part].tolist(), begin))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from seqveil.core.alphabet import Grid
-    from seqveil.interfaces.planning import Plan, PlanRow
+    from seqveil.interfaces.planning import Plan
 
 __all__ = [
     "DECODED",
@@ -121,49 +121,29 @@ def _short(label: str, most: int = 18) -> str:
 
 
 def tradeoff(plan: Plan, path: str | Path | None = None) -> Figure:
-    """Expected error against ε, one line a mechanism and schedule, with the best guess for comparison.
-
-    Where secrets are declared, ε is their total, and there is one line for each ε of a release. Dotted: after the
-    receiver's online decoder, where that errs less than the release.
+    """Error against what a stream, or each secret, may reveal in total: one line for each way to release.
 
     >>> from seqveil import MarkovModel
     >>> from seqveil.interfaces import planning
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> figure = tradeoff(planning.plan(model, [0.5, 1.0], length=5, users=10))
-    >>> [line.get_label() for line in figure.axes[0].lines][::3]
-    ['optimal', 'best guess, no release']
+    >>> figure = tradeoff(planning.plan(model, length=5, people=10))
+    >>> [line.get_label() for line in figure.axes[0].lines]
+    ['one by one', 'blocks of 5', 'best guess, no release']
     """
     figure = blank((7.5, 4.2))
     axes = figure.subplots()
-    names = sorted({_label(row) for row in plan.rows}, key=lambda name: (not name.startswith("optimal"), name))
-    for name, look in zip(names, looks(), strict=False):
-        rows = sorted((row for row in plan.rows if _label(row) == name), key=_bound)
-        bounds = [_bound(row) for row in rows]
-        axes.plot(bounds, [row.error for row in rows], label=name, **look)
-        if any(row.decoded_error < row.error - 1e-9 for row in rows):
-            decoded = [row.decoded_error for row in rows]
-            axes.plot(bounds, decoded, ":", color=look["color"], label=f"{name} + decoder")
-    axes.axhline(plan.rows[0].constant_error, color=LIMIT, lw=1, ls="--", label="best guess, no release")
-    secrets, batches = bool(plan.rows[0].totals), any(row.batch > 1 for row in plan.rows)
+    ways = list(dict.fromkeys(row.way for row in plan.rows))
+    for way, look in zip(ways, looks(), strict=False):
+        rows = sorted((row for row in plan.rows if row.way == way), key=lambda row: row.total)
+        axes.plot([row.total for row in rows], [row.error for row in rows], label=way, **look)
+    axes.axhline(plan.guess, color=LIMIT, lw=1, ls="--", label="best guess, no release")
+    secrets = bool(plan.wishes.secrets)
     title = "What keeping a secret costs" if secrets else "What a budget buys"
-    axes.set(ylabel=f"expected {error_name(plan.distortion)}", title=title, ylim=(0, None))
-    axes.set_xlabel("total ε of the secret" if secrets else "ε an event" if batches else "ε per release")
-    epsilon_axis(axes, [_bound(row) for row in plan.rows])
+    axes.set(ylabel=error_name(plan.distortion), title=title, ylim=(0, None))
+    axes.set_xlabel("ε of the secret" if secrets else f"total ε of a stream of {plan.length} events")
+    epsilon_axis(axes, [row.total for row in plan.rows])
     figure.legend(frameon=False, fontsize=8, loc="outside right upper")
     return finish(figure, path)
-
-
-def _bound(row: PlanRow) -> float:
-    """What is promised: about the secrets, where there are any."""
-    return max(row.totals) if row.totals else row.epsilon or 0.0
-
-
-def _label(row: PlanRow) -> str:
-    if row.totals:
-        return row.mechanism if row.epsilon is None else f"{row.mechanism}, ε = {row.epsilon:g} a release"
-    if row.batch > 1:
-        return f"{row.mechanism}, {row.batch} at a time"
-    return f"{row.mechanism}, pulsed" if row.period > 1 else row.mechanism
 
 
 def stream(

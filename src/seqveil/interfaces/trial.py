@@ -1,6 +1,6 @@
 """Streams released for a trial: those of simulated people, or of people whose data one holds. None of it is private.
 
-Plans, checks of a context and comparisons release streams with seeded randomness and lay the truth beside what anyone
+Plans, checks of a context and comparisons release streams with seeded randomness and compare the truth with what anyone
 sees.
 """
 
@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
 from seqveil.core.randomness import Randomness, SeededRandomness
 from seqveil.engine import batches
+from seqveil.engine import step as engine
 from seqveil.engine.state import Private, State
-from seqveil.engine.step import step
-from seqveil.engine.stream import Released, Terms
-from seqveil.receiver.decode import decode_codes
+from seqveil.engine.stream import Terms
+
+Streams = Sequence[Ints] | Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,23 +30,23 @@ class Step:
 
     truth: Ints  # (B,)
     before: State
-    made: Released
+    made: Any  # `Released`, or `ReleasedInBlocks`
     after: State
 
     @property
     def distribution(self) -> Floats:
-        """What anyone believes of each symbol once it is released: (B, n)."""
+        """What anyone believes about each symbol once it is released: (B, n)."""
         joint = self.made.beliefs * self.made.columns
         return np.asarray(joint / joint.sum(1, keepdims=True))
 
 
-def one_by_one(setting: Terms, streams: Sequence[Ints] | Ints, randomness: Randomness) -> Iterator[Step]:
+def one_by_one(setting: Terms, streams: Streams, randomness: Randomness) -> Iterator[Step]:
     """Release streams side by side, symbol by symbol. By the clock of secrets that follow one, all begin at midnight.
 
     Parameters:
         setting: what they are released with.
         streams: the true codes of each, the longest first, so that whoever has ended stands last.
-        randomness: seeded ones.
+        randomness: seeded randomness.
 
     >>> from seqveil.core.model import MarkovModel
     >>> from seqveil.engine.policy import Policy
@@ -54,17 +54,16 @@ def one_by_one(setting: Terms, streams: Sequence[Ints] | Ints, randomness: Rando
     >>> [step.truth.tolist() for step in one_by_one(setting, [np.array([0, 1]), np.array([1])], SeededRandomness(1))]
     [[0, 1], [1]]
     """
-    lengths, state = np.array([len(codes) for codes in streams]), State.start(setting, len(streams))
-    private = Private.start(setting, len(streams))
+    lengths = np.array([len(codes) for codes in streams])
     if (np.diff(lengths) > 0).any():
         raise InputError("expected the longest stream first; sort them by their lengths")
+    state, private = State.start(setting, len(streams)), Private.start(setting, len(streams))
     for t in range(int(lengths[0])):
-        now = int((lengths > t).sum())
-        truth = np.array([codes[t] for codes in streams[:now]])
-        before = state.take(slice(0, now))
-        stamps = np.full(now, setting.slots.since_midnight(t)) if setting.clocked else None
-        made, state, private = step(setting, before, private.take(slice(0, now)), truth, randomness, stamps)
-        assert isinstance(made, Released)
+        now = slice(0, int((lengths > t).sum()))
+        truth = np.array([codes[t] for codes in streams[now]])
+        before = state.take(now)
+        stamps = np.full(truth.size, setting.slots.since_midnight(t)) if setting.clocked else None
+        made, state, private = engine.step(setting, before, private.take(now), truth, randomness, stamps)
         yield Step(truth, before, made, state)
 
 
@@ -80,73 +79,86 @@ def in_batches(setting: Terms, codes: Ints, randomness: Randomness) -> tuple[lis
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Means over all releases of a trial.
+    """What releases cost these people, event by event, in the order of their streams; one that says nothing costs 1."""
 
-    The first five are what anyone expects after each release, under the model: given all that is public, a release y
-    costs Σ post(x) D(x, y), and the receiver's best estimate min_r Σ post(x) D(x, r). A release that says nothing
-    counts as a wrong one. `realised_error` and `realised_decoded` are what both cost these very streams.
-    """
-
-    error: float
-    decoded_error: float
-    truth: float  # probability that a release is the truth
-    paid_truth: float | None  # the same of the releases that carry ε; None where none does
+    costs: list[Floats]
+    decoded: list[Floats]  # of the receiver's best estimate given the releases up to each; of blocks those released
     withheld: float  # share of releases that say nothing
-    realised_error: float
-    realised_decoded: float
-    smoothed_error: float | None  # of the best estimate from all releases of a stream; None where nobody asked
-    ends: tuple[State, ...]  # where the streams stand at the end
+    leakage: float  # the most that any stream revealed, by the exact account
+
+    @property
+    def error(self) -> float:
+        """The mean cost of a release."""
+        return float(np.concatenate(self.costs).mean())
+
+    @property
+    def standard_error(self) -> float | None:
+        """Of the mean, over people; None for a single person."""
+        count, lengths = len(self.costs), np.array([len(costs) for costs in self.costs])
+        if count < 2:
+            return None
+        apart = np.array([costs.sum() for costs in self.costs]) - self.error * lengths
+        return float(np.sqrt((apart**2).sum() * count / (count - 1)) / lengths.sum())
+
+    @property
+    def decoded_error(self) -> float:
+        """The mean cost of the receiver's best estimate."""
+        return float(np.concatenate(self.decoded).mean())
 
 
-def measure(setting: Terms, streams: Sequence[Ints] | Ints, seed: int, hindsight: bool = False) -> Measured:
-    """Release streams, the longest first, and average what every release costs.
+def measure(setting: Terms, streams: Streams, seed: int) -> Measured:
+    """Release streams, the longest first, and compare them with the truth.
 
-    Averages of conditional expectations leave only the noise of the histories, far less than that of realised costs.
-    `hindsight` decodes the streams as a whole as well, for which they have one length.
+    >>> from seqveil.core.model import MarkovModel
+    >>> from seqveil.engine.policy import Policy
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> people = model.sample(12, 200, seed=1)
+    >>> alone, shared = (measure(Policy(**each).on(model), people, 1).error for each in
+    ...                  ({"epsilon": 0.5}, {"epsilon": 6.0, "block": 12}))
+    >>> shared < alone / 2
+    True
     """
     if setting.budget.seconds is not None or (setting.in_batches and setting.budget.when_spent == "stop"):
         raise InputError(
-            "a budget for seconds, or one that stops batches, cannot be tried without times and gaps; try it with "
-            "a budget for releases that holds"
+            "a budget per number of seconds, or one that stops batches, depends on times and gaps that a trial does "
+            "not have; plan with a budget per number of releases, and when_spent = hold"
         )
-    randomness, sums, ends = SeededRandomness(seed), np.zeros(9), list[State]()
-    codes, late = list[Ints](), list[Floats]()
-    if setting.in_batches:
-        for truth in streams:
-            sent, state = in_batches(setting, truth, randomness)
-            released = np.concatenate([one.codes for one in sent])
-            carries = np.ones(truth.size, bool)
-            sums += _sums(setting.distortion, truth, released, batches.filtered(setting, sent), carries)
-            ends.append(state)
-            late += [batches.smooth(setting, sent)] if hindsight else []
-    else:
-        for step in one_by_one(setting, streams, randomness):
-            made = step.made
-            sums += _sums(setting.distortion, step.truth, made.codes, step.distribution, made.epsilons > 0)
-            ends = [step.after]
-            codes.append(made.codes)
-        late = [*decode_codes(setting, np.stack(codes, axis=1))] if hindsight else []
-    error, decoded, right, withheld, realised, realised_decoded = (sums[:6] / sums[8]).tolist()
-    paid = float(sums[6] / sums[7]) if sums[7] else None
-    smoothed = float(setting.distortion.expected(np.concatenate(late)).min(1).mean()) if hindsight else None
-    return Measured(error, decoded, right, paid, withheld, realised, realised_decoded, smoothed, tuple(ends))
-
-
-def _sums(
-    distortion: Distortion, truth: Ints, codes: Ints, distributions: Floats, carries: NDArray[np.bool_]
-) -> Floats:
-    """What `Measured` averages, added up over some releases, then those that carry ε, and how many there are."""
-    rows, costs, silent = np.arange(truth.size), distortion.expected(distributions), codes < 0
-    said = np.where(silent, 0, codes)
-    right = np.where(silent, 0.0, distributions[rows, said])
-    parts = (
-        np.where(silent, 1.0, costs[rows, said]),
-        costs.min(1),
-        right,
-        silent,
-        np.where(silent, 1.0, distortion.between(truth, said)),
-        distortion.between(truth, distortion.best_guess(distributions)),
-        right[carries],
-        carries,
+    released, guesses, leakage = (_batched if setting.in_batches else _stepwise)(
+        setting, streams, SeededRandomness(seed)
     )
-    return np.array([*(part.sum() for part in parts), truth.size], np.float64)
+    between = setting.distortion.between
+    costs = [
+        np.where(codes < 0, 1.0, between(truth, np.maximum(codes, 0)))
+        for truth, codes in zip(streams, released, strict=True)
+    ]
+    decoded = costs if setting.in_blocks else [between(*pair) for pair in zip(streams, guesses, strict=True)]
+    withheld = float((np.concatenate(released) < 0).mean())
+    return Measured(costs, decoded, withheld, leakage)
+
+
+Outcomes = tuple[list[Ints], list[Ints], float]  # released, best estimates, the most that a stream revealed
+
+
+def _stepwise(setting: Terms, streams: Streams, randomness: Randomness) -> Outcomes:
+    """Of releases one by one, and of blocks, whose labels are best guesses already."""
+    codes, guesses, leakage = list[Ints](), list[Ints](), 0.0
+    for step in one_by_one(setting, streams, randomness):
+        codes.append(step.made.codes)
+        leakage = max(leakage, float(step.after.account.worst.max()))
+        if not setting.in_blocks:
+            guesses.append(setting.distortion.best_guess(step.distribution))
+    released, best = (
+        [np.array([row[k] for row in rows if k < row.size], np.int64) for k in range(len(streams))]
+        for rows in (codes, guesses)
+    )
+    return released, best, leakage
+
+
+def _batched(setting: Terms, streams: Streams, randomness: Randomness) -> Outcomes:
+    codes, guesses, leakage = list[Ints](), list[Ints](), 0.0
+    for truth in streams:
+        sent, end = in_batches(setting, truth, randomness)
+        codes.append(np.concatenate([one.codes for one in sent]))
+        guesses.append(setting.distortion.best_guess(batches.filtered(setting, sent)))
+        leakage = max(leakage, float(end.account.worst.max()))
+    return codes, guesses, leakage

@@ -9,18 +9,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from seqveil.core.composition import Composition, compose
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.randomness import known_as
 from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.words import UNCHECKED, Colour, Grade, Risk
-from seqveil.engine.accounting import Budget, Composition, compose
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.budget import Budget
+from seqveil.engine.calls import SentBatch
 from seqveil.engine.releases import Accounts, Releases
 from seqveil.engine.secrets import SecretTotal, totals
 from seqveil.engine.step import Made
 from seqveil.engine.store import Memory
-from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, Released, Terms, check_room, check_slots, observed
+from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, Mask, Released, Terms, check_room, check_slots, observed
+from seqveil.engine.streams import CodeStreams
 from seqveil.receiver.drift import NOT_ASKED, ModelCheck
 
 ROUNDING = 1e-9  # sums of floats may pass a bound by this much of it
@@ -33,7 +35,7 @@ NOT_GRADED = Grade("unchecked", UNCHECKED)
 class Report:
     """What an audit found. A check is True (kept), False (broken) or None (nothing of the kind was promised).
 
-    A release is one symbol, or one batch.
+    A release is one symbol, or one batch; of blocks every block is within its ε (`each_release`).
     """
 
     users: int
@@ -174,7 +176,7 @@ class Audit:
         self.setting = setting
         kept = {replace(secret, epsilon=None) for secret in setting.secrets}
         asked = [each for each in secrets if each not in kept and each not in setting.secrets]
-        if asked and setting.in_batches:
+        if asked and (setting.in_batches or setting.in_blocks):
             raise InputError("secrets are measured where symbols are released one by one; leave them out")
         self._secrets = (*setting.secrets, *asked)
         self._first = _trackers(setting, self._secrets) if self._secrets else None
@@ -190,7 +192,7 @@ class Audit:
         self._recent: dict[Hashable, deque[tuple[float, float]]] = {}
         self._counts: dict[Hashable, int] = {}
 
-    def _account(self, users: Sequence[Hashable], made: Made) -> None:
+    def _account(self, users: Sequence[Hashable], made: Made | SentBatch) -> None:
         """Take releases into the accounts of the secrets, each user once."""
         assert isinstance(made, Released)
         before = np.empty(len(users), object)
@@ -212,10 +214,10 @@ class Audit:
         if self._clock is not None:
             self._accounts |= self._clock.begun(users, times)
         # in memory any name will do
-        seen = self._streams.observe(users, codes, times)  # type: ignore[arg-type]
+        seen = self._streams.observe(users, codes, times, epsilons=epsilons)  # type: ignore[arg-type]
         made = codes != NOTHING
         self._releases += int(made.sum())
-        self._held += int((seen.epsilons[made] == 0).sum())
+        self._held += int(seen.held.sum())
         self._count(users, seen, times)
         self._compare(epsilons, seen.epsilons)
         return seen.epsilons
@@ -247,21 +249,29 @@ class Audit:
         """Add what these releases cost, each of which used so much ε; a batch that went without one cost nothing."""
         costs = np.nan_to_num(seen.leakages, nan=0.0, posinf=np.inf)
         self._worst_release = max(self._worst_release, float(costs.max(initial=0.0)))
-        self._each_release &= within(costs, seen.epsilons)
+        self._each_release &= within(costs, seen.epsilons if seen.blocks is None else seen.blocks.levels)
         if self.setting.budget.span is not None:
-            self._look_back(users, costs, times, self.setting.budget.span)
+            inside = None if seen.blocks is None else seen.blocks.places > 0
+            self._look_back(users, costs, times, self.setting.budget.span, inside)
 
     def _compare(self, claimed: Floats | None, used: Floats) -> None:
         if claimed is not None:
             same = np.isnan(claimed) | (np.abs(claimed - used) <= ROUNDING * (1 + used))
             self._epsilons = bool(same.all()) and self._epsilons is not False
 
-    def _look_back(self, users: Sequence[Hashable], costs: Floats, times: Floats | None, span: float) -> None:
-        """The largest sum of realised costs in any window, by a queue of its own for each user."""
+    def _look_back(
+        self, users: Sequence[Hashable], costs: Floats, times: Floats | None, span: float, inside: Mask | None
+    ) -> None:
+        """The largest sum of realised costs in any window, by a queue of its own for each user.
+
+        A block counts once, by what it has cost so far: the events `inside` one take the place of those before them.
+        """
         for k, user in enumerate(users):
             recent = self._recent.setdefault(user, deque())
             count = self._counts[user] = self._counts.get(user, -1) + 1
             now = float(count) if self.setting.budget.seconds is None or times is None else float(times[k])
+            if inside is not None and inside[k] and recent:
+                recent.pop()
             recent.append((now, float(costs[k])))
             while now - recent[0][0] >= span:
                 recent.popleft()
@@ -325,5 +335,4 @@ class Audit:
         setting = self.setting
         if setting.budget.limited or setting.unbounded or not setting.mechanism.sound:
             return None
-        pulses = -(-int(accounts.events.max()) // setting.schedule)
-        return compose(setting.epsilon * setting.schedule, pulses, delta)
+        return compose(setting.epsilon, -(-int(accounts.events.max()) // setting.policy.block), delta)

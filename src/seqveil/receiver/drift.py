@@ -148,8 +148,8 @@ class Drift:
     """
 
     def __init__(self, setting: Terms, alpha: float = ALPHA) -> None:
-        if setting.in_batches:
-            raise InputError("drift is determined from releases one by one; for batches, release a sample with batch=1")
+        if setting.in_batches or setting.in_blocks:
+            raise InputError("drift is determined from releases one by one; release a sample without batch or block")
         if not setting.mechanism.sound:
             raise InputError(f'mechanism "{setting.mechanism.name}" is not sound; use one that is, such as "optimal"')
         if not 0 < alpha < 1:

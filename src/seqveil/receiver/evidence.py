@@ -89,8 +89,10 @@ class Evidence:
         Events come user by user. Releases in batches are refused: the likelihood of a path joins several symbols, which
         this log has no place for. Release one by one what shall be learned from.
         """
-        if setting.in_batches:
-            raise InputError("a release in batches cannot be learned from; use a mechanism that releases one by one")
+        if setting.in_batches or setting.in_blocks:
+            raise InputError(
+                "a release in batches or blocks cannot be learned from; use a mechanism that releases one by one"
+            )
         streams = [np.asarray(codes, np.int64) for codes in released]
         stamps = None if times is None else [np.asarray(each, np.float64) for each in times]
         if not streams or any(codes.ndim != 1 for codes in streams):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.engine.state import Rows, State, rounds
 from seqveil.engine.stream import Released, Terms, observe
@@ -26,6 +27,8 @@ class Followed:
     """
 
     def __init__(self, setting: Terms) -> None:
+        if setting.in_blocks:
+            raise InputError("a release in a block tells of its symbol only with the others of the block; use `decode`")
         self.setting, self.state = setting, State.start(setting, 0)
 
     def observe(self, users: Rows, codes: Ints, times: Floats | None = None) -> Iterator[tuple[Rows, Released]]:

@@ -134,7 +134,7 @@ def learn(
 
     >>> truth = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
     >>> from seqveil import Policy
-    >>> from seqveil.engine.coded import CodeStreams
+    >>> from seqveil.engine.streams import CodeStreams
     >>> from seqveil.core.randomness import SeededRandomness
     >>> none = MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]])
     >>> setting = Policy(epsilon=1.0, mechanism="randomized_response").on(none)

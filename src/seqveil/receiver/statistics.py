@@ -193,8 +193,8 @@ def _check(
     method: str,
 ) -> None:
     """Refuse what intervals cannot be had for, and options that mean nothing."""
-    if setting.in_batches:
-        raise InputError("intervals are for releases one by one; decode a release in batches instead")
+    if setting.in_batches or setting.in_blocks:
+        raise InputError("intervals are for releases one by one; decode a release in batches or blocks instead")
     if not setting.mechanism.sound:
         raise InputError(f'mechanism "{setting.mechanism.name}" is not sound; use one that is, such as "optimal"')
     if len(users) != codes.size or not codes.size:

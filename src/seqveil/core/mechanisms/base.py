@@ -214,7 +214,7 @@ def instantaneous() -> list[str]:
     >>> mechanisms.instantaneous()[:5]
     ['optimal', 'balanced', 'crr_repaired', 'randomized_response', 'crr']
     >>> mechanisms.instantaneous()[5:]
-    ['optimal_ldp', 'mutual_information', 'topl', 'temporal', 'temporal_restricted']
+    ['optimal_ldp', 'mutual_information', 'temporal']
     """
     ours = [name for name, each in _registered.items() if isinstance(each, Mechanism) and name not in APART]
     return [*ours, *plugged()]

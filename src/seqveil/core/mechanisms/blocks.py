@@ -183,10 +183,10 @@ class Blocks:
     @classmethod
     def start(cls, rule: BlockRule, users: int) -> Blocks:
         """Of users of whom nothing was released yet."""
-        nobody = np.zeros(users, np.int64)
+        nothing, whole = np.zeros(users), (np.zeros(users, np.int64), np.zeros(users, np.int64))
         states, account = filtering.start(rule.model, users), Leakages.start(rule.model, users)
-        inside = _fresh(rule, users)
-        return cls(np.zeros(users), nobody, nobody, states, states, np.ones(users), np.ones(users), account, inside)
+        ones, inside = (np.ones(users), np.ones(users)), _fresh(rule, users)
+        return cls(nothing, *whole, states, states.copy(), *ones, account, inside)
 
     def begin(self, rule: BlockRule, who: Mask, levels: Floats, states: Floats, account: Leakages) -> Blocks:
         """A block begins for some users, with the belief and the account that they have now."""
@@ -194,7 +194,8 @@ class Blocks:
             return self
         if who.all():
             whole = np.zeros(len(who), np.int64), self.numbers, states, states
-            return Blocks(levels, *whole, np.ones(len(who)), np.ones(len(who)), account, _fresh(rule, len(who)))
+            before = Leakages(*(getattr(account, each.name).copy() for each in fields(Leakages)))
+            return Blocks(levels, *whole, np.ones(len(who)), np.ones(len(who)), before, _fresh(rule, len(who)))
         column = who[:, None]
         return Blocks(
             np.where(who, levels, self.levels),
@@ -237,22 +238,18 @@ class Blocks:
 
     def take(self, rows: Rows) -> Blocks:
         """Of some users."""
-        users = np.arange(len(self.levels))[rows]
+        users = self._numbers(rows)
         arrays: dict[str, Any] = {name: getattr(self, name)[users] for name in ARRAYS}
         return Blocks(**arrays, before=self.before.take(users), inside=self.inside.take(self._inner(users)))
 
-    def put(self, rows: Rows, part: Blocks) -> Blocks:
-        """All users' blocks with those of some users replaced."""
-        users = np.arange(len(self.levels))[rows]
-        arrays: dict[str, Any] = {name: _put(getattr(self, name), users, getattr(part, name)) for name in ARRAYS}
-        before, inside = (
-            Leakages(*(_put(getattr(ours, f.name), places, getattr(theirs, f.name)) for f in fields(Leakages)))
-            for ours, theirs, places in (
-                (self.before, part.before, users),
-                (self.inside, part.inside, self._inner(users)),
-            )
-        )
-        return Blocks(**arrays, before=before, inside=inside)
+    def put(self, rows: Rows, part: Blocks) -> None:
+        """Write those of some users back in place."""
+        users = self._numbers(rows)
+        for name in ARRAYS:
+            getattr(self, name)[users] = getattr(part, name)
+        for each in fields(Leakages):
+            getattr(self.before, each.name)[users] = getattr(part.before, each.name)
+            getattr(self.inside, each.name)[self._inner(users)] = getattr(part.inside, each.name)
 
     def join(self, other: Blocks) -> Blocks:
         """Two groups of users as one."""
@@ -263,16 +260,14 @@ class Blocks:
         )
         return Blocks(**arrays, before=before, inside=inside)
 
+    def _numbers(self, rows: Rows) -> NDArray[np.intp]:
+        whole = isinstance(rows, np.ndarray) and rows.dtype.kind in "iu"
+        return rows if whole else np.arange(len(self.levels))[rows]  # type: ignore[return-value]
+
     def _inner(self, users: NDArray[np.intp]) -> NDArray[np.intp]:
         """The rows of these users in the account inside."""
         entries = len(self.inside.most) // max(1, len(self.levels))
         return (users[:, None] * entries + np.arange(entries)).ravel()
-
-
-def _put(array: Any, rows: NDArray[np.intp], part: Any) -> Any:
-    changed = array.copy()
-    changed[rows] = part
-    return changed
 
 
 class Disclosed(NamedTuple):
@@ -323,12 +318,13 @@ def after(rule: BlockRule, blocks: Blocks, made: Disclosed, account: Leakages) -
     A block that has had all its events is not ended here: its cost is charged first (`Blocks.costs`, `Blocks.end`).
     """
     states, moved, marginal = follow(rule, blocks, made)
-    if not (made.columns == made.columns[:, :1]).all():
-        moved = replace(moved, inside=_charged(rule, blocks, made.columns, marginal))
-    elif not rule.model.full_support:
-        moved = replace(moved, inside=blocks.inside.skip(rule.model))
-    else:
-        return states, account, moved  # nothing was disclosed
+    disclosing = made.columns.min(1) != made.columns.max(1)
+    if not disclosing.any() and rule.model.full_support:
+        return states, account, moved
+    inside = blocks.inside.skip(rule.model)
+    if disclosing.any():  # each user as if alone: nothing disclosed is nothing charged, not even for rounding
+        inside = either(np.repeat(disclosing, rule.entries), _charged(rule, blocks, made.columns, marginal), inside)
+    moved = replace(moved, inside=inside)
     return states, _joined(rule, moved), moved
 
 
@@ -388,10 +384,9 @@ def _fresh(rule: BlockRule, users: int) -> Leakages:
         if rule.model.full_support:
             return flat
         ahead = np.zeros((users, rule.model.size))  # from whichever state it begins
-        return Leakages(flat.most, flat.least, ahead, ahead)
+        return Leakages(flat.most, flat.least, ahead, ahead.copy())
     at = np.tile(np.eye(rule.entries, dtype=bool), (users, 1))
-    nothing = np.zeros(len(at))
-    return Leakages(nothing, nothing, np.where(at, 0.0, -np.inf), np.where(at, 0.0, np.inf))
+    return Leakages(np.zeros(len(at)), np.zeros(len(at)), np.where(at, 0.0, -np.inf), np.where(at, 0.0, np.inf))
 
 
 def either(who: Mask, one: Leakages, other: Leakages) -> Leakages:

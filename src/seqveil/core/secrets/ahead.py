@@ -388,9 +388,7 @@ class Answered(Ahead):
 
     def __init__(self, model: MarkovModel, secret: Secret) -> None:
         if model.trait is None or model.trait.name != secret.text:
-            raise InputError(
-                "the model does not know this trait; fit it to people whose answer is known, with trait= (--trait)"
-            )
+            raise InputError("the model does not know this trait; fit it to people whose answer is known, with a trait")
         self.model, self.secret, self.longest = model, secret, LONGEST
         self.values = len(model.trait.answers)
         self.scale = 1.0 if secret.epsilon is None else secret.epsilon

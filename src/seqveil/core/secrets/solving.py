@@ -97,10 +97,10 @@ class _Work:
         boxes = bounds.boxes or Boxes(np.zeros((0, size)), np.zeros(0), np.zeros(0))
         asked = bounds.belief, boxes.masses, boxes.low, boxes.high, bounds.promised
         rooms = np.zeros(4 * size), np.zeros(3 * dial.n), np.zeros(size, np.int64), np.zeros(size, np.int64)
-        belief, yes, low, high, promised, noise, *made = _given(code is keeping, (*asked, dial.noise.ravel(), *rooms))
-        if not code(belief, yes, low, high, promised, dial.n, dial.rows, noise, dial.ratio, *made):
+        belief, yes, low, high, promised, noise, *filled = _given(code is keeping, (*asked, dial.noise.ravel(), *rooms))
+        if not code(belief, yes, low, high, promised, dial.n, dial.rows, noise, dial.ratio, *filled):
             return None
-        shares, spread, big, left = made
+        shares, spread, big, left = filled
         if dial.rows > 1:
             return self._written_out(shares, spread, big, left)
         parts, labels = np.array(shares).reshape(4, size), np.array(spread).reshape(3, dial.n)

@@ -399,6 +399,8 @@ class GuardingTable(_ByKind):
         """Weights rounded down; what that leaves of a row goes to its largest weight."""
         disclosed, spread = (draft.disclosed * ONE).astype(np.int64), (draft.spread * ONE).astype(np.int64)
         spread[draft.disclosed >= 1.0] = 0
+        # both may be rounded up to floats that are more than one together: what is too much is not disclosed
+        disclosed = np.maximum(np.minimum(disclosed, DENOMINATOR - np.add.reduce(spread, 1)), 0)
         left = DENOMINATOR - disclosed - np.add.reduce(spread, 1)
         moved = (draft.disclosed < 1.0).nonzero()[0]
         if moved.size:

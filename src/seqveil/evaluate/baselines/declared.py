@@ -4,16 +4,13 @@
 - `suppression`: the sensitive symbols are never released, something else stands in for them;
 - `Halving`: randomised response whose ε is halved until the secret is kept.
 
-The first two are mechanisms, made for the secrets at hand; a `Terms` takes them like any other, and accounts for the
-secrets it is given. The third looks at that account. `release` and `Halving.release` give the same record. The fourth
-baseline needs nothing new: a sound mechanism with `Budget(total=…)`, which bounds the whole sequence.
+The first two are mechanisms, made for the secrets at hand; the third is a step that looks at their account.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,37 +22,15 @@ from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, to_weights, 
 from seqveil.core.mechanisms import Mechanism, randomized_response
 from seqveil.core.mechanisms.base import full_tables
 from seqveil.core.model import MarkovModel
-from seqveil.core.randomness import Randomness, SeededRandomness
+from seqveil.core.randomness import Randomness
 from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.secrets.tables import Bounds
-from seqveil.engine.stream import Released, State, charge, observed
+from seqveil.engine.state import Private, State
+from seqveil.engine.stream import Released, take_in
 from seqveil.engine.terms import Terms
-from seqveil.interfaces.trial import one_by_one
 
 BEGINS = 4.0  # the ε that a release begins with where it is halved
 HALVINGS = 40  # after so many a release tells nothing worth the name, and one that tells nothing at all is made
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What became of streams of one length."""
-
-    codes: Ints  # (B, T) released
-    trackers: list[SecretTrackers]  # the account of the secrets after each stream
-
-    def disclosed(self) -> Floats:
-        """The most that was disclosed about the first secret of each stream, at any time: (B,)."""
-        rows = [each.rows[0][0] for each in self.trackers]
-        return np.array([tracker.worst.worst(tracker.secret.sides) for tracker in rows])
-
-
-def release(setting: Terms, truth: Ints, secrets: Secret | Sequence[Secret], seed: int = 0) -> Outcome:
-    """Streams (B, T) as a mechanism releases them, and what that reveals about the secrets, kept by it or not."""
-    codes, trackers = [], np.full(len(truth), SecretTrackers(setting.model, secrets, memory=setting.remembered), object)
-    for step in one_by_one(setting, truth, SeededRandomness(seed)):
-        codes.append(step.made.codes)
-        trackers = observed(trackers, step.made.remembered)
-    return Outcome(np.stack(codes, axis=1), list(trackers))
 
 
 def sensitive(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> Ints:
@@ -158,8 +133,6 @@ class Halving:
     Algorithm 2, with randomised response as the mechanism that is tuned.
     """
 
-    name = "halving"
-
     def __init__(self, model: MarkovModel, secrets: Secret | Sequence[Secret], epsilon: float = BEGINS) -> None:
         self.model, self.epsilon = model, epsilon
         self.start = SecretTrackers(model, secrets, kept=True)
@@ -187,35 +160,19 @@ class Halving:
         weights[:, int(bounds.belief.argmax())] = DENOMINATOR
         return 0.0, weights, np.cumsum(weights, axis=1)
 
-    def step(self, state: State, codes: Ints, randomness: Randomness) -> tuple[Released, State]:
+    def step(
+        self, setting: Terms, state: State, private: Private, codes: Ints, randomness: Randomness
+    ) -> tuple[Released, State, Private]:
         """One release for each user of a state that holds the accounts of the secrets."""
         if state.trackers is None:
             raise InputError("halving looks at the account of declared secrets; pass secrets to the setting")
-        made: dict[int, tuple[float, Ints, Ints]] = {}
-        for each in state.trackers:
-            if id(each) not in made:  # those who stand alike have the same table
-                made[id(each)] = self.choose(each)
+        alike = {id(each): each for each in state.trackers}  # whose accounts are one object share a table
+        made = {key: self.choose(each) for key, each in alike.items()}
         chosen = [made[id(each)] for each in state.trackers]
-        thrown = randomness.draw(len(state))
-        places = zip(chosen, codes.tolist(), thrown.tolist(), strict=True)
-        disclosed = [int(np.searchsorted(sums[code], uniform, side="right")) for (_, _, sums), code, uniform in places]
-        columns = np.stack([weights[:, y] for (_, weights, _), y in zip(chosen, disclosed, strict=True)])
+        places = zip(chosen, codes.tolist(), randomness.draw(len(state)).tolist(), strict=True)
+        drawn = [int(np.searchsorted(sums[code], uniform, side="right")) for (_, _, sums), code, uniform in places]
+        columns = np.stack([weights[:, y] for (_, weights, _), y in zip(chosen, drawn, strict=True)])
         beliefs = filtering.symbols(self.model, state.states)
-        states, account, weighed = charge(self.model, state.states, state.account, columns)
         epsilons = np.array([epsilon for epsilon, _, _ in chosen])
-        moved = {"states": states, "steps": state.steps + 1, "spent": state.spent + epsilons, "account": account}
-        after = replace(state, **moved, trackers=observed(state.trackers, columns))
-        return Released(np.array(disclosed, np.int64), epsilons, columns, beliefs, weighed, columns), after
-
-    def release(self, truth: Ints, seed: int = 0) -> Outcome:
-        """Streams (B, T), and the account of the secrets after each."""
-        randomness, codes = SeededRandomness(seed), np.empty_like(truth)
-        after = []
-        for user, stream in enumerate(truth):
-            trackers = self.start
-            for t, code in enumerate(stream.tolist()):
-                _, weights, sums = self.choose(trackers)
-                codes[user, t] = int(np.searchsorted(sums[code], int(randomness.draw(1)[0]), side="right"))
-                trackers = trackers.observe(weights[:, codes[user, t]])
-            after.append(trackers)
-        return Outcome(codes, after)
+        weighed, after = take_in(setting, state, columns, epsilons)
+        return Released(np.array(drawn, np.int64), epsilons, columns, beliefs, weighed, columns), after, private

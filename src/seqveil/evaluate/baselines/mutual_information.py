@@ -138,51 +138,34 @@ def _ratio(above: Floats, below: Floats) -> Floats:
 
 
 def arimoto(beliefs: Floats, epsilon: float, costs: Floats) -> Floats:
-    """Tables (B, n, n) of least expected cost with I(X;Y) ≤ ε, by Blahut–Arimoto steps.
+    """Tables (B, n, n) of nearly least expected cost with I(X;Y) ≤ ε, by Blahut–Arimoto steps.
 
-    *Guarantee*: I ≤ ε holds however far the steps have come, since a table with more is mixed with its marginal, in
-    which I is convex; and no table costs more than the best constant release.
+    *Guarantee*: I ≤ ε however far the steps have come. The best constant release has I = 0, and what comes after it is
+    kept only where its own I is at most ε.
     """
     users, n = beliefs.shape
     scaled = (costs - costs.min(1, keepdims=True)) / (float(np.ptp(costs)) or 1.0)
-    disclosed = np.zeros((users, n, n))
-    disclosed[:, np.arange(n), scaled.argmin(1)] = 1.0
+    best = (beliefs[:, :, None] * scaled).sum(1).argmin(1)
+    below = np.broadcast_to(np.eye(n)[best][:, None, :], (users, n, n))
+    above = np.broadcast_to(np.eye(n)[scaled.argmin(1)], (users, n, n))
     low, high = np.full(users, math.log(1e-3)), np.full(users, math.log(STEEPEST))
-    distribution = np.full((users, n), 1.0 / n)
+    outputs = np.full((users, n), 1.0 / n)
     for _ in range(HALVINGS):
-        middle = 0.5 * (low + high)
-        distribution, table = _steps(beliefs, scaled, middle, distribution, STEPS)
+        slope = 0.5 * (low + high)
+        decay = np.exp(-np.exp(slope)[:, None, None] * scaled)
+        outputs = _steps(beliefs, decay, 0.999 * outputs + 0.001 / n, STEPS)  # what was given up may be wanted again
+        table = np.maximum(outputs[:, None, :] * decay, 1e-300 * decay)
+        table /= table.sum(2, keepdims=True)
         fits = information(beliefs, table) <= epsilon
-        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-    below, above = (_steps(beliefs, scaled, slope, distribution, STEPS)[1] for slope in (low, high))
-    table = _blend(beliefs, _within(beliefs, below, epsilon), above, epsilon)
-    table = np.where((information(beliefs, disclosed) <= epsilon)[:, None, None], disclosed, table)
-    return _constant_if_cheaper(beliefs, table, scaled)
+        low, high = np.where(fits, slope, low), np.where(fits, high, slope)
+        below, above = np.where(fits[:, None, None], table, below), np.where(fits[:, None, None], above, table)
+    return _between(beliefs, below, above, epsilon)
 
 
-def _steps(beliefs: Floats, costs: Floats, slope: Floats, distribution: Floats, count: int) -> tuple[Floats, Floats]:
-    """`count` Blahut–Arimoto steps at these log slopes: the distribution of releases, and the table it implies."""
-    n = beliefs.shape[1]
-    likely = np.exp(-np.exp(slope)[:, None, None] * costs)
-    distribution = 0.999 * distribution + 0.001 / n  # a symbol once given up may be wanted at another slope
-    for _ in range(count):
-        total = np.maximum(np.einsum("by,bxy->bx", distribution, likely, optimize=False), 1e-300)
-        distribution = distribution * np.einsum("bx,bxy->by", beliefs / total, likely, optimize=False)
-    table = np.maximum(distribution[:, None, :] * likely, 1e-300 * likely)
-    return distribution, table / table.sum(2, keepdims=True)
-
-
-def _within(beliefs: Floats, tables: Floats, epsilon: float) -> Floats:
-    """(1-λ)·Q + λ·p has information at most (1-λ)·I(Q): the least λ that this grants."""
-    rate = information(beliefs, tables)
-    share = np.where(rate > epsilon, 1.0 - epsilon / np.maximum(rate, 1e-300), 0.0)[:, None, None]
-    marginal = (beliefs[:, :, None] * tables).sum(1, keepdims=True)
-    return np.asarray((1.0 - share) * tables + share * marginal)
-
-
-def _blend(beliefs: Floats, below: Floats, above: Floats, epsilon: float) -> Floats:
+def _between(beliefs: Floats, below: Floats, above: Floats, epsilon: float) -> Floats:
     """As much of `above` as I ≤ ε allows, the rest `below`: near a slope where the optimum jumps neither is enough."""
     low, high = np.zeros(len(beliefs)), np.ones(len(beliefs))
+    low = np.where(information(beliefs, above) <= epsilon, 1.0, low)
     for _ in range(30):
         middle = 0.5 * (low + high)
         fits = information(beliefs, below + middle[:, None, None] * (above - below)) <= epsilon
@@ -190,11 +173,17 @@ def _blend(beliefs: Floats, below: Floats, above: Floats, epsilon: float) -> Flo
     return np.asarray(below + low[:, None, None] * (above - below))
 
 
-def _constant_if_cheaper(beliefs: Floats, tables: Floats, costs: Floats) -> Floats:
-    means = (beliefs[:, :, None] * costs).sum(1)
-    cost = (beliefs[:, :, None] * tables * costs).sum(2).sum(1)
-    silent = np.eye(beliefs.shape[1])[means.argmin(1)][:, None, :]
-    return np.where((means.min(1) <= cost)[:, None, None], silent, tables)
+def _steps(beliefs: Floats, decay: Floats, outputs: Floats, count: int) -> Floats:
+    """The distribution of releases after so many Blahut–Arimoto steps, for decay (B, x, y) = e^{-sD(x,y)}."""
+    for _ in range(count):
+        outputs = outputs * _gain(beliefs, decay, outputs)[1]
+    return outputs
+
+
+def _gain(beliefs: Floats, decay: Floats, outputs: Floats) -> tuple[Floats, Floats]:
+    """Z(x) and c(y) of a Blahut–Arimoto step."""
+    reach = np.maximum((decay @ outputs[:, :, None])[:, :, 0], 1e-300)
+    return reach, ((beliefs / reach)[:, None, :] @ decay)[:, 0, :]
 
 
 def single_release(beliefs: Floats, epsilon: float, distortion: Distortion) -> Floats:
@@ -242,19 +231,10 @@ def _blahut(beliefs: Floats, rate: float, costs: Floats) -> Floats:
     found = np.zeros(len(beliefs))
     for steepness in np.geomspace(0.25, 400.0, 24):
         slope = steepness / np.maximum(scale, 1e-300)
-        decay = np.exp(-slope[:, None, None] * costs)  # (B, x, y)
-        outputs = np.full(beliefs.shape, 1.0 / beliefs.shape[1])
-        for _ in range(40):
-            outputs = outputs * _gain(beliefs, decay, outputs)[1]
-        reach, gain = _gain(beliefs, decay, outputs)
+        decay = np.exp(-slope[:, None, None] * costs)
+        reach, gain = _gain(beliefs, decay, _steps(beliefs, decay, np.full(beliefs.shape, 1.0 / costs.shape[1]), 40))
         found = np.maximum(found, (-(beliefs * np.log(reach)).sum(1) - np.log(gain.max(1)) - rate) / slope)
     return np.where(scale > 0, found, 0.0)
-
-
-def _gain(beliefs: Floats, decay: Floats, outputs: Floats) -> tuple[Floats, Floats]:
-    """Z(x) and c(y) of a Blahut–Arimoto step."""
-    reach = np.maximum((decay @ outputs[:, :, None])[:, :, 0], 1e-300)
-    return reach, ((beliefs / reach)[:, None, :] @ decay)[:, 0, :]
 
 
 MECHANISM = Mechanism(

@@ -1,5 +1,7 @@
 """Temporal privacy leakage: how far correlation makes an ε-LDP release worse, and the budget that bounds it.
 
+`experiments.temporal_leakage` follows the leakage of a stream from release to release.
+
 Reference: Cao, Yoshikawa, Xiao, Xiong, *Quantifying differential privacy under temporal correlations*, ICDE 2017, and
 *… in continuous data release*, TKDE 2019.
 """
@@ -7,26 +9,23 @@ Reference: Cao, Yoshikawa, Xiao, Xiong, *Quantifying differential privacy under 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
-from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, usable
+from seqveil.core.kernel import Floats, Kernels, usable
 from seqveil.core.mechanisms.base import Build, Mechanism, constant
 from seqveil.core.mechanisms.responses import randomized_response as over_all_symbols
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from seqveil.core.model import MarkovModel
 
 MOST_STATES = 256  # every pair of states is compared
-WIDEST = 1024  # symbols in a restricted support
 STEP = 2.0**-30  # allocated budgets are rounded down to this, so that sender and receiver find the same
 
 
@@ -97,32 +96,12 @@ def quantifiers(model: MarkovModel) -> tuple[Quantifier, Quantifier]:
             f"temporal leakage compares all pairs of states, at most {MOST_STATES}, and the model has {model.size}; "
             "use a smaller alphabet or a lower order"
         )
-    return _quantifiers(_Named(model))
-
-
-class _Named:
-    """A model that is equal to another with the same fingerprint, so that what is costly is computed once."""
-
-    def __init__(self, model: MarkovModel) -> None:
-        self.model = model
-
-    def __hash__(self) -> int:
-        return hash(self.model.fingerprint)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Named) and self.model.fingerprint == other.model.fingerprint
-
-
-@lru_cache(maxsize=16)
-def _quantifiers(named: _Named) -> tuple[Quantifier, Quantifier]:
-    forward = named.model.advance(np.eye(named.model.size))
-    distribution = stationary(forward, named.model.initial)
+    forward = model.advance(np.eye(model.size))
+    distribution = stationary(forward, model.initial)
     lasting = distribution > 1e-12
-    forward = np.linalg.matrix_power(forward, named.model.order)
-    forward, distribution = forward[np.ix_(lasting, lasting)], distribution[lasting]
-    joint = distribution[:, None] * forward
-    backward = (joint / joint.sum(0)).T
-    return Quantifier.of(backward), Quantifier.of(forward)
+    forward = np.linalg.matrix_power(forward, model.order)[np.ix_(lasting, lasting)]
+    joint = distribution[lasting][:, None] * forward
+    return Quantifier.of((joint / joint.sum(0)).T), Quantifier.of(forward)
 
 
 def stationary(transitions: Floats, initial: Floats) -> Floats:
@@ -138,60 +117,23 @@ def stationary(transitions: Floats, initial: Floats) -> Floats:
     return np.asarray(initial @ lazy)
 
 
-def leakage(model: MarkovModel, epsilons: Sequence[float] | Floats) -> tuple[Floats, Floats, Floats]:
-    """Backward, forward and total temporal leakage at each time of a stream released with these LDP levels.
-
-        BPL_t = L_B(BPL_{t-1}) + ε_t,   FPL_t = L_F(FPL_{t+1}) + ε_t,   TPL_t = BPL_t + FPL_t - ε_t.
-
-    For a chain of order m, BPL_t = L_B(BPL_{t-m}) + ε_{t-m+1} + … + ε_t, as the releases in between are worth no more
-    than their levels, and FPL_t likewise; the secret is then the last m symbols, of which x_t is one.
-
-    *Guarantee*: for releases that are ε_t-LDP each, and a chain in its stationary distribution, log Pr(all releases |
-    x_t) differs between any two x_t by at most TPL_t.
-
-    >>> from seqveil.core.model import MarkovModel
-    >>> sticky = MarkovModel([0.5, 0.5], [[0.8, 0.2], [0.2, 0.8]])
-    >>> [part.round(2).tolist() for part in leakage(sticky, [0.1, 0.1, 0.1])]
-    [[0.1, 0.16, 0.2], [0.2, 0.16, 0.1], [0.2, 0.22, 0.2]]
-    """
-    back, ahead = quantifiers(model)
-    spent = np.asarray(epsilons, dtype=np.float64)
-    if spent.ndim != 1 or not spent.size or not (spent >= 0).all():
-        raise InputError(f"expected one ε ≥ 0 a release, got an array of shape {spent.shape}")
-    behind = _passed_on(spent, back, model.order)
-    before = _passed_on(spent[::-1], ahead, model.order)[::-1]
-    return behind, before, behind + before - spent
-
-
-def _passed_on(spent: Floats, quantifier: Quantifier, order: int) -> Floats:
-    total = np.concatenate([[0.0], np.cumsum(spent)])
-    leaked = total[1:].copy()  # of the first releases, no more than all of them are worth
-    for t in range(order, spent.size):
-        leaked[t] = quantifier(leaked[t - order]) + total[t + 1] - total[t + 1 - order]
-    return leaked
-
-
 def middle(model: MarkovModel, alpha: float) -> float:
-    """The ε that every release of a stream may have so that TPL ≤ α however long it gets.
+    """The ε that every release of a stream may have so that TPL ≤ α however long it gets, rounded down.
+
+    What stays as it is under releases at ε satisfies a_B - L_B(a_B) = m·ε, the same with F, and a_B + a_F - ε = α. No L
+    grows faster than its argument, so m·ε grows with a_B, what a_F then may take falls, and halving finds the best a_B.
 
     >>> from seqveil.core.model import MarkovModel
     >>> round(middle(MarkovModel([0.5, 0.5], [[0.8, 0.2], [0.2, 0.8]]), 1.0), 2)
     0.26
     """
+    return _middle(quantifiers(model), model.order, alpha)
+
+
+def _middle(both: tuple[Quantifier, Quantifier], order: int, alpha: float) -> float:
     if not alpha > 0:
         raise InputError(f"expected a temporal leakage α above 0, got {alpha}")
-    quantifiers(model)  # refuses a model that is too large
-    return _middle(_Named(model), float(alpha))
-
-
-@lru_cache(maxsize=1024)
-def _middle(named: _Named, alpha: float) -> float:
-    """The ε between the ends, rounded down.
-
-    What stays as it is under releases at ε satisfies a_B - L_B(a_B) = m·ε, the same with F, and a_B + a_F - ε = α. No L
-    grows faster than its argument, so m·ε grows with a_B, what a_F then may take falls, and halving finds the best a_B.
-    """
-    (back, ahead), order = _quantifiers(named), named.model.order
+    back, ahead = both
 
     def others(first: float) -> tuple[float, float]:
         epsilon = (first - float(back(first))) / order
@@ -205,11 +147,13 @@ def _middle(named: _Named, alpha: float) -> float:
     return max(0.0, math.floor(others(low)[1] / STEP - 0.5) * STEP)
 
 
-def build(beliefs: Floats, epsilon: float, distortion: Distortion, model: MarkovModel | None = None) -> Kernels:
+def build(
+    beliefs: Floats, epsilon: float, distortion: Distortion, share_of: Callable[[float], float] = float
+) -> Kernels:
     """k-ary randomised response at the ε that keeps temporal leakage at most α (given as `epsilon`), however long.
 
-    The ε is the `middle` one, found from the model; without a model (this function alone) events are taken
-    to be independent, and it is α itself. Where the correlation is so strong that nothing is left, the best guess is
+    The ε is the `middle` one (`share_of`), found from the model; without a model events are taken to be independent,
+    and it is α itself. Where the correlation is so strong that nothing is left, the best guess is
     released.
 
     *Guarantee*: α-LDP for each release without trusting anything (it spends less), hence ε-SIP; and total temporal
@@ -220,67 +164,15 @@ def build(beliefs: Floats, epsilon: float, distortion: Distortion, model: Markov
 
     Reference: Cao et al. (see the module), Algorithms 1–3.
     """
-    share = epsilon if model is None else middle(model, epsilon)
+    share = share_of(epsilon)
     if usable(share, beliefs.shape[1]) == 0.0:
         return constant(beliefs, distortion)
     return over_all_symbols(beliefs, share, distortion)
 
 
-def build_restricted(
-    beliefs: Floats, epsilon: float, distortion: Distortion, model: MarkovModel | None = None
-) -> Kernels:
-    """The same over the belief's support only; a symbol outside it is treated as one drawn from it at random.
-
-    *Guarantee*: none without the model. Within the support each release is ε-LDP, but the support itself is taken as
-    known: it says which symbols cannot be, and where the model errs a symbol outside is never released. In the paper it
-    is even chosen by the *true* previous value, which a receiver cannot follow; here by the public belief.
-
-    >>> kernel = RESTRICTED.kernels(np.array([[0.5, 0.0, 0.5]]), math.log(3.0)).one(0)
-    >>> kernel.codes.tolist(), kernel.probabilities.round(6).tolist()
-    ([0, 2], [[0.75, 0.25], [0.5, 0.5], [0.25, 0.75]])
-
-    Reference: *Sequence Information Privacy*, evaluation, "temporal LDP".
-    """
-    share = epsilon if model is None else middle(model, epsilon)
-    n = beliefs.shape[1]
-    gain = math.expm1(usable(share, n))
-    if gain == 0.0:
-        return constant(beliefs, distortion)
-    support = beliefs > 0
-    count = support.sum(1)
-    if count.min() == n:
-        return over_all_symbols(beliefs, share, distortion)
-    if count.max() > WIDEST:
-        raise InputError(
-            f"a restricted support takes at most {WIDEST} of {n} symbols, got {count.max()}; "
-            'use mechanism="randomized_response"'
-        )
-    return _restricted(support, count, gain)
-
-
-def _restricted(support: NDArray[np.bool_], count: Ints, gain: float) -> Kernels:
-    """Randomised response over each belief's support, of so many symbols."""
-    users, n = support.shape
-    widest = int(count.max())
-    outputs = np.argsort(~support, axis=1, kind="stable")[:, :widest]
-    disclosed = np.arange(widest) < count[:, None]
-    each = np.minimum(np.ceil(DENOMINATOR / (gain + count)).astype(np.int64), DENOMINATOR // count)
-    base = np.where(disclosed, each[:, None], 0)
-    left = DENOMINATOR - each * count
-    # classes 0..K-1 tell themselves, class K what is left to all alike, its remainder to the first ones
-    even = np.where(disclosed, (left // count)[:, None], 0) + (np.arange(widest) < (left % count)[:, None])
-    extra = np.repeat(even[:, None, :], widest + 1, axis=1)
-    extra[:, :widest][disclosed] = 0
-    np.einsum("bkk->bk", extra[:, :widest])[disclosed] = np.broadcast_to(left[:, None], disclosed.shape)[disclosed]
-    rows = np.full((users, n), widest)
-    np.put_along_axis(rows, outputs, np.where(disclosed, np.arange(widest), widest), axis=1)
-    return Kernels(n, outputs, base, extra, None, rows)
-
-
-def _for_model(rule: Callable[..., Kernels], model: MarkovModel) -> Build:
-    """One of the two rules above for this model, whose quantifiers are computed here, once."""
-    quantifiers(model)
-    return partial(rule, model=model)
+def _for_model(model: MarkovModel) -> Build:
+    """The rule for this model, whose quantifiers are computed here, once, and the share of each ε once."""
+    return partial(build, share_of=lru_cache(64)(partial(_middle, quantifiers(model), model.order)))
 
 
 MECHANISM = Mechanism(
@@ -293,19 +185,5 @@ MECHANISM = Mechanism(
     sound=True,
     ldp=1.0,
     build=build,
-    for_model=partial(_for_model, build),
-)
-
-RESTRICTED = Mechanism(
-    name="temporal_restricted",
-    summary="the same over the belief's support only, as the paper compares",
-    guarantee="none without the model: not LDP, a symbol the model rules out is never released",
-    trusts="model",
-    cost="O(n + support²); once per model O(states³)",
-    reference="paper, evaluation",
-    sound=False,
-    ldp=math.inf,
-    build=build_restricted,
-    wide=True,
-    for_model=partial(_for_model, build_restricted),
+    for_model=_for_model,
 )

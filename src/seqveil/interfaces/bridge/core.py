@@ -20,9 +20,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from seqveil.core.errors import DataError, InputError, SeqveilError
-from seqveil.engine.coded import EARLIER, CodeStreams, OutOfOrder, Releases
+from seqveil.engine.calls import OutOfOrder
+from seqveil.engine.releases import EARLIER, Releases
 from seqveil.engine.store import LATEST, NUMBERS, Damaged, Erased, Position
 from seqveil.engine.stream import UNKNOWN
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.payloads import NoEvent, PayloadEvent, Payloads, Refusal
 from seqveil.interfaces.bridge.slots import SlotStreams
 from seqveil.interfaces.events import EventJob, Noted, release_together

@@ -87,7 +87,7 @@ class Cluster:
         if len(set(named)) < len(named):
             raise InputError("the raw, released and errors topics must differ; name another one")
         if not self.group or not self.bootstrap:
-            raise InputError("expected --bootstrap HOST:PORT and a --group, the same at every start")
+            raise InputError("expected --bootstrap HOST:PORT and a group.id, the same at every start")
         for name in set(self.settings) & set(OURS):
             raise InputError(f"{name} is the bridge's own to set; leave it out of the client's settings")
 

@@ -380,7 +380,7 @@ class MqttLink:
         if self._short == MANY:
             self._log("warning", reason="connections end soon; does another client use this client id?")
         if reason.value == TAKEN_OVER:
-            why = "another client has taken this client id over; give each bridge a client id of its own"
+            why = "another client has taken this client id over; give each bridge a state file with a name of its own"
             self._todo.put(partial(self._fail, why))
         self._log("disconnected", reason=str(reason))
 

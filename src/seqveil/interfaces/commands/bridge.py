@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -19,12 +19,12 @@ import typer
 
 from seqveil.core.errors import InputError, needs_extra
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import ARRIVAL, Interrupted, emit_json, tell_hidden
+from seqveil.interfaces.commands.terminal import ARRIVAL, Interrupted, tell_hidden
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from seqveil.engine.coded import CodeStreams
+    from seqveil.engine.streams import CodeStreams
     from seqveil.interfaces.bridge.core import Core, Link
     from seqveil.interfaces.bridge.payloads import Payloads
 
@@ -63,7 +63,6 @@ class BridgeOptions:
             "[HOST:]PORT", "Serve /metrics here for Prometheus, to anyone; 0 takes a free one  [default: nowhere]"
         ),
     ] = None
-    json: o.Json = False
 
     def payloads(self) -> Payloads:
         """How payloads are read and written; everything that these options can have wrong is refused here."""
@@ -99,14 +98,12 @@ class BridgeOptions:
                 registry.register(StateFigures(store, self.state))
                 registry.register(CountFigures(core.counts, lambda: link.waiting))
             with _ended_by_signals(core):
-                counts = core.run()
+                core.run()
         tell_hidden(core.hidden)
-        if self.json:
-            emit_json(asdict(counts))
 
     def _opened(self, payloads: Payloads) -> CodeStreams:
         from seqveil.core import compiled
-        from seqveil.engine.coded import CodeStreams
+        from seqveil.engine.streams import CodeStreams
         from seqveil.engine.upkeep import key_for
 
         compiled.load()  # now rather than while somebody waits
@@ -147,9 +144,6 @@ def mqtt(
     password_file: Annotated[
         Path | None, o.option("FILE", f"Has the password in its first line  [default: {PASSWORD}]")
     ] = None,
-    client_id: Annotated[str, o.option("ID", "The broker queues under it: keep it, and use it once.")] = (
-        "seqveil-bridge"
-    ),
 ) -> None:
     """Release what devices publish, each event once, whatever is cut or repeated on the way.
 
@@ -165,7 +159,8 @@ def mqtt(
     with needs_extra("the bridge", "mqtt"):
         from seqveil.interfaces.bridge.homeassistant import Discovery
         from seqveil.interfaces.bridge.mqtt import Broker, MqttLink, Topics
-    reached = Broker.at(broker, client_id, _password(password_file, "@" in broker), ca, cert)
+    # the broker queues under the client's name, which like the state file is to be kept and used once
+    reached = Broker.at(broker, f"seqveil-{kept.state.stem}", _password(password_file, "@" in broker), ca, cert)
     payloads = kept.payloads()
     form = payloads.form
     topics = Topics(raw, released, errors, None if discovery is None else Discovery(discovery, form))
@@ -196,12 +191,11 @@ def kafka(
     raw: Annotated[str, o.option("TOPIC", "Where events are written; the key of a message is its user.")],
     released: Annotated[str, o.option("TOPIC", "Where releases go.")],
     errors: Annotated[str | None, o.option("TOPIC", "Where refusals go  [default: the log only]")] = None,
-    group: Annotated[str, o.option("ID", "Offsets are committed under it: keep it.")] = "seqveil-bridge",
     partitions: Annotated[
         str | None, o.option("0-3", "Partitions that this bridge and state file own, for good  [default: all]")
     ] = None,
     client: Annotated[
-        Path | None, o.option("FILE", "Settings of librdkafka, NAME=VALUE a line: TLS, passwords.")
+        Path | None, o.option("FILE", "Settings of librdkafka, NAME=VALUE a line: TLS, passwords, group.id.")
     ] = None,
 ) -> None:
     """Release what is written to a topic, each event drawn once and published once, by transactions.
@@ -218,6 +212,7 @@ def kafka(
         from seqveil.interfaces.bridge.kafka import Cluster, KafkaLink, partitions_of, settings_of
     own = None if partitions is None else partitions_of(partitions)
     settings = {} if client is None else settings_of(client)
+    group = settings.pop("group.id", "seqveil-bridge")
     link = KafkaLink(Cluster(bootstrap, raw, released, errors, group, own, settings))
     payloads = kept.payloads()
     if own is not None:

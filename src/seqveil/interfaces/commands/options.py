@@ -128,6 +128,9 @@ SecretOption = Annotated[
         "What must stay secret, such as ever:health, count:health:3 or followed_by:home>clinic; may be repeated.",
     ),
 ]
+SecretWindow = Annotated[
+    str | None, option("N|first N|day|event|stream", "Events that a --secret is about  [default: the whole stream]")
+]
 Json = Annotated[bool, flag("--json", "Print the result as JSON.")]
 
 
@@ -148,6 +151,7 @@ Jobs = Annotated[
 ]
 
 
+PICTURES = (".png", ".svg", ".pdf")
 CHECK_ON_PEOPLE = "`seqveil attack RELEASED --truth RAW` tries to break the promise for real people"
 
 
@@ -159,9 +163,7 @@ class ShortSecrets:
     secret_epsilon: Annotated[
         float | None, option("E", "Most that the log odds of each --secret may move, in total for its window.")
     ] = None
-    secret_window: Annotated[
-        str | None, option("N|first N|day|event|stream", "Events that a --secret is about  [default: the whole stream]")
-    ] = None
+    secret_window: SecretWindow = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "secret", self.secret or None)  # an option that may be repeated comes as an empty list
@@ -213,12 +215,15 @@ class PromiseOptions(ShortSecrets):
     batch: Annotated[
         int | None, option("W", "Release W events of a user at a time: less error, more delay  [default: 1]")
     ] = None
+    block: Annotated[
+        int | None, option("W", "W events share one ε, each is answered at once: less error, no delay  [default: 1]")
+    ] = None
     budget: Annotated[float | None, option("TOTAL", "Most that a user's whole stream may leak.")] = None
     mechanism: Mechanism = None
 
     def made(self) -> Policy:
         """The policy that the options spell out, or that the file holds."""
-        from seqveil.engine.accounting import Budget
+        from seqveil.engine.budget import Budget
         from seqveil.engine.policy import Policy
 
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "policy"}
@@ -233,7 +238,7 @@ class PromiseOptions(ShortSecrets):
                 "expected what is promised, got nothing; pass --epsilon E, --secret ever:VALUE with --secret-epsilon "
                 "E, or --policy FILE"
             )
-        plain = {name: given[name] for name in ("epsilon", "batch", "mechanism") if name in given}
+        plain = {name: given[name] for name in ("epsilon", "batch", "block", "mechanism") if name in given}
         return Policy(secrets=self.promised(), budget=Budget(self.budget), **plain)
 
 
@@ -252,7 +257,7 @@ def _window(text: str | None) -> int | str | None:
 
 
 @dataclass(frozen=True)
-class ColumnOptions:
+class ShortColumns:
     """What the columns of a file are called."""
 
     user_column: UserColumn = None
@@ -261,6 +266,19 @@ class ColumnOptions:
         str | None,
         option("NAME", "Column of the order, or several as in week,hour  [default: seq, time, timestamp, ts or date]"),
     ] = None
+
+    @property
+    def columns(self) -> Columns:
+        """The columns that were asked for, with the usual names for those that were not."""
+        from seqveil.interfaces.files import Columns
+
+        return Columns(self.user_column or "user", self.value_column or "value", self.time_column)
+
+
+@dataclass(frozen=True)
+class ColumnOptions(ShortColumns):
+    """The same, and those of a place on the map."""
+
     latitude: Annotated[
         str | None, option("NAME", "Column of the latitude in degrees, where values are places on the map.")
     ] = None
@@ -396,6 +414,41 @@ def fit_words(*groups: Any, **words: Any) -> FitWords:
             f"{strange!r} is not known here; the words of a fit are those of `seqveil fit --help`, with _ for -"
         )
     return FitWords(columns=names.columns, slots=timing.slots, **given)
+
+
+def parse_epsilons(text: str, name: str = "epsilon") -> list[float]:
+    """The ε between commas; `name` is the option that they are for.
+
+    >>> parse_epsilons("0.5, 1")
+    [0.5, 1.0]
+    """
+    from seqveil.core.mechanisms import check_epsilon
+
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"expected numbers between commas for --{name}, as in 0.5,1,2; got {text!r}") from None
+    return [check_epsilon(number) for number in numbers]
+
+
+def parse_batches(text: str, name: str = "batch") -> list[int]:
+    """Numbers of events between commas, in their order.
+
+    >>> parse_batches("10,1, 5")
+    [1, 5, 10]
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() and int(part) > 0 for part in parts):
+        raise InputError(f"expected whole numbers ≥ 1 between commas for --{name}, as in 1,5,10; got {text!r}")
+    return sorted({int(part) for part in parts})
+
+
+def check_picture(plot: Path | None) -> None:
+    """Refuse a picture that could not be saved, before anything is computed for it."""
+    if plot is not None and plot.suffix.lower() not in PICTURES:
+        raise InputError(f"expected a picture named {', '.join(PICTURES)}; got another extension")
+    if plot is not None and not plot.absolute().parent.is_dir():
+        raise InputError("expected the picture in a folder that exists; make it, or name another")
 
 
 def check_model_out(out: Path) -> None:

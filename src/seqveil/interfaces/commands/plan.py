@@ -1,356 +1,239 @@
-"""Commands to choose with, before anything is released: `seqveil mechanisms` and `seqveil plan`."""
+"""`seqveil plan`: the error to expect at each ε, and the policy that does what somebody wants, as `policy.toml`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from math import isfinite
+import math
+import sys
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
-from seqveil.core.distortion import error_name
 from seqveil.core.errors import InputError
-from seqveil.core.words import Risk
-from seqveil.engine.policy import Policy
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.recommend import WishOptions, model_of, recommend
-from seqveil.interfaces.commands.terminal import emit_json, progress, table
+from seqveil.interfaces.commands.terminal import lines, progress, show, steps
 
 if TYPE_CHECKING:
     from seqveil.core.kernel import Ints
-    from seqveil.core.mechanisms import BatchMechanism, Mechanism
     from seqveil.core.model import MarkovModel
-    from seqveil.core.secrets import Secret
-    from seqveil.interfaces.planning import Plan, PlanRow
+    from seqveil.interfaces.planning import Wishes
 
-HOLDS = "under the model: all errors and shares are those of people who follow it"
-PICTURES = (".png", ".svg", ".pdf")
-EPSILONS = "0.25,0.5,1,2"
-LENGTH = 50
-
-
-def mechanisms(json: o.Json = False) -> None:
-    """List the mechanisms and what each promises.
-
-    Example: seqveil mechanisms --json
-    """
-    from seqveil.core import mechanisms as registry
-
-    if json:
-        emit_json([_mechanism_facts(registry.find(name)) for name in registry.names()])
-        return
-    headings = ("name", "what it does", "guarantee", "trusts", "LDP", "cost", "sound")
-    print("one symbol at a time (seqveil release)")
-    table(headings, [_row(registry.find(name)) for name in registry.instantaneous()])
-    print("batches of W symbols (seqveil release --batch W); ε is that of a batch")
-    table(headings, [_row(registry.find(name)) for name in registry.batched()])
-    print("declared secrets (seqveil release --secret …); ε is that of a secret, for the whole stream")
-    table(headings, [_row(registry.guarded)])
-    print("blocks of W events, each answered at once (Policy(epsilon=…, block=W)); ε is that of a block")
-    table(headings, [_row(registry.in_blocks)])
-
-
-def _mechanism_facts(mechanism: Mechanism | BatchMechanism) -> dict[str, object]:
-    plain = {f.name: getattr(mechanism, f.name) for f in fields(mechanism)}
-    shown: dict[str, object] = {name: value for name, value in plain.items() if not callable(value)}
-    return shown | {"batched": hasattr(mechanism, "draw")}
-
-
-def _row(m: Mechanism | BatchMechanism) -> tuple[str, ...]:
-    ldp = f"{m.ldp:g}ε" if isfinite(m.ldp) else "none"
-    return m.name, m.summary, m.guarantee, m.trusts, ldp, m.cost, "yes" if m.sound else "NO"
+USUAL_LENGTH = 50
+QUESTIONS = {
+    "seen_by": "1. Who sees it? public, partner or team; empty for a table alone",
+    "secret": "2. What must stay secret? Such as ever:health; empty for nothing in particular",
+    "wait": "3. For how many later events may a release wait? Empty for none",
+    "wrong": "4. How wrong may it be? Such as 20%; empty for whatever the protection costs",
+}
 
 
 @dataclass(frozen=True)
-class PlannedPolicies(o.ShortSecrets):
-    """The policies to compare: one in a file, or what the options spell out, in all combinations."""
+class WishOptions:
+    """What is wanted of a release, in words of the command line."""
 
-    secret_epsilon: Annotated[
-        str | None, o.option("E,E,…", "Totals to compare for each --secret, one row for each.")
-    ] = None  # type: ignore[assignment]
-    policy: Annotated[
-        Path | None, o.option("FILE", "Plan for this policy, at each --epsilon; instead of the other options of it.")
-    ] = None
-    epsilon: Annotated[
+    seen_by: Annotated[
         str | None,
-        o.option("E,E,…", f"Bounds for one release to compare  [default: {EPSILONS}]", "--epsilon", "-e"),
+        o.option("public|partner|team|10:30", "Recommend a policy for who sees it, or for odds: 10 % stay under 30 %."),
     ] = None
-    batch: Annotated[
-        str | None, o.option("W,W,…", "Compare batches of these sizes, each with W·ε: equal ε an event.")
-    ] = None
-    every: Annotated[str | None, o.option("M|best", "Spend M·ε at every M-th release; best: find M for each ε.")] = None
+    wrong: Annotated[str | None, o.option("0.2|20%", "Recommend the policy that errs so much at most.")] = None
+    wait: Annotated[int | None, o.option("N", "Events that a release may wait for, in batches  [default: 0]")] = None
+    secret: o.SecretOption = None
+    secret_window: o.SecretWindow = None
+    secret_epsilon: Annotated[str | None, o.option("E,E,…", "ε of each --secret to compare.")] = None
+    policy: Annotated[Path | None, o.option("FILE", "Plan for this policy; instead of --secret and the like.")] = None
+    epsilon: Annotated[str | None, o.option("E,E,…", "ε of an event to compare.", "--epsilon", "-e")] = None
+    block: Annotated[str | None, o.option("W,W,…", "Lengths of blocks to choose from  [default: 5,10,20,40]")] = None
     distortion: o.DistortionName = None
 
-    @property
-    def base(self) -> Policy | None:
-        """The policy of the file, where one is named."""
-        if self.policy is None:
-            return None
-        others = ("secret", "secret_epsilon", "secret_window", "batch", "every", "distortion")
-        named = [f"--{name.replace('_', '-')}" for name in others if getattr(self, name) is not None]
-        if named:
-            raise InputError(f"--policy says what is promised; leave out {', '.join(named)}, or write it there")
-        return Policy.load(self.policy)
+    def wishes(self) -> Wishes:
+        """What is wished; at a terminal it asks for what the options leave out."""
+        from seqveil.engine.policy import Policy
+        from seqveil.interfaces.planning import BLOCKS, Wishes
 
-    @property
-    def bounds(self) -> list[float] | None:
-        """The ε to compare; None where none is named."""
-        return None if self.epsilon is None else parse_epsilons(self.epsilon)
+        if self.policy is not None:
+            self._refuse("policy", *(each.name for each in fields(self) if each.name != "policy"))
+            return Wishes(policy=Policy.load(self.policy))
+        asked = self._asked()
+        secrets = tuple(o.ShortSecrets(asked["secret"], None, self.secret_window).declared())
+        if secrets:
+            self._refuse("secret", "epsilon", "block", "wait")
+        elif (self.secret_epsilon, self.secret_window) != (None, None):
+            raise InputError("--secret-epsilon and --secret-window came without a secret; add --secret ever:VALUE")
+        name, text = ("secret-epsilon", self.secret_epsilon) if secrets else ("epsilon", self.epsilon)
+        return Wishes(
+            odds=None if asked["seen_by"] is None else _odds(asked["seen_by"]),
+            wrong=None if asked["wrong"] is None else _share(asked["wrong"]),
+            wait=asked["wait"] or 0,
+            epsilons=None if text is None else tuple(o.parse_epsilons(text, name)),
+            blocks=BLOCKS if self.block is None else tuple(o.parse_batches(self.block, "block")),
+            secrets=secrets,
+            distortion=self.distortion or "hamming",
+        )
 
-    def wanted(self) -> tuple[tuple[Secret, ...], str]:
-        """What a recommendation is to keep secret, and the cost of a wrong release."""
-        idle = [name for name in ("epsilon", "secret_epsilon", "batch", "every") if getattr(self, name) is not None]
-        if idle:
-            option = "--" + idle[0].replace("_", "-")
-            raise InputError(f"{option} is what a recommendation finds; leave it out, or plan without --seen-by")
-        if self.secret_window is not None and not self.secret:
-            raise InputError("--secret-window came without a secret; add --secret ever:VALUE")
-        base = self.base
-        if base is not None:
-            return tuple(base.secrets), str(base.plain.get("distortion", "hamming"))
-        return tuple(self.declared()), self.distortion or "hamming"
+    def _refuse(self, beside: str, *names: str) -> None:
+        given = ["--" + name.replace("_", "-") for name in names if getattr(self, name) not in (None, [])]
+        if given:
+            raise InputError(f"--{beside} does not go with {', '.join(given)}; leave one of them out")
 
-    def with_secrets(self) -> list[Policy]:
-        """A policy for each total of the secrets and each ε beside it; none without secrets."""
-        if not self.secret:
-            if self.secret_epsilon is not None or self.secret_window is not None:
-                raise InputError("--secret-epsilon and the like came without a secret; add --secret ever:VALUE")
-            return []
-        if self.secret_epsilon is None:
-            raise InputError("--secret has no total; add --secret-epsilon E,E,…, for instance --secret-epsilon 0.5,1")
-        for name in (name for name in ("batch", "every") if getattr(self, name) is not None):
-            raise InputError(f"--{name} does not go with --secret: a secret has one total for its window; leave it out")
-        found, cost = self.declared(), self.distortion or "hamming"
-        rates: list[float] | list[None] = self.bounds or [None]
-        return [
-            Policy(rate, secrets=[replace(secret, epsilon=total) for secret in found], distortion=cost)
-            for total in parse_epsilons(self.secret_epsilon, "secret-epsilon")
-            for rate in rates
-        ]
-
-    def declared(self) -> list[Secret]:
-        """The secrets that the options name, each still without its total."""
-        return o.ShortSecrets(self.secret, None, self.secret_window).declared()
-
-    def planned(self, model: MarkovModel, length: int, users: int | None) -> Plan:
-        """The simulated cost of every policy that is asked for."""
-        from seqveil.interfaces import planning
-
-        base = self.base
-        made = self.with_secrets() if base is None else [base]
-        if base is not None and self.bounds is not None:
-            made = [replace(base, epsilon=bound) for bound in self.bounds]
-        if made:
-            return planning.compared([policy.on(model) for policy in made], length, users)
-        sizes = [] if self.batch is None else [size for size in parse_batches(self.batch) if size > 1]  # 1 is shown
-        bounds, period = self.bounds or parse_epsilons(EPSILONS), _period(self.every)
-        cost = self.distortion or "hamming"
-        return planning.plan(model, bounds, "optimal", cost, length, users, period=period, batch_sizes=sizes)
-
-
-def _period(text: str | None) -> int | None:
-    """Every how many releases one carries ε; None where the best is to be found."""
-    if text is not None and text != "best" and not (text.isascii() and text.isdigit()):
-        raise InputError("expected --every as a whole number of releases, or best; got something else")
-    return 1 if text is None else None if text == "best" else int(text)
+    def _asked(self) -> dict[str, Any]:
+        """The answers to the four questions: those of the options, then of the terminal."""
+        given: dict[str, Any] = {name: getattr(self, name) or None for name in QUESTIONS}
+        if any(value is not None for value in given.values()) or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            return given
+        for name, question in QUESTIONS.items():
+            answer = str(typer.prompt(question, default="", show_default=False, err=True)).strip()
+            if name == "seen_by" and not answer:
+                return given
+            given[name] = answer or None
+        given["secret"] = None if given["secret"] is None else [part.strip() for part in given["secret"].split(";")]
+        given["wait"] = None if given["wait"] is None else o.parse_batches(given["wait"], "wait")[0]
+        return given
 
 
 @o.option_groups
 def plan(
-    source: Annotated[str, typer.Argument(metavar="MODEL", help="The model, as `seqveil fit` writes it.")],
+    source: Annotated[str, typer.Argument(metavar="DATA|MODEL", help="Data, or a model that `seqveil fit` wrote.")],
     *,
-    asked: PlannedPolicies,
-    length: Annotated[int, o.option("T", "Events of a stream.")] = LENGTH,
-    users: Annotated[
-        int | None,
-        o.option(
-            "N", "Simulated streams  [default: 200; 20 for secrets and costs that need a program, 8 to 40 for batches]"
-        ),
-    ] = None,
-    plot: Annotated[Path | None, o.option("FILE.png", "Draw the trade-off.")] = None,
+    wanted: WishOptions,
     data: Annotated[
-        str | None, o.option("FILE", "People whom the model was not fitted to: release them, show the real error.")
+        str | None, o.option("FILE", "With a model: people whom it was not fitted to, to try policies on.")
     ] = None,
-    columns: o.ColumnOptions,
-    wishes: WishOptions,
+    length: Annotated[
+        int | None, o.option("T", "Events of a stream  [default: the median of the data, else 50]")
+    ] = None,
+    people: Annotated[int | None, o.option("N", "People to try on  [default: 200; 20 to 40 where it is slow]")] = None,
+    plot: Annotated[Path | None, o.option("FILE.png", "Draw error against ε.")] = None,
+    out: Annotated[Path | None, o.option("FILE", "Write the recommended policy.", "--out", "-o")] = None,
+    force: Annotated[bool, o.flag("--force", "Replace a policy that is there already.")] = False,
+    columns: o.ShortColumns,
     json: o.Json = False,
 ) -> None:
-    """Show the error to expect at each ε, or recommend a policy.
+    """Show the error to expect at each ε, and recommend a policy.
 
-    It simulates streams from the model, so its figures hold under the model: people who follow another one fare worse.
-    No private data is released.
+    With data it fits a model to four people in five and tries every policy on the others. With a model and --data it
+    tries them on those people; with a model alone on simulated people, and people who follow another model fare worse.
+    Nothing is released.
 
-    With --secret it shows the error of releases that keep it, for each total of --secret-epsilon; an --epsilon is then
-    one that every release keeps as well. With --policy it shows the error of that policy.
+    It shows the error of releases one by one, in blocks (several events share one ε, each is answered at once) and in
+    batches, where releases may wait; for a --secret, the error of people who have it and of those who do not.
 
-    With --data the columns "realised" tell what real people get: those of the file, released with the model.
+    With --seen-by or --wrong it recommends a policy: what to promise, what that costs, and what it means for a person.
+    At a terminal it asks. --out writes the policy; release, serve, bridge and spark take it by --policy.
 
-    With --seen-by, --odds, --wrong or --wait it recommends: what to promise, what that costs, what it means for a
-    person. With --wrong it finds the largest protection whose expected error stays below; else the setting that keeps
-    a suspicion under its limit. At a terminal it asks for what the options leave out. It writes policy.toml, which
-    release, serve, bridge and spark take by --policy.
+    Example: seqveil plan clicks.csv --seen-by partner --secret ever:health --out policy.toml
 
-    Example: seqveil plan clicks.model --seen-by partner --secret ever:health --wrong 20%
-
-    Example: seqveil plan clicks.model --epsilon 0.5,1,2 --every best --plot plan.png
-
-    Example: seqveil plan clicks.model --secret ever:health --secret-epsilon 0.5,1 --secret-window 20
+    Example: seqveil plan clicks.model --data others.csv --epsilon 0.25,0.5,1 --plot plan.png
     """
-    if wishes.given:
-        recommend(source, wishes, *asked.wanted(), asked.secret_window, length, json)
-        return
-    wishes.refuse_idle()
-    check_picture(plot)
-    model = model_of(source)
-    people = None if data is None else _people(data, model, columns)
-    made = asked.planned(model, length, users)
-    about = HOLDS
-    if people is not None:
-        made, about = _realised(made, people, users)
+    from seqveil.interfaces import planning
+
+    o.check_picture(plot)
+    wishes = wanted.wishes()
+    if out is not None:
+        _check_out(out, force, wishes)
+    model, streams = _read(source, data, columns)
+    usual = USUAL_LENGTH if streams is None else int(np.median([len(codes) for codes in streams]))
+    with steps(None, "policies tried") as tell:
+        made = planning.plan(
+            model, wishes, length=usual if length is None else length, streams=streams, people=people, progress=tell
+        )
     if plot is not None:
         from seqveil.interfaces import plots
 
         plots.tradeoff(made, plot)
-    _say(made, about, None if plot is None else str(plot), json)
+    show(made, json)
+    if out is not None:
+        _write(made, out)
+        if not json:
+            lines([("wrote", f"{out}; use it by `seqveil release DATA --model MODEL --policy {out} --out RELEASED`")])
 
 
-def check_picture(plot: Path | None) -> None:
-    """Refuse a picture that could not be saved, before anything is computed for it."""
-    if plot is not None and plot.suffix.lower() not in PICTURES:
-        raise InputError(f"expected a picture named {', '.join(PICTURES)}; got another extension")
-    if plot is not None and not plot.absolute().parent.is_dir():
-        raise InputError("expected the picture in a folder that exists; make it, or name another")
+def _check_out(out: Path, force: bool, wishes: Wishes) -> None:
+    from seqveil.interfaces.files.writing import taken
+
+    if wishes.odds is None and wishes.wrong is None and wishes.policy is None:
+        raise InputError("--out is for a recommended policy; add --seen-by partner, or --wrong 20%")
+    if not force and taken(out):
+        raise InputError(f"{out.name}: is there already; name another file by --out, or pass --force to replace it")
 
 
-def parse_epsilons(text: str, name: str = "epsilon") -> list[float]:
-    """The ε between commas; `name` is the option they stand for.
+def _write(made: Any, out: Path) -> None:
+    from seqveil.engine import toml
+    from seqveil.interfaces.files.writing import write_text
 
-    >>> parse_epsilons("0.5, 1")
-    [0.5, 1.0]
-    """
-    from seqveil.core.mechanisms import check_epsilon
-
-    try:
-        return [check_epsilon(float(part)) for part in text.split(",")]
-    except InputError:
-        raise
-    except ValueError:
-        raise InputError(f"expected numbers between commas for {name}, as in 0.5,1,2; got {text!r}") from None
+    said = [f"{name}: {text}" for name, text in made.lines() if name not in ("policy", "promise")]
+    comments = ["Written by `seqveil plan`; release, serve, bridge and spark take it by --policy.", *said]
+    write_text(out, toml.written(made.policy.to_dict(), comments))
 
 
-def parse_batches(text: str) -> list[int]:
-    """Batch sizes between commas.
+def _read(source: str, data: str | None, columns: o.ShortColumns) -> tuple[MarkovModel, list[Ints] | None]:
+    """The model, and people whom it was not fitted to: those of --data, or a fifth of those that were to be fitted."""
+    from seqveil.core.model import MarkovModel
+    from seqveil.interfaces.choosing import Context, people_held_out
+    from seqveil.interfaces.files.reading import is_data
+    from seqveil.interfaces.frames import fit
 
-    >>> parse_batches("10,1, 5")
-    [1, 5, 10]
-    """
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise InputError(f"expected whole numbers ≥ 1 between commas for batch, as in 1,5,10; got {text!r}")
-    return sorted({int(part) for part in parts})
+    if not is_data(source):
+        model = MarkovModel.load(source)
+        return model, None if data is None else [*_coded(data, model, columns)]
+    if data is not None:
+        raise InputError("--data goes with a model; with data in its place some people are held out of the fit")
+    given = {name: value for name, value in vars(columns).items() if value is not None}
+    everyone = fit(source, **{name.removesuffix("_column"): value for name, value in given.items()})
+    streams = [*_coded(source, everyone, columns)]
+    held = set(people_held_out(len(streams)).tolist())
+    kept = [codes for k, codes in enumerate(streams) if k not in held]
+    users = np.repeat(np.arange(len(kept)), [codes.size for codes in kept])
+    model = Context().fit(users, np.concatenate(kept), everyone.alphabet)
+    return model, [streams[k] for k in sorted(held)]
 
 
-def _people(data: str, model: MarkovModel, names: o.ColumnOptions) -> tuple[Ints, Ints]:
-    """Which stream each event of a file is in, numbered by name, and its code."""
+def _coded(data: str, model: MarkovModel, columns: o.ShortColumns) -> list[Ints]:
+    """The codes of each person of a file, by name."""
     from seqveil.interfaces.files.placing import located
     from seqveil.interfaces.files.rows import Source
 
-    users: list[Any] = []
-    codes = []
+    alphabet = model.alphabet
+    found: dict[Any, list[int]] = {}
+    names = located(data, columns.columns) if alphabet.on_map else columns.columns
     with progress(data, "reading") as advance:
-        alphabet = model.alphabet
-        columns = located(data, names.columns) if alphabet.on_map else names.columns
-        source = Source(data, columns, missing=alphabet.missing, slots=alphabet.slots)
+        source = Source(data, names, missing=alphabet.missing, slots=alphabet.slots)
         kept = alphabet.on_unknown in ("other", "nearest")
         for part in source.coded(alphabet if kept else alphabet.strict, advance):
-            users += part.chunk.users.to_list()
-            codes.append(part.codes)
-    place = {user: at for at, user in enumerate(sorted(set(users)))}
-    return np.array([place[user] for user in users], np.int64), np.concatenate(codes)
+            for user, code in zip(part.chunk.users.to_list(), part.codes, strict=True):
+                found.setdefault(user, []).append(code)
+    if not found:
+        raise InputError("there is nobody to try policies on: the data hold no events")
+    return [np.array(found[user], np.int64) for user in sorted(found)]
 
 
-def _realised(made: Plan, people: tuple[Ints, Ints], users: int | None) -> tuple[Plan, str]:
-    """The plan with what it costs real people, and a sentence about whom its figures are of."""
-    from seqveil.interfaces.planning import realised
-
-    most = users if users is not None else 200 if made.distortion == "hamming" else 20
-    found = realised(made, *people, most)
-    whom = "whom --data names; they are held out only if the model was not fitted to them"
-    return found, f"{HOLDS}, except those called realised: of {found.realised_people} people {whom}"
-
-
-def _meaning(row: PlanRow, length: int) -> str:
-    """What a row of the plan means for a person with so many events, and then what is promised."""
-    from seqveil.interfaces.files.release import guarantee
-
-    setting = row.setting
-    if setting.guards or row.epsilon is None:
-        return f"{'; '.join(Risk.promised(setting, truth=row.truth).sentences)}; {guarantee(setting)}"
-    where = f"at ε = {row.epsilon:g}"
-    where += f" in batches of {row.batch}" if row.batch > 1 else ""
-    where += f" spent at every {row.period} releases" if row.period > 1 else ""
-    one = setting.epsilon * row.period if setting.mechanism.sound else None
-    ldp = setting.mechanism.ldp * row.epsilon * length if setting.model.rules_out else None
-    risk = Risk(row.leakage, one_release=one, truth=row.paid_truth, period=row.period, size=row.batch, ldp=ldp)
-    return f"{where} ({risk.grade.colour}): {'; '.join(risk.sentences)}; {guarantee(setting)}"
+def _share(text: str) -> float:
+    """A share as people write it: 0.2, 20% or 20 %."""
+    plain = text.strip()
+    try:
+        value = float(plain.removesuffix("%")) / (100 if plain.endswith("%") else 1)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError("expected how wrong it may be as 0.2 or 20%, for one release in five; got something else")
+    return value
 
 
-def _say(made: Plan, about: str, plot: str | None, json: bool) -> None:
-    """The plan as a table with sentences, or as JSON."""
-    from seqveil.core.words import made_public
-    from seqveil.interfaces.planning import REFERENCE
+def _odds(text: str) -> tuple[float, float]:
+    """A suspicion and its limit: those of who sees it, or as two percentages."""
+    from seqveil.interfaces.planning import SEEN_BY
 
-    shown = [row for row in made.rows if row.mechanism != REFERENCE] or made.rows
-    sentences, public = [_meaning(row, made.length) for row in shown], made_public(made.rows[0].setting.secrets)
-    if json:
-        facts = {each.name: getattr(made, each.name) for each in fields(made)} | {"plot": plot, "holds": about}
-        rows = [row.to_dict() for row in made.rows]
-        emit_json({**facts, "rows": rows, "guarantees": sentences, "made_public": public})
-        return
-    columns = [(heading, cell) for heading, there, cell in _columns(made) if there]
-    table([heading for heading, _ in columns], [[cell(row) for _, cell in columns] for row in made.rows])
-    print(
-        f"expected {error_name(made.distortion)} over {made.length} releases of people who follow the model; decoded: "
-        "after the receiver's online filter"
-    )
-    if made.rows[0].totals:
-        print("disclosed: the most a simulated stream reveals of a secret (log odds)")
-    if any(row.batch > 1 for row in made.rows):
-        print(
-            "a batch of W spends W·ε, so every row of one ε spends the same on an event; delay: events that one waits "
-            "for at most; smoothed: decoded with all releases of the stream"
+    if text in SEEN_BY:
+        return SEEN_BY[text]
+    before, _, after = text.replace("%", "").partition(":")
+    try:
+        found = float(before) / 100, float(after) / 100
+    except ValueError:
+        found = math.nan, math.nan
+    if not 0 < found[0] < found[1] < 1:
+        raise InputError(
+            f"expected --seen-by as {', '.join(SEEN_BY)}, or as 10:30 for a suspicion of 10 % that must stay under "
+            "30 %; got something else"
         )
-    for sentence in [*([about] if about != HOLDS else []), *sentences, *([public] if public else [])]:
-        print(sentence)
-
-
-def _columns(made: Plan) -> list[tuple[str, bool, Callable[[PlanRow], str]]]:
-    """The columns of the table: a heading, whether it is there, and what a row has in it."""
-    secrets, real = bool(made.rows[0].totals), made.realised_people is not None
-    batches = any(row.batch > 1 for row in made.rows)
-    rate = "ε a release" if secrets else "ε an event" if batches else "ε"
-    return [
-        ("total", secrets, lambda row: ", ".join(f"{total:g}" for total in row.totals)),
-        (rate, True, lambda row: "no bound" if row.epsilon is None else f"{row.epsilon:g}"),
-        ("mechanism", not secrets, lambda row: row.mechanism),
-        ("every", not secrets, lambda row: str(row.period)),
-        ("error", True, lambda row: _figure(row.error)),
-        ("realised", real, lambda row: _figure(row.realised_error)),
-        ("decoded", True, lambda row: _figure(row.decoded_error)),
-        ("realised", real, lambda row: _figure(row.realised_decoded)),
-        ("truth", True, lambda row: f"{row.truth:.1%}"),
-        ("empty", secrets, lambda row: f"{row.withheld:.1%}"),
-        ("best guess", True, lambda row: _figure(row.constant_error)),
-        ("disclosed", secrets, lambda row: _figure(row.disclosed)),
-        ("leakage", not secrets, lambda row: _figure(row.leakage)),
-        ("batch", batches, lambda row: str(row.batch)),
-        ("delay", batches, lambda row: str(row.delay)),
-        ("smoothed", batches, lambda row: _figure(row.smoothed_error)),
-    ]
-
-
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+    return found

@@ -260,7 +260,7 @@ def stats(
     ] = None,
     top: Annotated[int, o.option("K", "How many of the most frequent symbols to name.")] = 5,
     method: Annotated[
-        str, o.option("auto|design|learned|model", "How the counts are estimated; see docs/statistics.md.")
+        str, o.option("auto|design|learned|model", "How the counts are estimated; see docs/receiver.md.")
     ] = "auto",
     policy: o.PolicyOfRelease = None,
     rows: o.ReleasedOptions,

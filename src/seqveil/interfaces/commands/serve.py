@@ -34,7 +34,7 @@ def _serve(
 
     Ends on SIGTERM or Ctrl-C after it has released and answered what it had accepted; see docs/http.md.
 
-    Example: seqveil serve --model clicks.model --policy policy.toml --state clicks.db --tokens tokens.json
+    Example: seqveil serve --model clicks.model --policy policy.toml --state clicks.db --tokens tokens.db
     """
     if context.invoked_subcommand is not None:
         return
@@ -73,7 +73,7 @@ def add(
 ) -> None:
     """Make a token and print it, this once: the file keeps its hash alone.
 
-    Example: seqveil serve token add tokens.json --scope release --scope read --user ann
+    Example: seqveil serve token add tokens.db --scope release --scope read --user ann
     """
     from seqveil.interfaces.service import tokens as kept
 
@@ -88,7 +88,7 @@ def add(
 def list_(file: TokenFile, json: o.Json = False) -> None:
     """Show the tokens' ids, scopes, users and when they expire; a token itself cannot be shown again.
 
-    Example: seqveil serve token list tokens.json
+    Example: seqveil serve token list tokens.db
     """
     from seqveil.interfaces.service import tokens as kept
 
@@ -110,7 +110,7 @@ def revoke(
 ) -> None:
     """Take a token away; a running service knows at once.
 
-    Example: seqveil serve token revoke tokens.json 3f9a0c11d2e4
+    Example: seqveil serve token revoke tokens.db 3f9a0c11d2e4
     """
     from seqveil.interfaces.service import tokens as kept
 
@@ -122,6 +122,5 @@ def revoke(
 
 
 def _token_facts(token: Token) -> dict[str, object]:
-    shown = ("id", "user", "rate", "created", "note")
-    facts = {name: getattr(token, name) for name in shown} | {"scopes": " ".join(token.scopes)}
-    return facts | {"expires": token.expires or None, "expired": token.expired()}
+    facts = {name: getattr(token, name) for name in ("id", "scopes", "user", "rate", "created", "note", "expired")}
+    return facts | {"expires": token.end}

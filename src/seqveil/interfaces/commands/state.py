@@ -176,7 +176,7 @@ def adopt(
 def _adopt_model(file: Path, new: Path, key: Path | None) -> None:
     from seqveil.core.model import MarkovModel
     from seqveil.core.randomness import key_file
-    from seqveil.engine.coded import CodeStreams
+    from seqveil.engine.streams import CodeStreams
 
     model, secret = MarkovModel.load(new), None if key is None else key_file(key)
     with CodeStreams.open(file, _terms_of(file), key=secret, must_exist=True) as streams:

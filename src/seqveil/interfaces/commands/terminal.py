@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import signal
 import sys
 import time
@@ -14,17 +12,19 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from seqveil.core.compiled import heard
+from seqveil.core.results import Line, Result, ResultTable, aligned, cell_text, to_json
+from seqveil.core.words import count, duration
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-    from rich.progress import ProgressColumn
-
     from seqveil.interfaces.files.rows import Progress
 
+REFRESH = 0.1  # seconds between two states of a line on a terminal
 WIDE = 160  # columns of a table that goes to a file or a pipe
-REFRESH = 0.1  # seconds between two states of a bar
+LOGGED = 10.0  # seconds between two lines in a log
 ARRIVAL = "releases are written in the order in which events arrive, and whoever reads them sees it"
 AGAIN = 1.0  # seconds until an interruption that Python dropped is raised again
+
+figure = cell_text
 
 
 class Interrupted(BaseException):
@@ -49,9 +49,9 @@ def interruptible() -> Iterator[None]:
     """Turn Ctrl-C and SIGTERM into `Interrupted` while the block runs.
 
     A signal may come while Python runs a finaliser, such as that of a generator nobody needs any more, and exceptions
-    there are dropped. The request stands nevertheless: `check_interrupted` sees it at the next rows, and a run that
-    waits for rows is interrupted again after `AGAIN` seconds. Not at once: a KeyboardInterrupt of polars may be on its
-    way already, and closing what it leaves takes time.
+    there are dropped. The request is remembered: `check_interrupted` sees it at the next rows, and a run that waits for
+    rows is interrupted again after `AGAIN` seconds. Not at once: a KeyboardInterrupt of polars may be on its way
+    already, and closing what it leaves takes time.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -84,90 +84,91 @@ def interruptible() -> Iterator[None]:
             sys.unraisablehook = hook
 
 
+def show(result: Result, json: bool = False, to_stderr: bool = False) -> None:
+    """Print what a command found, in words or as JSON."""
+    print(to_json(result) if json else result, file=sys.stderr if to_stderr else sys.stdout)
+
+
 def emit_json(content: Mapping[str, Any] | Sequence[Any], to_stderr: bool = False) -> None:
-    """One JSON document; an infinite number is written as the text "inf", which JSON has no number for."""
-    text = json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False)
-    print(text, file=sys.stderr if to_stderr else sys.stdout)
+    """Print one JSON document: numbers or null, never "nan"."""
+    print(to_json(content), file=sys.stderr if to_stderr else sys.stdout)
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON can hold it: an infinite number, and whatever else it has no word for, as text."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+def lines(pairs: Sequence[Line], to_stderr: bool = False) -> None:
+    """Print lines of a name and what there is to say about it, aligned."""
+    print(aligned(pairs), file=sys.stderr if to_stderr else sys.stdout)
 
 
-def lines(pairs: Sequence[tuple[str, str]], to_stderr: bool = False) -> None:
-    """Aligned lines of a name and what there is to say about it."""
-    width = max(len(name) for name, _ in pairs)
-    for name, text in pairs:
-        print(f"{name:<{width}}  {text}", file=sys.stderr if to_stderr else sys.stdout)
+def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a table on standard output."""
+    print(ResultTable("", headings, rows))
 
 
 def tell_hidden(values: int) -> None:
     """Say how many values were outside the alphabet, on an interactive terminal alone: it follows from raw data."""
     if values and sys.stderr.isatty():
-        print(f"{values} values outside the model's alphabet came and were hidden; check the senders", file=sys.stderr)
+        print(f"{count(values, 'value')} outside the model's alphabet came in hidden; check the senders",
+              file=sys.stderr)  # fmt: skip
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on standard output, cut to the terminal's width."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+class Meter:
+    """How far a run is: one line that is rewritten on a terminal, one line every ten seconds in a log.
 
-    grid = Table(*headings, box=box.SIMPLE_HEAD, pad_edge=False)
-    for row in rows:
-        grid.add_row(*row)
-    terminal = sys.stdout.isatty()
-    Console(width=None if terminal else WIDE, markup=False, highlight=False).print(grid)
-
-
-@contextmanager
-def bar(*columns: ProgressColumn) -> Iterator[Bar]:
-    """A progress bar on standard error that is gone when the block ends."""
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    with Bar(*columns, console=Console(stderr=True), transient=True) as shown:
-        yield shown
-
-
-@contextmanager
-def steps(total: int, unit: str = "steps") -> Iterator[Callable[[str, float], None]]:
-    """A bar over so many steps, only where standard error is a terminal; looks for interruptions.
-
-    It shows how many are done, how many a minute, and the time left. It gives a function to call with what is under way
-    and how many steps are done, a part of one included.
+    It also looks for interruptions, so every long loop calls `at`.
     """
-    if not sys.stderr.isatty():
-        yield lambda label, done: check_interrupted()
-        return
-    from rich import progress as parts
 
-    columns = (
-        parts.TextColumn("{task.description}"),
-        parts.BarColumn(),
-        parts.TextColumn("{task.completed:.1f} of {task.total} {task.fields[unit]} {task.fields[rate]}"),
-    )
-    with bar(*columns, parts.TimeRemainingColumn()) as shown:
-        task, begun = shown.add_task("starting", total=total, unit=unit, rate=""), time.monotonic()
+    def __init__(self, label: str, total: float | None, unit: str) -> None:
+        self._label, self._total, self._unit = label, total, unit
+        self._terminal = sys.stderr.isatty()
+        self._begun = time.monotonic()
+        self._due = self._begun + (0.0 if self._terminal else LOGGED)
+        self._most = 0.0  # what was shown is never taken back
 
-        def show(label: str, done: float) -> None:
-            check_interrupted()
-            minutes = max(time.monotonic() - begun, 0.1) / 60
-            shown.update(task, description=label, completed=done, rate=f"({done / minutes:,.0f} a minute)")
+    def at(self, done: float, label: str | None = None) -> None:
+        """So much is done; `label` says what is under way."""
+        check_interrupted()
+        self._label, self._most = label or self._label, max(self._most, done)
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + (REFRESH if self._terminal else LOGGED)
+            begin, end = ("\r", "\x1b[K") if self._terminal else ("", "\n")
+            print(begin + self.text(now - self._begun), end=end, file=sys.stderr, flush=True)
 
-        yield show
+    def text(self, seconds: float) -> str:
+        """The line after so many seconds.
+
+        >>> meter = Meter("releasing", 2000, "rows")
+        >>> meter.at(500)
+        >>> meter.text(10.0)
+        'releasing: 500 of 2,000 rows, 50 a second, 30 seconds left'
+        """
+        rate = self._most / max(seconds, 1e-3)
+        parts = [f"{self._most:,.0f}{'' if self._total is None else f' of {self._total:,.0f}'} {self._unit}"]
+        if rate > 0:
+            parts.append(f"{rate:,.0f} a second" if rate >= 1 else f"{60 * rate:,.2g} a minute")
+        if rate > 0 and self._total is not None:
+            parts.append(f"{duration(max(self._total - self._most, 0.0) / rate)} left")
+        return f"{self._label}: {', '.join(parts)}"
+
+    def close(self) -> None:
+        """Take the line off a terminal."""
+        if self._terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def steps(total: int | None, unit: str = "steps") -> Iterator[Callable[[str, float], None]]:
+    """Progress over so many steps: a function to call with what is under way and how many are done, parts included."""
+    meter = Meter("starting", total, unit)
+    try:
+        yield lambda label, done: meter.at(done, label)
+    finally:
+        meter.close()
 
 
 @contextmanager
 def progress(path: str | Path, label: str, passes: int = 1) -> Iterator[Progress]:
-    """A bar over the rows of a file, only where standard error is a terminal; looks for interruptions."""
+    """Progress over the rows of a file: a function to call with how many more are done."""
     with stages(path, label, passes) as (advance, _):
         yield advance
 
@@ -176,68 +177,39 @@ def progress(path: str | Path, label: str, passes: int = 1) -> Iterator[Progress
 def stages(
     path: str | Path, label: str, passes: int = 1, work: str = "working"
 ) -> Iterator[tuple[Progress, Callable[[float], None]]]:
-    """`progress`, and a bar below it for work that comes after the reading: it takes the share done, 0 to 1."""
-    if not sys.stderr.isatty():
-        yield lambda count: check_interrupted(), lambda share: check_interrupted()
-        return
-    from rich import progress as parts
+    """`progress`, and a second function for the work that comes after the reading: it takes the share done, 0 to 1."""
+    reading, later = Meter(label, _rows(path, passes), "rows"), Meter(work, 100, "%")
+    counted = CountedRows(reading.at)
+    try:
+        with heard(counted.took_step):
+            yield counted.advance, lambda share: later.at(100 * share)
+    finally:
+        reading.close()
 
+
+def _rows(path: str | Path, passes: int) -> int | None:
+    """How many rows there are to read, where somebody looks on."""
     from seqveil.interfaces.files import count_rows
 
-    rows = None
-    with suppress(ValueError):  # an odd name: the command itself will say what is wrong with it
-        rows = None if str(path) == "-" else count_rows(path)
-    columns = (
-        parts.TextColumn("{task.description}"),
-        parts.BarColumn(),
-        parts.TextColumn("{task.completed:,.0f} {task.fields[unit]} {task.fields[rate]}"),
-    )
-    with bar(*columns, parts.TimeRemainingColumn()) as shown:
-        task = shown.add_task(label, total=None if rows is None else rows * passes, unit="rows", rate="")
-        later = shown.add_task(work, total=100, unit="%", rate="", visible=False)
-        counted = _Counted(lambda count, rate: shown.update(task, completed=count, rate=rate))
-
-        def done(share: float) -> None:
-            check_interrupted()
-            shown.update(later, completed=100 * share, visible=True)
-
-        with heard(counted.took_step):
-            yield counted.advance, done
+    found = None
+    if sys.stderr.isatty() and str(path) != "-":
+        with suppress(ValueError):  # an odd name: the command itself will say what is wrong with it
+            found = count_rows(path)
+    return None if found is None else found * passes
 
 
-class _Counted:
+class CountedRows:
     """Rows that are done, chunk by chunk, and between two chunks by the steps that their streams have taken."""
 
-    def __init__(self, show: Callable[[int, str], None]) -> None:
-        self._show, self._begun = show, time.monotonic()
-        self._done = self._since = self._shown = 0
-        self._next = 0.0  # when the bar is due again
+    def __init__(self, at: Callable[[float], None]) -> None:
+        self._at, self._done, self._since = at, 0, 0
 
-    def advance(self, count: int) -> None:
+    def advance(self, rows: int) -> None:
         """A chunk is done."""
-        check_interrupted()
-        self._done += count
-        self._since = 0
-        self._tell(time.monotonic())
+        self._done, self._since = self._done + rows, 0
+        self._at(self._done)
 
     def took_step(self, rows: int) -> None:
         """So many streams went one event on."""
-        check_interrupted()
         self._since += rows
-        now = time.monotonic()
-        if now >= self._next:
-            self._tell(now)
-
-    def _tell(self, now: float) -> None:
-        self._next = now + REFRESH
-        self._shown = max(self._shown, self._done + self._since)  # what was shown is never taken back
-        self._show(self._shown, f"({self._shown / max(now - self._begun, 1e-3):,.0f} a second)")
-
-
-def figure(value: float) -> str:
-    """A figure to read, in the words that say it where there is none.
-
-    >>> figure(0.51234), figure(math.inf)
-    ('0.5123', 'no bound')
-    """
-    return f"{value:.4g}" if math.isfinite(value) else "no bound"
+        self._at(self._done + self._since)

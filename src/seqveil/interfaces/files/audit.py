@@ -84,7 +84,8 @@ def checked(received: Received, progress: Progress | None = None) -> ModelCheck:
 
 def drift_of(setting: Terms) -> Drift | None:
     """Bets against the model of a release; None where its releases cannot be asked."""
-    return None if setting.in_batches or not setting.mechanism.sound else Drift(setting)
+    one_by_one = not (setting.in_batches or setting.in_blocks)
+    return Drift(setting) if one_by_one and setting.mechanism.sound else None
 
 
 def said_of(drift: Drift | None) -> ModelCheck:

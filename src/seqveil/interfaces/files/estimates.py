@@ -145,21 +145,24 @@ class _Log:
     times: Floats | None
     rows: Ints
     users: int
+    epsilons: Floats | None  # of blocks, where the file has them
 
     @classmethod
     def of(cls, received: Received, progress: Progress | None) -> _Log:
         """The events of a release one by one, users numbered as they come."""
         index: dict[Hashable, int] = {}
-        ids, codes, times, rows, at = [], [], [], [], 0
+        ids, codes, times, rows, used, at = [], [], [], [], [], 0
         for batch in received.batches(progress):
             ids.append(numbered(index, batch.users).astype(np.int32))
             codes.append(batch.codes.astype(np.int32))
             if batch.times is not None:
                 times.append(batch.times)
+            if received.setting.in_blocks and batch.epsilons is not None:
+                used.append(batch.epsilons)
             rows.append(np.where(batch.row_of < 0, -1, batch.row_of + at))
             at += batch.chunk.n
-        stamps = np.concatenate(times) if times else None
-        return cls(np.concatenate(ids), np.concatenate(codes), stamps, np.concatenate(rows), len(index))
+        stamps, epsilons = (np.concatenate(each) if each else None for each in (times, used))
+        return cls(np.concatenate(ids), np.concatenate(codes), stamps, np.concatenate(rows), len(index), epsilons)
 
     @property
     def events(self) -> tuple[NDArray[np.intp], Ints, Floats | None]:
@@ -207,8 +210,10 @@ def _decode_symbols(
 
         codes = [log.codes[places].astype(np.int64) for places in steps]
         times = None if log.times is None else [log.times[places] for places in steps]
+        used = None if log.epsilons is None else [log.epsilons[places] for places in steps]
         with received.naming():
-            for places, distributions in _together(steps, decode_steps(setting, codes, times, not online, ask)):
+            found = decode_steps(setting, codes, times, not online, ask, used)
+            for places, distributions in _together(steps, found):
                 sheet.fill(log.rows[places], distributions)
         if progress is not None:
             progress(sum(places.size for places in steps))

@@ -21,17 +21,17 @@ from seqveil.core import filtering
 from seqveil.core.alphabet import WITHHELD, Alphabet, OnMissing, OnUnknown, Symbols
 from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Floats
-from seqveil.core.mechanisms import Batch, Sent, choose
+from seqveil.core.mechanisms import Batch, choose
 from seqveil.core.randomness import randomness
 from seqveil.core.slots import Slots
 from seqveil.core.words import Risk, made_public
-from seqveil.engine.accounting import GONE
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.budget import GONE
+from seqveil.engine.calls import SentBatch
 from seqveil.engine.releases import Releases
 from seqveil.engine.secrets import SecretTotal
-from seqveil.engine.state import State
 from seqveil.engine.store import Memory
 from seqveil.engine.stream import NOTHING, Terms, check_times
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import NO_BOUND
 from seqveil.interfaces.choosing import held_out_check, said_of_check
 from seqveil.interfaces.files import writing as side
@@ -273,15 +273,15 @@ def raw_alphabet(setting: Terms, on_unknown: OnUnknown | None, tracked: bool = F
 def streams_in_memory(setting: Terms, seed: int | None, memory: int, choices: Choices) -> CodeStreams:
     """Streams without a state file, which note what the mechanism auto chooses."""
 
-    def note(state: State, sent: Sent, epsilon: float) -> None:
-        if epsilon < GONE:
+    def note(_: object, made: object) -> None:
+        if not isinstance(made, SentBatch) or made.sent is None or made.epsilon < GONE:
             return
-        distribution = filtering.clear(state.states)[0]
-        picked, why = choose(Batch(setting.model, distribution, len(sent.codes), epsilon, setting.distortion))
+        distribution, length = filtering.clear(made.before.states)[0], len(made.sent.codes)
+        picked, why = choose(Batch(setting.model, distribution, length, made.epsilon, setting.distortion))
         choices.setdefault(picked.name, {"batches": 0, "why": why})["batches"] += 1
 
-    tracker = note if setting.mechanism.name == "auto" else None
-    return CodeStreams(setting, Memory(releases=False), randomness(seed), memory=memory, tracker=tracker)
+    seen = note if setting.mechanism.name == "auto" else None
+    return CodeStreams(setting, Memory(releases=False), randomness(seed), memory=memory, seen=seen)
 
 
 @dataclass(frozen=True)
@@ -372,7 +372,7 @@ class ReleaseRun(ABC):
         """How many of the releases disclose nothing."""
         if self.setting.in_batches:
             return int((made.leakages <= ROUNDING).sum())
-        return int(((made.codes >= 0) & (made.epsilons == 0)).sum())
+        return int(made.held.sum())
 
     def account(self) -> ReleasedFile:
         """What was released, and what that leaked."""

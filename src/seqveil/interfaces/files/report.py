@@ -273,8 +273,8 @@ def _without_model(setting: Mapping[str, Any]) -> str:
     """What holds of one release whatever the truth's distribution is."""
     from seqveil.core import mechanisms
 
-    epsilon, period = setting.get("epsilon"), setting.get("every", 1)
-    if not isinstance(epsilon, int | float) or not isinstance(period, int):
+    epsilon = setting.get("epsilon")
+    if not isinstance(epsilon, int | float):
         return "nothing is promised"
     try:
         level = mechanisms.find(_text(setting.get("mechanism"))).ldp
@@ -282,16 +282,14 @@ def _without_model(setting: Mapping[str, Any]) -> str:
         return "not known here"
     if not math.isfinite(level):
         return "nothing is promised"
-    return f"each release is {level * epsilon * period:.4g}-locally differentially private"
+    return f"each release is {level * epsilon:.4g}-locally differentially private"
 
 
 def _strength(made_of: Material) -> str:
     setting, meta = made_of.meta["setting"], made_of.meta
     parts = [f"ε = {epsilon:g} for {disclosed.name}" for disclosed, epsilon in _kept(made_of)]
-    period = setting.get("every", 1)
     if setting.get("epsilon") is not None:
-        every = f", spent at one release in {period}" if isinstance(period, int) and period > 1 else ""
-        parts.append(f"ε = {_text(setting['epsilon'])} a release on average{every}")
+        parts.append(f"ε = {_text(setting['epsilon'])} a release")
     budget = setting.get("budget")
     total = budget.get("total") if isinstance(budget, dict) else None
     parts.append("no total was set" if total is None else f"a total of {_text(total)} for a stream")

@@ -25,10 +25,10 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.randomness import KeyedRandomness, User
 from seqveil.core.replacing import settle
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.releases import Releases
 from seqveil.engine.store import Erased
 from seqveil.engine.stream import NOTHING, Terms
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, output_format, read
 from seqveil.interfaces.files.received import Received
 from seqveil.interfaces.files.release import ReleaseRun, Target

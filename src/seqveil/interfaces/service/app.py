@@ -29,9 +29,10 @@ from starlette.types import Receive, Scope, Send
 from seqveil import __version__
 from seqveil.core.errors import InputError
 from seqveil.core.times import check, check_clock, seconds
-from seqveil.engine.calls import MOST_SKIPPED, MOST_WATCHED, BeyondSecrets
-from seqveil.engine.coded import CodeStreams, OutOfOrder, Releases, StoreError
-from seqveil.engine.store import Damaged, Erased, NoLongerKept, NoSuchUser
+from seqveil.engine.calls import MOST_SKIPPED, MOST_WATCHED, BeyondSecrets, OutOfOrder
+from seqveil.engine.releases import Releases
+from seqveil.engine.store import Damaged, Erased, NoLongerKept, NoSuchUser, StoreError
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.events import EventJob, Wording
 from seqveil.interfaces.figures import free_bytes
 from seqveil.interfaces.service import answers
@@ -214,7 +215,7 @@ class Service:
         made = await self._written(EventJob(users, seqs, raw, times))
         asked.facts.replayed = int(made.replayed.sum())
         self._metrics.released(int((~made.refused).sum()), asked.facts.replayed)
-        return Response(f'{{"releases": {answers.rows_of(users, made, self.wording)}}}', media_type=JSON)
+        return Response(answers.released(users, made, self.wording), media_type=JSON)
 
     def _check(self, body: Any, users: list[str], token: Token) -> None:
         """Refuse what does not depend on the values: size, model, whose streams they are."""

@@ -128,8 +128,8 @@ class Guard:
             )
         if token is None:
             raise Problem("unauthorised", "the token is not known, or was revoked")
-        if token.expired():
-            raise Problem("unauthorised", f"the token expired at {token.expires}; ask whoever made it for a new one")
+        if token.expired:
+            raise Problem("unauthorised", f"the token expired at {token.end}; ask whoever made it for a new one")
         return token
 
 

@@ -1,4 +1,4 @@
-"""What goes over the wire: requests and answers as OpenAPI describes them, and refusals (RFC 9457).
+"""What comes over the wire, as OpenAPI describes it, and refusals (RFC 9457).
 
 No refusal holds a value that came in: a wrong one is named by its place in the request.
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+
+from seqveil.interfaces.service.answers import Value
 
 MOST = 2**53 - 1  # whole numbers that every JSON reader keeps
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$"  # no control characters, and no ends of lines
@@ -30,10 +32,6 @@ Time = Annotated[
         "since 1970 (its size says which), or ISO 8601 text; at most a day ahead of the service's clock."
     ),
 ]
-Scalar = {"anyOf": [{"type": kind} for kind in ("string", "number", "boolean", "null")]}
-Value = Annotated[Any, WithJsonSchema({"anyOf": [*Scalar["anyOf"], {"type": "array", "items": Scalar}]})]
-Bound = Annotated[float | Literal["inf"], Field(description='In nats; "inf" where a mechanism has no bound.')]
-Least = float | Literal["-inf"]
 
 
 class _Strict(BaseModel):
@@ -79,101 +77,6 @@ class BatchesRequest(_Strict):
 
     events: list[BatchEvent] = Field(min_length=1)
     model: Fingerprint = None
-
-
-class ReleaseAnswer(BaseModel):
-    """What was released of one event, as its sender and its receivers see it."""
-
-    user: str | None = None
-    seq: int
-    status: Literal["released", "withheld", "given-up", "erased"] = Field(
-        description='"withheld": the budget is spent and its rule is to stop, or a declared secret needs it; '
-        '"given-up": a later event came first and the service skips what is missing; '
-        '"erased": it was released before, and is no longer kept.'
-    )
-    value: Value = None
-    values: list[Value] | None = Field(None, description="Of a batch.")
-    path: list[int] | None = Field(None, description="Of a batch: what is published; the values follow from it.")
-    epsilon: float | None = Field(description="Null where nothing is promised about the whole sequence.")
-    replayed: bool | None = Field(None, description="Whether this release had been made before.")
-    events: int = 1
-    time: float | None = None
-
-
-class ReleasesAnswer(BaseModel):
-    """The releases in the order of the events."""
-
-    releases: list[ReleaseAnswer]
-
-
-class SecretAnswer(BaseModel):
-    """What a user's releases disclosed about a declared secret: the logarithm of the factor by which its odds moved."""
-
-    name: str
-    sentence: str
-    epsilon: float
-    log_odds: Bound = Field(description="About the window that holds the latest event.")
-    lowest: Least
-    highest: Bound
-    prior: Any
-    posterior: Any
-    worst: Bound = Field(description="The most that the log odds moved in any window at any time.")
-
-
-class AccountAnswer(BaseModel):
-    """What a user's releases have disclosed; leakage in nats, rounded up."""
-
-    user: str
-    events: int = Field(description="How many so far, which is the sequence number that comes next.")
-    releases: int
-    leakage: Bound
-    most: Bound
-    least: Least
-    epsilon_spent: Bound
-    ldp: Bound
-    budget_left: float | None
-    private: bool
-    sentences: list[str] = Field(description="What the figures mean for the person, a sentence each.")
-    whole_sequence: str = Field("", description="Says in words where nothing is promised about the whole sequence.")
-    composed: str = Field("", description="The (ε, δ) total that the budget promises, and by which theorem.")
-    secrets: list[SecretAnswer] = Field([], description="Of the declared secrets, in their order.")
-
-
-class UserAnswer(BaseModel):
-    """A user's account and releases; for more of these ask again with `since` = `next`."""
-
-    account: AccountAnswer
-    releases: list[ReleaseAnswer]
-    next: int
-    more: bool
-
-
-class ModelAnswer(BaseModel):
-    """All that a receiver needs."""
-
-    fingerprint: str
-    setting: dict[str, Any]
-    private: bool
-    gaps: str
-    seqveil: str
-    file: str = Field(description="The model file in base64.")
-
-
-class ErasedAnswer(BaseModel):
-    """A user who was taken out of the state file."""
-
-    releases: int = Field(description="How many were taken out; 0 where the user had been erased before.")
-    ledger: Literal["kept", "forgotten"] = Field(
-        description='"kept": the total stays under a keyed hash of the name, so that the budget goes on for whoever '
-        "comes back."
-    )
-    sources: list[str] = Field(description="What still has the name in its own account of how far it was read.")
-
-
-class Health(BaseModel):
-    """The service is up."""
-
-    status: Literal["ok"]
 
 
 class ProblemDetails(BaseModel):

@@ -20,7 +20,7 @@ from prometheus_client.core import GaugeHistogramMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from seqveil.core.kernel import Floats
-from seqveil.engine.coded import CodeStreams
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.figures import StateFigures
 
 log = logging.getLogger("seqveil.service")

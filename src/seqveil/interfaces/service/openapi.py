@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic import TypeAdapter
 
 from seqveil import __version__
-from seqveil.interfaces.service import messages
+from seqveil.interfaces.service import answers, messages
 from seqveil.interfaces.service.messages import MEDIA_TYPE, MOST, REASONS, ProblemDetails
 
 ABOUT = """Releases symbols of personal streams with a privacy guarantee, each on the disk before it is answered.
@@ -29,19 +28,18 @@ READY = ("store", "tokens", "busy", "stopping", "timeout")
 def document(batches: bool, size: int, value: Any) -> dict[str, Any]:
     """The document of a service that releases batches of so many, or symbols; `value` is one of the alphabet's."""
     body = messages.BatchesRequest if batches else messages.SymbolsRequest
-    models = (body, messages.ReleasesAnswer, messages.UserAnswer, messages.ErasedAnswer, messages.ModelAnswer)
-    _, schemas = models_json_schema(
-        [(each, "validation") for each in (*models, messages.Health, ProblemDetails)], ref_template=REF
-    )
+    models = (body, answers.ReleasesAnswer, answers.UserAnswer, answers.ErasedAnswer, answers.ModelAnswer)
+    forms = [(each.__name__, "validation", TypeAdapter(each)) for each in (*models, answers.Health, ProblemDetails)]
+    _, schemas = TypeAdapter.json_schemas(forms, ref_template=REF)  # type: ignore[arg-type]
     field = {"values": [value] * size} if batches else {"value": value}
     example = {"events": [{"user": "ann", "seq": seq} | field for seq in (0, 1)]}
-    release = _operation("Release events, all or none.", "release", messages.ReleasesAnswer, WRITING)
+    release = _operation("Release events, all or none.", "release", answers.ReleasesAnswer, WRITING)
     release["requestBody"] = {"required": True, "content": {"application/json": _of(body) | {"example": example}}}
-    read = _operation("A user's account and releases.", "read", messages.UserAnswer, READING)
+    read = _operation("A user's account and releases.", "read", answers.UserAnswer, READING)
     read["parameters"] = [_query("since", 0, MOST), _query("limit", 1000, 10_000)]
-    erase = _operation("Take a user out of the state file.", "admin", messages.ErasedAnswer, READING)
+    erase = _operation("Take a user out of the state file.", "admin", answers.ErasedAnswer, READING)
     erase["parameters"] = [{"name": "forget_ledger", "in": "query", "schema": {"type": "boolean", "default": False}}]
-    model = _operation("What a receiver decodes with.", "", messages.ModelAnswer, ENTRY)
+    model = _operation("What a receiver decodes with.", "", answers.ModelAnswer, ENTRY)
     metrics = _operation("Figures for Prometheus.", "metrics", None, (*ENTRY, "damaged", "store"))
     user = {"name": "user", "in": "path", "required": True, "schema": _user()}
     return {
@@ -52,8 +50,8 @@ def document(batches: bool, size: int, value: Any) -> dict[str, Any]:
             "/v1/users/{user}": {"parameters": [user], "get": read, "delete": erase},
             "/v1/model": {"get": model},
             "/metrics": {"get": metrics},
-            "/healthz": {"get": _operation("Whether the process answers.", None, messages.Health, ())},
-            "/readyz": {"get": _operation("Whether events would be released now.", None, messages.Health, READY)},
+            "/healthz": {"get": _operation("Whether the process answers.", None, answers.Health, ())},
+            "/readyz": {"get": _operation("Whether events would be released now.", None, answers.Health, READY)},
         },
         "components": {
             "schemas": schemas["$defs"],
@@ -64,9 +62,7 @@ def document(batches: bool, size: int, value: Any) -> dict[str, Any]:
     }
 
 
-def _operation(
-    summary: str, scope: str | None, answer: type[BaseModel] | None, reasons: tuple[str, ...]
-) -> dict[str, Any]:
+def _operation(summary: str, scope: str | None, answer: type | None, reasons: tuple[str, ...]) -> dict[str, Any]:
     content = {"text/plain": {"schema": {"type": "string"}}} if answer is None else {"application/json": _of(answer)}
     responses: dict[str, Any] = {"200": {"description": "Done.", "content": content}}
     for reason in reasons:
@@ -77,7 +73,7 @@ def _operation(
     return {"summary": summary, "responses": responses} | security
 
 
-def _of(model: type[BaseModel]) -> dict[str, Any]:
+def _of(model: type) -> dict[str, Any]:
     return {"schema": {"$ref": REF.format(model=model.__name__)}}
 
 

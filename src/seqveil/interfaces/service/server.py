@@ -16,8 +16,8 @@ import uvicorn
 
 from seqveil.core import compiled
 from seqveil.core.errors import InputError
-from seqveil.engine.coded import CodeStreams
 from seqveil.engine.stream import Terms
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import key_for
 from seqveil.interfaces.client import is_loopback
 from seqveil.interfaces.commands.terminal import ARRIVAL

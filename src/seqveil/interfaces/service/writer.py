@@ -11,11 +11,14 @@ import queue
 import threading
 import time
 
-from seqveil.engine.coded import CodeStreams, Releases, StoreError
+from seqveil.engine.releases import Releases
+from seqveil.engine.store import MOST_POSITION, StoreError
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.events import EventJob, release_together
 from seqveil.interfaces.service.monitoring import log
 
 PROBE = "service: last probe"
+EVENT_BYTES = 2048  # about what an event of a new user takes in a state file
 
 Promise = asyncio.Future[Releases]
 
@@ -40,6 +43,7 @@ class ReleaseWriter:
         self.waiting = 0  # events; only the loop's thread counts
         self.stopping = False
         self.transactions = 0
+        self._room = 1  # bytes that a look at the disk writes: as many as what it last refused
 
     def start(self) -> None:
         """Begin to write, for the event loop that is running."""
@@ -63,10 +67,14 @@ class ReleaseWriter:
 
     def release(self, jobs: list[EventJob]) -> None:
         """Give each of these jobs its outcome, whatever happens: the thread must outlive it."""
-        number, probed = self.transactions, any(not job.size for job in jobs)
+        probe, probed = bytes(self._room), any(not job.size for job in jobs)
         try:
-            noted = (lambda made: {PROBE: number}) if probed else None
-            self.transactions += release_together(self._store, jobs, noted)
+            noted = (lambda made: {PROBE: probe}) if probed else None
+            made = release_together(self._store, jobs, noted)
+            self.transactions += made
+            # a probe of a few bytes would find room where the next release finds none
+            events = 0 if made else sum(job.size for job in jobs if isinstance(job.outcome, StoreError))
+            self._room = 1 if made else min(MOST_POSITION, max(self._room, EVENT_BYTES * events))
         except BaseException as error:
             log.error("the writer failed", extra={"facts": {"error": type(error).__name__}})
         for job in jobs:

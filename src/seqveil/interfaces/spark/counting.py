@@ -3,278 +3,128 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core.alphabet import Alphabet, Codes, Symbols
-from seqveil.core.errors import DataError, InputError, ModelError, UnknownSymbol
-from seqveil.core.filtering import log_likelihoods
+from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import SMOOTHING, RunCounts
-from seqveil.core.mixture import COMPARED, LEAST_PEOPLE, SWITCH, SWITCHES
+from seqveil.core.mixture import SWITCH
 from seqveil.core.model import Counts, MarkovModel, TypeCounts
 from seqveil.core.states import checked_order
-from seqveil.interfaces.choosing import LONGEST, Choice, Context, choose
+from seqveil.interfaces.files.fit import Fitted
 from seqveil.interfaces.files.scanning import MOST_SYMBOLS
-from seqveil.interfaces.spark.frames import FrameColumns
-from seqveil.interfaces.spark.sessions import disclosed, guarded, needs_spark
+from seqveil.interfaces.spark.failures import driver_errors, worker_errors
+from seqveil.interfaces.spark.frames import SEQ, USER, FrameColumns, needed
+from seqveil.interfaces.spark.sessions import needs_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 HOLE, TIE = 1, 2  # what is wrong with a row
 
 
 def fit(
     frame: DataFrame,
+    *,
     order: int = 1,
+    types: int = 1,
+    switch: float = SWITCH,
     alphabet: Symbols | Sequence[Any] | None = None,
     smoothing: float = SMOOTHING,
-    prior: str | ArrayLike = "data",
     columns: FrameColumns | None = None,
-    *,
-    types: int | None = None,
-    seed: int = 0,
-    switch: float | str = SWITCH,
-    least_people: int = LEAST_PEOPLE,
 ) -> MarkovModel:
     """The model of a frame's streams, equal to the last count to what `MarkovModel.fit` makes of the same rows.
 
     One pass counts the runs x_{t-m}..x_t, with holes where a stream is shorter; every shorter run is a sum over them.
-    With `types` they are counted for each user, the counts go to the driver, and the mixture is found there. The fit
+    With `types` they are counted for each user, and the driver, which holds these counts, finds the mixture. The fit
     itself is **not** private.
 
     Parameters: as for `MarkovModel.fit`; without an alphabet it is what occurs, at most 100,000 values, which takes one
     pass more. `columns.seq` orders each user's events and must tell any two of them apart: Spark keeps no other order.
     """
-    if types is None:
-        symbols, counts = counted(frame, order, alphabet, columns)
-        return counts.model(symbols, smoothing, prior)
-    names = _checked_columns(frame, columns)
-    with disclosed():
-        symbols = _alphabet(frame, alphabet, names)
-    people, distribution = CountedPeople(frame, symbols, names), (smoothing, prior, seed, least_people)
-    return people.mixture(Context(order, types, switch), symbols, np.zeros(0, np.int64), *distribution)
+    how = {"order": order, "types": types, "switch": switch, "smoothing": smoothing}
+    return fitted(frame, columns or FrameColumns(), alphabet, **how).model  # type: ignore[arg-type]
 
 
-def counted(
+def fitted(
     frame: DataFrame,
+    columns: FrameColumns,
+    alphabet: Symbols | Sequence[Any] | None = None,
+    *,
     order: int = 1,
-    alphabet: Symbols | Sequence[Any] | None = None,
-    columns: FrameColumns | None = None,
-) -> tuple[Symbols, RunsCounted]:
-    """The alphabet of a frame's streams and their counts, from which `fit` makes the model."""
-    names = _checked_columns(frame, columns)
-    with disclosed():
-        symbols = _alphabet(frame, alphabet, names)
-        counts = RunsCounted(symbols.n, checked_order(order, symbols.n))
-        found = _table(frame, symbols.strict, counts.order, names)
-        counts.take(found.runs, found.counts)
-    return symbols, counts
-
-
-def chosen(
-    frame: DataFrame,
-    context: str,
-    alphabet: Symbols | Sequence[Any] | None = None,
+    types: int = 1,
+    switch: float = SWITCH,
     smoothing: float = SMOOTHING,
-    prior: str | ArrayLike = "data",
-    columns: FrameColumns | None = None,
-) -> tuple[Choice, CountedPeople]:
-    """A context compared on people held out, as `seqveil fit --context` does it, and the people who were counted."""
-    names = _checked_columns(frame, columns)
-    if context != "auto":
-        Context.parse(context)  # refused before anything is read
-    with disclosed():
-        symbols = _alphabet(frame, alphabet, names)
-    people = CountedPeople(frame, symbols, names)
-    return choose(people, symbols, context, smoothing=smoothing, prior=prior), people
-
-
-def _checked_columns(frame: DataFrame, columns: FrameColumns | None) -> FrameColumns:
+) -> Fitted:
+    """The same with the numbers of events and users."""
     needs_spark()
-    names = columns or FrameColumns()
     if frame.isStreaming:
         raise InputError("a fit needs a frame that ends; read the same source with spark.read")
-    names.refuse_missing(frame)
-    return names
+    with driver_errors():
+        symbols = _alphabet(frame, alphabet, columns)
+        rows = needed(frame, columns, symbols)
+        order = checked_order(order, symbols.n)
+        if types == 1:
+            runs = _ChainCounts(symbols.n, order)
+            runs.take(_counted(rows, symbols, order, columns.seq))
+            return Fitted(runs.model(symbols, smoothing), runs.events, runs.users, smoothing=smoothing)
+        counts = _MixtureCounts(symbols.n, order, switch)
+        counts.take_people(_counted(rows, symbols, order, columns.seq, counts.piece))
+    return Fitted(counts.model(types, symbols, smoothing), counts.events, counts.users, smoothing=smoothing)
 
 
-def _alphabet(frame: DataFrame, given: Symbols | Sequence[Any] | None, names: FrameColumns) -> Symbols:
+def _alphabet(frame: DataFrame, given: Symbols | Sequence[Any] | None, columns: FrameColumns) -> Symbols:
     if given is not None:
-        symbols = given if isinstance(given, Symbols) else Alphabet(given)
-    elif len(names.values) == 2:
+        return given if isinstance(given, Symbols) else Alphabet(given)
+    if len(columns.values) == 2:
         raise InputError("two value columns need a Grid, or Cells of the map; pass it as alphabet=")
-    else:
-        found = frame.select(f"`{names.values[0]}`").distinct().limit(MOST_SYMBOLS + 2).toArrow().column(0).to_pylist()
-        values = [value for value in found if value is not None]  # a missing one is refused below
-        if len(values) > MOST_SYMBOLS:
-            raise DataError(f"the values differ in more than {MOST_SYMBOLS} ways; cut numbers with alphabet=Bins(…)")
-        if not found:
-            raise DataError("there is nothing to fit: the frame has no rows")
-        symbols = Alphabet.of(values or [0])
-    if len(names.values) != symbols.width:
-        raise InputError("two value columns go with a Grid or Cells; pass both")
-    return symbols
+    if columns.values[0] not in frame.columns:
+        raise DataError(f"the frame has no column {columns.values[0]!r}; name the columns with columns=FrameColumns(…)")
+    found = frame.select(f"`{columns.values[0]}`").distinct().limit(MOST_SYMBOLS + 2).toArrow().column(0).to_pylist()
+    values = [value for value in found if value is not None]  # a missing one is refused below
+    if len(values) > MOST_SYMBOLS:
+        raise DataError(f"the values differ in more than {MOST_SYMBOLS} ways; cut numbers with alphabet=Bins(…)")
+    if not found:
+        raise DataError("there is nothing to fit: the frame has no rows")
+    return Alphabet.of(values or [0])
 
 
-@dataclass(frozen=True, eq=False)
-class _RunTable:
+class _Table(NamedTuple):
     """Runs of codes, oldest first (-1 before the start of a stream), and how often each occurs, perhaps by person."""
 
     runs: list[Codes]
     counts: Codes
-    users: Any = None  # the names of the people in order
-    person: Codes = field(default_factory=lambda: np.zeros(0, np.int64))
-    piece: Codes = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    def without(self, people: Codes) -> _RunTable:
-        """The runs of all other people."""
-        kept = ~np.isin(self.person, people)
-        parts = {"person": self.person[kept], "piece": self.piece[kept], "counts": self.counts[kept]}
-        return replace(self, runs=[codes[kept] for codes in self.runs], **parts)
+    person: Codes
+    piece: Codes
 
 
-def _rows(frame: DataFrame, symbols: Symbols, names: FrameColumns) -> tuple[DataFrame, bool]:
-    """User, order and value under names of our own, and whether the value is a code already."""
-    from pyspark.sql import functions as F
-
-    coded = not isinstance(symbols, Alphabet) or symbols.on_unknown != "error"
-    user, when = F.col(f"`{names.user}`"), F.col(f"`{names.seq}`")
-    held = [F.col(f"`{name}`") for name in names.values]
-    value = _encoder(symbols)(F.struct(*held)) if coded else held[0]
-    hole = user.isNull() | when.isNull()
-    for column in held:
-        hole = hole | column.isNull()
-    return frame.select(user.alias("u"), when.alias("w"), value.alias("x0"), hole.alias("hole")), coded
-
-
-def _table(frame: DataFrame, symbols: Symbols, order: int, names: FrameColumns, piece: int | None = None) -> _RunTable:
+def _counted(rows: DataFrame, symbols: Symbols, order: int, named: str, piece: int | None = None) -> _Table:
     """Runs counted over all people; with `piece`, for each person and each piece of so many events (0: one piece)."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    rows, coded = _rows(frame, symbols, names)
-    by = Window.partitionBy("u").orderBy("w")
-    wrong = F.when(F.col("hole"), HOLE).when(F.lag("w").over(by) == F.col("w"), TIE).otherwise(0)
-    before: list[Column] = [F.lag("x0", back).over(by).alias(f"x{back}") for back in range(order, 0, -1)]
-    apart: list[Column] = []
+    held = [F.col(name) for name in rows.columns if name not in (USER, SEQ)]
+    by = Window.partitionBy(USER).orderBy(SEQ)
+    hole = F.greatest(*(F.col(name).isNull() for name in rows.columns))
+    coded = rows.select(USER, SEQ, _encoder(symbols.strict)(F.struct(*held)).alias("x0"), hole.alias("hole"))
+    wrong = F.when(F.col("hole"), HOLE).when(F.lag(SEQ).over(by) == F.col(SEQ), TIE).otherwise(0)
+    runs = [F.lag("x0", back, -1).over(by).alias(f"x{back}") for back in range(order, 0, -1)]
+    apart = []
     if piece is not None:
         place = F.floor((F.row_number().over(by) - 1) / piece) if piece else F.lit(0)
-        apart = [F.col("u"), place.cast("bigint").alias("piece")]
-    runs = rows.select(*apart, *before, "x0", wrong.alias("wrong"))
-    table = runs.groupBy(*runs.columns).count().toArrow()
+        apart = [F.col(USER), place.cast("bigint").alias("piece")]
+    spread = coded.select(*apart, *runs, "x0", wrong.alias("wrong"))
+    table = spread.groupBy(*spread.columns).count().toArrow()
     counts = table.column("count").to_numpy().astype(np.int64)
-    _refuse(table.column("wrong").to_numpy(), counts, names)
-    columns = [table.column(f"x{back}") for back in range(order, -1, -1)]
-    found = [_codes(column, None if coded else symbols) for column in columns]
+    _refuse(table.column("wrong").to_numpy(), counts, named)
+    found = [table.column(f"x{back}").to_numpy().astype(np.int64) for back in range(order, -1, -1)]
     if piece is None:
-        return _RunTable(found, counts)
-    users, person = _numbered(table.column("u"))
-    return _RunTable(found, counts, users, person, table.column("piece").to_numpy().astype(np.int64))
-
-
-def _numbered(column: Any) -> tuple[Any, Codes]:
-    """The different names of a column in order, and the place of each row's name among them."""
-    distinguished = column.combine_chunks().dictionary_encode()
-    names, place = np.unique(np.array(distinguished.dictionary.to_pylist(), object), return_inverse=True)
-    return names, place[distinguished.indices.to_numpy(zero_copy_only=False)].astype(np.int64)
-
-
-class CountedPeople:
-    """People whose runs Spark counts, for fits of mixtures and for the choice of a context (`choosing.People`).
-
-    The driver holds an entry for each different run of each person, and the streams of people held out.
-    """
-
-    def __init__(self, frame: DataFrame, symbols: Symbols, names: FrameColumns) -> None:
-        self._frame, self._symbols, self._names = frame, symbols.strict, names
-        self._tables: dict[tuple[int, int], _RunTable] = {}
-
-    @property
-    def events(self) -> int:
-        """Events of all people."""
-        return int(self._counted(1, 0).counts.sum())
-
-    @property
-    def count(self) -> int:
-        """How many people there are."""
-        return len(self._counted(1, 0).users)
-
-    def _counted(self, order: int, piece: int) -> _RunTable:
-        if (order, piece) not in self._tables:
-            with disclosed():
-                made = _table(self._frame, self._symbols, checked_order(order, self._symbols.n), self._names, piece)
-            self._tables[order, piece] = made
-        return self._tables[order, piece]
-
-    def fit(self, context: Context, alphabet: Symbols, without: Codes, **distribution: Any) -> MarkovModel:
-        """The model of a context, fitted to everyone but these people."""
-        smoothing, prior, _ = (
-            distribution.pop("smoothing"),
-            distribution.pop("prior"),
-            distribution.pop("progress", None),
-        )
-        if context.types > 1:
-            return self.mixture(context, alphabet, without, smoothing, prior, **distribution)
-        kept, counts = self._counted(context.order, 0).without(without), RunsCounted(alphabet.n, context.order)
-        counts.take(kept.runs, kept.counts)
-        return counts.model(alphabet, smoothing, prior)
-
-    def mixture(
-        self,
-        context: Context,
-        alphabet: Symbols,
-        without: Codes,
-        smoothing: float,
-        prior: str | ArrayLike,
-        seed: int,
-        least_people: int = LEAST_PEOPLE,
-    ) -> MarkovModel:
-        """The mixture of `core.model.fit_mixture`, from counts by person and piece."""
-        switch = context.switch
-        if isinstance(switch, str) and switch != "estimate":
-            raise ModelError(f'switch must be a probability a step or "estimate"; got {switch!r}')
-        tried = SWITCHES if isinstance(switch, str) else (switch,)
-        longest = self._longest(without) if len(tried) > 1 else 0
-        made = []
-        for each in tried:
-            if each == tried[0] or each * longest >= 2:
-                counts = TypesCounted(alphabet.n, context.order, each)
-                counts.take_people(self._counted(context.order, counts.piece).without(without))
-                made.append(counts.model(context.types, alphabet, smoothing, prior, seed, least_people))
-        if len(made) == 1:
-            return made[0]
-        some = np.setdiff1d(np.arange(self.count), without)[:COMPARED]
-        streams = self._streams(some, None)
-        return max(made, key=lambda model: log_likelihoods(model, *streams).sum())
-
-    def _longest(self, without: Codes) -> int:
-        kept = self._counted(1, 0).without(without)
-        return int(np.bincount(kept.person, kept.counts).max(initial=0))
-
-    def streams(self, chosen: Codes) -> tuple[Codes, Codes]:
-        """Who and which code, event by event, of these people: one after another, the first LONGEST events of each."""
-        return self._streams(chosen, LONGEST)
-
-    def _streams(self, chosen: Codes, longest: int | None) -> tuple[Codes, Codes]:
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F
-
-        with disclosed():
-            rows, coded = _rows(self._frame, self._symbols, self._names)
-            kind = rows.schema["u"].dataType
-            names = [(name,) for name in self._counted(1, 0).users[np.sort(chosen)].tolist()]
-            wanted = self._frame.sparkSession.createDataFrame(names, f"u {kind.simpleString()}")
-            by = Window.partitionBy("u").orderBy("w")
-            seen = rows.join(F.broadcast(wanted), "u").select("u", "x0", F.row_number().over(by).alias("place"))
-            table = (seen if longest is None else seen.where(F.col("place") <= longest)).toArrow()
-            codes = _codes(table.column("x0"), None if coded else self._symbols)
-        person = _numbered(table.column("u"))[1]
-        order = np.lexsort((table.column("place").to_numpy(), person))
-        return np.sort(chosen)[person[order]], codes[order]
+        return _Table(found, counts, np.zeros(0, np.int64), np.zeros(0, np.int64))
+    # people in the order of their names, as in a file
+    people = np.unique(np.array(table.column(USER).to_pylist(), object), return_inverse=True)[1]
+    return _Table(found, counts, people.astype(np.int64), table.column("piece").to_numpy().astype(np.int64))
 
 
 def _encoder(symbols: Symbols) -> Any:
@@ -283,7 +133,7 @@ def _encoder(symbols: Symbols) -> Any:
     from pyspark.sql.pandas.functions import pandas_udf
 
     def encode(rows):  # type: ignore[no-untyped-def]
-        with guarded():
+        with worker_errors():
             whole = rows.notna().all(axis=1).to_numpy()
             values = rows.to_numpy(np.float64) if rows.shape[1] == 2 else rows.iloc[:, 0].to_numpy()
             codes = np.zeros(len(whole), np.int64)
@@ -294,34 +144,16 @@ def _encoder(symbols: Symbols) -> Any:
     return pandas_udf(encode, "bigint")  # type: ignore[call-overload]
 
 
-def _refuse(wrong: NDArray[Any], counts: Codes, names: FrameColumns) -> None:
+def _refuse(wrong: Any, counts: Codes, named: str) -> None:
     if not counts.size:
         raise DataError("there is nothing to fit: the frame has no rows")
     if holes := int(counts[wrong == HOLE].sum()):
         raise DataError(f"{holes} rows have no user, order or value; fill them or drop the rows")
     if ties := int(counts[wrong == TIE].sum()):
         raise DataError(
-            f"{ties} events have the same {names.seq!r} as another of their user, so which came first is not known; "
+            f"{ties} events have the same {named!r} as another of their user, so which came first is not known; "
             "number them"
         )
-
-
-def _codes(column: Any, symbols: Symbols | None) -> Codes:
-    """A column of values as codes, -1 where there is none."""
-    import pyarrow.compute as pc
-
-    if symbols is None:
-        return np.asarray(pc.fill_null(column, -1).to_numpy(), np.int64)
-    distinguished = column.combine_chunks().dictionary_encode()
-    values = distinguished.dictionary.to_pylist()
-    try:
-        known = symbols.encode(values) if values else np.zeros(0, np.int64)
-    except UnknownSymbol:
-        raise UnknownSymbol(
-            f"a value is not in the alphabet ({symbols.n} symbols); check the value column, or leave alphabet= out"
-        ) from None
-    places = np.asarray(pc.fill_null(distinguished.indices, len(values)).to_numpy(zero_copy_only=False), np.int64)
-    return np.append(known, -1)[places]
 
 
 class _Taken(RunCounts):
@@ -329,42 +161,34 @@ class _Taken(RunCounts):
 
     users = 0
 
-    def take(self, runs: list[Codes], counts: Codes) -> None:
+    def take(self, table: _Table) -> None:
         """Runs of order+1 codes, oldest first, and their counts: all shorter runs are among their ends."""
+        runs, counts = table.runs, table.counts
         self.events = int(counts.sum())
-        number = np.zeros(counts.size, np.int64)
-        inside = np.ones(counts.size, bool)
+        number, inside = np.zeros(counts.size, np.int64), np.ones(counts.size, bool)
         for back in range(self.order + 1):
             codes = runs[self.order - back]
             if back == 1:
                 starts = codes < 0  # nothing before: the first symbol of a stream
-                self._first = _summed(runs[-1][starts], counts[starts], self.n)
+                np.add.at(self._first, runs[-1][starts], counts[starts])
                 self.users = int(counts[starts].sum())
             inside = inside & (codes >= 0)
             number = number + np.where(inside, codes, 0) * self.n**back
-            numbers, place = np.unique(number[inside], return_inverse=True)
-            self._runs[back].waiting.append((numbers, _summed(place, counts[inside], numbers.size)))
+            self._runs[back].waiting.append((number[inside], counts[inside]))
 
 
-class RunsCounted(_Taken, Counts):
-    """A chain's counts, made elsewhere."""
+class _ChainCounts(_Taken, Counts):
+    """Those of a chain."""
 
 
-class TypesCounted(_Taken, TypeCounts):
-    """A mixture's counts, made elsewhere for each person."""
+class _MixtureCounts(_Taken, TypeCounts):
+    """Those of a mixture, made for each person."""
 
-    def take_people(self, table: _RunTable) -> None:
+    def take_people(self, table: _Table) -> None:
         """Runs of order+1 codes by person and piece. The first events of a stream have runs of their own length."""
-        self.take(table.runs, table.counts)
+        self.take(table)
         back = (np.stack(table.runs) >= 0).sum(0) - 1
         number = sum(
             np.where(codes >= 0, codes, 0) * self.n ** (self.order - place) for place, codes in enumerate(table.runs)
         )
         self._parts.append((table.person, table.piece, self._offsets[back] + number, table.counts))
-
-
-def _summed(places: Codes, counts: Codes, size: int) -> Codes:
-    """Whole sums; a bincount with weights would round."""
-    total = np.zeros(size, np.int64)
-    np.add.at(total, places, counts)
-    return total

@@ -1,28 +1,30 @@
-"""The stateful operator of Structured Streaming: one bucket of users a group, their state in Spark's state store."""
+"""The stateful operator of Structured Streaming: a bucket of users is a group, their state lies in Spark's store."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, get_type_hints
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats, Ints
 from seqveil.core.randomness import User
-from seqveil.engine.packing import small
-from seqveil.engine.terms import refuse_other
-from seqveil.interfaces.spark.checkpoint import FACTS, TOLD, USERS, parts
+from seqveil.engine.sealing import Sealing
+from seqveil.engine.store import Entry, Position, Stored, UserRow
+from seqveil.interfaces.spark.checkpoint import USERS
+from seqveil.interfaces.spark.failures import SparkFailed, worker_errors
 from seqveil.interfaces.spark.job import SparkJob
-from seqveil.interfaces.spark.sessions import SparkFailed, guarded
-from seqveil.interfaces.spark.store import Kept, KeptUsers
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TYPES = {bytes: BinaryType(), int: LongType(), float: DoubleType()}
-KEPT = StructType([StructField(name, TYPES[kind]) for name, kind in get_type_hints(Kept).items()])
+# what is kept of a user: a ledger in nats and the exact state, both public; and sealed what is private
+KEPT = (
+    "events BIGINT, releases BIGINT, spent DOUBLE, most DOUBLE, least DOUBLE, ldp DOUBLE, state BINARY, sealed BINARY"
+)
 
 
 class ReleaseProcessor(StatefulProcessor):
@@ -30,49 +32,32 @@ class ReleaseProcessor(StatefulProcessor):
 
     *Guarantee*: the state and the rows of a micro-batch follow from the state before it, its input, the key and the id
     of the query alone, so that Spark may run it as often as it must. Spark draws the id when a checkpoint is made and
-    keeps it there: no two checkpoints share randomness, though they share the key. The state holds no raw symbol but
-    the sealed ones of open batches.
+    keeps it there: no two checkpoints share randomness, though they share the key. The state holds no raw symbol, and
+    what a mechanism remembers of them is sealed.
 
     Parameters:
         job: the release.
-        user: the type of the users' column.
         salt: in place of the id of the query, where no query runs.
     """
 
-    def __init__(self, job: SparkJob, user: DataType, salt: bytes | None = None) -> None:
-        self._job, self._user, self._salt = job, user, salt
+    def __init__(self, job: SparkJob, salt: bytes | None = None) -> None:
+        self._job, self._salt = job, salt
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Open the states of a bucket; Spark calls it once a partition and micro-batch."""
-        name = StructField("user", self._user)
-        self._users = handle.getMapState(USERS, StructType([name]), KEPT)
-        self._facts = handle.getValueState(FACTS, StructType([StructField("facts", StringType())]))
-        self._disclosed = None
-        if not small(self._job.setting):
-            place = StructType([name, StructField("chunk", LongType())])
-            self._disclosed = handle.getMapState(TOLD, place, StructType([StructField("records", BinaryType())]))
+        """Open the state of a bucket; Spark calls it once a partition and micro-batch."""
+        self._users = handle.getMapState(USERS, "user STRING", KEPT)
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         """Release the events of a bucket; Spark calls it with all its rows of a micro-batch."""
         import pandas as pd
 
-        with guarded():
-            self._agree()
-            users = _InStateStore(self._users, self._disclosed, self._salt or _query_id())
-            released = self._job.release(pd.concat(list(rows), ignore_index=True), users)
-            users.save()
+        with worker_errors():
+            store = SparkStore(self._users, self._salt or _query_id(), self._job.secret)
+            released = self._job.release(pd.concat(list(rows), ignore_index=True), store)
         yield released
 
     def close(self) -> None:
         """Nothing is open."""
-
-    def _agree(self) -> None:
-        """Note what the checkpoint is for, or refuse to use it for something else."""
-        known, facts = self._facts.get(), self._job.facts
-        if known is None:
-            self._facts.update((facts,))
-        else:
-            refuse_other(parts(json.loads(known[0])), parts(json.loads(facts)), "the checkpoint", "a new checkpoint")
 
 
 def _query_id() -> bytes:
@@ -84,35 +69,60 @@ def _query_id() -> bytes:
     return found.encode()
 
 
-class _InStateStore(KeptUsers):
-    """Users kept in Spark's state store: each is asked for once, and written once by `save`."""
+class SparkStore:
+    """The users of a bucket as a store of states. Releases are not kept: the output of the query has them.
 
-    def __init__(self, users: Any, disclosed: Any, salt: bytes) -> None:
-        super().__init__(salt)
-        self._users, self._records = users, disclosed
-        self._changed: dict[User, Kept] = {}
+    Spark keeps all of a micro-batch or nothing, and drops what a failed try has kept; the next try draws the same.
 
-    def get(self, user: User) -> Kept | None:
-        if user not in self._kept:
-            row = self._users.getValue((user,))
-            self._kept[user] = None if row is None else _kept(row)
-        return self._kept[user]
+    Parameters:
+        users: Spark's map from a user's name to what is kept.
+        salt: the same for every task that works for the checkpoint.
+        key: that of the release, which seals what a mechanism remembers of raw symbols.
+    """
 
-    def put(self, user: User, kept: Kept) -> None:
-        self._kept[user] = self._changed[user] = kept
+    name, durable, keeps_releases = "Spark's state store", True, False
 
-    def save(self) -> None:
-        for user, kept in self._changed.items():
-            self._users.updateValue((user,), tuple(kept))
+    def __init__(self, users: Any, salt: bytes, key: bytes | None = None) -> None:
+        self._users, self.salt = users, salt
+        self.sealing = None if key is None else Sealing(key, salt)
 
-    def disclosed(self, user: User, chunk: int) -> bytes:
-        row = self._records.getValue((user, chunk))
-        return b"" if row is None else bytes(row[0])
+    def transaction(self) -> AbstractContextManager[None]:
+        """Nothing to do."""
+        return nullcontext()
 
-    def tell(self, user: User, chunk: int, records: bytes) -> None:
-        self._records.updateValue((user, chunk), (records,))
+    def find(self, names: Sequence[User]) -> list[UserRow | None]:
+        """Where these users stand; None for a new one. No id is needed: an entry has the names."""
+        rows = [self._users.getValue((str(name),)) for name in names]
+        return [None if row is None else _user_row(row) for row in rows]
+
+    def add(self, names: Sequence[User]) -> list[int]:
+        """As many ids, which mean nothing here."""
+        return list(range(len(names)))
+
+    def append(self, entry: Entry) -> None:
+        """Put what a call left into Spark's state, user by user."""
+        for name, (_, *kept) in zip(entry.names, entry.rows, strict=True):
+            self._users.updateValue((str(name),), tuple(kept))
+
+    def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
+        """Refused."""
+        raise InputError("a checkpoint keeps no releases; read them from the output of the query")
+
+    def everyone(self) -> tuple[list[User], Ints, Floats]:
+        """Refused: a bucket does not know its users."""
+        raise InputError("a bucket knows only the users it is asked for; read the ledger of the checkpoint")
+
+    def fact(self, name: str) -> Any:
+        """None: a note in the checkpoint says what it is for, and Spark keeps how far its sources were read."""
+
+    def set_facts(self, facts: Mapping[str, Position | None]) -> None:
+        """Refused: Spark itself knows how far it has read."""
+        raise InputError("Spark keeps how far its sources were read; pass no positions")
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
-def _kept(row: Any) -> Kept:
-    kept = Kept(*row)
-    return kept._replace(state=bytes(kept.state), waiting=bytes(kept.waiting))
+def _user_row(row: Any) -> UserRow:
+    *ledger, state, sealed = row
+    return UserRow(*(0, *ledger, bytes(state), None if sealed is None else bytes(sealed)))

@@ -147,6 +147,15 @@ class Studio:
         with self._expecting:  # pictures need not wait for it
             return {"error": expected(terms), "silent": best_guess_error(terms, STEPS)}
 
+    def attack(self, given: Any) -> dict[str, Any]:
+        """What an attacker finds out about people whom the model was not fitted to: {"source", "policy", "seed"}."""
+        from seqveil.interfaces.studio.attacking import attacked
+
+        source = self._find(_named(given, "source", "policy", "seed"))
+        terms, seed = _terms(given["policy"], source), _whole("seed", given["seed"], 0, MOST_SEED)
+        with self._expecting:
+            return attacked(source, terms, seed)
+
     def _person(self, source: StudioSource, terms: Terms, person: Any, events: int) -> int:
         if person is None:
             return source.somebody_with(terms.secrets[0], events) if terms.secrets else 0

@@ -22,10 +22,11 @@ from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets import Secret, SecretTracker
 from seqveil.core.words import Risk
 from seqveil.engine import batches, toml
+from seqveil.engine.blocks import ReleasedInBlocks
 from seqveil.engine.policy import Policy
 from seqveil.engine.state import Private
 from seqveil.engine.step import step
-from seqveil.engine.stream import NOTHING, Released, State, Terms
+from seqveil.engine.stream import NOTHING, State, Terms
 from seqveil.interfaces import planning
 from seqveil.interfaces.studio.source import StudioSource
 
@@ -60,8 +61,8 @@ class PictureRun:
         self.terms, self.raw = terms, raw
         self.done = 0  # events
         self.tracked: list[SecretTracker] = []  # the account of the first secret after each event
-        self._state, self._randomness = State.start(terms), SeededRandomness(seed)
-        self._private = Private.start(terms)
+        self._state, self._private = State.start(terms), Private.start(terms)
+        self._randomness = SeededRandomness(seed)
         self._released = np.full(raw.size, NOTHING, np.int64)
         self._figures = np.zeros((len(FIGURES), raw.size))
         self._beliefs = np.zeros((raw.size, terms.model.n))
@@ -83,12 +84,14 @@ class PictureRun:
         at, before = self.done, self._state
         raw = self.raw[at : at + 1]
         made, self._state, self._private = step(self.terms, before, self._private, raw, self._randomness)
-        assert isinstance(made, Released)
         self._released[at] = made.codes[0]
-        weights = made.beliefs[0] * made.columns[0]
-        if not weights.sum():  # only an unsound mechanism releases it: what could have made it is believed
-            weights = made.columns[0].astype(np.float64)
-        self._beliefs[at] = weights / weights.sum()
+        if isinstance(made, ReleasedInBlocks):
+            self._beliefs[at] = made.posterior[0]
+        else:
+            weights = made.beliefs[0] * made.columns[0]
+            if not weights.sum():  # only an unsound mechanism releases it: what could have made it is believed
+                weights = made.columns[0].astype(np.float64)
+            self._beliefs[at] = weights / weights.sum()
         if self._state.trackers is not None:
             self.tracked.append(self._state.trackers[0].rows[0][0])
         self._note(at + 1, float(made.epsilons[0]), float(made.costs[0]))
@@ -172,10 +175,12 @@ def _named(risk: Risk) -> dict[str, Any]:
 
 def _labelled(source: StudioSource, policy: Policy) -> Policy:
     """The policy with the page's names for values in place of degrees and the middles of bins."""
-    return replace(policy, secrets=tuple(_in_words(source, secret) for secret in policy.secrets))
+    return replace(policy, secrets=tuple(in_words(source, secret) for secret in policy.secrets))
 
 
-def _in_words(source: StudioSource, secret: Secret) -> Secret:
+def in_words(source: StudioSource, secret: Secret) -> Secret:
+    """A secret with the page's names for its values."""
+
     def label(value: Any) -> str:
         return source.labels[int(source.model.alphabet.encode([value])[0])]
 
@@ -209,7 +214,7 @@ def _spent_at(run: PictureRun) -> int | None:
     """The first event for which a budget had nothing left, if there is one."""
     if not run.terms.budget.limited:
         return None
-    begins = np.arange(0, run.done, run.terms.batch)
+    begins = np.arange(0, run.done, run.terms.batch * run.terms.policy.block)
     dry = np.flatnonzero(run.figures["epsilons"][begins] == 0)
     return int(begins[dry[0]]) if dry.size else None
 
@@ -218,7 +223,7 @@ def _secret(source: StudioSource, run: PictureRun) -> dict[str, Any] | None:
     """The secret that is kept and its log odds after each release; None where nothing is declared."""
     if not run.tracked:
         return None
-    secret = _in_words(source, run.tracked[-1].secret)
+    secret = in_words(source, run.tracked[-1].secret)
     odds = [_short(tracker.log_odds) for tracker in run.tracked]
     return {"about": words.about(secret), "epsilon": secret.total, "odds": odds}
 
@@ -309,6 +314,12 @@ def expected(terms: Terms) -> float:
     """
     if terms.guards:
         return planning.simulate(terms, BRIEF, FEW).decoded_error
+    if terms.in_blocks:
+        runs = [PictureRun(terms, codes, seed=1) for codes in terms.model.sample(STEPS, FEW, seed=0)]
+        for run in runs:
+            run.go()
+        errors = [terms.distortion.between(run.raw, terms.distortion.best_guess(run.beliefs)) for run in runs]
+        return float(np.mean(errors))
     if terms.in_batches:
         return planning.simulate(terms, max(BRIEF, terms.batch), FEW).decoded_error
     size = (STEPS, MANY) if terms.distortion.is_hamming else (BRIEF, FEW)

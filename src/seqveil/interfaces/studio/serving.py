@@ -24,7 +24,7 @@ from seqveil.interfaces.studio.answers import Gone, Studio
 HOST = "127.0.0.1"
 LOOPBACK = {"127.0.0.1", "localhost"}
 MOST_BYTES, SECONDS = 64 << 20, 60.0  # of a request
-ANSWERS = ("begin", "look", "load", "source", "show", "offers", "expect")
+ANSWERS = ("begin", "look", "load", "source", "show", "offers", "expect", "attack")
 KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",

@@ -28,6 +28,7 @@ from seqveil.interfaces.choosing import said_of_check
 MOST_EVENTS = 1000  # of a stream that is shown
 MOST_BELIEFS = 2_000_000  # probabilities of one picture
 PEOPLE, SHOWN = 64, 8  # of a sample: streams in all, and those to look at; the model is fitted to the others
+CROWD, CROWD_EVENTS = 600, 100  # people whom an attack tries, and their events
 RUN = 50  # events of a window that is proposed for a secret
 LIKELY = 0.35  # times that a value proposed as a secret is expected in a window
 
@@ -40,6 +41,7 @@ class StudioSource:
         name, title, about: what it is called, and what it is in words.
         model: how such streams usually run.
         streams: codes of the people who can be shown.
+        crowd: codes of people whom an attack may try, none of whom the model was fitted to.
         length: events of the longest stream there is, which is what "the whole stream" means.
         event, unit: what an event and an error are called.
         start: the policy that the page proposes, as plain values.
@@ -53,6 +55,7 @@ class StudioSource:
     about: str
     model: MarkovModel = field(repr=False)
     streams: Sequence[Ints] = field(repr=False)
+    crowd: Sequence[Ints] = field(repr=False)
     length: int
     event: str
     unit: str
@@ -121,7 +124,7 @@ class StudioSource:
             "unit": self.unit,
             "start": dict(self.start),
             "window": min(RUN, self.length),
-            "rare": self._rare,
+            "rare": self.rare,
             "step": self._step,
         }
 
@@ -131,10 +134,19 @@ class StudioSource:
         return max(2, min(MOST_EVENTS, MOST_BELIEFS // self.model.n))
 
     @cached_property
-    def _rare(self) -> int:
+    def _expected(self) -> Floats:
+        """How often each symbol is expected in a window."""
+        return filtering.unseen(self.model, min(RUN, self.length)).sum(0)
+
+    @property
+    def rare(self) -> int:
         """A symbol that is expected in about one window of three: one that a person may want to keep secret."""
-        expected = filtering.unseen(self.model, min(RUN, self.length)).sum(0)
-        return int(np.argmin(np.abs(np.log(np.maximum(expected, 1e-9) / LIKELY))))
+        return int(np.argmin(np.abs(np.log(np.maximum(self._expected, 1e-9) / LIKELY))))
+
+    @property
+    def usual(self) -> int:
+        """The most frequent symbol."""
+        return int(np.argmax(self._expected))
 
     @property
     def _step(self) -> float:
@@ -226,9 +238,10 @@ def sample(name: str) -> StudioSource:
         raise InputError(f"expected a sample among {', '.join(SAMPLES)}; check the request")
     found = SAMPLES[name]
     data = datasets.synthetic(name, PEOPLE, MOST_EVENTS, seed=0, **found.options)
+    crowd = datasets.synthetic(name, CROWD, CROWD_EVENTS, seed=1, **found.options).arrays()
     model = data.model(people=range(SHOWN, PEOPLE))
     words = (found.event, found.unit, found.start)
-    return StudioSource(name, found.title, found.about, model, data.arrays()[:SHOWN], MOST_EVENTS, *words)
+    return StudioSource(name, found.title, found.about, model, data.arrays()[:SHOWN], crowd, MOST_EVENTS, *words)
 
 
 def sampled(model: MarkovModel, file: str = "MODEL", seed: int = 0) -> StudioSource:
@@ -236,7 +249,10 @@ def sampled(model: MarkovModel, file: str = "MODEL", seed: int = 0) -> StudioSou
     streams = list(model.sample(MOST_EVENTS, SHOWN, seed))
     about = f"Streams sampled from the model given, {model.n} symbols: nobody's data. It was {said_of_check(model)}"
     words = ("event", *proposed(model))
-    return StudioSource("model", "This model", about, model, streams, MOST_EVENTS, *words, model_file=file, fit="")
+    crowd = list(model.sample(CROWD_EVENTS, CROWD, seed + 1))
+    return StudioSource(
+        "model", "This model", about, model, streams, crowd, MOST_EVENTS, *words, model_file=file, fit=""
+    )
 
 
 def proposed(model: MarkovModel) -> tuple[str, dict[str, Any]]:

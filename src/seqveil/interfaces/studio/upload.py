@@ -30,7 +30,7 @@ from seqveil.interfaces.files.inspection import Inspection, inspect
 from seqveil.interfaces.files.reading import FRAME, compressed, file_name, format_of, whole_table
 from seqveil.interfaces.files.rows import encode
 from seqveil.interfaces.files.words import FitWords
-from seqveil.interfaces.studio.source import StudioSource, proposed
+from seqveil.interfaces.studio.source import CROWD, StudioSource, proposed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -272,13 +272,16 @@ def loaded(upload: Upload, chosen: Chosen, name: str, model: MarkovModel | None 
     begins = np.concatenate(([0], np.bincount(who).cumsum()))
     grouped = codes[np.argsort(who, kind="stable")]
     streams = [grouped[begins[k] : begins[k + 1]] for k in np.flatnonzero(shown)]
-    streams = [each for each in streams if each.size > 1][:MOST_STREAMS]
+    crowd = [each for each in streams if each.size > 1]
+    streams = crowd[:MOST_STREAMS]
     if not streams:
         raise DataError("no stream has two events; check that the column of the user is the right one")
     about = f"{who.size:,} events of {people.size:,} people, {alphabet.n:,} symbols, under {how}. "
     about += f"It was {said_of_check(chain)}"
     length, given = int(np.diff(begins).max()), _commands(upload, look, file)
-    return StudioSource(name, upload.title, about, chain, streams, length, "event", *proposed(chain), **given)
+    return StudioSource(
+        name, upload.title, about, chain, streams, crowd[:CROWD], length, "event", *proposed(chain), **given
+    )
 
 
 def _commands(upload: Upload, look: Look, model: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import { $, cost, el, replace } from "./dom.js";
 const EPSILONS = [0.125, 0.25, 0.5, 1, 2, 4, 8];
 const FEW = ["optimal", "balanced", "randomized_response", "crr"];
 const BATCH = 5;
+const BLOCK = 10;
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
 export class Compare {
@@ -61,20 +62,21 @@ export class Compare {
 
 // the chosen way first, then others that promise the same; the same one is not named twice
 function waysOf(source, policy, chosen) {
-  const label = `${chosen}${policy.batch > 1 ? `, in batches of ${policy.batch}` : ""}`;
+  const label = `${chosen}${policy.batch > 1 ? `, in batches of ${policy.batch}` : ""}${policy.block > 1 ? ` of ${policy.block}` : ""}`;
   const others = policy.secret ? forSecret(source, policy) : forEvents(policy);
   return [{ label, policy, chosen: true, waits: (policy.batch ?? 1) - 1 }, ...others.filter((way) => way.label !== label)];
 }
 
 // the same ε an event, and the same budgets
-function forEvents({ distortion, epsilon, batch = 1, budget }) {
-  const made = (mechanism, size) => ({
-    distortion, mechanism, ...(size > 1 ? { batch: size } : {}),
-    ...(epsilon === undefined ? {} : { epsilon: (epsilon / batch) * size }),
+function forEvents({ distortion, epsilon, batch = 1, block = 1, budget }) {
+  const made = (mechanism, size, sharing = "batch") => ({
+    distortion, mechanism, ...(size > 1 ? { [sharing]: size } : {}),
+    ...(epsilon === undefined ? {} : { epsilon: (epsilon / batch / block) * size }),
     ...(budget ? { budget: { ...budget, when_spent: "hold", ...(budget.over ? { over: Math.ceil((budget.over * batch) / size) } : {}) } } : {}),
   });
   return [
     { label: "optimal", policy: made("optimal", 1) },
+    ...(epsilon === undefined ? [] : [{ label: `blocks of ${BLOCK}`, policy: made("blocks", BLOCK, "block") }]),
     { label: `tree, in batches of ${BATCH}`, policy: made("tree", BATCH), waits: BATCH - 1 },
     { label: "randomized_response", policy: made("randomized_response", 1) },
   ];
@@ -94,11 +96,12 @@ function forSecret(source, { distortion, secret: [secret] }) {
 }
 
 // a curve for each mechanism that fits single events, the chosen one first
-function curvesOf({ distortion, batch = 1 }, chosen, mechanisms) {
+function curvesOf({ distortion, batch = 1, block = 1 }, chosen, mechanisms) {
   const sound = (name) => mechanisms.find((each) => each.name === name)?.sound ?? true;
-  const own = { name: `${chosen}${batch > 1 ? `, ${batch} at a time` : ""}`, mechanism: chosen, size: batch, chosen: true };
-  const others = FEW.filter((name) => batch > 1 || name !== chosen).map((name) => ({ name, mechanism: name, size: 1 }));
-  const policy = ({ mechanism, size }, epsilon) => ({ distortion, mechanism, epsilon: epsilon * size, ...(size > 1 ? { batch: size } : {}) });
+  const [size, sharing] = block > 1 ? [block, "block"] : [batch, "batch"];
+  const own = { name: `${chosen}${size > 1 ? `, ${size} at a time` : ""}`, mechanism: chosen, size, sharing, chosen: true };
+  const others = FEW.filter((name) => size > 1 || name !== chosen).map((name) => ({ name, mechanism: name, size: 1 }));
+  const policy = (each, epsilon) => ({ distortion, mechanism: each.mechanism, epsilon: epsilon * each.size, ...(each.size > 1 ? { [each.sharing]: each.size } : {}) });
   return [own, ...others].map((each) => ({ ...each, sound: sound(each.mechanism), points: EPSILONS.map((epsilon) => ({ epsilon, policy: policy(each, epsilon) })) }));
 }
 

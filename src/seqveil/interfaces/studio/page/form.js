@@ -72,9 +72,12 @@ function policy() {
     return { ...costs, ...(each === null ? {} : { epsilon: each }), secret: [secretTable(source, dial.epsilon)] };
   }
   const [batch, mechanism] = [Number($("batch").value), $("mechanism").value];
-  const made = { ...costs, ...(batch > 1 ? { batch } : {}), ...(mechanism ? { mechanism } : {}) };
-  const budget = limits(dial.kind === "whole" ? { total: dial.epsilon, over: Math.ceil(source.length / batch) } : {});
+  const made = { ...costs, ...(batch > 1 ? { [$("sharing").value]: batch } : {}), ...(mechanism ? { mechanism } : {}) };
+  const count = Math.ceil(source.length / batch); // of releases that carry an ε
+  const spread = made.block ? {} : { over: count }; // a block has its own ε
+  const budget = limits(dial.kind === "whole" ? { total: dial.epsilon, ...spread } : {});
   if (dial.kind === "event") made.epsilon = Number((dial.epsilon * batch).toPrecision(6));
+  else if (made.block) made.epsilon = Number((dial.epsilon / count).toPrecision(6));
   return Object.keys(budget).length ? { ...made, budget } : made;
 }
 
@@ -101,7 +104,7 @@ export function offerWishes(seenBy, changed) {
 
 export function listen(changed) {
   dial = new Dial(() => Number($("batch").value || 1), changed);
-  for (const id of ["person", "events", "mechanism", "distortion", "when-spent"]) $(id).addEventListener("change", changed);
+  for (const id of ["person", "events", "mechanism", "sharing", "distortion", "when-spent"]) $(id).addEventListener("change", changed);
   $("batch").addEventListener("input", () => {
     dial.show(dial.epsilon); // what one release carries has changed, so its odds have
     changed();

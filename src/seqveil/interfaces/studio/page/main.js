@@ -2,6 +2,7 @@
 
 import { drawAccount } from "./account.js";
 import { Refused, ask, enter, known } from "./api.js";
+import { forget } from "./attack.js";
 import { Compare } from "./compare.js";
 import { $, cost, el, replace, short, unitOf } from "./dom.js";
 import { savePng, saveSvg, saveToml } from "./exporting.js";
@@ -86,6 +87,7 @@ async function refresh() {
   try {
     await fit(mine.signal);
     const wanted = read();
+    forget(wanted);
     let found;
     do {
       found = await ask("show", wanted, mine.signal);

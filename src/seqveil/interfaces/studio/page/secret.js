@@ -34,7 +34,7 @@ export function arrange() {
     field.hidden = !(wanted.includes(chosen) || (runs && wanted.includes("runs")));
     for (const input of field.querySelectorAll("input, select")) input.disabled = field.hidden;
   }
-  for (const id of ["release-part", "budget-part"]) $(id).hidden = $(id).disabled = kept;
+  for (const id of ["release-part", "budget-part", "sharing-part"]) $(id).hidden = $(id).disabled = kept;
   $("each-part").hidden = $("each-part").disabled = !kept;
   $("budget-field").hidden = chosen === "whole";
   return kept ? "secret" : chosen === "whole" ? "whole" : "event";

@@ -1,0 +1,250 @@
+"""Budgets: what may be spent, what happens when it is spent, and what a window still counts.
+
+A budget looks at public things only (the step, the account): so it leaks nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.composition import compose, epsilon_for, whole_number
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import UNIT, Floats, Ints
+
+WhenSpent = Literal["hold", "stop"]
+GONE = 1e-6  # below this an ε buys nothing: what a release tells is lost in the rounding of its bounds
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be spent, and what happens when it is gone.
+
+    - `total`: the exact leakage of the whole stream never passes it. Before each release ε is cut to what no outcome
+      can carry past the total; after it only what was realised is charged (docs/theory.md, section 7), so unspent ε
+      comes back.
+    - `per_window` with `releases` or `seconds`: realised costs of the releases in any such window sum to at most it;
+      `releases` counts the events of a stream in a row, whether they were released or not.
+    - `ldp_total`: Σ of (LDP level · ε) of all releases never passes it. The others are promises about the model: they
+      hold for an observer who believes in it. This one needs no model: whatever the truth is, any two sequences make
+      the releases of a stream with probabilities within a factor e^ldp_total of each other.
+    - `over`: the number of releases that `total` is for; it chooses the ε of each (`epsilon`): total/over, or with
+      `delta` the largest for which the total of `over` releases holds with probability 1-δ, by the tightest theorem of
+      `compose`. With `delta` so many releases are made and no more; the exact leakage may then pass the total, with
+      probability δ at most.
+    - `when_spent`: "hold" repeats the best guess under the belief, which is free; "stop" releases nothing more.
+
+    >>> Budget(total=3.0).allow(np.array([1.0, 1.0]), np.array([0.0, 2.5]), np.zeros(2)).tolist()
+    [1.0, 0.5]
+    """
+
+    total: float | None = None
+    per_window: float | None = None
+    releases: int | None = None
+    seconds: float | None = None
+    when_spent: WhenSpent = "hold"
+    ldp_total: float | None = None
+    over: int | None = None
+    delta: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("total", "per_window", "seconds", "ldp_total", "delta"):
+            if getattr(self, name) is not None:  # as one type: 9 and 9.0 are the same promise, and are written alike
+                object.__setattr__(self, name, _positive(name, getattr(self, name)))
+        if self.releases is not None:
+            whole_number("releases", self.releases)
+        if self.when_spent not in ("hold", "stop"):
+            raise InputError(f'expected when_spent to be "hold" or "stop", got {self.when_spent!r}')
+        if (self.per_window is None) != (self.releases is None and self.seconds is None):
+            raise InputError("a window budget needs per_window and one of releases or seconds")
+        if self.releases is not None and self.seconds is not None:
+            raise InputError("a window is counted in releases or in seconds, not both")
+        self._check_over()
+
+    def _check_over(self) -> None:
+        if self.over is not None:
+            whole_number("over", self.over)
+        if self.delta is not None and self.delta >= 1:
+            raise InputError(f"expected delta between 0 and 1, got {self.delta}; try 1e-6")
+        if (self.over is not None and self.total is None) or (self.delta is not None and self.over is None):
+            raise InputError(
+                "expected a budget over so many releases to have a total, and one with delta to say over how many; "
+                "say for instance Budget(total=20.0, delta=1e-6, over=500)"
+            )
+
+    @property
+    def epsilon(self) -> float | None:
+        """The ε of each release that the budget chooses; None where it chooses none.
+
+        >>> Budget(total=20.0, over=500).epsilon
+        0.04
+        """
+        if self.total is None or self.over is None:
+            return None
+        return epsilon_for(self.total, self.over, self.delta)
+
+    @property
+    def exact_total(self) -> float | None:
+        """The total that no outcome ever carries past; None where there is none, or where it may fail (`delta`)."""
+        return self.total if self.delta is None else None
+
+    @property
+    def composed(self) -> str:
+        """The total that `delta` allows to fail, and the theorem that gives it, in words; empty without a delta.
+
+        >>> Budget(total=20.0, delta=1e-6, over=500).composed
+        '(20, 1e-06)-SIP over 500 releases, by the worst case of all sound mechanisms'
+        """
+        if self.total is None or self.over is None or self.epsilon is None or self.delta is None:
+            return ""
+        theorem = compose(self.epsilon, self.over, self.delta).tightest
+        return f"({self.total:g}, {self.delta:g})-SIP over {self.over} releases, by {theorem}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The budget as a policy file has it, without what is left at its default.
+
+        >>> Budget(total=20.0, per_window=10.0, seconds=3600).to_dict()
+        {'total': 20.0, 'window': {'epsilon': 10.0, 'seconds': 3600.0}}
+        """
+        length = {name: getattr(self, name) for name in ("releases", "seconds") if getattr(self, name) is not None}
+        found = {name: getattr(self, name) for name in ("total", "over", "delta")}
+        found["window"] = {"epsilon": self.per_window, **length} if length else None
+        found |= {"ldp": self.ldp_total, "when_spent": self.when_spent if self.when_spent != "hold" else None}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, saved: Any) -> Budget:
+        """The budget of a policy file; a number is a total."""
+        if not isinstance(saved, Mapping):
+            return cls(total=saved)
+        window = saved.get("window", {})
+        lines, inside = {"total", "over", "delta", "window", "ldp", "when_spent"}, {"epsilon", "releases", "seconds"}
+        if not isinstance(window, Mapping) or saved.keys() - lines or window.keys() - inside:
+            raise InputError(
+                "expected a budget such as { total = 20.0, window = { epsilon = 10.0, seconds = 3600 } }, with total, "
+                "over, delta, window, ldp and when_spent; got another line"
+            )
+        plain: dict[str, Any] = {
+            name: saved[name] for name in ("total", "over", "delta", "when_spent") if name in saved
+        }
+        length: dict[str, Any] = {name: window.get(name) for name in ("releases", "seconds")}
+        return cls(**plain, per_window=window.get("epsilon"), ldp_total=saved.get("ldp"), **length)
+
+    @cached_property
+    def limited(self) -> bool:
+        """Whether any limit is set."""
+        return any(limit is not None for limit in (self.total, self.per_window, self.ldp_total))
+
+    @cached_property
+    def span(self) -> float | None:
+        """Length of the window, in releases or seconds; none where there is no window."""
+        return self.releases if self.releases is not None else self.seconds
+
+    def allow(self, wanted: Floats, spent: Floats, in_window: Floats) -> Floats:
+        """The ε each user may spend now: what is wanted, cut to what is left."""
+        allowed = wanted
+        if self.exact_total is not None:
+            allowed = np.minimum(allowed, np.maximum(0.0, self.exact_total - spent))
+        if self.per_window is not None:
+            allowed = np.minimum(allowed, np.maximum(0.0, self.per_window - in_window))
+        return allowed
+
+    def ldp_left(self, spent: Floats, steps: Ints) -> Floats:
+        """What is left of `ldp_total` after so much in so many steps, whichever way their sum was rounded."""
+        most = spent * (1 + (steps + 4) * UNIT)
+        return np.maximum(0.0, (math.inf if self.ldp_total is None else self.ldp_total) - most) * (1 - 4 * UNIT)
+
+
+def _positive(name: str, value: object) -> float:
+    if isinstance(value, int | float | np.number) and not isinstance(value, bool):
+        number = float(value)
+        if math.isfinite(number) and number > 0:
+            return number
+    raise InputError(f"expected {name} to be a finite number above 0, got {value}")
+
+
+_BACK = "expected the times of a user's releases to be finite and never to go back; sort the events"
+
+
+def check_times(users: NDArray[np.intp], times: Floats, latest: Floats) -> None:
+    """Refuse the times of a whole call at once; `latest`: for each event, the last time of its user before the call.
+
+    >>> check_times(np.array([0, 1, 0]), np.array([5.0, 1.0, 6.0]), np.array([5.0, -np.inf, 5.0]))
+    """
+    order = np.argsort(users, kind="stable")
+    who, when = users[order], times[order]
+    again = np.zeros(who.size, bool)
+    again[1:] = who[1:] == who[:-1]
+    before = np.where(again, np.roll(when, 1), latest[order])
+    amiss = ~np.isfinite(when) | (when < before)
+    if amiss.any():
+        raise InputError(_BACK, int(order[amiss].min()))
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Realised costs of recent releases with their stamps, one row a user: what a window budget looks back on."""
+
+    costs: Floats  # (B, W)
+    stamps: Floats  # (B, W)
+
+    @classmethod
+    def start(cls, users: int) -> Window:
+        """Windows in which nothing was spent yet."""
+        return cls(np.zeros((users, 0)), np.zeros((users, 0)))
+
+    @property
+    def latest(self) -> Floats:
+        """The last stamp of each user: no time may be before it."""
+        return self.stamps.max(1, initial=-np.inf)
+
+    def within(self, now: Floats, span: float | None) -> Floats:
+        """Sum of the costs stamped less than `span` ago."""
+        if span is None:
+            return np.zeros(len(now))
+        if (now < self.latest).any() or not np.isfinite(now).all():
+            raise InputError(_BACK)
+        if not self.costs.shape[1]:
+            return np.zeros(len(now))
+        # one by one, so that empty places in front, which depend on the other users, change no last bit
+        return np.cumsum(np.where(_since(self.stamps, now, span), self.costs, 0.0), axis=1)[:, -1]
+
+    def push(self, now: Floats, cost: Floats, span: float | None) -> Window:
+        """The windows after releases at these times and costs; what is older than `span` is forgotten."""
+        if span is None:
+            return self
+        stamps = np.column_stack([self.stamps, now])
+        # whatever leaves the window, the last stamp of a user stays: no later one may be before it
+        fresh = np.append(_since(stamps[:, :-1], now, span).any(0), True)
+        return Window(np.column_stack([self.costs, cost])[:, fresh], stamps[:, fresh])
+
+    def take(self, users: NDArray[np.intp] | slice) -> Window:
+        """The windows of some of the users."""
+        if not self.costs.shape[1] and not isinstance(users, slice) and users.dtype.kind in "iu":
+            return Window.start(len(users))
+        return Window(self.costs[users], self.stamps[users])
+
+    def padded(self, width: int) -> Window:
+        """The same with room for `width` costs: old, empty ones in front."""
+        missing = width - self.costs.shape[1]
+        if missing == 0:
+            return self
+        front = ((0, 0), (missing, 0))
+        return Window(np.pad(self.costs, front), np.pad(self.stamps, front, constant_values=-np.inf))
+
+
+def _since(stamps: Floats, now: Floats, span: float) -> NDArray[np.bool_]:
+    """Which stamps lie less than `span` before now, exactly, also where the difference is no float."""
+    there = np.isfinite(stamps)
+    then, until = np.where(there, stamps, now[:, None]), now[:, None]
+    with np.errstate(invalid="ignore"):  # a user who never released anything has no time yet
+        ago = until - then
+        back = until - ago
+        cut = (until - (ago + back)) + (back - then)  # what rounding left out: until - then = ago + cut
+    return there & ((ago < span) | ((ago == span) & (cut < 0)))

@@ -1,0 +1,366 @@
+"""The one guess that reveals most on half of the people, scored on the other half."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from seqveil.core import words
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.model import MarkovModel
+from seqveil.core.secrets.declared import Compiled
+from seqveil.evaluate.attack.attackers import Attackers, beliefs, classifiers
+from seqveil.evaluate.attack.bounds import AttackSample, Flags, Ratio, Sides, noticeable, times_needed
+from seqveil.evaluate.attack.features import Windows, features
+from seqveil.evaluate.attack.finding import AttackerGuess, Finding, Verdict
+from seqveil.receiver.learn import Evidence
+
+FALSE_ALARM = 0.05
+SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5)  # of the windows: how many a guess may single out
+FOLDS = 5
+FEWEST = 10  # people with and without the secret, in each half, below which nothing is decided
+LEARNERS = 5_000  # people, and windows of theirs, whom the classifiers learn from at most; all others score them
+MOST_WINDOWS = 30_000  # that are attacked; of more so many are drawn
+
+
+@dataclass(frozen=True)
+class AttackPlan:
+    """How an attack is made.
+
+    seeds: each splits the people and makes the classifiers anew; several share the false-alarm rate.
+    false_alarm: how likely a promise that holds may be called broken.
+    attackers: makers of classifiers in scikit-learn's manner, by name; by default those of `classifiers`.
+    working: called whenever a classifier is about to learn, for signs of progress.
+    """
+
+    seeds: tuple[int, ...] = (0,)
+    false_alarm: float = FALSE_ALARM
+    attackers: Attackers | None = None
+    working: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.false_alarm < 1:
+            raise InputError(f"a false-alarm rate lies between 0 and 1; got {self.false_alarm:g}")
+
+    @property
+    def each(self) -> float:
+        """The false-alarm rate of one split."""
+        return self.false_alarm / len(self.seeds)
+
+
+def attack_secret(
+    releases: Sequence[Ints],
+    truth: Sequence[Ints],
+    secret: Compiled,
+    epsilon: float | None,
+    *,
+    times: Sequence[Floats] | None = None,
+    skipped: Ints | None = None,
+    models: Mapping[str, MarkovModel] | None = None,
+    evidence: Evidence | None = None,
+    **plan: Any,
+) -> Finding:
+    """Attack what was promised about a secret.
+
+    releases: the released codes of each person, in order; negative where nothing was released.
+    truth: the true codes of each person, negative outside the alphabet: whether the secret is true of such a window
+        nobody can say, so it is left out. All other whole windows are attacked.
+    secret: the secret over the codes, `Secret.over(alphabet)`.
+    epsilon: what was promised; None where nothing was, and only the bound is wanted.
+    times: when the releases were made, in seconds, where that is known to the attacker.
+    skipped: events of each person before the first window, where windows follow the clock.
+    models: models of Bayes attackers by name, who guess by the probability of the secret given all releases. They must
+        not have been fitted to the people who are attacked.
+    evidence: what each release tells of the truth, people numbered as in `releases`; Bayes attackers need it.
+    plan: fields of `AttackPlan`.
+    """
+    made = AttackPlan(**plan)
+    windows = windows_of(secret, truth, times, skipped, made.seeds[0])
+    held = beliefs(models or {}, evidence, secret, windows)
+    values = secret.automaton.values
+    named = {"the secret": 1} if values == 2 else {f"combination {value}": value for value in range(values)}
+    return attack_labels(
+        _seen(releases, secret.n, windows, times),
+        {name: windows.values == value for name, value in named.items()},
+        epsilon,
+        about=words.about(secret.secret),
+        sides=secret.secret.sides,
+        owners=windows.owners,
+        numbers=windows.numbers,
+        scores={name: held[value] for name, value in named.items()},
+        **plan,
+    )
+
+
+def attack_trait(
+    releases: Sequence[Ints],
+    answers: Sequence[Hashable | None],
+    n: int,
+    epsilon: float | None,
+    *,
+    about: str,
+    times: Sequence[Floats] | None = None,
+    **plan: Any,
+) -> Finding:
+    """Attack a label of the person from everything that was released; people without one (None) are left out."""
+    known = np.array([k for k, answer in enumerate(answers) if answer is not None], np.int64)
+    nothing = np.zeros_like(known)
+    kinds = sorted({str(answers[k]) for k in known})
+    if len(kinds) < 2:
+        raise InputError(f"an attack on a label needs people with two answers at least, got {len(kinds)}")
+    mine = np.array([str(answers[k]) for k in known])
+    targets = {kind: mine == kind for kind in (kinds[1:] if len(kinds) == 2 else kinds)}
+    windows = Windows(known, nothing, nothing, nothing, None)
+    return attack_labels(_seen(releases, n, windows, times), targets, epsilon, about=about, owners=known, **plan)
+
+
+def _seen(releases: Sequence[Ints], n: int, windows: Windows, times: Sequence[Floats] | None) -> Any:
+    """What the attacker counts, of the people who have a window."""
+    people, owners = np.unique(windows.owners, return_inverse=True)
+    own = Windows(owners, windows.numbers, windows.begins, windows.values, windows.length)
+    return features([releases[k] for k in people], n, own, None if times is None else [times[k] for k in people])
+
+
+def draws(seed: int) -> np.random.Generator:
+    """Draws of the attack's own: a split that shares its draws with a seeded stream would not be independent of it."""
+    return np.random.default_rng([seed, *b"attack"])
+
+
+def windows_of(
+    secret: Compiled,
+    truth: Sequence[Ints],
+    times: Sequence[Floats] | None = None,
+    skipped: Ints | None = None,
+    seed: int = 0,
+) -> Windows:
+    """All whole windows of people whose values are known, with the value of the secret; of very many some, drawn.
+
+    Windows are numbered in their stream; those that follow the clock by the day of the week as well, since everybody
+    knows that days differ.
+    """
+    length = secret.length
+    sizes = np.array([len(codes) for codes in truth], np.int64)
+    first = np.zeros_like(sizes) if skipped is None else skipped
+    several = sizes >= 1 if length is None else np.maximum(sizes - first, 0) // length
+    counts = np.asarray(several if secret.secret.repeats else np.minimum(several, 1), np.int64)
+    if not counts.sum():
+        raise InputError(f"an attack on this secret needs streams of at least {length or 1} events; got none")
+    owners = np.repeat(np.arange(sizes.size), counts)
+    numbers = np.arange(owners.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    if owners.size > MOST_WINDOWS:
+        drawn = np.sort(draws(seed).choice(owners.size, MOST_WINDOWS, replace=False))
+        owners, numbers = owners[drawn], numbers[drawn]
+    begins = first[owners] + numbers * (length or 0)
+    spans = sizes[owners] if length is None else np.full(owners.size, length)
+    at = (np.cumsum(sizes) - sizes)[owners] + begins
+    if times is not None and secret.secret.follows_clock:
+        numbers = numbers * 7 + (np.concatenate(times)[at] // 86_400 % 7).astype(np.int64)
+    values = _values(secret, np.concatenate(truth), at, spans)
+    known = values >= 0
+    if not known.any():
+        raise InputError("an attack needs windows whose values are all in the alphabet; got none, check the raw file")
+    return Windows(owners[known], numbers[known], begins[known], values[known], length)
+
+
+def _values(secret: Compiled, codes: Ints, at: Ints, spans: Ints) -> Ints:
+    """The secret's value in the windows that begin at these places; -1 where a code is outside the alphabet."""
+    automaton = secret.automaton
+    state, known = np.full(at.size, 0), np.ones(at.size, bool)
+    for k in range(int(spans.max())):
+        going = np.flatnonzero(spans > k)
+        seen = codes[at[going] + k]
+        known[going] &= seen >= 0
+        letters = np.maximum(seen, 0) + secret.n * int(secret.clock[k % len(secret.clock)])
+        state[going] = automaton.moves[state[going], letters]
+    return np.where(known, automaton.labels[state], -1)
+
+
+def attack_labels(
+    found: Any,
+    targets: Mapping[str, Flags],
+    epsilon: float | None,
+    *,
+    about: str,
+    sides: Sides = "both",
+    owners: Ints | None = None,
+    numbers: Ints | None = None,
+    scores: Mapping[str, Mapping[str, Floats]] | None = None,
+    **plan: Any,
+) -> Finding:
+    """Attack labels of windows from what was released.
+
+    found: a sparse table, one row a window, of what the attacker sees (`features`).
+    targets: labels by name, one truth value a window; the promise is about each of them.
+    epsilon: what was promised about the odds of each label; None where nothing was.
+    about: what the labels say, for the reader.
+    sides: "up" where only growing suspicion was promised.
+    owners: whose each window is; by default every window is another person's.
+    numbers: the place of each window in its stream; those of one number are compared with one another.
+    scores: further attackers that need no training, one number a window, by label and name.
+    plan: fields of `AttackPlan`.
+    """
+    made, rows = AttackPlan(**plan), int(found.shape[0])
+    whose = np.arange(rows) if owners is None else owners
+    places = np.zeros(rows, np.int64) if numbers is None else numbers
+    people = int(np.unique(whose).size)
+    samples = {name: AttackSample(whose, places, flags) for name, flags in targets.items()}
+    usable = {name: one for name, one in samples.items() if min(one.people_with()) >= 2 * FEWEST}
+    rate = made.false_alarm
+    if not usable:
+        rarest = max(min(one.people_with()) for one in samples.values())
+        needed = None if rarest == 0 else math.ceil(people * 2 * FEWEST / rarest)
+        return Finding(about, "not decided", epsilon, 0.0, None, None, people, rows, rate, needed)
+    with _one_thread():
+        rules = [_pick(found, usable, sides, made, scores or {}, seed) for seed in made.seeds]
+    scored = [rule.scored() for rule in rules]
+    lows = [max(ratio.low(made.each), 0.0) for _, ratio in scored]
+    best = int(np.argmax(lows))  # the first of several, so that an earlier seed wins
+    (guess, ratio), low = scored[best], lows[best]
+    estimate = max(low, float(np.median([max(one.estimate, 0.0) for _, one in scored])))
+    curve = rules[best].curve(made.each)
+    if epsilon is None:
+        return Finding(about, "not decided", None, low, estimate, None, people, rows, rate, None, guess, curve)
+    noticed = noticeable(ratio, epsilon, sides, made.each) if guess.right + guess.wrong > 0 else None
+    within = estimate <= epsilon and noticed is not None and noticed <= 2 * epsilon
+    verdict: Verdict = "broken" if low > epsilon else "not refuted" if within else "not decided"
+    needed = None
+    if verdict == "not decided":
+        times = times_needed(ratio, epsilon, sides, made.each)
+        needed = None if times is None or times <= 1 else math.ceil(people * times)
+    return Finding(about, verdict, epsilon, low, estimate, noticed, people, rows, rate, needed, guess, curve)
+
+
+def _one_thread() -> AbstractContextManager[Any]:
+    """Classifiers of so few people gain nothing by threads, and wait for one another where a machine is busy."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:  # it comes with scikit-learn, which attackers of one's own may do without
+        return nullcontext()
+    return threadpool_limits(1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rule:
+    """A guess fixed in advance: whose score, of which label, above or below which threshold."""
+
+    attacker: str
+    target: str
+    up: bool
+    threshold: float
+    scores: Floats  # of the windows of the other people, by classifiers that did not see them
+    held: AttackSample  # those windows
+
+    def inside(self, scores: Floats) -> Flags:
+        """Which windows are in the set."""
+        return scores >= self.threshold if self.up else scores <= self.threshold
+
+    def scored(self) -> tuple[AttackerGuess, Ratio]:
+        """The guess with its counts, and how much likelier its set is where it is true."""
+        inside, true = self.inside(self.scores), self.held.truth if self.up else ~self.held.truth
+        ratio = self.held.ratio(inside, self.up)
+        counts = (int((inside & true).sum()), int(true.sum()), int((inside & ~true).sum()), int((~true).sum()))
+        says: Literal["has it", "has it not"] = "has it" if self.up else "has it not"
+        times = math.exp(ratio.estimate)
+        return AttackerGuess(self.attacker, self.target, says, *counts, ratio.true, ratio.false, times), ratio
+
+    def curve(self, rate: float) -> tuple[tuple[float, float, float], ...]:
+        """For the picture: log ratio with its bounds in each tenth of the windows, from the lowest scores up."""
+        points = []
+        for part in np.array_split(np.argsort(self.scores, kind="stable"), 10):
+            inside = np.zeros(self.scores.size, bool)
+            inside[part] = True
+            up, down = self.held.ratio(inside), self.held.ratio(inside, up=False)
+            points.append((up.estimate, up.low(rate), -down.low(rate)))
+        return tuple(points)
+
+
+def _pick(
+    found: Any,
+    samples: Mapping[str, AttackSample],
+    sides: Sides,
+    plan: AttackPlan,
+    ready: Mapping[str, Mapping[str, Floats]],
+    seed: int,
+) -> _Rule:
+    """The guess that revealed most on half of the people, each scored by classifiers that had not seen them."""
+    makers = classifiers(seed, int(found.shape[1])) if plan.attackers is None else plan.attackers
+    best: tuple[float, _Rule] | None = None
+    for target, sample in samples.items():
+        half = _half(sample, seed)
+        learned, held = _some(half, seed), sample.at(~half)
+        known = sample.at(learned)
+        trained = {}
+        for name, make in makers.items():
+            plan.working()
+            trained[name] = _trained(make, found, sample, learned, ~half, seed)
+        for name, score in {**trained, **ready.get(target, {})}.items():
+            for up in (True,) if sides == "up" else (True, False):
+                for threshold in _thresholds(score[learned], up):
+                    rule = _Rule(name, target, up, threshold, score[~half], held)
+                    low = known.ratio(rule.inside(score[learned]), up).low(plan.each)
+                    if best is None or low > best[0]:
+                        best = (low, rule)
+    assert best is not None
+    return best[1]
+
+
+def _thresholds(seen: Floats, up: bool) -> Iterator[float]:
+    """Where a guess may begin: at the score that singles out each share of the windows, and half-way towards it.
+
+    The surest scores of other people are often a little less sure, so a threshold among them may single out nobody;
+    half-way it still separates those whom the classifier is sure of.
+    """
+    edges = np.quantile(seen, [1 - share if up else share for share in SHARES])
+    yield from edges.tolist()
+    yield from ((edges + np.median(seen)) / 2).tolist()
+
+
+def _half(sample: AttackSample, seed: int) -> Flags:
+    """The windows of half of the people, of those who ever have the label and of the others; fewer of very many."""
+    people, ids = np.unique(sample.owners, return_inverse=True)
+    ever = np.bincount(ids, sample.truth, people.size) > 0
+    draw, share, chosen = draws(seed).random(people.size), min(0.5, LEARNERS / people.size), np.zeros(people.size, bool)
+    for label in (True, False):
+        own = np.flatnonzero(ever == label)
+        many = max(int(own.size * share), min(FEWEST, own.size // 2))
+        chosen[own[np.argsort(draw[own], kind="stable")[:many]]] = True
+    return chosen[ids]
+
+
+def _some(half: Flags, seed: int) -> Flags:
+    """As many of these windows as the classifiers learn from."""
+    there = np.flatnonzero(half)
+    if there.size <= LEARNERS:
+        return half
+    some = np.zeros(half.size, bool)
+    some[draws(seed).choice(there, LEARNERS, replace=False)] = True
+    return some
+
+
+def _trained(
+    make: Callable[[], Any], found: Any, sample: AttackSample, learned: Flags, held: Flags, seed: int
+) -> Floats:
+    """Scores of windows, by classifiers that saw none of their person: each leaves a part of those learned from out.
+
+    Each of the other people is scored by one of these classifiers, too, so that their scores are comparable with those
+    that a threshold was picked by. Of people who all have the label, or none, there is nothing to learn.
+    """
+    rows = learned | held
+    people, ids = np.unique(sample.owners[rows], return_inverse=True)
+    fold = np.full(rows.size, -1)
+    fold[rows] = (draws(seed).permutation(people.size) % FOLDS)[ids]
+    score = np.full(rows.size, np.nan)
+    for k in range(FOLDS):
+        own, rest = fold == k, learned & (fold != k)
+        labels = sample.truth[rest]
+        if labels.all() or not labels.any():
+            score[own] = labels.mean()
+        else:
+            score[own] = make().fit(found[rest], labels).predict_proba(found[own])[:, 1]
+    return score

@@ -1,0 +1,315 @@
+"""The rows of a comparison: made by several processes, and shown as one table, as plain values and as a picture."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from seqveil.core import mechanisms
+from seqveil.core.compiled import use_threads
+from seqveil.core.distortion import error_name
+from seqveil.core.errors import InputError, SeqveilError
+from seqveil.core.kernel import Ints
+from seqveil.core.model import MarkovModel
+from seqveil.core.results import Line, Result, ResultTable
+from seqveil.engine.policy import Policy
+from seqveil.evaluate.attack.attackers import classifiers
+from seqveil.evaluate.attack.guess import FEWEST
+from seqveil.evaluate.compare.measure import ComparisonRow, SecretFigures, constant, converse, measured
+from seqveil.evaluate.compare.ways import PAPER, Arena, ways
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LARGE = 20_000  # events over all rows from which on other processes are asked to help, which take seconds to start
+FEWEST_PEOPLE = 4 * FEWEST  # half of them learn, and of each half some have the secret and some do not
+LEGEND: tuple[Line, ...] = (
+    ("error", "mean over events of the release as it is, ± 95 % by person"),
+    ("filtered", "after the receiver's online decoder, the best guess of anyone who knows the model; ★ least of those "
+                 "that keep their promise, ☆ of those that do not wait for a batch"),
+    ("smoothed", "decoded with the whole stream"),
+    ("worst", "logs of the largest and least lift of any release, batch or block, and of any whole stream; ✗ above "
+              "what it claims. A block of w claims w·ε for its events together, and one of them may take all of it"),
+    ("µs", "processor time of a release, for an event"),
+)  # fmt: skip
+SECRET_LEGEND: tuple[Line, ...] = (
+    ("promises", "the most that the odds of the secret move under the model, as a log, in total for a whole stream"),
+    ("disclosed", "what it came to for the person about whom most was disclosed, exact under the model; ✗ more than "
+                  "the ε declared; no account: batches and blocks"),
+)  # fmt: skip
+ATTACK_LEGEND: tuple[Line, ...] = (
+    ("attack", "the ε that the best guess of classifiers shows on people who had no part in learning it, and a lower "
+               "bound, 95 % sure; the verdict is about the ε declared, whatever the row promises"),
+)  # fmt: skip
+
+Job = Callable[[], ComparisonRow]
+Show = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Result):
+    """What every way did on the same people. The randomness was seeded, so nothing of it is private."""
+
+    title: ClassVar[str] = "Comparison"
+    rows: tuple[ComparisonRow, ...]
+    model: str  # fingerprint
+    symbols: int
+    people: int
+    events: int
+    distortion: str
+    seed: int
+    private: bool = False
+
+    def lines(self) -> list[Line]:
+        """What was compared, what the columns say, and what the paper calls the mechanisms."""
+        released = f"{self.events:,} events of {self.people:,} people, {self.symbols} symbols (seeded, not private)"
+        said = [("released", released), ("error in", error_name(self.distortion)), *LEGEND]
+        if self._secrets:
+            said += SECRET_LEGEND
+            said += [(f"secret {k}", f"{one.about}: ε = {one.epsilon:g}") for k, one in enumerate(self._secrets, 1)]
+        if self._attacked:
+            said += ATTACK_LEGEND
+        names = dict.fromkeys(row.mechanism for row in self.rows if row.mechanism in PAPER)
+        said += [("in the paper", "; ".join(f"{name}: {PAPER[name]}" for name in names))] if names else []
+        return said + [(f"no {row.label}", row.reason) for row in self.rows if row.status == "skipped"]
+
+    def tables(self) -> list[ResultTable]:
+        """One table: a row for each way and ε, limits last."""
+        made = sorted((row for row in self.rows if row.status != "skipped"), key=lambda row: row.limit)
+        marks = self.marks()
+        cells = [self._cells(row, marks.get(id(row), "")) for row in made]
+        return [ResultTable("", tuple(cells[0]), [tuple(each.values()) for each in cells])] if cells else []
+
+    def markdown(self) -> str:
+        """The table as Markdown, without the times, which differ from run to run."""
+        table = self.tables()[0]
+        kept = [place for place, heading in enumerate(table.headings) if heading != "µs"]
+        rows = ([str(cells[place]) for place in kept] for cells in (table.headings, *table.rows))
+        above, *rest = ("| " + " | ".join(cells) + " |" for cells in rows)
+        return "\n".join([above, "|" + "---|" * len(kept), *rest])
+
+    def marks(self) -> dict[int, str]:
+        """The rows of least filtered error that keep what they promise, by id: of all at an ε, and of the prompt."""
+        found: dict[int, str] = {}
+        for epsilon in dict.fromkeys(row.epsilon for row in self.rows):
+            field = [row for row in self.rows if row.epsilon == epsilon and row.status == "sound" and not row.limit]
+            field = [row for row in field if row.filtered is not None and " at 2ε" not in row.label]
+            for some, mark in (([row for row in field if not row.waits], "☆"), (field, "★")):
+                if some:
+                    found[id(min(some, key=lambda row: row.filtered or 0.0))] = mark
+        return found
+
+    @property
+    def _secrets(self) -> tuple[SecretFigures, ...]:
+        return max((row.secrets for row in self.rows), key=len, default=())
+
+    @property
+    def _attacked(self) -> bool:
+        return any(one.attack is not None for row in self.rows for one in row.secrets)
+
+    def _cells(self, row: ComparisonRow, mark: str) -> dict[str, str]:
+        """The cells of a row by the headings of their columns."""
+        cells = {
+            "mechanism": f"{mark}{' ' * bool(mark)}{'limit: ' * row.limit}{row.label}",
+            "ε an event": "" if row.epsilon is None else f"{row.epsilon:g}",
+            "error": error_cell(row.error, row.error_half),
+            "filtered": error_cell(row.filtered, row.filtered_half),
+            "smoothed": error_cell(row.smoothed, row.smoothed_half),
+            "worst release": _sides(row.lift_most, row.lift_least) + " ✗" * (row.status == "unsound"),
+            "claims": number_cell(row.claimed),
+            "LDP": number_cell(row.ldp),
+            "worst stream": _sides(row.leakage_most, row.leakage_least),
+            "µs": number_cell(row.micros),
+        }
+        for k in range(len(self._secrets)):
+            number, one = f" {k + 1}" if len(self._secrets) > 1 else "", row.secrets[k] if row.secrets else None
+            cells[f"promises{number}"] = "" if one is None else number_cell(one.promised) or "nothing"
+            cells[f"disclosed{number}"] = "" if one is None else disclosed_cell(one)
+            if self._attacked:
+                cells[f"attack{number}"] = "" if one is None else _attack_cell(one)
+        return cells
+
+    def picture(self, path: str | Path | None = None) -> Figure:
+        """Filtered error and worst lift over what is claimed against ε; of each secret error against disclosure."""
+        from seqveil.evaluate.compare.picture import picture
+
+        return picture(self.rows, self.distortion, path)
+
+
+def compare(
+    streams: Sequence[Ints],
+    model: MarkovModel,
+    policy: Policy | None = None,
+    *,
+    epsilons: Sequence[float] = (),
+    names: Sequence[str] = ("all",),
+    batches: Sequence[int] = (5,),
+    blocks: Sequence[int] = (5, 20),
+    attack: bool = False,
+    seed: int = 0,
+    processes: int = 1,
+    show: Show = lambda label, done: None,
+) -> Comparison:
+    """Release people's streams in every way that is asked for, and measure each.
+
+    Parameters:
+        streams: the true codes of each person; best of people who had no part in fitting the model.
+        model: how such streams usually run.
+        policy: gives secrets, observers and distortion, and the ε an event and the size of a batch or block where it
+            has them.
+        epsilons: what an event may cost on average; those of the policy by default.
+        names: "all", or names of mechanisms, and with secrets of `KEEPERS`.
+        batches, blocks: sizes for those that take batches, and of blocks, each with as many times ε.
+        attack: whether classifiers attack each secret on the people released.
+        seed: of the randomness, which is not private.
+        processes: how many make rows at once.
+        show: called with the row under way and the share of rows that are done.
+
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> found = compare(list(model.sample(20, 30, seed=1)), model, epsilons=[1.0], names=["optimal", "crr"])
+    >>> [(row.label, row.status) for row in found.rows[:2]]
+    [('optimal', 'sound'), ('crr', 'unsound')]
+    """
+    arena = Arena.of(model, streams, policy, attack=attack, seed=seed)
+    if attack:
+        _check_attack(arena)
+    sizes = (1, 1) if policy is None else (policy.batch, policy.block)
+    bounds = list(dict.fromkeys(map(mechanisms.check_epsilon, epsilons)))
+    if not bounds and policy is not None and policy.rate is not None:
+        bounds = [policy.rate / max(sizes)]
+    chosen = ways(names, _with(batches, sizes[0]), _with(blocks, sizes[1]), bool(arena.secrets))
+    if not bounds and any(way.by_event for way in chosen):
+        if not arena.secrets:
+            raise InputError("expected what an event may cost, got nothing; pass --epsilon 0.5,1, or a policy with one")
+        chosen = [way for way in chosen if not way.by_event]
+    jobs: list[tuple[str, Job]] = []
+    for epsilon in bounds:
+        jobs += [(way.label, partial(measured, arena, way, epsilon)) for way in chosen if way.by_event]
+        jobs += [("limits", partial(limit, arena, epsilon)) for limit in (constant, converse)]
+    jobs += [(way.label, partial(measured, arena, way, None)) for way in chosen if not way.by_event]
+    events = sum(len(codes) for codes in streams)
+    rows = tuple(made(jobs, processes if events * len(jobs) > LARGE else 1, show))
+    return Comparison(rows, model.fingerprint, model.n, len(streams), events, arena.distortion.name, seed)
+
+
+def _with(sizes: Sequence[int], own: int) -> list[int]:
+    return list(dict.fromkeys([*sizes, *([own] if own > 1 else [])]))
+
+
+def _check_attack(arena: Arena) -> None:
+    """Refuse an attack that cannot be made, before anything is released."""
+    if not arena.secrets:
+        raise InputError("an attack is on a declared secret, and there is none; name a policy that keeps one")
+    classifiers(0)  # says which extra is missing
+    for secret in arena.secrets:
+        whole = sum(len(codes) >= (secret.length() or 1) for codes in arena.streams)
+        if whole < FEWEST_PEOPLE:
+            raise InputError(
+                f"an attack needs at least {FEWEST_PEOPLE} released people with a whole window of each secret, got "
+                f"{whole}; release more people, or take a shorter window"
+            )
+
+
+def made(jobs: Sequence[tuple[str, Job]], processes: int, show: Show) -> Iterator[ComparisonRow]:
+    """The rows in their order. They do not depend on one another, so each is the same whichever process makes it."""
+    if processes < 2:
+        for place, (label, job) in enumerate(jobs):
+            show(label, place / len(jobs))
+            yield job()
+        return
+    before = set(multiprocessing.active_children())
+    spawned = multiprocessing.get_context("spawn")  # a fork would take over locks that some thread holds
+    pool = ProcessPoolExecutor(min(processes, len(jobs)), spawned, initializer=_begin)
+    try:
+        with _signals_wait():
+            waiting = [pool.submit(job) for _, job in jobs]
+        for (label, _), each in zip(jobs, waiting, strict=True):
+            while not each.done():
+                show(label, sum(one.done() for one in waiting) / len(jobs))
+                time.sleep(0.05)
+            yield each.result()
+    except BrokenProcessPool:
+        raise SeqveilError(
+            "a process that made rows ended early, for want of memory perhaps; pass fewer --jobs"
+        ) from None
+    finally:
+        for child in set(multiprocessing.active_children()) - before:
+            child.terminate()  # whatever is under way there is nowhere yet
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait while processes are started: one that is only half begun would complain."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who began this process ends it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    use_threads(1)
+
+
+def error_cell(value: float | None, half: float | None) -> str:
+    """A mean and its interval.
+
+    >>> error_cell(0.5249, 0.0124), error_cell(12.345, 0.5), error_cell(None, None)
+    ('.525±.012', '12.3±.500', '')
+    """
+    return "" if value is None else "±".join(_short(part) for part in (value, half) if part is not None)
+
+
+def _short(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0") if value < 1 else f"{value:.3g}" if value < 1000 else f"{value:.4g}"
+
+
+def number_cell(value: float | None) -> str:
+    """Three figures; a log below a thousandth is no leak worth a digit.
+
+    >>> [number_cell(value) for value in (1234.5, 1.2345, 1e-7, float("inf"))]
+    ['1234', '1.23', '0', 'unbounded']
+    """
+    if value is None:
+        return ""
+    if not math.isfinite(value):
+        return "unbounded"
+    size = abs(value)
+    if size < 1e-3:
+        return "0"
+    return f"{value:.0f}" if size >= 100 else f"{value:.3g}" if size >= 10 else f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _sides(most: float | None, least: float | None) -> str:
+    return "" if most is None or least is None else f"+{number_cell(most)}/-{number_cell(abs(least))}"
+
+
+def disclosed_cell(one: SecretFigures) -> str:
+    """The most that was disclosed about a secret.
+
+    >>> disclosed_cell(SecretFigures("ever:a", "whether a occurs", 0.5, log_odds_worst=math.inf))
+    'unbounded ✗'
+    """
+    if one.log_odds_worst is None:
+        return "no account"
+    return number_cell(one.log_odds_worst) + ("" if one.kept else " ✗")
+
+
+def _attack_cell(one: SecretFigures) -> str:
+    if one.attack is None:
+        return ""
+    low, seen = f"≥ {number_cell(one.attack.epsilon_at_least)}", one.attack.epsilon_estimate
+    return f"{one.attack.verdict}: {low if seen is None else f'{number_cell(seen)} ({low})'}"

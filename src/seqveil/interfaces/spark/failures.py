@@ -1,0 +1,99 @@
+"""Errors on their way from a worker to the driver, as one line that holds no data.
+
+Spark writes the traceback and message of a failed Python function to its logs. Whatever goes wrong inside ours is
+therefore raised again as `Refused`, without its cause: our own messages hold no raw symbol, those of others might.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from seqveil.core import errors
+from seqveil.core.errors import DataError, SeqveilError
+from seqveil.engine.calls import OutOfOrder
+from seqveil.engine.store import StoreError
+
+MARK = "seqveil refused: "
+DEEP = 8  # causes of an error that are named, at most
+_LINE = re.compile(re.escape(MARK) + r"(\w+): ([^\n]*)")
+
+
+class Refused(SeqveilError):
+    """Raised inside a worker; the driver turns it back into the error it stands for."""
+
+
+class SparkFailed(StoreError):
+    """Spark itself failed; what was committed before stands."""
+
+
+@contextmanager
+def worker_errors() -> Iterator[None]:
+    """Around everything that sees raw rows on a worker."""
+    try:
+        yield
+    except SeqveilError as error:
+        line = f"{MARK}{type(error).__name__}: {' '.join(str(error).split())}"
+    except Exception as error:
+        line = f"{MARK}SparkFailed: {type(error).__name__} in {_where(error)} (no data shown)"
+    else:
+        return
+    raise Refused(line) from None
+
+
+def _where(error: Exception) -> str:
+    """File and line of our innermost frame."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "seqveil" in frame.filename]
+    return f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "a worker"
+
+
+@contextmanager
+def driver_errors() -> Iterator[None]:
+    """On the driver, around whatever runs a job or reaches for files: errors of Spark as ours, in one line."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise translated(error) from None
+    except Py4JJavaError as error:
+        kind = str(error.java_exception.getClass().getSimpleName())
+        raise SparkFailed(f"the files of a checkpoint cannot be reached ({kind}); check path and rights") from None
+
+
+def translated(error: Exception) -> SeqveilError:
+    """What an error of Spark says, without whatever data it may quote."""
+    found = _LINE.search(str(error))
+    if found is None:
+        condition = getattr(error, "getCondition", lambda: None)() or type(error).__name__
+        why = " < ".join(dict.fromkeys([condition, *_causes(error)]))
+        return SparkFailed(f"Spark failed ({why}); its log says more (--log), and may show data")
+    kind, text = found.groups()
+    if kind == "OutOfOrder":
+        return OutOfOrder(-1, text)
+    known = getattr(errors, kind, SparkFailed)
+    return known(text) if issubclass(known, SeqveilError) else DataError(text)
+
+
+def _causes(error: Exception) -> list[str]:
+    """What lies behind an error of Spark, the outermost first: names of conditions and classes, which hold no data."""
+    names: list[str] = []
+    with suppress(Exception):  # the driver may be gone
+        cause = error._origin.getCause()  # type: ignore[attr-defined]
+        while cause is not None and len(names) < DEEP:
+            names.append(_name_of(cause))
+            cause = cause.getCause()
+    return names
+
+
+def _name_of(cause: Any) -> str:
+    """The condition that a Java exception of Spark stands for, or else its class."""
+    with suppress(Exception):  # others have none
+        if condition := cause.getCondition():
+            return str(condition)
+    return str(cause.getClass().getSimpleName())

@@ -1,0 +1,272 @@
+"""What is damaged, cut off or lost of a state file is found, or changes nothing: no release, no ledger, no position."""
+
+import random
+import shutil
+import sqlite3
+
+import numpy as np
+import pytest
+
+import reference_streams as ref
+from seqveil.core.errors import DataError, SeqveilError
+from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import KeyedRandomness
+from seqveil.engine.policy import Policy
+from seqveil.engine.store import Damaged, StoreError
+from seqveil.engine.streams import CodeStreams
+from seqveil.engine.upkeep import accept, verify
+from seqveil.interfaces.events import EventJob, release_together
+
+USERS = [f"user {k}" for k in range(8)]
+SETTING = Policy(epsilon=0.8, mechanism="balanced").on(
+    MarkovModel(*ref.random_chain(np.random.default_rng(0), 4, 1, False))
+)
+
+
+def opened(path, **more):
+    return CodeStreams.open(path, SETTING, randomness=KeyedRandomness.seeded(1), **more)
+
+
+def make(path):
+    """A file with users of 21 to 70 releases, and positions."""
+    rng = np.random.default_rng(7)
+    with opened(path) as streams:
+        for k in range(7):
+            users = [user for at, user in enumerate(USERS) for _ in range(3 if at % 2 else 10)]
+            streams.release(users, rng.integers(0, 4, len(users)).tolist(), positions={"queue": k, "text": b"x" * 50})
+    return path
+
+
+def killed(folder, calls=30):
+    """What a killed process leaves of a store: its files as they are."""
+    (folder / "live").mkdir()
+    (folder / "left").mkdir()
+    with opened(folder / "live" / "s.db") as streams:
+        for k in range(calls):
+            streams.release(["ann", f"user {k}"], [k % 3, 0])
+        for each in (folder / "live").iterdir():
+            if not each.name.endswith("-shm"):
+                shutil.copy2(each, folder / "left")
+    return folder / "left" / "s.db"
+
+
+def disclosed(streams, user):
+    """All that is known of a user, or that it is damaged."""
+    try:
+        return streams.account(user), streams.releases(user), streams.next_seqs([user]).tolist()
+    except Damaged:
+        return "found"
+
+
+def look(path, more):
+    """What a file says, and how it goes on: part by part; "found" where damage is seen."""
+    try:
+        with opened(path, must_exist=True) as streams:
+            seen = {user: disclosed(streams, user) for user in USERS}
+            seen["positions"] = streams.position("queue"), streams.position("text")
+            jobs = [EventJob([u, u], [0, len(seen[u][1])], [1, 2], None) for u in USERS if more and seen[u] != "found"]
+            release_together(streams, jobs)
+            for job in jobs:
+                made = job.outcome
+                kept = "found" if isinstance(made, StoreError) else (made.codes.tolist(), made.replayed.tolist())
+                seen[job.users[0], "more"] = kept
+            return seen
+    except SeqveilError:
+        return {"all": "found"}
+
+
+def silent_changes(folder, spoiled, count):
+    """Look at so many spoiled copies: what went by without a word, and how many were seen."""
+    make(folder / "s.db")
+    shutil.copy(folder / "s.db", folder / "true.db")
+    truth = [look(folder / "true.db", more) | {"all": ""} for more in (True, False)]
+    content, silent, found, path = (folder / "s.db").read_bytes(), [], 0, folder / "spoiled.db"
+    for k in range(count):
+        path.write_bytes(spoiled(content, k))
+        both = [look(path, more) for more in (True, False)]  # the second time: nothing right was written wrong
+        hit = any("found" in seen.values() for seen in both)
+        found += hit
+        for seen, true in zip(both, truth, strict=True):
+            silent += [(k, name) for name, said in seen.items() if said not in (true[name], "found") and not hit]
+            silent += [(k, name) for name, said in seen.items() if name in USERS and less(said, true[name])]
+        for each in folder.glob("spoiled.db*"):
+            each.unlink()
+    return silent, found
+
+
+def less(said, true):
+    """Whether a user's ledger is another than the truth, with nothing said; one set apart may have disclosed less."""
+    if said == "found":
+        return False
+    return said[0] is None or said[1] != true[1][: len(said[1])] or len(said[1]) < len(true[1]) - 1
+
+
+def flipped(content, k):
+    """One bit, every other time where something stands: much of a small file is room."""
+    rng = random.Random(k)
+    used = [at for at, byte in enumerate(content) if byte] if k % 2 else range(len(content))
+    damaged = bytearray(content)
+    damaged[rng.choice(used)] ^= 1 << rng.randrange(8)
+    return damaged
+
+
+@pytest.mark.slow
+def test_a_flipped_bit_is_found_or_harmless(tmp_path):
+    silent, found = silent_changes(tmp_path, flipped, 120)
+    assert silent == []
+    assert found > 20
+
+
+@pytest.mark.slow
+def test_a_file_that_is_cut_is_refused(tmp_path):
+    silent, found = silent_changes(tmp_path, lambda content, k: content[: k * len(content) // 60], 60)
+    assert (silent, found) == ([], 60)
+
+
+@pytest.mark.parametrize("size", [1, 60, 4096])
+def test_a_file_cut_to_a_few_bytes_is_refused_and_left_as_it_is(tmp_path, size):
+    path = make(tmp_path / "s.db")
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises((StoreError, DataError)):
+        opened(path)
+    assert path.stat().st_size == size
+
+
+def damage(path, statement):
+    with sqlite3.connect(path) as sql:
+        assert sql.execute(statement).rowcount == 1
+    sql.close()
+
+
+def test_a_damaged_user_is_set_apart_and_the_others_go_on(tmp_path):
+    path = make(tmp_path / "s.db")
+    damage(path, "UPDATE users SET spent = spent - 1 WHERE name = 'user 3'")
+    with opened(path) as streams:
+        with pytest.raises(Damaged, match=r"user number 4 are damaged.*seqveil state verify.*backup") as refused:
+            streams.account("user 3")
+        assert "\n" not in str(refused.value)
+        with pytest.raises(Damaged):
+            streams.release(["user 1", "user 3"], [0, 0])
+        jobs = [EventJob([user], [21], [0], None) for user in ("user 1", "user 3", "user 5")]
+        release_together(streams, jobs)
+        assert isinstance(jobs[1].outcome, Damaged)
+        assert [job.outcome.seqs.tolist() for job in (jobs[0], jobs[2])] == [[21], [21]]
+        assert streams.leakages()[1] == 1
+        assert "user 3" in streams.names()
+    assert verify(path).damaged_users == {4}
+
+
+def test_a_name_that_is_no_text_any_more_is_damage_of_one_user(tmp_path):
+    path = make(tmp_path / "s.db")
+    damage(path, "UPDATE users SET name = CAST(x'75ff' AS TEXT) WHERE name = 'user 3'")
+    with opened(path) as streams:
+        with pytest.raises(Damaged):
+            streams.account("user 3")
+        assert len(streams.names()) == 8
+        assert streams.release(["user 1"], [0]).seqs.tolist() == [21]
+    assert verify(path).damaged_users == {4}
+
+
+@pytest.mark.slow
+def test_many_users_are_found_as_each_of_them_is(tmp_path):
+    names = [f"user-{k}" for k in range(1200)]
+    with opened(tmp_path / "s.db") as streams:
+        streams.release(names[:800], [0] * 800)
+        asked = [*reversed(names), names[5], names[650]]
+        assert streams.next_seqs(asked).tolist() == [streams.next_seqs([name])[0] for name in asked]
+    damage(tmp_path / "s.db", "UPDATE users SET spent = spent - 1 WHERE name = 'user-7'")
+    damage(tmp_path / "s.db", "UPDATE users SET name = 'user-x' WHERE name = 'user-9'")  # the other index finds it
+    with opened(tmp_path / "s.db") as streams:
+        for part, damaged in ((names[:9], "user-7"), (names[8:28], "user-9")):
+            with pytest.raises(Damaged) as refused:
+                streams.release(part, [0] * len(part))
+            assert list(refused.value.users) == [damaged]
+        assert streams.release(names[10:30], [0] * 20).seqs.tolist() == [1] * 20
+
+
+@pytest.mark.parametrize(
+    "change", ["UPDATE releases SET code = 1 - code", "UPDATE releases SET batch = 0", "DELETE FROM releases"]
+)
+def test_damaged_releases_are_never_given_back_nor_replayed(tmp_path, change):
+    path = make(tmp_path / "s.db")
+    damage(path, f"{change} WHERE user = 4 AND seq = 8")
+    with opened(path) as streams:
+        assert streams.account("user 3").events == 21
+        assert len(streams.releases("user 3", since=9)) == 12  # those after it are whole
+        with pytest.raises(Damaged):
+            streams.releases("user 3")
+        with pytest.raises(Damaged):
+            streams.release(["user 3"], [0], seqs=[5])
+        assert streams.release(["user 3"], [0]).seqs.tolist() == [21]
+    assert verify(path).damaged_users == {4}
+
+
+@pytest.mark.parametrize("index", ["sqlite_autoindex_users_1", "sqlite_autoindex_users_2"])
+def test_a_user_who_vanished_from_an_index_does_not_begin_anew(tmp_path, index):
+    path = make(tmp_path / "s.db")
+    with sqlite3.connect(path) as sql:
+        (page,) = sql.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (index,)).fetchone()
+        (size,) = sql.execute("PRAGMA page_size").fetchone()
+        (hashed,) = sql.execute("SELECT hash FROM users WHERE name = 'user 7'").fetchone()
+    sql.close()
+    content = bytearray(path.read_bytes())
+    entry = b"user 7" if index.endswith("1") else hashed.to_bytes(8, "big")
+    at = content.index(entry, (page - 1) * size)
+    content[at + 5] ^= 64
+    path.write_bytes(content)
+    with opened(path) as streams:
+        if index.endswith("2"):  # by the name the user is found as ever
+            assert streams.release(["user 7"], [0], seqs=[0]).replayed.tolist() == [True]
+        else:
+            with pytest.raises(Damaged):
+                streams.release(["user 7"], [0], seqs=[0])
+        assert streams.account("user 6").events > 0
+    assert not verify(path).sound
+
+
+def test_a_kill_alone_loses_nothing(tmp_path):
+    path = killed(tmp_path)
+    assert path.with_name("s.db-lock").stat().st_mode & 0o777 == 0o600
+    with opened(path) as streams:
+        assert streams.account("ann").events == 30
+    assert [each.name for each in path.parent.iterdir()] == ["s.db"]
+
+
+@pytest.mark.parametrize("where", [0.3, 0.6, 0.95, None])
+def test_lost_transactions_are_noticed(tmp_path, where):
+    """A bit that flips in the -wal, or no -wal: SQLite would go on before it without a word."""
+    path = killed(tmp_path)
+    wal = path.with_name("s.db-wal")
+    content = bytearray(wal.read_bytes())
+    content[int((where or 0) * len(content))] ^= 8
+    wal.unlink() if where is None else wal.write_bytes(content)
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"(\d+ committed transactions are missing|damaged)") as refused:
+            opened(path)
+        assert "\n" not in str(refused.value)
+    if where is not None:
+        accept(path)
+        with opened(path) as streams:
+            assert streams.next_seqs(["ann"])[0] < 30
+
+
+@pytest.mark.parametrize("how", ["empty", "missing"])
+def test_a_file_that_is_gone_beside_its_wal_does_not_begin_anew(tmp_path, how):
+    path = killed(tmp_path)
+    path.write_bytes(b"") if how == "empty" else path.unlink()
+    for beside in ("s.db-lock", "s.db-wal"):
+        with pytest.raises(StoreError, match=r"is missing or empty.*it was in use.*put it back"):
+            opened(path)
+        assert not path.exists() or path.stat().st_size == 0
+        path.with_name(beside).unlink()
+        path.with_name("s.db-lock").unlink(missing_ok=True)
+    with opened(path) as streams:
+        assert streams.begun
+
+
+def test_an_unreadable_count_is_no_reason_to_stop(tmp_path):
+    path = killed(tmp_path)
+    for content in (b"", b"x" * 80, b"00000000000000000099 00000000\n", b"\xff\xfe"):
+        path.with_name("s.db-lock").write_bytes(content)
+        with opened(path) as streams:
+            assert streams.account("ann").events == 30

@@ -1,0 +1,327 @@
+"""The core of all bridges: each event once, whatever comes again, is refused, damaged or erased; and the command."""
+
+import itertools
+import json
+import os
+import signal
+from contextlib import suppress
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import seqveil as sv
+from bridges import KEY, SECRET, VALUES, Wire, came, chain, core_of, damage, event, setting_of
+from seqveil.core.model import MarkovModel
+from seqveil.core.slots import Slots
+from seqveil.engine.budget import Budget
+from seqveil.engine.stream import UNKNOWN
+from seqveil.engine.streams import CodeStreams
+from seqveil.engine.upkeep import erase, verify
+from seqveil.interfaces.bridge.core import DROPPED, KEPT, PAGE, STALLED, BridgeCounts, BridgeResult, Numbers
+from seqveil.interfaces.bridge.payloads import PayloadEvent, Refusal
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.commands import bridge
+from seqveil.interfaces.commands.terminal import Interrupted
+
+
+def released(path, *messages, setting=None, form="seqveil", **options):
+    """What a bridge that begins with this state file publishes of messages."""
+    with CodeStreams.open(path, setting or setting_of(), key=KEY) as store:
+        wire = Wire()
+        core_of(store, form, wire, **options).round(messages)
+    return wire
+
+
+def seqs(wire):
+    return [(user, json.loads(payload).get("seqveil", json.loads(payload))["seq"]) for user, payload in wire.published]
+
+
+MESSAGES = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2)), max_size=12)
+LIVES = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(0, 2)), max_size=6)
+
+
+@pytest.mark.slow
+@settings(deadline=None)  # the first one may compile
+@given(MESSAGES, LIVES, st.booleans())
+def test_cut_anywhere_each_message_is_drawn_once(events, lives, certain):
+    """In each life some more messages come, some are acknowledged, and of those some come again nevertheless."""
+    sent = [(user, {"v": VALUES[code]}, mid) for mid, (user, code) in enumerate(events)]
+    store, taken, acknowledged, drawn = CodeStreams(setting_of()), 0, 0, 0
+    answers = {mid: set() for _, _, mid in sent}
+    for more, settled, lost in [*lives, (len(sent), len(sent), 0)]:
+        wire = Wire(certain=certain)
+        core = core_of(store, "json:v", wire)
+        first, taken, before = max(0, acknowledged - lost), min(taken + more, len(sent)), taken
+        core.round([came(*message, again=message[2] < before) for message in sent[first:taken]])
+        assert not wire.refused
+        for mid, (user, payload) in zip(range(first, taken), wire.published, strict=True):
+            assert user == sent[mid][0]
+            answers[mid].add(payload)
+        acknowledged, drawn = max(acknowledged, min(taken, acknowledged + settled)), drawn + core.counts.released
+    assert drawn == len(sent)
+    assert all(len(payloads) == 1 for payloads in answers.values())
+    for user in {user for user, _, _ in sent}:
+        numbers = [json.loads(*answers[mid])["seqveil"]["seq"] for name, _, mid in sent if name == user]
+        assert numbers == list(range(len(numbers)))
+
+
+def test_a_name_that_the_broker_uses_anew_is_a_new_event(tmp_path):
+    """Be it that the same session goes on, or that the broker has forgotten it; only the latest names are kept."""
+    path, form = tmp_path / "s.db", {"form": "value"}
+    for _ in range(2):
+        assert released(path, came("ann", b"zq-up", 7), **form).published
+    with CodeStreams.open(path, setting_of(), key=KEY) as store:
+        assert store.account("ann").events == 2
+        core_of(store).numbers.forget()
+    released(path, came("ann", b"zq-up", 7, again=True), **form)
+    released(path, came("bob", b"zq-up", 7, again=True), **form)  # nor is another user's message the same
+    with CodeStreams.open(path, setting_of(), key=KEY) as store:
+        assert [store.account(user).events for user in ("ann", "bob")] == [3, 1]
+        core = core_of(store, "value")
+        core.round([came("bob", b"zq-up", mid) for mid in range(100, 5000)])
+        core.round([came("ann", b"zq-up", 7, again=True), came("bob", b"zq-up", 4999, again=True)])
+        assert store.account("ann").events == 4
+        assert core.counts.repeated == 1
+
+
+@pytest.mark.parametrize("count", [1, PAGE - 1, PAGE, PAGE + 1, KEPT, KEPT + 1, KEPT + PAGE, 2 * KEPT + 7])
+def test_the_latest_names_are_known_after_a_restart_and_no_older_ones(count):
+    store = CodeStreams(setting_of())
+    numbers = Numbers(store, "mqtt")
+    for k in range(count):
+        numbers.add(f"{k}/ann", k)
+        if k % 7 == 0 or k == count - 1:
+            store.release([], [], [], None, numbers.unsaved())
+            numbers.saved()
+    again = Numbers(store, "mqtt")
+    known = [again.of(PayloadEvent("ann", None, (0,), ident=f"{k}/ann", again=True)) for k in range(count)]
+    sure = min(count, KEPT - PAGE + 1)
+    assert known[count - sure :] == list(range(count - sure, count))
+    assert set(known[: max(0, count - KEPT)]) <= {None}
+    again.forget()
+    assert Numbers(store, "mqtt").of(PayloadEvent("ann", None, (0,), ident=f"{count - 1}/ann", again=True)) is None
+
+
+def test_events_with_and_without_numbers_do_not_take_each_others():
+    wire = Wire()
+    core = core_of(CodeStreams(setting_of()), wire=wire)
+    numbers = (0, None, 9, None, 3, 3, None)
+    core.round([came("ann", {"value": "zq-up"} | ({} if seq is None else {"seq": seq})) for seq in numbers])
+    assert [seq for _, seq in seqs(wire)] == [0, 1, 2, 3, 3, 4]
+    assert wire.reasons == ["order"]
+    assert (core.counts.released, core.counts.repeated) == (5, 1)
+
+
+def test_an_event_that_leaves_others_out_is_refused_until_they_come():
+    wire, lines = Wire(), []
+    core = core_of(CodeStreams(setting_of()), wire=wire, log=lambda *line: lines.append(line))
+    for seq in (0, 2, 3, 1, 2):
+        core.round([came("ann", event(seq, VALUES[seq % 3]))])
+    assert seqs(wire) == [("ann", 0), ("ann", 1), ("ann", 2)]
+    assert [(refusal.seq, refusal.upcoming) for _, refusal in wire.refused] == [(2, 1), (3, 1)]
+    core.report()
+    assert core.counts.refused == {"order": 2}
+    assert lines[0] == ("warning", {"reason": STALLED})  # once
+    assert [name for name, _ in lines] == ["warning", "refused"]
+    assert "ann" not in repr(lines)
+
+
+def test_events_that_were_given_up_come_too_late():
+    wire = Wire()
+    core = core_of(CodeStreams(setting_of(), gaps="skip"), wire=wire)
+    core.round([came("ann", event(seq, VALUES[0])) for seq in (0, 2, 1, 30_000)])
+    assert [json.loads(payload)["value"] is None for _, payload in wire.published] == [False, False, True]
+    assert wire.reasons == ["order"]  # more than may be given up at once
+
+
+def test_batches_travel_with_their_path():
+    setting, wire = setting_of(mechanism="tree", epsilon=2.0, batch=3), Wire()
+    store = CodeStreams(setting)
+    core = core_of(store, wire=wire)
+    sent = [came("ann", {"seq": k, "values": batch}) for k, batch in enumerate([VALUES, VALUES[::-1], VALUES[:2]])]
+    core.round([*sent, *sent])
+    assert wire.published[:3] == wire.published[3:]
+    for (_, payload), stored in zip(wire.published, store.releases("ann"), strict=False):
+        assert json.loads(payload)["values"] == setting.model.alphabet.decode(list(stored.codes))
+        assert json.loads(payload)["path"]
+
+
+def test_whether_something_is_published_does_not_depend_on_values():
+    """Nothing is left out as a repeat: the silence would show that nothing changed."""
+    for codes in itertools.product((0, 1, UNKNOWN), repeat=3):
+        core = core_of(CodeStreams(setting_of()), "json:occupancy")
+        outcomes = core.release([PayloadEvent("ann", None, (code,)) for code in codes])
+        assert [type(one) for one in outcomes] == [BridgeResult] * 3
+        assert core.counts == BridgeCounts(released=3)
+        assert core.hidden == codes.count(UNKNOWN)
+
+
+@pytest.mark.parametrize("stamped", [True, False])
+def test_late_events_are_refused_and_take_no_number_also_after_a_restart(tmp_path, stamped):
+    """By a time of their payload, or by the time that a budget in seconds counts by."""
+    setting = setting_of(budget=Budget(per_window=3.0, seconds=60.0))
+    for times, expected in (((5.0, 6.0, 4.0, 7.0), [0, 1, "late", 2]), ((6.5, 8.0), ["late", 3])):
+        with CodeStreams.open(tmp_path / "s.db", setting, key=KEY) as store:
+            events = [PayloadEvent("ann", None, (1,), time, time if stamped else None) for time in times]
+            made = core_of(store).release(events)
+        disclosed = [one.reason if isinstance(one, Refusal) else json.loads(one.payload)["seq"] for one in made]
+        assert disclosed == expected
+
+
+def test_a_clock_that_is_set_back_loses_no_event_under_a_budget_in_seconds():
+    store, now = (
+        CodeStreams(setting_of(budget=Budget(per_window=3.0, seconds=60.0))),
+        iter((1000.0, 999.9, 500.0, 1001.0)),
+    )
+    core = core_of(store, "value", clock=lambda: next(now))
+    for _ in range(4):
+        core.round([came("ann", b"zq-up")])
+    assert [each.time for each in store.releases("ann")] == [1000.0, 1000.0, 1000.0, 1001.0]
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_a_damaged_user_is_refused_and_all_others_go_on(tmp_path, numbered):
+    path = tmp_path / "s.db"
+
+    def both(seq):
+        content = {"value": "zq-up"} | ({"seq": seq} if numbered else {})
+        return released(path, *(came(user, content, seq) for user in ("ann", "bob")))
+
+    both(0)
+    damage(path, "ann")
+    for seq in (1, 2):
+        wire = both(seq)
+        assert (seqs(wire), wire.reasons) == ([("bob", seq)], ["damaged"])
+
+
+def test_who_was_erased_is_not_drawn_again_and_all_others_go_on(tmp_path):
+    path, lines = tmp_path / "s.db", []
+    ann, bob = came("ann", event(0, VALUES[1]), 7), came("bob", event(0, VALUES[1]), 8)
+    released(path, ann, bob)
+    erase(path, ["ann"], KEY)
+    ann.again = True
+    wire = released(path, ann, came("bob", event(1, VALUES[1])), log=lambda *line: lines.append(line))
+    assert seqs(wire) == [("bob", 1)]
+    assert lines == [("warning", {"reason": DROPPED})]
+    secret = sv.Policy(secrets=sv.secrets.ever(VALUES[0], epsilon=0.5, window=4), mechanism="guarded").on(chain())
+    path = tmp_path / "secret.db"
+    released(path, came("ann", event(0, VALUES[1])), came("bob", event(0, VALUES[1])), setting=secret)
+    erase(path, ["ann"], KEY)  # and with this policy the account cannot go on
+    wire = released(path, came("ann", event(1, VALUES[1])), came("bob", event(1, VALUES[1])), setting=secret)
+    assert (seqs(wire), wire.reasons) == ([("bob", 1)], ["erased"])
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_erasing_takes_what_the_bridge_keeps_of_a_name(tmp_path, forget):
+    path, now = tmp_path / "s.db", 1_700_000_000.0
+    users = ["zq-ann", "numbers", "zq-ann:latest:x"]
+    messages = [came(user, {"v": VALUES[0], "t": now}, mid) for mid, user in enumerate(users)]
+    assert len(released(path, *messages, form="json:v@t").published) == 3
+    assert b"mqtt:latest:zq-ann" in path.read_bytes()
+    assert b"0/zq-ann" in path.read_bytes()
+    assert erase(path, ["zq-ann", "numbers"], KEY, forget) == (2, [])
+    assert path.read_bytes().count(b"zq-ann") == path.read_bytes().count(b"zq-ann:latest:x") > 0
+    assert verify(path).sound
+    again = [came(user, {"v": VALUES[0], "t": now}, mid, again=True) for mid, user in enumerate(users)]
+    wire = released(path, *again, form="json:v@t")
+    assert seqs(wire)[-1] == ("zq-ann:latest:x", 0)  # who was not erased is known again
+
+
+# the command
+
+
+def test_the_first_signal_lets_a_bridge_finish_and_the_second_does_not():
+    stopped, before = [], signal.getsignal(signal.SIGTERM)
+    core = SimpleNamespace(link=SimpleNamespace(stop=lambda: stopped.append(1)))
+    with bridge._ended_by_signals(core):
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Interrupted):
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert stopped == [1]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_log_that_cannot_be_written_ends_no_bridge(monkeypatch):
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr("sys.stderr", full)
+        assert bridge._log("started", {}) is None  # it raises nothing, which would end the bridge
+        monkeypatch.undo()
+        with suppress(OSError):
+            full.close()
+
+
+OWN = {
+    "mqtt": ["--broker", "localhost:1", "--raw", "a/{user}", "--released", "b/{user}"],
+    "kafka": ["--bootstrap", "localhost:1", "--raw", "a", "--released", "b"],
+}
+
+
+@pytest.fixture
+def said(tmp_path, capfd, monkeypatch):
+    """What a command says; nothing is reached and nothing is made, as it is refused before."""
+    pytest.importorskip("paho")
+    pytest.importorskip("confluent_kafka")
+    monkeypatch.chdir(tmp_path)
+    chain().save(tmp_path / "m.model")
+    slotted = sv.core.alphabet.Bins([0, 1, 2]).with_slots(Slots(60.0, "mean"))
+    MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]], alphabet=slotted).save(tmp_path / "mean.model")
+
+    def call(kind, options, policy="epsilon = 1.0"):
+        (tmp_path / "policy.toml").write_text(policy)
+        kept = ["--model", "m.model", "--policy", "policy.toml", "--state", "s.db", "--begin", "--key", "key"]
+        assert main(["bridge", kind, *OWN[kind], *kept, *options]) == 2
+        disclosed = capfd.readouterr().err
+        assert len(disclosed.splitlines()) == 1
+        assert not any((tmp_path / name).exists() for name in ("s.db", "s.db-lock", "key"))
+        return disclosed
+
+    return call
+
+
+REFUSED = {
+    "mqtt": [
+        *((f"--broker {odd}", "HOST") for odd in ("http://x", "host:0", "host:x", "a:b@host", "[::1", "host/x", ":1")),
+        ("--gaps maybe", "gaps"),
+        ("--raw raw/+", "topic"),
+        ("--discovery a/+", "prefix"),
+        ("--discovery ha --raw ha/sensor/{user}/config", "discovery"),
+        ("--ca missing.pem", "missing.pem: cannot be used for TLS"),
+        ("--cert missing.pem", "missing.pem: cannot be used for TLS"),
+        ("--password-file policy.toml", "NAME@HOST"),
+        ("--broker u@localhost --password-file missing", "missing: the password cannot be read"),
+        ("--password p", "No such option"),
+        ("--metrics x", "PORT"),
+        ("--metrics 70000", "PORT"),
+        ("--payload xml", "payload"),
+        ("--payload owntracks", "Grid"),
+        ("--model mean.model --payload value", "--slot last"),
+    ],
+    "kafka": [
+        ("--raw a/b", "topics"),
+        ("--released a", "differ"),
+        ("--partitions 3-1", "partitions"),
+        ("--client missing", "missing: cannot be read"),
+        ("--payload json", "payload"),
+        ("--metrics [::1]:99999", "PORT"),
+    ],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "options", "text"), [(kind, *case) for kind, all in REFUSED.items() for case in all])
+def test_the_command_refuses_in_one_line_before_anything_is_made(said, kind, options, text):
+    assert text in said(kind, options.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["mqtt", "kafka"])
+def test_so_it_does_a_bad_policy(said, kind):
+    assert "policy.toml: 'epsilom' is no line of a policy" in said(kind, [], "epsilom = 1.0")
+    assert "batches" in said(kind, ["--payload", "json:a"], "epsilon = 3.0\nbatch = 3")
+
+
+def test_a_message_shows_nobody_and_nothing_in_its_repr():
+    assert "zq" not in repr(came("zq-ann", SECRET.encode()))

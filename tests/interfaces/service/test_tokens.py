@@ -1,0 +1,130 @@
+"""Tokens of the service: made, read, revoked and expired; a file that is damaged lets nobody in."""
+
+import os
+import sqlite3
+import time
+
+import pytest
+
+from seqveil.core.errors import InputError
+from seqveil.interfaces.service import tokens
+from seqveil.interfaces.service.tokens import Keyring
+from served import running, words_setting
+
+
+@pytest.mark.slow
+def test_tokens_by_command(tmp_path, seqveil):
+    file = tmp_path / "tokens.db"
+    made = seqveil("serve", "token", "add", file, "--scope", "release", "--user", "ann", "--note", "her watch")
+    secret = made.out.strip()
+    assert len(secret.split("_", 2)[2]) >= 43  # 256 bits
+    assert secret.split("_", 2)[2].encode() not in file.read_bytes()
+    assert os.stat(file).st_mode & 0o777 == 0o600
+    assert seqveil("serve", "token", "add", file, "--scope", "read", "--json").json["token"].startswith("sv_")
+    listed = seqveil("serve", "token", "list", file, "--json").json
+    assert [(row["scopes"], row["user"]) for row in listed] == [("release", "ann"), ("read", None)]
+    assert "sha256" not in listed[0]
+    assert "her watch" in seqveil("serve", "token", "list", file).out
+    assert seqveil("serve", "token", "revoke", file, secret.split("_")[1]).code == 0
+    add = ["add", file, "--scope"]
+    wrong = [["revoke", file, "none"], ["list", tmp_path / "none"]]
+    wrong += [[*add, "all"], [*add, "admin", "--user", "x"], [*add, "read", "--rate", "0"]]
+    for line in wrong:
+        found = seqveil("serve", "token", *line)
+        assert (found.code, found.err.count("\n")) == (2, 1)
+    assert len(tokens.read(file)) == 1
+
+
+def another_database(path):
+    path.unlink()
+    with sqlite3.connect(path) as file:
+        file.execute("CREATE TABLE tokens (id TEXT)")
+    path.chmod(0o600)
+
+
+DAMAGES = {
+    "text": lambda path: path.write_bytes(b"{" * 5000),
+    "gone": lambda path: path.unlink(),
+    "empty": lambda path: path.write_bytes(b""),
+    "another": another_database,
+    "open to all": lambda path: path.chmod(0o666),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path, 0o600)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_no_token_is_good_while_the_file_is_not(tmp_path, damage):
+    path, heard = tmp_path / "tokens.db", []
+    secrets = [tokens.add(path, ["release"])[1] for _ in range(2)]
+    ring = Keyring(path, heard.append)
+    assert ring.find(secrets[0]) is not None
+    good = path.read_bytes()
+    DAMAGES[damage](path)
+    assert [ring.find(secret) for secret in secrets] == [None, None]
+    assert heard[-1] == ring.trouble is not None
+    with pytest.raises(InputError) as refused:
+        Keyring(path)
+    assert "\n" not in str(refused.value)
+    if damage not in ("gone", "empty"):
+        with pytest.raises(InputError):
+            tokens.add(path, ["read"])
+    path.unlink(missing_ok=True)
+    path.write_bytes(good)
+    path.chmod(0o600)
+    assert ring.find(secrets[0]) is not None
+    assert heard[-1] is None
+
+
+def test_what_is_revoked_is_known_at_once_and_a_link_stays_one(tmp_path):
+    (tmp_path / "real").mkdir()
+    real, link = tmp_path / "real" / "tokens.db", tmp_path / "tokens.db"
+    first, secret = tokens.add(real, ["release"])
+    link.symlink_to(real)
+    ring = Keyring(link)
+    assert ring.find(secret) == first
+    second, _ = tokens.add(link, ["read"])
+    tokens.revoke(link, first.id)
+    assert ring.find(secret) is None
+    assert link.is_symlink()
+    assert [token.id for token in tokens.read(real)] == [second.id]
+
+
+@pytest.mark.parametrize("user", ["", "ann\n", "a\x00b", "\ud800", "a*b", "**"])
+def test_a_token_for_a_user_who_cannot_be_is_never_made(tmp_path, user):
+    with pytest.raises(InputError, match="without control characters"):
+        tokens.add(tmp_path / "tokens.db", ["read"], user=user)
+    assert not (tmp_path / "tokens.db").exists()
+
+
+def test_an_expired_token_is_refused_with_a_clear_line(tmp_path, monkeypatch):
+    with running(tmp_path, words_setting()) as service:
+        secret = service.token("admin", expires="1h")
+        assert service.ask("GET", "/v1/model", token=secret).status == 200
+        now = time.time()
+        monkeypatch.setattr(tokens.time, "time", lambda: now + 3601)
+        answer = service.ask("GET", "/v1/model", token=secret)
+        assert (answer.status, answer.reason) == (401, "unauthorised")
+        assert "the token expired at 20" in answer.json["detail"]
+        assert service.ask("GET", "/v1/model").status == 200  # one that does not expire
+
+
+EXPIRIES = [
+    "",
+    "0d",
+    "-3d",
+    "30",
+    "d",
+    "2020-01-01",
+    "soon",
+    "999999999w",
+    "1.5d",
+    "9999-12-31",
+    "9999-12-31T23:59-14:00",
+]
+
+
+@pytest.mark.parametrize("text", EXPIRIES)
+def test_an_expiry_that_is_none_is_refused(tmp_path, text):
+    with pytest.raises(InputError, match="--expires"):
+        tokens.add(tmp_path / "tokens", ["read"], expires=text)
+    assert not (tmp_path / "tokens").exists()

@@ -1,0 +1,269 @@
+"""Seqveil on a real Spark, two threads of one machine: the releases and accounts of the embedded run."""
+
+import itertools
+import json
+import os
+import runpy
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from policies import promise
+
+pytest.importorskip("pyspark")
+import reference_streams as ref
+import sparks
+from seqveil import MarkovModel
+from seqveil.core.alphabet import Bins
+from seqveil.core.errors import DataError, InputError, SeqveilError
+from seqveil.core.randomness import key_file
+from seqveil.engine.budget import Budget
+from seqveil.engine.policy import Policy
+from seqveil.engine.stream import UNKNOWN
+from seqveil.engine.upkeep import facts_of
+from seqveil.interfaces.files.release import release_file
+from seqveil.interfaces.spark.failures import driver_errors
+from seqveil.interfaces.spark.frames import read
+from seqveil.interfaces.spark.job import SparkJob
+from seqveil.spark import FrameColumns, account, release, session_conf, stream, total
+
+KEY, SECRET = sparks.KEY, "zq-secret-77"
+pytestmark = sparks.MARKS
+POLICIES = {
+    "stop": Policy(epsilon=0.8, budget=Budget(total=6.0, when_spent="stop"), mechanism="balanced"),
+    "window": Policy(epsilon=1.0, budget=Budget(per_window=3.0, releases=5), mechanism="balanced"),
+    "batches": Policy(epsilon=2.0, batch=4, mechanism="tree"),
+}
+
+
+def embedded(frame, policy, salt):
+    """The releases of streams in memory with this salt, and the streams."""
+    store = ref.twin(policy.on(sparks.model()), salt)
+    made = store.release(frame["user"].to_list(), frame["value"].to_numpy(), frame["seq"].to_numpy())
+    columns = [pl.Series("value", made.codes), pl.Series("epsilon", made.epsilons)]
+    return frame.with_columns(*columns).filter(pl.col("value") >= 0).sort("user", "seq"), store
+
+
+@pytest.fixture
+def salted(monkeypatch):
+    """Have frames that are released at once draw with a salt that is given, not with one of their own."""
+    import sys
+
+    found = sys.modules["seqveil.interfaces.spark.release"]
+    return lambda salt: monkeypatch.setattr(found, "SparkJob", partial(SparkJob, salt=salt))
+
+
+def file_salt(path):
+    """The salt of a state file."""
+    facts = facts_of(path)
+    return f"{facts['salt']} {facts['epoch']}".encode()
+
+
+def test_200_000_events_come_out_as_embedded_and_so_does_every_account(spark, tmp_path):
+    frame, policy = sparks.events(200_000, 10_000), Policy(epsilon=1.0, budget=14.0, mechanism="optimal")
+    sparks.write(frame, tmp_path / "in", 4)
+    query = sparks.stream(spark, tmp_path / "in", tmp_path, policy)
+    assert [each["numInputRows"] for each in query.recentProgress] == [50_000] * 4
+    got = sparks.released(spark, tmp_path)
+    want, store = embedded(frame, policy, sparks.query_id(tmp_path / "checkpoint"))
+    assert got.equals(want.select(got.columns))
+    checkpoint, accounts = str(tmp_path / "checkpoint"), store.accounts()
+    rows = {row.user: row for row in account(spark, checkpoint).collect()}
+    assert len(rows) == len(accounts.users) == 10_000
+    figures = (accounts.epsilon_spent, accounts.most, accounts.least, accounts.ldp)
+    kept = [row[1:7] for row in (rows[user] for user in accounts.users)]
+    assert [row[:2] for row in kept] == list(zip(accounts.events, accounts.releases, strict=True))
+    assert [row[2:] for row in kept] == [tuple(row) for row in np.stack(figures, axis=1).tolist()]
+    whole = total(spark, checkpoint)
+    assert (whole.users, whole.events) == (10_000, 200_000)
+    assert whole.leakage == accounts.leakage.max()
+    assert whole.budget_left == pytest.approx(14.0 - whole.leakage)
+
+
+@pytest.mark.parametrize("kind", POLICIES)
+def test_a_frame_at_once_is_what_release_with_state_and_key_writes(spark, small, tmp_path, salted, kind):
+    folder, _ = small
+    terms = POLICIES[kind].on(sparks.model())
+    release_file(folder / "data.csv", terms, tmp_path / "out.csv", state=tmp_path / "s.db", key=KEY)
+    want = pl.read_csv(tmp_path / "out.csv", schema_overrides={"path": pl.String}).sort("user", "seq")
+    salted(file_salt(tmp_path / "s.db"))
+    out = release(spark.read.parquet(str(folder / "in")), sparks.model(), POLICIES[kind], key=KEY)
+    got = pl.from_arrow(out.toArrow()).sort("user", "seq")
+    assert got.equals(want.select(got.columns))
+
+
+def test_at_an_epsilon_that_is_nearly_the_truth_every_row_has_its_own(spark, small):
+    """However Spark deals the rows out: the release of a user's event stands beside that user and event."""
+    folder, frame = small
+    shuffled = spark.read.parquet(str(folder / "in")).repartition(5)
+    made = release(shuffled, sparks.model(), Policy(epsilon=16.0, mechanism="optimal"), key=KEY)
+    got = pl.from_arrow(made.toArrow())
+    assert got.select("user", "seq", "value").sort("user", "seq").equals(frame.sort("user", "seq"))
+
+
+def test_one_key_for_two_checkpoints_and_two_frames_gives_four_salts(spark, small, tmp_path):
+    """Equal events get equal releases as often as by chance, and a frame looked at twice is the same twice."""
+    folder, frame = small
+    policy, found = Policy(epsilon=1.0, mechanism="randomized_response"), []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        sparks.stream(spark, folder / "in", tmp_path / name, policy)
+        got = sparks.released(spark, tmp_path / name)
+        assert got.equals(embedded(frame, policy, sparks.query_id(tmp_path / name / "checkpoint"))[0][got.columns])
+        made = release(spark.read.parquet(str(folder / "in")), sparks.model(), policy, key=KEY)
+        once, again = (pl.from_arrow(made.toArrow()).sort("user", "seq") for _ in range(2))
+        assert once.equals(again)
+        found += [got, once]
+    kept = np.exp(1.0) / (np.exp(1.0) + 16)
+    chance = kept**2 + (1 - kept) ** 2 / 16
+    low, high = stats.binom.ppf([1e-9, 1 - 1e-9], 2000, chance)  # of six pairs: false alarms 12 in 10⁹
+    for one, two in itertools.combinations(found, 2):
+        assert low <= (one["value"] == two["value"]).sum() <= high
+
+
+def test_events_that_come_again_are_not_released_again(spark, small, tmp_path):
+    _, frame = small
+    policy = POLICIES["window"]
+    sparks.write(frame[:1000], tmp_path / "in", 1)
+    sparks.stream(spark, tmp_path / "in", tmp_path, policy)
+    again = frame[:1000].with_columns(value=(pl.col("value") + 1) % 17)  # a retry with other symbols
+    sparks.write(pl.concat([again, frame[1000:]]), tmp_path / "in2", 1)
+    os.rename(tmp_path / "in2" / "000.parquet", tmp_path / "in" / "001.parquet")
+    sparks.stream(spark, tmp_path / "in", tmp_path, policy)
+    want, _ = embedded(frame, policy, sparks.query_id(tmp_path / "checkpoint"))
+    got = sparks.released(spark, tmp_path)
+    assert got.equals(want.select(got.columns))
+
+
+def test_what_is_wrong_is_one_line_without_data(spark, tmp_path):
+    model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["a", "b"])
+    sparks.write(pl.DataFrame({"user": ["ann", "ann"], "seq": [0, 1], "value": ["a", SECRET]}), tmp_path / "in", 1)
+    with pytest.raises(SeqveilError, match=r"not in the model's alphabet \(2 symbols\)") as refused, driver_errors():
+        release(spark.read.parquet(str(tmp_path / "in")), model, Policy(epsilon=1.0), key=KEY).collect()
+    assert SECRET not in repr(refused.getrepr(chain=True))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_stream_goes_on_where_a_value_is_unknown(spark, tmp_path):
+    """Text among numbers, NaN, numbers outside and nothing at all; none of it lies in any file."""
+    model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=Bins([0.0, 1.0, 2.0]))
+    codes, policy = [0, UNKNOWN, 1, UNKNOWN, UNKNOWN, UNKNOWN], Policy(epsilon=1.0, mechanism="optimal")
+    (tmp_path / "in").mkdir()
+    values = ["0.5", SECRET, "1.5", "NaN", "77", ""]
+    rows = "".join(f"ann,{seq},{value}\n" for seq, value in enumerate(values))
+    (tmp_path / "in" / "1.csv").write_text("user,seq,value\n" + rows)
+    frame = read(spark, str(tmp_path / "in"), "csv", FrameColumns(), model.alphabet, streaming=True)
+    place = tmp_path / "c"
+    writer = stream(frame, model, policy, key=KEY, checkpoint=str(place)).format("parquet")
+    with driver_errors():
+        writer.option("path", str(tmp_path / "out")).trigger(availableNow=True).start().awaitTermination()
+    got = sparks.released(spark, tmp_path)
+    made = ref.twin(policy.on(model), sparks.query_id(place)).release(["ann"] * 6, codes, range(6)).codes
+    assert got["seq"].to_list() == list(range(6))
+    assert got["value"].to_list() == model.alphabet.decode(made)
+    files = [path for path in (*place.rglob("*"), *(tmp_path / "out").rglob("*")) if path.is_file()]
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+def test_frames_that_cannot_be_released_are_refused_before_they_run(spark, tmp_path):
+    frame = spark.createDataFrame([("ann", 0, 1)], "user STRING, seq INT, value INT")
+    timed = Policy(epsilon=1.0, budget=Budget(per_window=1.0, seconds=5.0), mechanism="balanced")
+    wrong = [
+        ({"columns": FrameColumns(user="who")}, "no column 'who'"),
+        ({"columns": FrameColumns(seq="epsilon")}, "rename it"),
+        ({"columns": FrameColumns(value=("x", "y"))}, "go together"),
+        ({"policy": timed}, "needs the time"),
+        ({"key": b"short"}, "32 random bytes"),
+        ({"frame": spark.createDataFrame([(1.5, 0, 1)], "user DOUBLE, seq INT, value INT")}, "text or whole numbers"),
+        ({"frame": spark.readStream.format("rate").load()}, "use stream"),
+    ]
+    for options, message in wrong:
+        given = {"frame": frame, "model": sparks.model(), "policy": POLICIES["window"], "key": KEY, **options}
+        with pytest.raises((InputError, DataError), match=message):
+            release(**given)
+    streaming = spark.readStream.format("rate").load()
+    for source, policy, message in (
+        (frame, POLICIES["window"], "readStream"),
+        (streaming, POLICIES["batches"], "takes no batch"),
+    ):
+        with pytest.raises(InputError, match=message):
+            stream(source, sparks.model(), policy, key=KEY, checkpoint=str(tmp_path / "c"))
+    assert not (tmp_path / "c").exists()
+
+
+def test_shuffled_rows_are_encrypted_and_state_is_logged(spark):
+    conf = spark.sparkContext.getConf()
+    assert {name: conf.get(name) for name in session_conf()} == session_conf()
+
+
+def test_the_commands(spark, run, small, tmp_path):
+    """Fit, release with a checkpoint, account; the model and the releases are those of the embedded commands."""
+    folder, frame = small
+    (tmp_path / "key").write_bytes(KEY)
+    (tmp_path / "key").chmod(0o600)
+    code, said, _ = run("fit", folder / "in", "-o", tmp_path / "m", "--json")
+    assert code == 0
+    model = MarkovModel.fit(frame)
+    assert json.loads(said)["fingerprint"] == model.fingerprint
+    place = ("--checkpoint", tmp_path / "checkpoint", "--out", tmp_path / "out")
+    options = ("-m", tmp_path / "m", *promise(epsilon=1, budget=9), "--key", tmp_path / "key")
+    code, _, said = run("release", folder / "in", *options, *place)
+    assert code == 0
+    assert "2000 of 2000 events, 60 users" in said
+    store = ref.twin(Policy(epsilon=1.0, budget=9.0).on(model), sparks.query_id(tmp_path / "checkpoint"))
+    made = store.release(frame["user"].to_list(), frame["value"].to_numpy(), frame["seq"].to_numpy())
+    want = frame.with_columns(value=pl.Series(made.codes)).sort("user", "seq")
+    assert sparks.released(spark, tmp_path).select("user", "seq", "value").equals(want)
+    shown = json.loads(run("account", tmp_path / "checkpoint", "--user", "u7", "--json")[1])
+    [one], ann = shown["shown"], store.account("u7")
+    assert shown["users"] == 60
+    names = ("user", "events", "releases", "leakage", "most", "least", "epsilon_spent", "ldp")
+    assert [one[name] for name in names] == [getattr(ann, name) for name in names]
+    assert one["budget_left"] == pytest.approx(ann.budget_left)
+    assert "all 60" in run("account", tmp_path / "checkpoint", "--limit", 2)[1]
+
+
+def test_files_at_once_by_the_command(spark, run, small, tmp_path, salted):
+    """CSV in and out; a folder that is there is not written over."""
+    folder, _ = small
+    sparks.model().save(tmp_path / "m")
+    options = ("-m", tmp_path / "m", *promise(epsilon=0.8, mechanism="balanced"), "--key", tmp_path / "key")
+    args = ("release", folder / "data.csv", *options, "--out", tmp_path / "out")
+    terms, key = Policy(epsilon=0.8, mechanism="balanced").on(sparks.model()), key_file(tmp_path / "key", create=True)
+    release_file(folder / "data.csv", terms, tmp_path / "one.csv", state=tmp_path / "s.db", key=key)
+    salted(file_salt(tmp_path / "s.db"))
+    code, said, _ = run(*args, "--json")
+    assert code == 0
+    assert json.loads(said)["rows"] == 2000
+    got = pl.concat(map(pl.read_csv, (tmp_path / "out").glob("*.csv"))).sort("user", "seq")
+    assert got.equals(pl.read_csv(tmp_path / "one.csv").sort("user", "seq").select(got.columns))
+    assert run(*args)[0] == 2
+
+
+def test_the_example_runs(spark, tmp_path):
+    path = Path(__file__).parents[3] / "examples" / "spark_release.py"
+    whole = runpy.run_path(str(path))["main"](spark, tmp_path)
+    assert (whole.users, whole.events) == (50, 1000)
+    assert whole.leakage <= 12.0
+
+
+def test_errors_of_the_commands_are_one_line(run, small, tmp_path):
+    sparks.model().save(tmp_path / "m")
+    options = ("-m", tmp_path / "m", *promise(epsilon=1), "--key", tmp_path / "key", "--out", tmp_path / "out")
+    wrong = [
+        (("account", tmp_path), "is not the checkpoint of a release"),
+        (("fit", tmp_path / "no.parquet", "-o", tmp_path / "x"), "no.parquet: no such file or folder"),
+        (("release", small[0] / "in", *options, "--follow"), "needs --checkpoint"),
+        (("release", small[0] / "data.csv", *options, "--checkpoint", tmp_path / "c"), "needs a folder"),
+        (("release", small[0] / "in", *options, "--seq-column", "when"), "no column 'when'"),
+        (("release", small[0] / "in", *options, "--format", "xml"), "expected a format"),
+    ]
+    for args, message in wrong:
+        code, out, said = run(*args)
+        assert (code, out) == (2, "")
+        assert message in said
+        assert said.count("\n") == 1

@@ -1,0 +1,413 @@
+"""The page without a browser: what it shows is what the library does, for any file that `inspect` reads."""
+
+import gzip
+import io
+import json
+import math
+import shlex
+import sys
+import tomllib
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import seqveil as sv
+from seqveil import mechanisms
+from seqveil.core.errors import InputError
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.files.inspection import inspect
+from seqveil.interfaces.studio.answers import KEPT, LOADED, Gone, Studio
+from seqveil.interfaces.studio.picture import PictureRun, expected, offers
+from seqveil.interfaces.studio.source import SAMPLES, sample, sampled
+from seqveil.interfaces.studio.upload import Chosen, Upload, loaded
+from studios import asked, finish
+
+POWER = {"distortion": "absolute", "epsilon": 1.0}
+HIGH = {"distortion": "absolute", "secret": [{"ever": [8], "epsilon": 1.0, "window": 4}]}
+SETTINGS = {
+    "plain": ("clicks", {"epsilon": 1.0}),
+    "budget": ("clicks", {"epsilon": 1.0, "budget": {"total": 9.5}}),
+    "stop": ("clicks", {"epsilon": 1.0, "mechanism": "balanced", "budget": {"total": 6.0, "when_spent": "stop"}}),
+    "window": ("clicks", {"epsilon": 1.0, "budget": {"window": {"epsilon": 2.5, "releases": 8}}}),
+    "whole stream": ("clicks", {"budget": {"total": 1.0, "over": 1000}}),
+    "batches": ("power", {**POWER, "mechanism": "tree", "batch": 5, "epsilon": 4.0}),
+    "tree": ("gaze", {"distortion": "euclidean", "mechanism": "tree", "epsilon": 1.0}),
+    "blocks": ("power", {**POWER, "block": 5, "epsilon": 4.0}),
+    "blocks, budget": ("clicks", {"block": 4, "epsilon": 3.0, "budget": {"total": 7.0}}),
+    "unsound": ("clicks", {"epsilon": 1.0, "mechanism": "crr"}),
+    "ever": ("power", HIGH),
+    "first": ("power", {"secret": [{"ever": [8], "epsilon": 1.0, "window": "first 30"}]}),
+    "count": ("power", {"secret": [{"count": [8], "at_least": 3, "epsilon": 1.0, "window": 10}]}),
+    "both": ("power", {"epsilon": 1.5, "secret": [{"followed_by": [8], "then": [2], "epsilon": 1.0, "window": 10}]}),
+    "zone": ("gaze", {"secret": [{"zone": {"centre": [3.5, 3.5], "radius": 1.01}, "epsilon": 1.0, "window": 5}]}),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "given"), SETTINGS.values(), ids=SETTINGS.keys())
+def test_a_picture_is_what_a_session_releases_and_its_account(name, given):
+    shown, source, policy = finish(Studio(), name, given, events=30, person=1), sample(name), sv.Policy.from_dict(given)
+    session, alphabet = sv.Session(source.model, policy, seed=1), source.model.alphabet
+    raw, size = alphabet.decode(source.streams[1][:30]), policy.batch
+    released = [session.release(x) for x in raw] if size == 1 else [y for x in raw for y in session.push(x)]
+    assert [None if code < 0 else alphabet.decode_one(code) for code in shown["series"]["released"]] == released
+    account, figures = session.account, shown["figures"]
+    for figure, value in (("leakage", account.leakage), ("composition", account.epsilon_spent)):
+        assert figures[figure] == (pytest.approx(value, rel=1e-5) if math.isfinite(value) else None)
+    if policy.secrets:
+        assert shown["secret"]["odds"][-1] == pytest.approx(account.secrets[0].log_odds, rel=1e-4, abs=1e-6)
+        assert max(map(abs, shown["secret"]["odds"])) <= policy.secrets[0].epsilon
+    if policy.block > 1:
+        assert shown["mechanism"] == "blocks"
+        assert expected(session.setting) < shown["figures"]["silent_error"]
+    steps = session.paths if session.setting.in_batches else released
+    beliefs = sv.decode_stream(source.model, steps, policy, smooth=False)
+    assert shown["series"]["decoded"] == session.setting.distortion.best_guess(beliefs).tolist()
+    assert sv.Policy.from_dict(tomllib.loads(shown["toml"])) == policy
+    json.dumps(shown, allow_nan=False)
+
+
+def test_the_promise_does_not_depend_on_how_much_is_shown_or_of_whom():
+    studio = Studio()
+    for name in ("whole stream", "ever", "plain"):
+        source, policy = SETTINGS[name]
+        few, many = (finish(studio, source, policy, events=n, person=n % 3) for n in (5, 30))
+        assert all(few[part] == many[part] for part in ("risk", "promise", "toml", "steps"))
+    assert "step 3" in many["risk"]["remedy"]
+    colours = [
+        finish(studio, *SETTINGS[name])["risk"]["colour"] for name in ("plain", "unsound", "whole stream", "ever")
+    ]
+    assert colours == ["red", "red", "unchecked", "unchecked"]
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(
+    st.fixed_dictionaries(
+        {"epsilon": st.floats(0.01, 8.0), "batch": st.sampled_from([1, 1, 2, 3])},
+        optional={
+            "budget": st.fixed_dictionaries(
+                {"total": st.floats(0.1, 20.0)}, optional={"when_spent": st.sampled_from(["hold", "stop"])}
+            ),
+            "mechanism": st.sampled_from(["optimal", "balanced", "crr", "tree", "auto", "tree_ldp"]),
+        },
+    )
+)
+def test_every_policy_is_shown_with_its_account_or_refused(given):
+    try:
+        shown = finish(Studio(), "power", {"distortion": "absolute", **given}, events=12)
+    except InputError:
+        return
+    json.dumps(shown, allow_nan=False)
+    figures, series = shown["figures"], shown["series"]
+    if mechanisms.find(shown["mechanism"]).sound:
+        assert figures["leakage"] <= figures["composition"] * (1 + 1e-5)
+        assert figures["worst_release"] <= figures["claimed"] * (1 + 1e-5)
+        assert "budget" not in given or figures["leakage"] <= given["budget"]["total"] * (1 + 1e-5)
+    assert len(series["released"]) == len(series["spent"]) == 12
+    assert math.isclose(sum(series["epsilons"]), figures["composition"], rel_tol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLES)
+def test_what_is_offered_runs_and_what_is_expected_falls_with_epsilon(name):
+    source, costs = sample(name), sample(name).start["distortion"]
+    for more in ({}, {"batch": 3}, {"budget": 3.0}):
+        policy = sv.Policy(2.0, distortion=costs, **more)
+        fit = [each.name for each in offers(source, policy) if not each.why_not]
+        assert fit
+        for mechanism in fit:
+            made = sv.Policy(2.0, mechanism=mechanism, distortion=costs, **more).on(source.model)
+            run = PictureRun(made, source.streams[0][:4], 1)
+            run.go()
+            assert run.complete
+    little, much = (expected(sv.Policy(e, mechanism="balanced", distortion=costs).on(source.model)) for e in (0.5, 6.0))
+    assert little > 2 * much
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+LINES = ("epsilon", "batch", "secret", "budget", "mechanism", "distortion", "withhold", "observers", "more")
+POLICIES = st.dictionaries(st.sampled_from(LINES), JSON, max_size=4) | st.just({"epsilon": 1.0})
+ANSWERS = ("show", "offers", "expect", "source", "load", "look")
+
+
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None)
+@given(
+    JSON
+    | st.fixed_dictionaries({"source": st.just("clicks"), "policy": POLICIES | JSON})
+    | st.fixed_dictionaries(
+        {"source": st.just("clicks"), "policy": POLICIES, "person": JSON, "events": JSON, "seed": JSON}
+    )
+    | POLICIES.map(lambda policy: asked("clicks", policy, events=2))
+)
+def test_no_request_gets_anything_but_an_answer_or_one_line(given):
+    studio = Studio()
+    for name in ANSWERS:
+        refusal = ""
+        try:
+            json.dumps(getattr(studio, name)(given), allow_nan=False)
+        except InputError as error:
+            refusal = str(error)
+        assert "\n" not in refusal
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {}, {"secret": [{"ever": ["x"], "epsilon": 1.0}]}, {"secret": [{"ever": [8]}]}, {**HIGH, "batch": 2},
+        {**HIGH, "mechanism": "optimal"}, {**HIGH, "budget": 3.0}, {"epsilon": -1.0},
+        {"epsilon": 1.0, "observers": ["/m"]}, {"epsilon": 1.0, "distortion": "metres"},
+        {"epsilon": 1.0, "budget": {"window": {"epsilon": 1.0, "seconds": 60}}},
+        {"secret": [{"zone": {"centre": [3], "radius": -1}, "epsilon": 1.0}]}, {"epsilon": 1.0, "mechanism": "none"},
+        {"epsilon": 9.0, "batch": 9, "mechanism": "batch_lp", "distortion": "absolute"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_policy_that_cannot_be_kept_is_refused_in_one_line(wrong):
+    with pytest.raises(InputError) as caught:
+        Studio().show(asked("power", wrong))
+    assert "\n" not in str(caught.value)
+
+
+# files
+
+PAGES = ("home", "Travel and public transport", "cart", "clinic")
+DRAWN = np.random.default_rng(0)
+WHO = np.repeat([f"p{k:02}" for k in range(40)], 20)
+TIMES = np.tile(1_700_000_000 + 60 * np.arange(20), 40)
+CLICKS = pl.DataFrame({"person": WHO, "page": DRAWN.choice(PAGES, WHO.size, p=[0.5, 0.3, 0.17, 0.03])})
+NUMBERS = pl.DataFrame({"user": WHO, "time": TIMES, "value": DRAWN.normal(70, 9, WHO.size).round(1)})
+PLACES = pl.DataFrame(
+    {
+        "user": WHO,
+        "time": TIMES,
+        "lat": 48.85 + DRAWN.normal(0, 0.02, WHO.size),
+        "lon": 2.35 + DRAWN.normal(0, 0.03, WHO.size),
+    }
+)
+HOLES = CLICKS.with_columns(pl.when(pl.int_range(pl.len()) % 7 > 0).then("page").alias("page"))
+
+
+def parquet(frame):
+    held = io.BytesIO()
+    frame.write_parquet(held)
+    return held.getvalue()
+
+
+FILES = {
+    "clicks.csv": CLICKS.write_csv().encode(),
+    "clicks.tsv": CLICKS.write_csv(separator="\t").encode(),
+    "clicks.csv.gz": gzip.compress(CLICKS.write_csv(separator=";").encode()),
+    "clicks.parquet": parquet(CLICKS),
+    "clicks.jsonl": CLICKS.write_ndjson().encode(),
+    "holes.csv": HOLES.write_csv().encode(),
+    "codes.csv": CLICKS.with_columns(pl.col("page").replace_strict(PAGES, ["01", "02", "03", "04"]))
+    .write_csv()
+    .encode(),
+    "rates.csv": NUMBERS[::-1].write_csv().encode(),
+    "map.csv": PLACES.write_csv().encode(),
+    "plane.parquet": parquet(PLACES.rename({"lat": "x", "lon": "y"})),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_every_file_that_inspect_reads_is_shown_and_its_commands_release_it(name, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_bytes(FILES[name])
+    studio = Studio()
+    found = studio.upload(FILES[name], name)
+    assert found["problem"] == ""
+    made = studio.load({"upload": found["upload"], "columns": found["chosen"] | {"cut": None}})
+    shown = finish(studio, made["name"], {**made["start"], "mechanism": "balanced"}, events=5)
+    fit, release, audit, attack = map(shlex.split, shown["steps"].strip().splitlines())
+    assert fit[3:] == shlex.split(inspect(name).command)[3:]  # what inspect proposes for the file is what is fitted
+    (tmp_path / "policy.toml").write_text(shown["toml"])
+    for command in (fit, [*release, "--yes"], audit):
+        assert main(command[1:]) == 0, (command, capfd.readouterr().err)
+    assert sv.MarkovModel.load(fit[4]).alphabet == loaded(Upload.of(FILES[name], name), Chosen(), "own").model.alphabet
+    assert attack[1] == "attack"
+    capfd.readouterr()
+
+
+def test_the_model_is_fitted_to_some_people_and_others_are_shown():
+    source = loaded(Upload.of(FILES["clicks.csv"], "clicks.csv"), Chosen(), "own")
+    people = sorted(set(WHO))
+    others = CLICKS.filter(~pl.col("person").is_in(people[4::5]))
+    alphabet = source.model.alphabet
+    assert source.model.fingerprint == sv.fit(others, user="person", value="page", alphabet=alphabet).fingerprint
+    shown = [CLICKS.filter(pl.col("person") == name)["page"].to_list() for name in people[4::5]]
+    assert [alphabet.decode(codes) for codes in source.streams] == shown
+    given = loaded(Upload.of(FILES["clicks.csv"], "clicks.csv"), Chosen(), "own", source.model, "m.model")
+    assert (len(given.streams), given.fit, given.model_file) == (40, "", "m.model")
+
+
+def test_the_first_who_is_shown_has_the_secret():
+    studio = Studio()
+    found = studio.upload(FILES["clicks.csv"], "clicks.csv")
+    name = studio.load({"upload": found["upload"], "columns": found["chosen"]})["name"]
+    policy = {"secret": [{"ever": ["clinic"], "epsilon": 1.0, "window": 10}]}
+    shown, first = (finish(studio, name, policy, person=person) for person in (None, 0))
+    labels = studio.source({"source": name})["labels"]
+    code = labels.index("clinic")
+    assert code in shown["series"]["raw"]
+    assert shown["person"] == 0 or code not in first["series"]["raw"]
+
+
+def test_places_are_never_shown_in_degrees():
+    source = loaded(Upload.of(FILES["map.csv"], "map.csv"), Chosen(cut=2000), "own")
+    assert source.labels[0].endswith(" north")
+    assert source.describe()["step"] == 2000.0
+    studio = Studio(source)
+    centre = source.values[source.rare]
+    zone = {"latitude": centre[0], "longitude": centre[1], "metres": 500}
+    for secret in ({"zone": zone}, {"ever": [centre]}):
+        shown = finish(studio, "own", {"secret": [{**secret, "epsilon": 1.0, "window": 10}]}, events=4)
+        said = json.dumps([shown[part] for part in ("risk", "promise", "secret")])
+        assert source.labels[source.rare] in said
+        assert "48." not in said
+    assert (
+        "500 m of"
+        in finish(studio, "own", {"secret": [{"zone": zone, "epsilon": 1.0, "window": 10}]})["secret"]["about"]
+    )
+    [x0, y0, x1, y1] = source.boxes[0]
+    assert (x1 - x0, y1 - y0) == (pytest.approx(2000, rel=0.01), pytest.approx(2000, rel=0.01))
+
+
+@pytest.mark.slow
+def test_an_attack_is_computed_on_people_whom_the_model_was_not_fitted_to(monkeypatch):
+    """What it says is what `sv.attack` says of them, without a value of theirs, and places are not in degrees."""
+    from seqveil.interfaces.studio import attacking
+
+    asked_of = []
+    monkeypatch.setattr(
+        sv, "attack", lambda *given, real=sv.attack, **more: asked_of.append(given) or real(*given, **more)
+    )
+    found = Studio().attack({"source": "clicks", "policy": {"epsilon": 1.0}, "seed": 1})
+    value = sample("clicks").labels[sample("clicks").usual]
+    assert (found["people"], found["about"]) == (100, f"whether {value} occurs at an event, each for itself")
+    assert found["verdict"] in ("not decided", "not refuted")
+    assert "a suspicion of 10 % that it is right became" in found["lines"][-1]
+    source = loaded(Upload.of(FILES["map.csv"], "map.csv"), Chosen(cut=2000), "own")
+    policy = {"secret": [{"ever": [source.values[source.rare]], "epsilon": 1.0, "window": 5}]}
+    monkeypatch.setattr(attacking, "FEWEST", 2)
+    said = json.dumps(Studio(source).attack({"source": "own", "policy": policy, "seed": 1}))
+    assert source.labels[source.rare] in said
+    assert "48." not in said
+    released, truth = asked_of[-1]
+    assert len(released) == len(truth) == sum(min(5, len(codes)) for codes in source.crowd)
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="at least 40 people"):
+        Studio(source).attack({"source": "own", "policy": policy, "seed": 1})
+
+
+BAD = {
+    "empty.csv": b"",
+    "header.csv": b"user,value\n",
+    "twice.csv": b"user,value,value\na,secret-77,b\na,b,b\n",
+    "short.csv": b"user,value\na\n",
+    "long.csv": b"user,value\na,secret-77,c\n",
+    "quote.csv": b'user,value\na,"secret-77\n',
+    "null.csv": b"user,value\na,\0secret-77\0\n",
+    "text.jsonl": b"secret-77",
+    "list.jsonl": b'["secret-77"]\n',
+    "cut.jsonl": b'{"user": "secret-77"',
+    "cut.csv.gz": gzip.compress(b"user,value\na,secret-77\n")[:20],
+    "no.csv.gz": b"secret-77",
+    "no.parquet": b"secret-77",
+    "no.txt": b"user,value\na,secret-77\n",
+    "one.csv": b"user,value\na,secret-77\nb,secret-77\n",
+    "nobody.csv": b"week,page\n1,secret-77\n2,b\n",
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_data_is_refused_in_one_line_that_holds_none_of_it(name):
+    studio = Studio()
+    try:
+        found = studio.upload(BAD[name], name)
+        refusal = found["problem"]
+        if not refusal:
+            studio.load({"upload": found["upload"], "columns": found["chosen"]})
+    except InputError as error:
+        refusal = str(error)
+    assert refusal
+    assert "\n" not in refusal
+    assert "secret-77" not in refusal
+
+
+def test_columns_that_are_chosen_are_looked_at_as_chosen():
+    weeks = b"person,week,hour,tile\n" + b"".join(
+        b"p%d,%d,%d,t%d\n" % (k // 8, k % 8 // 4, k % 4, k * 7 % 3) for k in range(160)
+    )
+    studio = Studio()
+    found = studio.upload(weeks, "own.csv")
+    assert found["chosen"] == {"user": "person", "value": "tile", "time": "week,hour"}
+    name = found["upload"]
+    other = studio.look({"upload": name, "columns": {"user": "person", "value": "hour", "time": ""}})
+    assert (other["chosen"]["value"], other["problem"]) == ("hour", "")
+    for columns in ({"value": "tile", "time": "tile"}, {"user": "tile", "value": "tile"}):
+        assert "different column" in studio.look({"upload": name, "columns": columns})["problem"]
+    for columns in ({"value": 3}, {"cut": -1}, {"cut": True}, {"more": 1}, [], None):
+        with pytest.raises(InputError):
+            studio.look({"upload": name, "columns": columns})
+    with pytest.raises(InputError, match="still to be chosen"):
+        studio.show(asked(name, {"epsilon": 1.0}))
+    begun = Studio(Upload.of(weeks, "own.csv"), Chosen(value="hour")).begin()
+    assert begun["upload"]["chosen"]["value"] == "hour"
+
+
+def test_loaded_data_goes_when_nobody_looks_at_it_any_more():
+    now = [0.0]
+    studio = Studio(clock=lambda: now[0])
+
+    def load():
+        found = studio.upload(FILES["clicks.csv"], "clicks.csv")
+        return studio.load({"upload": found["upload"], "columns": found["chosen"]})["name"]
+
+    first = load()
+    now[0] = KEPT - 1
+    assert finish(studio, first, {"epsilon": 1.0}, events=3)["complete"]
+    now[0] += KEPT - 1
+    second = load()
+    assert first != second
+    now[0] += 2
+    load()
+    with pytest.raises(Gone):
+        studio.show(asked(first, {"epsilon": 1.0}))
+    for _ in range(LOADED):
+        load()
+    with pytest.raises(Gone):
+        studio.show(asked(second, {"epsilon": 1.0}))
+    assert "clinic" not in repr(vars(studio))
+
+
+opened: list[str] | None = None
+
+
+def test_nothing_that_is_loaded_is_written_to_a_disk():
+    global opened
+    sys.addaudithook(lambda event, given: opened.append(str(given[0])) if event == "open" and opened is not None
+                     and given[1] not in (None, "r", "rb") else None)  # fmt: skip
+    studio = Studio()
+    opened = []
+    for name in ("clicks.csv.gz", "plane.parquet"):
+        found = studio.upload(FILES[name], name)
+        made = studio.load({"upload": found["upload"], "columns": found["chosen"]})
+        studio.show(asked(made["name"], {"epsilon": 1.0, "mechanism": "balanced"}, events=4))
+    written, opened = opened, None
+    assert written == []
+
+
+def test_a_model_can_be_looked_at_without_data():
+    source = sampled(sample("power").model, "power.model")
+    shown = finish(Studio(source), "model", {"epsilon": 1.0}, events=10)
+    assert shown["steps"].startswith("seqveil release past.csv --model power.model ")

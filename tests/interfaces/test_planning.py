@@ -1,0 +1,253 @@
+"""`seqveil plan`: errors on people, the policy it recommends, and the file that every command that releases takes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import seqveil as sv
+from seqveil.core import words
+from seqveil.core.errors import InputError
+from seqveil.interfaces import planning
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.commands import plan as command
+from seqveil.interfaces.planning import Wishes, plan
+
+NAMES = ["home", "news", "health"]
+MODEL = sv.MarkovModel([0.5, 0.4, 0.1], [[0.7, 0.25, 0.05], [0.3, 0.6, 0.1], [0.4, 0.4, 0.2]], alphabet=NAMES)
+CALM = sv.MarkovModel([0.4, 0.3, 0.3], 0.9 * np.eye(3) + 0.1 / 3, alphabet=NAMES)
+LIVELY = sv.MarkovModel([0.4, 0.3, 0.3], 0.1 * np.eye(3) + 0.9 / 3, alphabet=NAMES)
+COLUMNS = ["--user-column", "person", "--value-column", "page"]
+FEW = ["--people", "8", "--length", "6"]
+
+
+def write(path, streams):
+    rows = [f"p{user},{k},{NAMES[code]}" for user, codes in enumerate(streams) for k, code in enumerate(codes)]
+    path.write_text("person,seq,page\n" + "\n".join(rows) + "\n")
+
+
+@pytest.fixture
+def clicks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "clicks.csv", MODEL.sample(6, 40, seed=2))
+    MODEL.save(tmp_path / "m.model")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_people_who_follow_the_model_fare_as_simulated_ones_and_others_do_not():
+    wishes = Wishes(wait=1, epsilons=(0.5,), blocks=(4,))
+    simulated = plan(CALM, wishes, length=12, people=200)
+    assert not simulated.held_out
+    assert {row.way for row in simulated.rows} == {"one by one", "batches of 2", "blocks of 4"}
+    for people, far in ((CALM, False), (LIVELY, True)):
+        found = plan(CALM, wishes, length=12, people=200, streams=[*people.sample(12, 200, seed=3)])
+        assert found.held_out
+        assert found.people == 200
+        for row, expected in zip(found.rows, simulated.rows, strict=True):
+            if far:
+                assert row.error > expected.error + 0.1
+            else:  # two samples, each with its standard error
+                assert abs(row.error - expected.error) < 5 * np.hypot(row.standard_error, expected.standard_error)
+
+
+@pytest.mark.slow
+def test_blocks_err_less_than_one_by_one_at_small_totals_too():
+    found = plan(CALM, Wishes(epsilons=(0.1, 0.25, 0.5), blocks=(5, 10)), length=20)
+    errors = {(row.total, row.way.split()[0]): row.error for row in found.rows}
+    for total in (2.0, 5.0, 10.0):
+        assert errors[total, "blocks"] < errors[total, "one"] - 0.02
+    said = str(found)
+    assert "one release alone can reveal all of that ε, and given the earlier ones of its block twice as much" in said
+    table = found.tables()[0]
+    assert table.headings[:3] == ("total of a stream", "ε an event", "10 % becomes at most")
+    assert [row[0] for row in table.rows] == ["2", "5", "10"]
+
+
+@pytest.mark.slow
+def test_without_secrets_the_whole_stream_keeps_the_odds():
+    found = plan(MODEL, Wishes(odds=(0.10, 0.30)), length=12)
+    total = found.policy.budget.total
+    assert words.moved(0.10, 2 * total) <= 0.30 < words.moved(0.10, 2.04 * total)
+    assert found.risk.grade.colour == "unchecked"
+    assert found.chosen.error <= found.guess + 0.05
+    assert any("declare what must stay secret" in note for note in found.notes)  # a guess is nearly as good
+    assert found.chosen.leakage <= total
+
+
+@pytest.mark.slow
+def test_from_accuracy_it_finds_the_least_that_reaches_it(monkeypatch):
+    found = plan(MODEL, Wishes(odds=(0.10, 0.30), wrong=0.15), length=12)
+    assert found.chosen.error <= 0.15
+    assert any("does not keep a suspicion of 10 % under 30 %" in note for note in found.notes)
+    below = [row for row in found.rows if row.total < found.chosen.total]
+    assert below
+    assert all(row.error > 0.15 for row in below)
+    waiting = plan(MODEL, Wishes(wrong=0.15, wait=4), length=12)
+    assert waiting.chosen.total <= found.chosen.total
+    monkeypatch.setattr(planning, "LADDER", (0.1, 0.5))
+    with pytest.raises(InputError, match="tolerate more"):
+        plan(MODEL, Wishes(wrong=0.15), length=12)
+
+
+@pytest.mark.slow
+def test_errors_with_and_without_a_secret_are_those_of_its_windows():
+    """Counted by hand: who reads about health in a window of four events, and what was released there."""
+    secret = sv.secrets.ever("health", window=4, epsilon=0.5)
+    policy = sv.Policy(secrets=[secret])
+    streams = [*MODEL.sample(10, 25, seed=4)]
+    found = plan(MODEL, Wishes(policy=policy), length=10, people=25, streams=streams, seed=3)
+    from seqveil.interfaces.trial import measure
+
+    costs = measure(policy.on(MODEL), streams, seed=4).costs
+    sides = {True: [], False: []}
+    for codes, spent in zip(streams, costs, strict=True):
+        for begin in range(0, 10, 4):
+            sides[2 in codes[begin : begin + 4]] += spent[begin : begin + 4].tolist()
+    assert found.chosen.with_secret == pytest.approx(np.mean(sides[True]))
+    assert found.chosen.without_secret == pytest.approx(np.mean(sides[False]))
+    assert found.chosen.error == pytest.approx(np.mean(sides[True] + sides[False]))
+    assert found.policy == policy
+
+
+@pytest.mark.slow
+def test_the_policy_it_writes_releases_as_the_same_options_do(clicks, capsys):
+    assert main(["fit", "clicks.csv", "--out", "clicks.model", *COLUMNS]) == 0
+    capsys.readouterr()
+    asked = ["plan", "clicks.csv", *COLUMNS, "--seen-by", "partner", "--secret", "ever:health", "-o", "policy.toml"]
+    assert main([*asked, "--secret-epsilon", "0.5"]) == 0
+    said = capsys.readouterr().out
+    assert "8 held-out people, 6 events each at most" in said
+    assert "for people with the secret" in said
+    (secret,) = sv.Policy.load("policy.toml").secrets
+    epsilon = secret.epsilon
+    assert words.moved(0.10, epsilon) <= 0.25 < words.moved(0.10, epsilon * 1.02)
+    assert main(asked) == 2
+    assert "is there already" in capsys.readouterr().err
+    shared = ["release", "clicks.csv", "-m", "clicks.model", *COLUMNS, "--seed", "5"]
+    assert main([*shared, "--policy", "policy.toml", "-o", "a.csv"]) == 0
+    assert main([*shared, "--secret", "ever:health", "--secret-epsilon", str(epsilon), "-o", "b.csv"]) == 0
+    assert (clicks / "a.csv").read_bytes() == (clicks / "b.csv").read_bytes()
+
+
+@pytest.mark.slow
+def test_the_plan_as_json_as_a_picture_and_for_a_policy(clicks, capsys):
+    def asked(*options):
+        capsys.readouterr()
+        assert main(["plan", "m.model", *FEW, *options, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    found = asked("--secret", "ever:health", "--secret-window", "4", "--secret-epsilon", "0.1,2", "--plot", "p.png")
+    assert [row["total"] for row in found["rows"]] == [0.1, 2.0]
+    assert found["policy"] is None
+    assert (clicks / "p.png").read_bytes().startswith(b"\x89PNG")
+    spent = {}
+    for ends in ("hold", "stop"):
+        (clicks / "total.toml").write_text(f'epsilon = 1.0\nbudget = {{ total = 2.0, when_spent = "{ends}" }}\n')
+        spent[ends] = asked("--policy", "total.toml")
+        assert spent[ends]["rows"][0]["leakage"] <= 2.0 * (1 + 1e-9)
+        assert spent[ends]["policy"]["budget"]["total"] == 2.0
+    assert spent["stop"]["rows"][0]["withheld"] > 0.3 > spent["hold"]["rows"][0]["withheld"] == 0.0
+    write(clicks / "others.csv", LIVELY.sample(6, 20, seed=5))
+    people = asked("--data", "others.csv", *COLUMNS, "--epsilon", "1")
+    assert people["held_out"] is True
+    assert people["people"] == 8
+    (clicks / "odd.csv").write_text("person,page\nu,zq-secret\n")
+    assert main(["plan", "m.model", "--data", "odd.csv", *COLUMNS]) == 2
+    assert "zq-secret" not in capsys.readouterr().err
+
+
+SECRET = ["--secret", "ever:health"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["m.model", "-o", "own.toml"], "add --seen-by"),
+        (["m.model", "--seen-by", "nobody"], "public, partner, team, or as 10:30"),
+        (["m.model", "--seen-by", "30:10"], "as 10:30"),
+        (["m.model", "--seen-by", "30"], "as 10:30"),
+        (["m.model", "--wrong", "nan"], "0.2 or 20%"),
+        (["m.model", "--wrong", "120%"], "more often than always"),
+        (["m.model", "--wrong", "0"], "above 0"),
+        (["m.model", "--seen-by", "team", "--wait", "-1"], "wait of 0"),
+        (["m.model", "--block", "1"], "blocks of 2 events"),
+        (["m.model", "--block", "two"], "whole numbers ≥ 1 between commas for --block"),
+        (["m.model", "--epsilon", "1,many"], "for --epsilon"),
+        (["m.model", "--epsilon", "0"], "above 0"),
+        (["m.model", "--people", "0"], "1 person or more"),
+        (["m.model", "--secret-window", "4"], "without a secret"),
+        (["m.model", *SECRET, "--secret-epsilon", "many"], "for --secret-epsilon"),
+        (["m.model", *SECRET, "--epsilon", "1"], "--secret does not go with --epsilon"),
+        (["m.model", *SECRET, "--wait", "4"], "--secret does not go with --wait"),
+        (["m.model", "--policy", "p.toml", *SECRET], "--policy does not go with --secret"),
+        (["m.model", *SECRET, "--length", "5000"], "give it a window"),
+        (["m.model", "--secret", "ever:helth"], "not in the alphabet"),
+        (["m.model", "--plot", "plan.doc"], "expected a picture"),
+        (["none.model", "--seen-by", "team"], "none.model"),
+        (["none.csv"], "none.csv"),
+        (["clicks.csv", "--data", "clicks.csv"], "--data goes with a model"),
+        (["m.model", "--data", "none.csv"], "none.csv"),
+    ],
+)
+def test_bad_answers_get_one_line_and_nothing_is_written(clicks, capsys, given, said):
+    before = sorted(path.name for path in clicks.iterdir())
+    assert main(["plan", *given]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert sorted(path.name for path in clicks.iterdir()) == before
+
+
+@pytest.mark.slow
+def test_every_command_that_releases_takes_a_policy_and_says_what_is_wrong_with_it(clicks, capsys):
+    (clicks / "bad.toml").write_text("epsilon = -1\n")
+    commands = (
+        ["release", "clicks.csv", "-o", "x.csv"],
+        ["serve", "--no-auth", "--state", "s.db"],
+        ["bridge", "mqtt", "--broker", "localhost:1", "--state", "s.db", "--begin"],
+        ["spark", "release", "clicks.csv", "--key", "k", "--out", "x"],
+    )
+    for each in commands:
+        assert main([*each, "--model", "m.model", "--policy", "bad.toml"]) == 2
+        assert "bad.toml: expected epsilon to be a finite number above 0, got -1" in capsys.readouterr().err, each
+        assert main([*each, "--model", "m.model", "--policy", "none.toml"]) == 2
+        assert "none.toml: no such policy file" in capsys.readouterr().err, each
+    assert not (clicks / "x.csv").exists()
+
+
+@pytest.mark.slow
+def test_at_a_terminal_it_asks_for_what_is_missing(clicks, capsys, monkeypatch):
+    answers = {"1.": "partner", "2.": "ever:health", "3.": "", "4.": ""}
+    asked = []
+
+    def prompt(question, **more):
+        asked.append(question[:2])
+        return answers[question[:2]]
+
+    monkeypatch.setattr(command.typer, "prompt", prompt)
+    monkeypatch.setattr(command.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(command.sys.stderr, "isatty", lambda: True, raising=False)
+    assert main(["plan", "m.model", *FEW, "--json"]) == 0
+    assert asked == ["1.", "2.", "3.", "4."]
+    assert json.loads(capsys.readouterr().out)["policy"]["secret"][0]["ever"] == ["health"]
+    answers["1."] = ""
+    assert main(["plan", "m.model", *FEW, "--json"]) == 0
+    assert asked[4:] == ["1."]
+    assert json.loads(capsys.readouterr().out)["policy"] is None
+
+
+def test_the_end_of_input_at_a_question_is_one_line(clicks, capsys, monkeypatch):
+    def ended(*question, **more):
+        raise command.typer.Abort
+
+    monkeypatch.setattr(command.typer, "prompt", ended)
+    monkeypatch.setattr(command.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(command.sys.stderr, "isatty", lambda: True, raising=False)
+    assert main(["plan", "m.model"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "error: the input ended before a question was answered; pass the answers as options (see --help)"
+    )
