@@ -141,7 +141,8 @@ class Live:
     def _opened(self, name: User, row: UserRow) -> Ints:
         """What is sealed of a user; where nothing is, kernels go by symbol alone from the next event on."""
         if self._store.sealing is None or row.sealed is None:
-            return np.full(len(self._setting.remembered), LOST)
+            assert self.private.memory is not None
+            return np.full(self.private.memory.shape[1], LOST)
         return self._store.sealing.open(name, row.events, row.sealed)
 
     def _claim(self, names: list[User]) -> Slots:

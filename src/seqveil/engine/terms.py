@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -166,6 +166,11 @@ class Terms:
         if self.withhold or not found or not self.side_information:
             return ()
         return found if math.prod(ahead(self.model, secret).memory for secret in found) <= ROWS else ()
+
+    @property
+    def by_symbol(self) -> Terms:
+        """The same terms where nothing can be remembered of a raw stream: rows go by symbol alone, which is public."""
+        return replace(self.policy, side_information=0.0).on(self.model) if self.remembered else self
 
     @cached_property
     def in_closed_form(self) -> bool:
