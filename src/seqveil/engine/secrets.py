@@ -155,6 +155,27 @@ def states_of(trackers: NDArray[np.object_]) -> Floats:
     return found
 
 
+def errors_by_answer(setting: Terms, truth: Ints, codes: Ints) -> tuple[float, float]:
+    """The mean cost of releases for people with the first declared secret, and without it: the operator's view.
+
+    `truth` and `codes` (B, T) are the true symbols and what was released, from the first event of the streams on; an
+    answer is that of the first window. NaN where nobody gives it.
+
+    >>> from seqveil import MarkovModel, secrets
+    >>> from seqveil.engine.policy import Policy
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> setting = Policy(secrets=secrets.ever(1, epsilon=0.5, window="first 2")).on(model)
+    >>> errors_by_answer(setting, np.array([[0, 1], [0, 0]]), np.array([[0, 0], [0, 0]]))
+    (0.5, 0.0)
+    """
+    compiled = setting.secrets[0].over(setting.model.alphabet)
+    answers = np.array([compiled.read(stream[: compiled.length]) for stream in truth.tolist()])
+    costs = np.where(codes < 0, 1.0, setting.distortion.between(truth, np.maximum(codes, 0))).mean(1)
+    parts = costs[answers == 1], costs[answers == 0]
+    with_it, without = (float(part.mean()) if part.size else float("nan") for part in parts)
+    return with_it, without
+
+
 @dataclass(frozen=True)
 class SecretTotal:
     """What was disclosed about one declared secret, to the observer who learned most, by any user's stream.

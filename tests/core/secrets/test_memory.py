@@ -11,12 +11,17 @@ from itertools import product
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 import seqveil as sv
 from reference_secrets import random_model, typed_model
+from seqveil.core.randomness import SeededRandomness
+from seqveil.core.secrets.solving import guarded
+from seqveil.core.secrets.tables import Bounds, Dial
 from seqveil.engine import stream
 from seqveil.engine.secrets import dial_of, guarded_table
-from seqveil.engine.state import State
+from seqveil.engine.state import Private, State
+from seqveil.engine.step import step
 
 LENGTH = 4
 ever, count, pattern = sv.secrets.ever, sv.secrets.count, sv.secrets.pattern
@@ -156,3 +161,72 @@ def test_the_release_of_an_event_adds_at_most_the_dial_for_somebody_who_knows_it
                 if min(part.min() for part in sums) > 0:
                     most = max(most, abs(math.log(sums[1][1] / sums[1][0] * sums[0][0] / sums[0][1])))
     assert 0.5 * dial <= most <= dial + 1e-12
+
+
+def test_receivers_decode_by_what_was_remembered():
+    """Smoothed posteriors of the true symbols, against all sequences."""
+    rng = np.random.default_rng(2)
+    model, secret = random_model(rng, 3), ever(1, epsilon=0.5, window="first 4")
+    setting, listed = sv.Policy(secrets=secret, side_information=math.inf).on(model), Listed(model, [secret])
+    state, private, chance, outcome = State.start(setting), Private.start(setting), listed.chances, []
+    for t, code in enumerate([0, 1, 1, 2]):
+        seen, state, private = step(setting, state, private, np.array([code]), SeededRandomness(t))
+        chance = chance * seen.remembered[0][listed.rows[:, t] * 3 + listed.words[:, t]] / 2.0**62
+        outcome.append(int(seen.codes[0]))
+    expected = [np.bincount(listed.words[:, t], chance, 3) / chance.sum() for t in range(LENGTH)]
+    found = sv.decode_stream(model, outcome, setting.policy)
+    assert np.asarray(found).reshape(LENGTH, 3) == pytest.approx(np.array(expected), abs=1e-9)
+
+
+def test_where_memory_is_lost_kernels_go_by_symbol_from_there_on_and_the_record_says_so():
+    rng = np.random.default_rng(3)
+    model, secret = random_model(rng, 3), ever(1, epsilon=0.5, window=3)
+    setting, randomness = sv.Policy(secrets=secret).on(model), SeededRandomness(1)
+    here, there, private = State.start(setting, 2), State.start(setting, 2), Private.start(setting, 2)
+    for t, codes in enumerate(model.sample(8, 2, seed=4).T):
+        if t == 4:
+            private.memory[1] = -1
+        made, here, private = step(setting, here, private, codes, randomness)
+        seen, there = stream.observe(setting, there, made.codes, forgot=np.array([False, t >= 4]))
+        assert (seen.remembered == made.remembered).all()
+        rows = made.remembered.reshape(2, 2, 3)
+        assert t < 4 or (rows[1, 0] == rows[1, 1]).all()
+    assert [each.forgot for each in here.trackers] == [each.forgot for each in there.trackers] == [-1, 4]
+    assert all(each.rows[0][0].worst.worst() <= 0.5 for each in here.trackers)
+
+
+@pytest.mark.parametrize("wrong", [-0.1, math.nan, "much", True])
+def test_a_dial_that_is_none_is_refused_in_one_line(wrong):
+    with pytest.raises(sv.SeqveilError, match="expected side_information of at least 0") as caught:
+        sv.Policy(secrets=CASES["first"], side_information=wrong)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_secret_that_is_certain_is_refused_in_one_line():
+    model = sv.MarkovModel([1.0, 0.0], [[1.0, 0.0], [0.0, 1.0]])
+    with pytest.raises(sv.SeqveilError, match="certain or impossible"):
+        sv.Policy(secrets=CASES["first"], side_information=1.0).on(model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dial", [0.3, 1.5, math.inf])
+def test_the_closed_form_is_the_optimum_of_all_kernels_that_the_dial_allows(dial):
+    """Against the program over all pairs of source and label, with the dial as bounds of its own."""
+    rng = np.random.default_rng(11)
+    for _ in range(40):
+        n = int(rng.integers(2, 5))
+        belief, weights = rng.dirichlet(np.full(2 * n, 0.7)), rng.random(2 * n)
+        mean = float(belief @ weights)
+        masses = belief * np.stack([1 - weights, weights])
+        asked = Dial(n, 2, dial)
+        bounds = Bounds.of_windows(belief, masses[None], np.array([[1 - mean, mean]]), 0.3, "both", 0.0)
+        made = guarded(bounds, sv.distortion.hamming(), dial=asked)
+        cost = 1.0 - np.tile(np.eye(n), (2, 1))
+        both = [np.kron(row, np.eye(n)) for row in bounds.aimed]
+        apart = np.eye(2 * n * n) - math.exp(min(dial, 50)) * np.roll(np.eye(2 * n * n), n * n, axis=1)
+        rows = np.concatenate([*both, *([] if math.isinf(dial) else [apart])])
+        sums = np.kron(np.eye(2 * n), np.ones(n))
+        found = linprog((belief[:, None] * cost).ravel(), rows, np.zeros(len(rows)), sums, np.ones(2 * n), (0, 1))
+        assert made.error == pytest.approx(found.fun, abs=2e-5)
+        assert made.keeps(bounds)
+        assert made.dials(asked)
