@@ -19,7 +19,9 @@ from seqveil.interfaces.commands.secrets import from_toml, parse
 PAGE = (Path(__file__).parent.parent / "docs" / "secrets.md").read_text(encoding="utf-8")
 NAMES = ["home", "clinic", "health", "travel"]
 ROWS = np.array([[0.5, 0.2, 0.2, 0.1], [0.3, 0.4, 0.1, 0.2], [0.4, 0.1, 0.3, 0.2], [0.4, 0.2, 0.2, 0.2]])
-MODEL = sv.MarkovModel([0.25] * 4, ROWS, alphabet=sv.Alphabet(NAMES).with_slots(Slots(7200, empty="hold")))
+SLOTTED = sv.Alphabet(NAMES).with_slots(Slots(7200, empty="hold"))
+KINDS_OF_HOMES = [sv.MarkovModel([0.25] * 4, rows, alphabet=SLOTTED) for rows in (ROWS, ROWS[::-1])]
+MODEL = sv.MarkovModel.mixture(KINDS_OF_HOMES, [0.5, 0.5], trait=("heating", ["gas", "electric"]))
 GRID = sv.MarkovModel([0.25] * 4, ROWS, alphabet=Grid.regular(4, 1, bounds=(0, 4, 0, 2)))
 
 
@@ -45,7 +47,7 @@ def typed(cell):
 
 
 def test_the_page_shows_every_kind_and_window():
-    kinds = ("ever", "always", "count", "followed_by", "pattern", "zone", "during", "joint")
+    kinds = ("ever", "always", "count", "followed_by", "pattern", "zone", "during", "joint", "trait")
     assert tuple(quoted(row[0])[0].partition("(")[0] for row in KINDS) == kinds
     assert len(WINDOWS) == 5
     declared = [secret for text in TABLES for secret in from_toml(text)]
