@@ -52,7 +52,7 @@ class BridgeOptions:
         bool, o.flag("--begin", "Begin a state file that is missing or empty: its ledger starts at zero.")
     ] = False
     payload: Annotated[
-        str, o.option("FORM", "seqveil, value, owntracks, json:PATH or json:PATH@TIME: see docs/home.md.")
+        str, o.option("FORM", "seqveil, value, owntracks, json:PATH or json:PATH@TIME: see docs/bridges.md.")
     ] = "seqveil"
     gaps: Annotated[str, o.option("refuse|skip", "An event that leaves others out: refuse it, or give those up.")] = (
         "refuse"
@@ -150,7 +150,7 @@ def mqtt(
     In: {"seq": 0, "value": V}, or {"seq": 0, "values": [...]} where the policy has a batch. Out: {"seq", "value",
     "epsilon"}. With --payload, what OwnTracks, Zigbee2MQTT and Home Assistant publish; out comes the same with the
     released value. With such payloads and a model in slots of time (fit --every-seconds), one release for each slot:
-    see docs/home.md.
+    see docs/bridges.md.
 
     Ctrl-C finishes what was accepted. The log, one JSON object a line on standard error, names no user and no value.
 
