@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.tree import _walk
-from seqveil import MarkovModel, Session
+from seqveil import MarkovModel, Session, audit, decode, release
 from seqveil.core import compiled
 from seqveil.core.distortion import Distortion, hamming
 from seqveil.core.mechanisms import Batch
@@ -23,9 +23,6 @@ from seqveil.core.mechanisms import tree as TREE
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
-from seqveil.interfaces.files.audit import audit_file
-from seqveil.interfaces.files.estimates import decode_file
-from seqveil.interfaces.files.release import release_file
 
 PLACES = 5135  # as many as one of the files that people brought
 FAVOURITES = 20  # places that one person goes to
@@ -65,15 +62,15 @@ def _commands(folder: Path, model: MarkovModel, users: np.ndarray, codes: np.nda
 
     raw, released = folder / "raw.parquet", folder / "released.parquet"
     pl.DataFrame({"user": users, "value": codes}).write_parquet(raw)
-    setting = Policy(epsilon=epsilon, mechanism="optimal").on(model)
+    policy = Policy(epsilon=epsilon, mechanism="optimal")
     few = users < 10  # all code is compiled, or loaded, before anything is timed
     pl.DataFrame({"user": users[few], "value": codes[few]}).write_parquet(folder / "few.parquet")
-    release_file(folder / "few.parquet", setting, released)
-    decode_file(released, model, folder / "decoded.parquet")
+    release(folder / "few.parquet", model, policy, out=released)
+    decode(released, model, out=folder / "decoded.parquet")
     return {
-        "release": _spent(lambda: release_file(raw, setting, released, force=True)),
-        "audit": _spent(lambda: audit_file(released, model)),
-        "decode": _spent(lambda: decode_file(released, model, folder / "decoded.parquet")),
+        "release": _spent(lambda: release(raw, model, policy, out=released, force=True)),
+        "audit": _spent(lambda: audit(released, model)),
+        "decode": _spent(lambda: decode(released, model, out=folder / "decoded.parquet")),
     }
 
 

@@ -35,7 +35,7 @@ def journey(folder: Path) -> None:
     """The four commands."""
     data, model, out, decoded = (folder / name for name in ("pointer.csv", "pointer.model", "out.csv", "decoded.csv"))
     pointer(data)
-    seqveil(f"fit {data} -o {model} --value-column x,y --grid auto --every-seconds 0.5 --pad")
+    seqveil(f"fit {data} -o {model} --value-column x,y --grid auto --every-seconds 0.5 --slot last,pad")
     seqveil(f"release {data} -m {model} --value-column x,y --epsilon 2 --out {out}")
     seqveil(f"audit {out} --model {model}")
     seqveil(f"decode {out} --model {model} --truth {data} --out {decoded}")

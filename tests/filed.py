@@ -1,23 +1,43 @@
-"""Files of events for tests: written as they are given, and read back as one frame."""
+"""Files of events for tests: written as they are given, read back, and the functions that take terms."""
 
 from pathlib import Path
 
 import polars as pl
+import pytest
 
-from seqveil.interfaces.files import read
+import seqveil as sv
+from seqveil.core.reading import Reading
+from seqveil.interfaces.files import release, resume
+from seqveil.interfaces.files.events import read_events
+from seqveil.interfaces.files.fit import fit_table as fit_file  # noqa: F401 -- for tests
 
 FORMATS = ["csv", "tsv", "jsonl", "ndjson", "parquet"]
 
 
-def frame_of(path, columns=None, **options):
-    """All chunks of a file as one frame, with the chunks' own numbering checked on the way."""
-    parts, row = [], 1
-    for chunk in read(path, columns, **options):
-        assert chunk.rows.tolist() == list(range(row, row + chunk.n))
-        row += chunk.n
-        held = {"user": chunk.users, "value": chunk.values}
-        parts.append(pl.DataFrame(held if chunk.order is None else held | {chunk.order.name: chunk.order}))
-    return pl.concat(parts)
+def release_file(data, setting, out, group=resume.GROUP, chunk=release.CALL_ROWS, **how):
+    """The account of a release on given terms, with so many events to a transaction, so many rows to a call."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resume, "GROUP", group)
+        patch.setattr(release, "CALL_ROWS", chunk)
+        return sv.release(data, setting.model, setting.policy, out=out, **how).account
+
+
+def audit_file(released, model, **how):
+    """The report of an audit."""
+    return sv.audit(released, model, **how).report
+
+
+def decode_file(released, model, out, **how):
+    """Estimates, written to a file."""
+    return sv.decode(released, model, out=out, **how)
+
+
+def frame_of(path, reading=None, kind="auto", **how):
+    """The events of a file as one frame: user, value and the order under its own name."""
+    events = read_events(path, reading or Reading(), kind, **how)
+    values = [name for name in events.frame.columns if name.startswith("value")]
+    order = [] if events.order is None else [events.order]
+    return events.frame.select("user", *values).with_columns(*order)
 
 
 def in_public_order(frame):

@@ -44,8 +44,7 @@ def in_file(extension):
         data, out = folder / f"{name}.{extension}", folder / f"{name}.out.{extension}"
         {"csv": frame.write_csv, "jsonl": frame.write_ndjson, "parquet": frame.write_parquet}[extension](data)
         MODEL.save(folder / "m.model")
-        sort = ["--sort"] if "time" in frame.columns else []
-        assert main(["release", str(data), "-m", str(folder / "m.model"), "-e", "0.2", "-o", str(out), *sort]) == 0
+        assert main(["release", str(data), "-m", str(folder / "m.model"), "-e", "0.2", "-o", str(out)]) == 0
         return {"csv": pl.read_csv, "jsonl": pl.read_ndjson, "parquet": pl.read_parquet}[extension](out)
 
     return through
@@ -138,13 +137,6 @@ def test_how_the_raw_rows_stood_is_said_of_no_release():
     assert "tie" not in made[0]
 
 
-def test_why_auto_chose_does_not_depend_on_who_came_first():
-    frame = pl.DataFrame({"user": ["ann", "bob", "bob"], "value": ["flu", "hiv", "cold"]})
-    both = (frame, pl.concat([frame[1:], frame[:1]]))
-    found = [sv.release(each, MODEL, epsilon=2.0, batch=3).account.choices for each in both]
-    assert found[0] == found[1]
-
-
 def test_the_type_of_the_released_column_does_not_depend_on_the_raw_rows():
     """Where the alphabet holds numbers, a file without some of them has the same type."""
     model = sv.MarkovModel(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), alphabet=[1, 2, 300])
@@ -160,11 +152,11 @@ def test_what_is_watched_says_that_the_order_of_arrival_is_seen(tmp_path, capsys
     frame.write_csv(tmp_path / "raw.csv")
     MODEL.save(tmp_path / "m.model")
     typed = ["release", str(tmp_path / "raw.csv"), "-m", str(tmp_path / "m.model"), "-e", "0.2", "-o"]
-    for out, more in (("-", []), (str(tmp_path / "s.csv"), ["--state", str(tmp_path / "s.db")])):
-        assert main([*typed, out, *more]) == 0
-        assert capsys.readouterr().err.count("in the order in which events arrive") == 1
-    assert main([*typed, str(tmp_path / "whole.csv")]) == 0
-    assert "in the order in which events arrive" not in capsys.readouterr().err
+    assert main([*typed, str(tmp_path / "s.csv"), "--state", str(tmp_path / "s.db")]) == 0
+    assert capsys.readouterr().err.count("in the order in which events arrive") == 1
+    for out in ("-", str(tmp_path / "whole.csv")):
+        assert main([*typed, out]) == 0
+        assert "in the order in which events arrive" not in capsys.readouterr().err
     side = json.loads((tmp_path / "whole.csv.meta.json").read_text())
     assert side["grade"] == "unchecked"  # so few releases cannot speak against a model
     assert side["check"]["fits"] is None

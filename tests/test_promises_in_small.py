@@ -7,12 +7,12 @@ import polars as pl
 import pytest
 
 import seqveil as sv
+from filed import release_file
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.distortion import hamming
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets.tables import Bounds, Draft, GuardingTable
 from seqveil.engine.streams import CodeStreams
-from seqveil.interfaces.files.release import release_file
 
 KEY = bytes(range(32))
 STICKY = [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]]

@@ -13,14 +13,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+from filed import decode_file, release_file
 from seqveil import MarkovModel, decode_stream
 from seqveil.core import compiled
 from seqveil.core.bulk import Layout
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.commands import terminal
-from seqveil.interfaces.files import estimates
-from seqveil.interfaces.files.estimates import decode_file
-from seqveil.interfaces.files.release import release_file
+from seqveil.interfaces.files import receive
 from seqveil.receiver.decode import decode_steps
 
 LENGTHS = (1, 7, 3, 7, 12, 1, 2)
@@ -46,7 +45,7 @@ def released(tmp_path, model):
 @pytest.mark.parametrize("smooth", [True, False])
 @pytest.mark.parametrize("room", [1, 100, 1 << 25])
 def test_a_file_is_decoded_as_each_of_its_streams_alone(model, released, monkeypatch, smooth, room):
-    monkeypatch.setattr(estimates, "TOGETHER", room)
+    monkeypatch.setattr(receive, "TOGETHER", room)
     found = decode_file(released, model, released.with_name("decoded.csv"), online=not smooth)
     assert (found.rows, found.users) == (sum(LENGTHS), len(LENGTHS))
     rows, decoded = pl.read_csv(released), pl.read_csv(released.with_name("decoded.csv"))

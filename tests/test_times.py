@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import seqveil as sv
 import served
+from filed import audit_file, release_file
 from policies import promise
 from seqveil import Budget, MarkovModel, Session
 from seqveil.core import times as clock
@@ -25,10 +26,7 @@ from seqveil.engine import batches, stream
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.payloads import Payloads, Refusal
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.files import Chunk, rows
-from seqveil.interfaces.files.audit import audit_file
-from seqveil.interfaces.files.ordering import order_key
-from seqveil.interfaces.files.release import release_file
+from seqveil.interfaces.files.ordering import order_key, seconds
 
 MODEL = MarkovModel([0.5, 0.5], [[0.7, 0.3], [0.3, 0.7]])
 NOW = 1_700_000_000
@@ -271,26 +269,24 @@ def test_milliseconds_by_name_are_not_read_as_seconds():
     assert sv.fit(gaze("t_ms", 1_700_000_000_000), time="t_ms", **words).n == 6
     model = sv.fit(gaze(), value="x,y", time="t_ms", grid="3x2", smoothing=1)
     with pytest.raises(DataError, match="divide them by 1000"):
-        sv.release(
-            gaze(), model, epsilon=1, budget=sv.Budget(per_window=2, seconds=60), value="x,y", time="t_ms", sort=True
-        )
+        sv.release(gaze(), model, epsilon=1, budget=sv.Budget(per_window=2, seconds=60), value="x,y", time="t_ms")
 
 
 FAR = ["1600-01-01", "2024-01-01", "2262-04-12", "2608-07-23", "4000-02-29"]
 
 
-def column_of(order):
-    return Chunk(pl.Series(["u"] * order.len()), pl.Series([0] * order.len()), order, np.arange(1, order.len() + 1))
+def seconds_of(order):
+    return seconds(order, False, lambda i: i + 1, "data")
 
 
 def test_no_date_in_a_file_is_taken_for_another():
     expected = [datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() for text in FAR]
     dates = pl.Series("time", FAR).str.to_date()
     for kind in (pl.Date, pl.Datetime("us"), pl.Datetime("ms")):
-        assert rows.seconds(column_of(dates.cast(kind)), "data").tolist() == expected
+        assert seconds_of(dates.cast(kind)).tolist() == expected
     for text, stamp in zip(FAR, expected, strict=True):
         if text[:4] == "2024":
-            assert rows.seconds(column_of(pl.Series("time", [text])), "data").tolist() == [stamp]
+            assert seconds_of(pl.Series("time", [text])).tolist() == [stamp]
         else:
             with pytest.raises(DataError, match="row 2"):
                 order_key(pl.Series("time", ["2024-01-01", text]), lambda i: i + 1, "data")
@@ -300,7 +296,7 @@ def test_no_date_in_a_file_is_taken_for_another():
 def test_a_date_that_no_clock_shows_is_refused_by_its_row(date):
     for column in (pl.Series("time", ["2024-01-01", date]), pl.Series("time", ["2024-01-01", date]).str.to_date()):
         with pytest.raises(DataError, match="row 2"):
-            rows.seconds(column_of(column), "data")
+            seconds_of(column)
     for far in ("586500-06-01", "-290000-01-01", date, "NaT"):
         with pytest.raises(InputError, match="expected a time"):
             clock.seconds(np.array(["2024-01-01", far], "datetime64[D]"))
@@ -336,9 +332,7 @@ def run(*arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("how", "batch"), [((), 1), (("--state", "s.db"), 1), ((), 2), (("--state", "s.db"), 2), (("--sort",), 1)]
-)
+@pytest.mark.parametrize(("how", "batch"), [((), 1), (("--state", "s.db"), 1), ((), 2), (("--state", "s.db"), 2)])
 def test_a_budget_per_seconds_counts_by_the_time_column(dense, how, batch, capsys, monkeypatch):
     monkeypatch.chdir(dense)
     policy = promise(epsilon=1, batch=batch, budget=sv.Budget(per_window=3, seconds=100))

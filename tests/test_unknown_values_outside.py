@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import reference_streams as ref
 import seqveil as sv
+from filed import release_file
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
@@ -23,7 +24,6 @@ from seqveil.engine import stream
 from seqveil.engine.stream import UNKNOWN, State
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.files.resume import Appended
 
 KEY = bytes(range(32))
@@ -93,14 +93,15 @@ def test_a_file_has_no_hole_where_a_value_is_unknown(made, tmp_path, kind, form)
     assert main(["audit", str(tmp_path / "private.csv"), "-m", str(made / "m")]) == 0
 
 
-def test_standard_output_is_watched_so_it_never_stops(made, capfd):
-    command = ["release", str(made / "holes.csv"), "-m", str(made / "m"), "-e", "1", "--out", "-"]
-    assert main(command) == 0
+def test_standard_output_has_all_rows_or_none(made, tmp_path, capfd):
+    command = ["release", str(made / "holes.csv"), "-m", str(made / "m"), "-e", "1", "--out"]
+    assert main([*command, "-"]) == 2
     disclosed = capfd.readouterr()
-    assert len(disclosed.out.splitlines()) == 81
-    assert "hidden" not in disclosed.err
-    assert SECRET not in disclosed.out + disclosed.err
-    assert main([*command, "--on-unknown", "error"]) == 2
+    assert disclosed.out == ""
+    assert SECRET not in disclosed.err
+    assert main([*command, "-", "--on-unknown", "hide"]) == 0
+    assert len(capfd.readouterr().out.splitlines()) == 81
+    assert main([*command, str(tmp_path / "o.csv"), "--state", str(tmp_path / "s.db"), "--on-unknown", "error"]) == 2
     assert "would show receivers exactly where" in capfd.readouterr().err
 
 

@@ -10,12 +10,12 @@ import pytest
 
 import served
 import sparks
+from filed import release_file
 from seqveil import Budget, MarkovModel
 from seqveil.core.errors import InputError
 from seqveil.core.randomness import KeyedRandomness, SeededRandomness, user_name
 from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
-from seqveil.interfaces.files.release import release_file
 
 KEY = bytes(range(32))
 MODEL = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])

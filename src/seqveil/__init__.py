@@ -50,12 +50,12 @@ _MODULES = {  # that bring more than numpy, loaded when they are first asked for
 }
 _FUNCTIONS = {  # the same for functions
     "attack": "seqveil.evaluate.attack.files",
-    "audit": "seqveil.interfaces.frames",
-    "decode": "seqveil.interfaces.frames",
-    "fit": "seqveil.interfaces.frames",
+    "audit": "seqveil.interfaces.files.receive",
+    "decode": "seqveil.interfaces.files.receive",
+    "fit": "seqveil.interfaces.files.fit",
     "inspect": "seqveil.interfaces.files.inspection",
-    "release": "seqveil.interfaces.frames",
-    "stats": "seqveil.interfaces.frames",
+    "release": "seqveil.interfaces.files.release",
+    "stats": "seqveil.interfaces.files.receive",
 }
 
 __all__ = [

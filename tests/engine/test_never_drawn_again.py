@@ -12,11 +12,11 @@ import pytest
 import sparks
 from benchmarks.calls import BUDGETS, POLICIES, InMemory, InStore, scripted, setting_of, worst, worst_of_all
 from bridges import core_of
+from filed import release_file
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.payloads import PayloadEvent
 from seqveil.interfaces.events import EventJob
-from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.service.writer import ReleaseWriter
 
 WAYS = list(itertools.product(POLICIES, BUDGETS))

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 import sparks
+from filed import release_file
 from reference_streams import Rows
 from seqveil import Budget, MarkovModel, Session
 from seqveil.core.errors import InputError
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
-from seqveil.interfaces.files.release import guarantee, release_file
+from seqveil.interfaces.files.release import guarantee
 
 STICKY = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 

@@ -9,15 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiling import restored, use  # noqa: F401 -- it restores after every test
+from filed import audit_file, decode_file, release_file
 from reference_streams import Rows
 from seqveil import Budget, MarkovModel, mechanisms
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, stream
 from seqveil.engine.policy import Policy
-from seqveil.interfaces.files.audit import audit_file
-from seqveil.interfaces.files.estimates import decode_file
-from seqveil.interfaces.files.release import release_file
 
 CHAIN = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
 QUICK = [name for name in mechanisms.instantaneous() if name != "temporal"]

@@ -9,13 +9,13 @@ import threading
 
 import pytest
 
+from filed import release_file
 from policies import promise
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import StoreError
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files import resume
-from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.service import tokens
 from served import KEY, WORDS, words_model, words_setting
 

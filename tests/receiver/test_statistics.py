@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seqveil as sv
+from filed import release_file
 from reference_streams import Rows
 from seqveil import MarkovModel
 from seqveil.core.errors import InputError
@@ -23,9 +24,7 @@ from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import Terms
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.commands.receive import stats_disclosed
-from seqveil.interfaces.files.estimates import Counted
-from seqveil.interfaces.files.release import release_file
+from seqveil.interfaces.files.receive import Statistics
 from seqveil.receiver import inversion, statistics
 from seqveil.receiver.drift import ModelCheck
 from seqveil.receiver.inversion import _fieller, indicators
@@ -341,10 +340,11 @@ def test_a_symbol_that_is_hardly_disclosed_is_not_estimated_where_there_are_no_i
     found = summarise(setting, *_released(setting, 20, 4), method="model")
     assert found.undisclosed == (2,)
     misfit = ModelCheck(False, 9.0, 4.6, "a rule")
-    counted = Counted(found.without_intervals(), misfit, False)
+    named = sv.MarkovModel([0.6, 0.35, 0.05], chain.advance(np.eye(3)), alphabet=["news", "sport", "health"])
+    counted = Statistics(None, found.without_intervals(), misfit, False, named)
     assert np.isnan(counted.summary.histogram.value).tolist() == [False, False, True]
     assert np.isnan(counted.summary.transitions.value).sum() == 5
     assert 2 not in [each.code for each in counted.summary.top]
-    said = dict(stats_disclosed(counted, ["news", "sport", "health"]))
+    said = dict(counted.lines())
     assert said["not known"].startswith("health: no estimate; the release keeps declared secrets")
-    assert "the model" in dict(stats_disclosed(Counted(found, misfit, True), ["a", "b", "health"]))["barely known"]
+    assert "the model" in dict(Statistics(None, found, misfit, True, named).lines())["barely known"]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 
@@ -73,3 +74,32 @@ def needs_extra(what: str, extra: str) -> Iterator[None]:
         if package == "seqveil":
             raise
         raise InputError(f"{what} needs {package}; in the clone of seqveil run: pip install -e '.[{extra}]'") from None
+
+
+_COLUMNS = ("user", "value", "time")
+_typed: ContextVar[bool] = ContextVar("typed", default=False)
+
+
+@contextmanager
+def typed_options() -> Iterator[None]:
+    """Messages in the block name options as the command line spells them."""
+    token = _typed.set(True)
+    try:
+        yield
+    finally:
+        _typed.reset(token)
+
+
+def option(name: str, value: object = None) -> str:
+    """An option as whoever reads a message would write it: in Python, or at the command line.
+
+    >>> option("user"), option("missing", "drop"), option("force", True)
+    ('user=', "missing='drop'", 'force=True')
+    >>> with typed_options():
+    ...     option("user"), option("missing", "drop"), option("force", True)
+    ('--user-column', '--missing drop', '--force')
+    """
+    if not _typed.get():
+        return f"{name}=" if value is None else f"{name}={value!r}"
+    dashed = "--" + name.replace("_", "-") + "-column" * (name in _COLUMNS)
+    return dashed if value in (None, True) else f"{dashed} {value}"

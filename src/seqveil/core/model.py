@@ -25,6 +25,7 @@ from seqveil.core.alphabet import Codes, Floats, Symbols, from_json, symbols_of
 from seqveil.core.errors import InputError, ModelError
 from seqveil.core.fitting import SMOOTHING, Counts, read_streams
 from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, Progress, TypeCounts, fit_mixture, fit_trait
+from seqveil.core.reading import Reading
 from seqveil.core.replacing import replacing
 from seqveil.core.states import States, Trait, answered, checked_distribution, from_arrays, mixture, validate
 
@@ -73,6 +74,7 @@ class MarkovModel:
     trait: Trait | None
     answers: Codes  # of each state to the trait; all 0 without one
     origin: Mapping[str, Any] | None = None  # how it was made, where that was recorded: public
+    reading: Reading | None = None  # the columns of the file that it was fitted to
 
     def __init__(
         self, prior: ArrayLike, transitions: Any, order: int = 1, alphabet: Symbols | Sequence[Any] | None = None
@@ -212,9 +214,19 @@ class MarkovModel:
 
     def with_origin(self, origin: Mapping[str, Any]) -> MarkovModel:
         """The same model with a public record of how it was made; file and fingerprint cover it."""
+        copy = self._copy()
+        copy.origin = json.loads(json.dumps(origin, allow_nan=False))
+        return copy
+
+    def with_reading(self, reading: Reading) -> MarkovModel:
+        """The same model with the columns that later files are read by; the fingerprint does not cover them."""
+        copy = self._copy()
+        copy.reading = reading
+        return copy
+
+    def _copy(self) -> MarkovModel:
         copy = object.__new__(type(self))
         copy.__dict__.update({name: value for name, value in vars(self).items() if name != "fingerprint"})
-        copy.origin = json.loads(json.dumps(origin, allow_nan=False))
         return copy
 
     def describe(self) -> dict[str, Any]:
@@ -442,6 +454,8 @@ class MarkovModel:
         header |= {} if self.trait is None else {"trait": asdict(self.trait)}
         if self.origin is not None:
             header["origin"] = self.origin
+        if self.reading is not None:
+            header["reading"] = self.reading.to_json()
         text, file = np.frombuffer(json.dumps(header).encode(), np.uint8), io.BytesIO()
         np.savez_compressed(file, allow_pickle=False, header=text, **self._arrays())
         return file.getvalue()
@@ -493,7 +507,8 @@ class MarkovModel:
         states = States(order=order, n=int(header["n"]), chain=chain, types=types, trait=trait, **arrays)
         validate(states)
         model = cls._of(states, alphabet)
-        return model.with_origin(header["origin"]) if isinstance(header.get("origin"), dict) else model
+        model = model.with_origin(header["origin"]) if isinstance(header.get("origin"), dict) else model
+        return model.with_reading(Reading(**header["reading"])) if "reading" in header else model
 
     def __repr__(self) -> str:
         types = f"{self.types} types, " if self.types > 1 else ""

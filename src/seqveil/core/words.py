@@ -36,7 +36,7 @@ Colour = Literal["green", "unchecked", "amber", "red"]
 SUSPICIONS = (0.01, 0.10, 0.50)  # that sentences follow
 ASKED = 0.01  # the suspicion that a grade follows
 GREEN, AMBER = 0.10, 0.50  # what it may become at most
-REMEDY = "declare what must stay secret, set a total budget or release in batches; `seqveil plan` finds a setting"
+REMEDY = "declare what must stay secret, {} or set a total budget; `seqveil plan` finds a setting"
 IMPOSSIBLE = "the model calls impossible what they may do"  # a doubt about a secret
 UNCHECKED = "nobody checked that these people follow the model"  # a doubt, until their releases were asked
 NIGHT_AND_DAY = "the chain does not know night from day: `seqveil attack` says whether it holds"  # a doubt about hours
@@ -429,7 +429,8 @@ class Risk:
         grade = self.grade
         if grade.colour in ("green", "unchecked") or self.undone:
             return ""
-        remedy = "lower the ε of the secret; `seqveil plan` finds a setting" if self.secrets else REMEDY
+        larger = "release in batches" if self.unit == "release" else "take a smaller ε"
+        remedy = "lower the ε of the secret; `seqveil plan` finds a setting" if self.secrets else REMEDY.format(larger)
         return f"{grade.text}; {remedy}"
 
 

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from seqveil import __version__
-from seqveil.core.errors import GuaranteeError, SeqveilError
+from seqveil.core.errors import GuaranteeError, SeqveilError, typed_options
 from seqveil.interfaces.commands.bridge import bridge
 from seqveil.interfaces.commands.inspect import inspect
 from seqveil.interfaces.commands.mechanisms import mechanisms
@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = [arg for arg in given if arg != "--debug"]
     debug = len(args) < len(given) or os.environ.get("SEQVEIL_DEBUG", "") not in ("", "0")
     try:
-        with interruptible():
+        with interruptible(), typed_options():
             code = _run(args)
     except INTERRUPTIONS as stop:
         left = "rows already on standard output stand" if _piped(args) else "nothing was written"

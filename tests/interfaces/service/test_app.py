@@ -293,9 +293,9 @@ def test_long_text_among_numbers_takes_no_memory():
     wording = Wording(Alphabet([1, 2, 3]))
     values = [1] * 20_000 + ["x" * 1_000_000]
     assert wording.encode(values)[-1] == UNKNOWN
-    with pytest.raises(InputError, match="speaks JSON"):
+    with pytest.raises(InputError, match="come as JSON"):
         Wording(Alphabet([0.0, float("inf")]))
-    with pytest.raises(InputError, match="speaks JSON"):
+    with pytest.raises(InputError, match="come as JSON"):
         Wording(Alphabet([((1, 2), 3), "a"]))
 
 

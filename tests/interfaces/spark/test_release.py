@@ -17,7 +17,7 @@ from policies import promise
 pytest.importorskip("pyspark")
 import reference_streams as ref
 import sparks
-from filed import streams_of
+from filed import release_file, streams_of
 from seqveil import MarkovModel
 from seqveil.core.alphabet import Bins
 from seqveil.core.errors import DataError, InputError, SeqveilError
@@ -26,7 +26,6 @@ from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import UNKNOWN
 from seqveil.engine.upkeep import facts_of
-from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.spark.failures import driver_errors
 from seqveil.interfaces.spark.frames import read
 from seqveil.interfaces.spark.job import SparkJob

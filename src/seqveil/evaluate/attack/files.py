@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
 from seqveil.core.alphabet import Alphabet, OnMissing, Symbols
-from seqveil.core.errors import DataError, InputError, ModelError
+from seqveil.core.errors import InputError, ModelError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
+from seqveil.core.reading import Reading
 from seqveil.core.secrets import ever, from_dict
 from seqveil.core.secrets.declared import Secret
 from seqveil.core.slots import Slots
@@ -22,21 +22,17 @@ from seqveil.engine.terms import OTHER_MODEL
 from seqveil.evaluate.attack.finding import Finding, Findings
 from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_secret, attack_trait
 from seqveil.evaluate.attack.identity import attack_identity
-from seqveil.interfaces.files import Columns, read
-from seqveil.interfaces.files.columns import Holes
-from seqveil.interfaces.files.estimates import evidence_of
-from seqveil.interfaces.files.fit import answers_of
-from seqveil.interfaces.files.in_memory import goes_back, in_order
-from seqveil.interfaces.files.reading import FilePath
-from seqveil.interfaces.files.received import receive
-from seqveil.interfaces.files.rows import Progress, Source
+from seqveil.interfaces.files import writing
+from seqveil.interfaces.files.events import Events, Progress, ValueType, model_events, read_events
+from seqveil.interfaces.files.fit import ColumnWords, answers_of
+from seqveil.interfaces.files.frames import as_polars, chain_of
+from seqveil.interfaces.files.receive import evidence_of
+from seqveil.interfaces.files.received import received as received_rows
+from seqveil.interfaces.files.release import ReleasedRows
+from seqveil.interfaces.files.table import FilePath
 from seqveil.interfaces.files.truth import paired
-from seqveil.interfaces.files.writing import EPSILON, Meta, load_release_meta, stored_columns
-from seqveil.interfaces.frames import ColumnWords, ReleasedRows, chain_of, columns_of, table_of
+from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, Meta
 from seqveil.receiver.learn import Evidence
-
-if TYPE_CHECKING:
-    pass
 
 SYMBOLS = 5  # the most frequent ones, of which single events are attacked where no secret is named
 SPLITS = 3
@@ -86,12 +82,12 @@ def attack(
         raise InputError(f"expected at least 1 split of the people, got {splits}")
     if isinstance(released, ReleasedRows):
         released, meta = released.frame, released.meta if meta is None else meta
-    rows, raw, names = table_of(released), table_of(truth), columns_of(columns) if columns else None
-    found = load_release_meta(rows, meta)
-    rows, raw = (_in_order(table, names or stored_columns(found)) for table in (rows, raw))
+    rows, raw = as_polars(released), as_polars(truth)
+    found = writing.load_meta(rows, meta)
     chain = None if model is None else chain_of(model)
+    names = _reading(found, chain).but(**columns)
     others = {name: chain_of(other) for name, other in (with_model or {}).items()}
-    evidence = _evidence(rows, chain, others, found if meta is not None else None, names)
+    evidence = _evidence(rows, chain, others, found, names)
     people = read_people(rows, raw, chain, found, names, progress, missing)
     wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
     chosen = wanted or people.secrets or people.events()
@@ -104,7 +100,7 @@ def attack(
     for secret in chosen:
         promised = people.promised(secret) if epsilon is None else epsilon
         if secret.kind == "trait":
-            answers = _answers(rows, raw, names or stored_columns(found), secret.text)
+            answers = _answers(rows, raw, names, secret.text)
             findings.append(attack_trait(people.releases, answers, people.alphabet.n, promised, about=about(secret),
                                          times=people.times, **plan))  # fmt: skip
             continue
@@ -152,49 +148,59 @@ class AttackedPeople:
         return -slots.place(first) % (secret.length(slots) or 1)
 
 
+def _reading(meta: Meta | None, model: MarkovModel | None) -> Reading:
+    """The columns of both files: those of the side file, or of the file that the model was fitted to."""
+    if meta is not None:
+        return writing.stored_reading(meta)
+    return (model.reading if model is not None else None) or Reading()
+
+
 def read_people(
     released: Rows,
     truth: Rows,
     model: MarkovModel | None = None,
     meta: FilePath | Mapping[str, Any] | None = None,
-    names: Columns | None = None,
+    names: Reading | None = None,
     progress: Progress | None = None,
     missing: OnMissing | None = None,
 ) -> AttackedPeople:
     """Both files, person by person and event by event; `meta` is the side file, or what stands in it."""
-    found = load_release_meta(released, meta)
-    said, columns = found or {}, names or stored_columns(found)
+    found = writing.load_meta(released, meta)
+    said, reading = found or {}, names or _reading(found, model)
     if model is not None and found is not None and found.get("model") != model.fingerprint:
         raise ModelError(OTHER_MODEL)
-    known = None if model is None else model.alphabet
-    slots = known.slots if known is not None else Slots(**said["slots"]) if "slots" in said else None
-    holes = missing or (said.get("missing") if known is None else known.missing)
-    out, raw = Source(released, columns), Source.released(truth, columns, missing=holes, slots=slots)
-    alphabet = known or _alphabet([out, raw])
+    holes = missing or said.get("missing")
+    more: dict[str, Any] = {} if holes is None else {"missing": holes}
+    beside = (EPSILON, EVENT, BATCH)
+    if model is not None:
+        out = model_events(released, model, reading, missing=None, slots=None, holes="any", beside=beside)
+        raw = model_events(truth, model, reading, holes="any", **more)
+        alphabet: Symbols = model.alphabet
+    else:
+        if len(reading.value_columns) > 1:
+            raise InputError("places in two columns need the model, which says how they become symbols")
+        slots = Slots(**said["slots"]) if "slots" in said else None
+        out = read_events(released, reading, "text", holes="any", beside=beside)
+        raw = read_events(truth, reading, "text", slots=slots, **more)
+        alphabet = _alphabet([out, raw])
     promised = said.get("setting") or {}
-    both = paired(out, raw, alphabet, int(promised.get("batch", 1)), progress)
-    codes = np.concatenate([part.codes for part in out.coded(alphabet.with_policy("hide"), progress)])
+    if progress is not None:
+        progress(out.n + raw.n)
+    both = paired(out, raw, raw.codes(alphabet.tracked()), int(promised.get("batch", 1)))
     secrets = tuple(from_dict(one) for one in promised.get("secret") or ())
-    total = _total(out, promised.get("budget") or {})
+    codes, total = out.codes(alphabet.with_policy("hide")), _total(out, promised.get("budget") or {})
     return AttackedPeople(alphabet, both.aligned(codes), both.truth, both.times, total, secrets)
 
 
-def _answers(released: Rows, truth: Rows, columns: Columns, name: str) -> list[str | None]:
+def _answers(released: Rows, truth: Rows, reading: Reading, name: str) -> list[str | None]:
     """The label of each person, from a column of the raw file; people as the released file has them."""
     try:
-        found = {str(user): label for user, label in answers_of(Source(truth, columns), name).items()}
+        found = {str(user): label for user, label in answers_of(truth, reading, name).items()}
     except InputError as error:
         raise InputError(f"an attack on a trait needs its column in the raw file; {error}") from None
-    out = Source(released, columns)
-    users = (str(user) for chunk in out.chunks("text", again=True, holes="any") for user in chunk.users.to_list())
-    return [found.get(user) for user in dict.fromkeys(users)]
-
-
-def _in_order(table: Rows, columns: Columns) -> Rows:
-    """A frame in the order of its times; a file is read so anyway."""
-    if isinstance(table, str | os.PathLike) or not goes_back(table, columns):
-        return table
-    return table[in_order(table, columns)]
+    kind: ValueType = "number" if len(reading.value_columns) == 2 else "text"
+    people = read_events(released, reading, kind, holes="any").people[0]
+    return [found.get(str(user)) for user in people]
 
 
 def _evidence(
@@ -202,7 +208,7 @@ def _evidence(
     model: MarkovModel | None,
     others: Mapping[str, MarkovModel],
     meta: Meta | None,
-    columns: Columns | None,
+    reading: Reading,
 ) -> Evidence | None:
     """What each release tells of the truth, for Bayes attackers; people in the order of the file."""
     if not others:
@@ -214,7 +220,7 @@ def _evidence(
             raise ModelError(
                 f"{name} is about other values than the release; fit it with the alphabet of the release's model"
             )
-    received = receive(released, model, meta=meta, columns=columns)
+    received = received_rows(released, model, None, meta, **reading.to_json())
     terms = received.setting
     if terms.in_batches or terms.in_blocks or terms.budget.seconds is not None:
         raise InputError(
@@ -224,29 +230,23 @@ def _evidence(
     return evidence_of(received)
 
 
-def _alphabet(files: Sequence[Source]) -> Symbols:
+def _alphabet(files: Sequence[Events]) -> Symbols:
     """All values of both files, where no model names them."""
-    if len(files[0].columns.value_columns) > 1:
-        raise InputError("places in two columns need the model, which says how they become symbols")
     values: set[object] = set()
     for file in files:
-        holes: Holes = "empty" if file is files[0] else "none"  # a release may say nothing, a raw event not
-        for chunk in file.chunks("text", again=True, holes=holes):
-            values.update(chunk.values.drop_nulls().to_list())  # type: ignore[union-attr]
+        values.update(file.frame["value"].drop_nulls().unique().to_list())
         if len(values) > 10_000:
             raise InputError(f"{file.name}: more than 10,000 values; pass the model, which says how they are cut")
     return Alphabet(sorted(values, key=str)).with_policy("hide")
 
 
-def _total(file: Source, budget: Mapping[str, Any]) -> float | None:
+def _total(released: Events, budget: Mapping[str, Any]) -> float | None:
     """The most that a stream may leak: the largest sum of ε, from the column that a release writes, or its budget."""
-    spent: dict[Hashable, float] = {}
-    try:
-        for chunk in read(file.path, replace(file.columns, value=EPSILON), file.chunk, file.format, "number"):
-            for user, value in zip(chunk.users.to_list(), np.asarray(chunk.values, np.float64).tolist(), strict=True):
-                spent[user] = spent.get(user, 0.0) + value
-    except (DataError, InputError):
-        spent = {}
-    sums = [most for most in (max(spent.values(), default=np.inf),) if np.isfinite(most)]
+    import polars as pl
+
     exact = None if budget.get("delta") is not None else budget.get("total")
-    return min([*sums, *([] if exact is None else [exact])], default=None)
+    spent = [] if exact is None else [float(exact)]
+    if EPSILON in released.frame.columns:
+        sums = released.frame.group_by("user").agg(pl.col(EPSILON).cast(pl.Float64, strict=False).sum())[EPSILON]
+        spent += [total for total in sums.to_list() if np.isfinite(total) and total == sums.max()][:1]
+    return min(spent, default=None)

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable
 
-import numpy as np
-
-from seqveil.core.bulk import numbered
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
-from seqveil.interfaces.files import Columns
-from seqveil.interfaces.files.placing import located
-from seqveil.interfaces.files.reading import FilePath
-from seqveil.interfaces.files.rows import Progress, Source
+from seqveil.interfaces.files.events import Progress, model_events
+from seqveil.interfaces.files.table import FilePath
 
 
 def read_streams(
@@ -34,16 +28,11 @@ def read_streams(
             raise InputError(f"expected --{name} of at least 1, got {value}")
     if seed < 0:
         raise InputError(f"expected a seed that is a whole number ≥ 0, got {seed}")
-    alphabet = model.alphabet
-    columns = located(data, Columns()) if alphabet.on_map else Columns()
-    source = Source.released(data, columns, missing=alphabet.missing, slots=alphabet.slots)
-    names: dict[Hashable, int] = {}
-    who, codes = list[Ints](), list[Ints]()
-    for part in source.coded(alphabet.with_policy("error"), progress):
-        who.append(numbered(names, part.chunk.users.to_list()))
-        codes.append(part.codes)
-    owners = np.concatenate(who)
-    found = np.split(np.concatenate(codes)[np.argsort(owners, kind="stable")], np.cumsum(np.bincount(owners))[:-1])
+    events = model_events(data, model)
+    streams = events.streams(model.alphabet.with_policy("error"))
+    if progress is not None:
+        progress(events.n)
+    names, found = list(streams), list(streams.values())
     keys = [hashlib.sha256(f"{seed} {name}".encode()).digest() for name in names]
     drawn = sorted(range(len(found)), key=lambda k: keys[k])[:people]
     return [found[k][:first] for k in drawn]

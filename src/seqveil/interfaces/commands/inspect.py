@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import emit_json, lines, progress
-
-if TYPE_CHECKING:
-    from seqveil.interfaces.files.inspection import Inspection
+from seqveil.interfaces.commands.terminal import show
 
 
 @o.option_groups
-def inspect(
-    data: o.Data,
-    *,
-    columns: o.ColumnOptions,
-    format: o.Format = None,
-    json: o.Json = False,
-) -> None:
+def inspect(data: o.Data, *, columns: o.ColumnOptions, format: o.Format = None, json: o.Json = False) -> None:
     """Say what a file holds, and what to type next.
 
     What each column is taken for and why, how many people, streams and events there are, how the rows are ordered,
@@ -31,7 +20,4 @@ def inspect(
     """
     from seqveil.interfaces.files.inspection import inspect as look
 
-    with progress(data, "reading") as advance:
-        on_map = columns.latitude is not None
-        found: Inspection = look(data, columns.columns, format=format, on_map=on_map, progress=advance)
-    emit_json(found.to_dict()) if json else lines(found.lines())
+    show(look(data, format=format, **columns.given), json)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -22,13 +22,8 @@ from seqveil.core.compiled import use_threads
 from seqveil.core.errors import InputError
 
 if TYPE_CHECKING:
-    from seqveil.core.model import MarkovModel
     from seqveil.core.secrets import Secret
-    from seqveil.core.slots import Slots
     from seqveil.engine.policy import Policy
-    from seqveil.engine.terms import Terms
-    from seqveil.interfaces.files import Columns
-    from seqveil.interfaces.files.words import FitWords
 
 
 def option_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -38,12 +33,11 @@ def option_groups(command: Callable[..., None]) -> Callable[..., None]:
 
     >>> @option_groups
     ... def show(data: Data, *, columns: ColumnOptions, json: Json = False) -> None:
-    ...     print(columns.columns)
+    ...     print(columns.given)
     >>> list(inspect.signature(show).parameters)
-    ['data', 'user_column', 'value_column', 'time_column', 'latitude', 'longitude', 'json']
-    >>> places = {"value_column": None, "latitude": None, "longitude": None}
-    >>> show(data="clicks.csv", user_column="who", time_column=None, json=False, **places)
-    Columns(user='who', value='value', time=None, clock=False)
+    ['data', 'user_column', 'value_column', 'time_column', 'json']
+    >>> show(data="clicks.csv", user_column="who", value_column=None, time_column=None, json=False)
+    {'user': 'who', 'value': None, 'time': None}
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, dict[str, inspect.Parameter]] = {}
@@ -97,7 +91,6 @@ Format = Annotated[str | None, option("csv|jsonl", "Format of standard input and
 Meta = Annotated[Path | None, option("FILE", "The side file, where it is not FILE.meta.json.")]
 UserColumn = Annotated[str | None, option("NAME", "Column of the user, or several as in a,b  [default: user]")]
 ValueColumn = Annotated[str | None, option("NAME", "Column of the value, or two as in x,y  [default: value]")]
-Sort = Annotated[bool, flag("--sort", "Sort the rows by the order column first (in memory); ties keep their order.")]
 MissingValues = Annotated[
     str | None, option("drop|hold|symbol", "Rows without a value  [default: the model's, or they are refused]")
 ]
@@ -153,7 +146,6 @@ Jobs = Annotated[
 
 
 PICTURES = (".png", ".svg", ".pdf")
-CHECK_ON_PEOPLE = "`seqveil attack RELEASED --truth RAW` tries to break the promise for real people"
 
 
 @dataclass(frozen=True)
@@ -243,13 +235,6 @@ class PromiseOptions(ShortSecrets):
         return Policy(secrets=self.promised(), budget=Budget(self.budget), **plain)
 
 
-def terms_of(policy: Path | None, model: MarkovModel) -> Terms | None:
-    """What the policy in a file means for a model; None where no file is named."""
-    from seqveil.engine.policy import Policy
-
-    return None if policy is None else Policy.load(policy).on(model)
-
-
 def _window(text: str | None) -> int | str | None:
     """The window of a secret as it is typed: a number of events, a word, or "stream"."""
     if text is None or text == "stream":
@@ -258,7 +243,7 @@ def _window(text: str | None) -> int | str | None:
 
 
 @dataclass(frozen=True)
-class ShortColumns:
+class ColumnOptions:
     """What the columns of a file are called."""
 
     user_column: UserColumn = None
@@ -269,70 +254,9 @@ class ShortColumns:
     ] = None
 
     @property
-    def columns(self) -> Columns:
-        """The columns that were asked for, with the usual names for those that were not."""
-        from seqveil.interfaces.files import Columns
-
-        return Columns(self.user_column or "user", self.value_column or "value", self.time_column)
-
-
-@dataclass(frozen=True)
-class ColumnOptions(ShortColumns):
-    """The same, and those of a place on the map."""
-
-    latitude: Annotated[
-        str | None, option("NAME", "Column of the latitude in degrees, where values are places on the map.")
-    ] = None
-    longitude: Annotated[str | None, option("NAME", "Column of the longitude, with --latitude.")] = None
-
-    @property
-    def columns(self) -> Columns:
-        """The columns that were asked for, with the usual names for those that were not."""
-        from seqveil.interfaces.files import Columns
-
-        return Columns(self.user_column or "user", self._value or "value", self.time_column)
-
-    @property
-    def _value(self) -> str | None:
-        """The columns of the value: those of a place, or the one that was named."""
-        if self.latitude is None and self.longitude is None:
-            return self.value_column
-        if self.latitude is None or self.longitude is None:
-            raise InputError("a place has two columns; pass --latitude and --longitude together")
-        if self.value_column is not None:
-            raise InputError("--latitude and --longitude name the value already; leave --value-column out")
-        return f"{self.latitude},{self.longitude}"
-
-    @property
-    def named(self) -> bool:
-        """Whether any column was named."""
-        return any(getattr(self, each.name) is not None for each in fields(ColumnOptions))
-
-
-@dataclass(frozen=True)
-class ReleasedOptions(ColumnOptions):
-    """How a file of released rows is read."""
-
-    meta: Meta = None
-
-    @property
-    def where(self) -> dict[str, Any]:
-        """The columns and the side file, as the functions take them that read such a file."""
-        return {"meta": self.meta, "columns": self.columns if self.named else None}
-
-    def made_with(self, model: MarkovModel, policy: Path | None) -> dict[str, Any]:
-        """The same with the policy's terms, where one is named."""
-        terms = terms_of(policy, model)
-        return self.where | {"setting": terms, "observers": () if terms is None else terms.observers}
-
-
-@dataclass(frozen=True)
-class FileOptions(ColumnOptions):
-    """How a file of raw data is read."""
-
-    sort: Sort = False
-    format: Format = None
-    missing: MissingValues = None
+    def given(self) -> dict[str, Any]:
+        """The columns as the functions take them that read files."""
+        return {"user": self.user_column, "value": self.value_column, "time": self.time_column}
 
 
 @dataclass(frozen=True)
@@ -356,65 +280,19 @@ class SlotOptions:
     """How events at irregular times become one for each slot."""
 
     every_seconds: Annotated[
-        float | None, option("S", "One symbol for each slot of S seconds, something or nothing  [default: the model's]")
+        float | None, option("S", "One symbol for each slot of S seconds, something or nothing in it.")
     ] = None
     slot: Annotated[
-        str | None, option("last|mean|most", "What stands for several events of a slot  [default: last]")
+        str | None,
+        option(
+            "last|mean|most",
+            "What stands for several events of a slot; ,pad lets all streams begin and end together, ,hold or "
+            ",nothing says what an empty slot is  [default: last]",
+        ),
     ] = None
-    pad: Annotated[
-        bool, flag("--pad", "Let all streams begin and end together, at the file's first and last slot.")
-    ] = False
-    empty: Annotated[
-        str | None, option("nothing|hold", "What an empty slot is  [default: nothing for names; numbers hold]")
-    ] = None
-
-    @property
-    def slots(self) -> Slots | None:
-        """The slots that were asked for."""
-        from seqveil.core.slots import Slots
-
-        if self.every_seconds is None:
-            if self.slot is not None or self.pad or self.empty is not None:
-                raise InputError("--slot, --empty and --pad are about slots of time; pass --every-seconds S with them")
-            return None
-        return Slots(self.every_seconds, self.slot or "last", self.pad, self.empty)  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class FitSlotOptions(SlotOptions):
-    """The same for a fit, whose model also keeps the clock that secrets go by."""
-
     utc_offset: Annotated[
         float | None, option("H", "Hours by which the clock of `during` and of days is ahead of UTC  [default: 0]")
     ] = None
-
-    @property
-    def slots(self) -> Slots | None:
-        """The slots that were asked for."""
-        found = super().slots
-        if found is None and self.utc_offset is not None:
-            raise InputError("--utc-offset is about slots of time; pass --every-seconds S with it")
-        return found if found is None else replace(found, utc_offset=self.utc_offset or 0.0)
-
-
-def fit_words(*groups: Any, **words: Any) -> FitWords:
-    """What a fit takes, from groups of options or from words spelled as the options are, with underscores.
-
-    >>> fit_words(ColumnOptions(user_column="who"), bins="5", every_seconds=60.0).slots
-    Slots(seconds=60.0, rule='last', pad=False, empty=None, utc_offset=0.0)
-    """
-    from seqveil.interfaces.files.words import FitWords
-
-    given = {name: value for group in groups for name, value in vars(group).items()} | words
-    names = ColumnOptions(**{each.name: given.pop(each.name, None) for each in fields(ColumnOptions)})
-    timing = FitSlotOptions(**{each.name: given.pop(each.name, each.default) for each in fields(FitSlotOptions)})
-    known = {each.name for each in fields(FitWords)} - {"columns", "slots", "chunk"}
-    strange = next((name for name in given if name not in known), None)
-    if strange is not None:
-        raise InputError(
-            f"{strange!r} is not known here; the words of a fit are those of `seqveil fit --help`, with _ for -"
-        )
-    return FitWords(columns=names.columns, slots=timing.slots, **given)
 
 
 def parse_epsilons(text: str, name: str = "epsilon") -> list[float]:

@@ -13,7 +13,7 @@ import typer
 
 from seqveil.core.errors import InputError
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import lines, progress, show, steps
+from seqveil.interfaces.commands.terminal import lines, show, steps
 
 if TYPE_CHECKING:
     from seqveil.core.kernel import Ints
@@ -107,7 +107,7 @@ def plan(
     plot: Annotated[Path | None, o.option("FILE.png", "Draw error against ε.")] = None,
     out: Annotated[Path | None, o.option("FILE", "Write the recommended policy.", "--out", "-o")] = None,
     force: Annotated[bool, o.flag("--force", "Replace a policy that is there already.")] = False,
-    columns: o.ShortColumns,
+    columns: o.ColumnOptions,
     json: o.Json = False,
 ) -> None:
     """Show the error to expect at each ε, and recommend a policy.
@@ -167,20 +167,19 @@ def _write(made: Any, out: Path) -> None:
     write_text(out, toml.written(made.policy.to_dict(), comments))
 
 
-def _read(source: str, data: str | None, columns: o.ShortColumns) -> tuple[MarkovModel, list[Ints] | None]:
+def _read(source: str, data: str | None, columns: o.ColumnOptions) -> tuple[MarkovModel, list[Ints] | None]:
     """The model, and people whom it was not fitted to: those of --data, or a fifth of those that were to be fitted."""
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.choosing import Context, people_held_out
-    from seqveil.interfaces.files.reading import is_data
-    from seqveil.interfaces.frames import fit
+    from seqveil.interfaces.files.fit import fit
+    from seqveil.interfaces.files.table import known_format
 
-    if not is_data(source):
+    if source != "-" and known_format(source) is None:
         model = MarkovModel.load(source)
         return model, None if data is None else [*_coded(data, model, columns)]
     if data is not None:
         raise InputError("--data goes with a model; with data in its place some people are held out of the fit")
-    given = {name: value for name, value in vars(columns).items() if value is not None}
-    everyone = fit(source, **{name.removesuffix("_column"): value for name, value in given.items()})
+    everyone = fit(source, **columns.given)
     streams = [*_coded(source, everyone, columns)]
     held = set(people_held_out(len(streams)).tolist())
     kept = [codes for k, codes in enumerate(streams) if k not in held]
@@ -189,23 +188,14 @@ def _read(source: str, data: str | None, columns: o.ShortColumns) -> tuple[Marko
     return model, [streams[k] for k in sorted(held)]
 
 
-def _coded(data: str, model: MarkovModel, columns: o.ShortColumns) -> list[Ints]:
+def _coded(data: str, model: MarkovModel, columns: o.ColumnOptions) -> list[Ints]:
     """The codes of each person of a file, by name."""
-    from seqveil.interfaces.files.placing import located
-    from seqveil.interfaces.files.rows import Source
+    from seqveil.core.reading import Reading
+    from seqveil.interfaces.files.events import model_events
 
-    alphabet = model.alphabet
-    found: dict[Any, list[int]] = {}
-    names = located(data, columns.columns) if alphabet.on_map else columns.columns
-    with progress(data, "reading") as advance:
-        source = Source(data, names, missing=alphabet.missing, slots=alphabet.slots)
-        kept = alphabet.on_unknown in ("other", "nearest")
-        for part in source.coded(alphabet if kept else alphabet.strict, advance):
-            for user, code in zip(part.chunk.users.to_list(), part.codes, strict=True):
-                found.setdefault(user, []).append(code)
-    if not found:
-        raise InputError("there is nobody to try policies on: the data hold no events")
-    return [np.array(found[user], np.int64) for user in sorted(found)]
+    events = model_events(data, model, (model.reading or Reading()).but(**columns.given))
+    kept = model.alphabet if model.alphabet.on_unknown in ("other", "nearest") else model.alphabet.strict
+    return [codes for _, codes in sorted(events.streams(kept).items())]
 
 
 def _share(text: str) -> float:

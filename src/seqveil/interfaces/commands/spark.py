@@ -18,8 +18,7 @@ from seqveil.core.fitting import SMOOTHING
 from seqveil.core.words import Risk
 from seqveil.engine.releases import left_of
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.models import say_fitted
-from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interrupted, emit_json, lines, table
+from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interrupted, emit_json, lines, show, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,7 +103,7 @@ def fit(
     with cluster.session() as session:
         found = fitted(read(session, data, kind, names, None, False), names, **vars(chosen), smoothing=smoothing)
     found.model.save(out)
-    say_fitted(out, found, json)
+    show(found, json)
 
 
 @spark.command()

@@ -16,7 +16,7 @@ from seqveil.core.results import Line, Result, ResultTable, aligned, cell_text, 
 from seqveil.core.words import count, duration
 
 if TYPE_CHECKING:
-    from seqveil.interfaces.files.rows import Progress
+    from seqveil.interfaces.files.events import Progress
 
 REFRESH = 0.1  # seconds between two states of a line on a terminal
 WIDE = 160  # columns of a table that goes to a file or a pipe
@@ -189,7 +189,7 @@ def stages(
 
 def _rows(path: str | Path, passes: int) -> int | None:
     """How many rows there are to read, where somebody looks on."""
-    from seqveil.interfaces.files import count_rows
+    from seqveil.interfaces.files.table import count_rows
 
     found = None
     if sys.stderr.isatty() and str(path) != "-":

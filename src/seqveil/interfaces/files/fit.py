@@ -1,226 +1,435 @@
-"""Fit a model to a file in two passes: what values there are, then how they follow one another.
+"""Fit a model to a file or a frame: `sv.fit` and `seqveil fit`.
 
 A private fit takes a public alphabet, bounds what each user gives, and counts with noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 
-from seqveil.core.alphabet import Bins, Grid, Symbols
-from seqveil.core.bulk import numbered
-from seqveil.core.errors import InputError
+from seqveil.core.alphabet import MISSING, Alphabet, OnMissing, OnUnknown, Symbols
+from seqveil.core.errors import InputError, option
+from seqveil.core.fitting import SMOOTHING
 from seqveil.core.kernel import Ints
 from seqveil.core.mixture import SWITCH, fit_trait, one_answer_each
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.core.places import Cells
 from seqveil.core.private import CONTRIBUTION, BoundedCounts
 from seqveil.core.randomness import randomness
-from seqveil.interfaces.files.columns import Taken, ValueType
-from seqveil.interfaces.files.reading import Chunk, FilePath, read
-from seqveil.interfaces.files.rows import Progress, Source, encode, value_type_of
-from seqveil.interfaces.files.scanning import Distinct, scanner
-from seqveil.interfaces.files.words import FitWords, in_slots
+from seqveil.core.reading import Reading
+from seqveil.core.results import Line, Result, plain
+from seqveil.core.slots import NOTHING, Slots
+from seqveil.interfaces.files import cuts
+from seqveil.interfaces.files.events import Events, Progress, ValueType, no_symbol, read_events, value_type_of
+from seqveil.interfaces.files.frames import as_polars
+from seqveil.interfaces.files.slots import no_mean
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from seqveil.interfaces.choosing import Choice
 
 FOR_FIT = "check the value column, or add the value to the alphabet"
-FOR_CELLS = "it lies outside --range: widen that, or pass --on-unknown nearest to count it to the cell at the edge"
+MANY_CLAMPED = 0.02  # share of events at the edge beyond which the range should be named
+MOST_NUMBERS = 30  # different numbers beyond which they are to be cut
+_UNITS = ("nothing", "hold")
 
 
-@dataclass(frozen=True)
-class Fitted:
+class ColumnWords(TypedDict, total=False):
+    """What the columns are called; by default user, value, and seq or a name of times where there is one."""
+
+    user: str | None  # or several that name a person together: "firm,badge"
+    value: str | None  # "x,y" for points, "lat,lon" for places
+    time: str | None
+
+
+class ValueWords(ColumnWords, total=False):
+    """How a file is read, and how its values become symbols."""
+
+    format: str | None  # of a file whose name does not tell
+    missing: OnMissing | None  # rows without a value: "drop", "hold" or "symbol"; the model remembers it
+    every_seconds: float | None  # one symbol for each slot of so many seconds; the model remembers it
+    slot: str | None  # what stands for several events, "last", "mean" or "most"; with "pad", "hold", "nothing" behind
+    utc_offset: float | None  # hours by which the clock of `during` and of days is ahead of UTC
+    bins: float | str | None  # cut numbers into bins of this width; "auto": some 20 over their bulk
+    levels: int | None  # cut numbers into so many bins of about equal count
+    grid: str | None  # cut points into a grid such as "10x10", or "auto"
+    cell_metres: float | None  # cut the map around the bulk of the places into cells of this size
+    range: str | None  # "LO,HI", "X0,X1,Y0,Y1" or "SOUTH,NORTH,WEST,EAST", where it is not taken from the data
+    alphabet: Any  # the values there are: a list, an `Alphabet`, or a file of them; else those that occur
+    other: int | None  # take values that fewer people have together as the symbol "other"
+    on_unknown: OnUnknown | None  # what later commands do with values outside the alphabet
+
+
+@dataclass(frozen=True, eq=False)
+class CodedValues:
+    """The events of a file with the codes of their values."""
+
+    events: Events
+    alphabet: Symbols
+    codes: Ints
+    pooled: int = 0  # values that were taken together as "other"
+    clamped: int = 0  # events outside the cells, counted to those at the edge
+
+
+def slots_of(every_seconds: float | None, slot: str | None = None, utc_offset: float | None = None) -> Slots | None:
+    """The slots that were asked for; `slot` is the rule, and behind commas whether to pad and what an empty one is.
+
+    >>> slots_of(60, "mean,pad")
+    Slots(seconds=60.0, rule='mean', pad=True, empty=None, utc_offset=0.0)
+    """
+    if every_seconds is None:
+        if slot is not None or utc_offset is not None:
+            named = f"{option('slot')} and {option('utc_offset')}"
+            raise InputError(f"{named} are about slots of time; pass {option('every_seconds')} with them")
+        return None
+    rule, *more = [part.strip() for part in (slot or "last").split(",")]
+    if rule in ("pad", *_UNITS):
+        rule, more = "last", [rule, *more]
+    empty = [part for part in more if part in _UNITS]
+    if set(more) - {"pad", *_UNITS} or len(empty) > 1:
+        raise InputError(f"expected {option('slot')} as last, mean or most, with pad, hold or nothing behind a comma")
+    return Slots(every_seconds, rule, "pad" in more, empty[0] if empty else None, utc_offset or 0.0)  # type: ignore[arg-type]
+
+
+def read_values(data: Any, *, public: bool = False, **words: Unpack[ValueWords]) -> CodedValues:
+    """The events of a file or a frame, and the codes of their values by an alphabet that is named or found.
+
+    `public` refuses whatever looks at the data to find the alphabet, as a private fit must.
+    """
+    strange = sorted(set(words) - set(ValueWords.__annotations__))
+    if strange:
+        raise InputError(f"{strange[0]!r} is not known here; see the options of `seqveil fit --help`, with _ for -")
+    given: dict[str, Any] = dict.fromkeys(ValueWords.__annotations__) | words
+    slots = slots_of(given["every_seconds"], given["slot"], given["utc_offset"])
+    reading, missing = Reading().but(given["user"], given["value"], given["time"]), given["missing"]
+    ways = {name: given[name] for name in ("bins", "levels", "grid", "cell_metres") if given[name] is not None}
+    named = _named(given, ways, public)
+    on_map = "cell_metres" in ways or (named is not None and named.on_map)
+    if on_map and slots is not None:
+        slots = replace(slots, empty=slots.empty or "hold")
+    _refuse(given, ways, named, slots)
+    names: ValueType = "text" if given["other"] is not None or slots is not None else "auto"
+    kind = value_type_of(named) if named is not None else "number" if ways else names
+    events = read_events(
+        as_polars(data), reading, kind, format=given["format"], missing=missing, slots=slots, on_map=on_map
+    )
+    pooled = 0
+    if named is None:
+        named, pooled = _found(events, ways, given["other"], missing, slots)
+    alphabet = in_policy(cuts.in_slots(named, slots), given["on_unknown"], given["other"])
+    alphabet = alphabet.with_missing(missing).with_slots(slots)
+    clamped = 0
+    if alphabet.on_unknown == "nearest" and not isinstance(alphabet, Alphabet):
+        clamped = int((alphabet.with_policy("hide").encode(events.values) < 0).sum())
+    counted = alphabet if alphabet.on_unknown in ("other", "nearest") else alphabet.strict
+    return CodedValues(events, alphabet, events.codes(counted, FOR_FIT), pooled, clamped)
+
+
+def in_policy(alphabet: Symbols, on_unknown: OnUnknown | None, other: int | None) -> Symbols:
+    """The alphabet with what later commands do with values outside: those that are cut go to the cell at the edge."""
+    usual: OnUnknown = "other" if other is not None else alphabet.on_unknown
+    return alphabet.with_policy(on_unknown or usual)
+
+
+def _named(given: Mapping[str, Any], ways: Mapping[str, Any], public: bool) -> Symbols | None:
+    """The alphabet that is spelled out without a look at the data; None where the data have to say it."""
+    if given["alphabet"] is not None:
+        if ways or given["range"] is not None:
+            raise InputError(
+                f"{option('alphabet')} names the values, so no cut and no range go with it; leave them out"
+            )
+        return cuts.named_alphabet(given["alphabet"], given["on_unknown"])
+    if public and "levels" not in ways and (given["range"] is None or not ways):
+        raise InputError(
+            "a private fit needs a public alphabet, since collecting it from the data would show who had what; pass "
+            f"{option('alphabet')}, or {option('bins')}, {option('grid')} or {option('cell_metres')} with "
+            f"{option('range', 'LO,HI')}"
+        )
+    if given["range"] is None and not public:
+        return None
+    _one_way(ways)
+    return cuts.cut_of_range(given["range"], **ways)
+
+
+def _one_way(ways: Mapping[str, Any]) -> None:
+    if len(ways) > 1:
+        raise InputError(
+            f"expected at most one of {', '.join(map(option, ways))}, ways to cut numbers; leave the others out"
+        )
+
+
+def _refuse(given: Mapping[str, Any], ways: Mapping[str, Any], named: Symbols | None, slots: Slots | None) -> None:
+    """Refuse what does not go together."""
+    _one_way(ways)
+    if given["other"] is not None and (ways or named is not None):
+        raise InputError(f"{option('other')} pools names that occur; with cuts or an alphabet leave it out")
+    if ways and given["missing"] == "symbol":
+        raise InputError(no_symbol())
+    if slots is not None and slots.rule == "mean" and not ways and (named is None or isinstance(named, Alphabet)):
+        raise InputError(no_mean())
+
+
+def _found(
+    events: Events, ways: Mapping[str, Any], other: int | None, missing: OnMissing | None, slots: Slots | None
+) -> tuple[Symbols, int]:
+    """The alphabet of what is in a file, and how many values were pooled in it."""
+    pairs = len(events.reading.value_columns) == 2
+    if "cell_metres" in ways and not pairs:
+        raise InputError(f"cells on the map need two columns; name them as in {option('value', 'lat,lon')}")
+    if pairs and not ways:
+        raise InputError(
+            f"two value columns need cells; pass {option('cell_metres', 500)} for places on the map, or "
+            f"{option('grid', 'auto')} for points"
+        )
+    if pairs != bool(ways.keys() & {"grid", "cell_metres"}):
+        raise InputError(
+            f"a grid and two value columns go together; pass both, as in {option('grid', '10x10')} "
+            f"{option('value', 'x,y')}"
+        )
+    if ways:
+        return cuts.cut(np.asarray(events.values, np.float64), events.name, **ways), 0
+    values = events.frame["value"]
+    seen, pooled = cuts.distinct(values, events.users, events.name, other)
+    more = {MISSING} if missing == "symbol" else set()
+    more |= {NOTHING} if slots is not None and slots.empty != "hold" else set()
+    return Alphabet.of(seen | more), pooled
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fitted(Result):
     """A model and how much it was fitted on."""
 
     model: MarkovModel
     events: int
     users: int
+    read: Mapping[str, Any] | None = None  # how the rows were read, as plain values; None for a private fit
+    read_as: str = ""  # the same in a line
     choice: Choice | None = None  # where contexts were compared
-    pooled: int = 0  # values that were taken together as "other"
+    pooled: int = 0
     smoothing: float | None = None  # pseudo-events of each context; None for a private fit, which has noise
-    clamped: int = 0  # events outside the range that "auto" found, counted to the cells at its edge
-    reading: Taken = field(default_factory=Taken)  # how the rows were read and ordered
+    clamped: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        model, origin = self.model, self.model.origin
+        facts: dict[str, Any] = {
+            "fingerprint": model.fingerprint, "order": model.order, "symbols": model.n,
+            "transitions": model.transitions, "types": model.types, "events": self.events, "users": self.users,
+            "pooled": self.pooled, "clamped": self.clamped, "smoothing": self.smoothing, "rules_out": model.rules_out,
+            "private": bool(origin and origin["private"]), "origin": origin, "reading": self.read, "read": self.read_as,
+        }  # fmt: skip
+        return dict(plain(facts))
+
+    def lines(self, name: str = "") -> list[Line]:
+        """What was fitted, and whether that is private; `name` is that of the file that the model went to."""
+        from seqveil.interfaces.choosing import called
+
+        model, choice, origin = self.model, self.choice, self.model.origin
+        noisy = "about " if origin is not None and origin.get("kind") == "private fit" else ""
+        types = f"{model.types} types, " if model.types > 1 else ""
+        where = f"{name}: " if name else ""
+        said = [
+            *([("read", self.read_as)] if self.read_as else []),
+            ("model", f"{where}{types}order {model.order}, {model.n} symbols, {model.transitions} transitions"),
+            ("from", f"{noisy}{self.events} events of {noisy}{self.users} users{' (noisy counts)' if noisy else ''}"),
+        ]
+        said += [] if self.smoothing is None else [("added", _smoothed(self.smoothing))]
+        if self.pooled:
+            said.append(("other", f"{self.pooled} values that too few people have are one symbol, other"))
+        if self.clamped:
+            many = self.clamped > MANY_CLAMPED * self.events
+            more = f", which are many: name the part that counts with {option('range')}" if many else ""
+            said.append(("clamped", f"{self.clamped:,} events outside the cells count to those at the edge{more}"))
+        said += self._about_values()
+        if model.trait is not None and origin is not None:
+            types_of = zip(model.trait.answers, model.trait.types, strict=True)
+            answers = ", ".join(f"{answer} ({own})" for answer, own in types_of)
+            left_out = f"{origin['people_without_answer']:,} users without an answer are left out"
+            said.append(("trait", f"{model.trait.name}, by answer (types): {answers}; {left_out}"))
+        if choice is not None:
+            said += [("compared", line) for line in choice.lines()]
+            said.append(
+                ("context", f"{called(model, choice.taken)}, checked on {choice.taken.people:,} held-out people")
+            )
+        raw = "the fit is not private: the model shows how the raw data behave"
+        return [*said, ("note", origin_in_words(origin) if noisy and origin is not None else raw)]
+
+    def _about_values(self) -> list[Line]:
+        """What is to be said about places, and about numbers that nobody cut."""
+        alphabet = self.model.alphabet
+        if isinstance(alphabet, Cells):
+            return [("places", f"cells of {alphabet.metres:.10g} m, named by their centres; distortion metres")]
+        values = alphabet.values if isinstance(alphabet, Alphabet) and alphabet.n > MOST_NUMBERS else ()
+        if not any(isinstance(value, float) and not value.is_integer() for value in values):
+            return []
+        asked = f"{alphabet.n:,} different decimal numbers are symbols, each for itself: shall they be cut?"
+        return [
+            ("question", f"{asked} {option('bins', 'auto')} cuts them evenly, {option('levels', 20)} by their counts")
+        ]
 
 
-def fit_file(
-    data: FilePath | pl.DataFrame,
-    words: FitWords | None = None,
+def _smoothed(events: float) -> str:
+    """How much a fit was smoothed, and what follows."""
+    if not events:
+        return "nothing: what nobody did is called impossible, and every account assumes that nobody ever does it"
+    return f"{events:g} event{'s' * (events != 1)} to each context, spread as all are: nothing is called impossible"
+
+
+def fit(data: Any, **words: Any) -> MarkovModel:
+    """Fit a model to a frame or a file, as `seqveil fit` does. A plain fit is not itself private.
+
+    Parameters: those of `fit_table`, and in `words` those of `ValueWords`.
+
+    >>> import polars as pl
+    >>> fit(pl.DataFrame({"user": ["ann"] * 4, "value": ["home", "home", "work", "home"]})).n
+    2
+    """
+    return fit_table(data, **words).model
+
+
+def fit_table(
+    data: Any,
     *,
-    progress: Progress | None = None,
+    order: int = 1,
+    smoothing: float = SMOOTHING,
+    prior: str = "data",
+    context: str | None = None,
+    trait: str | None = None,
+    private: float | None = None,
+    contribution: int | None = None,
+    seed: int | None = None,
     working: Callable[[float], None] | None = None,
-    **more: Any,
+    progress: Progress | None = None,
+    **words: Unpack[ValueWords],
 ) -> Fitted:
-    """Fit a model to a file of streams, chunk by chunk. Without `FitWords.private` the fit itself is **not** private.
-
-    Standard input, slots and sorted files are held in memory, other files are read twice. Of a private fit
-    (`BoundedCounts`) `Fitted.users` and `Fitted.events` are noisy too: nothing that comes back tells more
-    than the model does.
+    """Fit a model to a file or a frame. Without `private` the fit itself is **not** private.
 
     Parameters:
-        data: the file, ``-`` for standard input, or a polars frame.
-        words: how to read it, how values become symbols, and what the next one depends on.
-        progress: called with the number of rows done.
-        working: called with the share that is done where contexts are compared (`receive.choosing.choose`).
-        more: fields of `FitWords`, in place of those of `words`.
+        data: a polars, pandas or Arrow frame, or the path of a file.
+        order, smoothing, prior: of the chain, as in `MarkovModel.fit`.
+        context: what the next symbol depends on ("auto", "order:2", "types:16"), checked on held-out people.
+        trait: a column with one label for each user; each label gets types of its own, as many as `context` says.
+        private: fit with differential privacy at this ε for each user. Users and events are noisy then too: nothing
+            that comes back reveals more than the model does.
+        contribution: with `private`, the most transitions of one user that count.
+        seed: with `private`, makes the noise repeatable, and the fit not private.
+        working: called with the share that is done where contexts are compared.
+        progress: called with the number of rows read.
+        words: how the file is read, and how its values become symbols.
     """
-    disclosed = replace(words or FitWords(), **more).settled(data)
-    source = disclosed.source(data)
-    if disclosed.private is not None:
-        return _fit_private(source, disclosed, progress)
-    alphabet, pooled, rows = read_values(source, disclosed, progress)
-    code = _Coder(alphabet, source.name, disclosed.clamps)
-    if disclosed.trait is not None:
-        found = _with_trait(rows, code, answers_of(source, disclosed.trait), disclosed, working)
-    elif disclosed.context is not None:
-        found = _with_context(rows, code, disclosed, working)
+    if context is not None and order != 1:
+        raise InputError(f"{option('context')} says what {option('order')} says; pass {option('context', 'order:2')}")
+    _check_private(private, context or trait, order, smoothing, prior, contribution, seed, words)
+    found = read_values(data, public=private is not None, **words)
+    if progress is not None:
+        progress(found.events.n)
+    if private is not None:
+        return _fit_private(found, private, contribution, seed)
+    people, who = found.events.people
+    choice = None
+    if trait is not None:
+        model = _with_trait(found, trait, answers_of(data, found.events.reading, trait, words.get("format")),
+                            context, order, smoothing=smoothing, prior=prior, progress=working)  # fmt: skip
+    elif context is None:
+        counts = Counts(found.alphabet.n, order)
+        counts.add(who, found.codes)
+        model = counts.model(found.alphabet, smoothing, prior)
     else:
-        found = _count(rows, code, disclosed)
-    return replace(found, pooled=pooled, smoothing=disclosed.smoothing, clamped=code.clamped, reading=source.taken)
+        from seqveil.interfaces.choosing import CodedEvents, choose
+
+        events = CodedEvents.of(
+            _by_name(people)[who], found.codes
+        )  # the same people are held out whatever the order of rows
+        choice = choose(events, found.alphabet, context, smoothing=smoothing, prior=prior, progress=working)
+        model = choice.model
+    return Fitted(
+        model.with_reading(_kept(found.events, words)),
+        found.codes.size,
+        len(people),
+        found.events.taken.to_dict(),
+        found.events.taken.sentence,
+        choice,
+        found.pooled,
+        smoothing,
+        found.clamped,
+    )
 
 
-def read_values(
-    source: Source, words: FitWords, progress: Progress | None = None
-) -> tuple[Symbols, int, Iterable[Chunk]]:
-    """The alphabet, how many values were taken together in it, and the rows to count with it."""
-    pooled, alphabet = 0, words.alphabet
-    if alphabet is None:
-        scan = scanner(source, words)
-        names: ValueType = "auto" if words.other is None and words.slots is None else "text"
-        first, rows = _two_readings(source, names if isinstance(scan, Distinct) else "number", progress)
-        for part in first:
-            scan.add(part)
-        alphabet = scan.alphabet()
-        pooled = scan.pooled if isinstance(scan, Distinct) else 0
-    else:
-        if words.other is not None:
-            raise InputError("--other pools values that occur, and the alphabet names all; leave one out")
-        alphabet = in_slots(alphabet, words.slots)
-        source.check_width(alphabet)
-        rows = source.chunks(value_type_of(alphabet), progress)
-    alphabet = alphabet.with_policy(words.policy(alphabet)).with_missing(words.missing).with_slots(words.slots)
-    return alphabet, pooled, rows
-
-
-class _Coder:
-    """Codes of rows as a fit counts them: what is outside is refused, pooled, or clamped to the edge and counted."""
-
-    def __init__(self, alphabet: Symbols, file: str, clamps: bool) -> None:
-        self.alphabet, self._file, self._clamps = alphabet, file, clamps
-        self._counted = alphabet if alphabet.on_unknown == "other" else alphabet.strict
-        if clamps:
-            self._counted, self._inner = alphabet.with_policy("nearest"), alphabet.with_policy("hide")
-        self.clamped = 0
-        self._remedy = FOR_CELLS if isinstance(alphabet, Bins | Grid | Cells) else FOR_FIT
-
-    def __call__(self, part: Chunk) -> Ints:
-        if self._clamps:
-            self.clamped += int((self._inner.encode(part.values) < 0).sum())
-        return encode(part, self._counted, self._file, self._remedy)
-
-
-def _count(rows: Iterable[Chunk], code: _Coder, words: FitWords) -> Fitted:
-    """The chain of all streams."""
-    counts, users = Counts(code.alphabet.n, words.order), set[Hashable]()
-    for part in rows:
-        counts.add(part.users, code(part))
-        users.update(part.users.unique().to_list())
-    return Fitted(counts.model(code.alphabet, words.smoothing, words.prior), counts.events, len(users))
-
-
-def _with_context(
-    rows: Iterable[Chunk], code: _Coder, words: FitWords, working: Callable[[float], None] | None
-) -> Fitted:
-    """The context chosen for the streams of a file, fitted to everyone.
-
-    The codes of all events are held in memory, since some people are held out and predicted one event after another.
-    """
-    from seqveil.interfaces.choosing import CodedEvents, choose
-
-    people, users, events = _in_memory(rows, code)
-    more: dict[str, Any] = {"smoothing": words.smoothing, "prior": words.prior, "progress": working}
-    choice = choose(CodedEvents.of(users, events), code.alphabet, words.context or "auto", **more)
-    return Fitted(choice.model, events.size, len(people), choice)
+def answers_of(data: Any, reading: Reading, column: str, format: str | None = None) -> dict[Any, str | None]:
+    """Each user's label in a column of a file, None where there is none; somebody with two labels is refused."""
+    if isinstance(data, str) and data == "-":
+        raise InputError("a trait is read from a column of a file, beside the values; got a pipe, name the file")
+    events = read_events(as_polars(data), reading.but(value=column), "text", format=format, holes="empty")
+    return one_answer_each(events.users.to_list(), events.frame["value"].to_list())
 
 
 def _with_trait(
-    rows: Iterable[Chunk],
-    code: _Coder,
-    answers: dict[Hashable, Any],
-    words: FitWords,
-    working: Callable[[float], None] | None,
-) -> Fitted:
-    """A mixture whose types answer a question about people; the codes of all events are held in memory."""
+    found: CodedValues, trait: str, answers: Mapping[Any, str | None], context: str | None, order: int, **how: Any
+) -> MarkovModel:
+    """A mixture whose types answer a question about people."""
     from seqveil.interfaces.choosing import Context
 
-    people, users, events = _in_memory(rows, code)
-    wanted = None if words.context in (None, "auto") else Context.parse(str(words.context))
-    order, types, switch = (
-        (words.order, None, SWITCH) if wanted is None else (wanted.order, wanted.types, wanted.switch)
-    )
-    labels = [answers.get(name) for name in people]
-    how: dict[str, Any] = {"smoothing": words.smoothing, "prior": words.prior, "progress": working}
-    model = fit_trait(str(words.trait), labels, users, events, order, switch, types, code.alphabet, **how)
-    return Fitted(model, events.size, len(people))
+    people, who = found.events.people
+    labels = [answers.get(name) for name in sorted(people, key=str)]
+    wanted = None if context in (None, "auto") else Context.parse(str(context))
+    order, switch = (order, SWITCH) if wanted is None else (wanted.order, wanted.switch)
+    types = None if wanted is None else wanted.types
+    return fit_trait(trait, labels, _by_name(people)[who], found.codes, order, switch, types, found.alphabet, **how)
 
 
-def answers_of(source: Source, column: str) -> dict[Hashable, Any]:
-    """Each user's label in a column of a file, None where there is none; somebody with two labels is refused."""
-    if source.piped:
-        raise InputError("a trait is read from a column of a file, beside the values; got a pipe, name the file")
-    found: list[tuple[Hashable, Any]] = []
-    for part in read(
-        source.path, replace(source.columns, value=column), source.chunk, source.format, "text", holes="empty"
-    ):
-        labels = [label or None for label in part.values.to_list()]  # type: ignore[union-attr]
-        found += zip(part.users.to_list(), labels, strict=True)
-    return one_answer_each(*zip(*found, strict=True)) if found else {}
+def _by_name(people: Sequence[Any]) -> Ints:
+    """For each person the place of the name among all names: the same whatever the order of the rows."""
+    return np.argsort(np.argsort(np.array(people, object).astype(str), kind="stable"))
 
 
-def _in_memory(rows: Iterable[Chunk], code: _Coder) -> tuple[list[Hashable], Ints, Ints]:
-    """The names of all users in order, and of all events the number of the user and the code."""
-    ids, codes, index = [], [], dict[Hashable, int]()
-    for part in rows:
-        ids.append(numbered(index, part.users.to_list()))
-        codes.append(np.asarray(code(part), np.int64))
-    people: list[Any] = sorted(index)
-    place = {name: at for at, name in enumerate(people)}  # the same whatever the order of the rows
-    by_name = np.array([place[name] for name in index], np.int64)
-    return people, by_name[np.concatenate(ids)], np.concatenate(codes)
+def _kept(events: Events, words: Mapping[str, Any]) -> Reading:
+    """The columns that later files are read by; an order that was found by its name is looked for again."""
+    return replace(events.reading, time=words.get("time"))
 
 
-def _two_readings(
-    source: Source, kind: ValueType, progress: Progress | None
-) -> tuple[Iterable[Chunk], Iterable[Chunk]]:
-    """The rows of a file twice; held in memory where they come from a pipe, or are sorted."""
-    rows = source.chunks(kind, progress)
-    if source.piped or source.sort or source.slots is not None:
-        held = list(rows)
-        return held, held
-    return rows, source.chunks(kind, progress, again=True)
+def _check_private(
+    private: float | None,
+    context: str | None,
+    order: int,
+    smoothing: float,
+    prior: str,
+    contribution: int | None,
+    seed: int | None,
+    words: Mapping[str, Any],
+) -> None:
+    """Refuse what a fit with differential privacy cannot do, and what only such a one can."""
+    if private is None:
+        if contribution is not None or seed is not None:
+            raise InputError(
+                f"{option('contribution')} and {option('seed')} are for a private fit; pass {option('private')} as well"
+            )
+        return
+    if context is not None:
+        raise InputError(
+            "a private fit is of one chain: noise for n² counts hides a person, noise for each type's would hide the "
+            f"types; leave {option('context')} and {option('trait')} out, or fit it to data that may be published"
+        )
+    if order != 1 or smoothing != SMOOTHING or prior != "data":
+        raise InputError("a private fit is of order 1 and smooths by its noise; leave order, smoothing and prior out")
+    if words.get("other") is not None:
+        raise InputError(f"{option('other')} looks at who has what, which a private fit may not; leave it out")
+    if "pad" in (words.get("slot") or ""):
+        raise InputError("padding shows when others begin and end, which noise does not hide; leave pad out")
 
 
-def _fit_private(source: Source, words: FitWords, progress: Progress | None) -> Fitted:
+def _fit_private(found: CodedValues, epsilon: float, contribution: int | None, seed: int | None) -> Fitted:
     """A chain of order 1 that is ε-differentially private for each user; see `BoundedCounts`."""
-    assert words.private is not None
-    alphabet = in_slots(words.alphabet, words.slots).with_missing(words.missing).with_slots(words.slots)
-    source.check_width(alphabet)
-    counts = BoundedCounts(alphabet.n, CONTRIBUTION if words.contribution is None else words.contribution)
-    first, second = _two_readings(source, value_type_of(alphabet), progress)
-    for part in first:
-        counts.measure(part.users.to_list())
-    for part in second:
-        counts.add(part.users.to_list(), encode(part, alphabet.strict, source.name, FOR_FIT))
-    noisy = counts.noisy(words.private, randomness(words.seed))
+    counts = BoundedCounts(found.alphabet.n, CONTRIBUTION if contribution is None else contribution)
+    users = found.events.users.to_list()
+    counts.measure(users)
+    counts.add(users, found.codes)
+    noisy = counts.noisy(epsilon, randomness(seed))
+    model = noisy.model(found.alphabet).with_reading(found.events.reading)
     events = noisy.users + max(0, int(noisy.moves.sum()))
-    source.taken.begin()  # counts of raw rows are nobody's business: they have no noise
-    return Fitted(noisy.model(alphabet), events, noisy.users, reading=source.taken)
+    return Fitted(model, events, noisy.users, read_as=found.events.taken.public)  # counts of raw rows have no noise
 
 
 def origin_in_words(origin: Mapping[str, Any]) -> str:

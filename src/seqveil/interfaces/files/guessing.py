@@ -10,17 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from seqveil.core.errors import DataError
-from seqveil.interfaces.files.columns import (
-    DECIMAL,
-    ORDERS,
-    TIMES,
-    Columns,
-    coordinates_in,
-    iso_times,
-    lists_in,
-    order_in,
-)
+from seqveil.core.errors import DataError, option
+from seqveil.core.reading import Reading
+from seqveil.interfaces.files.events import coordinates_in
+from seqveil.interfaces.files.ordering import DECIMAL, ORDERS, TIMES, order_in, text_times
 
 if TYPE_CHECKING:
     import polars as pl
@@ -57,30 +50,31 @@ class Guess:
     """What each column is taken for, the columns that follow from it, and what should be asked."""
 
     roles: list[Role]
-    columns: Columns
+    reading: Reading
     questions: list[str]
 
 
-def guessed(head: pl.DataFrame, given: Columns | None, file: str) -> Guess:
+def guessed(head: pl.DataFrame, given: Reading | None, file: str) -> Guess:
     """What each column is taken for: what was named, else by names, else by what it holds."""
-    columns, listed = given or Columns(), lists_in(head)
-    named = {*columns.user_columns, *columns.value_columns, *columns.time_columns} if given else set()
+    reading = given or Reading()
+    listed = [name for name in head.columns if head.schema[name].is_nested()]
+    named = {*reading.user_columns, *reading.value_columns, *reading.time_columns} if given else set()
     if named & {*listed}:
         raise DataError(f"{file}: column {min(named & {*listed})!r} holds lists; write a row for each event")
-    found = _Guesser(head.drop(listed), columns, file).all()
+    found = _Guesser(head.drop(listed), reading, file).all()
     return replace(found, roles=[*found.roles, *(Role(name, "not used", "it holds lists") for name in listed)])
 
 
 class _Guesser:
     """Gives each column at most one role, the surest roles first."""
 
-    def __init__(self, head: pl.DataFrame, given: Columns, file: str) -> None:
+    def __init__(self, head: pl.DataFrame, given: Reading, file: str) -> None:
         self.head, self.given, self.file = head, given, file
         self.roles: dict[str, Role] = {}
         self.questions: list[str] = []
 
     def all(self) -> Guess:
-        given, named = self.given, Columns()
+        given, named = self.given, Reading()
         for role, names, asked in (
             ("user", given.user_columns, given.user != named.user),
             ("value", given.value_columns, given.value != named.value),
@@ -94,7 +88,7 @@ class _Guesser:
         value = value or self._guessed_value()
         unused = [Role(name, "not used", "nothing else is needed") for name in self._free()]
         disclosed = sorted([*self.roles.values(), *unused], key=lambda role: self.head.columns.index(role.column))
-        return Guess(disclosed, Columns(user, value, order), self.questions)
+        return Guess(disclosed, Reading(user, value, order), self.questions)
 
     def _take(self, names: Sequence[str], role: str, why: str) -> str:
         self.roles.update({name: Role(name, role, why) for name in names if name in self.head.columns})
@@ -116,13 +110,13 @@ class _Guesser:
         if person is None:
             raise DataError(
                 f"{self.file}: no column could be a user's name: none is called as people are, and in none do values "
-                f"come again ({self._has()}); name it with --user-column"
+                f"come again ({self._has()}); name it with {option('user')}"
             )
         return self._take([person], "user", why)
 
     def _order(self, user: str) -> str | None:
         free = self._free()
-        names, why = order_in(free, Columns(user=user, value="\x00"))
+        names, why = order_in(free, Reading(user=user, value="\x00"))
         if names and names[0] != "seq" and not _timely(self.head[names[0]]):
             names = ()
         if not names:
@@ -149,19 +143,15 @@ class _Guesser:
         alike = _alike(self.head.select(self._free()))
         if not alike:
             raise DataError(
-                f"{self.file}: no column is left that could be the value ({self._has()}); name it with --value-column"
+                f"{self.file}: no column is left that could be the value ({self._has()}); name it with "
+                f"{option('value')}"
             )
         if len(alike) > 1:
             self.questions.append(
                 f"is {alike[0]!r} the value? It is a guess; {_listed(alike[1:])} could be, too. Name yours with "
-                "--value-column"
+                f"{option('value')}"
             )
         return self._take(alike[:1], "value", BY_VALUES)
-
-
-def person_in(names: Sequence[str]) -> str | None:
-    """The column that is called as people are, if there is one."""
-    return _by_name(names, PEOPLE)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -190,7 +180,7 @@ def _pair(names: Sequence[str], pair: tuple[str, str]) -> tuple[str | None, str 
 def _repeating(head: pl.DataFrame) -> str | None:
     """The column with the most different values that come several times each."""
     full = [name for name in head.columns if not head[name].null_count()]  # every event is somebody's
-    counts = {name: head[name].n_unique() for name in full if not _timely(head[name]) and not _day_like(head[name])}
+    counts = {name: head[name].n_unique() for name in full if not _timely(head[name])}
     fit = {name: n for name, n in counts.items() if 1 < n <= head.height / 2}
     return max(fit, key=lambda name: fit[name]) if fit else None
 
@@ -245,19 +235,11 @@ def _timely(column: pl.Series) -> bool:
     if column.dtype != pl.String:
         return column.dtype.is_numeric() or column.dtype.is_temporal()
     text = column.drop_nulls()
-    return bool(text.len() and (text.str.contains(DECIMAL).all() or iso_times(text).is_not_null().all()))
-
-
-def _day_like(column: pl.Series) -> bool:
-    """Whether a column of text begins with days as people write them, 31.12.2024 or 12/31/24: nobody is called so."""
-    import polars as pl
-
-    text = column.drop_nulls() if column.dtype == pl.String else column.clear()
-    return bool(text.len() and text.str.contains(r"^\s*\d{1,4}[./-]\d{1,2}[./-]\d{1,4}(\D|$)").all())
+    return bool(text.len() and (text.str.contains(DECIMAL).all() or text_times(text).is_not_null().all()))
 
 
 def _dated(column: pl.Series) -> bool:
-    """Whether a column holds calendar times, whatever it is called: ISO 8601, or numbers since 1970 in some unit."""
+    """Whether a column holds calendar times, whatever it is called: text, or numbers since 1970 in some unit."""
     import polars as pl
 
     if column.dtype.is_temporal():

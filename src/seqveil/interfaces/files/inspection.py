@@ -10,7 +10,7 @@ import math
 import os
 import shlex
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -19,35 +19,33 @@ from numpy.typing import NDArray
 
 from seqveil.core import geography
 from seqveil.core.alphabet import Alphabet, Bins, Symbols
-from seqveil.core.bulk import numbered
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import InputError, option
 from seqveil.core.places import LEAST, count_cells
+from seqveil.core.reading import Reading
+from seqveil.core.results import Line, Result
 from seqveil.interfaces.choosing import held_out
-from seqveil.interfaces.files.columns import TIMES, Columns, Taken, coordinates_in
+from seqveil.interfaces.files.cuts import around, round_near, round_up
+from seqveil.interfaces.files.events import Events, coordinates_in, read_events
+from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords
+from seqveil.interfaces.files.frames import as_polars
 from seqveil.interfaces.files.guessing import Guess, Role, guessed
-from seqveil.interfaces.files.in_memory import as_polars
-from seqveil.interfaces.files.ordering import order_key, seconds
-from seqveil.interfaces.files.placing import round_near, round_up
-from seqveil.interfaces.files.reading import FRAME, Chunk, FilePath, file_name, first_rows, format_of
-from seqveil.interfaces.files.rows import Progress, Source
-from seqveil.interfaces.files.scanning import around
+from seqveil.interfaces.files.ordering import TIMES
+from seqveil.interfaces.files.table import FilePath, Table, read_table
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from seqveil.interfaces.frames import ColumnWords
-
 SHARED = 10  # people who must have a value before it is shown, and below which it is rare
 SHOWN = 8  # values shown at most
-MOST_NUMBERS = 30  # different numbers beyond which they are to be cut
+HEAD = 10_000  # rows from which columns are guessed
 MOST_SYMBOLS = 5_000  # beyond which how predictable they are is not computed
 FAR = 5.0  # spreads (from the first to the third quartile) beyond the quartiles where an outlier begins
 LEVELS = 20  # bins that are proposed
 CELLS = 1_000  # of the map that are proposed, at most
 
 
-@dataclass(frozen=True)
-class Inspection:
+@dataclass(frozen=True, repr=False)
+class Inspection(Result):
     """What was found in a file. `lines` says it in words, `command` is what to type next."""
 
     roles: list[Role]
@@ -58,27 +56,20 @@ class Inspection:
     shortest: int  # events of a stream
     typical: int
     longest: int
-    ties: int
-    needs_sorting: bool
     gap_typical: float | None  # seconds between two events of a stream; None without times
     gap_longest: float | None
-    missing: int
     values: int  # different ones
     numbers: bool  # whether they are numbers
     outliers: int
     rare: int  # values that fewer than ten people have
     rare_events: int
-    shared: list[tuple[str, int]]  # the most frequent values that at least ten people have, and their events
-    log_likelihood: dict[str, float] = field(default_factory=dict)  # a symbol of held-out people, by order 0 and 1
-    held_out_people: int = 0
+    shared: list[tuple[str, int]]  # values that at least ten people have, and how often they come
+    log_likelihood: dict[str, float]  # a symbol, on held-out people
+    held_out_people: int
     questions: list[str] = field(default_factory=list)
     command: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values."""
-        return asdict(self)
-
-    def lines(self) -> list[tuple[str, str]]:
+    def lines(self) -> list[Line]:
         """What was found, a line for each part."""
         said = [
             ("column", f"{role.column!r}: {role.role} ({role.why})") for role in self.roles if role.role != "not used"
@@ -86,20 +77,13 @@ class Inspection:
         unused = [repr(role.column) for role in self.roles if role.role == "not used"]
         more = f" and {len(unused) - SHOWN} more" if len(unused) > SHOWN else ""
         said += [("column", f"not used: {', '.join(unused[:SHOWN])}{more}")] if unused else []
-        said.append(("read", self.read))
-        length = f"{self.shortest} to {self.longest} events each, {self.typical} in the middle"
-        said.append(("people", f"{self.users:,} people, {self.events:,} events; {length}"))
-        if self.needs_sorting:
-            said.append(("order", "rows go back in time; --sort puts them in order"))
+        length = f"{self.shortest} to {self.longest} events each, median {self.typical}"
+        said += [("read", self.read), ("people", f"{self.users:,} people, {self.events:,} events; {length}")]
         if self.gap_typical is not None and self.gap_longest is not None:
-            said.append(
-                (
-                    "gaps",
-                    f"{_span(self.gap_typical)} between two events in the middle, {_span(self.gap_longest)} at most",
-                )
-            )
+            gaps = f"median {_span(self.gap_typical)} between two events, {_span(self.gap_longest)} at most"
+            said.append(("gaps", gaps))
         kind = "numbers" if self.numbers else "values"
-        said.append(("values", f"{self.values:,} different {kind}, {self.missing:,} rows without one"))
+        said.append(("values", f"{self.values:,} different {kind}, {self.reading['missing']:,} rows without one"))
         if self.numbers and self.outliers:
             said.append(("outliers", f"{self.outliers:,} rows far from the bulk"))
         if not self.numbers:
@@ -119,30 +103,14 @@ class Inspection:
         said += [("question", text) for text in self.questions]
         return [*said, ("next", self.command)]
 
-    def __str__(self) -> str:
-        return "\n".join(f"{name:<9} {text}" for name, text in self.lines())
 
-    __repr__ = __str__
-
-
-def inspect(
-    data: Any,
-    columns: Columns | None = None,
-    *,
-    format: str | None = None,
-    on_map: bool = False,
-    progress: Progress | None = None,
-    **words: Unpack[ColumnWords],
-) -> Inspection:
+def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords]) -> Inspection:
     """Look at a file or a frame (polars, pandas, Arrow) and say what is in it and what to type next.
 
     Parameters:
         data: the file, or the frame.
-        columns: names of columns where they are known; the others are guessed from names and values.
         format: of a file whose name does not tell.
-        on_map: whether two columns of the value are latitude and longitude, whatever they are called.
-        progress: called with the number of rows done.
-        words: user, value, time, latitude, longitude, in place of `columns`.
+        words: user, value and time where they are known; others are guessed from names and values.
 
     >>> import polars as pl
     >>> rows = {"person": [k // 4 for k in range(80)], "page": ["news", "news", "sport", "news"] * 20}
@@ -150,64 +118,47 @@ def inspect(
     >>> found.users, found.events, found.command
     (20, 80, 'seqveil fit DATA -o DATA.model --user-column person --value-column page')
     """
-    if words:
-        from seqveil.interfaces.frames import columns_of
-
-        if columns is not None:
-            raise InputError("columns are named once: pass columns, or words such as user=")
-        columns, on_map = columns_of(words), on_map or words.get("latitude") is not None
+    strange = sorted(set(words) - set(ColumnWords.__annotations__))
+    if strange:
+        raise InputError(
+            f"{strange[0]!r} is not known here; columns are named {', '.join(ColumnWords.__annotations__)}"
+        )
     source = as_polars(data)
     if isinstance(source, str | os.PathLike) and os.fspath(source) == "-":
         raise InputError("a look at a file reads it more than once, so it cannot come from a pipe; name a file")
-    head = first_rows(source, format)
-    guess = guessed(head, columns, file_name(source))
-    names = guess.columns
-    on_map = on_map or coordinates_in(names.value_columns) == names.value_columns
-    rows = Source(source, names, format, missing="drop")
-    sort = False
-    try:
-        parts = list(rows.chunks(progress=progress))
-    except DataError as error:
-        if "lies before" not in str(error):
-            raise
-        sort, rows = True, Source(source, names, format, True, missing="drop")
-        parts = list(rows.chunks(progress=progress))
-    return _found(parts, rows, guess, sort, _title(source, format), on_map)
+    table = source if isinstance(source, Table) else read_table(source, None, format)
+    guess = guessed(table.frame.head(HEAD), Reading().but(**words), table.name)
+    on_map = coordinates_in(guess.reading.value_columns) == guess.reading.value_columns
+    events = read_events(table, guess.reading, missing="drop")
+    return _found(events, guess, _title(source), on_map)
 
 
-def _title(data: FilePath | pl.DataFrame, format: str | None) -> tuple[str, str]:
+def _title(data: FilePath | pl.DataFrame | Table) -> tuple[str, str]:
     """The words for the data and the model in a command."""
     if not isinstance(data, str | os.PathLike):
         return "DATA", "DATA.model"
-    format_of(data, format)
     stem = Path(data).name.split(".")[0] or "data"
     return shlex.quote(os.fspath(data)), shlex.quote(f"{stem}.model")
 
 
-def _found(
-    parts: list[Chunk], source: Source, guess: Guess, sort: bool, title: tuple[str, str], on_map: bool
-) -> Inspection:
-    taken, names = source.taken, source.columns
-    people: dict[Hashable, int] = {}
-    who = np.concatenate([numbered(people, part.users.to_list()) for part in parts])
+def _found(events: Events, guess: Guess, title: tuple[str, str], on_map: bool) -> Inspection:
+    people, who = events.people
     lengths = np.bincount(who)
-    gaps = _gaps(parts, who, source.name)
-    values = _Values.of(parts, who)
+    gaps = _gaps(events, who)
+    values = _Values.of(events, who)
     alphabet, codes = values.cut(len(people))
     zero, one, held = _predicted(alphabet, codes, who)
-    facts: dict[str, Any] = {"missing": taken.missing, "ties": taken.ties, "needs_sorting": sort}
-    facts |= {"gap_typical": None if gaps is None else float(np.median(gaps)) if gaps.size else 0.0}
-    facts |= {"gap_longest": None if gaps is None else float(gaps.max(initial=0.0))}
-    read = taken.sentence
     return Inspection(
         roles=guess.roles,
-        reading=taken.to_dict(),
-        read=read,
+        reading=events.taken.to_dict(),
+        read=events.taken.sentence,
         users=len(people),
         events=int(who.size),
         shortest=int(lengths.min()),
         typical=int(np.median(lengths)),
         longest=int(lengths.max()),
+        gap_typical=None if gaps is None else float(np.median(gaps)) if gaps.size else 0.0,
+        gap_longest=None if gaps is None else float(gaps.max(initial=0.0)),
         values=values.count,
         numbers=values.numbers,
         outliers=values.outliers,
@@ -218,30 +169,24 @@ def _found(
         held_out_people=held,
         questions=[
             *guess.questions,
-            *_about_places(guess.roles, names, on_map),
-            *_questions(values, names, len(people), int(lengths.max())),
+            *_about_places(guess.roles, events.reading, on_map),
+            *_questions(values, events.reading, len(people), int(lengths.max())),
         ],
-        command=_command(values, names, taken, sort, len(people), title, on_map),
-        **facts,
+        command=_command(values, events, len(people), title, on_map),
     )
 
 
-def _gaps(parts: list[Chunk], who: NDArray[np.intp], name: str) -> NDArray[np.float64] | None:
+def _gaps(events: Events, who: NDArray[np.int64]) -> NDArray[np.float64] | None:
     """Seconds between two events of a stream; None where the order is no time."""
     import polars as pl
 
-    first = parts[0].order
-    if first is None or parts[0].counts or first.dtype == pl.Struct:
+    order = events.order
+    if order is None or events.counts or order.dtype == pl.Struct:
         return None
-    named = first.name.strip().lower() in TIMES or first.dtype == pl.String or first.dtype.is_temporal()
-    if not named:
+    if not (order.name.strip().lower() in TIMES or order.dtype == pl.String or order.dtype.is_temporal()):
         return None
-    if first.dtype == pl.String:
-        times = np.concatenate([order_key(p.order, p.row, name).to_numpy() / 1e9 for p in parts if p.order is not None])
-    else:
-        times = np.concatenate([seconds(part, name) for part in parts])
-    order = np.argsort(who, kind="stable")
-    steps, same = np.diff(times[order]), np.diff(who[order]) == 0
+    places = np.argsort(who, kind="stable")
+    steps, same = np.diff(events.seconds()[places]), np.diff(who[places]) == 0
     return np.asarray(steps[same], np.float64)
 
 
@@ -250,24 +195,21 @@ class _Values:
     """What the values are: how many, whether numbers, which of them few people have."""
 
     series: Any  # all values, in their order; an array of pairs for places
-    who: NDArray[np.intp]
     count: int
     numbers: bool
     outliers: int
-    rare: int
-    rare_events: int
-    shared: list[tuple[str, int]]
+    rare: int = 0
+    rare_events: int = 0
+    shared: list[tuple[str, int]] = field(default_factory=list)
     people_of: dict[Hashable, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, parts: list[Chunk], who: NDArray[np.intp]) -> _Values:
+    def of(cls, events: Events, who: NDArray[np.int64]) -> _Values:
         import polars as pl
 
-        if isinstance(parts[0].values, np.ndarray):
-            pairs = np.concatenate([np.asarray(part.values) for part in parts])
-            count = len(np.unique(pairs, axis=0))
-            return cls(pairs, who, count, True, int(_far(pairs).sum()), 0, 0, [])
-        series = pl.concat([part.values.to_frame("v") for part in parts], how="vertical_relaxed")["v"]  # type: ignore[union-attr]
+        series = events.values
+        if isinstance(series, np.ndarray):
+            return cls(series, len(np.unique(series, axis=0)), True, int(_far(series).sum()))
         table = (
             pl.DataFrame({"v": series, "who": who})
             .group_by("v", maintain_order=True)
@@ -280,7 +222,7 @@ class _Values:
         far = int(_far(np.asarray(series.to_numpy(), np.float64)[:, None]).sum()) if numbers else 0
         shared = [(str(value), int(events)) for value, events in shown]
         own = dict(zip(table["v"].to_list(), table["people"].to_list(), strict=True))
-        return cls(series, who, table.height, numbers, far, few.height, int(few["events"].sum()), shared, own)
+        return cls(series, table.height, numbers, far, few.height, int(few["events"].sum()), shared, own)
 
     def pools(self, people: int) -> bool:
         """Whether rare values are better taken together: some are, and several are not."""
@@ -293,9 +235,8 @@ class _Values:
 
     def cut(self, people: int) -> tuple[Symbols | None, NDArray[np.int64]]:
         """An alphabet to see how predictable the values are, and the code of each; None where that is not computed."""
-        nothing = np.zeros(0, np.int64)
         if isinstance(self.series, np.ndarray) or (not self.numbers and self.count > MOST_SYMBOLS):
-            return None, nothing
+            return None, np.zeros(0, np.int64)
         if self.numbers and self.count > 1:
             alphabet: Symbols = Bins.quantiles(self.series.to_numpy(), LEVELS)
             return alphabet, alphabet.encode(self.series)
@@ -315,7 +256,7 @@ def _far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _predicted(
-    alphabet: Symbols | None, codes: NDArray[np.int64], who: NDArray[np.intp]
+    alphabet: Symbols | None, codes: NDArray[np.int64], who: NDArray[np.int64]
 ) -> tuple[float | None, float | None, int]:
     """Log-likelihood a symbol on held-out people, from frequencies alone and from the symbol before."""
     from seqveil.core.filtering import log_likelihoods
@@ -333,28 +274,28 @@ def _predicted(
     return zero, float(total / held.sum()), int(np.unique(who[held]).size)
 
 
-def _about_places(roles: list[Role], names: Columns, on_map: bool) -> list[str]:
+def _about_places(roles: list[Role], reading: Reading, on_map: bool) -> list[str]:
     """What is to be asked where values, or columns beside them, are places or points."""
     beside = coordinates_in([role.column for role in roles if role.role == "not used"])
     if on_map:
-        return ["how large shall the cells of the map be? Pass --cell-metres"]
-    if len(names.value_columns) == 2:
+        return [f"how large shall the cells of the map be? Say it with {option('cell_metres')}"]
+    if len(reading.value_columns) == 2:
         return ["points need a grid: how fine shall it be? auto cuts about 10 by 10 cells over their bulk"]
     if beside is None:
         return []
     return [
         f"columns {beside[0]!r} and {beside[1]!r} are coordinates: shall an error be a distance? Cut the map with "
-        "--cell-metres"
+        f"{option('cell_metres')}"
     ]
 
 
-def _questions(values: _Values, names: Columns, people: int, longest: int) -> list[str]:
+def _questions(values: _Values, reading: Reading, people: int, longest: int) -> list[str]:
     asked = []
-    if values.asks and len(names.value_columns) == 1:
+    if values.asks and len(reading.value_columns) == 1:
         asked.append(
             f"the values are {values.count:,} different numbers. Taken as they are, each would be a symbol of its own, "
             "and a model learns little about a symbol that comes rarely. How finely shall they be cut? "
-            "--bins WIDTH cuts evenly, --levels N into bins of about equal count"
+            f"{option('bins')} cuts evenly, {option('levels')} into bins of about equal count"
         )
     elif not values.numbers and values.count > MOST_SYMBOLS:
         asked.append(f"{values.count:,} different values are many: is this the value column?")
@@ -365,22 +306,18 @@ def _questions(values: _Values, names: Columns, people: int, longest: int) -> li
     return asked
 
 
-def _command(
-    values: _Values, names: Columns, taken: Taken, sort: bool, people: int, title: tuple[str, str], on_map: bool
-) -> str:
+def _command(values: _Values, events: Events, people: int, title: tuple[str, str], on_map: bool) -> str:
     """What to type next."""
+    names, usual = events.reading, Reading()
     words = ["seqveil fit", title[0], "-o", title[1]]
-    usual = Columns()
-    for option, given, default in (
+    for role, given, default in (
         ("--user-column", names.user, usual.user),
-        ("--value-column", None if on_map else names.value, usual.value),
-        *zip(("--latitude", "--longitude"), names.value_columns if on_map else (), (None, None), strict=False),
+        ("--value-column", names.value, usual.value),
         ("--time-column", names.time, None),
     ):
-        words += [option, shlex.quote(given)] if given is not None and given != default else []
-    words += ["--sort"] * sort
+        words += [role, shlex.quote(given)] if given is not None and given != default else []
     cut = len(names.value_columns) == 2 or values.asks
-    if taken.missing:
+    if events.taken.missing:
         words += ["--missing", "hold" if cut else "symbol"]
     if on_map:
         words += ["--cell-metres", f"{_cell(values.series):g}"]
@@ -413,11 +350,12 @@ def _width(series: Any) -> float:
 
 
 def _span(time: float) -> str:
-    """A number of seconds in words."""
-    for unit, size in (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)):
-        if time >= size:
-            return f"{time / size:.3g} {unit}"
-    return f"{time:.3g} seconds"
+    """A number of seconds in words.
 
-
-__all__ = ["FRAME", "Inspection", "Role", "inspect"]
+    >>> _span(60), _span(5400), _span(0.5)
+    ('1 minute', '1.5 hours', '0.5 seconds')
+    """
+    sizes = {"day": 86_400.0, "hour": 3_600.0, "minute": 60.0, "second": 1.0}
+    unit = next((name for name, size in sizes.items() if time >= size), "second")
+    text = f"{time / sizes[unit]:.3g}"
+    return f"{text} {unit}{'s' * (text != '1')}"

@@ -18,13 +18,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import DataError, InputError, option
 from seqveil.core.model import MarkovModel
 from seqveil.engine.secrets import SecretTotal
 from seqveil.interfaces.choosing import held_out_check
 from seqveil.interfaces.files.fit import origin_in_words
-from seqveil.interfaces.files.reading import FilePath, file_name
-from seqveil.interfaces.files.writing import Meta, load_release_meta
+from seqveil.interfaces.files.table import FilePath, file_name
+from seqveil.interfaces.files.writing import Meta
 from seqveil.interfaces.sentences import CHECKS, attacked
 from seqveil.receiver.audit import Report
 
@@ -34,6 +34,7 @@ SOURCE = (
     "(https://doi.org/10.6028/NIST.SP.800-226)"
 )
 NOT_RECORDED = "not recorded"
+FIGURES = {"leakage": "leakage of the worst stream, nats", "composition": "by composition, Σε"}
 OPEN = "For the controller to fill in: "
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; color: #1b1b1b;
@@ -59,28 +60,34 @@ class Material:
     fingerprint: str  # of its bytes
     meta: Meta
     audit: Report  # recomputed from the releases
-    model: Mapping[str, str]  # what is known of the model, in words
+    model: MarkovModel
     attack: Sequence[Mapping[str, Any]] | None = None
+
+    @property
+    def made(self) -> str:
+        """How the model was made, in words."""
+        origin = self.model.origin
+        return "from raw data, which is not private" if origin is None else origin_in_words(origin)
+
+    @property
+    def kept(self) -> list[tuple[SecretTotal, float]]:
+        """The secrets that the release keeps, each with its ε."""
+        return [(total, total.epsilon) for total in self.audit.secrets if total.epsilon is not None]
 
 
 def material(
-    released: FilePath,
-    audit: Report,
-    model: MarkovModel,
-    attack: FilePath | None = None,
-    meta: FilePath | None = None,
+    released: FilePath, audit: Report, model: MarkovModel, meta: Meta | None, attack: FilePath | None = None
 ) -> Material:
-    """What an audit found of a released file, what lies beside it, and the fingerprint of its bytes."""
+    """What an audit found of a released file, its side file, and the fingerprint of its bytes."""
+    if not isinstance(released, str | os.PathLike):
+        raise InputError("a page is about a released file; write the rows to one, and audit that")
     path = Path(released)
-    found = load_release_meta(released, meta)
-    if found is None:
-        raise DataError(f"{path.name}: has no side file ({path.name}.meta.json); name it by --meta, or release again")
+    if meta is None:
+        raise DataError(f"{path.name}: has no side file beside it; name it by {option('meta')}, or release again")
     with open(path, "rb") as rows:
         digest = hashlib.file_digest(rows, "sha256").hexdigest()
-    made = "from raw data, which is not private" if model.origin is None else origin_in_words(model.origin)
-    known = {"made": made, "order": str(model.order), "held-out check": _held_out(held_out_check(model))}
     results = None if attack is None else attack_results(attack)
-    return Material(file_name(path), digest, found, audit, known, results)
+    return Material(file_name(path), digest, meta, audit, model, results)
 
 
 def attack_results(path: FilePath) -> list[Mapping[str, Any]]:
@@ -141,15 +148,10 @@ def _in_short(made_of: Material) -> str:
     return f"<h2>In short</h2>{shown}<ul>{listed}</ul>"
 
 
-def _kept(made_of: Material) -> list[tuple[SecretTotal, float]]:
-    """The secrets that the release keeps, each with its ε."""
-    return [(total, total.epsilon) for total in made_of.audit.secrets if total.epsilon is not None]
-
-
 def _promises(made_of: Material) -> list[tuple[str, str]]:
     meta = made_of.meta
     rows = [("guarantee", _text(meta.get("guarantee")))]
-    rows += [(f"secret {disclosed.name}", disclosed.sentence) for disclosed, _ in _kept(made_of)]
+    rows += [(f"secret {disclosed.name}", disclosed.sentence) for disclosed, _ in made_of.kept]
     setting = meta["setting"]
     many = len(setting.get("observers") or ())
     against = "anyone who knows the model and sees every release, with unlimited computing power"
@@ -160,21 +162,22 @@ def _promises(made_of: Material) -> list[tuple[str, str]]:
     return rows
 
 
-def _model(made_of: Material) -> list[tuple[str, str]]:
-    alphabet = made_of.meta.get("alphabet")
-    symbols = alphabet.get("symbols") if isinstance(alphabet, dict) else None
-    rows = [("fingerprint", _text(made_of.meta.get("model"))), ("symbols", _text(symbols))]
-    return [*rows, *made_of.model.items(), ("check on these releases", made_of.audit.check.said[1])]
-
-
-def _held_out(found: Any) -> str:
-    """Whether a model was checked on people held out of its fit, in a sentence."""
-    if not isinstance(found, dict) or not {"people", "log_likelihood", "standard_error"} <= found.keys():
-        return "not recorded: what is said “under the model” holds for people who follow it, and nobody looked here"
-    return (
-        f"log-likelihood {found['log_likelihood']:.4f} a symbol, ± {found['standard_error']:.4f}, on "
-        f"{found['people']:,} people who had no part in the fit"
-    )
+def _model(made_of: Material) -> Rows:
+    model, found = made_of.model, held_out_check(made_of.model)
+    checked = "not recorded: what is said “under the model” holds for people who follow it, and nobody looked here"
+    if found is not None and {"people", "log_likelihood", "standard_error"} <= found.keys():
+        checked = (
+            f"log-likelihood {found['log_likelihood']:.4f} a symbol, ± {found['standard_error']:.4f}, on "
+            f"{found['people']:,} people who had no part in the fit"
+        )
+    return [
+        ("fingerprint", model.fingerprint),
+        ("symbols", str(model.n)),
+        ("made", made_of.made),
+        ("order", str(model.order)),
+        ("held-out check", checked),
+        ("check on these releases", made_of.audit.check.said[1]),
+    ]
 
 
 def _attack(made_of: Material) -> list[tuple[str, str]]:
@@ -187,8 +190,7 @@ def _attack(made_of: Material) -> list[tuple[str, str]]:
 def _account(made_of: Material) -> list[tuple[str, str]]:
     meta, audit = made_of.meta, made_of.audit
     rows = [(name, _text(meta.get(name))) for name in ("events", "users", "releases", "held", "stopped")]
-    rows.append(("leakage of the worst stream, nats", _text(meta.get("leakage"))))
-    rows.append(("by composition, Σε", _text(meta.get("composition"))))
+    rows += [(name, _bound(meta.get(key))) for key, name in FIGURES.items()]
     for disclosed in audit.secrets:
         bound = f"of at most {disclosed.epsilon:g}" if disclosed.epsilon is not None else "(measured, not promised)"
         rows.append((f"log odds of {disclosed.name} moved by", f"{disclosed.log_odds_worst:.4g} {bound}"))
@@ -213,7 +215,7 @@ def _fingerprints(made_of: Material) -> list[tuple[str, str]]:
 def _claims(made_of: Material) -> list[tuple[str, str]]:
     """The questions that SP 800-226 asks of a claim, and what this release answers."""
     setting, meta = made_of.meta["setting"], made_of.meta
-    secrets = [disclosed.name for disclosed, _ in _kept(made_of)]
+    secrets = [disclosed.name for disclosed, _ in made_of.kept]
     unit = "everything that one user's stream says, for as long as it is"
     if secrets:
         unit = f"for one user's stream, whether these hold: {', '.join(secrets)}"
@@ -264,7 +266,7 @@ def _claims(made_of: Material) -> list[tuple[str, str]]:
         (
             "Data collection",
             f"{OPEN}how were the raw data collected, on what legal ground, how long are they kept? The model: "
-            f"{made_of.model['made']}.",
+            f"{made_of.made}.",
         ),
     ]
 
@@ -273,27 +275,25 @@ def _without_model(setting: Mapping[str, Any]) -> str:
     """What holds of one release whatever the truth's distribution is."""
     from seqveil.core import mechanisms
 
-    epsilon = setting.get("epsilon")
-    if not isinstance(epsilon, int | float):
-        return "nothing is promised"
     try:
         level = mechanisms.find(_text(setting.get("mechanism"))).ldp
     except InputError:
         return "not known here"
-    if not math.isfinite(level):
+    epsilon = setting.get("epsilon")
+    if not isinstance(epsilon, int | float) or not math.isfinite(level):
         return "nothing is promised"
     return f"each release is {level * epsilon:.4g}-locally differentially private"
 
 
 def _strength(made_of: Material) -> str:
     setting, meta = made_of.meta["setting"], made_of.meta
-    parts = [f"ε = {epsilon:g} for {disclosed.name}" for disclosed, epsilon in _kept(made_of)]
+    parts = [f"ε = {epsilon:g} for {disclosed.name}" for disclosed, epsilon in made_of.kept]
     if setting.get("epsilon") is not None:
         parts.append(f"ε = {_text(setting['epsilon'])} a release")
     budget = setting.get("budget")
     total = budget.get("total") if isinstance(budget, dict) else None
     parts.append("no total was set" if total is None else f"a total of {_text(total)} for a stream")
-    parts.append(f"realised {_text(meta.get('leakage'))} in the worst stream")
+    parts.append(f"realised {_bound(meta.get('leakage'))} in the worst stream")
     delta = budget.get("delta", 0) if isinstance(budget, dict) else 0
     return "; ".join(parts) + f". δ = {delta:g}. In words: " + ". ".join(made_of.audit.words) + "."
 
@@ -316,6 +316,9 @@ def _text(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}" if math.isfinite(value) else "no bound"
-    if value == "inf":
-        return "no bound"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _bound(value: Any) -> str:
+    """A figure of the side file, where null says that there is none."""
+    return "no bound" if value is None else _text(value)

@@ -11,223 +11,230 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqveil.core.alphabet import WITHHELD, OnUnknown, Symbols
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import DataError, InputError, option
 from seqveil.core.kernel import Ints
-from seqveil.core.randomness import KeyedRandomness, User
+from seqveil.core.randomness import KeyedRandomness
 from seqveil.core.replacing import settle
 from seqveil.engine.releases import Releases
 from seqveil.engine.store import Erased
-from seqveil.engine.stream import NOTHING, Terms
 from seqveil.engine.streams import CodeStreams
-from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, output_format, read
-from seqveil.interfaces.files.received import Received
-from seqveil.interfaces.files.release import ReleaseRun, Target
-from seqveil.interfaces.files.rows import Coded, Events, Progress, Rows, Source
-from seqveil.interfaces.files.writing import ColumnDigest, Digest, as_text, place, same_file, taken, text_bytes
+from seqveil.engine.upkeep import key_for
+from seqveil.interfaces.files import writing
+from seqveil.interfaces.files.changes import changed
+from seqveil.interfaces.files.events import Events, Progress
+from seqveil.interfaces.files.received import received_events
+from seqveil.interfaces.files.release import MadeRows, ReleasedRows, Run, Shown, Units
+from seqveil.interfaces.files.table import FilePath, file_name
+from seqveil.interfaces.files.writing import Digest, as_text, output_format, same_file, taken
+from seqveil.receiver.drift import ModelCheck
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from seqveil.interfaces.files.release import _Job
+
 WHERE, TEXT = "release: position", "release: text"
 BLOCK = 1 << 20
+GROUP = 1000  # events of a transaction
+SLOW = 64  # events of the first one where batches are released
 LONGEST = 0.5  # seconds that a transaction may take
-SLOW = 64  # rows of the first one where batches are released
 
 
-@contextmanager
 def resumed(
-    source: Source,
-    setting: Terms,
-    on_unknown: OnUnknown | None,
-    target: Target,
+    job: _Job,
+    out: FilePath,
     state: FilePath,
-    key: bytes | None,
+    key: FilePath | bytes | None,
     seed: int | None,
-    group: int,
-) -> Iterator[ReleaseRun]:
-    """A run over a state file, with what an earlier one left of the output put right."""
+    meta: FilePath | None,
+    must_exist: bool,
+    inputs: Sequence[Any],
+    progress: Progress | None,
+    shown: Shown | None,
+) -> ReleasedRows:
+    """Release what an earlier run did not, after what it left of the output was put right."""
+    if job.setting.model.alphabet.slots is not None:
+        raise InputError(
+            "slots need the whole file, since its last slot may go on later: a release in slots cannot be gone on "
+            f"with; leave {option('state')} out"
+        )
     if key is not None and seed is not None:
         raise InputError("pass a key or a seed, not both: a seeded release is not private")
-    alphabet = setting.model.alphabet.tracked(on_unknown)
-    target.refuse_overwriting(state)
-    read(source.path, source.columns, format=source.format)  # refuses what is no file before anything is made
-    randomness = None if seed is None else KeyedRandomness.seeded(seed)
-    output = Appended(target.out, (*target.inputs, state), (place(target.out, target.meta),))
-    with CodeStreams.open(state, setting, key=key, randomness=randomness) as streams, output:
-        yield Resumed(source, alphabet, seed, streams, output, group)
+    alphabet = job.alphabet(tracked=True)
+    events = job.events(alphabet)
+    kept = [writing.side_of(out, meta), *([key] if isinstance(key, str | os.PathLike) else [])]
+    output = Appended(out, [*inputs, state, *kept[1:]], kept[:1])
+    secret = key if isinstance(key, bytes) else key_for(Path(state), None if key is None else Path(key))
+    drawn = None if seed is None else KeyedRandomness.seeded(seed)
+    with (
+        CodeStreams.open(state, job.setting, key=secret, randomness=drawn, must_exist=must_exist) as streams,
+        output,
+    ):
+        run = Resumed(events, events.codes(alphabet), streams, output, seed)
+        run.go(progress)
+        found = ReleasedRows(out, run.account(), run.facts())
+        writing.write_text(writing.side_of(out, meta), writing.as_json(found.meta))
+        if shown is not None:
+            shown(run.changed())
+    return found
 
 
 @dataclass(frozen=True)
-class Position:
+class RunPosition:
     """How far a run has come; public. `offset` and `written` are of the output before the last transaction's text."""
 
     rows: int = 0  # of the input that were taken
-    seen: str = ""  # digest of their public columns
+    units: int = 0  # releases that are out
+    seen: str = ""  # digest of the public columns of the rows
     offset: int = 0
     written: str = ""  # digest of the output so far
     held: int = 0
     stopped: int = 0
     withheld: int = 0
-    flushed: int = 0  # short last batches that are out
+    flushed: bool = False  # whether short last batches began to go out
     finished: bool = False
 
 
-class Resumed(ReleaseRun):
+class Resumed(Run):
     """Goes on where an earlier run was: what that one did is passed over."""
 
     one_file = False
 
-    def __init__(
-        self, source: Source, alphabet: Symbols, seed: int | None, streams: CodeStreams, output: Appended, group: int
-    ) -> None:
-        super().__init__(source, streams.setting, alphabet, streams, seed)
-        self._streams, self._output = streams, output
-        # rows of the next transaction, and short batches of one at the end: where each takes long, few of them, so that
-        # a run that is killed often still comes to the end of one
-        self._pace, self._most = (min(group, SLOW), group) if streams.setting.in_batches else (group, group)
-        self._group = self._pace
-        self.private = self.private and streams.private  # an earlier run may have been seeded: its rows are there too
-        self._read = 0  # rows of the input so far
-        self._seen = ColumnDigest()  # of the public columns, however the rows were cut into chunks
-        self._following: dict[User, int] = {}  # the sequence number that comes next
+    def __init__(self, events: Events, codes: Ints, streams: CodeStreams, output: Appended, seed: int | None) -> None:
+        super().__init__(streams.setting, streams, seed)
+        self.events, self._codes, self._output = events, codes, output
+        self._units = Units.of(events, codes, self.setting)
+        self.tracked = True
+        self.check = ModelCheck.none("rows were written as they came; audit the file they are in")
+        self._made: list[MadeRows] = []
         saved, text = streams.position(WHERE), streams.position(TEXT)
+        self._at = RunPosition()
         if isinstance(saved, str) and isinstance(text, bytes):
-            self._position = Position(**json.loads(saved))
-            output.resume(self._position.offset, self._position.written, text)
+            self._at = RunPosition(**json.loads(saved))
+            output.resume(self._at.offset, self._at.written, text)
         else:
-            self._position = Position()
             output.begin()
-        self._begin = self.earlier = self._position.rows
+        self.earlier = self._at.rows
+        self._seen = Digest()
 
     def go(self, progress: Progress | None) -> None:
-        """Read to the end; all that was drawn is written."""
+        """Release all that is left; all that was drawn is written."""
+        self._check_input()
         try:
-            super().go(progress)
+            self._release_rest(progress)
         except Erased as error:
             raise DataError(
-                f"{self.source.name}: after row {self._position.rows} it has rows of somebody who was erased from the "
-                "state file, and with declared secrets or states this large nothing more can be released of them; take "
-                "these new rows out (not the earlier ones), and the same command goes on with all others"
+                f"{self.events.name}: after row {self._at.rows} it has rows of somebody who was erased from the state "
+                "file, and with declared secrets or states this large nothing more can be released of them; take these "
+                "new rows out (not the earlier ones), and the same command goes on with all others"
             ) from error
-        now = self._position
-        self.events, self.held, self.stopped, self.withheld = now.rows, now.held, now.stopped, now.withheld
+        self.held, self.stopped, self.withheld = self._at.held, self._at.stopped, self._at.withheld
+        self.digest = self._digest()
 
-    def take(self, part: Coded) -> None:
-        """Pass over the rows of earlier runs, check that they are the same, and release the new ones in groups."""
-        done = min(part.n, max(0, self._begin - self._read))
-        if done:
-            self._take(part.take(slice(0, done)), passed=True)
-            if self._read == self._begin and self._seen.hex() != self._position.seen:
-                self._refuse()
-        while done < part.n:
-            end = min(done + self._pace, part.n)
-            begin = perf_counter()
-            self._take(part.take(slice(done, end)), passed=False)
-            self._keep_pace(end - done, perf_counter() - begin)
-            done = end
-
-    def _keep_pace(self, rows: int, took: float) -> None:
-        """Have the next transaction take no longer than half a second, whatever rows cost."""
-        if took > LONGEST:
-            self._pace = max(1, int(rows * LONGEST / took))
-        elif took < LONGEST / 4 and rows == self._pace:
-            self._pace = min(self._most, 2 * self._pace)
-
-    def _take(self, part: Coded, passed: bool) -> None:
-        """Release these rows, or pass over them where an earlier run did."""
-        if not passed and self.setting.in_batches and (self._position.flushed or self._position.finished):
+    def _check_input(self) -> None:
+        """Refuse an input whose first rows are not those that were released before, or one that came too late."""
+        rows, units = self._at.rows, self._units
+        if self.events.n < rows or self._see(0, rows) != self._at.seen:
             raise DataError(
-                f"{self.source.name}: has more rows than when its last, short batches went out; release them with a "
+                f"{self.events.name}: its first {rows} rows are not those that were released before; put the input of "
+                "the earlier run back, or begin with a new state file and output"
+            )
+        if (self._at.finished or self._at.flushed) and self.setting.in_batches and rows < self.events.n:
+            raise DataError(
+                f"{self.events.name}: has more rows than when its last, short batches went out; release them with a "
                 "new state file and output"
             )
-        self._read += part.n
-        self._seen.add(*_public(part.chunk))
-        events = self.collector.take(part)
-        seqs = self._numbered(events)
-        if not passed and len(events):
-            self._send(events, seqs, self._position.flushed)
+        self._seqs = _numbered(units.users)
 
-    def finish(self) -> None:
-        """Release the batches that are not full, and note that the file was read to its end."""
-        if self._read < self._begin:
-            self._refuse()
-        at = self._position.flushed
-        while (some := self.collector.rest(at, self._group - at % self._group)) is not None:
-            at += len(some)
-            self._send(some, self._numbered(some), at)
-        if self._position.rows < self._read or not self._position.finished:
-            where = replace(self._now(at), finished=True)
-            self._streams.release([], [], [], [], {WHERE: json.dumps(asdict(where))})
-            self._position = where
+    def _see(self, begin: int, end: int) -> str:
+        """The digest of the public columns of all rows up to one of them."""
+        if end > begin:
+            some = self.events.at(slice(begin, end))
+            self._seen.add(some.users, *([] if some.order is None else [some.order]))
+        return self._seen.hex() if end else ""
+
+    def _release_rest(self, progress: Progress | None) -> None:
+        pace, most = (min(SLOW, GROUP), GROUP) if self.setting.in_batches else (GROUP, GROUP)
+        if progress is not None:
+            progress(self._at.rows)
+        while self._at.units < len(self._units):
+            begin = self._at.units
+            end = min(begin + pace, len(self._units))
+            if begin < self._units.full:
+                end = min(end, self._units.full)  # short batches only when all is read
+            began, rows = perf_counter(), self._at.rows
+            self._send(begin, end)
+            took = perf_counter() - began
+            if took > LONGEST:  # no transaction takes much longer, so that a run that is killed often comes to an end
+                pace = max(1, int((end - begin) * LONGEST / took))
+            elif took < LONGEST / 4:
+                pace = min(most, 2 * pace)
+            if progress is not None:
+                progress(self._at.rows - rows)
+        if not self._at.finished or self._at.rows < self.events.n:
+            seen = self._see(self._at.rows, self.events.n)
+            self._at = replace(self._at, rows=self.events.n, seen=seen, finished=True)
+            self.streams.release([], [], [], [], {WHERE: json.dumps(asdict(self._at))})
         self._output.sync()
 
-    def _now(self, flushed: int) -> Position:
-        """Where the run is when all rows read so far are taken, and so many short batches are out."""
-        return replace(self._position, rows=self._read, seen=self._seen.hex(), flushed=flushed)
-
-    def _numbered(self, events: Events) -> Ints:
-        """The sequence number of each event."""
-        seqs = np.empty(len(events), np.int64)
-        for k, user in enumerate(names_of(events.users)):
-            seqs[k] = following = self._following.get(user, 0)
-            self._following[user] = following + 1
-        return seqs
-
-    def _send(self, events: Events, seqs: Ints, flushed: int) -> None:
-        """Release events and publish them; then so many short batches are out."""
-        text, position = b"", self._position
+    def _send(self, begin: int, end: int) -> None:
+        """Release some units and publish them."""
+        units, text, now = self._units.part(begin, end), b"", self._at
+        rows = self.events.n if end > self._units.full else max(self._at.rows, int(units.places.max()) + 1)
+        seen = self._see(self._at.rows, rows)
 
         def note(made: Releases) -> dict[str, str | bytes]:
             """What is committed beside the releases: the text that they add, and where that leaves the run."""
-            nonlocal text, position
-            text = self._output.text(self.frame(Rows.of(events, made, self.setting)))
-            position = replace(
-                self._now(flushed),
-                held=self._position.held + self.quiet(made),
-                stopped=self._position.stopped + int(events.sizes[made.codes == NOTHING].sum()),
-                withheld=self._position.withheld + int((made.codes == WITHHELD).sum()),
-                offset=self._output.size,
-                written=self._output.digest,
-                finished=False,
-            )
-            return {WHERE: json.dumps(asdict(position)), TEXT: text}
+            nonlocal text, now
+            self.held, self.stopped, self.withheld = self._at.held, self._at.stopped, self._at.withheld
+            self.count(units, made)
+            self._made.append(MadeRows.of(units, made, self.setting))
+            text = self._output.text(self._made[-1].frame(self.events, self.setting))
+            now = RunPosition(
+                rows, end, seen, self._output.size, self._output.digest, self.held, self.stopped, self.withheld,
+                end > self._units.full,
+            )  # fmt: skip
+            return {WHERE: json.dumps(asdict(now)), TEXT: text}
 
         self._output.sync()  # the text before this one can then be forgotten
-        made = self._streams.release(names_of(events.users), events.raw, seqs, events.times, note)
-        self.show(events, made)
+        self.streams.release(units.users, units.raw, self._seqs[begin:end], units.times, note)
         # the transaction stands: now, and not before, its rows may be seen
-        self._position = position
+        self._at = now
         self._output.append(text)
 
-    def _refuse(self) -> None:
-        raise DataError(
-            f"{self.source.name}: its first {self._position.rows} rows are not those that were released before; put "
-            "the input of the earlier run back, or begin with a new state file and output"
-        )
-
-    def digest(self) -> Digest:
+    def _digest(self) -> str:
         """Of the rows in the output, read back as an audit reads them: earlier runs wrote some of them."""
-        digest, out = Digest(), self._output.path
-        if _holds_rows(out):
-            columns = replace(self.source.columns, time=self._order)
-            received = Received(Source(out, columns), self.setting, None)
-            if self.setting.in_batches:
-                for portion in received.portions():
-                    portion.add_to(digest)
-            else:
-                for batch in received.batches():
-                    batch.add_to(digest, np.full(batch.codes.size, self.setting.epsilon))
-        return digest
+        if not _holds_rows(self._output.path):
+            return ""
+        reading = replace(self.events.reading, time=self.events.taken.order)
+        return received_events(self._output.path, reading, self.setting).digest()
+
+    def changed(self) -> list[Any]:
+        """What was changed by this run, for the operator alone."""
+        if not self._made:
+            return []
+        made = MadeRows.joined(self._made)
+        people, who = self.events.people
+        return changed(self.setting, len(people), who[made.places], self._codes[made.places], made.codes)
+
+
+def _numbered(users: list[Any]) -> Ints:
+    """The sequence number of each release: how many of its user came before."""
+    following: dict[Any, int] = {}
+    seqs = np.empty(len(users), np.int64)
+    for k, user in enumerate(users):
+        seqs[k] = following.get(user, 0)
+        following[user] = int(seqs[k]) + 1
+    return seqs
 
 
 class Appended:
@@ -239,14 +246,16 @@ class Appended:
     that is there before the first row is of an earlier release.
     """
 
-    def __init__(self, path: FilePath, inputs: Sequence[FilePath] = (), beside: Sequence[FilePath] = ()) -> None:
+    def __init__(self, path: FilePath, inputs: Sequence[Any] = (), beside: Sequence[FilePath] = ()) -> None:
         self.path, self._name, self._beside = os.fspath(path), file_name(path), beside
         if self.path == "-":
-            raise InputError("standard output cannot be gone on with after a stop; name an output file beside --state")
-        self._format = output_format(path, None)
+            raise InputError(
+                f"standard output cannot be gone on with after a stop; name an output file beside {option('state')}"
+            )
+        self._format = output_format(path)
         if self._format == "parquet":
             raise InputError(f"{self._name}: Parquet cannot be appended to; write .csv or .jsonl and convert it then")
-        if any(same_file(path, other) for other in inputs):
+        if any(same_file(path, other) for other in inputs if isinstance(other, str | os.PathLike)):
             raise DataError(f"{self._name}: is read and written at once; choose another output")
         self._file: IO[bytes] | None = None
         self._digest = hashlib.sha256()
@@ -319,20 +328,9 @@ class Appended:
             raise DataError(f"{self._name}: cannot be opened ({error.strerror}); check the path") from None
 
 
-def _public(part: Chunk) -> list[bytes]:
-    """The public columns of rows: who, and the order where there is one."""
-    return [*text_bytes(part.users), *(() if part.order is None else text_bytes(part.order))]
-
-
-def names_of(users: pl.Series) -> list[User]:
-    """Text and whole numbers as they are; anything else as text."""
-    import polars as pl
-
-    plain = users.dtype == pl.String or users.dtype.is_integer()
-    return (users if plain else users.cast(pl.String)).to_list()
-
-
 def _holds_rows(out: FilePath) -> bool:
     """Whether the output has more than its header; where the first row was refused, it has not."""
+    if not os.path.exists(out):
+        return False
     with open(out, "rb") as lines:
-        return sum(1 for _ in zip(lines, range(2), strict=False)) > (output_format(out, None) != "jsonl")
+        return sum(1 for _ in zip(lines, range(2), strict=False)) > (output_format(out) != "jsonl")

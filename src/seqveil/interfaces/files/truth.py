@@ -7,22 +7,15 @@ release say which event a row is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 
-from seqveil.core.alphabet import Symbols
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.engine.stream import NOTHING
-from seqveil.interfaces.files.ordering import plain_type, seconds
-from seqveil.interfaces.files.reading import read
-from seqveil.interfaces.files.rows import Coded, Progress, Source
+from seqveil.interfaces.files.events import Events
 from seqveil.interfaces.files.writing import BATCH, EVENT
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,35 +46,26 @@ class Paired:
         return found
 
 
-def paired(
-    released: Source, raw: Source, alphabet: Symbols, batch: int = 1, progress: Progress | None = None
-) -> Paired:
-    """The rows of both files, person by person and event by event.
+def paired(released: Events, raw: Events, codes: Ints, batch: int = 1) -> Paired:
+    """The rows of both, person by person and event by event.
 
-    released: the released file, each user's rows in order.
-    raw: the raw file, as `Source.released` reads it.
-    alphabet: of the raw values; one that it would refuse is hidden.
-    batch: rows that were released together.
+    Parameters:
+        released: read with the columns `event` and `batch` beside it.
+        raw: as the release read them.
+        codes: of the raw events; negative outside the alphabet.
+        batch: rows that were released together.
     """
-    import polars as pl
-
-    kind = plain_type(released.columns)
-    users = pl.concat([chunk.users for chunk in released.chunks(kind, again=True, holes="any")]).rename("user")
-    parts = list(raw.coded(alphabet.tracked(), progress))
-    owners = pl.concat([part.chunk.users for part in parts]).rename("user")
-    if users.dtype != owners.dtype:
-        users, owners = users.cast(pl.String), owners.cast(pl.String)
-    names = pl.DataFrame({"user": users.unique(maintain_order=True)}).with_row_index("number")
-    number = names.join(pl.DataFrame({"user": owners.unique()}), on="user", how="full")
-    apart = number["user"].null_count() + number["user_right"].null_count()
+    (names, ids), (owners, raw_ids) = released.people, raw.people
+    number = {str(name): k for k, name in enumerate(names)}
+    apart = len(number.keys() ^ {str(name) for name in owners})
     if apart:
         raise DataError(
             f"{released.name} and {raw.name} must hold the same people; {apart} are in one of them only, name the raw "
             "file that the release was made from"
         )
-    ids, raw_ids = (_numbered(column, names) for column in (users, owners))
+    raw_ids = np.array([number[str(name)] for name in owners], np.int64)[raw_ids]
     sizes = np.bincount(raw_ids)
-    events = _events(released, ids, batch)
+    events = _which(released, ids, batch)
     if events is None:
         events = _ranks(ids)
         other = int((np.bincount(ids) != sizes).sum())
@@ -92,19 +76,9 @@ def paired(
             f"{released.name} and {raw.name} must hold the same events of the same users, and {other} have others; "
             "name the raw file that was released, and keep all columns of the release"
         )
-    order = np.argsort(raw_ids, kind="stable")
-    codes = np.concatenate([part.codes for part in parts])[order]
-    cuts = np.cumsum(sizes)[:-1]
-    stamps = _times(parts, raw.name)
+    order, cuts, stamps = np.argsort(raw_ids, kind="stable"), np.cumsum(sizes)[:-1], _times(raw)
     times = None if stamps is None else np.split(stamps[order], cuts)
-    return Paired(np.split(codes, cuts), times, ids, events)
-
-
-def _numbered(users: pl.Series, names: pl.DataFrame) -> Ints:
-    import polars as pl
-
-    found = pl.DataFrame({"user": users}).join(names, on="user", how="left", maintain_order="left")
-    return np.asarray(found["number"].to_numpy(), np.int64)
+    return Paired(np.split(codes[order], cuts), times, ids, events)
 
 
 def _ranks(*keys: Ints) -> Ints:
@@ -118,24 +92,21 @@ def _ranks(*keys: Ints) -> Ints:
     return ranks
 
 
-def _events(released: Source, ids: Ints, batch: int) -> Ints | None:
+def _which(released: Events, ids: Ints, batch: int) -> Ints | None:
     """Which event of its user each row is, where the release says so."""
-    name, columns = BATCH if batch > 1 else EVENT, released.columns
-    if name in (*columns.user_columns, *columns.value_columns, *columns.time_columns):
+    import polars as pl
+
+    name = BATCH if batch > 1 else EVENT
+    column = released.frame[name].cast(pl.Int64, strict=False) if name in released.frame.columns else None
+    if column is None or column.null_count():
         return None
-    try:
-        rows = read(released.path, replace(columns, value=name), released.chunk, released.format, "number")
-        number = np.concatenate([np.asarray(part.values, np.float64) for part in rows]).ravel().astype(np.int64)
-    except (DataError, InputError):
-        return None
+    number = np.asarray(column.to_numpy(), np.int64)
     return number * batch + _ranks(ids, number) if batch > 1 else number
 
 
-def _times(parts: list[Coded], name: str) -> Floats | None:
+def _times(raw: Events) -> Floats | None:
     """When each event was, in seconds; None where the order is no time."""
-    if any(part.chunk.order is None or part.chunk.counts for part in parts):
-        return None
     try:
-        return np.concatenate([seconds(part.chunk, name) for part in parts])
-    except (DataError, InputError):
+        return raw.seconds()
+    except InputError:
         return None

@@ -13,8 +13,8 @@ from seqveil.core.fitting import SMOOTHING, RunCounts
 from seqveil.core.mixture import SWITCH
 from seqveil.core.model import Counts, MarkovModel, TypeCounts
 from seqveil.core.states import checked_order
+from seqveil.interfaces.files.cuts import MOST_SYMBOLS
 from seqveil.interfaces.files.fit import Fitted
-from seqveil.interfaces.files.scanning import MOST_SYMBOLS
 from seqveil.interfaces.spark.failures import driver_errors, worker_errors
 from seqveil.interfaces.spark.frames import SEQ, USER, FrameColumns, needed
 from seqveil.interfaces.spark.sessions import needs_spark

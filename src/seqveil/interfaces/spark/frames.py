@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqveil.core.alphabet import Symbols
 from seqveil.core.errors import DataError, InputError
-from seqveil.interfaces.files.rows import value_type_of
+from seqveil.interfaces.files.events import value_type_of
 from seqveil.interfaces.spark.failures import driver_errors
 
 if TYPE_CHECKING:

@@ -8,32 +8,21 @@ first row of data being row 1.
 
 from __future__ import annotations
 
-import gzip
-import io
 import shlex
-import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from seqveil.core.errors import FILES, DataError, InputError, needs_extra
+from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.interfaces.choosing import said_of_check
-from seqveil.interfaces.commands.options import fit_words
-from seqveil.interfaces.files import Columns
-from seqveil.interfaces.files.columns import DECIMAL
-from seqveil.interfaces.files.fit import FOR_FIT, read_values
+from seqveil.interfaces.files.fit import read_values
 from seqveil.interfaces.files.inspection import Inspection, inspect
-from seqveil.interfaces.files.reading import FRAME, compressed, file_name, format_of, whole_table
-from seqveil.interfaces.files.rows import encode
-from seqveil.interfaces.files.words import FitWords
+from seqveil.interfaces.files.table import Table, file_name, table_of_bytes
 from seqveil.interfaces.studio.source import CROWD, StudioSource, proposed
-
-if TYPE_CHECKING:
-    import polars as pl
 
 MOST_BYTES = 256 << 20  # of a compressed file, taken apart
 FEW, SHARE = 10, 5  # people from which on some are kept out of the fit to be shown, and one in how many
@@ -44,13 +33,12 @@ SMALL = {"cell_metres": float, "levels": int, "other": int}  # the options of a 
 # what `seqveil inspect` says by options of the command line, and what a visitor of the page can do about it
 CUT = "Say it under “Cut into”; left empty, the page cuts as the commands below say"
 SAID_HERE = {
-    "--sort puts them in order": "they are put in order",
-    " Name yours with --value-column": " Choose yours above",
-    "--bins WIDTH cuts evenly, --levels N into bins of about equal count": CUT,
-    "Pass --cell-metres": CUT,
-    "Cut the map with --cell-metres": "Choose them above",
+    " Name yours with value=": " Choose yours above",
+    "bins= cuts evenly, levels= into bins of about equal count": CUT,
+    "Say it with cell_metres=": CUT,
+    "Cut the map with cell_metres=": "Choose them above",
     "auto cuts about 10 by 10 cells over their bulk": CUT,
-    ", or name date and clock apart, as in --time-column date,hour": ", or choose the rows as they are",
+    ", or name date and clock apart, as in time='date,hour'": ", or choose the rows as they are",
 }
 
 
@@ -83,12 +71,13 @@ class Chosen:
         return cls(**given)
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> dict[str, str]:
         """The same as files are read with."""
         named = [name.strip() for text in (self.user, self.value, self.time) if text for name in text.split(",")]
         if len(set(named)) < len(named):
             raise InputError("a column is chosen twice; choose a different column for each part")
-        return Columns(self.user or "user", self.value or "value", self.time or None)
+        given = {"user": self.user, "value": self.value, "time": self.time}
+        return {name: text for name, text in given.items() if text}
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,26 +85,16 @@ class Upload:
     """A file in memory: all of its rows and columns. The repr shows no data."""
 
     file: str
-    frame: pl.DataFrame = field(repr=False)
+    table: Table = field(repr=False)
 
     @classmethod
     def of(cls, content: bytes, file: str) -> Upload:
         """A file of any kind that the commands read, by its name.
 
-        >>> Upload.of(b"user;value\\nann;3\\nbob;4\\n", "walk.csv").frame["value"].to_list()
-        [3, 4]
+        >>> Upload.of(b"user;value\\nann;3\\nbob;4\\n", "walk.csv").table.frame["value"].to_list()
+        ['3', '4']
         """
-        with needs_extra(*FILES):
-            import polars as pl
-        kind = format_of(file, None)
-        if kind == "parquet":
-            try:
-                return cls(file, pl.read_parquet(io.BytesIO(content)))
-            except (Exception, pl.exceptions.PanicException):
-                raise DataError(f"{file_name(file)}: cannot be read as Parquet; check that it is whole") from None
-        table = whole_table(_plain(content, file) if compressed(file) else content, kind, file)
-        table = table.select(name for name in table.columns if name)
-        return cls(file, table if kind == "jsonl" else table.with_columns(map(_typed, table.get_columns())))
+        return cls(file, table_of_bytes(content, file))
 
     @property
     def title(self) -> str:
@@ -124,41 +103,17 @@ class Upload:
 
     def look(self, chosen: Chosen) -> Look:
         """What `seqveil inspect` says about it with these columns."""
-        return Look.of(inspect(self.frame, chosen.columns), chosen)
+        return Look.of(inspect(self.table, **chosen.columns), chosen)
 
     def describe(self, chosen: Chosen) -> dict[str, Any]:
         """What the page shows before the file is used: columns that can be chosen, what was found, what is amiss."""
         shown = {"user": chosen.user, "value": chosen.value, "time": chosen.time}
-        facts = {"file": self.title, "columns": self.frame.columns, "rows": self.frame.height, "lines": []}
+        facts = {"file": self.title, "columns": self.table.frame.columns, "rows": self.table.frame.height, "lines": []}
         try:
             found = self.look(chosen)
         except InputError as error:
             return facts | {"chosen": shown, "problem": _here(str(error))}
         return facts | {"chosen": shown | found.columns, "problem": "", "lines": found.lines}
-
-
-def _plain(content: bytes, file: str) -> bytes:
-    """What a compressed file holds."""
-    try:
-        with gzip.open(io.BytesIO(content)) as packed:
-            found = packed.read(MOST_BYTES + 1)
-    except (OSError, zlib.error, EOFError):
-        raise DataError(f"{file_name(file)}: cannot be read as gzip; check that it is whole") from None
-    if len(found) > MOST_BYTES:
-        raise DataError(f"{file_name(file)}: holds more than {MOST_BYTES >> 20} MB; load a part of it")
-    return found
-
-
-def _typed(column: pl.Series) -> pl.Series:
-    """A column of text as numbers, where all of it is; a leading zero makes text, as in a code."""
-    import polars as pl
-
-    empty = column == ""
-    filled = column.filter(~empty)
-    if not filled.len() or not filled.str.contains(DECIMAL).all() or filled.str.contains(r"^[+-]?0\d").any():
-        return pl.select(pl.when(~empty).then(column)).to_series().alias(column.name)
-    whole = filled.str.contains(r"^[+-]?\d{1,18}$").all()
-    return column.cast(pl.Int64 if whole else pl.Float64, strict=False)
 
 
 @dataclass(frozen=True)
@@ -171,19 +126,15 @@ class Look:
     @classmethod
     def of(cls, found: Inspection, chosen: Chosen) -> Look:
         """What an inspection says and proposes, cut as somebody chose."""
-        said = [
-            (name, text.removeprefix("a frame: ")) for name, text in found.lines() if name not in ("column", "next")
-        ]
+        said = [(name, text) for name, text in found.lines() if name not in ("column", "next")]
         return cls(_cut(_options(found.command), chosen.cut), [(name, _here(text)) for name, text in said])
 
     @property
     def columns(self) -> dict[str, str]:
         """The columns that were taken, as somebody could have chosen them."""
-        place = [self.options[name] for name in ("latitude", "longitude") if name in self.options]
-        value = ",".join(place) or self.options.get("value_column", "value")
         return {
             "user": self.options.get("user_column", "user"),
-            "value": value,
+            "value": self.options.get("value_column", "value"),
             "time": self.options.get("time_column", ""),
         }
 
@@ -198,21 +149,23 @@ class Look:
     @property
     def reading(self) -> str:
         """The options that say how rows are read."""
-        return self.words("user_column", "value_column", "latitude", "longitude", "time_column", "sort")
+        return self.words("user_column", "value_column", "time_column")
 
-    def fit_words(self, model: MarkovModel | None) -> FitWords:
-        """What a fit takes; with a model its values are those to read."""
-        typed: dict[str, Any] = {name: SMALL.get(name, str)(text) for name, text in self.options.items()}
-        typed |= {"sort": "sort" in typed}
-        if model is None:
-            return fit_words(**typed)
-        alphabet = model.alphabet
-        kept = {
-            name: typed[name] for name in typed if name.endswith("_column") or name in ("latitude", "longitude", "sort")
+    def values(self, model: MarkovModel | None) -> dict[str, Any]:
+        """How the file is read and its values become symbols; with a model by its alphabet."""
+        typed: dict[str, Any] = {
+            name.removesuffix("_column"): SMALL.get(name, str)(text) for name, text in self.options.items()
         }
+        if model is None:
+            return typed
+        alphabet, slots = model.alphabet, model.alphabet.slots
+        kept: dict[str, Any] = {name: typed[name] for name in ("user", "value", "time") if name in typed}
         unknown = "nearest" if alphabet.points is not None else alphabet.on_unknown
-        given = fit_words(**kept, alphabet=alphabet, on_unknown=unknown, missing=alphabet.missing or "drop")
-        return replace(given, slots=alphabet.slots)
+        kept |= {"alphabet": alphabet, "on_unknown": unknown, "missing": alphabet.missing or "drop"}
+        if slots is not None:
+            rule = ",".join([slots.rule, *["pad"] * slots.pad, *([slots.empty] if slots.empty else [])])
+            kept |= {"every_seconds": slots.seconds, "slot": rule, "utc_offset": slots.utc_offset}
+        return kept
 
 
 def _options(command: str) -> dict[str, str]:
@@ -243,7 +196,6 @@ def _cut(options: dict[str, str], cut: float | None) -> dict[str, str]:
 
 def _here(text: str) -> str:
     """What `seqveil inspect` says, with what the page offers in place of the options of the command line."""
-    text = text.removeprefix(f"{FRAME}: ")
     for there, here in SAID_HERE.items():
         text = text.replace(there, here)
     return text
@@ -295,11 +247,9 @@ def _events(upload: Upload, look: Look, model: MarkovModel | None) -> tuple[Ints
     """Whose each event is, its code, and the alphabet."""
     import polars as pl
 
-    words = look.fit_words(model).settled(upload.frame)
     try:
-        alphabet, _, rows = read_values(words.source(upload.frame), words)
-        parts = [(part.users, encode(part, alphabet, upload.file, FOR_FIT)) for part in rows]
+        found = read_values(upload.table, **look.values(model))
     except InputError as error:
         raise DataError(_here(str(error))) from None
-    users = pl.concat([users for users, _ in parts]).cast(pl.String).to_numpy()
-    return np.unique(users, return_inverse=True)[1], np.concatenate([codes for _, codes in parts]), alphabet
+    users = found.events.users.cast(pl.String).to_numpy()
+    return np.unique(users, return_inverse=True)[1], found.codes, found.alphabet

@@ -10,13 +10,13 @@ import polars as pl
 import pytest
 
 import seqveil as sv
+from filed import decode_file, release_file
 from seqveil.core.errors import DataError
+from seqveil.core.reading import Reading
 from seqveil.engine.stream import NOTHING
 from seqveil.evaluate.attack.files import read_people
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.files.estimates import decode_file
-from seqveil.interfaces.files.release import release_file
-from seqveil.interfaces.files.rows import Source
+from seqveil.interfaces.files.events import read_events
 from seqveil.interfaces.files.truth import paired
 
 LETTERS = list("abcdef")
@@ -113,9 +113,9 @@ def test_other_people_and_other_events_are_refused(tmp_path: Path) -> None:
     for name, message in (("fewer", "same people; 1 are in one"), ("short", "same events of the same users, and 1")):
         files[name].write_csv(tmp_path / f"{name}.csv")
         for one, other in ((name, "raw"), ("raw", name)):
-            both = [Source(tmp_path / f"{each}.csv") for each in (one, other)]
+            both = [read_events(tmp_path / f"{each}.csv", Reading()) for each in (one, other)]
             with pytest.raises(DataError, match=message):
-                paired(both[0], both[1], MODEL.alphabet)
+                paired(both[0], both[1], both[1].codes(MODEL.alphabet))
 
 
 @pytest.mark.slow
@@ -134,9 +134,9 @@ def test_a_sorted_release_has_an_unsorted_truth(tmp_path: Path, ending: str, cap
         assert code == 0, said
         return said
 
-    call("fit", raw, "-o", model, "--smoothing", 1, "--sort")
-    call("release", raw, "-m", model, "--epsilon", 16, "--yes", "--sort", "--out", out)
+    call("fit", raw, "-o", model, "--smoothing", 1)
+    call("release", raw, "-m", model, "--epsilon", 16, "--yes", "--out", out)
     disclosed = call("decode", out, "-m", model, "--truth", raw, "--out", tmp_path / "decoded.csv")
     assert "1.000 of the estimates are right" in disclosed
-    call("release", raw, "-m", model, "--secret", "ever:gym", "--secret-epsilon", 1, "--sort", "--force", "--out", out)
+    call("release", raw, "-m", model, "--secret", "ever:gym", "--secret-epsilon", 1, "--force", "--out", out)
     assert "verdict" in call("attack", out, "--truth", raw)

@@ -12,10 +12,7 @@ import seqveil as sv
 from filed import in_public_order
 from policies import promise
 from seqveil import MarkovModel
-from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.files.estimates import decode_file
-from seqveil.interfaces.files.release import release_file
 from seqveil.receiver.learn import Evidence
 
 pytestmark = pytest.mark.slow
@@ -83,7 +80,7 @@ def table(layout, time):
 
 
 def in_order(frame, time):
-    """The rows as a command takes them: by time under --sort, rows of one time as they stand in the file."""
+    """The rows as a command takes them: by time where they go back, rows of one time as they stand in the file."""
     return frame.sort("time", maintain_order=True) if time == "sort" else frame
 
 
@@ -119,27 +116,11 @@ def test_releases_and_estimates_stand_on_their_own_rows(tmp_path, monkeypatch, m
     options = RELEASES[how]
     wanted = in_order(raw, time) if "--state" in options else in_public_order(in_order(raw, time))
     every_row = "--batch" not in options
-    sort = ["--sort"] if time == "sort" else []
-    run("release", "raw.csv", "--model", model, *SURE, *options, *sort, "--out", "out.csv")
+    run("release", "raw.csv", "--model", model, *SURE, *options, "--out", "out.csv")
     assert_same_rows("out.csv", wanted, every_row)
     for name, online in (("smoothed.csv", []), ("filtered.csv", ["--online"])):
         run("decode", "out.csv", "--model", model, *online, "--out", name)
         assert_same_rows(name, wanted, every_row)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("batch", [1, 3])
-def test_rows_keep_their_place_across_chunks(tmp_path, model, layout, batch):
-    chain = MarkovModel.load(model)
-    raw = table(layout, "ties" if layout != "mixed" else "times")
-    raw.write_csv(tmp_path / "raw.csv")
-    setting = Policy(epsilon=16.0, batch=batch, mechanism="optimal" if batch == 1 else "tree").on(chain)
-    release_file(tmp_path / "raw.csv", setting, tmp_path / "out.csv", seed=2, chunk=7)
-    wanted = in_public_order(raw)
-    assert_same_rows(tmp_path / "out.csv", wanted, batch == 1)
-    for online in (False, True):
-        decode_file(tmp_path / "out.csv", chain, tmp_path / "decoded.csv", online=online, chunk=11)
-        assert_same_rows(tmp_path / "decoded.csv", wanted, batch == 1)
 
 
 def test_rows_that_were_left_out_do_not_move_the_others(tmp_path, model):

@@ -10,17 +10,14 @@ import polars as pl
 import pytest
 
 import seqveil as sv
+from filed import fit_file, release_file
 from policies import promise
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.geography import haversine
 from seqveil.core.places import Cells
-from seqveil.core.slots import Slots
 from seqveil.interfaces.bridge.payloads import Form, Payloads
 from seqveil.interfaces.events import Wording
-from seqveil.interfaces.files.columns import Columns
-from seqveil.interfaces.files.fit import fit_file
-from seqveil.interfaces.files.placing import cells_over
-from seqveil.interfaces.files.release import release_file
+from seqveil.interfaces.files.cuts import cells_over
 
 HOME, WORK = (52.52, 13.40), (52.55, 13.45)
 
@@ -40,7 +37,7 @@ def test_from_a_file_of_coordinates_to_a_release(tmp_path, seqveil):
     walks().write_csv(tmp_path / "walks.csv")
     data, model, out = tmp_path / "walks.csv", tmp_path / "m", tmp_path / "out.csv"
     look = seqveil("inspect", data)
-    assert "--latitude lat --longitude lon" in look.out
+    assert "--value-column lat,lon" in look.out
     assert "--cell-metres" in look.out
     fit = seqveil("fit", data, "-o", model, "--cell-metres", 500, "--smoothing", 1)
     assert "cells of 500 m" in fit.out
@@ -69,13 +66,13 @@ def test_columns_are_known_by_their_names(tmp_path):
     for names in (("Latitude", "Longitude"), ("LAT", "lng"), ("lat", "lon")):
         frame.rename(dict(zip(("lat", "lon"), names, strict=True))).write_csv(tmp_path / "w.csv")
         fitted = fit_file(tmp_path / "w.csv", cell_metres=2000)
-        assert fitted.reading.value == ",".join(names)
+        assert fitted.model.reading.value == ",".join(names)
     frame.with_columns(value=pl.lit("x")).write_csv(tmp_path / "w.csv")
-    assert fit_file(tmp_path / "w.csv", cell_metres=2000).reading.value == "lat,lon"  # cells need two columns
+    assert fit_file(tmp_path / "w.csv", cell_metres=2000).read["value"] == "lat,lon"  # cells need two columns
     odd = frame.rename({"lat": "y", "lon": "x"})
     odd.write_csv(tmp_path / "w.csv")
-    assert fit_file(tmp_path / "w.csv", cell_metres=2000, columns=Columns(value="y,x")).model.n > 3
-    with pytest.raises(InputError, match="--latitude and --longitude"):
+    assert fit_file(tmp_path / "w.csv", cell_metres=2000, value="y,x").model.n > 3
+    with pytest.raises(DataError, match="no column 'value'"):
         fit_file(tmp_path / "w.csv", cell_metres=2000)
 
 
@@ -104,15 +101,14 @@ def test_the_date_line_is_no_border(tmp_path):
         (["--cell-metres", "1"], "10 to"),
         (["--cell-metres", "nan"], "size of cells"),
         (["--cell-metres", "500", "--grid", "auto"], "at most one of"),
-        (["--cell-metres", "500", "--latitude", "lat"], "together"),
-        (["--cell-metres=500", "--latitude=lat", "--longitude=lon", "--value-column=x"], "leave --value-col"),
-        (["--cell-metres", "500", "--latitude", "lon", "--longitude", "time"], "are no places"),
-        (["--cell-metres", "500", "--latitude", "user", "--longitude", "lon"], "different names"),
-        (["--cell-metres", "500", "--other", "3"], "leave one out"),
-        (["--cell-metres", "500", "--missing", "symbol"], "drop or"),
+        (["--cell-metres", "500", "--value-column", "lat"], "need two columns"),
+        (["--cell-metres", "500", "--value-column", "lon,time"], "are no places"),
+        (["--cell-metres", "500", "--value-column", "user,lon"], "different names"),
+        (["--cell-metres", "500", "--other", "3"], "leave it out"),
+        (["--cell-metres", "500", "--missing", "symbol"], "--missing drop or"),
         (["--cell-metres", "500", "--range", "1,2"], "SOUTH,NORTH,WEST,EAST"),
         ([], "with --cell-metres 500"),
-        (["--latitude", "lat", "--longitude", "lon"], "pass --cell-metres 500"),
+        (["--value-column", "lat,lon"], "pass --cell-metres 500"),
     ],
 )
 def test_what_does_not_go_is_one_line(tmp_path, seqveil, options, line):
@@ -126,9 +122,9 @@ def test_what_does_not_go_is_one_line(tmp_path, seqveil, options, line):
 
 def test_too_many_cells_say_which_size_fits():
     europe = (36.0, 60.0, -10.0, 30.0)
-    with pytest.raises(InputError, match=r"--cell-metres [0-9]+") as error:
+    with pytest.raises(InputError, match=r"cell_metres=.[0-9]+") as error:
         cells_over(500, europe)
-    size = float(str(error.value).split("--cell-metres ")[1].split()[0])
+    size = float(str(error.value).split("cell_metres=")[1].split()[0].strip("'"))
     assert cells_over(size, europe).n <= 100_000
 
 
@@ -140,9 +136,9 @@ def test_frames_take_the_same_words():
     assert made.frame.columns[:4] == ["user", "time", "lat", "lon"]
     private = sv.release(frame, model, epsilon=2, distortion="metres", mechanism="balanced")
     assert sv.audit(private, model).passed
-    assert sv.decode(made, model, truth=frame).decoded.away < 4000
+    assert sv.decode(made, model, truth=frame).away < 4000
     odd = frame.rename({"lat": "y", "lon": "x"}).to_pandas()
-    words = {"latitude": "y", "longitude": "x"}
+    words = {"value": "y,x"}
     same = sv.fit(odd, cell_metres=1000, smoothing=1, **words)
     assert same.fingerprint == model.fingerprint
     again = sv.release(odd, same, epsilon=2, distortion="metres", mechanism="balanced", seed=1, **words).frame
@@ -179,12 +175,12 @@ def test_zones_in_metres(tmp_path, seqveil):
 
 def test_slots_hold_the_last_place(tmp_path):
     walks(4, 12).with_columns(time=pl.Series(np.tile(np.arange(12) * 90, 4))).write_csv(tmp_path / "w.csv")
-    model = fit_file(tmp_path / "w.csv", cell_metres=1000, slots=Slots(60), smoothing=1).model
+    model = fit_file(tmp_path / "w.csv", cell_metres=1000, every_seconds=60, smoothing=1).model
     setting = sv.Policy(epsilon=1.0, mechanism="balanced", distortion="metres").on(model)
-    release_file(tmp_path / "w.csv", setting, tmp_path / "out.csv", slots=Slots(60))
+    release_file(tmp_path / "w.csv", setting, tmp_path / "out.csv")
     assert pl.read_csv(tmp_path / "out.csv").height == 4 * (11 * 90 // 60 + 1)
     with pytest.raises(InputError, match="holds the last value"):
-        fit_file(walks(), cell_metres=2000, slots=Slots(60, empty="nothing"))
+        fit_file(walks(), cell_metres=2000, every_seconds=60, slot="last,nothing")
 
 
 def test_live_interfaces_use_the_same_places():
@@ -231,5 +227,5 @@ def test_a_release_of_names_is_not_sent_to_cells():
     who, pages = [f"u{k // 6}" for k in range(120)], ["news", "sport", "shop"] * 40
     model = sv.fit(pl.DataFrame({"user": who, "value": pages}), smoothing=1)
     rows = pl.DataFrame({"user": who, "venue": pages, "lat": [1.0] * 120, "lon": [2.0] * 120})
-    with pytest.raises(DataError, match="name the value with --value-column, or fit a model of places"):
+    with pytest.raises(DataError, match="name the value with value=, or fit a model of places"):
         sv.release(rows, model, epsilon=1)

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 import seqveil as sv
+from filed import release_file
 from policies import promise
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
@@ -22,7 +23,6 @@ from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.files.resume import Appended
 
 KEY = bytes(range(32))
@@ -151,10 +151,10 @@ def test_a_crash_within_a_transaction_draws_nothing_again(made, tmp_path, kind, 
         dying.count = 0
         monkeypatch.setattr(CodeStreams, "release", dying)
         with pytest.raises(Crash):
-            release_file(made / "data.csv", setting, out, state=state, seed=1, group=30)
+            release_file(made / "data.csv", setting, out, state=state, seed=1, group=20)
     monkeypatch.setattr(CodeStreams, "release", real)
-    release_file(made / "data.csv", setting, out, state=state, seed=1, group=30)
-    release_file(made / "data.csv", setting, tmp_path / "whole.csv", state=tmp_path / "w.db", seed=1, group=30)
+    release_file(made / "data.csv", setting, out, state=state, seed=1, group=20)
+    release_file(made / "data.csv", setting, tmp_path / "whole.csv", state=tmp_path / "w.db", seed=1, group=20)
     assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 

@@ -6,18 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from filed import streams_of
+from filed import audit_file, decode_file, fit_file, release_file, streams_of
 from seqveil import Budget, MarkovModel, decode_stream
 from seqveil.core.alphabet import Bins, Grid
 from seqveil.core.errors import DataError, InputError
 from seqveil.engine import stream
 from seqveil.engine.policy import Policy
-from seqveil.interfaces.files import Columns
-from seqveil.interfaces.files.audit import audit_file
-from seqveil.interfaces.files.estimates import decode_file
-from seqveil.interfaces.files.fit import fit_file
-from seqveil.interfaces.files.release import release_file
-from seqveil.interfaces.files.writing import Digest
 
 WORDS = ["bed", "kitchen", "office"]
 
@@ -68,8 +62,8 @@ SETTINGS = {
 def test_a_receiver_follows_every_setting(data, tmp_path, name, suffix):
     model, out = model_of(), tmp_path / f"out.{suffix}"
     setting = Policy(**SETTINGS[name]).on(model)
-    account = release_file(data, setting, out, seed=4, chunk=17)
-    report = audit_file(out, model, chunk=23)
+    account = release_file(data, setting, out, seed=4)
+    report = audit_file(out, model)
     assert report.leakage == pytest.approx(account.leakage, rel=1e-12)
     assert report.composition == pytest.approx(account.composition, rel=1e-12)
     assert (report.releases, report.held) == (account.releases, account.held)
@@ -78,7 +72,7 @@ def test_a_receiver_follows_every_setting(data, tmp_path, name, suffix):
     assert not report.passed  # it is seeded
     assert replace(report, unseeded=None).passed is setting.mechanism.sound
     assert (account.stopped > 0) is (setting.budget.when_spent == "stop")
-    decoded = decode_file(out, model, tmp_path / "decoded.csv", chunk=11)
+    decoded = decode_file(out, model, tmp_path / "decoded.csv")
     assert decoded.rows == account.releases
     assert decoded.histogram.sum() == pytest.approx(account.releases)
 
@@ -95,10 +89,9 @@ def observed_alone(setting, frame):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chunk", [1, 7, 1000])
-def test_accounts_are_those_of_single_streams(data, tmp_path, chunk):
+def test_accounts_are_those_of_single_streams(data, tmp_path):
     setting, out = Policy(epsilon=0.8).on(model_of()), tmp_path / "out.csv"
-    account = release_file(data, setting, out, chunk=chunk)
+    account = release_file(data, setting, out)
     alone = observed_alone(setting, pl.read_csv(out))
     assert account.leakage == max(alone.values())
     assert account.users == len(alone) == 15
@@ -107,29 +100,11 @@ def test_accounts_are_those_of_single_streams(data, tmp_path, chunk):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("when_spent", ["hold", "stop"])
-def test_users_put_aside_come_back_as_they_were(tmp_path, when_spent):
-    n = 180
-    moves = 0.8 * np.eye(n) + 0.1 * np.roll(np.eye(n), 1, 0) + 0.1 * np.roll(np.eye(n), -1, 0)
-    model = MarkovModel(np.full(n, 1 / n), moves)
-    data, out = tmp_path / "data.csv", tmp_path / "out.csv"
-    streams(model, users=12, longest=8).write_csv(data)
-    budget = Budget(total=7.0, per_window=3.0, seconds=40.0, when_spent=when_spent)
-    setting = Policy(epsilon=1.5, budget=budget, mechanism="balanced").on(model)
-    few = 3 * 4 * 3 * 8 * n  # room for three users
-    account = release_file(data, setting, out, seed=1, chunk=13, memory=few)
-    crowded, roomy = (audit_file(out, model, memory=memory, chunk=9) for memory in (few, 1 << 30))
-    assert crowded == roomy
-    assert replace(roomy, unseeded=None).passed
-    assert roomy.leakage == pytest.approx(account.leakage, rel=1e-12)
-
-
-@pytest.mark.slow
 def test_estimates_step_over_rows_that_were_left_out(data, tmp_path):
     model, out, back = model_of(), tmp_path / "out.csv", tmp_path / "back.csv"
     budget = Budget(per_window=2.0, releases=3, when_spent="stop")
     release_file(data, Policy(epsilon=1.0, budget=budget).on(model), out)
-    decode_file(out, model, back, chunk=9)
+    decode_file(out, model, back)
     released, decoded = pl.read_csv(out), pl.read_csv(back)
     assert decoded.select("user", "time").equals(released.select("user", "time"))
     for (user,), rows in released.group_by("user"):
@@ -157,10 +132,9 @@ def test_a_wrong_event_number_is_refused(data, tmp_path, wrong):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chunk", [5, 1000])
-def test_a_file_fits_as_its_frame_does(data, chunk):
+def test_a_file_fits_as_its_frame_does(data):
     for options in ({"smoothing": 0.0}, {"smoothing": 2.0, "prior": "uniform"}, {"order": 2, "smoothing": 0.5}):
-        fitted = fit_file(data, chunk=chunk, **options)
+        fitted = fit_file(data, **options)
         assert fitted.model.fingerprint == MarkovModel.fit(streams_of(pl.read_csv(data)), **options).fingerprint
         assert (fitted.events, fitted.users) == (pl.read_csv(data).height, 15)
 
@@ -175,7 +149,7 @@ def test_bins_of_a_width_have_round_edges_and_hold_all(tmp_path):
     rng = np.random.default_rng(1)
     for width in (0.1, 0.3, 7.0):
         values = (rng.integers(-50, 50, 200) * width).tolist()  # numbers that lie on edges
-        alphabet = fit_file(numbers_file(tmp_path, values), bins=width, chunk=33).model.alphabet
+        alphabet = fit_file(numbers_file(tmp_path, values), bins=width).model.alphabet
         assert isinstance(alphabet, Bins)
         assert alphabet.edges / width == pytest.approx(np.round(alphabet.edges / width), abs=1e-6)
         alphabet.encode(values)
@@ -189,11 +163,11 @@ def test_a_grid_covers_its_points(tmp_path):
     points = np.random.default_rng(1).normal(size=(300, 2))
     path = tmp_path / "points.csv"
     pl.DataFrame({"user": ["u"] * 300, "x": points[:, 0], "y": points[:, 1]}).write_csv(path)
-    columns = Columns(value="x,y")
-    alphabet = fit_file(path, grid="4x3", columns=columns, chunk=50, on_unknown="nearest").model.alphabet
+    columns = {"value": "x,y"}
+    alphabet = fit_file(path, grid="4x3", **columns).model.alphabet
     assert isinstance(alphabet, Grid)
     assert (alphabet.n, alphabet.on_unknown) == (12, "nearest")
-    for wrong in ({"grid": "4x3"}, {"columns": columns}, {"columns": columns, "grid": "0x3"}):
+    for wrong in ({"grid": "4x3", "value": "x"}, columns, {**columns, "grid": "0x3"}):
         with pytest.raises(InputError, match="grid"):
             fit_file(path, **wrong)
 
@@ -207,16 +181,3 @@ def test_codes_read_as_text_or_numbers_alike(tmp_path):
     numbers = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=[7, 42])
     release_file(data, Policy(epsilon=1.0).on(numbers), tmp_path / "out.jsonl")
     assert set(pl.read_ndjson(tmp_path / "out.jsonl")["value"]) <= {7, 42}
-
-
-def test_the_digest_follows_content_and_nothing_else():
-    def digest(*parts):
-        made = Digest()
-        for users, codes, epsilons in parts:
-            made.add(pl.Series(users), np.array(codes), np.array(epsilons))
-        return made.hex()
-
-    whole = digest((["a", "bc"], [0, 1], [1.0, 1.0]))
-    assert whole == digest((["a"], [0], [1.0]), (["bc"], [1], [1.0]))
-    others = [(["ab", "c"], [0, 1], [1.0, 1.0]), (["a", "bc"], [1, 0], [1.0, 1.0]), (["a", "bc"], [0, 1], [1.0, 0.5])]
-    assert whole not in [digest(other) for other in others]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import json
 from typing import Any
 
 import numpy as np
@@ -10,48 +10,40 @@ import polars as pl
 import pytest
 
 import seqveil as sv
+from filed import fit_file, release_file
 from seqveil.core.alphabet import Bins, Grid
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
+from seqveil.core.reading import Reading
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.files.columns import Columns
-from seqveil.interfaces.files.fit import fit_file
-from seqveil.interfaces.files.release import release_file
-from seqveil.interfaces.files.words import FitWords
-from seqveil.interfaces.frames import FitKeywords
+from seqveil.interfaces.files import cuts
 from test_times import gaze
 
 ROWS = pl.DataFrame({"who": ["a", "b"] * 30, "value": ["x", "y", "y", "x", "x"] * 12})
 
 
-def test_every_word_of_a_fit_can_be_given_to_the_function_and_has_a_type():
-    disclosed = {each.name for each in fields(FitWords)} - {"columns", "slots", "chunk", "sort"}
-    parts = {each.name.removesuffix("_column") for part in (o.ColumnOptions, o.FitSlotOptions) for each in fields(part)}
-    assert disclosed | parts == set(FitKeywords.__annotations__)
-
-
-def test_options_keywords_and_fields_make_the_same_model(tmp_path):
+def test_options_and_keywords_make_the_same_model_and_it_remembers_the_columns(tmp_path):
     ROWS.write_csv(tmp_path / "d.csv")
-    words = o.fit_words(o.CutOptions(), o.FileOptions(user_column="who"), o.SlotOptions(), smoothing=1.0)
-    by_record = fit_file(tmp_path / "d.csv", words).model
-    others = (fit_file(ROWS, words).model, sv.fit(ROWS, user="who", smoothing=1.0))
-    assert {model.fingerprint for model in others} == {by_record.fingerprint}
-    command = ["fit", str(tmp_path / "d.csv"), "-o", str(tmp_path / "m"), "--user-column", "who", "--smoothing", "1"]
-    assert main(command) == 0
-    assert sv.MarkovModel.load(tmp_path / "m").fingerprint == by_record.fingerprint
+    ours = [sv.fit(tmp_path / "d.csv", user="who"), sv.fit(ROWS, user="who"), sv.fit(ROWS.to_pandas(), user="who")]
+    assert main(["fit", str(tmp_path / "d.csv"), "-o", str(tmp_path / "m"), "--user-column", "who"]) == 0
+    loaded = sv.MarkovModel.load(tmp_path / "m")
+    assert {model.fingerprint for model in ours} == {loaded.fingerprint}
+    assert loaded.reading == ours[1].reading == Reading("who")
+    assert sv.release(ROWS, loaded, epsilon=1.0).frame.columns == ["who", "value", "epsilon"]
+    renamed = ROWS.rename({"who": "person"})
+    assert sv.release(renamed, loaded, epsilon=1.0, user="person").account.users == 2  # a file gives only what differs
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({"context": "order:2", "order": 2}, "--context says what --order says"),
+        ({"context": "order:2", "order": 2}, "context= says what order= says"),
         ({"seed": 1}, "are for a private fit"),
         ({"private": 1.0, "context": "auto"}, "of one chain"),
         ({"private": 1.0, "order": 2}, "of order 1"),
-        ({"private": 1.0, "other": 2}, "--other looks at who has what"),
+        ({"private": 1.0, "other": 2}, "other= looks at who has what"),
         ({"private": 1.0}, "needs a public alphabet"),
-        ({"private": 1.0, "levels": 3}, "quantiles of the data"),
+        ({"private": 1.0, "levels": 3, "range": "0,1"}, "quantiles of the data"),
         ({"alphabet": ["x", "y"], "bins": 2}, "alphabet= names the values"),
         ({"every_second": 3}, "'every_second' is not known here"),
         ({"columns": "who"}, "'columns' is not known here"),
@@ -80,17 +72,8 @@ NUMBERS = {"user": [1, 1, 2, 2], "value": [41.0, 60.5, 70.0, 80.0]}
 
 @pytest.mark.parametrize("words", [{}, {"levels": 4}])
 def test_a_range_goes_with_bins_a_grid_or_cells(words: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="--range goes with --bins, --grid or --cell-metres") as found:
+    with pytest.raises(InputError, match=r"range= goes with bins=|quantiles"):
         sv.fit(pl.DataFrame(NUMBERS), range="40,200", **words)
-    assert "private" not in str(found.value)
-
-
-def test_a_private_fit_still_says_why() -> None:
-    with pytest.raises(InputError, match="a private fit may not look at"):
-        sv.fit(pl.DataFrame(NUMBERS), range="40,200", levels=4, private=1.0)
-
-
-PLANE = Columns(value="x,y")
 
 
 def pulse(path, bad=80, n=40_000):
@@ -132,10 +115,9 @@ def test_release_maps_as_the_fit_did(tmp_path):
 
 def test_a_policy_of_ones_own_is_for_later_values_alone(tmp_path):
     pulse(tmp_path / "pulse.csv", n=4_000, bad=8)
-    fitted = fit_file(tmp_path / "pulse.csv", bins="auto", on_unknown="hide")
-    assert fitted.model.alphabet.on_unknown == "hide"
-    assert fitted.clamped >= 8
-    assert fitted.events == 4_000
+    with pytest.raises(DataError, match="not in the model's alphabet"):
+        fit_file(tmp_path / "pulse.csv", bins="auto", on_unknown="hide")
+    assert fit_file(tmp_path / "pulse.csv", bins="auto").events == 4_000
 
 
 def test_points_far_away_do_not_squeeze_a_grid(tmp_path):
@@ -143,7 +125,7 @@ def test_points_far_away_do_not_squeeze_a_grid(tmp_path):
     points = np.stack([rng.uniform(0, 1920, 8_000), rng.uniform(0, 1080, 8_000)], axis=1)
     points[::400] = (-1e7, 3e8)
     frame = pl.DataFrame({"user": np.repeat(np.arange(8), 1_000), "x": points[:, 0], "y": points[:, 1]})
-    fitted = fit_file(frame, bins=None, grid="auto", columns=PLANE)
+    fitted = fit_file(frame, grid="auto", value="x,y")
     grid = fitted.model.alphabet
     assert isinstance(grid, Grid)
     assert grid.x.edges[[0, -1]].tolist() == [0, 2000]
@@ -177,33 +159,45 @@ def test_the_order_of_rows_does_not_matter(tmp_path):
     edges = []
     for order in (np.arange(2_000), np.arange(2_000)[::-1]):
         frame = pl.DataFrame({"user": ["a"] * 2_000, "value": beats[order]})
-        edges.append(fit_file(frame, bins="auto", chunk=300).model.alphabet.edges.tolist())
+        edges.append(fit_file(frame, bins="auto").model.alphabet.edges.tolist())
     assert edges[0] == edges[1]
 
 
 def test_a_range_of_ones_own_needs_no_look_at_the_data(tmp_path):
     pulse(tmp_path / "pulse.csv", n=2_000, bad=4)
-    words = FitWords(bins="auto", range="40,140")
-    bins = words.named()
-    assert bins.n == 20
-    assert bins.edges[[0, -1]].tolist() == [40, 140]
-    assert bins.on_unknown == "nearest"
-    plane = FitWords(grid="auto", range="0,10,0,5").named()
-    assert (plane.x.n, plane.y.n) == (10, 10)
-    fitted = fit_file(tmp_path / "pulse.csv", words)
-    assert fitted.model.alphabet.edges.tolist() == bins.edges.tolist()
+    words = {"bins": "auto", "range": "40,140"}
+    fitted = fit_file(tmp_path / "pulse.csv", **words)
+    bins = fitted.model.alphabet
+    assert (bins.n, bins.edges[[0, -1]].tolist(), bins.on_unknown) == (20, [40, 140], "nearest")
     assert fitted.clamped >= 4
-    private = fit_file(tmp_path / "pulse.csv", words, private=1.0, seed=1)
+    plane = cuts.cut_of_range("0,10,0,5", grid="auto")
+    assert (plane.x.n, plane.y.n) == (10, 10)
+    private = fit_file(tmp_path / "pulse.csv", **words, private=1.0, seed=1)
     assert private.model.n == 20
     assert private.clamped == 0  # a count without noise is not known
 
 
-def test_a_point_outside_the_range_is_disclosed_how_to_be_counted():
-    with pytest.raises(DataError, match=r"row 3: .* outside --range: widen that, or pass --on-unknown nearest"):
-        sv.fit(gaze("seq"), value="x,y", grid="2x2", range="0,2,0,2", smoothing=1)
+def test_a_grid_of_ones_own_is_kept_and_points_far_away_are_counted(tmp_path, capsys):
+    """Five samples of 60,000 that say 65535 leave the grid where people look."""
+    rng = np.random.default_rng(3)
+    points = rng.normal(500, 100, (60_000, 2))
+    points[::12_000] = 65535
+    frame = pl.DataFrame({"user": np.repeat(np.arange(60), 1_000), "x": points[:, 0], "y": points[:, 1]})
+    frame.write_parquet(tmp_path / "gaze.parquet")
+    command = ["fit", str(tmp_path / "gaze.parquet"), "-o", str(tmp_path / "m"), "--value-column", "x,y"]
+    assert main([*command, "--grid", "4x3"]) == 0
+    said = capsys.readouterr().out
+    assert "clamped" in said
+    model = MarkovModel.load(tmp_path / "m")
+    assert (model.n, model.transitions) == (12, 144)
+    assert model.alphabet.x.edges[-1] < 2_000
+    assert main([*command, "--grid", "4x3", "--range", "0,1000,0,1000", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["clamped"] >= 5
+    with pytest.raises(DataError, match="not in the model's alphabet"):
+        sv.fit(frame, value="x,y", grid="4x3", range="0,1000,0,1000", on_unknown="error")
 
 
 def test_a_missing_coordinate_is_not_offered_as_a_symbol():
     rows = gaze("seq").with_columns(pl.when(pl.col("seq") > 33).then(pl.col("x")))
-    with pytest.raises(DataError, match=r"--missing drop or --missing hold$"):
+    with pytest.raises(DataError, match=r"missing=.drop. or missing=.hold.$"):
         sv.fit(rows, value="x,y", grid="3x2", smoothing=1)

@@ -2,11 +2,11 @@
 
 import pytest
 
+from filed import release_file
 from seqveil import MarkovModel
 from seqveil.core.errors import InputError
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.files.release import release_file
 
 KINDS = {"plain": ["--model", "m"], "batched": ["--model", "m", "--batch", "3"]}
 

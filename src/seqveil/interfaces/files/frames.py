@@ -1,83 +1,20 @@
-"""Rows in memory: frames of polars, pandas and Arrow are read as polars has them, and frames of their kind come back.
+"""Frames of polars, pandas and Arrow: read as polars has them, and frames of their kind given back.
 
-`release_rows` makes of them what `release` writes to a file and its side file, a frame and a dictionary; nothing is
-written to a disk, neither raw rows nor released ones. pandas and pyarrow are never imported by these functions before a
-frame of theirs came: that can only be from somebody who did.
+pandas and pyarrow are never imported before a frame of theirs came: that can only be from somebody who did.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from seqveil.core.alphabet import OnMissing, OnUnknown
 from seqveil.core.errors import FILES, InputError, needs_extra
-from seqveil.engine.stream import Terms
-from seqveil.interfaces.files.columns import Columns
-from seqveil.interfaces.files.ordering import goes_back, in_order
-from seqveil.interfaces.files.reading import FilePath
-from seqveil.interfaces.files.release import (
-    BATCH_ROWS,
-    MEMORY,
-    Choices,
-    ReleasedFile,
-    Whole,
-    raw_alphabet,
-    source_for,
-    streams_in_memory,
-)
-from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress
-from seqveil.interfaces.files.writing import Held, Meta
+from seqveil.core.model import MarkovModel
+from seqveil.interfaces.files.table import FilePath, Table
 
 if TYPE_CHECKING:
     import polars as pl
-
-
-@dataclass(frozen=True, eq=False)
-class HeldRelease:
-    """Released rows in public order, with what the side file of a release would say."""
-
-    frame: pl.DataFrame = field(repr=False)
-    account: ReleasedFile
-    meta: Meta = field(repr=False)
-
-
-def release_rows(
-    data: FilePath | pl.DataFrame,
-    setting: Terms,
-    *,
-    seed: int | None = None,
-    columns: Columns | None = None,
-    on_unknown: OnUnknown | None = None,
-    format: str | None = None,
-    sort: bool | None = None,
-    missing: OnMissing | None = None,
-    memory: int = MEMORY,
-    progress: Progress | None = None,
-) -> HeldRelease:
-    """Release every row of a file or a frame, as `release_file` does, into memory.
-
-    *Guarantee*: each user's stream is released as by a `Session` of its own, with the same draws as `release_file` from
-    the same seed. Where an error ends the run early, what was drawn before is in its `made`.
-
-    Parameters: as in `release_file`. With `sort` left out, rows that go back in time are put in order for the release.
-    """
-    size = BATCH_ROWS if setting.in_batches else CHUNK_ROWS
-    source = source_for(data, setting, columns, format, sort, missing, chunk=size)
-    choices: Choices = {}
-    streams = streams_in_memory(setting, seed, memory, choices)
-    run, held = Whole(source, setting, raw_alphabet(setting, on_unknown), streams, seed, choices), Held()
-    run.writer = held
-    run.go(progress)
-    run.close()
-    account = run.account()
-    found = HeldRelease(held.frame, account, run.facts(account))
-    if run.failure is not None:
-        run.failure.made = found
-        raise run.failure
-    return found
 
 
 def kind_of(data: Any) -> str:
@@ -85,7 +22,7 @@ def kind_of(data: Any) -> str:
     with needs_extra(*FILES):
         import polars as pl
 
-    if isinstance(data, str | os.PathLike):
+    if isinstance(data, str | os.PathLike | Table):
         return "path"
     if isinstance(data, pl.DataFrame | pl.LazyFrame):
         return "polars"
@@ -97,8 +34,8 @@ def kind_of(data: Any) -> str:
     raise InputError(f"expected a file, or a polars, pandas or Arrow frame; got {type(data).__name__}")
 
 
-def as_polars(data: Any) -> FilePath | pl.DataFrame:
-    """A file's path as it is, or a frame of any kind as polars has it, rows in their order."""
+def as_polars(data: Any) -> FilePath | pl.DataFrame | Table:
+    """A file's path, or a table that was read, as it is; a frame of any kind as polars has it, rows in their order."""
     kind = kind_of(data)
     import polars as pl
 
@@ -131,7 +68,7 @@ def as_kind(data: Any, made: pl.DataFrame) -> Any:
     """A table of its own in the kind of another frame, of which nothing else is taken: neither index nor types."""
     import polars as pl
 
-    kind = kind_of(data)
+    kind, made = kind_of(data), made.select(_own(column) for column in made)
     if kind == "pandas":
         import pandas as pd
 
@@ -143,6 +80,17 @@ def as_kind(data: Any, made: pl.DataFrame) -> Any:
         table = made.to_arrow()
         return table if isinstance(data, pa.Table) else _one_batch(table)
     return made.lazy() if isinstance(data, pl.LazyFrame) else made
+
+
+def _own(column: pl.Series) -> pl.Series:
+    """The column in memory of its own.
+
+    Gathered text is views into the memory of the rows that came, which holds all of them, in the order they came in;
+    an Arrow file or a pickle of the frame would carry it along.
+    """
+    import polars as pl
+
+    return pl.Series(column.name, column.to_list(), dtype=column.dtype) if column.dtype == pl.String else column
 
 
 def _pandas_values(column: pl.Series) -> Any:
@@ -161,4 +109,10 @@ def _one_batch(table: Any) -> Any:
     return found[0] if found else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
-__all__ = ["HeldRelease", "as_kind", "as_polars", "goes_back", "in_order", "kind_of", "release_rows"]
+def chain_of(model: Any) -> MarkovModel:
+    """A model, as it is or from a file."""
+    if isinstance(model, MarkovModel):
+        return model
+    if isinstance(model, str | os.PathLike):
+        return MarkovModel.load(model)
+    raise InputError(f"expected a model, as fit gives it, or the path of one; got {type(model).__name__}")

@@ -12,7 +12,6 @@ import pytest
 import seqveil as sv
 from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.files import Columns
 
 PERSONAL = "Zq9secret"
 WHO = [f"u{k // 6}" for k in range(120)]
@@ -70,7 +69,7 @@ def test_columns_by_name_and_by_what_they_hold(tmp_path):
     assert "--user-column 'Person ID' --value-column kind --time-column checked_in_at" in found.command
     assert found.gap_longest is not None
     assert pasted(found, path, tmp_path).n == 3
-    named = sv.inspect(path, Columns("note", "kind"))
+    named = sv.inspect(path, user="note", value="kind")
     assert named.users == 360
 
 
@@ -81,9 +80,9 @@ def test_rare_missing_unsorted_and_tied_rows(tmp_path, capsys):
     path = tmp_path / "d.csv"
     rows.write_csv(path)
     found = sv.inspect(path)
-    assert (found.missing, found.rare, found.rare_events, found.needs_sorting) == (1, 1, 2, True)
-    assert found.ties > 0
-    assert {"--sort", "--missing", "symbol", "--other", "10"} <= set(found.command.split())
+    assert (found.reading["missing"], found.rare, found.rare_events, found.reading["sorted"]) == (1, 1, 2, True)
+    assert found.reading["ties"] > 0
+    assert {"--missing", "symbol", "--other", "10"} <= set(found.command.split())
     assert PERSONAL not in repr(found)
     assert PERSONAL not in json.dumps(found.to_dict())
     assert list(pasted(found, path, tmp_path).alphabet.values) == ["missing", "news", "other", "sport", "weather"]
@@ -147,8 +146,8 @@ def test_lists_in_a_column_that_nobody_needs_do_not_stop_inspect():
 
 def test_inspect_takes_the_words_of_the_command_line():
     rows = pl.DataFrame({"device": WHO, "breite": [47.1, 47.2, 47.3] * 40, "laenge": [8.1, 8.2] * 60})
-    found = sv.inspect(rows, user="device", latitude="breite", longitude="laenge")
-    assert "--latitude breite --longitude laenge --cell-metres" in found.command
+    found = sv.inspect(rows, user="device", value="breite,laenge")
+    assert "--user-column device --value-column breite,laenge --grid auto" in found.command
     with pytest.raises(InputError, match="'usercolumn' is not known here"):
         sv.inspect(rows, usercolumn="device")
 
@@ -194,9 +193,9 @@ def test_places_come_before_numbers_that_repeat():
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ({"user": ["a", "b"], "seq": [[1, 2], [3]], "at": [[1, 2], [3]]}, "--value-column"),
-        ({"a": [0.5, 0.25], "b": [0.1, 0.7]}, "name it with --user-column"),
-        ({"user": ["a", "b"], "seq": [1, 2]}, "name it with --value-column"),
+        ({"user": ["a", "b"], "seq": [[1, 2], [3]], "at": [[1, 2], [3]]}, "name it with value="),
+        ({"a": [0.5, 0.25], "b": [0.1, 0.7]}, "name it with user="),
+        ({"user": ["a", "b"], "seq": [1, 2]}, "name it with value="),
     ],
 )
 def test_what_cannot_be_guessed_is_said_in_one_line(rows, said):

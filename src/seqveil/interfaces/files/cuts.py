@@ -1,0 +1,311 @@
+"""How values become symbols: the values that occur, or cuts of numbers, points and places.
+
+Cuts go over the bulk of the numbers: a few bad rows, a sensor that says 65535, do not squeeze all events into one
+cell. What lies outside counts to the cells at the edge.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from seqveil.core import geography
+from seqveil.core.alphabet import MISSING, OTHER, Alphabet, Bins, Grid, OnUnknown, Symbols
+from seqveil.core.errors import DataError, InputError, option
+from seqveil.core.kernel import Floats
+from seqveil.core.model import MarkovModel
+from seqveil.core.places import LEAST, MOST_CELLS, Cells, count_cells
+from seqveil.core.slots import NOTHING, Slots
+from seqveil.interfaces.files.slots import no_mean
+from seqveil.interfaces.files.table import FilePath
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MOST_SYMBOLS = 100_000
+AUTO, AUTO_BINS, AUTO_CELLS = "auto", 20, 10  # about how many bins, or cells each way, "auto" cuts
+LARGEST = 1e150  # beyond it nothing is data, and differences of quantiles could overflow
+STRANGE = 0.01  # share of rows that are no places at all, beyond which the columns are doubted
+TAIL, FENCE, MARGIN = 0.005, 10.0, 0.1  # the bulk: within these quantiles, so many quartile ranges, and a margin
+
+
+def distinct(values: pl.Series, users: pl.Series, name: str, other: int | None = None) -> tuple[set[object], int]:
+    """The values that occur, and with `other` how many that fewer people have were left out."""
+    import polars as pl
+
+    if other is not None and other < 1:
+        raise InputError(f"expected {option('other')} as a number of people, at least 1; got {other}")
+    seen = set(values.unique().to_list())
+    if len(seen) > MOST_SYMBOLS:
+        raise DataError(
+            f"{name}: the values differ in more than {MOST_SYMBOLS} ways; cut numbers with {option('bins')} or "
+            f"{option('levels')}"
+        )
+    if other is None:
+        return seen, 0
+    people = pl.DataFrame({"value": values, "user": users}).group_by("value").agg(pl.col("user").n_unique())
+    rare = set(people.filter(pl.col("user") < other)["value"].to_list())
+    return (seen - rare) | {OTHER}, sum(value not in (OTHER, MISSING, NOTHING) for value in rare)
+
+
+def cut(
+    numbers: Floats,
+    name: str,
+    bins: float | str | None = None,
+    levels: int | None = None,
+    grid: str | None = None,
+    cell_metres: float | None = None,
+) -> Symbols:
+    """The cells of one way to cut numbers (T,) or points (T, 2); what lies outside counts to those at the edge."""
+    numbers = np.clip(numbers, -LARGEST, LARGEST)
+    if cell_metres is not None:
+        good = geography.possible(numbers)
+        if good.mean() < 1.0 - STRANGE:
+            raise DataError(
+                f"{name}: {int((~good).sum()):,} rows are no places: expected latitudes from -90 to 90 and longitudes "
+                f"from -180 to 180 degrees; check that {option('value')} names them in this order"
+            )
+        return cells_over(cell_metres, around(numbers[good])).with_policy("nearest")
+    if grid is not None:
+        sides = [numbers[:, axis] for axis in (0, 1)]
+        if grid == AUTO:
+            x, y = (_round_edges(side, AUTO_CELLS) for side in sides)
+            return Grid(x, y, "nearest")
+        (x0, x1), (y0, y1) = (_apart(*bulk(side)) for side in sides)
+        return Grid.regular(*sides_of(grid), (x0, x1, y0, y1), "nearest")
+    if levels is not None:
+        if not 1 <= levels <= MOST_SYMBOLS:
+            raise InputError(f"expected a number of levels from 1 to {MOST_SYMBOLS}, got {levels}")
+        return Bins.quantiles(numbers, levels).with_policy("nearest")
+    assert bins is not None
+    return Bins(_round_edges(numbers, AUTO_BINS), "nearest") if bins == AUTO else _bins(*bulk(numbers), width_of(bins))
+
+
+def cut_of_range(
+    span: str | None,
+    bins: float | str | None = None,
+    levels: int | None = None,
+    grid: str | None = None,
+    cell_metres: float | None = None,
+) -> Symbols:
+    """The same over a range that is named, without a look at the data."""
+    if levels is not None:
+        raise InputError(
+            f"levels are quantiles of the data, which is not looked at here; use {option('bins')} and {option('range')}"
+        )
+    if cell_metres is not None:
+        south, north, west, east = _numbers(span, 4, "SOUTH,NORTH,WEST,EAST")
+        return cells_over(cell_metres, (south, north, west, east)).with_policy("nearest")
+    if grid is not None:
+        x0, x1, y0, y1 = _numbers(span, 4, "X0,X1,Y0,Y1")
+        sides = (AUTO_CELLS, AUTO_CELLS) if grid == AUTO else sides_of(grid)
+        return Grid.regular(*sides, (x0, x1, y0, y1), "nearest")
+    if bins is None:
+        ways = " or ".join(option(way) for way in ("bins", "grid", "cell_metres"))
+        raise InputError(f"{option('range')} goes with {ways}; add one of them, or leave it out")
+    low, high = _numbers(span, 2, "LO,HI")
+    if bins == AUTO:
+        return Bins(np.linspace(low, high, AUTO_BINS + 1), "nearest")
+    width = width_of(bins)
+    if (high - low) / width > MOST_SYMBOLS:
+        raise InputError(f"expected a bin width above 0 that cuts the range into at most {MOST_SYMBOLS} bins")
+    return Bins.of_width(low, high, width, "nearest")
+
+
+def _bins(low: float, high: float, width: float) -> Bins:
+    """Bins of one width over the bulk, with edges at multiples of it."""
+    first = math.floor(low / width)
+    last = max(first + 1, math.ceil(high / width))
+    first -= first * width > low  # the division may have rounded past the number
+    last += last * width < high
+    if last - first > MOST_SYMBOLS:
+        raise InputError(f"bins this narrow cut the data into {last - first}, more than {MOST_SYMBOLS}; widen them")
+    return Bins.of_width(first * width, last * width, width, "nearest")
+
+
+def _apart(low: float, high: float) -> tuple[float, float]:
+    return (low, high) if high > low else (low, low + 1)
+
+
+def width_of(bins: float | str) -> float:
+    """The width of bins as a number.
+
+    >>> width_of("2.5")
+    2.5
+    """
+    try:
+        width = float(bins)
+    except ValueError:
+        raise InputError(f"expected {option('bins')} as a width or auto, as in 5; got {bins!r}") from None
+    if not (width > 0 and math.isfinite(width)):
+        raise InputError(f"expected a bin width that is a finite number above 0, got {bins}")
+    return width
+
+
+def sides_of(grid: str) -> tuple[int, int]:
+    """10x10 as numbers.
+
+    >>> sides_of("20x10")
+    (20, 10)
+    """
+    parts = grid.lower().replace("×", "x").split("x")
+    if len(parts) != 2 or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise InputError(f"expected a grid such as 10x10, or auto; got {grid!r}")
+    x, y = (int(part) for part in parts)
+    if x * y > MOST_SYMBOLS:
+        raise InputError(f"a grid of {x * y} cells is more than the {MOST_SYMBOLS} a model may have; use fewer")
+    return x, y
+
+
+def bulk(numbers: Floats) -> tuple[float, float]:
+    """Where nearly all of the numbers lie: few that are far away, or fewer than a hundredth, do not count.
+
+    >>> bulk(np.array([*range(1000), 1e9, -1e9]))
+    (0.0, 999.0)
+    """
+    least, low, quarter, most, high, greatest = np.quantile(numbers, [0, TAIL, 0.25, 0.75, 1 - TAIL, 1])
+    if low == high and least < greatest:  # mostly one number: the others say how far to look
+        apart = numbers[numbers != low]
+        return min(float(low), bulk(apart)[0]), max(float(high), bulk(apart)[1])
+    reach = FENCE * (most - quarter) if most > quarter else math.inf
+    low, high = max(low, quarter - reach), min(high, most + reach)
+    margin = MARGIN * (high - low)
+    inside = numbers[(numbers >= low - margin) & (numbers <= high + margin)]
+    return float(inside.min()), float(inside.max())
+
+
+def around(points: Floats) -> tuple[float, float, float, float]:
+    """South, north, west and east of the bulk of places; west may be beyond -180 where they cross the date line.
+
+    >>> around(np.array([(-17.0, 179.5), (-17.5, -179.5), (-18.0, 179.0)]))
+    (-18.0, -17.0, 179.0, 180.5)
+    """
+    turn = np.radians(points[:, 1])
+    middle = math.degrees(math.atan2(np.sin(turn).mean(), np.cos(turn).mean()))
+    middle = round(middle, 3) % 360.0 if abs(middle) > 90.0 else round(middle, 3)
+    south, north = bulk(points[:, 0])
+    west, east = bulk((middle + geography.wrapped(points[:, 1] - middle)).round(7))
+    return south, north, west, east
+
+
+def _round_edges(numbers: Floats, count: int) -> Floats:
+    """About `count` bins over the bulk of the numbers: their width has one digit, and edges are multiples of it.
+
+    Rounding leaves little in the edges of the data they come from.
+
+    >>> _round_edges(np.linspace(41.3, 98.7, 200), 5)
+    array([ 40.,  50.,  60.,  70.,  80.,  90., 100.])
+    """
+    low, high = bulk(numbers)
+    raw = (high / count - low / count) or max(abs(low), 1.0)
+    width = round_near(raw)
+    first, last = math.floor(low / width), math.ceil(high / width)
+    edges = np.arange(first, max(last, first + 1) + 1, dtype=np.float64) * width
+    if (np.diff(edges) <= 0).any():
+        raise InputError("the numbers are too close together for auto, given their size; subtract what they share")
+    return edges
+
+
+def round_up(size: float) -> float:
+    """The next of 1, 2, 5, 10, 20, 50 … that is not smaller.
+
+    >>> round_up(130.0), round_up(2000.0)
+    (200.0, 2000.0)
+    """
+    unit = 10.0 ** math.floor(math.log10(size))
+    return next(step * unit for step in (1.0, 2.0, 5.0, 10.0) if step * unit >= size * (1 - 1e-12))
+
+
+def round_near(size: float) -> float:
+    """The nearest of 1, 2, 5, 10, 20, 50 …
+
+    >>> round_near(130.0), round_near(0.04)
+    (100.0, 0.05)
+    """
+    unit = 10.0 ** math.floor(math.log10(size))
+    return min((step * unit for step in (1.0, 2.0, 5.0, 10.0)), key=lambda near: abs(near - size))
+
+
+def cells_over(metres: float, bounds: tuple[float, float, float, float]) -> Cells:
+    """Cells of this size that touch the bounds; where they are too many, one line says which size fits."""
+    if isinstance(metres, int | float) and math.isfinite(metres) and metres >= LEAST:
+        found = count_cells(metres, bounds)
+        if found > MOST_CELLS:
+            size = round_up(metres * math.sqrt(found / MOST_CELLS))
+            while count_cells(size, bounds) > MOST_CELLS:
+                size = round_up(size * 1.01)
+            raise InputError(
+                f"cells of {metres:g} m would be {found:,} over the bulk of the data, more than {MOST_CELLS:,}; take "
+                f"{option('cell_metres', f'{size:g}')} or larger, or fit a part of the map"
+            )
+    return Cells(metres, bounds)
+
+
+def in_slots(alphabet: Symbols, slots: Slots | None) -> Symbols:
+    """The alphabet with what slots need: among names a symbol for nothing."""
+    if slots is None or not isinstance(alphabet, Alphabet):
+        return alphabet
+    if slots.rule == "mean":
+        raise InputError(no_mean())
+    if not all(type(value) is str for value in alphabet.values):
+        cuts = f"{option('bins')} or {option('grid')}"
+        raise InputError(f"slots take names, or numbers that are cut; name the values as text, or add {cuts}")
+    named = list(alphabet.values)
+    return alphabet if NOTHING in named or slots.empty == "hold" else Alphabet([*named, NOTHING])
+
+
+def named_alphabet(given: object, on_unknown: OnUnknown | None) -> Symbols:
+    """The alphabet that somebody names: a list of values, an alphabet, a model, or a file of one of them.
+
+    A text file has a value a line, or is a JSON list. Lines that are all whole numbers are numbers; JSON says what is
+    text.
+    """
+    if isinstance(given, str | Path):
+        found: Symbols = _alphabet_file(given)
+    else:
+        found = given if isinstance(given, Symbols) else Alphabet(list(given))  # type: ignore[call-overload]
+    return found.with_policy(on_unknown or found.on_unknown)
+
+
+def _alphabet_file(path: FilePath) -> Symbols:
+    file = Path(path)
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise InputError(f"{file.name}: the alphabet cannot be read ({error.strerror}); check the path") from None
+    if content.startswith(b"PK"):
+        return MarkovModel.load(file).alphabet
+    try:
+        text = content.decode("utf-8-sig")
+        values = json.loads(text) if text.lstrip().startswith("[") else [line for line in text.splitlines() if line]
+        if values and all(isinstance(value, str) and _whole(value) for value in values) and text[:1] != "[":
+            values = [int(value) for value in values]
+        return Alphabet(values)
+    except (ValueError, TypeError, RecursionError) as error:
+        why = f" ({error})" if isinstance(error, InputError) else ""
+        raise DataError(f"{file.name}: expected distinct values, one a line, or a JSON list{why}") from None
+
+
+def _whole(text: str) -> bool:
+    digits = text[1:] if text[:1] == "-" else text
+    return digits.isdecimal() and str(int(text)) == text
+
+
+def _numbers(span: str | None, count: int, form: str) -> list[float]:
+    """The numbers of a range, so many as its form names.
+
+    >>> _numbers("40,180", 2, "LO,HI")
+    [40.0, 180.0]
+    """
+    try:
+        found = [float(part) for part in (span or "").split(",")]
+    except ValueError:
+        found = []
+    rising = all(low < high for low, high in zip(found[::2], found[1::2], strict=False))
+    if len(found) != count or not all(map(math.isfinite, found)) or not rising:
+        raise InputError(f"expected {option('range')} as {form}, the public range of the values, low before high")
+    return found

@@ -1,0 +1,683 @@
+"""What a receiver makes of released rows, from model and releases alone: `sv.audit`, `sv.decode`, `sv.stats`, learn.
+
+All of it is post-processing and costs no privacy. Everything that is needed beside the model stands in the side file.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.bulk import Layout
+from seqveil.core.distortion import Distortion, error_size, resolve
+from seqveil.core.errors import InputError, option
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.model import MarkovModel
+from seqveil.core.results import Line, Result, ResultTable, cell_text, plain
+from seqveil.core.secrets import Secret
+from seqveil.core.words import count, moved, percent
+from seqveil.engine import batches
+from seqveil.engine.policy import Policy
+from seqveil.engine.secrets import SecretTotal
+from seqveil.engine.stream import Released
+from seqveil.interfaces.files import writing
+from seqveil.interfaces.files.events import Progress, read_events, value_type_of
+from seqveil.interfaces.files.fit import ColumnWords, origin_in_words
+from seqveil.interfaces.files.frames import as_kind, as_polars, chain_of
+from seqveil.interfaces.files.received import Received, received
+from seqveil.interfaces.files.release import CALL_ROWS, CHECK_ON_PEOPLE, ReleasedRows, model_check
+from seqveil.interfaces.files.table import FilePath
+from seqveil.interfaces.files.truth import paired
+from seqveil.interfaces.files.writing import CONFIDENCE, symbol_columns
+from seqveil.interfaces.sentences import CHECKS
+from seqveil.receiver.audit import Audit, Report
+from seqveil.receiver.decode import decode_steps, observe_sized
+from seqveil.receiver.drift import Drift, ModelCheck
+from seqveil.receiver.statistics import Estimate, Summary, summarise
+
+if TYPE_CHECKING:
+    from seqveil.receiver.learn import Evidence, Learned, Region
+
+TOGETHER = 1 << 25  # numbers that the distributions of one batch of streams may take
+WORTH_A_CALL = 1 << 14  # numbers of distributions that are turned into estimates together
+LONGEST = 1 << 29  # numbers that the distributions of one stream may take
+SHOWN = 20  # rows of a table on the terminal
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Audited(Result):
+    """What an audit found."""
+
+    report: Report
+    model: MarkovModel
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found that breaks a promise."""
+        return self.report.passed
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values, its checks together."""
+        report, facts = self.report, asdict(self.report)
+        checks = {name: facts.pop(name) for name in CHECKS}
+        composed = facts.pop("composed")
+        if not report.whole_sequence:
+            facts.pop("whole_sequence")
+        facts.pop("bound_grade")
+        best = None if report.composed is None else {**composed, "best": report.composed.best}
+        share = report.held / report.releases if report.releases else 0.0
+        found = {"passed": report.passed, "checks": checks, **facts, "held_share": share, "composed": best}
+        found |= {"grade": report.grade, "grade_why": report.graded.why, "origin": self.model.origin}
+        return dict(plain(found))
+
+    def lines(self) -> list[Line]:
+        """What was found, line by line."""
+        report = self.report
+        share = report.held / report.releases if report.releases else 0.0
+        many = "releases" if report.exact else "batches"
+        what, why = (many, "ε = 0") if report.exact else (f"batches of at most {report.batch}", "they reveal nothing")
+        said = [
+            ("read", report.read),
+            ("audited", f"{report.releases:,} {what} of {count(report.users, 'user')}, {share:.1%} held ({why})"),
+            *(("means", sentence) for sentence in report.words),
+            ("grade", f"{report.graded.text} (docs/guarantee.md)"),
+            ("leakage", _leaked(report)),
+            ("no model", f"{_level(report.ldp)} over a stream, whatever the truth's distribution is"),
+        ]
+        said += [("secret", _disclosed(total)) for total in report.secrets]
+        if report.worst_window is not None:
+            said.append(("window", f"at most {report.worst_window:.4g} realised in any one window"))
+        if report.composed is not None:
+            c = report.composed
+            said.append(("(ε, δ)", f"({c.best:.4g}, {c.delta:g}) for the longest stream, {c.releases} paid {many}"))
+        said += [*_verdicts(report), report.check.said]
+        if self.model.origin is not None:
+            said.append(("model", origin_in_words(self.model.origin)))
+        return said + ([("people", CHECK_ON_PEOPLE)] if report.secrets else [])
+
+
+def _level(ldp: float) -> str:
+    return f"{ldp:.4g}-LDP" if math.isfinite(ldp) else cell_text(ldp)
+
+
+def _leaked(report: Report) -> str:
+    composed = report.whole_sequence or f"composition charges {report.composition:.4g}"
+    if not math.isfinite(report.leakage):
+        return composed
+    bound, one = ("at most", "release") if report.exact else ("batches added up, at most", "batch")
+    sides = f"up {cell_text(report.most)}, down {cell_text(report.least)}; user {report.worst_user!r}"
+    return (
+        f"{bound} {report.leakage:.4g} over a stream ({sides}); {composed}; one {one} at most "
+        f"{cell_text(report.worst_release)}"
+    )
+
+
+def _disclosed(total: SecretTotal) -> str:
+    """What the releases disclosed about a secret."""
+    figures = f"worst over {total.users} users (between {total.lowest:.4g} and {total.highest:.4g})"
+    if total.epsilon is None:
+        became = percent(moved(0.10, max(0.0, total.highest)))
+        means = f"the log odds moved by {total.log_odds_worst:.4g}, so that a suspicion of 10 % became {became}"
+        return f"{total.sentence}: {means}, {figures}"
+    if total.kept is None:
+        return f"{total.sentence}. But {total.unkept}"
+    beside = f"; {total.unkept}" if total.unkept else ""
+    moves = f"The log odds moved by {total.log_odds_worst:.4g} of at most {total.epsilon:g}"
+    return f"{total.sentence}. {moves}, {figures}{beside}"
+
+
+def _verdicts(report: Report) -> list[Line]:
+    """Each promise, kept or broken. Of a seeded release none is kept, whatever its figures."""
+    found = {text: getattr(report, name) for name, text in CHECKS.items()}
+    good = "kept"
+    if report.unseeded is False:
+        found |= {CHECKS["unseeded"]: None, "the release was seeded: whoever knows the seed can undo it": False}
+        good = "seed apart"
+    return [(good if held else "BROKEN", text) for text, held in found.items() if held is not None]
+
+
+def audit(
+    released: Any,
+    model: MarkovModel | FilePath,
+    *,
+    secrets: Secret | Sequence[Secret] = (),
+    policy: Policy | FilePath | None = None,
+    meta: Any = None,
+    delta: float = 1e-6,
+    html: FilePath | None = None,
+    attack: FilePath | None = None,
+    progress: Progress | None = None,
+    **columns: Unpack[ColumnWords],
+) -> Audited:
+    """Check what releases leaked, exactly, and whether these people follow the model, as `seqveil audit` does.
+
+    The setting comes from the side file. A model that is not the release's, and a release that the setting cannot have
+    made, are refused. Where the rows have the column `epsilon` it is compared with what the setting spent, and where
+    the side file has a digest of the rows, with the rows. Of a release in batches everything is recomputed from the
+    paths, the values too. A release that its side file calls seeded does not pass, whatever the figures: whoever knows
+    the seed can undo it.
+
+    Parameters:
+        released: what `release` gave back, or a frame or path of released rows.
+        model: the model that it was released with, or the path of one.
+        secrets: what to ask about besides; it is measured, not promised.
+        policy: that of the release, or the path of it, where no side file has it.
+        meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
+        delta: failure probability of the (ε, δ) total.
+        html: also write a page for whoever answers for data protection.
+        attack: with `html`, a file of what `seqveil attack --json` printed.
+        progress: called with the number of rows done.
+        columns: what they are called, where no side file says it.
+    """
+    chain, asked = chain_of(model), [secrets] if isinstance(secrets, Secret) else list(secrets)
+    if attack is not None and html is None:
+        raise InputError(f"{option('attack')} goes with {option('html')}, whose page says what an attacker got")
+    found = received(released, chain, policy, meta, **columns)
+    taken = Audit(found.setting, secrets=asked)
+    used = None
+    if found.setting.in_batches:
+        _audit_batches(found, taken, progress)
+    else:
+        clocked = any(secret.follows_clock for secret in asked)
+        used = _audit_symbols(found, taken, found.events.seconds() if clocked else found.times, progress)
+    report = taken.report(delta, found.unchanged(used), model_check(found.setting, *found.symbols))
+    side = found.meta
+    unseeded = None if side is None else side.get("seed") is None and side.get("private") is True
+    audited = Audited(replace(report, unseeded=unseeded, read=found.events.taken.sentence), chain)
+    if html is not None:
+        _write_page(html, released, audited, side, attack, meta)
+    return audited
+
+
+def _audit_symbols(found: Received, taken: Audit, times: Floats | None, progress: Progress | None) -> Floats:
+    """Account for all releases; returns the ε that each row used."""
+    log, used = found.log, []
+    if times is not None and log.times is None:
+        times = times[log.rows]
+    for begin in range(0, len(log.users), CALL_ROWS):
+        part = slice(begin, begin + CALL_ROWS)
+        rows = log.rows[part][log.rows[part] >= 0]
+        where = f"rows {found.events.row(int(rows[0]))} to {found.events.row(int(rows[-1]))}: " if rows.size else ""
+        stamps = None if times is None else (times if log.times is None else log.times)[part]
+        claimed = None if log.epsilons is None else log.epsilons[part]
+        with found.naming(where):
+            used.append(taken.take(log.users[part], log.codes[part], stamps, claimed))
+        if progress is not None:
+            progress(rows.size)
+    return np.concatenate(used)[log.rows >= 0]
+
+
+def _audit_batches(found: Received, taken: Audit, progress: Progress | None) -> None:
+    for batch in found.batches:
+        sent = batch.path is not None
+        codes = found.codes[batch.rows] if sent else batch.rows
+        claimed = found.epsilons[batch.rows] if sent and found.epsilons is not None else None
+        with found.naming(f"rows {found.events.row(int(batch.rows[0]))} on: " if sent else ""):
+            taken.take_batch(batch.user, batch.path, codes, claimed, batch.time)
+        if progress is not None:
+            progress(batch.rows.size)
+
+
+def _write_page(
+    place: FilePath, released: Any, audited: Audited, meta: Any, attack: FilePath | None, named: Any
+) -> None:
+    """Write the page for a data protection officer over nothing that it is made from."""
+    from seqveil.interfaces.files.report import material, page
+
+    path = released.frame if isinstance(released, ReleasedRows) else released
+    inputs = [path, named, attack, writing.side_of(path) if isinstance(path, str | os.PathLike) else None]
+    if any(isinstance(each, str | os.PathLike) and writing.same_file(place, each) for each in inputs):
+        name = os.path.basename(place)
+        raise InputError(f"{name}: is read for the page; name another file by {option('html')}")
+    writing.write_text(place, page(material(path, audited.report, audited.model, meta, attack)))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimates(Result):
+    """The best estimate of each row's true value with its probability (`frame`), and how good they are.
+
+    Confidence and histogram hold under the model; the check says whether the releases fit it. `right` is the share of
+    estimates that are the truth, where the truth was given.
+    """
+
+    frame: Any
+    rows: int
+    users: int
+    confidence: float
+    histogram: Floats
+    check: ModelCheck
+    right: float | None = None
+    away: float | None = None  # their mean cost, where the loss is a distance and the truth was given
+    loss: str = ""  # the name of the loss that they minimise
+
+    def to_dict(self) -> dict[str, Any]:
+        """How much was decoded, as plain values."""
+        facts: dict[str, Any] = {"rows": self.rows, "users": self.users, "confidence": self.confidence}
+        facts |= {"confidence_holds": "under the model", "model": self.check, "right": self.right}
+        facts |= {} if self.away is None else {"away": self.away, "loss": self.loss}
+        return dict(plain(facts))
+
+    def lines(self) -> list[Line]:
+        """How much was decoded, line by line."""
+        said = f"{count(self.rows, 'row')} of {count(self.users, 'user')}; on average an estimate is right with"
+        found = [("decoded", f"{said} probability {self.confidence:.3f} under the model")]
+        if self.right is not None:
+            off = "" if self.away is None else f"; on average they are {error_size(self.away, self.loss)} off"
+            found.append(("truth", f"{self.right:.3f} of the estimates are right, by the raw file{off}"))
+        return [*found, self.check.said]
+
+
+def decode(
+    released: Any,
+    model: MarkovModel | FilePath,
+    *,
+    out: FilePath | None = None,
+    policy: Policy | FilePath | None = None,
+    meta: Any = None,
+    online: bool = False,
+    distortion: str | Distortion | None = None,
+    truth: Any = None,
+    histogram: FilePath | None = None,
+    format: str | None = None,
+    progress: Progress | None = None,
+    **columns: Unpack[ColumnWords],
+) -> Estimates:
+    """The best estimate of every row's true value, as `seqveil decode` gives it, in a frame of the kind that came.
+
+    Users are decoded side by side, releases in batches user by user. The releases are asked, too, whether they fit the
+    model that all of this rests on.
+
+    Parameters:
+        released, model, policy, meta, columns: as in `audit`.
+        out: a file to write to instead.
+        online: use the releases up to each row (or its batch) only.
+        distortion: what the estimate minimises; by default that of the release.
+        truth: the raw rows, to say how many estimates are right.
+        histogram: a file for how often each symbol is expected to have occurred.
+        format: of standard output.
+        progress: called with the number of rows done.
+    """
+    chain = chain_of(model)
+    for place in (out, histogram):
+        if place is not None:
+            writing.check_place(place, [released, model, truth, meta], format if place == "-" else None)
+    found = received(released, chain, policy, meta, **columns)
+    alphabet, events = chain.alphabet, found.events
+    loss = found.setting.distortion if distortion is None else resolve(distortion, alphabet)
+    disclosed = None if truth is None else _truth(found, truth)
+    sheet = (_decode_batches if found.setting.in_batches else _decode_symbols)(found, loss, online, progress)
+    table = writing.rows_frame(
+        events.reading, events.users, events.order, alphabet, sheet.estimates, {CONFIDENCE: sheet.confidence}
+    )
+    table = table[np.argsort(events.frame["row"].to_numpy(), kind="stable")]  # as the rows stood in what came
+    if histogram is not None:
+        writing.write_frame(histogram, _histogram(found, sheet.expected))
+    data = released.frame if isinstance(released, ReleasedRows) else released
+    if out is not None:
+        writing.write_frame(out, table, format if out == "-" else None)
+    mean = float(sheet.confidence.mean(dtype=np.float64))
+    frame = out if out is not None else as_kind(data, table)
+    made = Estimates(frame, events.n, len(events.people[0]), mean, sheet.expected, sheet.check)
+    if disclosed is None or not (disclosed >= 0).any():
+        return made
+    true, guess = disclosed[disclosed >= 0], sheet.estimates[disclosed >= 0]
+    away = None if loss.is_hamming else float(loss.between(true, guess).mean())
+    return replace(made, right=float((guess == true).mean()), away=away, loss=loss.name)
+
+
+def _truth(found: Received, truth: Any) -> Ints:
+    """The true code of each released row, from the raw file; negative outside the alphabet."""
+    alphabet = found.setting.model.alphabet.tracked()
+    raw = read_events(
+        as_polars(truth),
+        replace(found.events.reading, time=found.events.taken.order),
+        value_type_of(alphabet),
+        missing=alphabet.missing,
+        slots=alphabet.slots,
+        holes="any",
+        on_map=alphabet.on_map,
+    )
+    return paired(found.events, raw, raw.codes(alphabet), found.setting.batch).codes
+
+
+def _histogram(found: Received, expected: Floats) -> Any:
+    import polars as pl
+
+    columns = symbol_columns(found.setting.model.alphabet, found.events.reading.value_columns)
+    return pl.DataFrame([*columns, pl.Series("expected", expected)])
+
+
+class _Sheet:
+    """Estimate and its probability for every row, and the expected number of times each symbol occurred."""
+
+    def __init__(self, rows: int, loss: Distortion, n: int) -> None:
+        self.estimates: Ints = np.zeros(rows, np.int64)
+        self.confidence: NDArray[np.float32] = np.zeros(rows, np.float32)
+        self.expected: Floats = np.zeros(n)
+        self.check = ModelCheck.none("that takes releases one by one, by a sound mechanism")
+        self._loss = loss
+
+    def fill(self, at: Ints, distributions: Floats) -> None:
+        """Enter the distributions of the rows `at`; -1 is no row."""
+        best = self._loss.best_guess(distributions)
+        sure = distributions[np.arange(len(distributions)), best]
+        if at.size and at.min() < 0:
+            at, best, sure, distributions = at[at >= 0], best[at >= 0], sure[at >= 0], distributions[at >= 0]
+        self.estimates[at], self.confidence[at] = best, sure
+        self.expected += distributions.sum(0)
+
+
+def groups(ids: Ints, width: int, online: bool) -> Iterator[list[Ints]]:
+    """Streams that are decoded together, as many as fit: the positions of their t-th events for t = 0, 1, …
+
+    `ids` are the users event by event, `width` the numbers that one event takes.
+    """
+    layout, room = Layout.of(ids), max(1, TOGETHER // width)
+    longest = int(layout.lengths.max(initial=0))
+    if not online and longest * width > LONGEST:
+        raise InputError(
+            f"a stream of {longest} rows over {width} numbers is too long to smooth; pass {option('online', True)}"
+        )
+    parts = layout.parts(most=room) if online else layout.parts(events=room)
+    return (list(part.steps()) for part in parts)
+
+
+def _together(steps: list[Ints], found: Iterator[tuple[int, Floats]]) -> Iterator[tuple[Ints, Floats]]:
+    """The distributions of several steps at once, with their places: short steps are not worth a call each."""
+    places, distributions, held = list[Ints](), list[Floats](), 0
+    for t, distribution in found:
+        places.append(steps[t])
+        distributions.append(distribution)
+        held += distribution.size
+        if held >= WORTH_A_CALL:
+            yield np.concatenate(places), np.concatenate(distributions)
+            places, distributions, held = [], [], 0
+    if places:
+        yield np.concatenate(places), np.concatenate(distributions)
+
+
+def _decode_symbols(found: Received, loss: Distortion, online: bool, progress: Progress | None) -> _Sheet:
+    setting, log = found.setting, found.log
+    sheet = _Sheet(found.codes.size, loss, setting.model.n)
+    drift = Drift(setting) if setting.mechanism.sound and not setting.in_blocks else None
+    for steps in groups(log.who, setting.model.size + setting.model.n, online):
+
+        def ask(t: int, seen: Released, steps: list[Ints] = steps) -> None:
+            if drift is not None:
+                drift.take(log.who[steps[t]].astype(np.intp), seen)
+
+        codes = [log.codes[places] for places in steps]
+        times = None if log.times is None else [log.times[places] for places in steps]
+        used = None if log.epsilons is None or not setting.in_blocks else [log.epsilons[places] for places in steps]
+        with found.naming():
+            decoded = decode_steps(setting, codes, times, not online, ask, used)
+            for places, distributions in _together(steps, decoded):
+                sheet.fill(log.rows[places], distributions)
+        if progress is not None:
+            progress(sum(places.size for places in steps))
+    sheet.check = sheet.check if drift is None else ModelCheck.of(drift)
+    return sheet
+
+
+def _decode_batches(found: Received, loss: Distortion, online: bool, progress: Progress | None) -> _Sheet:
+    setting, own = found.setting, dict[Any, list[Any]]()
+    for batch in found.batches:
+        own.setdefault(batch.user, []).append(batch)
+    sheet = _Sheet(found.codes.size, loss, setting.model.n)
+    for mine in own.values():
+        rows, sizes = np.concatenate([each.rows for each in mine]), [each.rows.size for each in mine]
+        if not online and rows.size * setting.model.n > LONGEST:
+            raise InputError(f"a stream of {rows.size} rows is too long to smooth; pass {option('online', True)}")
+        with found.naming():
+            observed = observe_sized(setting, [each.path for each in mine], sizes, [each.time for each in mine])
+            if not online:
+                sheet.fill(rows, batches.smooth(setting, list(observed)))
+            else:
+                for each, sent in zip(mine, observed, strict=True):
+                    sheet.fill(each.rows, batches.filtered(setting, [sent]))
+        if progress is not None:
+            progress(rows.size)
+    return sheet
+
+
+LEFT_OUT = (
+    "none: all figures below are read through {} that these people do not follow, so they are its best guess, and no "
+    "interval around them would hold"
+)
+NOT_MODEL = "they rest on no model: each release is inverted, and only its randomness is random"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Statistics(Result):
+    """How often each value occurred, with intervals, and how long it lasted (`frame`); all else in `summary`."""
+
+    frame: Any
+    summary: Summary
+    check: ModelCheck
+    intervals: bool  # whether they hold: else they are left out
+    model: MarkovModel
+    per: int | None = None  # events of a window of the histogram over time
+
+    @property
+    def _names(self) -> list[str]:
+        return [str(value) for value in self.model.alphabet.decode(list(range(self.model.n)))]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as plain values; arrays are in the order of `symbols`."""
+        found, names = self.summary, self.model.alphabet.decode(list(range(self.model.n)))
+        tables = {
+            name: {part: getattr(getattr(found, name), part) for part in ("value", "error", "low", "high")}
+            for name in ("histogram", "over_time", "transitions", "dwell")
+        }
+        leading = [
+            {"symbol": names[each.code], "share": each.share, "low": each.low, "high": each.high, "sure": each.sure}
+            for each in found.top
+        ]
+        said = {name: getattr(found, name) for name in ("users", "events", "confidence", "method", "assumes")}
+        more = {"in_window": found.in_window, "maybe_top": [names[code] for code in found.maybe_top]}
+        more |= {"model": self.check, "intervals": self.intervals}
+        more |= {"not_disclosed": [names[code] for code in found.undisclosed]}
+        return dict(plain({**said, "symbols": names, **tables, "top": leading, **more}))
+
+    def lines(self) -> list[Line]:
+        """What the figures rest on, line by line."""
+        found = self.summary
+        chain = "the model of the release" if found.method == "model" else "one chain of order 1"
+        level = f"; intervals of {found.confidence:.0%} each" if self.intervals else ""
+        said = [
+            ("from", f"{count(found.events, 'event')} of {count(found.users, 'user')}{level}"),
+            ("method", f"{found.method}: assumes {found.assumes}"),
+            self.check.said,
+        ]
+        said += [] if self.intervals else [("intervals", LEFT_OUT.format(chain))]
+        said += [("intervals", NOT_MODEL)] if self.intervals and self.check.fits is False else []
+        said += self._undisclosed()
+        names = self._names
+        if not self.intervals:
+            top = ", ".join(names[each.code] for each in found.top)
+            return [*said, ("top", f"by these figures {top}; none of them surely")]
+        sure = [names[each.code] for each in found.top if each.sure]
+        open_ = [names[each.code] for each in found.top if not each.sure] + [names[code] for code in found.maybe_top]
+        return [*said, ("top", f"surely {', '.join(sure) or 'none'}; maybe {', '.join(open_) or 'no other'}")]
+
+    def _undisclosed(self) -> list[Line]:
+        """Which symbols a release that keeps secrets hardly reveals, so that their counts are not its own."""
+        found = self.summary
+        if not found.undisclosed:
+            return []
+        which = ", ".join(self._names[code] for code in found.undisclosed[:SHOWN])
+        why = "the release keeps declared secrets, and on purpose reveals next to nothing about how often it came"
+        if not self.intervals:
+            return [("not known", f"{which}: no estimate; {why}")]
+        rests = {"model": "the model", "learned": "the learned chain"}[found.method]
+        return [("barely known", f"{which}: {why}; figures about it mostly follow {rests}, look at the interval")]
+
+    def tables(self) -> list[ResultTable]:
+        """The most frequent values, the most frequent moves, and the shares over time where they were asked for."""
+        found, names = self.summary, self._names
+        counts, stays, moves = found.histogram, found.dwell, found.transitions
+        order = sorted(range(self.model.n), key=lambda code: _from_most(float(counts.value[code])))[:SHOWN]
+        rows = [
+            (names[x], _span(counts, x), _span(counts, x, 1 / found.events, ".3f"), _span(stays, x, 1.0, ".3g"))
+            for x in order
+        ]
+        shown = [ResultTable("", ("symbol", "events", "share", "mean run"), rows)]
+        pairs = [(a, b) for a in order for b in order if not math.isnan(moves.value[a, b])]
+        largest = sorted(pairs, key=lambda pair: -moves.value[pair])[:SHOWN]
+        steps = [(names[a], names[b], _span(moves, (a, b))) for a, b in largest]
+        shown.append(ResultTable("", ("from", "to", "transitions"), steps))
+        if self.per is not None:
+            spans = [
+                (
+                    f"{w * self.per}",
+                    *(_span(found.over_time, (w, x), 1 / max(1, int(found.in_window[w])), ".3f") for x in order[:5]),
+                )
+                for w in range(len(found.in_window))
+            ]
+            shown.append(ResultTable("", ("from event", *(names[x] for x in order[:5])), spans[:SHOWN]))
+        return shown
+
+
+def _from_most(number: float) -> float:
+    """A key that puts the largest first, and what is not known last."""
+    return math.inf if math.isnan(number) else -number
+
+
+def _span(estimate: Estimate, at: Any, scale: float = 1.0, form: str = ".0f") -> str:
+    value, low, high = (float(part[at]) * scale for part in (estimate.value, estimate.low, estimate.high))
+    if math.isnan(value):
+        return "not known"
+    if math.isnan(low):
+        return f"{value:{form}}"
+    return f"{value:{form}} ({low:{form}} to {high:{form}})"
+
+
+def stats(
+    released: Any,
+    model: MarkovModel | FilePath,
+    *,
+    policy: Policy | FilePath | None = None,
+    meta: Any = None,
+    confidence: float = 0.95,
+    per: int | None = None,
+    top: int = 5,
+    method: str = "auto",
+    progress: Progress | None = None,
+    **columns: Unpack[ColumnWords],
+) -> Statistics:
+    """How often values occurred and how long they lasted, with intervals, as `seqveil stats` estimates it.
+
+    The releases are asked first whether they fit the model. If they speak against it, or if the model is of a higher
+    order or of several types, intervals that rest on one chain of order 1 are left out: the estimates lean on it
+    themselves, so no spread around them would say how far off they are. Releases that keep declared secrets are read
+    under the model itself where it is more than one chain, and then have intervals unless they speak against it;
+    without intervals, a symbol that they hardly reveal has no estimate. Intervals by "design" rest on no model.
+
+    Parameters:
+        released, model, policy, meta, columns: as in `audit`.
+        confidence: of every interval.
+        per: also count for every so many events of a stream.
+        top: how many of the most frequent symbols to name.
+        method: "auto", "design", "learned" or "model" (docs/receiver.md).
+        progress: called with the number of rows done.
+    """
+    import polars as pl
+
+    chain = chain_of(model)
+    found = received(released, chain, policy, meta, **columns)
+    options: dict[str, Any] = {"confidence": confidence, "window": per, "top": top, "method": method}
+    who, codes, times = found.symbols
+    summary = summarise(found.setting, who.tolist(), codes, times, **options)
+    check = model_check(found.setting, who, codes, times)
+    if progress is not None:
+        progress(found.codes.size)
+    one_chain = chain.size == chain.n  # else the model itself says that one chain of order 1 does not describe people
+    read_rightly = one_chain or summary.method == "model"
+    supported = summary.method == "design" or (check.fits is not False and read_rightly)
+    summary = summary if supported else summary.without_intervals()
+    figures = {"events": summary.histogram.value, "low": summary.histogram.low, "high": summary.histogram.high}
+    figures |= {"mean_run": summary.dwell.value}
+    values = symbol_columns(chain.alphabet, found.events.reading.value_columns)
+    table = pl.DataFrame([*values, *(pl.Series(name, numbers) for name, numbers in figures.items())])
+    data = released.frame if isinstance(released, ReleasedRows) else released
+    return Statistics(as_kind(data, table), summary, check, supported, chain, per)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LearnedModel(Result):
+    """A chain learned from releases, and how far off it may be (None where that is too large to compute)."""
+
+    learned: Learned
+    region: Region | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """How it was learned, as plain values."""
+        learned, held_out, region = self.learned, self.learned.held_out, self.region
+        facts: dict[str, Any] = {
+            "users": learned.found.users, "releases": learned.found.events, "symbols": learned.model.n,
+            "order": learned.model.order, "rounds": learned.rounds, "converged": learned.converged,
+            "strength": learned.strength, "model": learned.model.fingerprint,
+        }  # fmt: skip
+        if held_out is not None:
+            facts |= {"gain": held_out.gain, "gain_error": held_out.error}
+            facts |= {"log_evidence": held_out.log_evidence, "earned": held_out.earned}
+        if region is not None:
+            facts |= {"confidence": region.confidence, "radii": region.rows, "first_radius": region.first}
+        return dict(plain(facts))
+
+    def lines(self) -> list[Line]:
+        """How it was learned, line by line."""
+        learned, held_out = self.learned, self.learned.held_out
+        said = [("learned", f"{learned.model!r} from {learned.found.events} releases of {learned.found.users} users")]
+        ended = "converged" if learned.converged else f"not converged: still {learned.change:.1e} nats an event a round"
+        said.append(("EM", f"{learned.rounds} rounds, {ended}; prior of {learned.strength:g} moves a row"))
+        if held_out is not None:
+            beats = "beyond chance" if held_out.earned else "NOT beyond chance: keep releasing without it"
+            gain = f"{held_out.gain:.4f} ± {held_out.error:.4f} nats an event over no context, {beats}"
+            said.append(("held out", f"{held_out.users} users: {gain}"))
+        return said + ([] if self.region is None else [("region", repr(self.region))])
+
+
+def learn_released(
+    released: Any,
+    model: MarkovModel | FilePath,
+    *,
+    order: int = 1,
+    strength: float | None = None,
+    confidence: float = 0.95,
+    meta: Any = None,
+    policy: Policy | FilePath | None = None,
+) -> LearnedModel:
+    """The chain behind released rows; `model` is what the release was made with.
+
+    *Guarantee*: post-processing of what is public already. The kernels are recomputed from the model and the releases,
+    so a file that they cannot have made is refused.
+    """
+    from seqveil.receiver.learn import MOST_PARAMETERS, learn, region
+
+    chain = chain_of(model)
+    found = received(released, chain, policy, meta)
+    evidence = evidence_of(found)
+    learned = learn(evidence, chain.alphabet, order, strength=strength)
+    if chain.reading is not None:
+        learned = replace(learned, model=learned.model.with_reading(chain.reading))
+    small = learned.chain.rows.size + learned.chain.first.size <= MOST_PARAMETERS
+    return LearnedModel(learned, region(learned, evidence, confidence) if small else None)
+
+
+def evidence_of(found: Received) -> Evidence:
+    """What each release of a file reveals of the truth, in the file's order; users numbered as they come."""
+    from seqveil.receiver.learn import Evidence
+
+    if found.setting.in_batches:
+        raise InputError("a release in batches cannot be learned from; release one by one what shall be")
+    if found.setting.budget.seconds is not None:
+        raise InputError("a release with a budget per seconds cannot be learned from; use a budget without a window")
+    with found.naming():
+        return Evidence.of_streams(found.setting, found.log.who.astype(np.intp), found.log.codes, found.log.times)
