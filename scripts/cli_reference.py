@@ -16,9 +16,9 @@ from seqveil.interfaces.cli import GROUPS, app
 TARGET = Path(__file__).parent.parent / "docs" / "cli.md"
 HEAD = """# Commands
 
-Written by `python scripts/cli_reference.py` from the commands' own help. Every command prints machine-readable results
-with `--json`, shows progress on standard error (in a log every ten seconds), answers bad input with one line and exit
-code 2, and a failed check or an interrupt with exit code 1; no partial file is ever left behind.
+Written by `python scripts/cli_reference.py` from the commands' own help. `--help` and, for machine-readable results,
+`--json` go with nearly every command and are left out below. Progress goes to standard error; bad input ends with one
+line and exit code 2, a failed check or an interrupt with exit code 1; no partial file is ever left behind.
 """
 
 
@@ -37,7 +37,9 @@ def shown(*arguments: str) -> str:
     environment = {**os.environ, "COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1"}
     command = [sys.executable, "-m", "seqveil", *arguments, "--help"]
     text = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
-    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+    lines = (line.rstrip() for line in text.strip().splitlines())
+    shorter = "\n".join(line for line in lines if not line.lstrip().startswith(("--json ", "--help ")))
+    return shorter.removesuffix("Options:").rstrip()
 
 
 def reference() -> str:
