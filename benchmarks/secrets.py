@@ -11,7 +11,7 @@ from time import process_time
 
 import numpy as np
 
-from benchmarks import secrets_soundness, secrets_zone
+from benchmarks import secrets_memory, secrets_soundness, secrets_zone
 from benchmarks.timing import best, find
 from seqveil import Budget, MarkovModel, secrets
 from seqveil.core.distortion import hamming
@@ -27,7 +27,7 @@ from seqveil.engine.streams import CodeStreams
 from seqveil.evaluate.baselines import declared
 from seqveil.evaluate.compare.measure import Runs, release
 
-USERS, CLICKS, TYPES = 300, 20, 48
+USERS, CLICKS, TYPES, PEOPLE_HELD_OUT = 300, 20, 48, 3_000
 HEALTH = "health"
 CASES = (  # total ε, sides, the truth or nothing
     (0.5, "both", False),
@@ -55,12 +55,28 @@ def run(data: Path | None) -> dict[str, object]:
         if mixture is not None:
             print(f"{mixture}")
             found["guarded_types"] = [race(mixture, truth, health, *case) for case in CASES]
+    found["speed"] = secrets_memory.speed()
+    found["memory"] = memory(data)
     found["zone"] = secrets_zone.run(data)
     found["soundness"] = secrets_soundness.run(CHAINS)
     return found
 
 
-def clicks(data: Path | None) -> tuple[list[list[int]], MarkovModel, np.ndarray, int] | None:
+def memory(data: Path | None) -> dict[str, object]:
+    """Kernels that remember, on 3,000 people where the data has them."""
+    found: dict[str, object] = {"mvad": secrets_memory.mvad(data)}
+    loaded = clicks(data, PEOPLE_HELD_OUT)
+    if loaded is not None:
+        streams, model, truth, health = loaded
+        found["order 1"] = secrets_memory.figures("order 1", model, truth, health_of(health))
+        mixture = MarkovModel.fit(streams, types=TYPES)
+        found["types"] = secrets_memory.figures(f"{TYPES} types", mixture, truth, health_of(health))
+        for epsilon in (0.5, 1.0):
+            secrets_memory.attacked(f"{TYPES} types", mixture, truth, health_of(health, epsilon))
+    return found
+
+
+def clicks(data: Path | None, users: int = USERS) -> tuple[list[list[int]], MarkovModel, np.ndarray, int] | None:
     """Streams of all other users with so many clicks, a chain fitted on them, those held out, and the secret value."""
     import polars as pl
 
@@ -70,7 +86,7 @@ def clicks(data: Path | None) -> tuple[list[list[int]], MarkovModel, np.ndarray,
     everyone, names = pl.read_parquet(path), pl.read_parquet(named)
     health = int(names.filter(pl.col("name") == HEALTH)["code"].item())
     long = everyone.filter(pl.col("seq").list.len() >= CLICKS).with_columns(pl.col("seq").list.head(CLICKS))
-    held_out = long.sample(USERS, seed=1)
+    held_out = long.sample(users, seed=1)
     rest = long.join(held_out.select("user"), on="user", how="anti")
     model = MarkovModel.fit(rest["seq"].to_list())
     codes = model.alphabet.encode(held_out["seq"].explode().to_numpy())
@@ -87,7 +103,7 @@ def of_types(streams: list[list[int]]) -> MarkovModel | None:
 
 
 def health_of(health: int, epsilon: float = 0.5, sides: str = "both") -> secrets.Secret:
-    return secrets.ever(health, epsilon=epsilon, window=f"first {CLICKS}", sides=sides)  # type: ignore[arg-type]
+    return secrets.ever(health, epsilon=epsilon, window=f"first {CLICKS}", one_sided=sides == "up")
 
 
 def race(

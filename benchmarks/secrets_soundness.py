@@ -17,10 +17,15 @@ from seqveil import MarkovModel, secrets
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets import Secret
 from seqveil.engine.policy import Policy
-from seqveil.engine.stream import State, step
+from seqveil.engine.state import Private, State
+from seqveil.engine.step import step
+from seqveil.engine.terms import Terms
 
 OPTIONS: tuple[dict[str, Any], ...] = (
-    *({},) * 8,
+    *({},) * 4,
+    {"side_information": 0.0},
+    {"side_information": 0.2},
+    *({"side_information": math.inf},) * 2,
     {"withhold": True},
     {"epsilon": 0.8},  # a program, which takes most of the time
 )
@@ -57,15 +62,32 @@ def one_stream(rng: np.random.Generator, number: int) -> tuple[float, int, int]:
     prior = first[every[:, 0]] * np.prod([rows[every[:, t], every[:, t + 1]] for t in range(length - 1)], axis=0)
     windows = [window for secret in declared for window in windows_of(secret, every, length)]
     truth = model.sample(length, seed=number)[0]
-    state, randomness, weight, worst, wrong = State.start(setting), SeededRandomness(number), prior, -math.inf, 0
+    state, private, randomness = State.start(setting), Private.start(setting), SeededRandomness(number)
+    sources = every + n * remembered(setting, every)
+    weight, worst, wrong = prior, -math.inf, 0
     for t, code in enumerate(truth.tolist()):
-        released, state = step(setting, state, np.array([code]), randomness)
+        released, state, private = step(setting, state, private, np.array([code]), randomness)
         wrong += int(released.codes[0] != code)
-        weight = weight * (released.columns[0][every[:, t]] / float(released.columns[0].max()))
+        weight = weight * (released.remembered[0][sources[:, t]] / float(released.remembered[0].max()))
         for secret, true, last in windows:
             if last is None or t < last:
                 worst = max(worst, moved(prior, weight, true, secret.sides) - secret.epsilon)
     return worst, wrong, length
+
+
+def remembered(setting: Terms, every: np.ndarray) -> np.ndarray:
+    """Where the automata of the secrets stand after each event of each sequence, read one symbol after another."""
+    rows = np.zeros(every.shape, np.int64)
+    for secret in setting.remembered:
+        compiled = secret.over(setting.model.alphabet)
+        length, moves = compiled.length or every.shape[1], compiled.automaton.moves
+        for k, word in enumerate(every.tolist()):
+            state = 0
+            for t, x in enumerate(word):
+                begins, inside = t % length == 0, secret.repeats or t < length
+                state = int(moves[0 if begins else state, x]) if inside else 0
+                rows[k, t] = rows[k, t] * len(moves) + state
+    return rows
 
 
 def random_secret(rng: np.random.Generator, n: int, length: int) -> Secret:

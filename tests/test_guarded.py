@@ -25,7 +25,7 @@ CLINIC = sv.MarkovModel([0.8, 0.2], [[0.9, 0.1], [0.6, 0.4]], alphabet=["home", 
 
 
 def guarding(model: sv.MarkovModel, secrets, **more) -> Terms:
-    return sv.Policy(secrets=secrets, mechanism="guarded", **more).on(model)
+    return sv.Policy(secrets=secrets, mechanism="guarded", side_information=0, **more).on(model)
 
 
 class Promise:

@@ -36,7 +36,7 @@ SECRETS = {
 
 
 def setting_of(secrets, **more) -> Terms:
-    return sv.Policy(secrets=secrets, mechanism="guarded", **more).on(MODEL)
+    return sv.Policy(secrets=secrets, mechanism="guarded", side_information=0, **more).on(MODEL)
 
 
 def spans(secret) -> list[tuple[int, int]]:
@@ -137,7 +137,7 @@ def test_accounts_come_back_to_the_last_bit(model, more):
         joint(ever(0, window=2, epsilon=1.0), ever(1, window=2, epsilon=1.0), epsilon=0.7),
     ]
     observer = random_model(np.random.default_rng(7), model.n)
-    setting = sv.Policy(secrets=secrets, observers=observer, **more).on(model)
+    setting = sv.Policy(secrets=secrets, observers=observer, side_information=0, **more).on(model)
     randomness, state = SeededRandomness(3), stream.State.start(setting)
     for code in model.sample(12, seed=2)[0]:
         _, state = stream.step(setting, state, np.array([code]), randomness)

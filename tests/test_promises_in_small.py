@@ -104,11 +104,9 @@ def test_each_row_of_a_file_is_the_release_of_its_own_row(tmp_path, state, exten
 def test_a_table_keeps_a_secret_up_to_its_epsilon_and_no_further(share, kept, withheld):
     """Whether one event is at the gym: a label moves its odds by the ratio of its two rows, here e^(share·ε)."""
     epsilon, model = 0.8, sv.MarkovModel([0.6, 0.4], [[0.5, 0.5], [0.5, 0.5]], alphabet=["home", "gym"])
-    setting = sv.Policy(secrets=sv.secrets.ever("gym", epsilon=epsilon, window="first 1"), mechanism="guarded").on(
-        model
-    )
-    bounds, right = Bounds.of(setting.trackers), 1 / (1 + math.exp(-share * epsilon))
+    setting = sv.Policy(secrets=sv.secrets.ever("gym", epsilon=epsilon, window="first 1"), side_information=0).on(model)
+    bounds, right = Bounds.of(setting.trackers.users), 1 / (1 + math.exp(-share * epsilon))
     rows = np.array([[right, 1 - right], [1 - right, right]])
     outputs = np.array([0, WITHHELD] if withheld else [0, 1])
-    draft = Draft(outputs, np.arange(2), np.zeros(2), np.arange(2), rows, 0.0)
+    draft = Draft(2, outputs, np.arange(2), np.zeros(2), np.arange(2), rows, 0.0)
     assert GuardingTable.of(draft, np.array([0.6, 0.4]), hamming()).keeps(bounds) is kept

@@ -92,7 +92,7 @@ def test_a_job_of_spark_keeps_secrets_from_one_micro_batch_to_the_next():
     for seq in range(6):
         rows = pd.DataFrame({"user": users, "seq": [seq] * 2, "v0": [WORDS[seq % 4], "gym"]})
         codes.append(job.release(rows, SparkStore(kept, b"salt"))["value"].tolist())
-    twin = CodeStreams(setting)
+    twin = CodeStreams(setting.by_symbol)  # a store without a seal remembers nothing
     twin.observe(users * 6, setting.model.alphabet.encode([value for pair in codes for value in pair]))
     with sparks.bucket(setting, kept) as streams:
         for user in users:

@@ -16,7 +16,7 @@ import seqveil as sv
 from reference_secrets import typed_model
 from seqveil.core import filtering
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.core.secrets import SecretTracker
+from seqveil.core.secrets import SecretTracker, SecretTrackers
 from seqveil.core.secrets.ahead import FAINTEST, ahead
 from seqveil.engine import stream
 from seqveil.engine.secrets import guarded_table
@@ -194,10 +194,10 @@ def test_a_kind_of_person_that_was_ruled_out_comes_back():
     model = typed_model(np.random.default_rng(5), 2, 2)
     secret = sv.secrets.ever(1, epsilon=1.0, window="first 2")
     columns = [np.array([1.0, 1.0])] * 2 + [np.array([1.0, 2.0**-12])] * STEPS + [np.array([2.0**-12, 1.0])] * STEPS
-    tracker, least, before = SecretTracker.start(model, secret, kept=True), 1.0, None
+    trackers, least, before = SecretTrackers(model, secret, kept=True), 1.0, None
     for t, (column, (yes, no)) in enumerate(zip(columns, in_logs(model, columns), strict=True)):
-        tracker = tracker.observe(column)
-        least = min(least, float(tracker.states.min()))
+        trackers = trackers.observe(column)
+        least, (tracker,) = min(least, float(trackers.users.own[0].now.min())), trackers.rows[0]
         before = yes - no if t == 1 else before
         if t > 1:
             assert tracker.log_odds == pytest.approx(yes - no - before, abs=1e-6)

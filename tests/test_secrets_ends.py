@@ -11,7 +11,7 @@ import pytest
 import seqveil as sv
 from reference_secrets import Enumerated
 from seqveil import MarkovModel
-from seqveil.core.secrets import SecretTracker, ever
+from seqveil.core.secrets import SecretTrackers, ever
 from seqveil.core.secrets.tables import schedule
 from seqveil.engine import stream
 from seqveil.engine.secrets import guarded_table
@@ -54,7 +54,7 @@ def test_what_holds_wherever_a_stream_ends(window, size):
     """
     length, secret = 5, sv.secrets.ever(1, epsilon=0.5, window=window)
     every, compiled, parts = Enumerated(PAIR, length), secret.over(PAIR.alphabet), []
-    for ended, found in enumerate(outcomes(sv.Policy(secrets=secret).on(PAIR), length), 1):
+    for ended, found in enumerate(outcomes(sv.Policy(secrets=secret, side_information=0).on(PAIR), length), 1):
         first = 0 if size is None or not secret.repeats else (ended - 1) // size * size
         events = ended - first if size is None else min(ended - first, size)
         values = every.values(compiled, first, events)
@@ -129,9 +129,9 @@ def cost(epsilon):
 
 def aims(model, window, events, epsilon=1.0):
     """What is aimed at for the first live window at each event, while nothing is revealed."""
-    tracker, found = SecretTracker.start(model, ever(0, epsilon=epsilon, window=window)), []
+    tracker, found = SecretTrackers(model, ever(0, epsilon=epsilon, window=window)), []
     for _ in range(events):
-        found.append(float(np.ravel(schedule(tracker))[0]))
+        found.append(float(np.ravel(schedule(tracker.users.own[0]))[0]))
         tracker = tracker.observe(np.ones(model.n))
     return found
 
@@ -144,7 +144,9 @@ def test_a_larger_total_is_worth_something_on_a_chain_that_stays():
 def test_a_window_begins_with_half_and_ends_with_all_of_it():
     assert aims(STAYS, "first 5", 6) == pytest.approx([0.5, 0.625, 0.75, 0.875, 1.0, 1.0])
     assert aims(STAYS, 2, 4) == pytest.approx([0.5, 0.875, 0.9375, 0.96875])  # 1/8 of it is kept for after its end
-    assert set(schedule(SecretTracker.start(STAYS, ever(0, epsilon=1.0)))) == {1.0 - 1e-9}  # its end is unknown
+    assert set(schedule(SecretTrackers(STAYS, ever(0, epsilon=1.0)).users.own[0])[0]) == {
+        1.0 - 1e-9
+    }  # its end is unknown
 
 
 def test_a_chain_without_memory_keeps_nothing_for_later():

@@ -107,6 +107,11 @@ def worst_excess(setting, chains, rules, steps):
         steps = min(steps, setting.trackers.limit)
     words = np.array(list(itertools.product(range(n), repeat=length)))
     distributions = [chain.distribution(words) for chain in chains]
+    sources, automata = words.copy(), setting.trackers.users.automata
+    memory, width = np.zeros((len(words), len(setting.remembered)), np.int64), n * automata.size
+    for t in range(length if setting.remembered else 0):
+        memory = automata.read(memory, words[:, t], t)
+        sources[:, t] += n * automata.row(memory)
     bounded = []
     for k, (secret, rule, window) in enumerate(rules):
         ends = [row[k].limit for row in setting.trackers.rows if row[k].limit is not None]
@@ -135,12 +140,12 @@ def worst_excess(setting, chains, rules, steps):
         weights = table.full()
         assert (weights.sum(1) == 2**62).all()
         for place, code in enumerate(table.outputs.tolist()):
-            column = weights[:, place] / 2.0**62
+            column = np.resize(weights[:, place], width) / 2.0**62
             if column.any() and any(
-                (distribution * disclosed * column[words[:, t]]).sum() > 0 for distribution in distributions
+                (distribution * disclosed * column[sources[:, t]]).sum() > 0 for distribution in distributions
             ):
                 _, onward = stream.observe(setting, state, np.array([code]))
-                follow(onward, disclosed * column[words[:, t]], t + 1)
+                follow(onward, disclosed * column[sources[:, t]], t + 1)
 
     follow(stream.State.start(setting), np.ones(len(words)), 0)
     return worst, outcomes

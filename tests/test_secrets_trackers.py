@@ -78,10 +78,10 @@ def test_check_values_of_the_design():
         assert guarded.sigma[0] == pytest.approx([0.19, 1.0], abs=1e-12)
         assert guarded.low[0] == pytest.approx(0.47120, abs=5e-6)
         assert guarded.high[0] == pytest.approx(0.70779, abs=5e-6)
-        assert not Bounds.of(SecretTrackers(model, tracker.secret)).free().any()
+        assert not Bounds.of(SecretTrackers(model, tracker.secret).users).free().any()
     up = SecretTrackers(model, secrets.ever(1, epsilon=0.5, window=3, one_sided=True))
     assert asked(up.rows[0][0]).low[0] == 0
-    assert Bounds.of(up).free().tolist() == [True, False]
+    assert Bounds.of(up.users).free().tolist() == [True, False]
 
 
 @pytest.mark.slow
@@ -190,9 +190,8 @@ def test_windows_retire_and_begin_on_a_chain_that_mixes():
     assert 2 < len(tracker.accounts) < 20
     for _ in range(60):
         tracker = tracker.observe(0.9 + 0.2 * rng.random(2))
-        assert len(tracker.ended) <= 6
+        assert tracker.live_after_end <= 6
         assert len(tracker.accounts) < 25
-    assert len(tracker.gone.index) == 1
     assert tracker.worst.worst() <= 0.5
     apart = SecretTracker.start(
         MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]]), secrets.ever(1, epsilon=0.5, window="event")
@@ -205,7 +204,7 @@ def test_a_free_symbol_disclosed_as_it_is_keeps_every_window():
     freed = 0
     for model in small_models(31):
         trackers = SecretTrackers(model, secrets.ever(1, epsilon=0.8, window=2))
-        for code in np.flatnonzero(Bounds.of(trackers).free() & (trackers.rows[0][0].belief > 0)):
+        for code in np.flatnonzero(Bounds.of(trackers.users).free() & (trackers.rows[0][0].belief > 0)):
             disclosed = trackers.observe(np.eye(model.n)[code]).rows[0][0]
             assert max(abs(one.log_odds) for one in disclosed.accounts) <= 0.8
             freed += 1
@@ -230,7 +229,7 @@ def test_the_audit_of_an_unsound_release_is_infinite_and_goes_on():
             tracker = tracker.observe(np.eye(2)[code])
             assert tracker.log_odds == (np.inf if code else -np.inf)
         assert tracker.worst.worst(sides) == np.inf
-        assert len(tracker.ended) == 0
+        assert tracker.live_after_end == 0
     disclosed = (
         SecretTracker.start(model, secrets.ever(1, window="first 3", epsilon=1.0))
         .observe([1.0, 1.0])

@@ -113,7 +113,7 @@ def leaked(at, column):
 @pytest.mark.parametrize("policy", [
     Policy(epsilon=0.7, mechanism="balanced", budget=4.0),
     Policy(epsilon=0.7, mechanism="balanced", budget=Budget(per_window=1.2, seconds=2.5, when_spent="stop")),
-    Policy(secrets=[ever(2, epsilon=0.6, window=4)]),
+    Policy(secrets=[ever(2, epsilon=0.6, window=4)], side_information=0),
 ], ids=["total", "window", "secrets"])  # fmt: skip
 def test_a_file_goes_on_as_memory_does(tmp_path, monkeypatch, small, policy):
     """Restarted after each model, with gaps, with users who are not live, and with states that follow from releases."""

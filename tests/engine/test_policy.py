@@ -140,7 +140,10 @@ AMISS = {  # one for each row of the tables, in their order
     "blocks are released by the mechanism": lambda: sv.Policy(1.0, block=3, mechanism="optimal"),
     "expected a block of at most": lambda: sv.Policy(1.0, block=2000),
     "and a block has one for all its events": lambda: sv.Policy(block=3, budget=sv.Budget(total=2.0, over=3)),
-    "withhold and observers say how": lambda: sv.Policy(1.0, withhold=True),
+    "withhold, observers and side_information say how": lambda: sv.Policy(1.0, withhold=True),
+    "adds nothing for somebody who knows the event": lambda: sv.Policy(
+        secrets=KEPT, withhold=True, side_information=1.0
+    ),
     "the truth or nothing": lambda: sv.Policy(1.0, secrets=KEPT, withhold=True),
     "chooses epsilon": lambda: sv.Policy(1.0, budget=sv.Budget(total=2.0, over=3)),
     '"balanced" releases one symbol at a time': lambda: sv.Policy(1.0, batch=2, mechanism="balanced"),

@@ -533,13 +533,16 @@ def as_logs(distribution: Floats) -> Floats:
 
 
 def carry(model: MarkovModel, distributions: Floats, column: Floats) -> Floats:
-    """Each row (R, S) times what its symbols give the release, one step of the chain on; nothing is divided."""
-    shown = column[model.newest]
+    """Each row (R, S) times what its symbols give the release, one step of the chain on; nothing is divided.
+
+    `column` is one for all rows (n,), or one for each (R, n).
+    """
+    shown = column[..., model.newest]
     moved: Floats = advance(model, clear(distributions) * shown)
     rows = np.flatnonzero(model.barely | faint(distributions) | faint(moved))
     if rows.size:
         with np.errstate(divide="ignore"):
-            before = as_logs(distributions[rows]) + np.log(shown)
+            before = as_logs(distributions[rows]) + np.log(shown if shown.ndim == 1 else shown[rows])
         moved[rows] = _with_faint(moved[rows], _advance_logs(model, before))
     return moved
 

@@ -119,6 +119,12 @@ class Leakages:
 
         `low` and `high` (B,) are the extremes of the weights over the symbols that the model allows (`weight_range`).
         """
+        return self.charge_between(chain, column, column, marginal, low, high)
+
+    def charge_between(
+        self, chain: MarkovModel, least_column: Ints, column: Ints, marginal: Floats, low: Ints, high: Ints
+    ) -> Leakages:
+        """The same where a symbol's weight, which depends on what came before it, lies between two columns: a bound."""
         terms = chain.newest.size
         if chain.full_support:
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -130,6 +136,7 @@ class Leakages:
             down = _added(self.ahead_least, logs[1], silent, -slack(terms))
             return self._after(up, down, up, down, marginal)
         down, up = log_lifts(column, marginal, terms)
+        down = down if least_column is column else log_lifts(least_column, marginal, terms)[0]
         most = _extend(self.ahead_most, up[:, chain.newest], -np.inf)
         least = _extend(self.ahead_least, down[:, chain.newest], np.inf)
         return self._after(most, least, chain.spread(most, True), chain.spread(least, False), marginal)

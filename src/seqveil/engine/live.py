@@ -17,10 +17,11 @@ from seqveil.core.randomness import User
 from seqveil.core.secrets import SecretTrackers
 from seqveil.engine import batches, blocks, packing, step, stream
 from seqveil.engine.state import Made, Private, State
-from seqveil.engine.store import ERASED, Damaged, Entry, Erased, StateStore, Stored, UserRow
+from seqveil.engine.store import ERASED, Entry, Erased, StateStore, Stored, UserRow
 from seqveil.engine.stream import Terms
 
 BESIDE = 600  # bytes a live user takes beside its state
+LOST = -1  # what is remembered of a raw stream of which nothing is
 TOGETHER = 1000  # users that are replayed side by side
 NONE = np.zeros(0, np.int64)
 NOTHING: tuple[Any, ...] = (NONE, NONE, NONE, NONE, np.zeros(0), None, None)  # the columns of no releases
@@ -47,6 +48,7 @@ class Live:
         self.room = max(1, memory // (2 * width + BESIDE if self._small else 4 * width))
         if self._small and not store.durable:
             self.room = sys.maxsize
+        self._remembers = not store.durable or store.sealing is not None  # else kernels go by symbol, from the first on
         self.state, self.private = State.start(self._setting, 0), Private.start(self._setting, 0)
         self._ids, self._released, self._used = (np.zeros(0, np.int64) for _ in range(3))
         self._names: list[User] = []  # of each slot that was ever taken
@@ -89,6 +91,8 @@ class Live:
         slots = self._claim(names)
         self.state.put(slots, State.start(self._setting, len(names)))
         self.private.put(slots, Private.start(self._setting, len(names)))
+        if self.private.memory is not None and not self._remembers:
+            self.private.memory[slots] = LOST
         back: dict[int, list[tuple[int, UserRow]]] = {}  # by the size of the state: how far windows look back differs
         for slot, row in zip(slots.tolist(), rows, strict=True):
             self._ids[slot] = next(ids) if row is None else row.id
@@ -119,7 +123,7 @@ class Live:
     def _restored(self, rows: list[UserRow]) -> State:
         if self._kept:
             return packing.unpack(self._setting, rows)
-        return replayed(self._history, [list(self._store.releases(row)) for row in rows])
+        return replayed(self._history, [list(self._store.releases(row)) for row in rows], self._remembers)
 
     def _return(self, slot: int, row: UserRow) -> None:
         """Someone who was erased comes back: a new stream, whose budget goes on."""
@@ -135,14 +139,10 @@ class Live:
         self.state.put(np.array([slot], np.intp), packing.returned(self._setting, row, stub))
 
     def _opened(self, name: User, row: UserRow) -> Ints:
-        """What is sealed of a user."""
+        """What is sealed of a user; where nothing is, kernels go by symbol alone from the next event on."""
         if self._store.sealing is None or row.sealed is None:
-            self._forget([name])
-            raise Damaged(
-                f"{self._store.name}: what is private of a user was not kept, for the file has no key, so nothing "
-                "more can be released of this user; begin another one with a key",
-                [name],
-            )
+            assert self.private.memory is not None
+            return np.full(self.private.memory.shape[1], LOST)
         return self._store.sealing.open(name, row.events, row.sealed)
 
     def _claim(self, names: list[User]) -> Slots:
@@ -254,7 +254,7 @@ class Live:
         for at in range(0, len(names), TOGETHER):
             some = list(names[at : at + TOGETHER])
             rows = [row for row in self._store.find(some) if row is not None]
-            state = replayed(self._history, [list(self._store.releases(row)) for row in rows])
+            state = replayed(self._history, [list(self._store.releases(row)) for row in rows], self._remembers)
             state = replace(state, spent=np.array([row.spent for row in rows]), ldp=np.array([row.ldp for row in rows]))
             counts, states = np.array([row[1:3] for row in rows], np.int64), b""
             if self._kept:
@@ -268,7 +268,7 @@ def _figures(state: State, rows: Slots | slice) -> NDArray[np.float64]:
     return np.column_stack([state.spent[rows], account.most[rows], account.least[rows], state.ldp[rows]])
 
 
-def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]]) -> State:
+def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]], remembers: bool = True) -> State:
     """The states under the last of these terms that releases imply, one row a stream, as any receiver computes them.
 
     Each release is taken in by the column of the kernel that it was drawn from: that of the terms it was made on, at
@@ -286,13 +286,15 @@ def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]]) -> S
                 alike.setdefault(key, []).append(row)
         for (model, _, _), rows in alike.items():
             at, some = np.array(rows, np.intp), [streams[row][turn] for row in rows]
-            parts = _taken_in(history[model:], [state.take(at) for state in states[model:]], some)
+            parts = _taken_in(history[model:], [state.take(at) for state in states[model:]], some, remembers)
             for state, part in zip(states[model:], parts, strict=True):
                 state.put(at, part)
     return states[-1]
 
 
-def _taken_in(history: Sequence[Terms], states: Sequence[State], made: Sequence[Stored]) -> list[State]:
+def _taken_in(
+    history: Sequence[Terms], states: Sequence[State], made: Sequence[Stored], remembers: bool
+) -> list[State]:
     """The states of some users after a release of each, drawn on the first of these terms, under all of them."""
     terms, one = history[0], made[0]
     if one.skipped:
@@ -301,7 +303,9 @@ def _taken_in(history: Sequence[Terms], states: Sequence[State], made: Sequence[
         return [batches.observe(terms, states[0], one.path if one.released else None, one.events, one.time)[1]]
     codes, epsilons = np.array([each.code for each in made]), np.array([each.epsilon for each in made])
     times = None if one.time is None else np.array([each.time for each in made])
-    seen, after = step.observe(terms, states[0], codes, times, epsilons)
+    seen, after = step.observe(
+        terms, states[0], codes, times, epsilons, None if remembers else np.ones(len(made), bool)
+    )
     if not isinstance(seen, stream.Released):  # blocks, which no other model goes on with
         return [after]
     later = [

@@ -21,6 +21,7 @@ import numpy as np
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import UNIT, Floats
 from seqveil.core.secrets import SecretTrackers
+from seqveil.core.secrets.account import TrackedUsers
 from seqveil.engine.budget import Window
 from seqveil.engine.state import State
 from seqveil.engine.store import Stored, UserRow
@@ -29,7 +30,7 @@ from seqveil.engine.stream import Terms
 SMALL = 4096  # bytes of state a user may have and still always be kept as it is
 WITH_SECRETS = 16  # times as many with declared secrets: computing those again takes a millisecond a release
 # what changes of the account of a secret
-CHANGING = ("step", "states", "unseen", "now", "ended", "records", "current", "gone", "disclosed_all")
+CHANGING = ("step", "now", "unseen", "ended", "records", "current", "gone", "disclosed_all")
 Take = Callable[[int], Floats]  # the next so many numbers
 
 
@@ -171,8 +172,9 @@ def account_numbers(trackers: SecretTrackers) -> Floats:
     >>> bool((account_numbers(restored_accounts(first, numbers)) == numbers).all())
     True
     """
-    each = (tracker for row in trackers.rows for tracker in row)
-    parts = [part for tracker in each for name in CHANGING for part in _numbers(getattr(tracker, name))]
+    users = trackers.users.take([trackers.row])
+    each = (tracked for row in users.rows for tracked in row)
+    parts = [users.forgot, *(part for one in each for name in CHANGING for part in _numbers(getattr(one, name)))]
     return np.concatenate(parts).astype(np.float64, copy=False)
 
 
@@ -185,12 +187,12 @@ def restored_accounts(first: SecretTrackers, packed: Floats) -> SecretTrackers:
         at += count
         return _whole(packed[at - count : at], count).copy()
 
-    after = object.__new__(SecretTrackers)
-    after.rows = tuple(
+    forgot = take(1).astype(np.int64)
+    rows = tuple(
         tuple(replace(each, **{name: _like(getattr(each, name), take) for name in CHANGING}) for each in row)
-        for row in first.rows
+        for row in first.users.rows
     )
-    return after
+    return SecretTrackers.of(TrackedUsers(rows, forgot))
 
 
 def _numbers(value: Any) -> Iterator[Any]:

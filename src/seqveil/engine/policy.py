@@ -53,6 +53,8 @@ class Policy:
         withhold: with secrets, release the truth or nothing, never a wrong symbol.
         observers: with secrets, further models (or the files of models) under which every promise holds as well.
         block: how many events share one ε, each of them answered at once: the promise of a batch, without its delay.
+        side_information: with secrets, the most that the release of an event adds about them for somebody who knows the
+            true event, as a log factor: 0 for nothing, inf for no such bound; by default the least ε of the secrets.
 
     >>> print(Policy(epsilon=1.0))
     each release moves what anyone who knows the model believes about a user's whole sequence by at most a factor e^1 =
@@ -73,6 +75,7 @@ class Policy:
     withhold: bool = field(default=False, kw_only=True)
     observers: Sequence[Observer] = field(default=(), kw_only=True)
     block: int = field(default=1, kw_only=True)
+    side_information: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         _settle(self)
@@ -300,6 +303,8 @@ def _settle(policy: Policy) -> None:
     if not isinstance(policy.withhold, bool | np.bool_):
         raise InputError(f"expected withhold to be true or false, got {type(policy.withhold).__name__}")
     put["withhold"] = bool(policy.withhold)
+    if policy.side_information is not None:
+        put["side_information"] = _dial(policy.side_information)
     if policy.epsilon is not None:
         put["epsilon"] = mechanisms.check_epsilon(policy.epsilon, largest=math.inf)
     chosen = policy.mechanism
@@ -309,6 +314,16 @@ def _settle(policy: Policy) -> None:
         put["mechanism"] = chosen.name if mechanisms.find(chosen.name) is chosen else chosen
     for name, value in put.items():
         object.__setattr__(policy, name, value)
+
+
+def _dial(given: Any) -> float:
+    number = isinstance(given, int | float | np.number) and not isinstance(given, bool)
+    if not number or not float(given) >= 0.0:
+        raise InputError(
+            f"expected side_information of at least 0 (inf for no bound), got {str(given)[:40]}; say for instance "
+            "side_information=0.5, or leave it out"
+        )
+    return float(given)
 
 
 def _secrets(given: Any) -> tuple[Secret, ...]:
@@ -400,8 +415,13 @@ _TOGETHER: tuple[tuple[Callable[[Policy], bool], str], ...] = (
         "a budget over so many releases chooses the ε of each, and a block has one for all its events; give epsilon",
     ),
     (
-        lambda p: not p.secrets and (p.withhold or bool(p.observers)),
-        "withhold and observers say how declared secrets are kept; pass secrets with them",
+        lambda p: not p.secrets and (p.withhold or bool(p.observers) or p.side_information is not None),
+        "withhold, observers and side_information say how declared secrets are kept; pass secrets with them",
+    ),
+    (
+        lambda p: p.withhold and bool(p.side_information),
+        "the truth or nothing (withhold=True) adds nothing for somebody who knows the event; leave side_information "
+        "out",
     ),
     (
         lambda p: p.withhold and p.epsilon is not None,

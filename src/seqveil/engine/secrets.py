@@ -17,14 +17,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqveil.core import words
+from seqveil.core.distortion import hamming
+from seqveil.core.kernel import Floats, Ints
 from seqveil.core.secrets import Secret, SecretTrackers
-from seqveil.core.secrets.solving import guarded
-from seqveil.core.secrets.tables import Bounds, GuardingTable
+from seqveil.core.secrets.account import TrackedUsers, together
+from seqveil.core.secrets.pools import IMPOSSIBLE, LEFT
+from seqveil.core.secrets.solving import guarded, released
+from seqveil.core.secrets.tables import Bounds, Dial, GuardingTable
 from seqveil.engine.terms import Terms
+
+_NONE = np.zeros(0, np.int64)
+NO_TABLE = GuardingTable(1, _NONE, _NONE, _NONE, _NONE, np.zeros((0, 0), np.int64), np.zeros(0), hamming())
 
 
 def guarded_table(setting: Terms, trackers: SecretTrackers) -> GuardingTable:
@@ -42,8 +51,129 @@ def guarded_table(setting: Terms, trackers: SecretTrackers) -> GuardingTable:
     [0, 1]
     """
     trackers.check_room()
+    return _table(setting, trackers.users.take([trackers.row]), dial_of(setting, trackers.forgot >= 0))
+
+
+def _table(setting: Terms, user: TrackedUsers, dial: Dial) -> GuardingTable:
     epsilon = None if setting.unbounded else setting.epsilon
-    return guarded(Bounds.of(trackers), setting.distortion, not setting.withhold, epsilon)
+    return guarded(Bounds.of(user, dial), setting.distortion, not setting.withhold, epsilon, dial)
+
+
+def dial_of(setting: Terms, forgot: bool = False) -> Dial:
+    """How many rows a symbol has in the tables of these terms, and how far they may differ."""
+    trackers = setting.trackers
+    rows = 1 if trackers is None or forgot else trackers.users.memories
+    return Dial(setting.model.n, rows, setting.side_information)
+
+
+@dataclass(eq=False, repr=False)
+class Remembered:
+    """What is remembered of raw streams, one row a user, as a step finds and leaves it; private.
+
+    `states` (B, J) are those of the automata of the remembered secrets, -1 where they are lost; None: of nobody. An
+    observer has none, and is told of whom they were `lost`.
+    """
+
+    states: Ints | None = None
+    lost: NDArray[np.bool_] | None = None
+
+    def lost_of(self, part: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Of whom of these users nothing is remembered."""
+        if self.lost is not None:
+            return self.lost[part]
+        return np.zeros(part.size, bool) if self.states is None else np.asarray((self.states[part] < 0).any(1))
+
+
+class Chosen(Protocol):
+    """Raw symbols with a draw for each, or releases that were made."""
+
+    @property
+    def codes(self) -> Ints:
+        """Of all users."""
+
+    def asked(self, part: NDArray[np.intp], rows: Ints) -> tuple[Ints | None, Ints | None, Ints | None]:
+        """Of some users the sources and draws, or the releases."""
+
+    def pick_one(self, user: int, made: GuardingTable, row: int) -> int:
+        """The place among the outputs of a table."""
+
+
+def release_each(
+    setting: Terms, trackers: NDArray[np.object_], chosen: Chosen, memory: Remembered
+) -> tuple[Ints, Ints, NDArray[np.object_]]:
+    """The release of each user where declared secrets are kept, its column Q(y|x, m) (B, Z), and the accounts after it.
+
+    Every table is checked before anything is drawn from it. What is remembered goes on in place.
+    """
+    n, width = setting.model.n, setting.model.n * dial_of(setting).rows
+    codes, columns = np.empty(len(trackers), np.int64), np.empty((len(trackers), width), np.int64)
+    after, states = np.empty(len(trackers), object), None if memory.states is None else memory.states.copy()
+    tables: dict[tuple[int, int, bool], GuardingTable] = {}  # those who stand alike have the same
+    for places, users in together(trackers):
+        if setting.remembered:
+            users = users.forgetting(memory.lost_of(places))
+        for forgot in np.unique(users.forgot >= 0).tolist():
+            rows = np.flatnonzero((users.forgot >= 0) == forgot)
+            some, at = users if rows.size == len(users) else users.take(rows), places[rows]
+            dial, begins = dial_of(setting, forgot), np.zeros(at.size, np.int64)
+            if states is not None and dial.rows > 1:
+                states[at] = some.automata.read(states[at], chosen.codes[at], some.step)
+                begins = some.automata.row(states[at]) * n
+            left = np.arange(at.size)
+            if setting.in_closed_form:
+                status, codes[at], made = released(some, dial, *chosen.asked(at, begins))
+                if (status == IMPOSSIBLE).any():
+                    chosen.pick_one(int(at[status.argmax()]), NO_TABLE, 0)
+                columns[at], left = np.tile(made, width // made.shape[1]), np.flatnonzero(status == LEFT)
+            for k in left.tolist():
+                each, user = trackers[at[k]], int(at[k])
+                key = id(each.users), each.row, forgot
+                if key not in tables:
+                    tables[key] = _table(setting, some.take([k]), dial)
+                place = chosen.pick_one(user, tables[key], int(begins[k]))
+                found = tables[key].column(place)
+                codes[user], columns[user] = tables[key].outputs[place], np.tile(found, width // found.size)
+        after[places] = users.observe(columns[places]).each()
+    memory.states = states
+    return codes, columns, after
+
+
+def joint_beliefs(trackers: NDArray[np.object_]) -> Floats:
+    """What is believed of each user's next source, symbol and memory: (B, Z)."""
+    found = np.empty((len(trackers), trackers[0].users.n * trackers[0].users.memories))
+    for places, users in together(trackers):
+        found[places] = users.own[0].belief
+    return found
+
+
+def states_of(trackers: NDArray[np.object_]) -> Floats:
+    """The distribution of what is remembered and of each user's next state of the chain: (B, M, S)."""
+    first = trackers[0].users.own[0]
+    found = np.empty((len(trackers), *first.states.shape[1:]))
+    for places, users in together(trackers):
+        found[places] = users.own[0].states
+    return found
+
+
+def errors_by_answer(setting: Terms, truth: Ints, codes: Ints) -> tuple[float, float]:
+    """The mean cost of releases for people with the first declared secret, and without it: the operator's view.
+
+    `truth` and `codes` (B, T) are the true symbols and what was released, from the first event of the streams on; an
+    answer is that of the first window. NaN where nobody gives it.
+
+    >>> from seqveil import MarkovModel, secrets
+    >>> from seqveil.engine.policy import Policy
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> setting = Policy(secrets=secrets.ever(1, epsilon=0.5, window="first 2")).on(model)
+    >>> errors_by_answer(setting, np.array([[0, 1], [0, 0]]), np.array([[0, 0], [0, 0]]))
+    (0.5, 0.0)
+    """
+    compiled = setting.secrets[0].over(setting.model.alphabet)
+    answers = np.array([compiled.read(stream[: compiled.length]) for stream in truth.tolist()])
+    costs = np.where(codes < 0, 1.0, setting.distortion.between(truth, np.maximum(codes, 0))).mean(1)
+    parts = costs[answers == 1], costs[answers == 0]
+    with_it, without = (float(part.mean()) if part.size else float("nan") for part in parts)
+    return with_it, without
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ class Session:
                 raise InputError("a release in a block follows the block's hidden bit, so it has no kernel of its own")
             state = stream.located(self._setting, self._state, _row(time))
             if self._setting.guards and state.trackers is not None:
-                stack = guarded_table(self._setting, state.trackers[0]).kernels()
+                stack = guarded_table(self._setting, state.trackers[0]).by_symbol()
                 return stack.one(0, self._setting.model.alphabet)
             epsilons, _ = stream.allowance(self._setting, self._state, _row(time))
             beliefs = filtering.symbols(self._setting.model, self._state.states)

@@ -129,12 +129,13 @@ class Private:
     """
 
     bits: NDArray[np.bool_] | None = None  # (B,) of the running blocks: whether real
-    memory: Ints | None = None  # (B, J) state of the raw stream in the automaton of each declared secret
+    memory: Ints | None = None  # (B, J) state of the raw stream in the automaton of each remembered secret; -1: lost
 
     @classmethod
     def start(cls, setting: Terms, users: int = 1) -> Private:
         """Of users of whom nothing was released yet."""
-        return cls(bits=np.zeros(users, bool) if setting.in_blocks else None)
+        memory = np.zeros((users, len(setting.remembered)), np.int64) if setting.remembered else None
+        return cls(np.zeros(users, bool) if setting.in_blocks else None, memory)
 
     @property
     def held(self) -> bool:

@@ -7,10 +7,14 @@ batch is a step of its own (`batches`), for it takes several symbols.
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.randomness import Randomness
 from seqveil.engine import blocks, stream
 from seqveil.engine.blocks import ReleasedInBlocks
+from seqveil.engine.secrets import Remembered
 from seqveil.engine.state import Private, State
 from seqveil.engine.stream import Released
 from seqveil.engine.terms import Terms
@@ -38,18 +42,24 @@ def step(
     """
     if setting.in_blocks:
         return blocks.step(setting, state, private, codes, randomness, times)
-    released, after = stream.step(setting, state, codes, randomness, times)
-    return released, after, private
+    memory = Remembered(private.memory)
+    released, after = stream.step(setting, state, codes, randomness, times, memory)
+    return released, after, Private(private.bits, memory.states)
 
 
 def observe(
-    setting: Terms, state: State, codes: Ints, times: Floats | None = None, epsilons: Floats | None = None
+    setting: Terms,
+    state: State,
+    codes: Ints,
+    times: Floats | None = None,
+    epsilons: Floats | None = None,
+    forgot: NDArray[np.bool_] | None = None,
 ) -> tuple[Made, State]:
     """The same step as an observer sees it: the releases are given, nothing private is needed.
 
     `epsilons` are those of the record, where it is at hand: what was used whatever the budget says, and where blocks
-    begin.
+    begin. `forgot` says of whom nothing was remembered from this event on.
     """
     if setting.in_blocks:
         return blocks.observe(setting, state, codes, times, epsilons)
-    return stream.observe(setting, state, codes, times, epsilons)
+    return stream.observe(setting, state, codes, times, epsilons, forgot)

@@ -25,14 +25,19 @@ from seqveil.core.leakage import Leakages, cost, weight_range
 from seqveil.core.mechanisms.base import Asked, Made
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import Randomness, rows
+from seqveil.core.secrets.account import together
 from seqveil.core.secrets.tables import GuardingTable
 from seqveil.engine import budget
 from seqveil.engine.budget import GONE
-from seqveil.engine.secrets import guarded_table
+from seqveil.engine.secrets import Remembered, joint_beliefs, release_each, states_of
 from seqveil.engine.state import SecretAccounts
 from seqveil.engine.state import State as State
 from seqveil.engine.terms import Terms as Terms
 
+OTHER_SECRETS = (
+    "a release cannot have come from this mechanism with this model and these secrets; check that model, secrets, "
+    "observers, side_information, epsilon and withhold are those of the release"
+)
 NOTHING = -1  # the code of a release that was not made, because the budget is spent and the policy says stop
 REFUSED = -3  # of an event that was not taken, because its call ended before
 
@@ -49,6 +54,7 @@ class Released:
     columns: Ints  # (B, n) Q(released | x) · 2**62; ones where nothing was released
     beliefs: Floats  # (B, n) before the release
     weights: Weights
+    remembered: Ints  # (B, Z) the same as `columns` by what kernels go by, symbol and memory: z = n·m + x
 
     @cached_property
     def costs(self) -> Floats:
@@ -79,9 +85,14 @@ class Weights:
 
 
 def step(
-    setting: Terms, state: State, codes: Ints, randomness: Randomness, times: Floats | None = None
+    setting: Terms,
+    state: State,
+    codes: Ints,
+    randomness: Randomness,
+    times: Floats | None = None,
+    memory: Remembered | None = None,
 ) -> tuple[Released, State]:
-    """Release one symbol for each user and charge it.
+    """Release one symbol for each user and charge it; `memory`, what is remembered of raw streams, goes on in place.
 
     *Guarantee*: for a sound mechanism each user's lifts are within the ε used, on both sides, and the leakage of the
     stream so far is what the next state's account says; a budget is never passed. A code UNKNOWN, a value outside the
@@ -89,7 +100,8 @@ def step(
     is 1, and it is within the LDP level of every symbol (`hidden`).
     """
     known = located(setting, state, times)
-    truths = _Truths(setting, known, raw_codes(codes, setting.model.n, state.steps.size), randomness)
+    held = memory or Remembered(lost=np.ones(len(state), bool))
+    truths = _Truths(setting, known, raw_codes(codes, setting.model.n, state.steps.size), randomness, held)
     return _advance(setting, known, truths, times)
 
 
@@ -141,15 +153,23 @@ def drawn(distributions: Floats, thrown: Ints) -> Ints:
 
 
 def observe(
-    setting: Terms, state: State, codes: Ints, times: Floats | None = None, epsilons: Floats | None = None
+    setting: Terms,
+    state: State,
+    codes: Ints,
+    times: Floats | None = None,
+    epsilons: Floats | None = None,
+    forgot: NDArray[np.bool_] | None = None,
 ) -> tuple[Released, State]:
     """The same step as an observer sees it: the release is given, nothing private is needed.
+
+    `forgot` says of whom nothing was remembered from this event on, as the record of the release does.
 
     Where declared secrets are kept no budget ends, so NOTHING is what was WITHHELD. `epsilons` are those that the
     releases used, where that is known; else they follow from the budget.
     """
     known, given = located(setting, state, times), released_codes(setting, codes, len(state))
-    return _advance(setting, known, _Given(given), times, None if epsilons is None else (epsilons, given == NOTHING))
+    source = _Given(given, Remembered(lost=forgot))
+    return _advance(setting, known, source, times, None if epsilons is None else (epsilons, given == NOTHING))
 
 
 def located(setting: Terms, state: State, times: Floats | None) -> State:
@@ -226,6 +246,7 @@ class _Truths:
     state: State
     codes: Ints
     randomness: Randomness
+    memory: Remembered
 
     def fit(self, silent: NDArray[np.bool_]) -> None:
         """Raw symbols come whether or not they are released."""
@@ -239,7 +260,7 @@ class _Truths:
     def _thrown(self, codes: Ints, states: Floats, randomness: Randomness) -> _Thrown:
         if np.count_nonzero(codes == UNKNOWN):  # many times quicker than `any` where there are few
             codes = hidden(self.setting, states, codes, randomness)
-        return _Thrown(codes, randomness.draw(codes.size))
+        return _Thrown(codes, randomness.draw(codes.size), self.memory)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -248,9 +269,10 @@ class _Thrown:
 
     codes: Ints
     randomness: Ints
+    memory: Remembered
 
     def some(self, part: Part) -> _Thrown:
-        return _Thrown(self.codes[part], self.randomness[part])
+        return _Thrown(self.codes[part], self.randomness[part], self.memory)
 
     def quickly(self, setting: Terms, beliefs: Floats, epsilon: float) -> Made | None:
         asked = Asked(self.codes, self.randomness)
@@ -259,8 +281,12 @@ class _Thrown:
     def pick(self, built: Kernels) -> Ints:
         return built.pick(self.codes, self.randomness)
 
-    def pick_one(self, user: int, made: GuardingTable) -> int:
-        return made.pick(int(self.codes[user]), int(self.randomness[user]))
+    def pick_one(self, user: int, made: GuardingTable, row: int) -> int:
+        return made.pick(row + int(self.codes[user]), int(self.randomness[user]))
+
+    def asked(self, part: Part, rows: Ints) -> tuple[Ints | None, Ints | None, Ints | None]:
+        """The sources of some users, whose rows begin there, and their draws; no releases."""
+        return rows + self.codes[part], self.randomness[part], None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -268,6 +294,7 @@ class _Given:
     """Releases that were made."""
 
     codes: Ints
+    memory: Remembered
 
     def fit(self, silent: NDArray[np.bool_]) -> None:
         """Nothing stands exactly where the budget's policy says that nothing is released."""
@@ -281,7 +308,7 @@ class _Given:
         return self
 
     def of(self, part: Part) -> _Given:
-        return _Given(self.codes[part])
+        return _Given(self.codes[part], self.memory)
 
     some = of
 
@@ -299,15 +326,18 @@ class _Given:
             )
         return match.argmax(1)
 
-    def pick_one(self, user: int, made: GuardingTable) -> int:
+    def pick_one(self, user: int, made: GuardingTable, row: int) -> int:
         code = int(self.codes[user])
         place = np.flatnonzero(made.outputs == (WITHHELD if code == NOTHING else code))
         if not place.size:
-            raise DataError(
-                "a release cannot have come from this mechanism with this model and these secrets; check that model, "
-                "secrets, observers, epsilon and withhold are those of the release"
-            )
+            raise DataError(OTHER_SECRETS)
         return int(place[0])
+
+    def asked(self, part: Part, rows: Ints) -> tuple[Ints | None, Ints | None, Ints | None]:
+        """The releases of some users; no sources and draws."""
+        if (self.codes[part] < 0).any():
+            raise DataError(OTHER_SECRETS)
+        return None, None, self.codes[part]
 
 
 def kernels(setting: Terms, beliefs: Floats, epsilon: float) -> Kernels:
@@ -363,11 +393,46 @@ def _advance(
     if state.trackers is not None:
         check_room(state.trackers)
     if setting.guards:
-        codes, columns = _keeping_secrets(setting, state, source)
-    else:
-        codes, columns = _within_budget(setting, beliefs, epsilons, gone, source)
+        assert state.trackers is not None
+        codes, wide, trackers = release_each(setting, state.trackers, source.everyone(), source.memory)
+        weights, after = _take_in_guarded(setting, state, wide, trackers, epsilons)
+        return Released(codes, epsilons, _by_symbol(state, wide), beliefs, weights, wide), after
+    codes, columns = _within_budget(setting, beliefs, epsilons, gone, source)
     weights, after = take_in(setting, state, columns, epsilons, times)
-    return Released(codes, epsilons, columns, beliefs, weights), after
+    return Released(codes, epsilons, columns, beliefs, weights, columns), after
+
+
+def _take_in_guarded(
+    setting: Terms, state: State, wide: Ints, trackers: SecretAccounts, epsilons: Floats
+) -> tuple[Weights, State]:
+    """Charge releases by kernels that keep secrets, whose accounts after them are known; what they weigh.
+
+    Where rows go by memory too, the filter of the stream is that of the accounts, and what is charged about the whole
+    sequence is a bound: a symbol counts with its largest and its least row.
+    """
+    n = setting.model.n
+    if wide.shape[1] == n:
+        states, account, weights = charge(setting.model, state.states, state.account, wide)
+    else:
+        assert state.trackers is not None
+        rows = wide.reshape(len(wide), -1, n)
+        marginal = (joint_beliefs(state.trackers) * wide).sum(1)
+        possible = filtering.possible(setting.model, state.states)
+        low, high = weight_range(rows.min(1), possible)[0], weight_range(rows.max(1), possible)[1]
+        account = state.account.charge_between(setting.model, rows.min(1), rows.max(1), marginal, low, high)
+        states, weights = states_of(trackers).sum(1), Weights(low, high, marginal, setting.model.size)
+    spent, ldp = state.spent + epsilons, state.ldp + ldp_cost(setting, epsilons)
+    return weights, State(states, state.steps + 1, spent, account, state.window, ldp, state.first, trackers)
+
+
+def _by_symbol(state: State, wide: Ints) -> Ints:
+    """Columns by symbol and memory as those by symbol, for somebody who knows the releases so far: (B, Z) → (B, n)."""
+    if state.trackers is None or wide.shape[1] == state.trackers[0].users.n:
+        return wide
+    shape = len(wide), -1, state.trackers[0].users.n
+    beliefs = np.asarray(joint_beliefs(state.trackers)).reshape(shape)
+    shares = beliefs / np.where(beliefs.sum(1, keepdims=True) > 0, beliefs.sum(1, keepdims=True), 1.0)
+    return np.asarray((shares * wide.reshape(shape)).sum(1), np.int64)
 
 
 def take_in(
@@ -408,30 +473,10 @@ def check_room(trackers: SecretAccounts) -> None:
 
 def observed(trackers: SecretAccounts, columns: Ints) -> SecretAccounts:
     """The accounts of declared secrets after releases with these columns, each user's with its own."""
-    moved: dict[tuple[int, bytes], Any] = {}  # those who stand alike and were disclosed alike go on alike
     after = np.empty(len(trackers), object)
-    for user, (each, column) in enumerate(zip(trackers, columns, strict=True)):
-        alike = id(each), column.tobytes()
-        if alike not in moved:
-            moved[alike] = each.observe(column)
-        after[user] = moved[alike]
+    for places, users in together(trackers):
+        after[places] = users.observe(columns[places]).each()
     return after
-
-
-def _keeping_secrets(setting: Terms, state: State, source: _Truths | _Given) -> tuple[Ints, Ints]:
-    """The release of each user and its column where declared secrets are kept; all tables are made before the draw."""
-    assert state.trackers is not None
-    tables: dict[int, GuardingTable] = {}
-    for each in state.trackers:
-        if id(each) not in tables:  # those who stand alike have the same table
-            tables[id(each)] = guarded_table(setting, each)
-    chosen = source.everyone()
-    codes, columns = np.empty(len(state), np.int64), np.empty((len(state), setting.model.n), np.int64)
-    for user, each in enumerate(state.trackers):
-        made = tables[id(each)]
-        place = chosen.pick_one(user, made)
-        codes[user], columns[user] = made.outputs[place], made.column(place)
-    return codes, columns
 
 
 def _choose(setting: Terms, beliefs: Floats, epsilon: float, source: _Thrown | _Given) -> tuple[Ints, Ints]:

@@ -98,6 +98,9 @@ class CodeStreams(Ledger):
         self._source = KeyedRandomness(key) if key is not None else randomness or SystemRandomness()
         if store is not None and getattr(store, "durable", True):
             self._check_bits(setting)
+            named = isinstance(store, str | os.PathLike)
+            if (key if named else getattr(store, "sealing", None)) is None:  # what is remembered could not be kept
+                setting = setting.by_symbol
         self.setting, self._gaps, self._seen, self._key = setting, gaps, seen, key
         self.committed: float | None = None  # when the latest call was kept, in seconds since 1970
         self._lock, self._open, self._memory = threading.RLock(), True, memory or MEMORY

@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from seqveil.core.mechanisms.block_schedule import block_rule, fingerprint
 from seqveil.core.mechanisms.blocks import BlockRule
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, SecretTrackers
+from seqveil.core.secrets.account import ROWS
 from seqveil.core.secrets.ahead import ahead
 from seqveil.core.secrets.declared import CLOCKLESS
 from seqveil.core.slots import Slots
@@ -150,7 +151,32 @@ class Terms:
         return {}
 
     def _trackers_at(self, place: int) -> SecretTrackers:
-        return SecretTrackers([self.model, *self.observers], self.secrets, kept=True, place=place)
+        return SecretTrackers([self.model, *self.observers], self.secrets, True, place, self.remembered)
+
+    @cached_property
+    def side_information(self) -> float:
+        """The most that the release of an event adds about the secrets for somebody who knows the true event."""
+        given = self.policy.side_information
+        return min(secret.total for secret in self.secrets) if given is None else given
+
+    @cached_property
+    def remembered(self) -> tuple[Secret, ...]:
+        """The secrets whose automata, read along the raw stream, kernels go by; none where rows go by symbol alone."""
+        found = tuple(secret for secret in self.secrets if secret.kind != "trait")
+        if self.withhold or not found or not self.side_information:
+            return ()
+        return found if math.prod(ahead(self.model, secret).memory for secret in found) <= ROWS else ()
+
+    @property
+    def by_symbol(self) -> Terms:
+        """The same terms where nothing can be remembered of a raw stream: rows go by symbol alone, which is public."""
+        return replace(self.policy, side_information=0.0).on(self.model) if self.remembered else self
+
+    @cached_property
+    def in_closed_form(self) -> bool:
+        """Whether the closed form for secrets that are true or not may be the best kernel."""
+        binary = all(ahead(self.model, secret).values == 2 for secret in self.secrets)
+        return binary and self.distortion.is_hamming and not self.withhold and self.unbounded and not self.observers
 
     @cached_property
     def in_batches(self) -> bool:

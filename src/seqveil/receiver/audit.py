@@ -89,11 +89,16 @@ class Report:
         return all(check is not False for check in (*promises, *found))
 
 
+def _trackers(setting: Terms, secrets: tuple[Secret, ...], place: int = 0) -> SecretTrackers:
+    """The accounts of streams before their first release, by what the kernels of the setting go by."""
+    return SecretTrackers([setting.model, *setting.observers], secrets, place=place, memory=setting.remembered)
+
+
 class _Clock:
     """Where streams stand by the clock, for secrets that follow it: a release in each slot, from the first one on."""
 
     def __init__(self, setting: Terms, secrets: tuple[Secret, ...]) -> None:
-        self._models, self._secrets = [setting.model, *setting.observers], secrets
+        self._models, self._secrets, self._setting = [setting.model, *setting.observers], secrets, setting
         self._started: dict[int, SecretTrackers] = {}
         self._first: dict[Hashable, int] = {}
         self._events: dict[Hashable, int] = {}
@@ -117,7 +122,7 @@ class _Clock:
     def _at(self, place: int) -> SecretTrackers:
         """The accounts of streams that begin in this slot of a day: those who stand alike share them."""
         if place not in self._started:
-            self._started[place] = SecretTrackers(self._models, self._secrets, place=place)
+            self._started[place] = _trackers(self._setting, self._secrets, place)
         return self._started[place]
 
 
@@ -174,7 +179,7 @@ class Audit:
         if asked and (setting.in_batches or setting.in_blocks):
             raise InputError("secrets are measured where symbols are released one by one; leave them out")
         self._secrets = (*setting.secrets, *asked)
-        self._first = SecretTrackers([setting.model, *setting.observers], self._secrets) if self._secrets else None
+        self._first = _trackers(setting, self._secrets) if self._secrets else None
         self._accounts: dict[Hashable, SecretTrackers] = {}
         self._clock = _Clock(setting, self._secrets) if any(one.follows_clock for one in self._secrets) else None
         seen = None if self._first is None else self._account
@@ -193,7 +198,7 @@ class Audit:
         before = np.empty(len(users), object)
         before[:] = [self._accounts.get(user, self._first) for user in users]
         check_room(before)
-        self._accounts.update(zip(users, observed(before, made.columns), strict=True))
+        self._accounts.update(zip(users, observed(before, made.remembered), strict=True))
 
     def take(
         self,

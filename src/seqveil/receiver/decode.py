@@ -26,6 +26,7 @@ from seqveil.core.times import Time, seconds
 from seqveil.engine import batches, blocks, stream
 from seqveil.engine.blocks import ReleasedInBlocks
 from seqveil.engine.policy import Policy, policy_of
+from seqveil.engine.secrets import states_of
 from seqveil.engine.streams import encode_released
 
 
@@ -125,6 +126,9 @@ def decode_steps(
     if setting.in_blocks:
         yield from _decode_blocks(setting, codes, times, smooth, epsilons)
         return
+    if setting.remembered:
+        yield from _remembering(setting, codes, times, smooth, seen)
+        return
     model, filtered, columns = setting.model, list[Floats](), list[Floats]()
     for t, (distribution, column) in enumerate(_filter_steps(setting, codes, times, seen)):
         if smooth:
@@ -135,6 +139,52 @@ def decode_steps(
     filtering.smooth(model, filtered, columns)
     for t, distribution in enumerate(filtered):
         yield t, filtering.symbols(model, distribution)
+
+
+def _remembering(
+    setting: stream.Terms,
+    codes: Sequence[Ints],
+    times: Sequence[Floats] | None,
+    smooth: bool,
+    tell: Callable[[int, stream.Released], None] | None,
+) -> Iterator[tuple[int, Floats]]:
+    """`decode_steps` where kernels go by what is remembered too: forward and back over both, (B, M, S)."""
+    model = setting.model
+    state = stream.State.start(setting, len(codes[0]) if codes else 0)
+    filtered, columns, automata = list[Floats](), list[Floats](), list[Any]()
+    for t, disclosed in enumerate(codes):
+        state = state.take(slice(0, disclosed.size)) if disclosed.size < len(state) else state
+        stamps = None if times is None else times[t]
+        before = stream.located(setting, state, stamps)
+        seen, after = stream.observe(setting, before, disclosed, stamps)
+        if tell is not None:
+            tell(t, seen)
+        wide = seen.remembered / seen.remembered.max(1, keepdims=True)
+        column = wide.reshape(disclosed.size, -1, model.n)[..., model.newest]
+        assert before.trackers is not None
+        joint = states_of(before.trackers) * column
+        joint /= joint.sum((1, 2), keepdims=True)
+        if not smooth:
+            yield t, filtering.symbols(model, joint.sum(1))
+        else:
+            filtered.append(joint)
+            columns.append(column)
+            automata = [each.users.automata for each in before.trackers] if t == 0 else automata
+        state = after
+    later = np.ones(filtered[0].shape) if filtered else np.zeros(0)
+    for t in range(len(filtered) - 2, -1, -1):
+        going = len(filtered[t + 1])
+        ahead = later[:going] * columns[t + 1]
+        ahead /= ahead.max((1, 2), keepdims=True)
+        moved = np.empty_like(ahead)
+        for each in set(automata[:going]):
+            rows = [row for row, one in enumerate(automata[:going]) if one is each]
+            moved[rows] = ahead[rows][:, each.target(t + 1), np.arange(model.size)]
+        later[:going] = filtering.pull(model, moved.reshape(-1, model.size)).reshape(moved.shape)
+        filtered[t][:going] *= later[:going]
+        filtered[t] /= filtered[t].sum((1, 2), keepdims=True)
+    for t, joint in enumerate(filtered):
+        yield t, filtering.symbols(model, joint.sum(1))
 
 
 def _filter_steps(

@@ -1,31 +1,39 @@
-"""The exact public account of one secret: a filter over what was released, whatever mechanism released it.
+"""The exact public account of secrets: a filter over what was released, whatever mechanism released it.
 
-For the window in progress it holds the distribution b(a, s) of the automaton's and the chain's state; an ended window
-that later releases still tell about is the distribution of (v, s); a coming window is the distribution of s and the
-tables of `ahead`. The weight of a symbol is Pr(v, X = x | y_<k) = Σ over states s that show x of b h_v, and after a
-release with column Q(y|·)
+For every user it holds the distribution b(r, s) of the automata's and the chain's state; a window that is over and that
+later releases still tell about is a distribution of (v, m, s); a coming window follows from the state and the tables of
+`ahead`. The weight of a source z = (x, m), a symbol and what is remembered of the raw stream, is
+Pr(v, Z = z | y_<k) = Σ over states s that show x of b h_v, and after a release with column Q(y|·)
 
-    log B = log [Σ_x Pr(E, x | y_<k) Q(y|x) / π] - log [Σ_x Pr(not E, x | y_<k) Q(y|x) / (1-π)],
+    log B = log [Σ_z Pr(E, z | y_<k) Q(y|z) / π] - log [Σ_z Pr(not E, z | y_<k) Q(y|z) / (1-π)],
 
 which telescopes to log Pr(y_1..t | E)/Pr(y_1..t | not E): one number a window, exact, and only what was released is
 charged.
+
+*Memory.* Kernels may have rows by (x, m), where m is where the raw stream stands in the automata of those declared
+secrets whose windows are in progress (`Automata`). Every distribution here is over m too. Without memory there is one.
 
 *Inside the box, a constant kernel stays there*: it leaves the distribution of the whole stream, hence every window's
 odds, as they are. So whatever happened, the next step can keep every live window at once, also all "first T events" of
 a stream that may end at any time; nothing ever has to stop.
 
-*Retired* is an ended window once |log B| + r ≤ ε, with r = max over states s of |log Pr(s|E, y)/Pr(s|not E, y)| for the
-next state s: all later releases together depend on E through that state alone, and a ratio of averages lies between the
-extreme ratios. *Watched* is a coming window by the same rule read backwards (`ahead.Ahead.lead`). All distributions are
-kept as `filtering` keeps them.
+*Retired* is a window that is over once |log B| + r ≤ ε, r = max over (m, s) of |log Pr(m, s|E, y)/Pr(m, s|not E, y)|
+for the next event: all later releases together depend on E through that state and what later kernels may read, and a
+ratio of averages lies between the extreme ratios. *Watched* is a coming window by the same rule read backwards
+(`ahead.Ahead.lead`), through the state alone: what came before it enters it by no other way. All distributions are kept
+as `filtering` keeps them.
+
+*Many users.* Those at the same event stand in arrays, one row a user (`TrackedUsers`); a `SecretTrackers` is one row.
+Every sum is taken in the same order however many rows there are, so nobody's account depends on who else is in a call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,6 +44,10 @@ from seqveil.core.kernel import UNIT, Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets.ahead import MARGIN, Ahead, ahead
 from seqveil.core.secrets.declared import Secret
+
+ROWS = 8  # the most that is remembered of a raw stream: beyond so many states of the automata rows go by symbol alone
+TOGETHER = 2_000_000  # numbers of the weights of users who are worked on together
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -62,7 +74,7 @@ class WindowAccount:
 
 @dataclass(frozen=True, eq=False)
 class WindowRecords:
-    """Windows in order: number, prior and posterior (W, V) of the values, log odds and their extremes so far."""
+    """Windows of B users, (B, W): number (-1: none), prior and posterior (B, W, V), log odds and their extremes."""
 
     index: Ints
     prior: Floats
@@ -72,51 +84,59 @@ class WindowRecords:
     highest: Floats
 
     @classmethod
-    def fresh(cls, index: Ints, prior: Floats, disclosed: float = 0.0) -> WindowRecords:
-        """Windows about which at most `disclosed` was disclosed."""
-        zeros = np.zeros(len(index))
-        return cls(index, prior, prior, zeros, zeros - disclosed, zeros + disclosed)
+    def fresh(cls, index: Ints, prior: Floats, users: int, disclosed: float = 0.0) -> WindowRecords:
+        """Windows (W,) about which at most `disclosed` was disclosed, of so many users."""
+        shape = users, index.size
+        every = np.broadcast_to(prior, (*shape, prior.shape[1]))
+        zeros = np.zeros(shape)
+        return cls(np.broadcast_to(index, shape), every, every, zeros, zeros - disclosed, zeros + disclosed)
 
     @classmethod
-    def coming(cls, plan: Ahead, unseen: Floats, states: Floats, step: int, begin: int) -> WindowRecords:
+    def coming(cls, plan: Ahead, unseen: Floats, states: Floats, step: int, begin: int, error: float) -> WindowRecords:
         """Windows number `begin` and on that are watched from this event on.
 
-        `states` is the distribution of the event's state after the releases, `unseen` the same without them.
+        `states` (B, S) is the distribution of the event's state after the releases, `unseen` the same without them.
         """
         index = np.arange(begin, plan.furthest(step) + 1)
-        waits = index * plan.length - plan.offset - step
-        tables = [plan.at_first if wait < 0 else plan.before.at(wait) for wait in waits.tolist()]  # <0: in progress
-        prior, posterior = (np.array([(table * over).sum(1) for table in tables]).reshape(-1, plan.values)
-                            for over in (unseen, states))  # fmt: skip
-        if not step:
-            return cls.fresh(index, prior)
-        return cls.fresh(index, prior, plan.untracked).after(posterior, plan.error(step)).in_doubt
+        waits = (index * plan.length - plan.offset - step).tolist()
+        tables = [plan.at_first if wait < 0 else plan.before.at(wait) for wait in waits]  # <0: in progress
+        prior = np.array([(table * unseen).sum(1) for table in tables]).reshape(-1, plan.values)
+        found = cls.fresh(index, prior, len(states), plan.untracked if step else 0.0)
+        if step and len(tables):
+            found = found.after(np.stack([(states[:, None] * table).sum(2) for table in tables], 1), error)
+        return found.slots((prior > 0).sum(1) > 1)  # of others nothing can be disclosed
 
-    @property
-    def in_doubt(self) -> WindowRecords:
-        """Those of which more than one value can occur; about others nothing can be disclosed."""
-        return self.take((self.prior > 0).sum(1) > 1)
+    def __len__(self) -> int:
+        return len(self.index)
 
-    def take(self, kept: NDArray[np.bool_]) -> WindowRecords:
-        """Some of the windows."""
-        return WindowRecords(*(part[kept] for part in vars(self).values()))
+    def slots(self, kept: Mask | slice) -> WindowRecords:
+        """Some of the windows of all users."""
+        return WindowRecords(*(part[:, kept] for part in vars(self).values()))
+
+    def users(self, rows: Any) -> WindowRecords:
+        """All windows of some users."""
+        return WindowRecords(*(part[rows] for part in vars(self).values()))
 
     def and_then(self, other: WindowRecords) -> WindowRecords:
         """These windows, then those."""
-        return WindowRecords(*map(np.concatenate, zip(vars(self).values(), vars(other).values(), strict=True)))
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return WindowRecords(*(np.concatenate(pair, axis=1) for pair in pairs))
 
     def worst(self, sides: str) -> WindowRecords:
-        """The one about which most was disclosed, the first of several; none of none."""
+        """The one of each user about which most was disclosed, the first of several: (B, 1); -1 of none."""
         size = self.highest if sides == "up" else np.maximum(self.highest, -self.lowest)
-        return self.take(np.arange(size.size) == size.argmax()) if size.size else self
+        place = np.where(self.index >= 0, size, -np.inf).argmax(1)
+        rows = np.arange(len(self))
+        return WindowRecords(*(part[rows, place][:, None] for part in vars(self).values()))
 
-    def after(self, posterior: Floats, error: float, disclosed_all: bool = False) -> WindowRecords:
+    def after(self, posterior: Floats, error: float, disclosed_all: Mask | bool = False) -> WindowRecords:
         """The records after a release that moved the windows' distributions to `posterior`."""
         odds = log_odds(posterior, self.prior)
         room = np.where(np.isinf(odds), 0.0, error + 8 * UNIT * np.abs(odds))  # by which they may be off
         low, high = np.minimum(self.lowest, odds - room), np.maximum(self.highest, odds + room)
-        if disclosed_all:
-            low, high = np.full_like(low, -np.inf), np.full_like(high, np.inf)
+        if np.any(disclosed_all):
+            everything = np.asarray(disclosed_all)[..., None]
+            low, high = np.where(everything, -np.inf, low), np.where(everything, np.inf, high)
         return WindowRecords(self.index, self.prior, posterior, odds, low, high)
 
     def widened(self, down: Floats, up: Floats) -> WindowRecords:
@@ -127,9 +147,9 @@ class WindowRecords:
         return replace(self, lowest=low, highest=high)
 
     def accounts(self, plan: Ahead) -> tuple[WindowAccount, ...]:
-        """Each as an object to look at."""
-        columns = (part.tolist() for part in vars(self).values())
-        return tuple(_account(plan, *row) for row in zip(*columns, strict=True))
+        """Those of the first user, each as an object to look at."""
+        columns = (part[0].tolist() for part in vars(self).values())
+        return tuple(_account(plan, *row) for row in zip(*columns, strict=True) if row[0] >= 0)
 
 
 def _account(plan: Ahead, index: int, prior: list[float], posterior: list[float], *odds: float) -> WindowAccount:
@@ -138,20 +158,21 @@ def _account(plan: Ahead, index: int, prior: list[float], posterior: list[float]
 
 
 def log_odds(posterior: Floats, prior: Floats) -> Floats:
-    """log B of every window; with more than two values the log of the largest ratio Pr(y|v)/Pr(y|v'): (W, V) → (W,).
+    """log B of every window; with more than two values the log of the largest ratio Pr(y|v)/Pr(y|v'): (…, V) → (…).
 
     >>> log_odds(np.array([[0.25, 0.75]]), np.array([[0.5, 0.5]])).round(4).tolist()
     [1.0986]
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(posterior / prior)
-        spread = logs[:, 1] - logs[:, 0] if prior.shape[1] == 2 else _spread(logs, prior > 0)
-    spread[np.isnan(spread)] = np.inf
-    return spread
+        two = prior.shape[-1] == 2
+        spread = logs[..., 1] - logs[..., 0] if two else _spread(logs, prior > 0, -1)
+    return np.where(np.isnan(spread), np.inf, spread)
 
 
 def reach(distributions: Floats, prior: Floats, sides: str) -> Floats:
-    """The most that later releases can move the odds of ended windows, from distributions of (v, next state): (W,).
+    """The most that later releases can move the odds of windows that are over, from distributions of (v, next state and
+    what later kernels read): (W, V, K) → (W,).
 
     >>> reach(np.array([[[0.2, 0.2], [0.4, 0.2]]]), np.array([[0.5, 0.5]]), "both").round(4).tolist()
     [0.4055]
@@ -159,19 +180,340 @@ def reach(distributions: Floats, prior: Floats, sides: str) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = filtering.as_logs(distributions)
         logs = logs - np.logaddexp.reduce(logs, axis=2, keepdims=True)
-        gap = logs[:, 1] - logs[:, 0] if sides == "up" else _spread(logs, (prior > 0)[:, :, None])
+        gap = logs[:, 1] - logs[:, 0] if sides == "up" else _spread(logs, (prior > 0)[:, :, None], 1)
     gap[np.isnan(gap)] = -np.inf  # a state that neither value leads to
     return np.asarray(gap.max(1))
 
 
-def _spread(logs: Floats, possible: NDArray[np.bool_]) -> Floats:
-    """The largest difference between the values (axis 1) that can occur."""
-    return np.asarray(np.where(possible, logs, -np.inf).max(1) - np.where(possible, logs, np.inf).min(1))
+def _spread(logs: Floats, possible: Mask, axis: int) -> Floats:
+    """The largest difference between the values that can occur."""
+    most, least = np.where(possible, logs, -np.inf), np.where(possible, logs, np.inf)
+    return np.asarray(most.max(axis) - least.min(axis))
+
+
+class Automata:
+    """The automata of some secrets, read side by side along a stream: one state r says where each of them stands.
+
+    An automaton is in its first state where no window of its secret is in progress, so nothing here goes by a window
+    that is over. A trait has none.
+
+    >>> from seqveil.core.secrets.declared import ever
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> plans = [ahead(model, ever(code, epsilon=0.5, window=2)) for code in (0, 1)]
+    >>> automata = Automata(plans)
+    >>> automata.read(np.array([[0, 0], [1, 0]]), np.array([1, 1]), 1).tolist()
+    [[0, 1], [1, 1]]
+    """
+
+    def __init__(self, plans: Sequence[Ahead]) -> None:
+        self.plans = tuple(plans)
+        sizes = [plan.memory for plan in plans]
+        self.size = math.prod(sizes)
+        self._strides = np.cumprod([1, *sizes[:0:-1]])[::-1][: len(sizes)]
+        self.states = np.arange(self.size) // self._strides[:, None] % np.array(sizes, np.int64)[:, None]  # (J, R)
+        self._targets: dict[Any, Ints] = {}
+
+    def target(self, step: int) -> Ints:
+        """The state after reading the symbol that each state of the chain shows, at this event: (R, S)."""
+        reads = [_reading(plan, step) for plan in self.plans]
+        key = tuple(None if read is None else (id(read[0]), read[1]) for read in reads)
+        if key not in self._targets:
+            made = np.zeros((self.size, self.plans[0].model.size), np.int64)
+            for read, states, stride in zip(reads, self.states, self._strides.tolist(), strict=True):
+                if read is not None:
+                    made += stride * read[0][np.zeros_like(states) if read[1] else states]
+            self._targets[key] = made
+        return self._targets[key]
+
+    def row(self, memory: Ints) -> Ints:
+        """The states r of users (B,) from those of each automaton (B, J)."""
+        return np.asarray((memory * self._strides).sum(1), np.int64)
+
+    def read(self, memory: Ints, codes: Ints, step: int) -> Ints:
+        """Where the automata stand (B, J) once these raw symbols (B,) came as event number `step`."""
+        return self.states[:, self.target(step)[self.row(memory), self._showing[codes]]].T
+
+    @cached_property
+    def _showing(self) -> Ints:
+        """A state of the chain that shows each symbol: (n,)."""
+        model = self.plans[0].model
+        showing = np.zeros(model.n, np.int64)
+        showing[model.newest] = np.arange(model.size)
+        return showing
+
+
+def _reading(plan: Ahead, step: int) -> tuple[Ints, bool] | None:
+    """What an automaton does at an event, and whether it begins anew there; None where it is in no window."""
+    place = plan.offset + step
+    if not plan.length or not (plan.family or plan.repeats or place < plan.length):
+        return None
+    position = place % plan.length if plan.repeats else place
+    return plan.target(position), position == 0 or step == 0
+
+
+def _gathered(distributions: Floats, target: Ints, size: int) -> Floats:
+    """Sums (B, size, S) of distributions (B, R, S) that go from each (r, s) to (target(r, s), s)."""
+    users, _, width = distributions.shape
+    places = (np.arange(users)[:, None, None] * size + target) * width + np.arange(width)
+    return filtering.gathered(places.ravel(), distributions.ravel(), users * size * width).reshape(users, size, width)
 
 
 @dataclass(frozen=True, eq=False)
+class TrackedSecret:
+    """The accounts of one secret under one model, of B users after `step` releases; `observe` gives the next."""
+
+    ahead: Ahead
+    memory: Automata  # those that kernels may go by: M states
+    automata: Automata  # the same, and after them its own where that is not among them: R states, r = K·m + k
+    which: int  # of them is this secret's
+    step: int
+    now: Floats  # (B, R, S) distribution of the automata and the coming event's state
+    unseen: Floats  # (S,) that of the state if nothing had been released, kept up where windows repeat
+    ended: Floats  # (B, E, V, M, S) of windows that are over and still live: the first records
+    records: WindowRecords  # of the live windows
+    current: WindowRecords  # (B, 1) of the window that holds the latest event
+    gone: WindowRecords  # (B, 1) of the worst of the windows that are live no more
+    disclosed_all: Mask  # (B,) a release the model ruled out: an unsound mechanism's
+    kept: bool = False  # by a mechanism, within the secret's ε; else what is released is measured, and no promise made
+
+    @classmethod
+    def start(cls, plan: Ahead, memory: Automata, kept: bool) -> TrackedSecret:
+        """One user before the first release."""
+        among = plan in memory.plans
+        automata = memory if among else Automata([*memory.plans, plan])
+        which, rows = automata.plans.index(plan), memory.size
+        model, unseen = plan.model, plan.model.initial
+        now = np.zeros((1, automata.size, model.size))
+        now[0, 0] = filtering.start(model, 1)[0]
+        now = _gathered(now, automata.target(0), automata.size)
+        ended = np.zeros((1, 0, plan.values, rows, model.size))
+        if plan.family:
+            found = WindowRecords.fresh(np.arange(1, plan.longest + 1), plan.family_priors, 1)
+            live = found.slots((found.index[0] <= (plan.limit or 0)) & ((plan.family_priors > 0).sum(1) > 1))
+        else:
+            live = found = WindowRecords.coming(plan, unseen, unseen[None], 0, 0, 0.0)
+        if not plan.length:  # a trait: over before the stream began
+            ended = (plan.at_start[:, None] * now[:, None])[:, None]
+        first = found.slots(found.index[0] == plan.holding(0))
+        nothing = replace(_one_of(first, plan), index=np.full((1, 1), -1))
+        nobody = np.zeros(1, bool)
+        made = cls(plan, memory, automata, which, 0, now, unseen, ended, live, first, nothing, nobody, kept)
+        return made if len(first.index[0]) else replace(made, current=made._known_before(0))
+
+    @property
+    def _place(self) -> int:
+        """Where the coming event stands, counted from the beginning of the stream's first window."""
+        return self.ahead.offset + self.step
+
+    @property
+    def _own(self) -> Ints:
+        """The state of the secret's own automaton, by that of all: (R,)."""
+        return np.asarray(self.automata.states[self.which])
+
+    @property
+    def rows(self) -> int:
+        """M: the rows that a kernel may have a symbol."""
+        return self.memory.size
+
+    @property
+    def _each(self) -> int:
+        """K: the states of all automata for each of the memory."""
+        return self.automata.size // self.memory.size
+
+    @cached_property
+    def states(self) -> Floats:
+        """Distribution of what is remembered and the coming event's state, as probabilities: (B, M, S)."""
+        now = filtering.clear(self.now)
+        return np.add.reduce(now.reshape(len(now), self.rows, self._each, -1), 2)
+
+    def shown(self, distributions: Floats) -> Floats:
+        """Distributions (…, M, S) of states as distributions (…, Z) of sources, symbols that are remembered alike
+        together: z = n·m + x."""
+        found = self.ahead.shown(distributions)
+        return found.reshape(*found.shape[:-2], found.shape[-2] * found.shape[-1])
+
+    @cached_property
+    def belief(self) -> Floats:
+        """β(z) = Pr(Z_k = z | y_<k): (B, Z)."""
+        return self.shown(self.states)
+
+    @cached_property
+    def masses(self) -> Floats:
+        """Pr(v, Z_k = z | y_<k) for every live window, over, in progress or coming: (B, W, V, Z)."""
+        plan, over = self.ahead, self.ended.shape[1]
+        left = plan.left(self.records.index[:, over:].max(0, initial=-1), self.step)
+        coming = left >= plan.length
+        waits = (left[coming] - plan.length + 1).tolist()
+        parts = [filtering.clear(self.ended), *self._within(left[~coming])]
+        parts += [(self.states[:, None] * plan.before.at(wait)[:, None])[:, None] for wait in waits]
+        return self.shown(np.concatenate(parts, axis=1))
+
+    def _within(self, left: Ints) -> Iterator[Floats]:
+        """Distributions (B, L, V, M, S) of windows in progress that have so many events left."""
+        if not left.size:
+            return
+        first, own = int(left.min()), self._own.reshape(self.rows, self._each)
+        now = filtering.clear(self.now).reshape(-1, 1, 1, *own.shape, self.now.shape[2])
+        for block in self.ahead.inside.blocks(first, int(left.max()) + 1):
+            wanted = left[(left >= first) & (left < first + len(block))] - first
+            tables, first = block[wanted], first + len(block)
+            sums = now[..., 0, :] * tables[:, :, own[:, 0]]
+            for k in range(1, self._each):  # one after another: the same bits however many users there are
+                sums += now[..., k, :] * tables[:, :, own[:, k]]
+            yield sums
+
+    @property
+    def error(self) -> float:
+        """Relative error, from above, of any ratio of two probabilities now."""
+        return self.rows * self.ahead.error(self.step)
+
+    def observe(self, columns: Floats) -> TrackedSecret:
+        """The accounts after releases with these columns Q(y|·) (B, M, n), each with 1 as its largest number."""
+        plan, flat = self.ahead, columns.reshape(len(columns), -1)
+        marginal = (self.belief * flat).sum(1)
+        posterior = (self.masses * flat[:, None, None]).sum(3)
+        posterior = posterior / np.maximum(posterior.sum(2, keepdims=True), filtering.TINY)
+        everything = self.disclosed_all | (marginal == 0)
+        found = self.records.after(posterior, self.rows * plan.error(self.step + 1), everything)
+        held = replace(self, records=found, current=self._holding(found), disclosed_all=everything)
+        return held._moved(columns, marginal == 0)._retired()
+
+    def _holding(self, found: WindowRecords) -> WindowRecords:
+        """The window that holds the event just released; the only one where windows do not repeat."""
+        plan, window = self.ahead, self.ahead.holding(self.step)
+        there = found.index.max(0, initial=-1) == window
+        if there.any():
+            return found.slots(there)
+        if plan.family or (plan.repeats and self._place % plan.length == 0):
+            return self._known_before(len(found))
+        return self.current
+
+    def _known_before(self, users: int) -> WindowRecords:
+        """A window whose value is known beforehand: nothing can be disclosed about it."""
+        plan, window = self.ahead, np.array([self.ahead.holding(self.step)])
+        prior = plan.family_priors[self.step] if plan.family else (plan.at_start * self.unseen).sum(1)
+        return WindowRecords.fresh(window, prior[None], max(1, users))
+
+    def _moved(self, columns: Floats, ruled_out: Mask) -> TrackedSecret:
+        """One event on: condition every distribution on the release, then step the chain; windows end and begin."""
+        plan, model, users = self.ahead, self.ahead.model, len(self.now)
+        distributions = np.concatenate([self.now, self.ended.reshape(users, -1, model.size)], axis=1)
+        count, size = distributions.shape[1], self.automata.size
+        rows = np.concatenate([np.arange(size) // self._each, np.arange(count - size) % self.rows])
+        if ruled_out.any():  # by the model: only which states could have made the release is known
+            sums = filtering.clear(distributions).sum(2, keepdims=True)
+            distributions = np.where(ruled_out[:, None, None], sums, distributions)
+            columns = np.where(columns.any((1, 2), keepdims=True), columns, 1.0)
+        given = columns[:, rows].reshape(-1, model.n)
+        moved = filtering.carry(model, distributions.reshape(-1, model.size), given).reshape(distributions.shape)
+        now, ended, step = moved[:, :size], moved[:, size:].reshape(self.ended.shape), self.step + 1
+        found, gone, over = self.records, self.gone, _is_last(plan, self.step)
+        if plan.family:
+            last = found.index[0] == step
+            gone, found = gone.and_then(found.slots(last)).worst(self.secret.sides), found.slots(~last)
+        elif over and (found.index == plan.holding(self.step)).any():
+            ended = np.concatenate([ended, self._by_value(now)[:, None]], axis=1)
+        if self.rows > 1 and ended.size:
+            each = ended.reshape(-1, self.rows, model.size)
+            ended = _gathered(each, self.memory.target(step), self.rows).reshape(ended.shape)
+        now = _gathered(now, self.automata.target(step), size)
+        now = filtering.shared(now, filtering.clear(now).reshape(users, -1).sum(1)[:, None, None])
+        if ended.size:
+            whole = np.asarray(filtering.clear(ended).reshape(users, len(ended[0]), -1).sum(2))
+            ended = filtering.shared(ended, np.where(whole > 0, whole, 1.0)[:, :, None, None, None])
+        made = replace(self, step=step, now=now, ended=ended, records=found, gone=gone)
+        return made._with_coming(plan.furthest(self.step) + 1) if plan.repeats else made
+
+    def _with_coming(self, begin: int) -> TrackedSecret:
+        """With the windows, number `begin` and on, that are watched from now on."""
+        unseen, states = self.ahead.model.advance(self.unseen[None])[0], np.add.reduce(self.states, 1)
+        coming = WindowRecords.coming(self.ahead, unseen, states, self.step, begin, self.error)
+        return replace(
+            self, unseen=unseen, records=self.records.and_then(coming) if coming.index.size else self.records
+        )
+
+    def _by_value(self, now: Floats) -> Floats:
+        """Distribution (B, R, S) at the end of a window as that of its value, what is remembered and the state."""
+        labels, size = self.ahead.automaton.labels[self._own], self.ahead.values * self.rows
+        target = labels * self.rows + np.arange(labels.size) // self._each
+        return _gathered(now, target[:, None], size).reshape(len(now), -1, self.rows, now.shape[2])
+
+    def _retired(self) -> TrackedSecret:
+        """Without windows that are over and that no later release can break; an only one keeps its account."""
+        users, count = self.ended.shape[:2]
+        if not count or not self.ahead.repeats:
+            return self
+        past, scale, sides = self.records.slots(slice(count)), self.ahead.scale, self.secret.sides
+        flat = self.ended.reshape(users * count, self.ahead.values, -1)
+        prior, error = past.prior.reshape(users * count, -1), 2 * self.error
+        up, down = ((np.maximum(reach(flat, prior, way), 0.0) + error).reshape(users, count) for way in (sides, "both"))
+        over = np.isinf(past.odds) | (down <= MARGIN * scale)  # disclosed, by a mechanism that does not keep it, or not
+        if self.kept:
+            over |= (past.odds if sides == "up" else np.abs(past.odds)) + up <= scale
+        over &= (past.index >= 0) & ~self.disclosed_all[:, None]
+        if not over.any():
+            return self
+        closed = past.widened(down, up)
+        gone = self.gone.and_then(replace(closed, index=np.where(over, past.index, -1))).worst(sides)
+        index = np.where(over, -1, past.index)
+        kept = np.concatenate([(index >= 0).any(0), np.ones(self.records.index.shape[1] - count, bool)])
+        all_index = np.concatenate([index, self.records.index[:, count:]], axis=1)
+        found = replace(self.records, index=all_index).slots(kept)
+        ended = np.where((index < 0)[:, :, None, None, None], 0.0, self.ended)  # which bounds nothing
+        return replace(self, ended=ended[:, kept[:count]], records=found, gone=gone)
+
+    @property
+    def secret(self) -> Secret:
+        """What is watched."""
+        return self.ahead.secret
+
+    def take(self, rows: Any) -> TrackedSecret:
+        """Of some users."""
+        windows = {name: getattr(self, name).users(rows) for name in ("records", "current", "gone")}
+        return replace(
+            self, now=self.now[rows], ended=self.ended[rows], disclosed_all=self.disclosed_all[rows], **windows
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[TrackedSecret]) -> TrackedSecret:
+        """All users of several, who stand at the same event."""
+        most = max(part.ended.shape[1] for part in parts)
+        wide = [part._padded(most - part.ended.shape[1]) for part in parts]
+        names = "now", "ended", "disclosed_all"
+        found: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in wide]) for name in names}
+        for name in ("records", "current", "gone"):
+            columns = zip(*(vars(getattr(part, name)).values() for part in wide), strict=True)
+            found[name] = WindowRecords(*map(np.concatenate, columns))
+        return replace(parts[0], **found)
+
+    def _padded(self, more: int) -> TrackedSecret:
+        """With room for so many windows more that are over."""
+        if not more:
+            return self
+        users, nobody = (
+            len(self.now),
+            WindowRecords.fresh(np.full(more, -1), np.full((more, self.ahead.values), 0.5), 1),
+        )
+        empty = nobody.users(np.zeros(users, np.int64))
+        ended = np.concatenate([np.zeros((users, more, *self.ended.shape[2:])), self.ended], axis=1)
+        return replace(self, ended=ended, records=empty.and_then(self.records))
+
+
+def _one_of(found: WindowRecords, plan: Ahead) -> WindowRecords:
+    """One window of one user, of whatever there is."""
+    if found.index.size:
+        return found
+    return WindowRecords.fresh(np.zeros(1, np.int64), np.full((1, plan.values), 1.0 / plan.values), 1)
+
+
+def _is_last(plan: Ahead, step: int) -> bool:
+    """Whether a window ends with this event."""
+    place = plan.offset + step + 1
+    return bool(plan.length) and (place % plan.length == 0 if plan.repeats else place == plan.length)
+
+
 class SecretTracker:
-    """The account of one secret under one model, after `step` releases; `observe` gives the next.
+    """The account of one secret under one model, of one user; `observe` gives the next.
 
     >>> from seqveil.core.secrets.declared import ever
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
@@ -183,17 +525,10 @@ class SecretTracker:
     (0.9861, 0.7975)
     """
 
-    ahead: Ahead
-    step: int
-    states: Floats  # (S,) distribution of the coming event's state
-    unseen: Floats  # (S,) the same if nothing had been released, kept up where windows repeat
-    now: Floats  # (A, S) distribution for the window in progress; (0, S) where there is none
-    ended: Floats  # (E, V, S) distributions of ended windows that are still live: the first records
-    records: WindowRecords  # of the live windows
-    current: WindowRecords  # of the window that holds the latest event
-    gone: WindowRecords  # of the worst of the windows that are live no more
-    disclosed_all: bool = False  # a release the model ruled out: an unsound mechanism's
-    kept: bool = False  # by a mechanism, within the secret's ε; else what is released is measured, and no promise made
+    __slots__ = ("_row", "_users")
+
+    def __init__(self, users: TrackedSecret, row: int = 0) -> None:
+        self._users, self._row = users, row
 
     @classmethod
     def start(cls, model: MarkovModel, secret: Secret, kept: bool = False, place: int = 0) -> SecretTracker:
@@ -201,22 +536,23 @@ class SecretTracker:
         closed, with a bound from above, as soon as it can no longer be broken. Else it stays open until later releases
         can reveal nothing more. `place` is the slot of its week (or day) that the first event is in, for a secret that
         follows the clock."""
-        plan, unseen = ahead(model, secret), model.initial
-        plan = plan.beginning(place % plan.length) if secret.follows_clock else plan
-        states = filtering.start(model, 1)[0]
-        now, ended = plan.begun(states)
-        if plan.family:
-            found = WindowRecords.fresh(np.arange(1, plan.longest + 1), plan.family_priors)
-        else:
-            found = WindowRecords.coming(plan, unseen, unseen, 0, 0)
-        live = found.take(found.index <= (plan.limit or 0)) if plan.family else found
-        current, nothing = found.take(found.index == plan.holding(0)), found.take(found.index < 0)
-        return cls(plan, 0, states, unseen, now, ended, live.in_doubt, current, nothing, kept=kept)
+        return cls(TrackedSecret.start(_begun(model, secret, place), Automata([]), kept))
+
+    def observe(self, column: ArrayLike) -> SecretTracker:
+        """The account after a release y with `column` = Q(y|·) (n,), of any mechanism; only proportions matter."""
+        self.check_room()
+        alone = self._users.take([self._row])
+        return SecretTracker(alone.observe(scaled(checked(column, self.model.n)[None], alone.rows, self.model.n)))
 
     @property
-    def _place(self) -> int:
-        """Where the coming event stands, counted from the beginning of the stream's first window."""
-        return self.ahead.offset + self.step
+    def ahead(self) -> Ahead:
+        """What follows from model and secret alone."""
+        return self._users.ahead
+
+    @property
+    def step(self) -> int:
+        """How many releases there were."""
+        return self._users.step
 
     @property
     def secret(self) -> Secret:
@@ -228,44 +564,47 @@ class SecretTracker:
         """The model the observer believes."""
         return self.ahead.model
 
-    @cached_property
+    @property
+    def kept(self) -> bool:
+        """Whether a mechanism keeps the secret."""
+        return self._users.kept
+
+    @property
     def belief(self) -> Floats:
         """β(x) = Pr(X_k = x | y_<k): (n,)."""
-        return self.ahead.shown(filtering.clear(self.states)[None])[0]
+        return np.add.reduce(self._users.belief[self._row].reshape(-1, self.model.n), 0)
 
-    @cached_property
+    @property
     def masses(self) -> Floats:
-        """Pr(v, X_k = x | y_<k) for every live window, ended, in progress or coming: (W, V, n)."""
-        plan, states = self.ahead, filtering.clear(self.states)
-        left = plan.left(self.records.index, self.step)
-        coming = left >= plan.length
-        waits = (left[coming] - plan.length + 1).tolist()
-        parts = [filtering.clear(self.ended), plan.within(left[(left >= 0) & ~coming], filtering.clear(self.now))]
-        return plan.shown(np.concatenate([*parts, *((plan.before.at(wait) * states)[None] for wait in waits)]))
+        """Pr(v, Z_k = z | y_<k) for every live window, over, in progress or coming: (W, V, Z)."""
+        return self._users.masses[self._row][self._users.records.index[self._row] >= 0]
 
-    def observe(self, column: ArrayLike) -> SecretTracker:
-        """The account after a release y with `column` = Q(y|·) (n,), of any mechanism; only proportions matter."""
-        self.check_room()
-        plan, model = self.ahead, self.model
-        weights = _checked(column, model.n)
-        marginal = float((self.belief * weights).sum())
-        posterior = (self.masses * weights).sum(2)
-        posterior = posterior / np.maximum(posterior.sum(1, keepdims=True), filtering.TINY)
-        disclosed_all = self.disclosed_all or marginal == 0
-        found = self.records.after(posterior, plan.error(self.step + 1), disclosed_all)
-        held = replace(self, records=found, current=self._holding(found), disclosed_all=disclosed_all)
-        return held._moved(weights, marginal == 0)._retired()
+    @property
+    def _windows(self) -> WindowRecords:
+        """The records of the live windows: arrays of one row."""
+        found = self._users.records.users([self._row])
+        return found.slots(found.index[0] >= 0)
+
+    @property
+    def records(self) -> WindowRecords:
+        """The same without that row: number (W,), prior and posterior (W, V), log odds and their extremes."""
+        return WindowRecords(*(part[0] for part in vars(self._windows).values()))
+
+    @property
+    def live_after_end(self) -> int:
+        """How many windows are over and still live."""
+        return int((self._users.records.index[self._row, : self._users.ended.shape[1]] >= 0).sum())
 
     @property
     def in_first_window(self) -> bool:
         """Whether more events of the first window are to come: if the stream ends here, no window is whole."""
-        return bool(self.step) and not self.ahead.family and self._place < self.ahead.length
+        return bool(self.step) and not self.ahead.family and self.ahead.offset + self.step < self.ahead.length
 
     @property
     def in_later_window(self) -> bool:
         """Whether there is a whole window and more events of the last one are to come."""
-        later = self.ahead.repeats and self._place > self.ahead.length
-        return later and self._place % self.ahead.length != 0
+        place = self.ahead.offset + self.step
+        return self.ahead.repeats and place > self.ahead.length and place % self.ahead.length != 0
 
     @property
     def limit(self) -> int | None:
@@ -278,81 +617,24 @@ class SecretTracker:
             what = "was promised for" if self.kept else "can be measured in"
             raise InputError(f"this secret {what} streams of at most {self.limit} events; {self.ahead.beyond}")
 
-    def _holding(self, found: WindowRecords) -> WindowRecords:
-        """The window that holds the event just released; the only one where windows do not repeat."""
-        plan, window = self.ahead, self.ahead.holding(self.step)
-        held = found.take(found.index == window)
-        if len(held.index) or not (plan.family or (plan.repeats and self._place % plan.length == 0)):
-            return held if len(held.index) else self.current
-        # one whose value is known beforehand: nothing can be disclosed about it
-        prior = plan.family_priors[self.step] if plan.family else (plan.at_start * self.unseen).sum(1)
-        return WindowRecords.fresh(np.array([window]), prior[None])
-
-    def _moved(self, column: Floats, ruled_out: bool) -> SecretTracker:
-        """One event on: condition every distribution on the release, then step the chain; windows end and begin."""
-        plan, model = self.ahead, self.model
-        distributions = np.concatenate([self.states[None], self.now, self.ended.reshape(-1, model.size)])
-        if ruled_out:  # by the model: only which states could have made the release is known
-            distributions = filtering.clear(distributions).sum(1, keepdims=True) * np.ones(model.size)
-            column = column if column.any() else np.ones(model.n)
-        moved = filtering.carry(model, distributions, column)
-        unseen = model.advance(self.unseen[None])[0] if plan.repeats else self.unseen  # windows to come begin from it
-        step, open_rows = self.step + 1, len(self.now)
-        states = filtering.shared(moved[0], filtering.clear(moved[0]).sum())
-        now, ended = moved[1 : 1 + open_rows], moved[1 + open_rows :].reshape(self.ended.shape)
-        found, gone = self.records, self.gone
-        if plan.family:
-            over = found.index == step
-            now, gone = plan.read(now, step), gone.and_then(found.take(over)).worst(self.secret.sides)
-            found = found.take(~over)
-        elif open_rows and (self._place + 1) % plan.length:
-            now = plan.read(now, (self._place + 1) % plan.length)
-        elif open_rows:
-            if self._place // plan.length in found.index:
-                ended = np.concatenate([ended, plan.by_value(now)[None]])
-            now = plan.opened(states) if plan.repeats else np.zeros((0, model.size))
-        if plan.repeats:
-            begin = plan.furthest(self.step) + 1
-            found = found.and_then(WindowRecords.coming(plan, unseen, filtering.clear(states), step, begin))
-        now = filtering.shared(now, filtering.clear(now).sum()) if len(now) else now
-        if len(ended):
-            ended = filtering.shared(ended, filtering.clear(ended).sum((1, 2), keepdims=True))
-        return replace(self, step=step, states=states, unseen=unseen, now=now, ended=ended, records=found, gone=gone)
-
-    def _retired(self) -> SecretTracker:
-        """Without ended windows that no later release can break; a window that is the only one keeps its account."""
-        count = len(self.ended)
-        if not count or not self.ahead.repeats or self.disclosed_all:
-            return self
-        found = self.records
-        error, prior, odds = 2 * self.ahead.error(self.step), found.prior[:count], found.odds[:count]
-        up, down = (np.maximum(reach(self.ended, prior, sides), 0.0) + error for sides in (self.secret.sides, "both"))
-        kept_for_good = (odds if self.secret.sides == "up" else np.abs(odds)) + up <= self.ahead.scale
-        all_disclosed = np.isinf(odds) | (down <= MARGIN * self.ahead.scale)  # by a mechanism that does not keep it
-        over = kept_for_good | all_disclosed if self.kept else all_disclosed
-        done = np.concatenate([over, np.zeros(len(found.index) - count, bool)])
-        past = found.take(done).widened(down[over], up[over])
-        gone = self.gone.and_then(past).worst(self.secret.sides)
-        return replace(self, ended=self.ended[~over], records=found.take(~done), gone=gone)
-
     def __repr__(self) -> str:
         return f"SecretTracker({self.name}, {self.step} released, log odds {self.log_odds:.4g})"
 
     @property
     def accounts(self) -> tuple[WindowAccount, ...]:
         """The account of every live window, in order."""
-        return self.records.accounts(self.ahead)
+        return self._windows.accounts(self.ahead)
 
     @property
     def latest(self) -> WindowAccount:
         """The account of the window that holds the latest event (of the first one, before any)."""
-        return self.current.accounts(self.ahead)[0]
+        return self._users.current.users([self._row]).accounts(self.ahead)[0]
 
     @property
     def worst(self) -> WindowAccount:
         """The account of the window most was disclosed about, live or not."""
-        every = self.gone.and_then(self.current).and_then(self.records)
-        return every.worst(self.secret.sides).accounts(self.ahead)[0]
+        gone, current = (part.users([self._row]) for part in (self._users.gone, self._users.current))
+        return gone.and_then(current).and_then(self._windows).worst(self.secret.sides).accounts(self.ahead)[0]
 
     @property
     def epsilon(self) -> float | None:
@@ -395,22 +677,140 @@ class SecretTracker:
         return self.latest.highest
 
 
-def _checked(column: ArrayLike, n: int) -> Floats:
+def checked(column: ArrayLike, n: int) -> Floats:
+    """A column of a release, refused where it is none."""
     try:
         weights = np.asarray(column, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(f"a column must hold {n} numbers Q(y|x); got other objects") from None
     if weights.shape != (n,) or not (weights.min() >= 0.0 and weights.max() < np.inf):  # nor where one is no number
         raise InputError(f"a column must hold {n} numbers Q(y|x), finite and not negative; got shape {weights.shape}")
-    return weights / (weights.max() or 1.0)
+    return weights
+
+
+def scaled(columns: Any, rows: int, n: int) -> Floats:
+    """Columns (B, n) or (B, Z) as (B, M, n), the largest number of each 1."""
+    given = np.asarray(columns, np.float64)
+    top = given.max(1, keepdims=True)
+    given = (given / np.where(top > 0, top, 1.0)).reshape(len(given), -1, n)
+    return np.broadcast_to(given, (len(given), rows, n))
+
+
+def _begun(model: MarkovModel, secret: Secret, place: int) -> Ahead:
+    plan = ahead(model, secret)
+    return plan.beginning(place % plan.length) if secret.follows_clock else plan
+
+
+@dataclass(frozen=True, eq=False)
+class TrackedUsers:
+    """The accounts of all secrets, under the models of all observers, of B users who stand at the same event."""
+
+    rows: tuple[tuple[TrackedSecret, ...], ...]  # one row a model, one column a secret
+    forgot: Ints  # (B,) the event from which kernels go by symbol alone, since nothing is remembered; -1: none
+
+    @classmethod
+    def start(
+        cls, models: Sequence[MarkovModel], secrets: Sequence[Secret], kept: bool, place: int, memory: Sequence[Secret]
+    ) -> TrackedUsers:
+        """One user before the first release; kernels may go by the automata of the secrets in `memory`."""
+        rows = []
+        for model in models:
+            automata = Automata([_begun(model, secret, place) for secret in memory])
+            plans = [_begun(model, secret, place) for secret in secrets]
+            rows.append(tuple(TrackedSecret.start(plan, automata, kept) for plan in plans))
+        return cls(tuple(rows), np.full(1, -1))
+
+    def __len__(self) -> int:
+        return len(self.forgot)
+
+    @property
+    def own(self) -> tuple[TrackedSecret, ...]:
+        """The accounts under the stream's own model."""
+        return self.rows[0]
+
+    @property
+    def automata(self) -> Automata:
+        """Those that a kernel may go by, under the stream's own model."""
+        return self.own[0].memory
+
+    @property
+    def n(self) -> int:
+        """Symbols of the alphabet."""
+        return self.own[0].ahead.model.n
+
+    @property
+    def memories(self) -> int:
+        """M: the rows that a kernel may have a symbol."""
+        return self.own[0].rows
+
+    @property
+    def step(self) -> int:
+        """How many releases there were."""
+        return self.own[0].step
+
+    def observe(self, columns: ArrayLike) -> TrackedUsers:
+        """The accounts after releases with these columns: (B, n) Q(y|x), or (B, Z) Q(y|x, m) with z = n·m + x."""
+        given = scaled(columns, self.memories, self.n)
+        rows = tuple(tuple(one.observe(given) for one in row) for row in self.rows)
+        return TrackedUsers(rows, self.forgot)
+
+    def forgetting(self, lost: Mask) -> TrackedUsers:
+        """From this event on these users' kernels go by symbol alone, for good."""
+        return replace(self, forgot=np.where(lost & (self.forgot < 0), self.step, self.forgot))
+
+    def take(self, rows: Any) -> TrackedUsers:
+        """Of some users."""
+        return TrackedUsers(tuple(tuple(one.take(rows) for one in row) for row in self.rows), self.forgot[rows])
+
+    @classmethod
+    def joined(cls, parts: Sequence[TrackedUsers]) -> TrackedUsers:
+        """All users of several, who stand at the same event."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = (zip(*rows, strict=True) for rows in zip(*(part.rows for part in parts), strict=True))
+        rows = tuple(tuple(TrackedSecret.joined(one) for one in row) for row in columns)
+        return cls(rows, np.concatenate([part.forgot for part in parts]))
+
+    def each(self) -> NDArray[np.object_]:
+        """The users one by one."""
+        found = np.empty(len(self), object)
+        found[:] = [SecretTrackers.of(self, row) for row in range(len(self))]
+        return found
+
+    @property
+    def at_once(self) -> int:
+        """How many users are worked on together."""
+        every = [one for row in self.rows for one in row]
+        windows = sum((1 + one.records.index.shape[1]) * one.ahead.values * one.states[0].size for one in every)
+        return max(1, TOGETHER // windows)
+
+
+def together(trackers: NDArray[np.object_]) -> Iterator[tuple[NDArray[np.intp], TrackedUsers]]:
+    """Users who stand at the same event, with their places in the call, so many at a time as fit the memory."""
+    found: dict[tuple[Any, ...], dict[int, tuple[TrackedUsers, list[int], list[int]]]] = {}
+    for place, each in enumerate(trackers):
+        users = each.users
+        alike = found.setdefault((users.step, *(one.ahead.offset for one in users.own)), {})
+        held = alike.setdefault(id(users), (users, [], []))
+        held[1].append(place)
+        held[2].append(each.row)
+    for alike in found.values():
+        size = next(iter(alike.values()))[0].at_once
+        places = np.concatenate([np.array(one[1], np.intp) for one in alike.values()])
+        everyone = TrackedUsers.joined(
+            [users if rows == list(range(len(users))) else users.take(rows) for users, _, rows in alike.values()]
+        )
+        for at in range(0, places.size, size):
+            some = slice(at, at + size)
+            yield places[some], everyone if places.size <= size else everyone.take(some)
 
 
 class SecretTrackers:
-    """The accounts of secrets under the models of several observers: one row a model, one column a secret.
+    """The accounts of secrets under the models of several observers, of one user: one row a model, one column a secret.
 
     A promise that holds under one model may fail under another; a kernel that keeps all rows keeps it for every
     observer who believes one of the models. The models share one alphabet; `kept` and `place` are as in
-    `SecretTracker.start`.
+    `SecretTracker.start`, and kernels may go by the automata of the secrets in `memory`.
 
     >>> from seqveil.core.secrets.declared import ever
     >>> models = [MarkovModel([0.5, 0.5], [[p, 1 - p], [1 - p, p]]) for p in (0.9, 0.6)]
@@ -419,7 +819,9 @@ class SecretTrackers:
     [0.595, 0.82]
     """
 
-    rows: tuple[tuple[SecretTracker, ...], ...]
+    __slots__ = ("row", "users")
+    users: TrackedUsers
+    row: int
 
     def __init__(
         self,
@@ -427,6 +829,7 @@ class SecretTrackers:
         secrets: Secret | Sequence[Secret],
         kept: bool = False,
         place: int = 0,
+        memory: Sequence[Secret] = (),
     ) -> None:
         chains = [models] if isinstance(models, MarkovModel) else list(models)
         wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
@@ -434,13 +837,32 @@ class SecretTrackers:
             raise InputError("give at least one model and one secret, made for instance with secrets.ever; got others")
         if any(chain.alphabet != chains[0].alphabet for chain in chains):
             raise InputError("the models of several observers must share one alphabet; fit them with the same one")
-        self.rows = tuple(tuple(SecretTracker.start(chain, one, kept, place) for one in wanted) for chain in chains)
+        self.users, self.row = TrackedUsers.start(chains, wanted, kept, place, memory), 0
 
-    def observe(self, column: ArrayLike) -> Self:
+    @classmethod
+    def of(cls, users: TrackedUsers, row: int = 0) -> SecretTrackers:
+        """One of several users."""
+        made = object.__new__(cls)
+        made.users, made.row = users, row
+        return made
+
+    @property
+    def rows(self) -> tuple[tuple[SecretTracker, ...], ...]:
+        """The account of each secret under each model."""
+        return tuple(tuple(SecretTracker(one, self.row) for one in row) for row in self.users.rows)
+
+    @property
+    def forgot(self) -> int:
+        """The event from which kernels go by symbol alone, since nothing is remembered of the raw stream; -1: none."""
+        return int(self.users.forgot[self.row])
+
+    def observe(self, column: ArrayLike) -> SecretTrackers:
         """The accounts after a release with `column` = Q(y|·); these stay as they are."""
-        after = object.__new__(type(self))
-        after.rows = tuple(tuple(tracker.observe(column) for tracker in row) for row in self.rows)
-        return after
+        self.check_room()
+        given = np.asarray(column)
+        n = self.users.n
+        wide = checked(column, n if given.size != n * self.users.memories else given.size)
+        return SecretTrackers.of(self.users.take([self.row]).observe(wide[None]))
 
     def check_room(self) -> None:
         """Refuse one event more than the promises were made for, before anything is drawn."""

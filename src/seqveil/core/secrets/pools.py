@@ -1,321 +1,342 @@
-"""The least error for one secret and wrong symbols, in closed form.
+"""The least error for one secret that is true or not, and wrong symbols: its structure, its solution, its one source.
 
-Given the belief β(x), the secret's weights σ(x) = Pr(E | x, past releases) and a box [lo, hi] around Pr(E | past), find
-the kernel Q of least error Σ β(x) (1 - Q(x|x)) such that Pr(E | y, past) lies in the box for every label y:
+A *source* z = (x, m) is a symbol and what is remembered of the raw stream; there are M for each symbol, z = n·m + x.
+With the belief β(z), the weights σ(z) = Pr(E | z, past releases) and a box [lo, hi] around Pr(E | past), find the
+kernel Q of least error Σ β(z) (1 - Q(x|z)) such that Pr(E | y, past) lies in the box for every label y:
 
-    lo · p(y) ≤ Σ_x β(x) σ(x) Q(y|x) ≤ hi · p(y).
+    lo · p(y) ≤ Σ_z β(z) σ(z) Q(y|z) ≤ hi · p(y).
 
-*Theorem.* Call a symbol high where σ > hi, low where σ < lo, and free otherwise. Let r(x) be the mass of x that is not
-released as it is; of a free symbol, a(x) of it covers high labels and b(x) covers low ones. The least error is the
-least total of these masses subject to
+*Theorem.* Let r(z) = a(z) + b(z) be the mass of z that is not released as it is, and for a label y
 
-    (1)  Σ_high r(x)(σ(x)-hi) + Σ_low r(x)(hi-σ(x)) + Σ_free a(x)(hi-σ(x))  ≥  Σ_high β(x)(σ(x)-hi)
-    (2)  Σ_low r(x)(lo-σ(x)) + Σ_high r(x)(σ(x)-lo) + Σ_free b(x)(σ(x)-lo)  ≥  Σ_low β(x)(lo-σ(x)),
+    over(y) = Σ_m (β - r)(y,m) (σ(y,m) - hi),    under(y) = Σ_m (β - r)(y,m) (lo - σ(y,m)):
 
-with 0 ≤ r ≤ β and a + b ≤ β.
+what is released there as it is and breaks a bound. The least error is the least Σ r(z) subject to 0 ≤ r ≤ β and
 
-*Necessary.* Add the upper bounds of all high labels. What is disclosed there exceeds hi by Σ_high (β-r)(σ-hi). Only
-mass from elsewhere with σ < hi makes up for it, each unit hi-σ of it, and untold mass is all there is: low symbols and
-a(x) of free ones (untold high mass only adds to the excess). That is (1); the lower bounds of the low labels give (2).
+    (1)  Σ_y max(0, over(y))   ≤  Σ_z a(z) max(0, hi - σ(z))
+    (2)  Σ_y max(0, under(y))  ≤  Σ_z b(z) max(0, σ(z) - lo).
 
-*Sufficient.* Put the cover of (1) on high labels, that of (2) on low labels. Then high labels have mean at most hi and
-low labels at least lo. If high labels got so much that they fall below lo, take some of it back and put it on free
-labels, or on low ones: their mean then rises or falls towards that of everything, which lies in the box. A group's
-cover is shared out so that all its labels have the mean of the group.
+*Necessary.* Add the upper bounds of all labels with over(y) > 0. Only mass from elsewhere with σ < hi makes up for the
+excess, each unit hi - σ of it, and what is not released as it is is all there is. That is (1), and the lower bounds of
+the labels with under(y) > 0 give (2); no label is both, so no mass serves twice.
 
-*Closed form.* In (1) and (2) the gain of a high symbol grows with σ, that of a low one with -σ, and free symbols come
-after them in the same orders: so some mass u off the top and v off the bottom is moved, in the order of σ. What u and v
-gain for each need are concave functions, so for each need the least v for a given u, and with it the total, is a convex
-function of u. The total for one need alone is least where the symbols furthest from its bound are moved first, on
-either side. Where that meets the other need too, it is the optimum. Where neither does, the larger of the two convex
-functions is least between their own least points, and there the one rises while the other falls: both needs are met
-exactly where they cross. A sort, two cumulative sums and a search, O(n log n).
+*Sufficient.* Put the cover a of (1) on the labels with over(y) > 0, that of (2) on those with under(y) > 0. The former
+then have a mean of at most hi, the latter of at least lo. If those got so much that they fall below lo, take some of it
+back and put it on other labels: their mean moves towards that of everything, which lies in the box. A group's cover is
+shared out so that all its labels have the mean of the group.
 
-*Form.* What is moved off the top goes to labels by one distribution, whichever symbol it comes from, and so does what
-is moved off the bottom. At most two symbols are moved in part. So the table has a handful of different rows, besides
-those of symbols that are released as they are.
+*Two prices.* At prices μ of (1) and ν of (2) every label is a problem of its own: cover is worth
+f(z) = max(μ (hi - σ), ν (σ - lo)), and a label that breaks a bound pays for it, at most μ or ν a unit. By duality it
+pays a price λ ≤ μ at which it keeps the bound, so sources change sides in the order of (1 - f(z)) / (σ(z) - hi) until
+the bound is kept or λ = μ: an exact answer from a sort of M numbers (`_respond`). The answers to all prices are the
+columns of a program with two rows, solved by the simplex method (`_least_moved`): about six steps of O(n M), each step
+a better answer, and at the end the certificate that none is left. The optimum is a mixture of at most three answers.
+
+*The dial.* If |log Q(y|x,m)/Q(y|x,m')| ≤ c is to hold for all x, y, m, m', let the kernel read not m but a randomised
+response to it, m̃ = m with probability e^c/(e^c + M-1), any other with 1/(e^c + M-1). Every such kernel keeps to the
+dial, for its rows are mixtures with weights that differ by at most e^c. *With M = 2 none is lost*: the pairs
+(Q(y|x,0), Q(y|x,1)) that the dial allows are the cone spanned by (1, e^c) and (e^c, 1), so
+Q(y|x,0) = u(y) + e^c w(y) and Q(y|x,1) = e^c u(y) + w(y) with u, w ≥ 0; both rows sum to one, hence so do
+(1 + e^c) u and (1 + e^c) w, and these are the rows by m̃. So the problem is the one above, over the sources (x, m̃).
+
+*Form.* What is moved as cover of (1) goes to labels by one distribution, whichever source it comes from, and so does
+that of (2). So the table has few different rows, besides those of sources that are released as they are. Sources too
+unlikely to have a say draw from the marginal of the others, which moves the box a little (`_taken`).
+
+One source, compiled where numba is loaded and plain Python where not, the same integers from both.
 """
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
-import numpy as np
+from seqveil.core.compiled import compiled, reals, wholes
+from seqveil.core.kernel import DENOMINATOR
 
-from seqveil.core.kernel import Floats
-
-NEVER = 1e-12  # relative excess of a need over all there is that is rounding, not a need
+UNLIKELY = 1e-7  # sources below this probability that may not be released as they are draw from what is released
 NEGLIGIBLE = 1e-7  # mass below which nothing is left on a label that others are released as
-HIGH, FREE, LOW = 2, 1, 0
-_STEPS = 200  # of the search for where both needs are met; about ten are taken
-_NEAR = 1e-13
-_FEW = 500  # symbols up to which lists are quicker to search than arrays
-_Gains = tuple[tuple[Sequence[float], Sequence[float]], tuple[Sequence[float], Sequence[float]]]
+ONE = float(DENOMINATOR)
+TELLS, COVERS_HIGH, COVERS_LOW, REST = 0, 1, 2, 3  # shares of a row: as it is, by the two distributions, the marginal
+STEPS = 200  # of the simplex method; some six are taken
+NEAR = 1e-13
+SMALL = 2.0**33  # a weight of which rounding takes more than one part in 10^10
+DUST = 1e-11  # shares of a source that are rounding, not a choice
+TINY = 1e-300
+DONE, LEFT, IMPOSSIBLE = 0, 1, 2  # what became of a row: released; for the program; no such release can have been made
 
 
-@dataclass(frozen=True, eq=False)
-class Pooled:
-    """Masses β(x) Q(y|x): disclosed(x) of x is released as it is, the rest on labels of the end it comes off."""
+@compiled
+def pooled(
+    belief: Any, yes: Any, lo: float, hi: float, n: int, rows: int, noise: Any, shares: Any, spread: Any
+) -> bool:
+    """The kernel of least error for one window; False where nothing would be released as it is.
 
-    disclosed: Floats  # (n,)
-    moved: Floats  # (2, n) off the bottom, off the top
-    distributions: Floats  # (2, n) of the labels that either goes to; each sums to one where it is in use
-
-    @property
-    def error(self) -> float:
-        """Probability of a wrong symbol; a symbol that comes back to its own label is not wrong."""
-        return float((self.moved * (1.0 - self.distributions)).sum())
-
-    def joint(self) -> Floats:
-        """β(x) Q(y|x) written out: (n, n)."""
-        return np.asarray(np.diag(self.disclosed) + self.moved.T @ self.distributions)
-
-
-def pooled(belief: Floats, weights: Floats, lo: float, hi: float) -> Pooled:
-    """The kernel of least error for one secret.
-
-    >>> made = pooled(np.array([0.5, 0.5]), np.array([0.19, 1.0]), 0.360886, 0.754355)
-    >>> round(made.error, 5), (made.joint() / 0.5).round(4).tolist()
-    (0.26589, [[0.6391, 0.3609], [0.1709, 0.8291]])
+    Parameters:
+      belief, yes: β(z) and β(z) σ(z), (Z,).
+      noise: (M·M,) the probability of m̃ (second) given m; the identity where nothing is asked of the dial.
+      shares: (4·Z,) filled with the parts of each row: as it is, by either distribution, by the marginal.
+      spread: (3·n,) filled with the distributions of labels.
     """
-    order = np.argsort(weights, kind="stable")
-    line = _PoolLine(belief[order], weights[order], lo, hi)
-    disclosed, moved = line.apart(*line.least_moved())
-    back = np.empty((5, order.size))
-    back[:, order] = np.concatenate([disclosed[None], moved, line.distributions(disclosed, moved)])
-    return Pooled(back[0], back[1:3], back[3:])
+    size = n * rows
+    mass, secret, taken = reals(size), reals(size), wholes(size)
+    for row in range(rows):
+        for x in range(n):
+            b, s = 0.0, 0.0
+            for m in range(rows):
+                b += noise[m * rows + row] * belief[m * n + x]
+                s += noise[m * rows + row] * yes[m * n + x]
+            mass[row * n + x], secret[row * n + x] = b, s
+    lo, hi = _taken(mass, secret, lo, hi, size, taken)
+    moved = reals(2 * size)
+    if hi < lo:
+        return False
+    _least_moved(mass, secret, n, rows, lo, hi, moved)
+    if not _placed(mass, secret, n, rows, lo, hi, moved, spread):
+        return False
+    noisy = reals(4 * size)
+    for z in range(size):
+        noisy[z], noisy[size + z], noisy[2 * size + z], noisy[3 * size + z] = 0.0, 0.0, 0.0, 1.0
+        if taken[z]:
+            noisy[z], noisy[3 * size + z] = max(0.0, 1.0 - moved[z] - moved[size + z]), 0.0
+            noisy[size + z], noisy[2 * size + z] = moved[z], moved[size + z]
+    _marginal(mass, n, rows, noisy, spread)
+    for part in range(4):
+        for m in range(rows):
+            for x in range(n):
+                total = 0.0
+                for row in range(rows):
+                    total += noise[m * rows + row] * noisy[part * size + row * n + x]
+                shares[part * size + m * n + x] = total
+    for z in range(size):
+        if shares[size + z] + shares[2 * size + z] + shares[3 * size + z] == 0.0:
+            shares[z] = 1.0  # whatever the chances of what is read add up to
+    return True
 
 
-class _PoolLine:
-    """The symbols in the order of their weights: low ones, free ones, high ones."""
+@compiled
+def _taken(mass: Any, secret: Any, lo: float, hi: float, size: int, taken: Any) -> tuple[float, float]:
+    """Which sources have a say, the others' mass set to 0, and the box that the others leave to them; none: (1, 0).
 
-    def __init__(self, belief: Floats, weights: Floats, lo: float, hi: float) -> None:
-        self.belief, self.weights, self.lo, self.hi = belief, weights, lo, hi
-        self.first, self.last = int(weights.searchsorted(lo, "left")), int(weights.searchsorted(hi, "right"))
-        self.secret = belief * weights
-        self.over, self.under = self.secret - hi * belief, lo * belief - self.secret
-
-    def least_moved(self) -> tuple[float, float]:
-        """The masses v off the bottom and u off the top that are moved."""
-        need = _sum(self.over[self.last :]), _sum(self.under[: self.first])
-        if need[0] <= 0.0 and need[1] <= 0.0:
-            return 0.0, 0.0
-        alone = []
-        for which in (0, 1):
-            if need[which] > 0.0:
-                v, u, other = self._for_one(which, need[which])
-                if other >= need[1 - which]:
-                    return v, u
-                alone.append(u)
-        up, down = self._from_top(), self._from_bottom()
-
-        def rest(off: float, which: int) -> float:
-            """The least v that meets one need once `off` is off the top."""
-            return _reached(*down[which], need[which] - _at(off, *up[which]))
-
-        u = _crossing(lambda off: (rest(off, 0), rest(off, 1)), *alone)
-        return max(rest(u, 0), rest(u, 1)), u
-
-    def _for_one(self, which: int, need: float) -> tuple[float, float, float]:
-        """v and u of the least v + u that meets one need alone, and what they gain for the other need.
-
-        What is furthest from the bound is moved first, on either side.
-        """
-        bound, own, others = (self.lo, self.under, self.over) if which else (self.hi, self.over, self.under)
-        order = (-np.abs(self.weights - bound)).argsort(kind="stable")
-        gains = np.abs(own)[order]
-        reached = np.cumsum(gains)
-        whole = min(int(reached.searchsorted(need)), order.size - 1)
-        before = float(reached[whole - 1]) if whole else 0.0
-        gain = float(gains[whole])
-        taken = order[: whole + 1]
-        masses, other = self.belief[taken], others[taken]
-        part = min(1.0, max(0.0, need - before) / gain) if gain > 0.0 else 1.0
-        masses[whole] *= part
-        off_top = self.weights[taken] > bound
-        other = np.where(off_top != bool(which), -other, np.maximum(other, 0.0))
-        other[whole] *= part
-        return _sum(masses[~off_top]), _sum(masses[off_top]), _sum(other)
-
-    def _from_top(self) -> _Gains:
-        """Mass off the top, and what it gains for either need: corners of concave functions."""
-        begin = int(self.weights.searchsorted(self.lo, "right"))
-        mass, first, second = (
-            _running(part[begin:][::-1]) for part in (self.belief, np.maximum(self.over, 0.0), -self.under)
-        )
-        return (mass, first), (mass, second)
-
-    def _from_bottom(self) -> _Gains:
-        end = int(self.weights.searchsorted(self.hi, "left"))
-        mass, first, second = (_running(part[:end]) for part in (self.belief, -self.over, np.maximum(self.under, 0.0)))
-        return (mass, first), (mass, second)
-
-    def apart(self, off_bottom: float, off_top: float) -> tuple[Floats, Floats]:
-        """Masses released as they are (n,), and moved off the bottom and off the top (2, n)."""
-        moved = np.zeros((2, self.belief.size))
-        up, down = self.belief[::-1], moved[1, ::-1]
-        if off_top > 0.0:
-            _take(up, off_top, down, int(self.weights.size - self.weights.searchsorted(self.lo, "right")))
-        if off_bottom > 0.0:
-            left = self.belief - moved[1]  # where both ends meet
-            _take(left, off_bottom, moved[0], int(self.weights.searchsorted(self.hi, "left")))
-        disclosed = self.belief - moved[0] - moved[1]
-        disclosed[disclosed < 0.0] = 0.0
-        return disclosed, moved
-
-    def distributions(self, disclosed: Floats, moved: Floats) -> Floats:
-        """The distributions of labels, (2, n), by which what is off the bottom and off the top is spread."""
-        distributions = np.zeros((2, disclosed.size))
-        low, high = (_Part(_sum(part), _sum(part * self.weights)) for part in moved)
-        if low.mass + high.mass <= 0.0:
-            return distributions
-        groups = slice(0, self.first), slice(self.first, self.last), slice(self.last, None)
-        both = np.stack([disclosed, disclosed * self.weights])
-        if 0 < self.first < self.last < disclosed.size:
-            held = [_Part(*sums) for sums in np.add.reduceat(both, [0, self.first, self.last], axis=1).T.tolist()]
-        else:  # a group is empty
-            held = [_Part(_sum(both[0, group]), _sum(both[1, group])) for group in groups]
-        gets = self._placed(held, low, high)
-        for g, group in enumerate(groups):
-            one, two = gets[0].get(g, 0.0), gets[1].get(g, 0.0)
-            cover = _Part(one * low.mass + two * high.mass, one * low.secret + two * high.secret)
-            if cover.mass > 0.0 and held[g].mass > 0.0:
-                spread = self._shares(disclosed[group], self.weights[group], g, held[g], cover)
-                distributions[0, group], distributions[1, group] = one * spread, two * spread
-        return distributions
-
-    def _placed(self, held: list[_Part], low: _Part, high: _Part) -> tuple[dict[int, float], dict[int, float]]:
-        """What shares of the masses off the bottom and off the top go to which group: where they are needed, as much
-        as leaves these labels inside the box, and what would be too much to a third group."""
-        lo, hi = self.lo, self.hi
-        up, down = held[HIGH], held[LOW]
-        phi, psi = _most(low.under(lo), up.over(lo), up.mass), _most(high.over(hi), down.under(hi), down.mass)
-        least_phi = _least(up.over(hi), low.under(hi), up.mass)
-        least_psi = _least(down.under(lo), high.over(lo), down.mass)
-        sinks = _sink(held, FREE, LOW, HIGH), _sink(held, FREE, HIGH, LOW)
-        if sinks[0] == sinks[1]:
-            sink = held[sinks[0]]
-            excess = sink.over(hi) - (1 - phi) * low.under(hi) + (1 - psi) * high.over(hi)
-            if excess > 0.0 and low.under(hi) > 0.0:
-                phi = max(least_phi, phi - excess / low.under(hi))
-            lack = sink.under(lo) + (1 - phi) * low.under(lo) - (1 - psi) * high.over(lo)
-            if lack > 0.0 and high.over(lo) > 0.0:
-                psi = max(least_psi, psi - lack / high.over(lo))
-        return _two(HIGH, phi, sinks[0]), _two(LOW, psi, sinks[1])
-
-    def _shares(self, own: Floats, weights: Floats, group: int, held: _Part, cover: _Part) -> Floats:
-        """How what goes to a group is spread over its labels: each ends up inside the box."""
-        if group == FREE:
-            # towards the bound that the cover draws to, as far as each label may go
-            middle = cover.secret / cover.mass
-            bound = self.hi if middle > self.hi else self.lo if middle < self.lo else None
-            room = own if bound is None else own * np.abs(weights - bound)
-            large = np.where(own >= NEGLIGIBLE, room, 0.0)
-            room = large if large.any() else room
+    Each label gets of the others' mass in proportion to its own, so that with g of mass and s of E in them, and t of
+    mass in those that have a say, S + s M/t ≤ hi (M + g M/t) is asked of a label with mass M and S of E in it.
+    """
+    total, gone, lost = 0.0, 0.0, 0.0
+    for z in range(size):
+        free = mass[z] > 0.0 and lo * mass[z] <= secret[z] <= hi * mass[z]
+        taken[z] = 1 if free or mass[z] >= UNLIKELY else 0
+        if taken[z]:
+            total += mass[z]
         else:
-            mean = (held.secret + cover.secret) / (held.mass + cover.mass)
-            room = own * np.abs(weights - mean)
-        total = _sum(room)
-        return np.asarray(room / total if total > 0.0 else own / held.mass)
+            gone += mass[z]
+            lost += secret[z]
+            mass[z], secret[z] = 0.0, 0.0
+    if total <= 0.0:
+        return 1.0, 0.0
+    return lo * (1.0 + gone / total) - lost / total, hi * (1.0 + gone / total) - lost / total
 
 
-class _Part(NamedTuple):
-    """Some mass and the mass of E in it."""
+@compiled
+def _respond(mass: Any, secret: Any, n: int, rows: int, lo: float, hi: float, mu: float, nu: float, moved: Any) -> Any:
+    """The best answer of every label to the prices: which share of each source is moved, as cover of (1) or of (2).
 
-    mass: float
-    secret: float
-
-    def over(self, bound: float) -> float:
-        return self.secret - bound * self.mass
-
-    def under(self, bound: float) -> float:
-        return bound * self.mass - self.secret
-
-
-def _sum(numbers: Floats) -> float:
-    """Their sum; the method of arrays takes twice as long for a few of them."""
-    return float(np.add.reduce(numbers))
-
-
-def _take(masses: Floats, total: float, taken: Floats, end: int) -> None:
-    """Fill `taken` with the first `total` of the masses, from the first `end` of them alone.
-
-    A little that would be left of the last one is taken too: it would be a label that rounding may spoil.
+    Gives the mass that is moved, and by how much it misses (1) and (2).
     """
-    running = np.cumsum(masses[:end])
-    whole = int(running.searchsorted(total))
-    taken[:whole] = masses[:whole]
-    if whole < end:
-        part = total - float(running[whole - 1]) if whole else total
-        left = float(masses[whole]) - part
-        taken[whole] = masses[whole] if left < NEGLIGIBLE else part
+    size, at, order = n * rows, reals(rows), wholes(rows)
+    total, first, second = 0.0, 0.0, 0.0
+    for y in range(n):
+        over, under = 0.0, 0.0
+        for z in range(y, size, n):
+            worth = max(mu * (hi * mass[z] - secret[z]), nu * (secret[z] - lo * mass[z]))
+            moved[z] = 1.0 if worth >= mass[z] else 0.0
+            if worth < mass[z]:
+                over += secret[z] - hi * mass[z]
+                under += lo * mass[z] - secret[z]
+        if over > 0.0 or under > 0.0:
+            price, left, count = (mu if over > 0.0 else nu), max(over, under), 0
+            for m in range(rows):
+                z = m * n + y
+                pull = secret[z] - hi * mass[z] if over > 0.0 else lo * mass[z] - secret[z]
+                gain = mass[z] - max(mu * (hi * mass[z] - secret[z]), nu * (secret[z] - lo * mass[z]))
+                if ((pull > 0.0 and gain > 0.0) or (pull < 0.0 and gain <= 0.0)) and gain / pull < price:
+                    at[m] = gain / pull
+                    k = count
+                    while k > 0 and at[order[k - 1]] > at[m]:
+                        order[k] = order[k - 1]
+                        k -= 1
+                    order[k] = m
+                    count += 1
+            for k in range(count):
+                z = order[k] * n + y
+                pull = secret[z] - hi * mass[z] if over > 0.0 else lo * mass[z] - secret[z]
+                part = 1.0 if abs(pull) <= left else left / abs(pull)
+                moved[z] = part if pull > 0.0 else 1.0 - part
+                left = max(0.0, left - part * abs(pull))
+                if left <= 0.0:
+                    break
+            if over > 0.0:
+                first += left
+            else:
+                second += left
+        for z in range(y, size, n):
+            part, moved[size + z] = moved[z], 0.0
+            if part > 0.0:
+                total += part * mass[z]
+                if mu * (hi * mass[z] - secret[z]) >= nu * (secret[z] - lo * mass[z]):
+                    first -= part * max(0.0, hi * mass[z] - secret[z])
+                else:
+                    second -= part * max(0.0, secret[z] - lo * mass[z])
+                    moved[z], moved[size + z] = 0.0, part
+    return total, first, second
 
 
-def _running(parts: Floats) -> Sequence[float]:
-    """0 and all partial sums."""
-    sums = np.zeros(parts.size + 1)
-    np.cumsum(parts, out=sums[1:])
-    return sums.tolist() if sums.size <= _FEW else sums  # type: ignore[return-value]
+@compiled
+def _least_moved(mass: Any, secret: Any, n: int, rows: int, lo: float, hi: float, moved: Any) -> None:
+    """The shares of each source that are moved as cover of (1) and of (2), (2·Z,), of least mass in all.
 
-
-def _at(place: float, along: Sequence[float], values: Sequence[float]) -> float:
-    """A piecewise linear function given by its corners; flat beyond them."""
-    k = bisect_left(along, place)
-    if k == 0 or k >= len(along):
-        return float(values[0 if k == 0 else -1])
-    part = (place - along[k - 1]) / (along[k] - along[k - 1])
-    return float(values[k - 1] + part * (values[k] - values[k - 1]))
-
-
-def _reached(mass: Sequence[float], gain: Sequence[float], need: float) -> float:
-    """The least mass whose gain meets a need; infinite where none does."""
-    if need <= 0.0:
-        return 0.0
-    if need > gain[-1] * (1 + NEVER) + NEVER**1.25:
-        return math.inf
-    return _at(min(need, gain[-1]), gain, mass)
-
-
-def _crossing(both: Callable[[float], tuple[float, float]], one: float, two: float) -> float:
-    """Where two functions of u are equal: at `one` the second is the larger, at `two` the first.
-
-    They are straight but for a few corners, so the chord finds it soon; an end that stays twice is given half its
-    weight, so that the other end moves too.
+    The simplex method on min Σ w C with Σ w G1 ≤ 0, Σ w G2 ≤ 0, Σ w = 1 over the answers (C, G1, G2) to prices; the
+    basis holds three of them or of the slacks, `inverse` its inverse.
     """
-    left, right = _difference(*both(one)), _difference(*both(two))
-    moved = 0  # which end moved last
-    for _ in range(_STEPS):
-        if abs(two - one) <= _NEAR * (abs(one) + abs(two)):
+    size, scales = n * rows, reals(2)
+    scales[0], scales[1] = TINY, TINY
+    for z in range(size):
+        scales[0] += abs(secret[z] - hi * mass[z])
+        scales[1] += abs(secret[z] - lo * mass[z])
+    cost, first, second = _respond(mass, secret, n, rows, lo, hi, 0.0, 0.0, moved)
+    if first <= 0.0 and second <= 0.0:
+        return
+    held, answer = reals(6 * size), moved
+    costs, weights, inverse = reals(3), reals(3), reals(9)
+    first, second, costs[0] = 0.0, 0.0, 0.0
+    for z in range(size):  # everything is moved
+        up, down = (hi * mass[z] - secret[z]) / scales[0], (secret[z] - lo * mass[z]) / scales[1]
+        held[z], held[size + z] = (1.0, 0.0) if up >= down else (0.0, 1.0)
+        first -= max(0.0, up) if up >= down else 0.0
+        second -= 0.0 if up >= down else max(0.0, down)
+        costs[0] += mass[z]
+    for k in range(9):
+        inverse[k] = 0.0
+    inverse[2], inverse[3], inverse[5], inverse[7], inverse[8] = 1.0, 1.0, -first, 1.0, -second
+    weights[0], weights[1], weights[2], costs[1], costs[2] = 1.0, -first, -second, 0.0, 0.0
+    for k in range(2 * size, 6 * size):
+        held[k] = 0.0
+    column, step = reals(3), reals(3)
+    for _ in range(STEPS):
+        duals = reals(3)
+        for k in range(3):
+            duals[k] = costs[0] * inverse[k] + costs[1] * inverse[3 + k] + costs[2] * inverse[6 + k]
+        mu, nu = max(0.0, -duals[0]), max(0.0, -duals[1])
+        cost, first, second = _respond(mass, secret, n, rows, lo, hi, mu / scales[0], nu / scales[1], answer)
+        column[0], column[1], column[2] = first / scales[0], second / scales[1], 1.0
+        slack = duals[0] > NEAR or duals[1] > NEAR
+        if slack:
+            cost = 0.0
+            column[0], column[1], column[2] = (1.0, 0.0, 0.0) if duals[0] > NEAR else (0.0, 1.0, 0.0)
+        elif cost + mu * column[0] + nu * column[1] - duals[2] > -NEAR:
             break
-        chord = math.isfinite(left) and math.isfinite(right) and right > left
-        middle = one - left * (two - one) / (right - left) if chord else 0.5 * (one + two)
-        gap = _difference(*both(middle))
-        if abs(gap) <= _NEAR * middle:
-            return middle
-        if gap < 0.0:
-            one, left, right = middle, gap, right if moved >= 0 else 0.5 * right
-        else:
-            two, right, left = middle, gap, left if moved <= 0 else 0.5 * left
-        moved = -1 if gap < 0.0 else 1
-    return one if max(both(one)) < math.inf else two
+        leaves, ratio = -1, 0.0
+        for k in range(3):
+            step[k] = inverse[3 * k] * column[0] + inverse[3 * k + 1] * column[1] + inverse[3 * k + 2] * column[2]
+            if step[k] > NEAR and (leaves < 0 or weights[k] / step[k] < ratio):
+                leaves, ratio = k, weights[k] / step[k]
+        if leaves < 0:
+            break
+        pivot = step[leaves]
+        for j in range(3):
+            inverse[3 * leaves + j] /= pivot
+        for k in range(3):
+            if k != leaves:
+                weights[k] = max(0.0, weights[k] - ratio * step[k])
+                for j in range(3):
+                    inverse[3 * k + j] -= step[k] * inverse[3 * leaves + j]
+        weights[leaves], costs[leaves] = ratio, cost
+        for k in range(2 * size):
+            held[2 * size * leaves + k] = 0.0 if slack else answer[k]
+    for k in range(2 * size):
+        share = weights[0] * held[k] + weights[1] * held[2 * size + k] + weights[2] * held[4 * size + k]
+        moved[k] = 0.0 if share < DUST else 1.0 if share > 1.0 - DUST else share
 
 
-def _difference(first: float, second: float) -> float:
-    """first - second; 0 where both are infinite."""
-    return 0.0 if first == second else first - second
+@compiled
+def _placed(mass: Any, secret: Any, n: int, rows: int, lo: float, hi: float, moved: Any, spread: Any) -> bool:
+    """The two distributions of labels by which what is moved is spread, in the first 2·n places of `spread`.
+
+    Labels are above the box, below it or inside, by what is released there as it is. Cover goes where it is needed, as
+    much as leaves these labels inside, and what would be too much to a third group. False: there is no label.
+    """
+    size, own, weight = n * rows, reals(n), reals(n)
+    held, part = reals(6), reals(4)  # mass and mass of E of the labels below, inside, above; of both covers
+    for k in range(6):
+        held[k] = 0.0
+    for k in range(4):
+        part[k] = 0.0
+    for k in range(2 * n):
+        spread[k] = 0.0
+    groups = wholes(n)
+    for y in range(n):
+        own[y], weight[y] = 0.0, 0.0
+        for z in range(y, size, n):
+            own[y] += (1.0 - moved[z] - moved[size + z]) * mass[z]
+            weight[y] += (1.0 - moved[z] - moved[size + z]) * secret[z]
+        if own[y] < NEGLIGIBLE and not lo * own[y] <= weight[y] <= hi * own[y]:
+            for z in range(y, size, n):  # a little that rounding may spoil is moved too
+                left = max(0.0, 1.0 - moved[z] - moved[size + z])
+                moved[size + z if secret[z] > hi * mass[z] else z] += left
+            own[y], weight[y] = 0.0, 0.0
+        for z in range(y, size, n):
+            for side in range(2):
+                part[2 * side] += moved[side * size + z] * mass[z]
+                part[2 * side + 1] += moved[side * size + z] * secret[z]
+        groups[y] = 2 if weight[y] > hi * own[y] else 0 if weight[y] < lo * own[y] else 1
+        held[2 * groups[y]] += own[y]
+        held[2 * groups[y] + 1] += weight[y]
+    if part[0] + part[2] <= 0.0:
+        return True
+    if held[0] + held[2] + held[4] <= 0.0:
+        return False
+    gets = reals(6)  # what share of either cover goes to the labels below, inside, above
+    _dealt(held, part, lo, hi, gets)
+    for g in range(3):
+        cover = gets[g] * part[0] + gets[3 + g] * part[2]
+        if cover > 0.0 and held[2 * g] > 0.0:
+            within = gets[g] * part[1] + gets[3 + g] * part[3]
+            _spread_out(own, weight, groups, g, held, cover, within, lo, hi, gets, n, spread)
+    return True
 
 
+@compiled
+def _dealt(held: Any, part: Any, lo: float, hi: float, gets: Any) -> None:
+    """Shares of the covers of (1) and (2) by group: [cover of (1): below, inside, above; the same of (2)]."""
+    below, above, low, high = held[0], held[4], part[0], part[2]
+    phi = _most(lo * low - part[1], held[5] - lo * above, above)
+    psi = _most(part[3] - hi * high, hi * below - held[1], below)
+    least_phi = _least(held[5] - hi * above, hi * low - part[1], above)
+    least_psi = _least(lo * below - held[1], part[3] - lo * high, below)
+    one = 1 if held[2] > 0.0 else 0 if below > 0.0 else 2
+    two = 1 if held[2] > 0.0 else 2 if above > 0.0 else 0
+    if one == two:
+        mass, secret = held[2 * one], held[2 * one + 1]
+        excess = (secret - hi * mass) - (1 - phi) * (hi * low - part[1]) + (1 - psi) * (part[3] - hi * high)
+        if excess > 0.0 and hi * low > part[1]:
+            phi = max(least_phi, phi - excess / (hi * low - part[1]))
+        lack = (lo * mass - secret) + (1 - phi) * (lo * low - part[1]) - (1 - psi) * (part[3] - lo * high)
+        if lack > 0.0 and part[3] > lo * high:
+            psi = max(least_psi, psi - lack / (part[3] - lo * high))
+    for k in range(6):
+        gets[k] = 0.0
+    gets[2] = phi
+    gets[one] += 1.0 - phi
+    gets[3] = psi
+    gets[3 + two] += 1.0 - psi
+
+
+@compiled
 def _most(harm: float, room: float, held: float) -> float:
-    """The largest share of a cover that its labels can take, each whole of it doing so much harm."""
+    """The largest share of a cover that its labels can take, the whole of it doing so much harm."""
     if held <= 0.0:
         return 0.0
     return 1.0 if harm <= room else max(0.0, room / harm)
 
 
+@compiled
 def _least(need: float, help: float, held: float) -> float:
     """The least share of a cover that its labels need."""
     if held <= 0.0 or need <= 0.0:
@@ -323,11 +344,193 @@ def _least(need: float, help: float, held: float) -> float:
     return 1.0 if need >= help else need / help
 
 
-def _sink(held: list[_Part], *groups: int) -> int:
-    """The first of these groups that has labels."""
-    return next((g for g in groups if held[g].mass > 0.0), groups[0])
+@compiled
+def _spread_out(
+    own: Any, weight: Any, groups: Any, g: int, held: Any, cover: float, within: float, lo: float, hi: float, gets: Any,
+    n: int, spread: Any,
+) -> None:  # fmt: skip
+    """How what goes to a group is spread over its labels: each ends up inside the box.
+
+    Labels outside it come to the mean of their group; those inside go towards the bound that the cover draws to, each
+    as far as it may.
+    """
+    middle, bound = within / cover, (held[2 * g + 1] + within) / (held[2 * g] + cover)
+    inside = g == 1
+    if inside:
+        bound = hi if middle > hi else lo if middle < lo else -1.0
+    total, small = 0.0, 0.0
+    for y in range(n):
+        if groups[y] == g:
+            room = own[y] if bound < 0.0 else abs(weight[y] - bound * own[y])
+            total += room
+            small += room if inside and own[y] < NEGLIGIBLE else 0.0
+    few = inside and total > small  # where there are labels of some mass, the others get nothing
+    total -= small if few else 0.0
+    for y in range(n):
+        if groups[y] == g and own[y] > 0.0 and not (few and own[y] < NEGLIGIBLE):
+            room = own[y] if bound < 0.0 else abs(weight[y] - bound * own[y])
+            share = room / total if total > 0.0 else own[y] / held[2 * g]
+            spread[y] += gets[g] * share
+            spread[n + y] += gets[3 + g] * share
 
 
-def _two(group: int, share: float, sink: int) -> dict[int, float]:
-    """A share to a group and the rest to another, which may be the same."""
-    return {group: 1.0} if group == sink else {group: share, sink: 1.0 - share}
+@compiled
+def _marginal(mass: Any, n: int, rows: int, shares: Any, spread: Any) -> None:
+    """The distribution of labels of the sources that have a say, in the last n places of `spread`."""
+    size, one, two, total = n * rows, 0.0, 0.0, 0.0
+    for z in range(size):
+        one += mass[z] * shares[size + z]
+        two += mass[z] * shares[2 * size + z]
+    for y in range(n):
+        told = 0.0
+        for z in range(y, size, n):
+            told += mass[z] * shares[z]
+        spread[2 * n + y] = told + one * spread[y] + two * spread[n + y]
+        total += spread[2 * n + y]
+    for y in range(n):
+        spread[2 * n + y] /= total
+
+
+@compiled
+def keeping(
+    belief: Any, yes: Any, low: Any, high: Any, promised: Any, n: int, rows: int, noise: Any, ratio: float, shares: Any,
+    spread: Any, big: Any, left: Any,
+) -> bool:  # fmt: skip
+    """The closed form for the window that would be broken most, and whether its integers keep every bound and the dial.
+
+    The integers are those of `GuardingTable.of`: a source puts `ONE` times its first share on the label of its symbol,
+    `ONE` times its part of the distributions on all labels, each rounded down, and what that leaves, `left`, on the
+    label of its largest weight, `big`.
+    """
+    size, window, most = n * rows, -1, 0.0
+    for w in range(len(low)):
+        need = 0.0
+        for y in range(n):
+            over, under = 0.0, 0.0
+            for z in range(y, size, n):
+                over += yes[w][z] - high[w] * belief[z]
+                under += low[w] * belief[z] - yes[w][z]
+            need += max(0.0, over, under)
+        if need > most:
+            window, most = w, need
+    lo, hi, chosen = 0.0, 1.0, belief
+    if window >= 0:
+        lo, hi, chosen = low[window], high[window], yes[window]
+    if not pooled(belief, chosen, lo, hi, n, rows, noise, shares, spread):
+        return False
+    sums, cells, whole, even = reals(len(promised) * n), wholes(size), wholes(rows), ratio < 1e300
+    for k in range(len(promised) * n):
+        sums[k] = 0.0
+    for x in range(n):
+        for m in range(rows):
+            z, whole[m] = m * n + x, 0
+            if shares[z] >= 1.0:
+                whole[m], big[z], left[z] = 1, x, 0
+                for i in range(len(promised)):
+                    sums[i * n + x] += promised[i][z] * ONE
+                continue
+            total, best = int(shares[z] * ONE), -1
+            for y in range(n):
+                cell = _cell(shares, spread, z, y, n, size, even)
+                cells[m * n + y] = cell
+                total += cell
+                if best < 0 or cell > cells[m * n + best]:
+                    best = y
+            big[z], left[z] = best, DENOMINATOR - total
+            cells[m * n + best] += left[z]
+            if cells[m * n + best] < 0:
+                return False
+            cells[m * n + x] += int(shares[z] * ONE)
+            for i in range(len(promised)):
+                for y in range(n):
+                    sums[i * n + y] += promised[i][z] * float(cells[m * n + y])
+        if not _dialled(cells, whole, x, n, rows, ratio):
+            return False
+    most = 0.0
+    for k in range(len(promised) * n):
+        most = max(most, sums[k])
+    return most <= 0.0
+
+
+@compiled
+def release_each(
+    belief: Any, yes: Any, low: Any, high: Any, promised: Any, n: int, rows: int, noise: Any, ratio: float,
+    sources: Any, uniforms: Any, given: Any, codes: Any, columns: Any, status: Any,
+) -> None:  # fmt: skip
+    """`keeping` for each user, and the draw, or the release that was made, with its column."""
+    size, even = n * rows, ratio < 1e300
+    shares, spread, big, left = reals(4 * size), reals(3 * n), wholes(size), wholes(size)
+    for b in range(len(belief)):
+        status[b] = LEFT
+        if not keeping(
+            belief[b], yes[b], low[b], high[b], promised[b], n, rows, noise, ratio, shares, spread, big, left
+        ):
+            continue
+        y = given[b]
+        if y < 0:
+            z, u = sources[b], uniforms[b]
+            y, told = z % n, int(shares[z] * ONE)
+            if shares[z] < 1.0 and u >= told:
+                u, y = u - told, 0
+                reached = _cell(shares, spread, z, 0, n, size, even) + (left[z] if big[z] == 0 else 0)
+                while reached <= u:
+                    y += 1
+                    reached += _cell(shares, spread, z, y, n, size, even) + (left[z] if big[z] == y else 0)
+        codes[b] = y
+        status[b] = DONE if column_of(shares, spread, big, left, y, n, size, even, columns[b]) else IMPOSSIBLE
+
+
+@compiled
+def column_of(
+    shares: Any, spread: Any, big: Any, left: Any, y: int, n: int, size: int, even: bool, column: Any
+) -> bool:
+    """Fill in what every source puts on a label; whether any puts something there."""
+    some = False
+    for z in range(size):
+        if shares[z] >= 1.0:
+            column[z] = DENOMINATOR if z % n == y else 0
+        else:
+            column[z] = _cell(shares, spread, z, y, n, size, even)
+            if big[z] == y:
+                column[z] += left[z]
+            if z % n == y:
+                column[z] += int(shares[z] * ONE)
+        some = some or column[z] > 0
+    return some
+
+
+@compiled
+def _cell(shares: Any, spread: Any, z: int, y: int, n: int, size: int, even: bool) -> int:
+    """What a source puts on a label by the distributions, rounded down.
+
+    Where the dial is asked for, weights so small that rounding would tell the rows of a symbol apart are made equal.
+    """
+    covers = shares[size + z] * spread[y] + shares[2 * size + z] * spread[n + y]
+    weight = (covers + shares[3 * size + z] * spread[2 * n + y]) * ONE
+    if even and weight < 10.0 * SMALL:
+        least, largest = weight, weight
+        for row in range(z % n, size, n):
+            covers = shares[size + row] * spread[y] + shares[2 * size + row] * spread[n + y]
+            other = (covers + shares[3 * size + row] * spread[2 * n + y]) * ONE
+            least, largest = min(least, other), max(largest, other)
+        if largest < SMALL:
+            weight = least
+    return int(weight)
+
+
+@compiled
+def _dialled(cells: Any, whole: Any, x: int, n: int, rows: int, ratio: float) -> bool:
+    """Whether the rows of a symbol differ by at most e^c."""
+    if rows == 1 or ratio > 1e300:
+        return True
+    for y in range(n):
+        least, largest = -1.0, 0.0
+        for m in range(rows):
+            number = float(cells[m * n + y])
+            if whole[m]:
+                number = ONE if x == y else 0.0
+            least = number if least < 0.0 else min(least, number)
+            largest = max(largest, number)
+        if largest > ratio * least:
+            return False
+    return True

@@ -20,20 +20,24 @@ is the optimum of the two together. Where all that is dearer than one constant r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import programs
 from seqveil.core.alphabet import WITHHELD
+from seqveil.core.compiled import form
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.kernel import Floats, Ints, mix, usable
 from seqveil.core.mechanisms import optimal
-from seqveil.core.secrets.pools import NEGLIGIBLE, pooled
-from seqveil.core.secrets.tables import WRITABLE, Bounds, Draft, GuardingTable
+from seqveil.core.secrets.account import TrackedUsers
+from seqveil.core.secrets.pools import NEGLIGIBLE, ONE, UNLIKELY, column_of, keeping, release_each
+from seqveil.core.secrets.tables import WRITABLE, AskedOfUsers, Bounds, Boxes, Dial, Draft, GuardingTable
 
 MIXES = (1e-9, 1e-7, 1e-5, 1e-3, 0.03)
 SMALL = 160  # symbols up to which the program is over all of them, where all wrong symbols cost the same
@@ -43,6 +47,7 @@ WIDEST = 96  # the most such symbols, where the belief is so broad that 48 hold 
 MOST_OF_IT = 0.98  # of the belief that they should hold
 NEAR_LABELS = 32  # the likeliest of 48 symbols, where more than one window is to be kept
 SMALL_WITH_EPSILON = 32  # symbols up to which the lifts of every symbol are bounded inside the program
+SMALL_WITH_MEMORY = 12_000  # sources times labels up to which a program has rows by what is remembered
 TINY = 1e-300
 
 
@@ -51,13 +56,15 @@ def guarded(
     distortion: Distortion,
     lies: bool = True,
     epsilon: float | None = None,
+    dial: Dial | None = None,
 ) -> GuardingTable:
     """The table of least expected cost whose every label keeps to the bounds, checked from its integers.
 
     Parameters:
 
     - `lies`: whether a wrong symbol may be released; without, it is the truth or nothing, which costs 1;
-    - `epsilon`: what every lift has to be within as well; none: no such bound.
+    - `epsilon`: what every lift has to be within as well; none: no such bound;
+    - `dial`: how many rows a symbol has, and how far they may differ; none: one.
 
     >>> from seqveil.core.distortion import hamming
     >>> weights, belief = np.array([[[0.81, 0.0], [0.19, 1.0]]]), np.array([0.5, 0.5])
@@ -66,15 +73,12 @@ def guarded(
     >>> round(made.error, 4), made.outputs.tolist(), (made.full() / 2**62).round(4).tolist()
     (0.3543, [0, 1], [[0.6225, 0.3775], [0.331, 0.669]])
     """
-    work = _Work(bounds, distortion, lies, epsilon)
-    nothing_to_keep = not len(bounds.aimed)
-    if lies and epsilon is None and (nothing_to_keep or distortion.is_hamming):
+    work = _Work(bounds, distortion, lies, epsilon, Dial(bounds.belief.size) if dial is None else dial)
+    if lies and epsilon is None and (not len(bounds.aimed) or (distortion.is_hamming and bounds.boxes is not None)):
         made = work.in_closed_form()
         if made is not None:
             return made
-    tables = [work.checked(draft) for draft in work.drafts()]
-    best = min(tables, key=lambda one: one.error)
-    return replace(best, bound=min(max(one.bound for one in tables), best.error))
+    return work.by_program()
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,29 +89,64 @@ class _Work:
     distortion: Distortion
     lies: bool
     epsilon: float | None
+    dial: Dial
 
     def in_closed_form(self) -> GuardingTable | None:
         """The best table for the window that would be broken most, where it keeps all the others too."""
-        bounds = self.bounds.distinguished()
-        if not len(bounds.aimed):
-            return self._passing(_pooled(bounds, None))
-        if bounds.boxes is None:
+        bounds, dial, size, code = self.bounds, self.dial, self.bounds.belief.size, form(keeping)
+        boxes = bounds.boxes or Boxes(np.zeros((0, size)), np.zeros(0), np.zeros(0))
+        asked = bounds.belief, boxes.masses, boxes.low, boxes.high, bounds.promised
+        rooms = np.zeros(4 * size), np.zeros(3 * dial.n), np.zeros(size, np.int64), np.zeros(size, np.int64)
+        belief, yes, low, high, promised, noise, *filled = _given(code is keeping, (*asked, dial.noise.ravel(), *rooms))
+        if not code(belief, yes, low, high, promised, dial.n, dial.rows, noise, dial.ratio, *filled):
             return None
-        window = 0 if bounds.boxes.high.size == 1 else int(bounds.boxes.needs(bounds.belief).argmax())
-        return self._passing(_pooled(bounds, window))
+        shares, spread, big, left = filled
+        if dial.rows > 1:
+            return self._written_out(shares, spread, big, left)
+        parts, labels = np.array(shares).reshape(4, size), np.array(spread).reshape(3, dial.n)
+        rows, kinds = np.unique(parts, axis=1, return_inverse=True)
+        table = (rows[1, :, None] * labels[0] + rows[2, :, None] * labels[1]) + rows[3, :, None] * labels[2]
+        told = parts[0].reshape(dial.rows, dial.n).any(0)
+        used = np.flatnonzero(told | (table[rows[0] < 1.0] * ONE >= 1.0).any(0))
+        draft = Draft(dial.n, used, kinds.ravel(), rows[0], np.arange(used.size), table[:, used], -np.inf)
+        made = GuardingTable.of(draft, bounds.belief, self.distortion)
+        return replace(made, bound=made.error)  # best for one window alone, and it keeps the others
 
-    def _passing(self, draft: Draft | None) -> GuardingTable | None:
-        if draft is None:
-            return None
-        made = GuardingTable.of(draft, self.bounds.belief, self.distortion)
-        return made if made.keeps(self.bounds) else None
+    def _written_out(self, shares: Any, spread: Any, big: Any, left: Any) -> GuardingTable:
+        """The integers of the closed form, a row for each source."""
+        n, size, even = self.dial.n, self.bounds.belief.size, self.dial.ratio < 1e300
+        table, code = np.zeros((n, size), np.int64), column_of if isinstance(shares, list) else form(column_of)
+        for y in range(n):
+            column = table[y].tolist() if isinstance(shares, list) else table[y]
+            code(shares, spread, big, left, y, n, size, even, column)
+            table[y] = column
+        used = np.flatnonzero(table.any(1))
+        zeros = np.zeros(size, np.int64)
+        of = n, used, np.arange(size), zeros, np.arange(used.size), np.ascontiguousarray(table[used].T)
+        made = GuardingTable(*of, self.bounds.belief, self.distortion)
+        exact = self.dial.rows == 2 or math.isinf(self.dial.c)
+        return replace(made, bound=made.error) if exact else made
+
+    def by_program(self) -> GuardingTable:
+        """The best table that a program finds, mixed until it passes."""
+        many = self.bounds.belief.size * self.dial.n > SMALL_WITH_MEMORY
+        if self.dial.rows > 1 and (many or (self.epsilon is not None and self.dial.n > SMALL_WITH_EPSILON)):
+            work = replace(self, bounds=self.bounds.by_symbol(self.dial), dial=self.dial.by_symbol)
+            made = work.by_program()
+            return replace(made, belief=self.bounds.belief, kinds=np.tile(made.kinds, self.dial.rows))
+        tables = [self.checked(draft) for draft in self.drafts()]
+        best = min(tables, key=lambda one: one.error)
+        return replace(best, bound=min(max(one.bound for one in tables), best.error))
 
     def drafts(self) -> list[Draft]:
         """Tables in floats, the best first; the last says nothing."""
-        bounds, n = self.bounds, self.bounds.belief.size
-        said = Draft.constant(n, np.array([self._guess()]), np.ones(1))
+        bounds, n = self.bounds, self.dial.n
+        said = Draft.constant(n, bounds.belief.size, np.array([self._guess()]), np.ones(1))
         if not self.lies:
             return [_truth_or_nothing(bounds), said]
+        if self.dial.rows > 1:
+            found = self._remembering()
+            return [said] if found is None else [found, said]
         if self.epsilon is None:
             return [self._programmed(bounds.distinguished(), None) or said, said]
         if n <= SMALL_WITH_EPSILON:
@@ -119,20 +158,23 @@ class _Work:
                 f"{n}; leave epsilon out, or use a coarser alphabet"
             )
         taken = bounds.distinguished()
-        alone = self._programmed(taken, None) if len(taken.aimed) else _pooled(taken, None)
-        return [*([] if alone is None else [alone]), said, _best_for(self.epsilon, bounds, self.distortion)]
+        alone = self._programmed(taken, None) if len(taken.aimed) else None
+        as_it_is = Draft.of_rows(n, np.arange(n), np.arange(n), np.eye(n), 0.0, None)
+        return [alone or as_it_is, said, _best_for(self.epsilon, bounds, self.distortion)]
 
     def _guess(self) -> int:
         """The label that costs least if it is released whatever the truth is."""
         if not self.lies:
             return WITHHELD
-        return int(self.distortion.best_guess(np.where(self.bounds.possible, self.bounds.belief, 0.0)[None])[0])
+        belief = self.dial.collapsed(np.where(self.bounds.possible, self.bounds.belief, 0.0))
+        return int(self.distortion.best_guess(belief[None])[0])
 
     def checked(self, draft: Draft) -> GuardingTable:
         """The table in integers that keep to what is promised, mixed as much as it takes."""
         for one in self._mixtures(draft):
             made = GuardingTable.of(one, self.bounds.belief, self.distortion)
-            if made.keeps(self.bounds) and (self.epsilon is None or made.within(self.epsilon)):
+            sound = self.epsilon is None or made.within(self.epsilon)
+            if sound and made.keeps(self.bounds) and made.dials(self.dial):
                 return made
         raise GuaranteeError(
             "no release keeps to the declared secrets, not even one that says nothing; nothing was released; please "
@@ -146,13 +188,40 @@ class _Work:
             distribution = self.bounds.belief / self.bounds.belief.sum()
             within = usable(self.epsilon, distribution.size) * (1 - 1e-9)
             table = mix(draft.full()[None], distribution[None], within)[0]
-            draft = Draft.of_rows(draft.outputs, np.arange(len(table)), table, draft.least, draft.towards)
+            draft = Draft.of_rows(draft.n, draft.outputs, np.arange(len(table)), table, draft.least, draft.towards)
             yield draft
         distribution = draft.distribution(self.bounds.belief)
         for share in MIXES:
             yield draft.mixed(share, distribution)
-        yield Draft.constant(draft.kinds.size, draft.outputs, distribution)
-        yield Draft.constant(draft.kinds.size, draft.outputs[[distribution.argmax()]], np.ones(1))
+        n, sources = draft.n, draft.kinds.size
+        yield Draft.constant(n, sources, draft.outputs, distribution)
+        yield Draft.constant(n, sources, draft.outputs[[distribution.argmax()]], np.ones(1))
+
+    def _remembering(self) -> Draft | None:
+        """The program whose rows go by what is read of the memory: labels of negligible mass are dropped, and sources
+        that cannot come draw from the marginal."""
+        n, belief, dial = self.dial.n, self.dial.read(self.bounds.belief), self.dial
+        rows = dial.read(self.bounds.aimed)
+        members = np.flatnonzero((belief >= UNLIKELY) & (dial.read(self.bounds.possible.astype(np.float64)) > 0.0))
+        rest = np.delete(rows, members, axis=1).sum(1)
+        mass = belief[members] / belief[members].sum()
+        bounded = rows[:, members] + np.multiply.outer(rest, mass)
+        labels = np.unique(members % n)
+        if self.epsilon is not None:
+            bounded = np.concatenate([bounded, _lifts(mass, usable(self.epsilon, belief.size) - 1e-9)])
+        try:
+            found = programs.bounded(mass, self.distortion.between(members[:, None] % n, labels[None, :]), bounded)
+        except programs.Unsolved:
+            return None
+        marginal = mass @ found.table
+        kept = marginal >= NEGLIGIBLE
+        marginal = marginal[kept] / marginal[kept].sum()
+        table = np.tile(marginal, (belief.size, 1))
+        told = found.table[:, kept]
+        left = told.sum(1, keepdims=True)
+        table[members] = np.where(left > 0.5, told / np.where(left > 0.5, left, 1.0), marginal)
+        least = found.bound if math.isinf(dial.c) or dial.rows == 2 else -np.inf
+        return Draft.of_rows(n, labels[kept], np.arange(belief.size), dial.table(table), least, marginal)
 
     def _programmed(self, bounds: Bounds, epsilon: float | None) -> Draft | None:
         """The program over all symbols of a small alphabet; else over the likeliest, with the rest gathered at them."""
@@ -188,52 +257,6 @@ class _Work:
         if wide > NEAR or symbols.size <= NEAR:
             return symbols[:WIDEST], min(WIDEST, symbols.size)
         return symbols[:NEAR], NEAR if len(bounds.aimed) <= 2 else NEAR_LABELS
-
-
-def _pooled(bounds: Bounds, window: int | None) -> Draft | None:
-    """The closed form for one window: at most seven kinds of rows. None: nothing would be disclosed at all."""
-    belief, n = bounds.belief, bounds.belief.size
-    taken = bounds.possible.nonzero()[0]
-    disclosed = belief if taken.size == n else belief[taken]
-    made = None
-    if window is not None and bounds.boxes is not None:
-        boxes = bounds.boxes
-        masses = boxes.masses[window] if taken.size == n else boxes.masses[window, taken]
-        made = pooled(disclosed, masses / disclosed, float(boxes.low[window]), float(boxes.high[window]))
-    if made is None or not made.moved.any():  # all is released as it is
-        nowhere = np.zeros(0, np.int64), np.zeros((1, 0))
-        return _with_the_rest(Draft(taken, np.zeros(taken.size, np.int64), np.ones(1), *nowhere, 0.0), bounds)
-    used, place = made.disclosed.nonzero()[0], (made.distributions[0] + made.distributions[1]).nonzero()[0]
-    if not used.size or not place.size:
-        return None
-    distributions, moved = made.distributions[:, place], made.moved > 0.0
-    kinds = moved[0] + 2 * moved[1]
-    in_part = ((kinds > 0) & ((made.disclosed > 0.0) | (kinds == 3))).nonzero()[0]
-    # kind 0 is released as it is, 1 and 2 are moved off the bottom and off the top, and a few symbols are so in part
-    spread, share = np.zeros((3 + in_part.size, place.size)), np.zeros(3 + in_part.size)
-    share[0], spread[1:3] = 1.0, distributions
-    if in_part.size:
-        kinds[in_part] = np.arange(3, 3 + in_part.size)
-        share[3:] = made.disclosed[in_part] / disclosed[in_part]
-        parts = made.moved[:, in_part, None] / disclosed[in_part, None]
-        spread[3:] = parts[0] * distributions[0] + parts[1] * distributions[1]
-    outputs = used if taken.size == n else taken[used]
-    return _with_the_rest(Draft(outputs, kinds, share, used.searchsorted(place), spread, made.error), bounds)
-
-
-def _with_the_rest(draft: Draft, bounds: Bounds) -> Draft:
-    """The table of the released symbols as one of all symbols: the others get a draw from its marginal."""
-    if bounds.possible.all():
-        return draft
-    kinds, count = np.full(bounds.belief.size, draft.disclosed.size), draft.disclosed.size
-    kinds[bounds.possible] = draft.kinds
-    distribution = replace(draft, kinds=np.where(bounds.possible, kinds, 0)).distribution(
-        np.where(bounds.possible, bounds.belief, 0.0)
-    )
-    spread = np.zeros((count + 1, draft.outputs.size))
-    spread[:count, draft.shared], spread[count] = draft.spread, distribution
-    places = np.arange(draft.outputs.size)
-    return Draft(draft.outputs, kinds, np.append(draft.disclosed, 0.0), places, spread, draft.least, distribution)
 
 
 def _lifts(belief: Floats, epsilon: float) -> Floats:
@@ -302,7 +325,7 @@ def _without_residue(bounds: Bounds, free: NDArray[np.bool_], rows: _Rows, table
     spread[count + 1] = distribution
     disclosed = np.zeros(count + 2)
     disclosed[count] = 1.0
-    return Draft(outputs, kinds, disclosed, np.arange(outputs.size), spread, least, distribution)
+    return Draft(belief.size, outputs, kinds, disclosed, np.arange(outputs.size), spread, least, distribution)
 
 
 def _truth_or_nothing(bounds: Bounds) -> Draft:
@@ -323,7 +346,7 @@ def _truth_or_nothing(bounds: Bounds) -> Draft:
     towards = np.zeros(outputs.size)
     towards[-1] = 1.0
     least = float(belief @ hidden)
-    return Draft(outputs, kinds.astype(np.int64), 1.0 - shares, shared, spread, least, towards)
+    return Draft(belief.size, outputs, kinds.astype(np.int64), 1.0 - shares, shared, spread, least, towards)
 
 
 def _least_cover(mass: Floats, rows: Floats, excess: Floats) -> Floats:
@@ -360,4 +383,39 @@ def _best_for(epsilon: float, bounds: Bounds, distortion: Distortion) -> Draft:
     moved, still = bounds.aimed @ table, np.multiply.outer(bounds.aimed.sum(1), marginal)
     share = np.where(moved > 0.0, moved / np.maximum(moved - still, TINY), 0.0).max(initial=0.0)
     mixed = (1.0 - share) * table + share * marginal
-    return Draft.of_rows(made.codes, np.arange(belief.size), mixed, -np.inf, marginal)
+    return Draft.of_rows(belief.size, made.codes, np.arange(belief.size), mixed, -np.inf, marginal)
+
+
+def released(
+    users: TrackedUsers, dial: Dial, sources: Ints | None, uniforms: Ints | None, given: Ints | None
+) -> tuple[Ints, Ints, Ints]:
+    """The releases of users who stand at the same event, by the closed form where it is there: what became of each
+    (DONE, LEFT or IMPOSSIBLE), the codes (B,) and the columns (B, Z).
+
+    All secrets are true or not, there is one observer, and wrong symbols cost the same. Either the `sources` and a draw
+    for each are given, or the codes that were released.
+    """
+    asked = [AskedOfUsers.of(one, dial) for one in users.own]
+    count, size = len(users), dial.n * dial.rows
+    binding = np.concatenate([one.binding for one in asked], axis=1)
+    wanted = binding.any(0)  # windows that are not asked of a user ask for nothing of them, whoever else is there
+    chosen, there = binding[:, wanted], np.flatnonzero(wanted)
+    yes, low, high = (
+        np.concatenate([getattr(one, name) for one in asked], 1)[:, there] for name in ("yes", "low", "high")
+    )
+    low, high = np.where(chosen, low, 0.0), np.where(chosen, high, 2.0)
+    pairs = [np.where(one.binding[:, :, None, None], one.promised, 0.0)[:, one.binding.any(0)] for one in asked]
+    promised = np.concatenate([each.reshape(count, -1, size) for each in pairs], axis=1)
+    nobody, code = np.full(count, -1), form(release_each, count)
+    inputs = asked[0].belief, yes, low, high, promised, dial.noise.ravel()
+    draws = (nobody if each is None else each for each in (sources, uniforms, given))
+    outputs = np.zeros(count, np.int64), np.zeros((count, size), np.int64), np.zeros(count, np.int64)
+    parts = _given(code is release_each, (*inputs, *draws, *outputs))
+    code(*parts[:5], dial.n, dial.rows, parts[5], dial.ratio, *parts[6:])
+    codes, columns, status = (np.asarray(each, np.int64) for each in parts[-3:])
+    return status, codes, columns.reshape(count, size)
+
+
+def _given(plain: bool, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arrays for compiled code; as lists for plain Python, which is quicker with them."""
+    return tuple(array.tolist() if plain else np.ascontiguousarray(array) for array in arrays)

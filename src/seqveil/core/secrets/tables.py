@@ -1,27 +1,33 @@
 """What must hold of every label of the next release, and tables of a few different rows that are checked for it.
 
-*Bounds.* A release y by a kernel Q moves the odds of a window to Σ_x m_v(x) Q(y|x) / π_v against the same for v', where
-m_v(x) = Pr(v, X = x | y_<k) and π_v is the window's prior. So every promise, of all declared secrets and to all
+A table has a row for each source z = (x, m), a symbol and what is remembered of the raw stream (`account.Automata`).
+Its number is n·m + x, and where nothing is remembered it is the symbol.
+
+*Bounds.* A release y by a kernel Q moves the odds of a window to Σ_z m_v(z) Q(y|z) / π_v against the same for v', where
+m_v(z) = Pr(v, Z = z | y_<k) and π_v is the window's prior. So every promise, of all declared secrets and to all
 observers at once, is a row of numbers with
 
-    Σ_x [m_v(x)/π_v - e^ε m_v'(x)/π_v'] Q(y|x) ≤ 0      for every label y.
+    Σ_z [m_v(z)/π_v - e^ε m_v'(z)/π_v'] Q(y|z) ≤ 0      for every label y.
 
 The rows *promised* are what integers are checked against. The rows *aimed* at are a little tighter, so that a solver's
 error and the rounding to integers stay within the promise, and tighter still where a box opens with time; where the
 last release came to rest between the two, they are as loose as it takes for saying nothing to be allowed.
 
-*Tables.* Symbol x has a *kind*; all symbols of a kind put the same weight on their own label, and the same weights on
-the labels that are shared:
+*The dial.* With memory, |log Q(y|x,m)/Q(y|x,m')| ≤ c is asked as well (`Dial`): to somebody who knows the true event x,
+its release adds at most e^c about what is remembered.
 
-    Q(y|x)  =  disclosed(kind of x) · [y is x's own label]  +  spread(kind of x, y).
+*Tables.* A source has a *kind*; all sources of a kind put the same weight on the label of their symbol, and the same
+weights on the labels that are shared:
 
-A symbol that is released as it is, one that is moved by the common distribution, and one row for each of a few others:
+    Q(y|z)  =  disclosed(kind of z) · [y is the symbol of z]  +  spread(kind of z, y).
+
+A source that is released as it is, one that is moved by the common distribution, and one row for each of a few others:
 that is all there is where one secret is kept, so that a table over 10⁴ symbols is made, checked and drawn from in time
-linear in their number, and never written out. A table of a linear program has a kind for every symbol.
+linear in their number, and never written out. A table of a linear program has a kind for every source.
 
-*Check.* For a row of numbers r with Σ_x r(x) Q(y|x) ≤ 0 promised, the sum at a label is r(x) disclosed(kind of x) for
-the symbol x that it belongs to, plus Σ over kinds of spread(kind, y) · Σ of r over the symbols of the kind: every label
-is covered, from the integers that are drawn from, every rounding going outward.
+*Check.* For a row of numbers r with Σ_z r(z) Q(y|z) ≤ 0 promised, the sum at a label is r(z) disclosed(kind of z) for
+the sources z of its symbol, plus Σ over kinds of spread(kind, y) · Σ of r over the sources of the kind: every label is
+covered, from the integers that are drawn from, every rounding going outward.
 """
 
 from __future__ import annotations
@@ -38,20 +44,21 @@ from numpy.typing import NDArray
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
-from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, slack
-from seqveil.core.secrets.account import SecretTracker, SecretTrackers
+from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, Kernels, slack, to_weights
+from seqveil.core.secrets.account import TrackedSecret, TrackedUsers
+from seqveil.core.secrets.pools import UNLIKELY
 
 TIGHTER = 1e-6  # of ε: how much less than promised is aimed at
 START = 0.5  # share of ε that a window of known length begins with
+REMEMBERING = 0.7  # the same where kernels go by what is remembered, which spend less early
 FIRST = 0.2  # share of ε that the first event may reveal about a trait, whose events nobody can count beforehand
 OPENING = 4.0  # events in which half of what is left of it opens
-UNLIKELY = 1e-7  # symbols below this probability that may not be released as they are get a draw from what is released
 WRITABLE = 25_000_000  # numbers of a table that is written out in full
 ONE = float(DENOMINATOR)
 
 
-def schedule(tracker: SecretTracker) -> Floats:
-    """The ε aimed at now for every live window of a secret (W,): all of it for windows whose end is unknown.
+def schedule(tracker: TrackedSecret) -> Floats:
+    """The ε aimed at now for every live window of a secret (B, W): all of it for windows whose end is unknown.
 
     What is spent early is missed later: a window of known length may move its odds by e^(ε/2) at its first event, by
     e^ε at its last, and linearly in between. Windows of N events that follow one another keep 1/(2N²) of ε at their
@@ -62,15 +69,16 @@ def schedule(tracker: SecretTracker) -> Floats:
     """
     plan, windows = tracker.ahead, tracker.records.index
     if plan.family:
-        return np.full(windows.size, plan.aim)
+        return np.full(windows.shape, plan.aim)
     if not plan.length:  # a trait: all of a person's events, however many will come
-        return np.full(windows.size, plan.aim * (1.0 - (1.0 - FIRST) * 0.5 ** (tracker.step / OPENING)))
+        return np.full(windows.shape, plan.aim * (1.0 - (1.0 - FIRST) * 0.5 ** (tracker.step / OPENING)))
     events = plan.offset + tracker.step - windows * plan.length
-    kept = min((1.0 - START) / plan.length**2, plan.disclosed_later / plan.aim) if plan.repeats else 0.0
-    return np.asarray(plan.aim * _shares(plan.length, events, kept))
+    start = START if tracker.rows == 1 else REMEMBERING
+    kept = min((1.0 - start) / plan.length**2, plan.disclosed_later / plan.aim) if plan.repeats else 0.0
+    return np.asarray(plan.aim * _shares(plan.length, events, kept, start))
 
 
-def _shares(length: int, events: Ints, kept: float) -> Floats:
+def _shares(length: int, events: Ints, kept: float, start: float = START) -> Floats:
     """Shares of ε so many events after the first one of windows that keep this share for after their end.
 
     >>> _shares(5, np.arange(5), 0.0).tolist()
@@ -81,8 +89,8 @@ def _shares(length: int, events: Ints, kept: float) -> Floats:
     inside = np.minimum(np.maximum(events, 0), length - 1)
     if length == 1:  # half of the way before its event, as at the first event of longer ones
         inside = events >= 0
-    shares = START + (1.0 - START) * inside / max(1, length - 1)
-    within = START + (shares - START) * (1.0 - kept / (1.0 - START))
+    shares = start + (1.0 - start) * inside / max(1, length - 1)
+    within = start + (shares - start) * (1.0 - kept / (1.0 - start))
     return np.asarray(within + kept * (1.0 - 0.5 ** np.maximum(events - (length - 1), 0)))
 
 
@@ -94,38 +102,140 @@ def pairs(values: int, sides: str) -> tuple[list[int], list[int]]:
     return [one for one, _ in both], [two for _, two in both]
 
 
+@dataclass(frozen=True)
+class Dial:
+    """How many rows a symbol has, and how far they may differ: |log Q(y|x,m)/Q(y|x,m')| ≤ c.
+
+    >>> Dial(2, 2, math.log(3.0)).noise.round(6).tolist()
+    [[0.75, 0.25], [0.25, 0.75]]
+    """
+
+    n: int
+    rows: int = 1
+    c: float = math.inf
+
+    @cached_property
+    def noise(self) -> Floats:
+        """The probability that a kernel reads m̃ (second) where m is remembered: (M, M); `pools` says why."""
+        if self.rows == 1 or math.isinf(self.c):
+            return np.eye(self.rows)
+        stays = math.exp(self.c * (1.0 - TIGHTER))
+        return (1.0 + (stays - 1.0) * np.eye(self.rows)) / (stays + self.rows - 1.0)
+
+    @property
+    def ratio(self) -> float:
+        """e^c, rounded down; infinite where nothing is asked."""
+        return math.exp(self.c) * (1.0 - 8 * UNIT) if self.rows > 1 and self.c < 700.0 else math.inf
+
+    @property
+    def by_symbol(self) -> Dial:
+        """Rows by symbol alone."""
+        return Dial(self.n)
+
+    def read(self, numbers: Floats) -> Floats:
+        """Numbers (…, Z) by what is remembered as numbers by what is read."""
+        if self.rows == 1 or math.isinf(self.c):
+            return numbers
+        wide, out = numbers.reshape(*numbers.shape[:-1], self.rows, self.n), np.zeros(numbers.shape)
+        for m, chances in enumerate(self.noise):
+            out += (wide[..., m, None, :] * chances[:, None]).reshape(out.shape)
+        return out
+
+    def table(self, rows: Floats) -> Floats:
+        """The table (Z, K) by what is remembered, from one by what is read."""
+        if self.rows == 1 or math.isinf(self.c):
+            return rows
+        wide, out = rows.reshape(self.rows, self.n, -1), np.zeros((self.rows, self.n, rows.shape[1]))
+        for m, chances in enumerate(self.noise):
+            for read, chance in enumerate(chances):
+                out[m] += chance * wide[read]
+        return out.reshape(rows.shape)
+
+    def collapsed(self, numbers: Floats) -> Floats:
+        """Numbers (…, Z) summed over what is remembered: (…, n)."""
+        return np.add.reduce(numbers.reshape(*numbers.shape[:-1], self.rows, self.n), -2)
+
+
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """Windows of secrets that are true or not, under the stream's own model: E's mass of each symbol, and a box."""
+    """Boxes for the weight of every label: Σ_z m(z) Q(y|z) within [low, high] · p(y), for W windows."""
 
-    masses: Floats  # (W, n) Pr(E, X = x | y_<k)
-    low: Floats  # (W,) least weight that a label may have
+    masses: Floats  # (W, Z) Pr(E, Z = z | y_<k)
+    low: Floats  # (W,) least weight a label may have
     high: Floats  # (W,) largest
-
-    @classmethod
-    def of(cls, masses: Floats, prior: Floats, factor: Floats, sides: str, belief: Floats) -> Boxes:
-        """Of windows whose odds may be `factor` times the prior ones, wide enough for saying nothing."""
-        mean, no, yes = np.add.reduce(masses, 1) / np.add.reduce(belief), prior[:, 0], prior[:, 1]
-        high = yes * factor / (yes * factor + no)
-        low = yes / (yes + no * factor) if sides == "both" else np.zeros(len(mean))
-        return cls(masses, np.minimum(low, mean), np.maximum(high, mean))
 
     @classmethod
     def joined(cls, parts: Sequence[Boxes]) -> Boxes:
         """All of them."""
         return cls(*(np.concatenate([getattr(one, name) for one in parts]) for name in ("masses", "low", "high")))
 
-    def needs(self, belief: Floats) -> Floats:
-        """By how much the windows would be broken if all were released as it is: (W,)."""
-        over, under = self.masses - np.outer(self.high, belief), np.outer(self.low, belief) - self.masses
-        return np.asarray(np.maximum(over, 0.0).sum(1) + np.maximum(under, 0.0).sum(1))
+
+@dataclass(frozen=True, eq=False)
+class AskedOfUsers:
+    """What the W windows of one secret ask of the next releases of B users, as one observer sees them."""
+
+    belief: Floats  # (B, Z)
+    promised: Floats  # (B, W, P, Z) for every pair of values
+    aimed: Floats  # the same
+    binding: NDArray[np.bool_]  # (B, W): some source, released as it is, could break it
+    yes: Floats  # (B, W, Z) Pr(E, Z = z | y_<k), for a secret that is true or not
+    low: Floats  # (B, W) its box
+    high: Floats
+
+    @classmethod
+    def of_windows(
+        cls, belief: Floats, masses: Floats, prior: Floats, epsilon: float, sides: str, error: float,
+        aims: Floats | float = math.inf,
+    ) -> AskedOfUsers:  # fmt: skip
+        """`masses` are Pr(v, Z = z | y_<k) (B, W, V, Z), `prior` those of the values (B, W, V), `epsilon` is what is
+        promised, `aims` (B, W) what is aimed at where that is less."""
+        size, values = belief.shape[1], prior.shape[2]
+        room = max(TIGHTER * epsilon, 4 * (error + slack(size)))
+        factor = np.minimum(math.exp(max(0.0, epsilon - room)), np.exp(aims)) * np.ones(prior.shape[:2])
+        first, second = pairs(values, sides)
+        everywhere = bool(prior.all())
+        lifts = masses / (prior if everywhere else np.where(prior > 0.0, prior, np.inf))[..., None]
+        plus, minus = lifts[:, :, first], lifts[:, :, second]
+        if not everywhere:  # a value of prior 0 cannot occur and bounds nothing
+            bounded = ((prior[:, :, first] > 0.0) & (prior[:, :, second] > 0.0))[..., None]
+            plus, minus = np.where(bounded, plus, 0.0), np.where(bounded, minus, 0.0)
+        aimed = plus - factor[:, :, None, None] * minus  # (B, W, pairs, Z)
+        binding = np.asarray((aimed > 0.0).any((2, 3)))
+        minus = math.exp(epsilon) * minus
+        promised = (plus - minus) + (2 * error + slack(size)) * (plus + minus)
+        over = np.maximum(np.add.reduce(aimed, 3), 0.0)  # as loose as it takes for saying nothing to be allowed
+        whole = np.add.reduce(belief, 1)
+        aimed = aimed - over[..., None] * (belief / whole[:, None])[:, None, None]
+        yes, mean = masses[:, :, 1], np.add.reduce(masses[:, :, 1], 2) / whole[:, None]
+        one, other = prior[:, :, 1] * factor, prior[:, :, 0]
+        low = prior[:, :, 1] / (prior[:, :, 1] + other * factor) if sides == "both" else np.zeros(mean.shape)
+        return cls(belief, promised, aimed, binding, yes, np.minimum(low, mean), np.maximum(one / (one + other), mean))
+
+    @classmethod
+    def of(cls, one: TrackedSecret, dial: Dial) -> AskedOfUsers:
+        """Of the live windows of a secret; by symbol alone where the dial has one row a symbol."""
+        belief, masses = one.belief, one.masses
+        if dial.rows < one.rows:
+            wide = Dial(dial.n, one.rows)
+            belief, masses = wide.collapsed(belief), wide.collapsed(masses)
+        plan = one.ahead
+        return cls.of_windows(belief, masses, one.records.prior, plan.aim, plan.secret.sides, one.error, schedule(one))
+
+    def one(self, user: int) -> Bounds:
+        """What is asked of the next release of one user."""
+        size, chosen = self.belief.shape[1], np.flatnonzero(self.binding[user])
+        promised, aimed = (part[user, chosen].reshape(-1, size) for part in (self.promised, self.aimed))
+        boxes = None
+        if self.promised.shape[2] <= 2:  # true or not
+            boxes = Boxes(self.yes[user, chosen], self.low[user, chosen], self.high[user, chosen])
+        return Bounds(self.belief[user], promised, aimed, self.belief[user] > 0.0, boxes)
 
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """Rows (I, n) with Σ_x row(x) Q(y|x) ≤ 0 for every label y, under a belief (n,).
+    """Rows (I, Z) with Σ_z row(z) Q(y|z) ≤ 0 for every label y, under a belief (Z,).
 
-    Each number of the promised rows is raised by as much as it may be off. `possible` are the symbols that no observer
+    Each number of the promised rows is raised by as much as it may be off. `possible` are the sources that no observer
     rules out; the others are never disclosed. `boxes` are there where all rows come from secrets that are true or not,
     under the stream's own model.
     """
@@ -137,51 +247,28 @@ class Bounds:
     boxes: Boxes | None = None
 
     @classmethod
-    def of(cls, trackers: SecretTrackers) -> Bounds:
-        """Of all live windows of all secrets, as every observer sees them."""
-        beliefs = [row[0].belief for row in trackers.rows]
-        parts = [
-            cls.of_windows(
-                belief, tracker.masses, tracker.records.prior, tracker.ahead.aim, tracker.secret.sides,
-                tracker.ahead.error(tracker.step), schedule(tracker),
-            )
-            for belief, row in zip(beliefs, trackers.rows, strict=True) for tracker in row
-        ]  # fmt: skip
-        return cls.joined(parts, beliefs[0])
+    def of(cls, users: TrackedUsers, dial: Dial | None = None) -> Bounds:
+        """Of all live windows of all secrets of one user, as every observer sees them."""
+        dial = dial or Dial(users.n)
+        parts = [AskedOfUsers.of(one, dial).one(0) for row in users.rows for one in row]
+        own = [replace(part, belief=parts[0].belief) for part in parts[: len(users.own)]]
+        return cls.joined([*own, *parts[len(users.own) :]], parts[0].belief)
 
     @classmethod
     def of_windows(
         cls, belief: Floats, masses: Floats, prior: Floats, epsilon: float, sides: str, error: float,
         aims: Floats | float = math.inf,
     ) -> Bounds:  # fmt: skip
-        """Of the windows of one secret that some symbol, released as it is, could break.
+        """Of the windows of one secret that some source, released as it is, could break (`AskedOfUsers`)."""
+        asked = AskedOfUsers.of_windows(belief[None], masses[None], prior[None], epsilon, sides, error, aims)
+        return replace(asked.one(0), belief=belief)
 
-        `masses` are Pr(v, X = x | y_<k) (W, V, n), `prior` those of the values (W, V), `epsilon` is what is promised,
-        `aims` (W,) what is aimed at where that is less.
-        """
-        n, values = belief.size, prior.shape[1]
-        room = max(TIGHTER * epsilon, 4 * (error + slack(n)))
-        factor = np.minimum(math.exp(max(0.0, epsilon - room)), np.exp(aims)) * np.ones(len(prior))
-        first, second = pairs(values, sides)
-        everywhere = bool(prior.all())
-        lifts = masses / (prior if everywhere else np.where(prior > 0.0, prior, np.inf))[:, :, None]
-        plus, minus = lifts[:, first], lifts[:, second]
-        if not everywhere:  # a value of prior 0 cannot occur and bounds nothing
-            bounded = ((prior[:, first] > 0.0) & (prior[:, second] > 0.0))[:, :, None]
-            plus, minus = np.where(bounded, plus, 0.0), np.where(bounded, minus, 0.0)
-        aimed = plus - factor[:, None, None] * minus  # (W, pairs, n)
-        chosen = (np.maximum.reduce(aimed.reshape(len(prior), len(first) * n), 1, initial=0.0) > 0.0).nonzero()[0]
-        if chosen.size < len(prior):
-            parts = (plus, minus, aimed, masses, prior, factor)
-            plus, minus, aimed, masses, prior, factor = (part[chosen] for part in parts)
-        minus = math.exp(epsilon) * minus
-        promised = (plus - minus) + (2 * error + slack(n)) * (plus + minus)
-        promised, aimed = promised.reshape(-1, n), aimed.reshape(-1, n)
-        over = np.add.reduce(aimed, 1)
-        if np.maximum.reduce(over, initial=0.0) > 0.0:  # as loose as it takes for saying nothing to be allowed
-            aimed = aimed - np.multiply.outer(np.maximum(over, 0.0), belief / belief.sum())
-        boxes = Boxes.of(masses[:, 1], prior, factor, sides, belief) if values == 2 else None
-        return cls(belief, promised, aimed, belief > 0.0, boxes)
+    def by_symbol(self, dial: Dial) -> Bounds:
+        """The same for tables whose rows go by symbol alone."""
+        boxes = self.boxes and replace(self.boxes, masses=dial.collapsed(self.boxes.masses))
+        possible = dial.collapsed(self.possible.astype(np.float64)) > 0.0
+        belief, promised, aimed = (dial.collapsed(part) for part in (self.belief, self.promised, self.aimed))
+        return Bounds(belief, promised, aimed, possible, boxes)
 
     @classmethod
     def joined(cls, parts: Sequence[Bounds], own: Floats) -> Bounds:
@@ -207,57 +294,50 @@ class Bounds:
         )
 
     def free(self) -> NDArray[np.bool_]:
-        """Symbols that may be released as they are: alone on their label they keep every bound."""
+        """Sources that may be released as they are: alone on their label they keep every bound."""
         return np.asarray((self.aimed <= 0.0).all(0))
 
     def distinguished(self) -> Bounds:
-        """The same over the symbols that are released at all; the others draw from the marginal of these.
+        """The same over the sources that are released at all; the others draw from the marginal of these.
 
-        A symbol that is released by that draw adds the same to every label, in proportion to the label's probability,
-        so that its rows may be shared out over the others by their belief. To a box it adds what moves its edges.
+        A source that is released by that draw adds the same to every label, in proportion to the label's probability,
+        so that its rows may be shared out over the others by their belief.
         """
         if np.minimum.reduce(self.belief) >= UNLIKELY and self.possible.all():
             return self
         taken = self.possible & (self.free() | (self.belief >= UNLIKELY))
         if not taken.any():
             taken = self.belief == self.belief.max()
-        left_out = self.belief[~taken]
-        if not left_out.any():
+        if not self.belief[~taken].any():
             return replace(self, possible=taken)
         belief = np.where(taken, self.belief, 0.0)
-        total = belief.sum()
-        belief = belief / total
+        belief = belief / belief.sum()
         rest = self.aimed[:, ~taken].sum(1)
         aimed = np.where(taken, self.aimed + np.multiply.outer(rest, belief), 0.0)
-        boxes = self.boxes
-        if boxes is not None:
-            mass, gone = boxes.masses[:, ~taken].sum(1), left_out.sum()
-            # over the symbols that are disclosed, masses m/total and belief b/total: m + mass·b ≤ high (b + gone·b) …
-            masses = np.where(taken, boxes.masses, 0.0) / total
-            low, high = (edge * (1.0 + gone / total) - mass / total for edge in (boxes.low, boxes.high))
-            boxes = Boxes(masses, low, high)
-        return replace(self, belief=belief, aimed=aimed, possible=taken, boxes=boxes)
+        return replace(self, belief=belief, aimed=aimed, possible=taken, boxes=None)
 
 
 @dataclass(frozen=True, eq=False)
 class _ByKind:
-    """A table, in floats or in integers, by the kinds of symbols."""
+    """A table, in floats or in integers, by the kinds of sources."""
 
+    n: int  # symbols
     outputs: Ints  # (K,) codes, WITHHELD among them where that is allowed
-    kinds: Ints  # (n,) of each symbol
-    disclosed: NDArray[Any]  # (R,) with what weight a symbol of this kind is released as it is
-    shared: Ints  # (J,) places in `outputs` of the labels that symbols share
+    kinds: Ints  # (Z,) of each source
+    disclosed: NDArray[Any]  # (R,) with what weight a source of this kind is released as it is
+    shared: Ints  # (J,) places in `outputs` of the labels that sources share
     spread: NDArray[Any]  # (R, J)
 
     @cached_property
     def own(self) -> tuple[Ints, Ints, NDArray[Any]]:
-        """Places of the labels that are symbols, these symbols, and the weight with which each is released as it is."""
+        """Places of the labels that are symbols, these symbols (L,), and the weights with which the sources of each are
+        released as they are (M, L)."""
         places = (self.outputs != WITHHELD).nonzero()[0]
         codes = self.outputs[places]
-        return places, codes, self.disclosed[self.kinds[codes]]
+        return places, codes, self.disclosed[self.kinds].reshape(-1, self.n)[:, codes]
 
     def full(self) -> NDArray[Any]:
-        """All weights, (n, K), written out."""
+        """All weights, (Z, K), written out."""
         if self.kinds.size * self.outputs.size > WRITABLE:
             raise InputError(
                 f"a table of {self.kinds.size} × {self.outputs.size} weights is too large to write out; "
@@ -266,7 +346,8 @@ class _ByKind:
         table = np.zeros((self.kinds.size, self.outputs.size), self.spread.dtype)
         table[:, self.shared] = self.spread[self.kinds]
         places, codes, disclosed = self.own
-        table[codes, places] += disclosed
+        for m, weights in enumerate(disclosed):
+            table[m * self.n + codes, places] += weights
         return table
 
 
@@ -278,14 +359,14 @@ class Draft(_ByKind):
     towards: Floats | None = None  # (K,) None: the marginal
 
     @classmethod
-    def of_rows(cls, outputs: Ints, kinds: Ints, table: Floats, least: float, towards: Floats | None) -> Draft:
+    def of_rows(cls, n: int, outputs: Ints, kinds: Ints, table: Floats, least: float, towards: Floats | None) -> Draft:
         """A table that is written out, a row for each kind."""
-        return cls(outputs, kinds, np.zeros(len(table)), np.arange(outputs.size), table, least, towards)
+        return cls(n, outputs, kinds, np.zeros(len(table)), np.arange(outputs.size), table, least, towards)
 
     @classmethod
-    def constant(cls, n: int, outputs: Ints, distribution: Floats) -> Draft:
+    def constant(cls, n: int, sources: int, outputs: Ints, distribution: Floats) -> Draft:
         """The same distribution of labels whatever the truth is."""
-        return cls.of_rows(outputs, np.zeros(n, np.int64), distribution[None], -np.inf, distribution)
+        return cls.of_rows(n, outputs, np.zeros(sources, np.int64), distribution[None], -np.inf, distribution)
 
     def distribution(self, belief: Floats) -> Floats:
         """The distribution of labels that it is mixed with."""
@@ -295,14 +376,14 @@ class Draft(_ByKind):
         by_kind = np.bincount(self.kinds, belief, self.disclosed.size)
         distribution[self.shared] = (by_kind[:, None] * self.spread).sum(0)  # no BLAS: the same bits on every machine
         places, codes, disclosed = self.own
-        distribution[places] += belief[codes] * disclosed
+        distribution[places] += (belief.reshape(-1, self.n)[:, codes] * disclosed).sum(0)
         return np.asarray(distribution / distribution.sum())
 
     def mixed(self, share: float, distribution: Floats) -> Draft:
         """The table mixed with one distribution for all."""
         spread = np.zeros((self.disclosed.size, self.outputs.size))
         spread[:, self.shared] = (1.0 - share) * self.spread
-        made = Draft.of_rows(self.outputs, self.kinds, spread + share * distribution, self.least, distribution)
+        made = Draft.of_rows(self.n, self.outputs, self.kinds, spread + share * distribution, self.least, distribution)
         return replace(made, disclosed=(1.0 - share) * self.disclosed)
 
 
@@ -325,45 +406,65 @@ class GuardingTable(_ByKind):
         moved = (draft.disclosed < 1.0).nonzero()[0]
         if moved.size:
             spread[moved, spread[moved].argmax(1)] += left[moved]
-        return cls(draft.outputs, draft.kinds, disclosed, draft.shared, spread, belief, costs, draft.least)
+        return cls(draft.n, draft.outputs, draft.kinds, disclosed, draft.shared, spread, belief, costs, draft.least)
 
-    def pick(self, code: int, uniform: int) -> int:
-        """Place in `outputs` that a draw, an integer in [0, 2**62), picks for a symbol."""
-        kind = int(self.kinds[code])
+    def pick(self, source: int, uniform: int) -> int:
+        """Place in `outputs` that a draw, an integer in [0, 2**62), picks for a source."""
+        kind = int(self.kinds[source])
         disclosed = int(self.disclosed[kind])
         if uniform < disclosed:
-            return int(np.flatnonzero(self.outputs == code)[0])
+            return int(np.flatnonzero(self.outputs == source % self.n)[0])
         return int(self.shared[np.cumsum(self.spread[kind]).searchsorted(uniform - disclosed, side="right")])
 
     def column(self, index: int) -> Ints:
-        """Weights (n,) that each symbol puts on an output."""
+        """Weights (Z,) that each source puts on an output."""
         place = np.flatnonzero(self.shared == index)
         column = self.spread[:, place[0]][self.kinds] if place.size else np.zeros(self.kinds.size, np.int64)
         code = int(self.outputs[index])
         if code != WITHHELD:
-            column[code] += self.disclosed[self.kinds[code]]
+            column[code :: self.n] += self.disclosed[self.kinds[code :: self.n]]
         return column
 
     def kernels(self) -> Kernels:
-        """The same as a stack of one kernel, written out."""
+        """The same as a stack of one kernel, written out: a row for each source."""
         outputs = self.outputs[None]
         return Kernels(self.kinds.size, outputs, np.zeros_like(outputs), self.full()[None])
+
+    def by_symbol(self) -> Kernels:
+        """The kernel as those see it who know the releases so far: the rows of a symbol averaged by their belief."""
+        rows = self.kinds.size // self.n
+        if rows == 1:
+            return self.kernels()
+        belief = self.belief.reshape(rows, self.n, 1)
+        whole = belief.sum(0)
+        shares = np.where(whole > 0, belief / np.where(whole > 0, whole, 1.0), 1.0 / rows)
+        table = (shares * self.full().reshape(rows, self.n, -1)).sum(0) / ONE
+        outputs = self.outputs[None]
+        return Kernels(self.n, outputs, np.zeros_like(outputs), to_weights(table[None]))
 
     @cached_property
     def error(self) -> float:
         """The expected cost under the belief; a release that says nothing costs 1."""
+        return float(self.belief @ self.expected)
+
+    @cached_property
+    def expected(self) -> Floats:
+        """The expected cost for each source: (Z,)."""
         codes = self.outputs[self.shared]
         said = codes != WITHHELD
-        by_kind = np.bincount(self.kinds, self.belief, self.disclosed.size)
-        nothing = float(by_kind @ self.spread[:, ~said].sum(1)) / ONE
+        spread = self.spread[:, said] / ONE
+        cost = (self.spread[:, ~said].sum(1) / ONE)[self.kinds]
+        symbols = np.tile(np.arange(self.n), self.kinds.size // self.n)
         if self.costs.is_hamming:
-            wrong = float(by_kind @ self.spread[:, said].sum(1))
-            right = float(self.belief[codes[said]] @ self.spread[self.kinds[codes[said]], said.nonzero()[0]])
-            return max(0.0, wrong - right) / ONE + nothing
-        x = np.flatnonzero(self.belief)
-        own = self.costs.between(x, x) * self.disclosed[self.kinds[x]]
-        moved = self.costs.between(x[:, None], codes[said][None, :]) * self.spread[:, said][self.kinds[x]]
-        return float(self.belief[x] @ (own + moved.sum(1))) / ONE + nothing
+            right = np.zeros(self.kinds.size)
+            for place, code in enumerate(codes[said].tolist()):
+                right[code :: self.n] = spread[self.kinds[code :: self.n], place]
+            return np.maximum(0.0, spread.sum(1)[self.kinds] - right) + cost
+        z = np.flatnonzero(self.belief)
+        own = self.costs.between(symbols[z], symbols[z]) * self.disclosed[self.kinds[z]] / ONE
+        moved = self.costs.between(symbols[z, None], codes[said][None, :]) * spread[self.kinds[z]]
+        cost[z] += own + moved.sum(1)
+        return cost
 
     def keeps(self, bounds: Bounds) -> bool:
         """Whether every label keeps to every bound, from the integers, rounded outward."""
@@ -374,9 +475,16 @@ class GuardingTable(_ByKind):
             return True
         places, codes, disclosed = self.own
         sums = np.zeros((len(rows), self.outputs.size))
-        sums[:, places] = rows[:, codes] * disclosed
+        sums[:, places] = (rows.reshape(len(rows), -1, self.n)[:, :, codes] * disclosed).sum(1)
         sums[:, self.shared] += _by_kind(rows, self.kinds, self.disclosed.size) @ self.spread.astype(np.float64)
         return bool(np.maximum.reduce(sums, None) <= 0.0)
+
+    def dials(self, dial: Dial) -> bool:
+        """Whether the rows of every symbol differ by at most e^c, from the integers."""
+        if math.isinf(dial.ratio):
+            return True
+        rows = self.full().reshape(dial.rows, dial.n, -1).astype(np.float64)
+        return bool((rows.max(0) <= dial.ratio * rows.min(0)).all())
 
     def within(self, epsilon: float) -> bool:
         """Whether every lift over the whole alphabet is within ε, and the table 2ε-LDP."""
@@ -385,7 +493,7 @@ class GuardingTable(_ByKind):
 
 
 def _by_kind(numbers: Floats, kinds: Ints, count: int) -> Floats:
-    """Sums of rows of numbers (I, n) over the symbols of each kind: (I, count)."""
+    """Sums of rows of numbers (I, Z) over the sources of each kind: (I, count)."""
     bins = kinds + count * np.arange(len(numbers))[:, None]
     sums = np.bincount(bins.ravel(), numbers.ravel(), len(numbers) * count)
     return sums.reshape(-1, count).astype(np.float64, copy=False)

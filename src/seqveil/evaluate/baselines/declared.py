@@ -150,7 +150,7 @@ class Halving:
 
     def choose(self, trackers: SecretTrackers) -> tuple[float, Ints, Ints]:
         """The ε that keeps every promise, with the weights and their running sums; 0 where none does."""
-        bounds, epsilon = Bounds.of(trackers), self.epsilon
+        bounds, epsilon = Bounds.of(trackers.users.take([trackers.row])), self.epsilon
         for _ in range(HALVINGS):
             weights, sums = self._response(epsilon)
             if not len(bounds.promised) or bool((bounds.promised @ weights.astype(np.float64) <= 0.0).all()):
@@ -175,4 +175,4 @@ class Halving:
         beliefs = filtering.symbols(self.model, state.states)
         epsilons = np.array([epsilon for epsilon, _, _ in chosen])
         weighed, after = take_in(setting, state, columns, epsilons)
-        return Released(np.array(drawn, np.int64), epsilons, columns, beliefs, weighed), after, private
+        return Released(np.array(drawn, np.int64), epsilons, columns, beliefs, weighed, columns), after, private

@@ -1,0 +1,141 @@
+"""Kernels that remember the raw stream: what side information buys, whom the errors fall on, and how fast releases go.
+
+MSNBC's people, "ever read health" in 20 clicks; and the months of 712 young people (mvad), "ever jobless" in 24.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from time import process_time
+
+import numpy as np
+
+from benchmarks.timing import find
+from seqveil import MarkovModel, secrets
+from seqveil.core import compiled
+from seqveil.core.randomness import SeededRandomness
+from seqveil.core.secrets import SecretTrackers
+from seqveil.engine.policy import Policy
+from seqveil.engine.secrets import errors_by_answer
+from seqveil.engine.state import Private, State
+from seqveil.engine.step import observe, step
+from seqveil.engine.stream import Released, observed
+from seqveil.engine.terms import Terms
+from seqveil.evaluate.attack import attack_secret
+
+DIALS = (0.0, 0.5, 1.0, math.inf)
+KNOWN = 10  # the event that a bystander knows
+BULK, EVENTS = 2_000, 40
+
+
+def figures(name: str, model: MarkovModel, truth: np.ndarray, secret: secrets.Secret) -> list[dict[str, float]]:
+    """The error at each dial, for everybody, for people with and without the secret, and events a second."""
+    compiled.load()
+    found = []
+    for dial in DIALS:
+        setting = Policy(secrets=secret, side_information=dial).on(model)
+        codes, columns, rate = released(setting, truth)
+        with_it, without = errors_by_answer(setting, truth, codes)
+        wrong = float((codes != truth).mean())
+        most, alone = bystander(setting, truth[:300], columns)
+        print(
+            f"  {name}, ε = {secret.epsilon:g}, side information {dial:g}: wrong {wrong:.3f} (with the secret "
+            f"{with_it:.3f}, without {without:.3f}); {rate:,.0f} events a second; somebody who knows event {KNOWN}: "
+            f"all releases move the odds by up to {most:.2f} (its own by up to {alone:.2f})",
+            flush=True,
+        )
+        found.append({"dial": dial, "wrong": wrong, "with": with_it, "without": without, "rate": rate, "known": most})
+    return found
+
+
+def released(setting: Terms, truth: np.ndarray) -> tuple[np.ndarray, list[np.ndarray], float]:
+    """The releases of streams side by side, their columns, and events a second of processor time."""
+    state, private, randomness = (
+        State.start(setting, len(truth)),
+        Private.start(setting, len(truth)),
+        SeededRandomness(7),
+    )
+    codes, columns, began = [], list[np.ndarray](), process_time()
+    for raw in truth.T:
+        made, state, private = step(setting, state, private, raw, randomness)
+        assert isinstance(made, Released)
+        codes.append(made.codes)
+        columns.append(made.remembered)
+    return np.stack(codes, axis=1), columns, truth.size / (process_time() - began)
+
+
+def bystander(setting: Terms, truth: np.ndarray, columns: list[np.ndarray]) -> tuple[float, float]:
+    """How far the odds move for somebody who knows one true event: by all releases, and by that of the event alone."""
+    first, n = SecretTrackers(setting.model, setting.secrets, memory=setting.remembered), setting.model.n
+    told, silent, before = (np.full(len(truth), first, object) for _ in range(3))
+    alone = np.zeros(len(truth))
+    for t, wide in enumerate(columns):
+        wide = wide[: len(truth)].astype(np.float64)
+        blank = np.ones_like(wide)
+        if t == KNOWN:
+            here = np.tile(np.equal.outer(truth[:, t], np.arange(n)), wide.shape[1] // n)
+            before = observed(told, blank * here)
+            wide, blank = wide * here, blank * here
+        told, silent = observed(told, wide), observed(silent, blank)
+        if t == KNOWN:
+            alone = np.abs(_odds(told) - _odds(before))
+    moved = np.abs(_odds(told) - _odds(silent))
+    return float(np.nanmax(moved)), float(np.nanmax(alone))
+
+
+def _odds(trackers: np.ndarray) -> np.ndarray:
+    after = np.array([each.rows[0][0].posterior for each in trackers])
+    open_still = (after > 0.0) & (after < 1.0)  # else the known event says it all
+    return np.where(
+        open_still, np.log(np.where(open_still, after / (1.0 - np.where(open_still, after, 0.5)), 1.0)), np.nan
+    )
+
+
+def attacked(name: str, model: MarkovModel, truth: np.ndarray, secret: secrets.Secret) -> None:
+    """What guessers who learned from real people find, at the default dial and without one."""
+    for dial in (secret.total, math.inf):
+        setting = Policy(secrets=secret, side_information=dial).on(model)
+        codes, _, _ = released(setting, truth)
+        found = attack_secret(list(codes), list(truth), secret.over(model.alphabet), secret.total)
+        print(f"  attack on {name}, ε = {secret.epsilon:g}, side information {dial:g}: {found}", flush=True)
+
+
+def mvad(data: Path | None) -> list[dict[str, float]] | None:
+    """Months of young people, half of them fitted on: ever jobless within 24 months."""
+    import polars as pl
+
+    path = find(data, "activity/mvad_monthly.parquet")
+    if path is None:
+        return None
+    table = pl.read_parquet(path).sort("person", "month")
+    people = [part["state"].to_list()[:24] for _, part in table.group_by("person", maintain_order=True)]
+    model = MarkovModel.fit(people[::2])
+    truth = np.stack([model.alphabet.encode(one) for one in people[1::2]])
+    return figures("mvad", model, truth, secrets.ever("joblessness", epsilon=0.5, window="first 24"))
+
+
+def speed() -> dict[str, float]:
+    """Events a second in bulk, of a chain and of 16 types over 17 symbols, release and what a receiver recomputes."""
+    compiled.load()
+    rng, found = np.random.default_rng(0), {}
+    one = MarkovModel(
+        rng.dirichlet(np.ones(17)), 0.5 * rng.dirichlet(np.full(17, 0.3), 17) + 0.5 * rng.dirichlet(np.ones(17))
+    )
+    streams = [stream.tolist() for stream in one.sample(20, 400, seed=2)]
+    models = {"order 1": one, "16 types": MarkovModel.fit(streams, types=16)}
+    for name, model in models.items():
+        truth = model.sample(EVENTS, BULK if name == "order 1" else BULK // 10, seed=1)
+        for window in (f"first {EVENTS}", 20):
+            for dial in (0.0, math.inf):
+                setting = Policy(secrets=secrets.ever(0, epsilon=0.5, window=window), side_information=dial).on(model)
+                released(setting, truth[:20])
+                codes, _, rate = released(setting, truth)
+                state, began = State.start(setting, len(truth)), process_time()
+                for part in codes.T:
+                    state = observe(setting, state, part)[1]
+                again = truth.size / (process_time() - began)
+                key = f"{name}, window {window}, side information {dial:g}"
+                found[key] = rate
+                print(f"  {key}: {rate:,.0f} events a second, as a receiver {again:,.0f}", flush=True)
+    return found
