@@ -156,7 +156,7 @@ def test_containers_are_hardened_and_given_options_that_there_are():
 
 
 def test_the_broker_of_the_containers_has_the_rules_of_the_docs():
-    page = (ROOT / "docs" / "mqtt.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "bridges.md").read_text(encoding="utf-8")
     rules = [line for line in text_of("mosquitto.acl").splitlines() if line and not line.startswith("#")]
     assert all(f"\n{line}\n" in page for line in rules)
     assert "allow_anonymous false" in text_of("mosquitto.conf")

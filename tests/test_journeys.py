@@ -1,4 +1,4 @@
-"""The journeys of examples/ as somebody would run them, and what docs/home.md shows."""
+"""The journeys of examples/ as somebody would run them, and what docs/bridges.md shows."""
 
 import json
 import re

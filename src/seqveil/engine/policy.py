@@ -374,7 +374,7 @@ def _check_rate(rate: float, mechanism: Mechanism | BatchMechanism) -> None:
         )
 
 
-# What goes together. Each row: what is amiss, and the line that says so; docs/concepts.md has the table for readers.
+# What goes together. Each row: what is amiss, and the line that says so; docs/choosing.md has the table for readers.
 _TOGETHER: tuple[tuple[Callable[[Policy], bool], str], ...] = (
     (
         lambda p: p.found.name == _GUARDED and not p.secrets,

@@ -40,7 +40,7 @@ _HALF = re.compile("[\ud800-\udfff]")  # half a character, which no reader of JS
 
 
 class ServiceError(SeqveilError):
-    """The service refused. `reason` is the short name of docs/http.md, `position` the event's place in the request.
+    """The service refused. `reason` is the short name of docs/service.md, `position` the event's place in the request.
 
     `releases` is what was released for good of the events that were given. The place is among those events, in however
     many requests the client sent them.

@@ -1,4 +1,4 @@
-"""The recipe of docs/home.md with Home Assistant itself: a raw sensor and a phone go in, guarded ones appear.
+"""The recipe of docs/bridges.md with Home Assistant itself: a raw sensor and a phone go in, guarded ones appear.
 
 Home Assistant pins its own versions of everything, so it lives in an environment of its own:
 

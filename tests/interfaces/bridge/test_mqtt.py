@@ -27,7 +27,7 @@ from seqveil.interfaces.bridge.homeassistant import Discovery
 from seqveil.interfaces.bridge.mqtt import Topics
 from seqveil.interfaces.bridge.payloads import REASONS, Form
 
-DOCS = Path(__file__).parents[3] / "docs" / "mqtt.md"
+DOCS = Path(__file__).parents[3] / "docs" / "bridges.md"
 
 
 @pytest.fixture(scope="module")

@@ -300,7 +300,7 @@ def test_long_text_among_numbers_takes_no_memory():
 
 
 def test_every_refusal_is_in_the_table_of_the_docs():
-    table = Path(__file__).parents[3].joinpath("docs/http.md").read_text(encoding="utf-8")
+    table = Path(__file__).parents[3].joinpath("docs/service.md").read_text(encoding="utf-8")
     rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| ")]
     disclosed = {
         (int(status), reason.strip(" `"))

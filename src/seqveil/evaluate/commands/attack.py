@@ -22,12 +22,12 @@ def attack(
     ] = None,
     with_model: Annotated[
         list[Path] | None,
-        o.option("M2", "Attack by Bayes' rule with this model of other people too; may be repeated.", "--with-model"),
+        o.option("M2", "Also attack by Bayes' rule with this model of other people; may be repeated.", "--with-model"),
     ] = None,
     asked: o.SecretOptions,
     who: Annotated[bool, o.flag("--who", "Also try to recognise people by their past.")] = False,
-    false_alarm: Annotated[float, o.option("P", "How likely a promise that holds may be called broken.")] = 0.05,
-    splits: Annotated[int, o.option("N", "How often the people are split anew.")] = 3,
+    false_alarm: Annotated[float, o.option("P", "Probability of calling a kept promise broken.")] = 0.05,
+    splits: Annotated[int, o.option("N", "How many times the people are split.")] = 3,
     seed: Annotated[int, o.option("N", "Seed of the first split.")] = 0,
     plot: Annotated[Path | None, o.option("FILE.png", "Draw what the attack found.")] = None,
     meta: o.Meta = None,
@@ -36,17 +36,17 @@ def attack(
 ) -> None:
     """Attack a release: is the promise broken for real people?
 
-    Half of the people teach classifiers to guess the secret in every window from releases alone, those of the window
-    and all others of its person; the other half scores them. They know no model of ours. It prints what the best guess
-    shows of the realised ε, a lower bound, and a verdict: broken; not refuted, with the leak that would have been
-    noticed; or not decided, with the number of people it would take.
+    Half of the people teach classifiers to guess the secret in every window from releases alone, those of the
+    window and all others of its person; the other half scores them. They use no model. It prints a lower bound on
+    the realised ε and a verdict: broken; not refuted, with the leak that would have been noticed; or not decided,
+    with the number of people it would take.
 
-    With --with-model somebody who believes another model, such as a mixture of types or a chain of order 2, guesses as
-    well, by the exact probability of the secret given all releases. Fit it to people who are not attacked, and name the
-    release's own model by --model.
+    With --with-model an attacker who believes another model, such as a mixture of types or a chain of order 2,
+    also guesses, by the exact probability of the secret given all releases. Fit it to people who are not attacked,
+    and name the release's own model by --model.
 
-    It looks at the truth, so it is for whoever holds the raw data, best before a stream goes live, with people who had
-    no part in fitting the model. Exit code 1: a promise is broken.
+    It reads the truth, so it is for those who hold the raw data. Run it before a stream goes live, on people who
+    had no part in fitting the model. Exit code 1: a promise is broken.
 
     Example: seqveil attack released.csv --truth clicks.csv --secret ever:health --secret-window 20
 

@@ -37,10 +37,9 @@ def compare(
 ) -> None:
     """Compare mechanisms on your data: error, true leakage, attack.
 
-    Releases people of DATA with every mechanism at the same cost an event, under a model that is best fitted to other
-    people. It is an evaluation of data that you hold: it looks at the truth and its randomness is seeded, so nothing it
-    makes is private. Leakage is measured, not believed: a mechanism that passes what it claims stays in the table,
-    marked.
+    Releases people of DATA with every mechanism at the same cost an event, under a model, ideally one fitted to
+    other people. It is an evaluation of data that you hold: it looks at the truth and its randomness is seeded, so
+    nothing it makes is private. Leakage is measured: a mechanism that exceeds its claim is marked.
 
     With a policy that keeps secrets every row says what it promises about each and the most that was disclosed about
     it (the exact account under the model). The ways to keep a secret run too: guarded, total, halving,

@@ -46,21 +46,22 @@ class BridgeOptions:
 
     model: o.ModelFile
     policy: o.PolicyFile
-    state: Annotated[Path, o.option("FILE", "Where what was released is kept.")]
+    state: Annotated[Path, o.option("FILE", "Where releases and accounts are kept.")]
     key: Annotated[Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing).")] = None
     begin: Annotated[
         bool, o.flag("--begin", "Begin a state file that is missing or empty: its ledger starts at zero.")
     ] = False
     payload: Annotated[
-        str, o.option("FORM", "seqveil, value, owntracks, json:PATH or json:PATH@TIME: see docs/home.md.")
+        str, o.option("FORM", "seqveil, value, owntracks, json:PATH or json:PATH@TIME: see docs/bridges.md.")
     ] = "seqveil"
-    gaps: Annotated[str, o.option("refuse|skip", "An event that leaves others out: refuse it, or give those up.")] = (
-        "refuse"
-    )
+    gaps: Annotated[
+        str, o.option("refuse|skip", "An event that skips others: refuse it, or give up the skipped ones.")
+    ] = "refuse"
     metrics: Annotated[
         str | None,
         o.option(
-            "[HOST:]PORT", "Serve /metrics here for Prometheus, to anyone; 0 takes a free one  [default: nowhere]"
+            "[HOST:]PORT",
+            "Serve /metrics here for Prometheus, without a token; 0 picks a free port  [default: nowhere]",
         ),
     ] = None
 
@@ -135,7 +136,7 @@ def mqtt(
         str | None, o.option("TOPIC", "Where a device learns what was refused  [default: the log only]")
     ] = None,
     discovery: Annotated[
-        str | None, o.option("PREFIX", "Tell Home Assistant of released entities, under this prefix.")
+        str | None, o.option("PREFIX", "Announce released entities to Home Assistant under this prefix.")
     ] = None,
     ca: Annotated[
         Path | None, o.option("FILE", "Certificate of the broker's authority  [default: the system's]")
@@ -145,12 +146,12 @@ def mqtt(
         Path | None, o.option("FILE", f"Has the password in its first line  [default: {PASSWORD}]")
     ] = None,
 ) -> None:
-    """Release what devices publish, each event once, whatever is cut or repeated on the way.
+    """Release what devices publish, each event once, across crashes and repeats.
 
     In: {"seq": 0, "value": V}, or {"seq": 0, "values": [...]} where the policy has a batch. Out: {"seq", "value",
     "epsilon"}. With --payload, what OwnTracks, Zigbee2MQTT and Home Assistant publish; out comes the same with the
     released value. With such payloads and a model in slots of time (fit --every-seconds), one release for each slot:
-    see docs/home.md.
+    see docs/bridges.md.
 
     Ctrl-C finishes what was accepted. The log, one JSON object a line on standard error, names no user and no value.
 

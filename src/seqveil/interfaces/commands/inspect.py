@@ -10,11 +10,11 @@ from seqveil.interfaces.commands.terminal import show
 def inspect(data: o.Data, *, columns: o.ColumnOptions, format: o.Format = None, json: o.Json = False) -> None:
     """Say what a file holds, and what to type next.
 
-    What each column is taken for and why, how many people, streams and events there are, how the rows are ordered,
-    gaps in time, missing, outlying and rare values, how well a symbol is predicted by the one before, and a `fit`
-    command that works when it is pasted. Of the values it shows those alone that at least 10 people share.
+    Shows what each column is taken for and why; how many people and events there are; how rows are ordered; gaps
+    in time; missing, outlying and rare values; how well one symbol predicts the next; and a `fit` command to
+    paste. It shows only values that at least 10 people share.
 
-    It looks at the raw file: what it prints is for whoever holds that.
+    It reads the raw file, so its output is only for those who may see that file.
 
     Example: seqveil inspect clicks.csv
     """

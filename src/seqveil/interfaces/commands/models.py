@@ -20,10 +20,10 @@ class PrivateFitOptions:
         None
     )
     contribution: Annotated[
-        int | None, o.option("M", "With --private: most transitions of one user that count  [default: 20]")
+        int | None, o.option("M", "With --private: the most transitions of one user to count  [default: 20]")
     ] = None
     alphabet: Annotated[
-        Path | None, o.option("FILE", "The values there are: one a line, a JSON list, or a model to take them from.")
+        Path | None, o.option("FILE", "The allowed values: one per line, a JSON list, or a model that has them.")
     ] = None
     range: Annotated[
         str | None,
@@ -53,7 +53,7 @@ def fit(
     smoothing: o.Smoothing = SMOOTHING,
     cuts: o.CutOptions,
     other: Annotated[
-        int | None, o.option("N", "Pool values that fewer than N people have into one symbol, other.")
+        int | None, o.option("N", "Pool values that fewer than N people share into one symbol, other.")
     ] = None,
     on_unknown: Annotated[
         str | None,
@@ -72,13 +72,13 @@ def fit(
     """Fit a model of how the streams are correlated.
 
     A plain fit reads raw data and is not itself private: fit on public or consented data, and treat the model as
-    public. With --private the counts get noise, and adding or removing any one user changes the probability of any
-    model by a factor of at most e^EPSILON; the model carries that as a record. A private fit takes its alphabet from
+    public. With --private noise is added to the counts: adding or removing any one user changes the probability of
+    any model by a factor of at most e^EPSILON, and the model records that. A private fit takes its alphabet from
     --alphabet, or from --bins or --grid with --range, never from the data.
 
     With --context some people are held out of the fit, and the table of how well each candidate predicts them is
-    printed and kept in the model file. types:16 is a mixture of 16 chains, one for each type of person; types that
-    fewer than 50 people make up are merged into others.
+    printed and kept in the model file. types:16 is a mixture of 16 chains, one for each type of person; types with
+    fewer than 50 people are merged into others.
 
     The model remembers the columns, slots and what is done with missing values: later commands need them only where a
     file differs. `seqveil inspect DATA` proposes options.
@@ -120,16 +120,16 @@ def learn(
     *,
     order: o.Order = 1,
     strength: Annotated[
-        float | None, o.option("W", "Pseudo-moves a row of the prior  [default: tried on held-out users]")
+        float | None, o.option("W", "Pseudo-transitions added to each row  [default: tried on held-out users]")
     ] = None,
-    confidence: Annotated[float, o.option("C", "Of the region that the rows are within.")] = 0.95,
+    confidence: Annotated[float, o.option("C", "Confidence of the region for the rows.")] = 0.95,
     meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:
     """Learn how streams are correlated from what was released of them.
 
-    It looks at releases only, so it costs no privacy. --model is what the release was made with. The learned model says
-    how likely moves are; how sure that is, is said beside it.
+    It looks at releases only, so it costs no privacy. --model is what the release was made with. It prints how
+    certain the learned transitions are.
 
     Example: seqveil learn released.csv --model pages.model -o learned.model
     """

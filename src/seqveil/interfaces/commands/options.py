@@ -96,7 +96,9 @@ MissingValues = Annotated[
 ]
 
 Order = Annotated[int, option("M", "How many past symbols the next one depends on.")]
-Smoothing = Annotated[float, option("A", "Pseudo-events of each context; with 0 what nobody did counts as impossible.")]
+Smoothing = Annotated[
+    float, option("A", "Pseudo-events added to each context; with 0, what nobody did counts as impossible.")
+]
 Prior = Annotated[str, option("data|uniform", "Distribution of a stream's first symbol.")]
 
 Epsilon = Annotated[float | None, option("E", "Bound for one release or batch.", "--epsilon", "-e")]
@@ -154,7 +156,7 @@ class ShortSecrets:
 
     secret: SecretOption = None
     secret_epsilon: Annotated[
-        float | None, option("E", "Most that the log odds of each --secret may move, in total for its window.")
+        float | None, option("E", "The most that the log odds of each --secret may move, in total for its window.")
     ] = None
     secret_window: SecretWindow = None
 
@@ -202,7 +204,7 @@ class PromiseOptions(ShortSecrets):
     """What is promised: a policy in a file, or the most usual fields of one."""
 
     policy: Annotated[
-        Path | None, option("FILE", "What is promised, as `seqveil plan` writes it; instead of all that follows.")
+        Path | None, option("FILE", "What is promised, as `seqveil plan` writes it; replaces the options below.")
     ] = None
     epsilon: Epsilon = None
     batch: Annotated[
@@ -211,7 +213,7 @@ class PromiseOptions(ShortSecrets):
     block: Annotated[
         int | None, option("W", "W events share one ε, each is answered at once: less error, no delay  [default: 1]")
     ] = None
-    budget: Annotated[float | None, option("TOTAL", "Most that a user's whole stream may leak.")] = None
+    budget: Annotated[float | None, option("TOTAL", "The most that a user's whole stream may leak.")] = None
     mechanism: Mechanism = None
 
     def made(self) -> Policy:
@@ -263,9 +265,9 @@ class ColumnOptions:
 class CutOptions:
     """How numbers and points become symbols."""
 
-    bins: Annotated[
-        str | None, option("WIDTH|auto", "Cut numbers into bins of this width; auto: some 20 over their bulk.")
-    ] = None
+    bins: Annotated[str | None, option("WIDTH|auto", "Cut numbers into bins of this width; auto: about 20 bins.")] = (
+        None
+    )
     levels: Annotated[int | None, option("N", "Cut numbers into N bins of about equal count.")] = None
     grid: Annotated[
         str | None, option("10x10|auto", "Cut points (--value-column x,y) into a grid; auto: over their bulk.")

@@ -35,10 +35,13 @@ class WishOptions:
 
     seen_by: Annotated[
         str | None,
-        o.option("public|partner|team|10:30", "Recommend a policy for who sees it, or for odds: 10 % stay under 30 %."),
+        o.option(
+            "public|partner|team|10:30",
+            "Recommend a policy by who sees the release, or by odds: 10:30 keeps a suspicion of 10 % under 30 %.",
+        ),
     ] = None
-    wrong: Annotated[str | None, o.option("0.2|20%", "Recommend the policy that errs so much at most.")] = None
-    wait: Annotated[int | None, o.option("N", "Events that a release may wait for, in batches  [default: 0]")] = None
+    wrong: Annotated[str | None, o.option("0.2|20%", "Recommend the policy whose error is at most this.")] = None
+    wait: Annotated[int | None, o.option("N", "How many events a release may wait (batches)  [default: 0]")] = None
     secret: o.SecretOption = None
     secret_window: o.SecretWindow = None
     secret_epsilon: Annotated[str | None, o.option("E,E,…", "ε of each --secret to compare.")] = None

@@ -19,7 +19,7 @@ def audit(
     policy: o.PolicyOfRelease = None,
     asked: o.SecretOptions,
     delta: Annotated[float, o.option("D", "Failure probability of the (ε, δ) total.")] = 1e-6,
-    html: Annotated[Path | None, o.option("FILE", "Also write a page for whoever answers for data protection.")] = None,
+    html: Annotated[Path | None, o.option("FILE", "Also write a report for a data protection officer.")] = None,
     attack: Annotated[Path | None, o.option("FILE", "With --html: what `seqveil attack --json` printed.")] = None,
     meta: o.Meta = None,
     json: o.Json = False,
@@ -29,15 +29,16 @@ def audit(
     Recomputes each user's leakage from the model and the releases alone, and checks every promise against it. For
     batches it does so from their paths, and a stream's total is a bound from above.
 
-    It also asks the releases whether they fit the model: a bet against it whose odds reach 100 to 1 is an alarm, and if
-    the model is right that has probability 1 % at most, however many releases there are. No alarm is no proof.
+    It also tests whether the releases fit the model, by betting against it: odds of 100 to 1 raise an alarm. If
+    the model is right, an alarm has a probability of at most 1 %, however many releases there are. No alarm is no
+    proof.
 
     With --html it writes a page for a data protection officer: what was promised to whom, the model and its checks,
     what an attacker got, the account, settings and fingerprints, and a claim sheet along the questions of NIST SP
     800-226. It names no user and no released value.
 
-    With --secret, what all releases of a stream together disclosed about it, exactly, whatever the mechanism; the ε of
-    it is checked where --secret-epsilon or the side file has one.
+    With --secret it measures exactly what all releases of a stream together disclosed about it, whatever the
+    mechanism, and checks its ε where --secret-epsilon or the side file has one.
 
     Policy and columns come from the side file; name a policy only where there is none. Exit code 1: a check
     failed, the release was seeded, or these people do not follow the model. Exit code 2: the file cannot be a release
@@ -78,13 +79,13 @@ def decode(
     format: o.Format = None,
     json: o.Json = False,
 ) -> None:
-    """Estimate every row's true value, for free.
+    """Estimate the true value of every row.
 
     Writes the receiver's best estimate and its probability under the model; it is post-processing, so it costs no
     privacy. It also says whether the releases fit that model, as `seqveil audit` does.
 
-    Whoever holds the raw data can name it by --truth, and hears the share of estimates that are right beside the one
-    that the model expects. It is that of people held out where the model was fitted to others.
+    If you hold the raw data, --truth also prints the share of estimates that are right, beside the share that the
+    model expects.
 
     Example: seqveil decode released.csv --model clicks.model --out decoded.csv
     """
@@ -123,8 +124,8 @@ def stats(
     It is post-processing and costs no privacy. Where releases can be inverted the intervals assume nothing about the
     data; else a chain is learned from the releases. The output says which.
 
-    The releases are also asked whether they fit the model, as `seqveil audit` does. Where they do not, it is said, and
-    intervals that rest on a chain are left out.
+    It also tests whether the releases fit the model, as `seqveil audit` does. If they do not, it says so and
+    leaves out intervals that rest on a chain.
 
     Example: seqveil stats released.csv --model clicks.model --top 3
     """

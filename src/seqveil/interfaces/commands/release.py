@@ -19,7 +19,7 @@ class StateOptions:
         Path | None,
         o.option(
             "FILE",
-            "Keep what was released here, so that the same command goes on after a stop or crash; --out is "
+            "Record releases here, so that the same command continues after a stop or crash; --out is "
             "appended to (CSV, TSV, JSONL).",
         ),
     ] = None
@@ -27,8 +27,8 @@ class StateOptions:
         Path | None,
         o.option(
             "FILE",
-            "With --state: draw from the secret key in this file (made if missing), so that an event that is "
-            "drawn again comes out the same. Who has the key can undo the release.",
+            "With --state: draw from the secret key in this file (made if missing), so that an event drawn again "
+            "comes out the same. Anyone with the key can undo the release.",
         ),
     ] = None
     must_exist: Annotated[
@@ -49,11 +49,9 @@ def release(
     format: o.Format = None,
     meta: o.Meta = None,
     kept: StateOptions,
-    force: Annotated[
-        bool, o.flag("--force", "Draw again over an earlier release, which nobody may have been shown.")
-    ] = False,
+    force: Annotated[bool, o.flag("--force", "Replace an earlier release, which nobody may have seen.")] = False,
     yes: Annotated[
-        bool, o.flag("--yes", "Leave out the warning where a stream is disclosed so much that little protects.")
+        bool, o.flag("--yes", "Skip the warning that a stream reveals so much that little is protected.")
     ] = False,
     json: o.Json = False,
 ) -> None:
@@ -62,13 +60,15 @@ def release(
     Writes the user, the order, the released value and the ε it used, row by row; all other columns are dropped. How the
     file is read the model remembers; name columns where this file differs.
 
-    With --batch W, events of a user go W at a time (ε is a batch's); its first row has its ε and path, which say all.
+    With --batch W, a user's events are released W at a time; ε is for the batch, whose first row carries ε and path.
 
-    With --state FILE the run can be stopped or killed at any point; the same command goes on, no row twice or lost.
-    Values outside the alphabet are then hidden (a draw from the public belief), as a run that stops would show them.
+    With --state FILE the run can be stopped or killed at any point; the same command continues without losing or
+    repeating a row. Values outside the alphabet are then hidden (drawn from the public belief), because stopping
+    at one would reveal it.
 
-    With --secret rows are released as truly as can be while nobody's odds of the secret move by more than a factor e^E,
-    in total for the whole stream (--secret-epsilon E). Without --epsilon nothing is promised about anything else.
+    With --secret, rows are released with as little error as possible while nobody's odds of the secret move by
+    more than a factor e^E, in total for the whole stream (--secret-epsilon E). Without --epsilon nothing is
+    promised about anything else.
 
     Example: seqveil release clicks.csv --model clicks.model --epsilon 1 --out released.csv
 

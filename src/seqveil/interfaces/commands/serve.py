@@ -32,7 +32,7 @@ def _serve(
 ) -> None:
     """Release over HTTP, each event on the disk before it is answered.
 
-    Ends on SIGTERM or Ctrl-C after it has released and answered what it had accepted; see docs/http.md.
+    Ends on SIGTERM or Ctrl-C after it has released and answered what it had accepted; see docs/service.md.
 
     Example: seqveil serve --model clicks.model --policy policy.toml --state clicks.db --tokens tokens.db
     """

@@ -85,8 +85,8 @@ def fit(
 ) -> None:
     """Fit a model by counting on Spark: the same model as `seqveil fit` makes. The fit itself is not private.
 
-    With types:16 each person's runs of symbols are counted, and the driver finds the types. Which context is worth
-    having, `seqveil fit --context auto` says of a file with some of the people.
+    With types:16 each person's runs of symbols are counted, and the driver finds the types. To choose a context,
+    run `seqveil fit --context auto` on a sample of the people.
 
     Example: seqveil spark fit clicks/ -o clicks.model --context types:16
     """
@@ -112,11 +112,11 @@ def release(
     data: Frame,
     model: o.ModelFile,
     policy: o.PolicyFile,
-    key: Annotated[Path, o.option("FILE", "The secret key, made if missing. Who has it can undo the release.")],
+    key: Annotated[Path, o.option("FILE", "The secret key, made if missing. Anyone with it can undo the release.")],
     out: Annotated[str, o.option("DIR", "Folder for the released rows.", "--out", "-o")],
     *,
     checkpoint: Annotated[
-        str | None, o.option("DIR", "Keep what was released here: the same command goes on, with new files alone.")
+        str | None, o.option("DIR", "Record releases here: the same command continues, with new files only.")
     ] = None,
     follow: Annotated[bool, o.flag("--follow", "With --checkpoint: stay, and release files as they arrive.")] = False,
     frames: FrameOptions,
@@ -127,8 +127,9 @@ def release(
 ) -> None:
     """Release the rows of files on Spark: the releases of `seqveil release --state --key`.
 
-    Without --checkpoint all rows are released at once. With it the run can be stopped or killed at any point: the same
-    command goes on, no row twice or lost, and takes the files that came since. Read DIR with Spark.
+    Without --checkpoint all rows are released at once. With it the run can be stopped or killed at any point: the
+    same command continues without losing or repeating a row, and takes the files that arrived since. Read DIR with
+    Spark.
 
     Example: seqveil spark release clicks/ -m clicks.model --policy policy.toml --key clicks.key --checkpoint state/
     --out released/
@@ -161,7 +162,7 @@ def release(
 def account(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint of a release.")],
     *,
-    user: Annotated[str | None, o.option("NAME", "One user alone.")] = None,
+    user: Annotated[str | None, o.option("NAME", "Only this user.")] = None,
     limit: Annotated[int, o.option("N", "How many users to show, those with the largest account first.")] = 20,
     cluster: ClusterOptions,
     json: o.Json = False,

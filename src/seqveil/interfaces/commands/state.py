@@ -36,9 +36,9 @@ state = typer.Typer(
 
 @state.command()
 def verify(file: StateFile, json: o.Json = False) -> None:
-    """Look at every record of a state file and check it against its checksum.
+    """Check every record of a state file against its checksum.
 
-    Exit code 1 where something is damaged. A service may have the file open; it does not wait.
+    Exit code 1 where something is damaged. A service may keep the file open meanwhile.
 
     Example: seqveil state verify clicks.db
     """
@@ -60,13 +60,13 @@ def verify(file: StateFile, json: o.Json = False) -> None:
 def backup(
     file: StateFile,
     out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Where the copy goes: a new name, as nothing is written over.")
+        Path, typer.Argument(metavar="OUT", help="Where the copy goes: a new name, since nothing is overwritten.")
     ],
     json: o.Json = False,
 ) -> None:
     """Copy a state file as it is now, for its owner alone, and check the copy.
 
-    A service may have the file open; it does not wait. Going on from an older copy draws the events since then again:
+    A service may keep the file open meanwhile. Going on from an older copy draws the events since then again:
     see docs/operations.md first.
 
     Example: seqveil state backup clicks.db backups/clicks.db
@@ -83,7 +83,7 @@ def backup(
 @state.command()
 def account(
     file: StateFile,
-    user: Annotated[list[str] | None, o.option("NAME", "This user alone; repeat it  [default: all]")] = None,
+    user: Annotated[list[str] | None, o.option("NAME", "Only this user; may be repeated  [default: all]")] = None,
     json: o.Json = False,
 ) -> None:
     """Show the ledgers: events, releases, leakage in nats, what composition charges, LDP level.
@@ -111,7 +111,7 @@ def account(
 def export(
     file: StateFile,
     out: o.Out,
-    user: Annotated[list[str] | None, o.option("NAME", "This user alone; repeat it  [default: all]")] = None,
+    user: Annotated[list[str] | None, o.option("NAME", "Only this user; may be repeated  [default: all]")] = None,
 ) -> None:
     """Write what was released as lines of JSON: user, seq, status, value (or values and path), epsilon, time.
 
@@ -152,13 +152,13 @@ def adopt(
 ) -> None:
     """Go on with another model, or with a state file that is not the latest one.
 
-    With --model: all stored releases are replayed, so that beliefs, leakage and the accounts of secrets become those
-    of the new model, exact for the kernels that were drawn from, and every budget goes on. Of releases that were
-    erased only the LDP level goes on.
+    With --model: all stored releases are replayed, so that beliefs, leakage and the accounts of secrets become
+    those of the new model, exact for the kernels that were drawn from, and every budget goes on. Of erased
+    releases only the LDP level is kept.
 
-    Without it: for a copy that was put in the place of the file, or a file that lost its end. Run it once before the
-    first release. With a key the events to come then get randomness that the file has not drawn from, nor the one it
-    was copied from. What was released since the copy is not in its ledger: see docs/operations.md first.
+    Without it: for a copy that was put in the place of the file, or a file that lost its end. Run it once before
+    the first release. With a key, later events then use fresh randomness. What was released since the copy is not
+    in its ledger: see docs/operations.md first.
 
     Nobody may have the file open.
 
@@ -201,13 +201,13 @@ def erase(
     user: Annotated[list[str], typer.Argument(metavar="USER", help="Whom to erase; name several at once.")],
     key: Annotated[Path | None, o.option("FILE", "The key of the state file, where it has one.")] = None,
     forget_ledger: Annotated[
-        bool, typer.Option("--forget-ledger", help="Drop the ledger too: who comes back begins at zero.")
+        bool, typer.Option("--forget-ledger", help="Drop the ledger too: a person who returns starts at zero.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask about --forget-ledger.")] = False,
 ) -> None:
     """Erase a person: the releases, the state and the name, from the whole file.
 
-    The total of the ledger is kept under a keyed hash of the name, so that coming back does not begin the budget anew.
+    The total of the ledger is kept under a keyed hash of the name, so that a person who returns gets no new budget.
     Nobody may have the file open. Copies of the file are not touched; see docs/operations.md.
 
     Example: seqveil state erase clicks.db ann --key clicks.key

@@ -49,7 +49,7 @@ class ServeOptions:
         bool, o.flag("--begin", "Begin a state file that is missing or empty: its account starts at zero.")
     ] = False
     on_unknown: o.OnUnknownLive = None
-    gaps: Annotated[str, o.option("refuse|skip", "Events that leave others of their user out.")] = "refuse"
+    gaps: Annotated[str, o.option("refuse|skip", "An event that skips others: refuse it, or give those up.")] = "refuse"
     host: Annotated[str, o.option("ADDRESS", "Address to bind.")] = "127.0.0.1"
     port: Annotated[int, o.option("N", "Port; 0 takes a free one.")] = 8713
     tokens: Annotated[Path | None, o.option("FILE", "Made by `seqveil serve token add`.")] = None
@@ -57,7 +57,7 @@ class ServeOptions:
     tls_cert: Annotated[Path | None, o.option("FILE", "Certificate chain (PEM).")] = None
     tls_key: Annotated[Path | None, o.option("FILE", "Its private key (PEM).")] = None
     insecure: Annotated[
-        bool, o.flag("--insecure", "Serve a network address without TLS: something in front does it.")
+        bool, o.flag("--insecure", "Serve a network address without TLS: a proxy in front provides it.")
     ] = False
     rate: Annotated[float, o.option("N", "Events a second of a token that has no rate of its own.")] = 100_000.0
 
