@@ -381,3 +381,29 @@ def test_an_audit_counts_each_block_once_in_every_window(when_spent):
     report = audit.report()
     assert report.passed
     assert 2.0 < report.worst_window <= 2.5
+
+
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize("limit", [{"total": 2.0}, {"ldp_total": 4.0}, {"per_window": 2.0, "releases": 20}])
+@pytest.mark.parametrize("when_spent", ["hold", "stop"])
+def test_a_block_that_was_cut_when_nothing_was_left_never_runs_again(tmp_path, monkeypatch, small, limit, when_spent):
+    """Its state is packed or replayed, and receivers follow it by the ε of the record."""
+    monkeypatch.setattr(packing, "SMALL", packing.SMALL if small else 0)
+    key, policy = bytes(range(32)), Policy(epsilon=2.0, block=4, budget=Budget(**limit, when_spent=when_spent))
+    made = []
+    with CodeStreams.open(tmp_path / "s.db", policy.on(CHAIN), key=key) as streams:
+        made.append(streams.release(["bob", "ann"], [0, 2]))
+        streams.erase(["bob"])
+        made.append(streams.release(["ann"] * 2, [2, 2]))
+    for symbol in (0, 2):
+        with CodeStreams.open(tmp_path / "s.db", policy.on(CHAIN), key=key) as streams:
+            made.append(streams.release(["ann"], [symbol]))
+            account = streams.account("ann")
+    codes, epsilons = ([getattr(each, name)[-1 if each is made[0] else slice(None)] for each in made]
+                       for name in ("codes", "epsilons"))  # fmt: skip
+    codes, epsilons = (np.concatenate([np.atleast_1d(part) for part in parts]) for parts in (codes, epsilons))
+    seen = CodeStreams(policy.on(CHAIN))
+    seen.observe(["ann"] * len(codes), codes, epsilons=epsilons)
+    assert seen.account("ann").leakage == account.leakage <= 2.0
+    if account.epsilon_spent == 2.0:  # no other block began, so all that came later was held
+        assert (epsilons[1:] == blocks.HELD).all()

@@ -31,7 +31,9 @@ SETTINGS = {
     "window": Policy(epsilon=0.8, budget=Budget(per_window=1.2, releases=3), mechanism="balanced").on(CHAIN),
     "batches": Policy(epsilon=1.5, batch=2, mechanism="tree").on(CHAIN),
     "guarded": Policy(
-        secrets=[ever(2, epsilon=0.4, window=3), always([0, 1], epsilon=0.6, window="first 9")], mechanism="guarded"
+        secrets=[ever(2, epsilon=0.4, window=3), always([0, 1], epsilon=0.6, window="first 9")],
+        mechanism="guarded",
+        side_information=0,
     ).on(CHAIN),
     "withheld": Policy(secrets=ever(1, epsilon=0.5, window=4), mechanism="guarded", withhold=True).on(CHAIN),
 }

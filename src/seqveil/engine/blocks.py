@@ -27,6 +27,7 @@ from seqveil.engine.state import Private
 from seqveil.engine.stream import NOTHING, State, Terms, allowance, gate, hidden, ldp_cost, moment, raw_codes
 
 Mask = NDArray[np.bool_]
+HELD = 1e-300  # the ε that the record has of an event outside of any block: nothing, yet not the 0 of one inside
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +35,7 @@ class ReleasedInBlocks:
     """What one event made public, one row a user."""
 
     codes: Ints  # (B,) NOTHING where nothing was released
-    epsilons: Floats  # (B,) the ε of a block at its first event, else 0: so the record says where blocks begin
+    epsilons: Floats  # (B,) the ε of a block at its first event, HELD outside of any, else 0: the record shows cuts
     rule: BlockRule
     running: Blocks  # those before the event, those that begin with it among them
     after: Blocks  # and those after it, before any of them ends
@@ -94,7 +95,8 @@ def observe(
 ) -> tuple[ReleasedInBlocks, State]:
     """The same step as an observer sees it: the releases are given, nothing private is needed.
 
-    Where `epsilons`, as the record has them, say that a block begins, the one before was cut if it still ran.
+    Where `epsilons`, as the record has them, say that a block begins or that none runs, the one before was cut if it
+    still ran.
     """
     given = gate(codes, setting.model.n, len(state), (NOTHING,), DataError)
     if epsilons is not None:
@@ -190,10 +192,10 @@ def _close(setting: Terms, state: State, opened: _Opened, made: Disclosed) -> tu
     over = running & (blocks.places == rule.length)
     costs = np.where(over, blocks.costs(rule), 0.0) if over.any() else np.zeros(len(over))
     codes = np.where(opened.silent, NOTHING, made.codes)
-    began, spent, ldp = np.zeros(len(over)), state.spent, state.ldp
+    began, spent, ldp = np.where(running, 0.0, HELD), state.spent, state.ldp
     if opened.begins.any():
-        began = np.where(opened.begins, opened.blocks.levels, 0.0)
-        spent, ldp = spent + began, ldp + ldp_cost(setting, began)
+        levels = np.where(opened.begins, opened.blocks.levels, 0.0)
+        began, spent, ldp = began + levels, spent + levels, ldp + ldp_cost(setting, levels)
     window = state.window.push(opened.now, costs, setting.budget.span)
     after_all = State(states, state.steps + 1, spent, account, window, ldp, state.first, None, blocks.end(over))
     return ReleasedInBlocks(codes, began, rule, opened.blocks, blocks, made, state.states), after_all

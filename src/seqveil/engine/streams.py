@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,6 +143,10 @@ class CodeStreams(Ledger):
     def models(self) -> int:
         """How many models the releases were drawn with: one, and each that was adopted since."""
         return len(self._history)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuses `copy` and `pickle`: two of the same streams would each release them, and count apart."""
+        raise InputError("streams cannot be copied, as each copy would count its own releases alone; open them again")
 
     def __enter__(self) -> Self:
         return self

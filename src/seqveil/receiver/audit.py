@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from seqveil.core.composition import Composition, compose
-from seqveil.core.errors import InputError
+from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.randomness import known_as
 from seqveil.core.secrets import Secret, SecretTrackers
@@ -211,6 +211,8 @@ class Audit:
 
         `epsilons` are those the file claims, NaN where it claims none.
         """
+        if self.setting.in_blocks and (epsilons is None or np.isnan(epsilons).any()):
+            raise DataError("expected the ε of every release, which says where blocks begin and end; keep its column")
         if self._clock is not None:
             self._accounts |= self._clock.begun(users, times)
         # in memory any name will do
