@@ -157,7 +157,7 @@ def test_nothing_ever_stops_and_a_restart_resets_nothing(tmp_path):
 
 
 def test_a_share_that_rounds_to_nearly_one_leaves_no_weight_below_zero():
-    draft = Draft(np.arange(2), np.arange(2), np.array([np.nextafter(1.0, 0.0), 0.0]), np.arange(2),
+    draft = Draft(2, np.arange(2), np.arange(2), np.array([np.nextafter(1.0, 0.0), 0.0]), np.arange(2),
                   np.array([[3e-16, 2e-16], [0.5, 0.5]]), 0.0)  # fmt: skip
     table = GuardingTable.of(draft, np.array([0.5, 0.5]), hamming())
     assert (table.full() >= 0).all()

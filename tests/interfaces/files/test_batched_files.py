@@ -1,8 +1,6 @@
 """Releases in batches through files and commands: the whole chain, what is refused, and what tampering does."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -255,21 +253,5 @@ def test_a_file_sorted_anew_is_read_but_not_unchanged(place, released):
 def test_a_receiver_refuses_another_model(place, released):
     (place / "r.csv.meta.json").unlink()
     other = sticky(0.5)
-    setting = Policy(epsilon=2.0, batch=4, mechanism="tree").on(other)
-    with pytest.raises(DataError, match=r"r\.csv: rows 2 to 5"):
-        audit_file(released, other, setting)
-
-
-PROGRAM = [sys.executable, "-m", "seqveil"]
-
-
-def test_a_stream_is_released_as_its_batches_fill(place):
-    args = [*PROGRAM, "release", "-", "-m", place / "m.model", "-e", "1", "--batch", "2", "--out", "-"]
-    with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        process.stdin.write(b"user,value\nu1,bath\nu2,hall\nu1,bath\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == b"user,value,epsilon,batch,path\n"
-        assert [process.stdout.readline()[:3] for _ in range(2)] == [b"u1,"] * 2  # before the input has ended
-        rest, _ = process.communicate()
-        assert rest.startswith(b"u2,")
-        assert process.returncode == 0
+    with pytest.raises(DataError, match=r"r\.csv: rows \d+ on: "):
+        audit_file(released, other, policy=Policy(epsilon=2.0, batch=4, mechanism="tree"))

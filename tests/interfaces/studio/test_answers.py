@@ -22,7 +22,7 @@ from seqveil.interfaces.files.inspection import inspect
 from seqveil.interfaces.studio.answers import KEPT, LOADED, Gone, Studio
 from seqveil.interfaces.studio.picture import PictureRun, expected, offers
 from seqveil.interfaces.studio.source import SAMPLES, sample, sampled
-from seqveil.interfaces.studio.upload import Chosen, Upload, loaded
+from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
 from studios import asked, finish
 
 POWER = {"distortion": "absolute", "epsilon": 1.0}
@@ -233,20 +233,23 @@ def test_every_file_that_inspect_reads_is_shown_and_its_commands_release_it(name
     (tmp_path / "policy.toml").write_text(shown["toml"])
     for command in (fit, [*release, "--yes"], audit):
         assert main(command[1:]) == 0, (command, capfd.readouterr().err)
-    assert sv.MarkovModel.load(fit[4]).alphabet == loaded(Upload.of(FILES[name], name), Chosen(), "own").model.alphabet
+    assert (
+        sv.MarkovModel.load(fit[4]).alphabet
+        == loaded(Upload.of(FILES[name], name), UploadChoice(), "own").model.alphabet
+    )
     assert attack[1] == "attack"
     capfd.readouterr()
 
 
 def test_the_model_is_fitted_to_some_people_and_others_are_shown():
-    source = loaded(Upload.of(FILES["clicks.csv"], "clicks.csv"), Chosen(), "own")
+    source = loaded(Upload.of(FILES["clicks.csv"], "clicks.csv"), UploadChoice(), "own")
     people = sorted(set(WHO))
     others = CLICKS.filter(~pl.col("person").is_in(people[4::5]))
     alphabet = source.model.alphabet
     assert source.model.fingerprint == sv.fit(others, user="person", value="page", alphabet=alphabet).fingerprint
     shown = [CLICKS.filter(pl.col("person") == name)["page"].to_list() for name in people[4::5]]
     assert [alphabet.decode(codes) for codes in source.streams] == shown
-    given = loaded(Upload.of(FILES["clicks.csv"], "clicks.csv"), Chosen(), "own", source.model, "m.model")
+    given = loaded(Upload.of(FILES["clicks.csv"], "clicks.csv"), UploadChoice(), "own", source.model, "m.model")
     assert (len(given.streams), given.fit, given.model_file) == (40, "", "m.model")
 
 
@@ -263,7 +266,7 @@ def test_the_first_who_is_shown_has_the_secret():
 
 
 def test_places_are_never_shown_in_degrees():
-    source = loaded(Upload.of(FILES["map.csv"], "map.csv"), Chosen(cut=2000), "own")
+    source = loaded(Upload.of(FILES["map.csv"], "map.csv"), UploadChoice(cut=2000), "own")
     assert source.labels[0].endswith(" north")
     assert source.describe()["step"] == 2000.0
     studio = Studio(source)
@@ -296,7 +299,7 @@ def test_an_attack_is_computed_on_people_whom_the_model_was_not_fitted_to(monkey
     assert (found["people"], found["about"]) == (100, f"whether {value} occurs at an event, each for itself")
     assert found["verdict"] in ("not decided", "not refuted")
     assert "a suspicion of 10 % that it is right became" in found["lines"][-1]
-    source = loaded(Upload.of(FILES["map.csv"], "map.csv"), Chosen(cut=2000), "own")
+    source = loaded(Upload.of(FILES["map.csv"], "map.csv"), UploadChoice(cut=2000), "own")
     policy = {"secret": [{"ever": [source.values[source.rare]], "epsilon": 1.0, "window": 5}]}
     monkeypatch.setattr(attacking, "FEWEST", 2)
     said = json.dumps(Studio(source).attack({"source": "own", "policy": policy, "seed": 1}))
@@ -361,7 +364,7 @@ def test_columns_that_are_chosen_are_looked_at_as_chosen():
             studio.look({"upload": name, "columns": columns})
     with pytest.raises(InputError, match="still to be chosen"):
         studio.show(asked(name, {"epsilon": 1.0}))
-    begun = Studio(Upload.of(weeks, "own.csv"), Chosen(value="hour")).begin()
+    begun = Studio(Upload.of(weeks, "own.csv"), UploadChoice(value="hour")).begin()
     assert begun["upload"]["chosen"]["value"] == "hour"
 
 

@@ -21,7 +21,7 @@ from seqveil.engine.stream import Terms
 from seqveil.interfaces.planning import SEEN_BY, best_guess_error
 from seqveil.interfaces.studio.picture import STEPS, PictureRun, expected, offers, picture_of, too_slow
 from seqveil.interfaces.studio.source import SAMPLES, StudioSource, sample
-from seqveil.interfaces.studio.upload import Chosen, Upload, loaded
+from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
 
 LOADED, KEPT = 8, 900.0
 SLICE = 0.3  # seconds after which a picture of what there is beats a longer wait
@@ -61,10 +61,10 @@ class Studio:
     def __init__(
         self,
         own: StudioSource | Upload | None = None,
-        chosen: Chosen | None = None,
+        chosen: UploadChoice | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._clock, self._chosen = clock, chosen or Chosen()
+        self._clock, self._chosen = clock, chosen or UploadChoice()
         self._lock, self._expecting = threading.Lock(), threading.Lock()
         self._held: dict[str, _Held] = {}
         self._run: tuple[Any, PictureRun] | None = None  # the picture that was asked for last
@@ -90,15 +90,15 @@ class Studio:
         found = Upload.of(content, file)
         with self._lock:
             name = self._keep(found)
-        return self._looked(name, Chosen())
+        return self._looked(name, UploadChoice())
 
     def look(self, given: Any) -> dict[str, Any]:
         """The same with other columns: {"upload": name, "columns": {…}}."""
-        return self._looked(_named(given, "upload", "columns"), Chosen.of(given["columns"]))
+        return self._looked(_named(given, "upload", "columns"), UploadChoice.of(given["columns"]))
 
     def load(self, given: Any) -> dict[str, Any]:
         """Fit a model to a file: {"upload": name, "columns": {…}}; returns the source that it makes."""
-        name, chosen = _named(given, "upload", "columns"), Chosen.of(given["columns"])
+        name, chosen = _named(given, "upload", "columns"), UploadChoice.of(given["columns"])
         made = loaded(self._uploaded(name), chosen, name)
         with self._lock:
             self._find_held(name).source = made
@@ -174,7 +174,7 @@ class Studio:
         with self._lock:
             return self._find_held(name).upload
 
-    def _looked(self, name: str, chosen: Chosen) -> dict[str, Any]:
+    def _looked(self, name: str, chosen: UploadChoice) -> dict[str, Any]:
         return self._uploaded(name).describe(chosen) | {"upload": name}
 
     def _find(self, name: str) -> StudioSource:

@@ -43,7 +43,7 @@ SAID_HERE = {
 
 
 @dataclass(frozen=True)
-class Chosen:
+class UploadChoice:
     """What somebody chose for a file; what is empty is left to `inspect`.
 
     Parameters:
@@ -57,7 +57,7 @@ class Chosen:
     cut: float | None = None
 
     @classmethod
-    def of(cls, given: Any) -> Chosen:
+    def of(cls, given: Any) -> UploadChoice:
         """From JSON."""
         if not isinstance(given, Mapping) or not given.keys() <= {"user", "value", "time", "cut"}:
             raise InputError("columns: expected user, value, time and cut; check the request")
@@ -101,11 +101,11 @@ class Upload:
         """What the file is called, without its folder."""
         return file_name(self.file)
 
-    def look(self, chosen: Chosen) -> Look:
+    def look(self, chosen: UploadChoice) -> Look:
         """What `seqveil inspect` says about it with these columns."""
         return Look.of(inspect(self.table, **chosen.columns), chosen)
 
-    def describe(self, chosen: Chosen) -> dict[str, Any]:
+    def describe(self, chosen: UploadChoice) -> dict[str, Any]:
         """What the page shows before the file is used: columns that can be chosen, what was found, what is amiss."""
         shown = {"user": chosen.user, "value": chosen.value, "time": chosen.time}
         facts = {"file": self.title, "columns": self.table.frame.columns, "rows": self.table.frame.height, "lines": []}
@@ -124,7 +124,7 @@ class Look:
     lines: list[tuple[str, str]]
 
     @classmethod
-    def of(cls, found: Inspection, chosen: Chosen) -> Look:
+    def of(cls, found: Inspection, chosen: UploadChoice) -> Look:
         """What an inspection says and proposes, cut as somebody chose."""
         said = [(name, text) for name, text in found.lines() if name not in ("column", "next")]
         return cls(_cut(_options(found.command), chosen.cut), [(name, _here(text)) for name, text in said])
@@ -201,11 +201,13 @@ def _here(text: str) -> str:
     return text
 
 
-def loaded(upload: Upload, chosen: Chosen, name: str, model: MarkovModel | None = None, file: str = "") -> StudioSource:
+def loaded(
+    upload: Upload, chosen: UploadChoice, name: str, model: MarkovModel | None = None, file: str = ""
+) -> StudioSource:
     """A source from a file: fitted to some of the people, to show others; or all of them under a model that is given.
 
     >>> text = "user,value\\n" + "".join(f"u{k // 5},{'ab'[k % 2]}\\n" for k in range(100))
-    >>> source = loaded(Upload.of(text.encode(), "d.csv"), Chosen(), "own")
+    >>> source = loaded(Upload.of(text.encode(), "d.csv"), UploadChoice(), "own")
     >>> source.model.n, len(source.streams), source.fit
     (2, 4, 'seqveil fit d.csv -o d.model')
     """

@@ -17,7 +17,7 @@ from seqveil.engine.store import GAP, Stored, StoreError
 from seqveil.engine.stream import NOTHING, REFUSED
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.events import EventJob, Wording, release_together
-from seqveil.interfaces.service.answers import rows_of, user_of
+from seqveil.interfaces.service.answers import released, user_of
 from served import words_setting
 
 KEY = bytes(range(32))
@@ -79,7 +79,7 @@ WORDINGS = [Wording(Alphabet(['q"', None, True, 1.5])), Wording(Grid.regular(2, 
 def test_releases_of_symbols_are_disclosed_as_they_are(wording):
     codes = np.array([0, 3, NOTHING, REFUSED, GAP])
     made = Releases(codes, np.arange(5), np.array([1.0, 1e-9, 0.0, 0.0, math.inf]), codes == 3, np.zeros(5), None)
-    rows = json.loads(rows_of(NAMES, made, wording))
+    rows = json.loads(released(NAMES, made, wording))["releases"]
     assert [row["user"] for row in rows] == [*NAMES[:3], NAMES[4]]
     assert [row["value"] for row in rows] == [wording.shown[0], wording.shown[3], None, None]
     assert [row["status"] for row in rows] == ["released", "released", "withheld", "given-up"]
@@ -92,7 +92,7 @@ def test_releases_of_batches_are_disclosed_as_they_are():
     wording = WORDINGS[0]
     sent = [((2, 0), np.array([3, 1, 0])), None]
     made = Releases(np.array([0, NOTHING]), np.arange(2), np.ones(2), np.zeros(2, bool), np.zeros(2), sent)
-    first, second = json.loads(rows_of(NAMES[:2], made, wording))
+    first, second = json.loads(released(NAMES[:2], made, wording))["releases"]
     assert (first["values"], first["path"]) == ([1.5, None, 'q"'], [2, 0])
     assert (second["values"], second["path"], second["status"]) == (None, None, "withheld")
 
