@@ -58,7 +58,7 @@ def without(help: str, shared: Collection[str]) -> str:
     for words, option in explained(help).items():
         if words.startswith(EVERYWHERE) or words in shared:
             help = help.replace(option, "", 1)
-            named += [] if words.startswith(EVERYWHERE) else [LONG.search(words)[0]]
+            named += [] if words.startswith(EVERYWHERE) else [LONG.findall(words)[0]]
     help = help.rstrip().removesuffix("Options:").rstrip()
     return f"{help}\n\nShared options: {', '.join(named)}" if named else help
 

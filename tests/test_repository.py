@@ -83,6 +83,14 @@ def exists(dotted):
     return False
 
 
+def test_every_file_that_the_page_about_the_paper_names_exists():
+    """Below the package, unless the name begins with another folder."""
+    page = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+(?:/\w+)*/(?:\w+\.py)?)`", page))
+    assert len(named) > 15
+    assert [name for name in named if not ((SOURCE / name).exists() or (ROOT / name).exists())] == []
+
+
 def load(name):
     return yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
 
