@@ -225,12 +225,11 @@ def bad_cases(tmp_path, words, model):
         "onto the model": (("release", words, "-m", model, "-e", 1, "-o", model, "--format", "csv"), "words.model"),
         "seconds": (release("header2.csv", *seconds), "time"),
         "fit cuts": (("fit", words, "-o", tmp_path / "o.model", "--bins", 1, "--levels", 2), "bins"),
-        "fit grid": (("fit", words, "-o", tmp_path / "o.model", "--grid", "3by3"), "grid"),
+        "fit grid": (("fit", words, "-o", tmp_path / "o.model", "--grid", "3by3"), "row 1"),
         "fit bins of text": (("fit", words, "-o", tmp_path / "o.model", "--bins", 1), "row 1"),
         "fit order": (("fit", words, "-o", tmp_path / "o.model", "--context", "order:0"), "order"),
         "fit onto data": (("fit", words, "-o", words), "words.csv"),
         "fit folder": (("fit", words, "-o", tmp_path / "none" / "o.model"), "folder"),
-        "decode pipe": (("decode", "-", "-m", model, *promise(epsilon=1), "-o", tmp_path / "out.csv"), "pipe"),
     }
 
 

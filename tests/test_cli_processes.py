@@ -59,7 +59,7 @@ def test_a_reader_that_leaves_is_no_error(large, model):
     with subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"user,value,epsilon\n"
         process.stdout.close()
-        assert process.stderr.read() == b""
+        assert b"error" not in process.stderr.read()
         assert process.wait() == 1
 
 

@@ -261,7 +261,7 @@ def test_command_and_service_say_that_a_ledger_begins(tmp_path, capsys):
     command = ["release", str(tmp_path / "d.csv"), "-m", str(tmp_path / "model"), "--epsilon", "1"]
     command += ["--out", str(tmp_path / "o.csv"), "--state", str(tmp_path / "s.db")]
     assert main([*command[:-2], "--must-exist"]) == 2
-    assert "name it by --state" in capsys.readouterr().err
+    assert "name its state file by --state" in capsys.readouterr().err
     assert main([*command, "--must-exist"]) == 2
     assert "restore it from a backup" in capsys.readouterr().err
     assert not (tmp_path / "s.db").exists()

@@ -11,7 +11,7 @@ import pytest
 import seqveil as sv
 from attacks import NAMES, SECRET, TABLE, people
 from seqveil.core.alphabet import UNKNOWN, Alphabet
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import InputError
 from seqveil.evaluate.attack.files import AttackedPeople, attack, read_people
 
 
@@ -70,7 +70,7 @@ def test_labels_of_people_are_read_from_the_raw_file(tmp_path):
     found = attack(out, raw, secrets=sv.secrets.trait("heating", epsilon=1.0))[0]
     assert (found.verdict, found.people) == ("broken", 360)
     frame.with_columns(heating=pl.col("value")).write_csv(raw)
-    with pytest.raises(DataError, match="two labels"):
+    with pytest.raises(InputError, match="two answers"):
         attack(out, raw, secrets=sv.secrets.trait("heating", epsilon=1.0))
 
 

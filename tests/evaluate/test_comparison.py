@@ -109,10 +109,11 @@ def test_the_attack_finds_what_is_left_out_and_not_what_is_guarded():
     policy = sv.Policy(secrets=sv.secrets.ever("health", epsilon=0.5, window="first 8"))
     found = compare(list(telling.sample(8, 1500, seed=5)), telling, policy, names=["suppression", "guarded"],
                     attack=True)  # fmt: skip
-    leaky, kept = (row.secrets[0].attack for row in found.rows)
+    leaky, *kept = (row.secrets[0].attack for row in found.rows)
     assert (leaky.verdict, leaky.people) == ("broken", 1500)
-    assert kept.verdict != "broken"
-    assert kept.epsilon_at_least <= 0.5 < leaky.epsilon_at_least
+    assert len(kept) == 3  # by symbol, and with memory
+    assert all(each.verdict != "broken" for each in kept)
+    assert max(each.epsilon_at_least for each in kept) <= 0.5 < leaky.epsilon_at_least
     assert "| broken: " in found.markdown()
 
 

@@ -226,7 +226,7 @@ def test_without_a_side_file_the_batch_size_must_be_right(seqveil, place, releas
     for size in (3, 5, 8):
         said = seqveil("audit", released, "-m", chain, *promise(epsilon=2, batch=size))
         assert said.code == 2
-        assert "--batch" in said.err
+        assert "the policy is that of the release" in said.err
     assert "in batches" in seqveil("audit", released, "-m", chain, *promise(epsilon=2)).err
     assert seqveil("decode", released, "-m", chain, *promise(epsilon=2, batch=3), "-o", place / "d.csv").code == 2
     assert seqveil("release", place / "data.csv", "-m", chain, "-e", 2, "-o", released, "--force").code == 0

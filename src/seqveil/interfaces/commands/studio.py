@@ -58,7 +58,7 @@ def _studio(data: str | None, model: Path | None, columns: o.ColumnOptions) -> S
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.studio.answers import Studio
     from seqveil.interfaces.studio.source import sampled
-    from seqveil.interfaces.studio.upload import Chosen, Upload, loaded
+    from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
 
     chain = None if model is None else MarkovModel.load(model)
     if data is None:
@@ -69,7 +69,7 @@ def _studio(data: str | None, model: Path | None, columns: o.ColumnOptions) -> S
         upload = Upload.of(Path(data).read_bytes(), data)
     except OSError as error:
         raise DataError(f"{Path(data).name}: cannot be read ({error.strerror}); check the path") from None
-    chosen = Chosen(columns.user_column or "", columns.value_column or "", columns.time_column or "")
+    chosen = UploadChoice(columns.user_column or "", columns.value_column or "", columns.time_column or "")
     if chain is not None:
         return Studio(loaded(upload, chosen, "data", chain, str(model)))
     return Studio(upload, chosen)

@@ -363,7 +363,13 @@ def answers_of(data: Any, reading: Reading, column: str, format: str | None = No
     if isinstance(data, str) and data == "-":
         raise InputError("a trait is read from a column of a file, beside the values; got a pipe, name the file")
     events = read_events(as_polars(data), reading.but(value=column), "text", format=format, holes="empty")
-    return one_answer_each(events.users.to_list(), events.frame["value"].to_list())
+    labels = [_label(text) for text in events.frame["value"].to_list()]
+    return one_answer_each(events.users.to_list(), labels)
+
+
+def _label(text: str | None) -> str | None:
+    """A label without the spaces around it; none where a file says so, also as not a number."""
+    return None if text is None or text.strip().lower() in ("", "nan") else text.strip()
 
 
 def _with_trait(

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 CALL_ROWS = 200_000  # rows of one call
 BATCH_ROWS = 1000  # the same where batches are released: one may take milliseconds
-THIS_FILE = "the trait's total covers this file only; with --state one account goes on over all files of a person"
+THIS_FILE = "the trait's total covers this file only; released elsewhere too, a person's totals add up"
 SEEDED = "seeded, so NOT private: whoever knows the seed can undo the release"
 ARRIVAL = "releases are written in the order in which events arrive, and whoever reads them sees it"
 CHECK_ON_PEOPLE = "`seqveil attack RELEASED --truth RAW` tries to break the promise for real people"
@@ -459,8 +459,6 @@ def names_of(users: pl.Series) -> list[Any]:
 class Run:
     """What a release made and what it cost; the two ways to write it fill it in."""
 
-    one_file = True  # nothing is known of what was released of these people elsewhere
-
     def __init__(self, setting: Terms, streams: CodeStreams, seed: int | None) -> None:
         self.setting, self.streams, self.seed = setting, streams, seed
         self.private = seed is None and streams.private
@@ -495,7 +493,7 @@ class Run:
             composition=float(found.epsilon_spent.max(initial=0.0)),
             ldp=float(found.ldp.max(initial=0.0)),
             private=self.private,
-            guarantee="; ".join([guarantee(setting), *([THIS_FILE] if self.one_file and traits else [])]),
+            guarantee="; ".join([guarantee(setting), *([THIS_FILE] if traits else [])]),
             warnings=tuple(self._warnings(found)),
             batch=setting.batch,
             exact=not setting.in_batches,

@@ -107,8 +107,6 @@ class RunPosition:
 class Resumed(Run):
     """Goes on where an earlier run was: what that one did is passed over."""
 
-    one_file = False
-
     def __init__(self, events: Events, codes: Ints, streams: CodeStreams, output: Appended, seed: int | None) -> None:
         super().__init__(streams.setting, streams, seed)
         self.events, self._codes, self._output = events, codes, output
@@ -146,7 +144,7 @@ class Resumed(Run):
         if self.events.n < rows or self._see(0, rows) != self._at.seen:
             raise DataError(
                 f"{self.events.name}: its first {rows} rows are not those that were released before; put the input of "
-                "the earlier run back, or begin with a new state file and output"
+                "the earlier run back; a new state file and output begin accounts at zero, which add up with these"
             )
         if (self._at.finished or self._at.flushed) and self.setting.in_batches and rows < self.events.n:
             raise DataError(
