@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -32,7 +32,6 @@ DOUBLED = ("randomized_response", "optimal_ldp")  # ε-SIP is 2ε-LDP, so these 
 LIMITS = ("optimal_ldp",)  # at ε and 2ε it marks the field that every mechanism sound at ε lies in
 IN_BATCHES = ("auto", "tree", "tree_ldp")
 KEEPERS = ("guarded", "total", "halving", "utility_optimised", "suppression")
-REMEMBERS = any(each.name == "side_information" for each in fields(Policy))
 PAPER = {  # what the paper calls them
     "crr": "instantaneous release, Algorithm 1 as published",
     "optimal": "instantaneous release, sound",
@@ -166,7 +165,7 @@ class Way:
             raise InputError(f'expected epsilon, what an event may cost, for "{self.mechanism}"; got none')
         rate = self.factor * (epsilon or 1.0)
         if self.mechanism == "guarded":
-            return arena.keeping(**({"side_information": self.side_information} if REMEMBERS else {}))
+            return arena.keeping(side_information=self.side_information)
         if self.mechanism == "halving":
             return Policy(secrets=arena.secrets, distortion=costs).on(model)  # for the accounts that it looks at
         if self.mechanism == "total":
@@ -234,6 +233,6 @@ def _named(name: str, batches: Sequence[int], blocks: Sequence[int]) -> Iterator
 
 
 def _keepers(name: str) -> list[Way]:
-    if name == "guarded" and REMEMBERS:
+    if name == "guarded":
         return [Way(name), Way(name, side_information=0.0), Way(name, side_information=math.inf)]
     return [Way(name)]
