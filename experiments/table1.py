@@ -77,9 +77,9 @@ def _composability(shown: dict[str, Any]) -> dict[str, Claim]:
         "MIP": _cell(
             "MIP composes sequentially: no",
             mip["Σ of its steps differs by at most"] > 0,
-            "it does, exactly, for kernels that see the present symbol and past releases only: then I(X_1..X_T; Y_t | "
-            "past) = I(X_t; Y_t | past). SIP's steps add up for the same kernels only: a hidden coin used twice breaks "
-            "both",
+            "it does, exactly, whatever a kernel remembers: I(X_1..X_T; Y_1..Y_T) is the sum of I(X_1..X_T; Y_t | past "
+            "releases), by the chain rule. SIP's log lifts add up in the same way, where the paper's IIL is given past "
+            "releases, and a hidden bit that several releases share breaks neither",
             mip,
         ),
         "SIP": _cell(
