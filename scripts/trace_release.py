@@ -220,11 +220,10 @@ def by_spark(folder: Path) -> Iterator[Take]:
     """A micro-batch of one bucket through the operator, driven by Spark's own tester, which needs no Java."""
     import pandas as pd
     from pyspark.sql.streaming.tws_tester import TwsTester
-    from pyspark.sql.types import StringType
 
     made, numbers = setting(), iter(range(99))
     job = found(SPARK_JOB)(made, made.model.alphabet, KEY, ("user", "seq", "value"))
-    tester = TwsTester(found(SPARK_OPERATOR)(job, StringType(), salt=bytes(16)))
+    tester = TwsTester(found(SPARK_OPERATOR)(job, salt=bytes(16)))
 
     def take(events: int) -> None:
         rows = [("ann", next(numbers), 1) for _ in range(events)]
