@@ -14,6 +14,7 @@ import gzip
 import io
 import json
 import os
+import select
 import sys
 import zlib
 from bisect import bisect_left
@@ -98,7 +99,7 @@ def table_of_bytes(content: bytes, name: str, format: str | None = None) -> Tabl
 def _content(path: FilePath) -> bytes:
     """The bytes of a file or of standard input."""
     if os.fspath(path) == "-":
-        return sys.stdin.buffer.read()
+        return _piped()
     _refuse_no_file(path)
     try:
         return Path(path).read_bytes()
@@ -375,3 +376,17 @@ def count_rows(path: FilePath) -> int | None:
     with open(path, "rb") as stream:
         lines = sum(block.count(b"\n") for block in iter(lambda: stream.read(BLOCK_BYTES), b""))
     return max(0, lines - (kind != "jsonl"))
+
+
+def _piped() -> bytes:
+    """All of standard input. A signal may reach another thread than this one, so none is waited for without end."""
+    try:
+        number = sys.stdin.fileno()
+    except OSError:  # not a file, as in a test
+        return sys.stdin.buffer.read()
+    parts = []
+    while True:
+        if select.select([number], [], [], 0.2)[0]:
+            parts.append(os.read(number, 1 << 20))
+            if not parts[-1]:
+                return b"".join(parts)
