@@ -149,5 +149,5 @@ def test_the_trace_has_a_row_for_each_interface():
     assert 3 <= depth <= calls == more  # each release of a session takes the same
     for others in counts.values():
         assert others[0] >= files  # all of them release by the session's own step
-        assert others[0] > others[3] > 0
+        assert others[0] >= others[3] > 0
         assert others[1] > others[4] > 0
