@@ -209,7 +209,8 @@ def test_a_secret_is_kept_from_several_observers(seqveil, files, state):
     OTHER.save(files / "other.model")
     MIXED.save(files / "mixed.model")
     names = [str(files / name) for name in ("other.model", "mixed.model")]
-    policy = promise(secrets=sv.secrets.ever("health", epsilon=0.5, window=5), observers=names)
+    by_symbol = {"side_information": 0.0}  # so that a twin by symbol can follow
+    policy = promise(secrets=sv.secrets.ever("health", epsilon=0.5, window=5), observers=names, **by_symbol)
     args = ("release", files / "d.csv", "-m", model, *policy, *kept, "--out", out)
     made = seqveil(*args, "--json")
     assert made.code == 0, made.err

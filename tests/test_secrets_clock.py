@@ -157,7 +157,8 @@ def test_no_outcome_breaks_a_week_from_the_integers_of_its_tables(secret, place)
     values = {window: np.array([read_week(secret, word[window[0] : sum(window)]) for word in every.words])
               for window in days(place, WEEKS, 7)}  # fmt: skip
     live = {window: found for window, found in values.items() if (every.prior(found, count) > 0).sum() > 1}
-    terms, rng, worst = sv.Policy(secrets=secret).on(model), np.random.default_rng(place), 0.0
+    terms = sv.Policy(secrets=secret, side_information=0.0).on(model)
+    rng, worst = np.random.default_rng(place), 0.0
     for _ in range(12):  # streams of releases, each label as likely as another
         trackers, columns = SecretTrackers(model, secret, kept=True, place=place), []
         for _ in range(WEEKS):

@@ -123,7 +123,7 @@ STAYS = MarkovModel(np.full(3, 1 / 3), 0.85 * np.eye(3) + 0.05)
 
 
 def cost(epsilon):
-    setting = sv.Policy(secrets=ever(0, epsilon=epsilon, window="event"), mechanism="guarded").on(STAYS)
+    setting = sv.Policy(secrets=ever(0, epsilon=epsilon, window="event"), side_information=0.0).on(STAYS)
     return simulate(setting, 8, 60, seed=3).error
 
 

@@ -239,7 +239,8 @@ def test_a_file_is_released_by_the_same_seconds_and_says_what_it_read(tmp_path, 
     rows = pl.DataFrame({"user": ["a"] * 90, "time": [(NOW + k) * 10 ** (3 * unit) for k in range(90)]})
     rows.with_columns(value=pl.Series([k // 9 % 2 for k in range(90)])).write_csv(tmp_path / "data.csv")
     account = release_file(tmp_path / "data.csv", setting, tmp_path / "out.csv", seed=1)
-    assert account.times == f"{clock.UNITS[unit]} (column 'time')"
+    assert account.times.startswith(clock.UNITS[unit])
+    assert account.times.endswith("(column 'time')")
     session = Session(MODEL, mechanism="optimal", epsilon=0.5, budget=limited(), seed=1)
     expected = [session.release(k // 9 % 2, time=NOW + k) for k in range(90)]
     assert pl.read_csv(tmp_path / "out.csv")["value"].to_list() == expected
