@@ -38,13 +38,13 @@ demo: $(VENV)/.demo
 	@$(BIN)/python examples/demo.py
 
 lint: $(VENV)/.ready
-	$(BIN)/ruff check .
+	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 compiled: $(VENV)/.ready
-	@$(BIN)/python -c "from seqveil.core import compiled; compiled.load()"  # once, before several workers would do it
+	@$(BIN)/python scripts/compile_all.py
 
 check: lint compiled
 	$(BIN)/python -m pytest -n auto -m "$(QUICK)"

@@ -37,7 +37,6 @@ NAMES = (
     "smoothing",
     "intervals",
     "coverage",
-    "jobs",
     "secrets",
     "traits",
     "contexts",

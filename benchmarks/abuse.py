@@ -32,21 +32,31 @@ HOME, AWAY = "127.0.0.1", "127.0.0.2"  # of the honest sender, and of all others
 CONTEXT = multiprocessing.get_context("spawn")
 HEAD = b"POST /v1/release HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
+COLUMNS = ("p50", "p99", "p100", "sent", "refused", "MB before", "MB after")
+TOGETHER = (*(f"p{q}" for q in QUANTILES), "processors")
+
 Attack = Callable[[int, str, Any], None]
 
 
 def run(data: Path | None) -> dict[str, object]:
     found: dict[str, object] = {}
-    print("honest events during an attack: milliseconds, refused of sent, and memory of the service before and after")
+    print(
+        f"honest events one after another, each on a connection of its own, during {SECONDS:g} s of an attack: ms, MB"
+    )
+    print(f"{'attack':<38}" + "".join(f"{name:>10}" for name in COLUMNS))
     for name, attack, count in ATTACKS:
         with serving("admin", "release") as (port, token, other):
             fill(port, token)
-            found[name] = measured(port, token, attack, count, other if attack is slow_body else token)
-        disclosed = found[name]
-        assert isinstance(disclosed, dict)
-        print(f"  {name:<44} " + "  ".join(f"{key} {value:,.1f}" for key, value in disclosed.items()), flush=True)
-    found["all at once"] = [all_at_once() for _ in range(TIMES)]
-    return found
+            figures = measured(port, token, attack, count, other if attack is slow_body else token)
+        found[name] = figures
+        print(f"{name:<38}" + "".join(f"{figures[key]:>10,.1f}" for key in COLUMNS), flush=True)
+    print(f"\n{RATE} single events a second on {CONNECTIONS} connections beside 16 readers and 4 endless headers, ms:")
+    print("".join(f"{name:>12}" for name in TOGETHER))
+    together = []
+    for _ in range(TIMES):
+        together.append(all_at_once())
+        print("".join(f"{together[-1][name]:>12.2f}" for name in TOGETHER), flush=True)
+    return found | {"all at once": together}
 
 
 def all_at_once() -> dict[str, float]:
@@ -57,13 +67,7 @@ def all_at_once() -> dict[str, float]:
             before, begin = processor(port, token), time.perf_counter()
             waits = asyncio.run(single_events(port, token))
             busy = (processor(port, token) - before) / (time.perf_counter() - begin)
-    disclosed = {f"p{q}": float(np.percentile(waits, q)) for q in QUANTILES} | {"processors": busy}
-    print(
-        f"  {RATE} events/s, {CONNECTIONS} connections, 16 readers, 4 endless headers: "
-        + "  ".join(f"{key} {value:.2f}" for key, value in disclosed.items()),
-        flush=True,
-    )
-    return disclosed
+    return {f"p{q}": float(np.percentile(waits, q)) for q in QUANTILES} | {"processors": busy}
 
 
 def fill(port: int, token: str) -> None:
@@ -90,11 +94,11 @@ def measured(port: int, token: str, attack: Attack, count: int, attacker: str) -
             time.sleep(0.01)
     after = memory(port, token)
     figures = {f"p{q}": float(np.percentile(waits, q)) for q in (50, 99, 100)}
-    return figures | {"sent": len(waits), "refused": refused, "MB before": before, "after": after}
+    return figures | {"sent": len(waits), "refused": refused, "MB before": before, "MB after": after}
 
 
 def memory(port: int, token: str) -> float:
-    """Of the service, in millions of bytes; it may take a while to be told."""
+    """Of the service, in millions of bytes; it may take a while until it answers."""
     for _ in range(10):
         with suppress(OSError, http.client.HTTPException):
             return metric(port, token, "process_resident_memory_bytes") / 1e6

@@ -24,9 +24,9 @@ from seqveil.core.model import Counts
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import blocks
 from seqveil.engine.policy import Policy
-from seqveil.engine.state import Private, State
-from seqveil.interfaces import trial
-from tests.reference_blocks import every_path, online_optimum
+from seqveil.engine.stream import State
+from seqveil.interfaces import planning
+from tests.reference.blocks import every_path, online_optimum
 
 USERS, CLICKS = 1_000, 20
 PULSES = (1, 2, 4, 5, 7, 10, 20)
@@ -148,11 +148,11 @@ def pulses(model: MarkovModel, truth: Ints, epsilon: float, every: int) -> float
 
 def in_blocks(setting: Any, truth: Ints, seed: int = 7, costs: Distortion | None = None) -> tuple[float, float]:
     """What blocks cost, wrong symbols by default, and what any stream leaked."""
-    state, private = State.start(setting, len(truth)), Private.start(setting, len(truth))
+    state = State.start(setting, len(truth))
     randomness = SeededRandomness(seed)
     found, paid = [], hamming() if costs is None else costs
     for codes in truth.T:
-        made, state, private = blocks.step(setting, state, private, codes, randomness)
+        made, state = blocks.step(setting, state, codes, randomness)
         found.append(paid.between(codes, made.codes).mean())
     return float(np.mean(found)), float(state.account.worst.max())
 
@@ -162,7 +162,7 @@ def tree(model: MarkovModel, truth: Ints, total: float, size: int, users: int = 
     setting = Policy(epsilon=total * size / truth.shape[1], batch=size, mechanism="tree").on(model)
     randomness, wrong = SeededRandomness(7), []
     for clicks in truth[:users]:
-        sent, _ = trial.in_batches(setting, clicks, randomness)
+        sent, _ = planning.in_batches(setting, clicks, randomness)
         wrong.append((np.concatenate([one.codes for one in sent]) != clicks).mean())
     return float(np.mean(wrong))
 
@@ -194,7 +194,7 @@ def gaze(folder: Path) -> list[Row]:
     costs, epsilon = resolve("euclidean", model.alphabet), PER_SECOND / FRAMES
     print(f"gaze: {model}; {len(truth)} streams of {SAMPLES} samples, ε = {PER_SECOND:g} a second; cells off")
     setting, randomness = Policy(epsilon=epsilon, mechanism="tree", distortion=costs).on(model), SeededRandomness(7)
-    sent = [trial.in_batches(setting, stream, randomness)[0] for stream in truth]
+    sent = [planning.in_batches(setting, stream, randomness)[0] for stream in truth]
     released = np.stack([np.concatenate([one.codes for one in stream]) for stream in sent])
     single = float(costs.between(truth, released).mean())
     rows: list[Row] = [{"gaze": "one by one", "distance": single}]

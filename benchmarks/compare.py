@@ -6,14 +6,13 @@ bold: least of the sound ones at an ε, of all and of those that do not wait for
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from seqveil import datasets
+from experiments import datasets
 from seqveil.core.errors import SeqveilError
 from seqveil.engine.policy import Policy
 from seqveil.evaluate.compare import Comparison, ComparisonRow, compare
@@ -61,9 +60,7 @@ def compared(field: Field, data: Path | None) -> Comparison:
     streams = [codes[: field.first] for codes in found.arrays(people=held) if len(codes) >= field.first]
     model = found.model(people=kept)
     policy = Policy(epsilon=1.0, distortion=found.distortion)
-    return compare(
-        streams[: field.streams], model, policy, epsilons=EPSILONS, blocks=[5, 20], processes=os.cpu_count() or 1
-    )
+    return compare(streams[: field.streams], model, policy, epsilons=EPSILONS)
 
 
 def table(found: Comparison) -> str:

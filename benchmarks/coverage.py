@@ -15,31 +15,24 @@ import numpy as np
 from benchmarks.intervals import TARGETS, chain, held, released, summary
 from benchmarks.timing import find
 from seqveil import MarkovModel, secrets
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.kernel import Ints
 from seqveil.engine.policy import Policy
 from seqveil.engine.terms import Terms
-from seqveil.receiver.statistics import TOLD, Summary
+from seqveil.receiver.statistics import ENOUGH, Summary
 
 LEVELS = (0.90, 0.95)
 TYPES, SYMBOLS, LENGTH, USERS, AGAIN = 8, 5, 10, 100, 60
 CLICKS, GROUP, GROUPS, FITTED = 20, 100, 25, 20_000  # of MSNBC: events of a stream, people of a group, groups
 TOTAL = 0.5  # ε of the secret
-KINDS = (
-    *TARGETS,
-    "disclosed",
-    "barely known",
-)  # the last two: counts of single symbols, by how much is disclosed of them
+KINDS = (*TARGETS, "disclosed", "barely known")  # the last two: counts of symbols, by how much is disclosed of them
 
 
 def shares(found: Summary, raw: Ints) -> list[float]:
     """Share of the intervals of each kind that hold the true figure."""
     parts = held(found, raw)
     assert found.disclosed is not None
-    return [_mean(part) for part in (*parts, parts[0][found.disclosed >= TOLD], parts[0][found.disclosed < TOLD])]
-
-
-def _mean(part: Floats) -> float:
-    return float(np.nanmean(part)) if np.isfinite(part).any() else np.nan
+    parts += [parts[0][found.disclosed >= ENOUGH], parts[0][found.disclosed < ENOUGH]]
+    return [float(np.nanmean(part)) if np.isfinite(part).any() else np.nan for part in parts]
 
 
 def measured(title: str, setting: Terms, people: Iterator[Ints]) -> dict[str, object]:
@@ -83,9 +76,8 @@ def on_msnbc(data: Path | None) -> list[dict[str, object]]:
     health, rows = 9, []
     for types in (None, TYPES):
         model = MarkovModel.fit(list(fitted), alphabet=range(17), types=types)
-        setting = Policy(secrets=secrets.ever(health, epsilon=TOTAL, window=f"first {CLICKS}"), mechanism="guarded").on(
-            model
-        )
+        secret = secrets.ever(health, epsilon=TOTAL, window=f"first {CLICKS}")
+        setting = Policy(secrets=secret, mechanism="guarded").on(model)
         people = iter(np.split(others, len(others) // GROUP))
         rows.append(measured(f"MSNBC, {'order 1' if types is None else f'{types} types'}", setting, people))
     return rows

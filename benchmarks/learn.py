@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from seqveil import MarkovModel, datasets
+from benchmarks.intervals import released
+from experiments import datasets
+from seqveil import MarkovModel
 from seqveil.core.kernel import Ints
-from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.policy import Policy
-from seqveil.engine.streams import CodeStreams
-from seqveil.engine.terms import Terms
 from seqveil.receiver.decode import decode_codes
-from seqveil.receiver.learn import Evidence, learn
+from seqveil.receiver.evidence import Evidence
+from seqveil.receiver.learn import learn
 
 EPSILON, CLICKS, SECOND = 1.0, 20, 1_000
 PEOPLE = (300, 1_000, 3_000, 10_000)
@@ -27,12 +27,6 @@ def clicks(people: int, seed: int) -> Ints:
     """Raw codes, a row a person."""
     made = datasets.synthetic("clicks", people, CLICKS, seed=seed)
     return np.stack([np.asarray(codes, np.int64) for codes in made.arrays()])
-
-
-def released(setting: Terms, raw: Ints, seed: int) -> Ints:
-    """What each person's clicks are released as."""
-    streams, users = CodeStreams(setting, randomness=SeededRandomness(seed)), range(len(raw))
-    return np.stack([streams.release(users, step).codes for step in raw.T], axis=1)
 
 
 def second(title: str, model: MarkovModel, mechanism: str, people: int = 0) -> dict[str, object]:

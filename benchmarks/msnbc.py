@@ -17,7 +17,7 @@ from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches
 from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
-from seqveil.interfaces import trial
+from seqveil.interfaces import planning
 from seqveil.receiver.decode import decode_codes
 
 USERS, CLICKS, EPSILON = 1_000, 20, 1.0
@@ -25,8 +25,8 @@ USERS, CLICKS, EPSILON = 1_000, 20, 1.0
 
 def filled_alike(beliefs: np.ndarray, epsilon: float, costs: Distortion) -> Kernels:
     """An optimum as good for one release, whose labels are filled with all other symbols alike: tells less of them."""
-    found = solve(beliefs, usable(epsilon, beliefs.shape[1]))
-    table = np.take_along_axis(found.table, found.stack.rows[:, :, None], axis=1)
+    found, _ = solve(beliefs, usable(epsilon, beliefs.shape[1]))
+    table = np.take_along_axis((found.extra + found.base[:, None]) / 2.0**62, found.rows[:, :, None], axis=1)
     other = np.ones(beliefs.shape, bool)
     np.put_along_axis(other, found.outputs, False, axis=1)
     mass = np.where(other, beliefs, 0.0)[:, :, None]
@@ -40,7 +40,6 @@ CASES = (
     ("optimal", 1.0),
     (ALIKE, 1.0),
     ("balanced", 1.0),
-    ("crr_repaired", 1.0),
     ("randomized_response", 1.0),
     ("randomized_response", 2.0),
     ("crr", 1.0),
@@ -85,7 +84,7 @@ def in_batches(model: MarkovModel, truth: np.ndarray, size: int) -> dict[str, ob
     released, online, smooth = (np.empty_like(truth) for _ in range(3))
     randomness, leakage = SeededRandomness(7), 0.0
     for user, clicks in enumerate(truth):
-        sent, state = trial.in_batches(setting, clicks, randomness)
+        sent, state = planning.in_batches(setting, clicks, randomness)
         released[user] = np.concatenate([one.codes for one in sent])
         online[user] = batches.filtered(setting, sent).argmax(1)
         smooth[user] = batches.smooth(setting, sent).argmax(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +10,7 @@ from benchmarks.timing import best
 from seqveil.core.distortion import hamming
 from seqveil.core.mechanisms import optimal
 from seqveil.evaluate.checks import random_beliefs
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from reference import full_lp
+from tests.reference.optimum import full_lp
 
 
 def run(data: Path | None) -> dict[str, object]:

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.pulses import pulsed
-from seqveil import MarkovModel, datasets
+from experiments import datasets
+from seqveil import MarkovModel
 from seqveil.core.alphabet import Symbols
 from seqveil.core.model import Counts
 from seqveil.core.private import BoundedCounts

@@ -9,9 +9,8 @@ from seqveil.core import filtering
 from seqveil.core.kernel import Ints
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import stream
-from seqveil.engine.live import skipped
 from seqveil.engine.policy import Policy
-from seqveil.engine.state import State
+from seqveil.engine.stream import State, skipped
 
 
 def pulsed(model: MarkovModel, truth: Ints, epsilon: float, every: int, seed: int = 7) -> tuple[Ints, Ints]:

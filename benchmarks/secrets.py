@@ -51,10 +51,9 @@ def run(data: Path | None) -> dict[str, object]:
         found["guarded"] = [race(model, truth, health, *case) for case in CASES]
         found["optimal"] = whole_sequence(model, truth, health)
         found["baselines"] = baselines(model, truth, health)
-        mixture = of_types(streams)
-        if mixture is not None:
-            print(f"{mixture}")
-            found["guarded_types"] = [race(mixture, truth, health, *case) for case in CASES]
+        mixture = MarkovModel.fit(streams, types=TYPES)
+        print(f"{mixture}")
+        found["guarded_types"] = [race(mixture, truth, health, *case) for case in CASES]
     found["speed"] = secrets_memory.speed()
     found["memory"] = memory(data)
     found["zone"] = secrets_zone.run(data)
@@ -93,15 +92,6 @@ def clicks(data: Path | None, users: int = USERS) -> tuple[list[list[int]], Mark
     return rest["seq"].to_list(), model, codes.reshape(-1, CLICKS), health
 
 
-def of_types(streams: list[list[int]]) -> MarkovModel | None:
-    """A mixture of 48 chains, where the package fits one."""
-    try:
-        return MarkovModel.fit(streams, types=TYPES)  # type: ignore[call-arg]
-    except TypeError:
-        print(f"  a mixture of {TYPES} chains: this version fits none")
-        return None
-
-
 def health_of(health: int, epsilon: float = 0.5, sides: str = "both") -> secrets.Secret:
     return secrets.ever(health, epsilon=epsilon, window=f"first {CLICKS}", one_sided=sides == "up")
 
@@ -137,10 +127,6 @@ def baselines(model: MarkovModel, truth: np.ndarray, health: int) -> dict[str, o
         found[title] = show(title, release(setting, list(truth), 7, SecretTrackers(model, secret)), truth)
     setting = Policy(epsilon=1.0, mechanism=declared.suppression(model.alphabet, secret)).on(model)
     found["suppression"] = show("suppression", release(setting, list(truth), 7, SecretTrackers(model, secret)), truth)
-    title = "randomised response, halved to a total of 1"
-    setting, some = Policy(secrets=secret).on(model), truth[:100]
-    halved = release(setting, list(some), 7, take=declared.Halving(model, secret).step)
-    found[title] = show(title, halved, some)
     return found
 
 

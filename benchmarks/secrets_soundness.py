@@ -17,8 +17,7 @@ from seqveil import MarkovModel, secrets
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets import Secret
 from seqveil.engine.policy import Policy
-from seqveil.engine.state import Private, State
-from seqveil.engine.step import step
+from seqveil.engine.stream import State, step
 from seqveil.engine.terms import Terms
 
 OPTIONS: tuple[dict[str, Any], ...] = (
@@ -62,11 +61,11 @@ def one_stream(rng: np.random.Generator, number: int) -> tuple[float, int, int]:
     prior = first[every[:, 0]] * np.prod([rows[every[:, t], every[:, t + 1]] for t in range(length - 1)], axis=0)
     windows = [window for secret in declared for window in windows_of(secret, every, length)]
     truth = model.sample(length, seed=number)[0]
-    state, private, randomness = State.start(setting), Private.start(setting), SeededRandomness(number)
+    state, randomness = State.start(setting), SeededRandomness(number)
     sources = every + n * remembered(setting, every)
     weight, worst, wrong = prior, -math.inf, 0
     for t, code in enumerate(truth.tolist()):
-        released, state, private = step(setting, state, private, np.array([code]), randomness)
+        released, state = step(setting, state, np.array([code]), randomness)
         wrong += int(released.codes[0] != code)
         weight = weight * (released.remembered[0][sources[:, t]] / float(released.remembered[0].max()))
         for secret, true, last in windows:

@@ -59,7 +59,8 @@ def errors(path: str, sessions: int = 60, clicks: int = 5) -> None:
         wrong, smoothed = [], []
         for raw in truth:
             session = Session(model, mechanism=name, epsilon=epsilon * size, batch=size, seed=1)
-            released = [item for click in raw for item in (session.push(click) or [])]
+            parts = (raw[at : at + size] for at in range(0, len(raw), size))
+            released = [item for part in parts for item in session.release_batch(part) or []]
             sent = session.paths if session.setting.in_batches else released
             distributions = decode_stream(model, sent, mechanism=name, epsilon=epsilon * size, batch=size)
             wrong.append(np.mean(np.array(released) != raw))

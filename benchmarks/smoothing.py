@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from seqveil import datasets
+from experiments import datasets
+from experiments.generated import Dataset
 from seqveil.core.filtering import log_likelihoods
 from seqveil.core.model import Counts
 from seqveil.core.randomness import SeededRandomness
-from seqveil.datasets import Dataset
 from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
 from seqveil.receiver.decode import decode_codes

@@ -149,7 +149,7 @@ def fits(spark: Any, data: Path | None) -> dict[str, Any]:
 def clicks(data: Path | None) -> Any:
     import polars as pl
 
-    from seqveil import datasets
+    from experiments import datasets
 
     if data is not None and not datasets.missing("msnbc", data):
         streams = datasets.load("msnbc", data).streams

@@ -73,8 +73,8 @@ def clicks(data: Path | None) -> dict[str, float] | None:
     labels = np.where((rows[:, CLICKS:] == health).any(1), "yes", "no")
     order = np.random.default_rng(1).permutation(len(rows))
     test, train = order[:PEOPLE], order[PEOPLE:]
-    told = ("later", labels[train].tolist())
-    model = MarkovModel.fit(list(rows[train, :CLICKS]), n=17, trait=told, types=TYPES)
+    labelled = ("later", labels[train].tolist())
+    model = MarkovModel.fit(list(rows[train, :CLICKS]), n=17, trait=labelled, types=TYPES)
     print(
         f"{model}; first {CLICKS} clicks of {PEOPLE} people, {(labels[test] == 'yes').mean():.1%} read {HEALTH} later"
     )
@@ -128,8 +128,8 @@ def guessed(model: MarkovModel, truth: Ints) -> dict[str, float]:
     """How often a guess without any release is wrong: by the model alone, and by whoever knows all earlier events."""
     lengths = np.full(len(truth), truth.shape[1])
     alone = unseen(model, truth.shape[1]).argmax(1)
-    told = [(predicted.argmax(1) != true).mean() for predicted, true in foresee(model, truth, lengths)]
-    found = {"no_release": float((truth != alone).mean()), "all_earlier_events_known": float(np.mean(told))}
+    guessed_wrong = [(predicted.argmax(1) != true).mean() for predicted, true in foresee(model, truth, lengths)]
+    found = {"no_release": float((truth != alone).mean()), "all_earlier_events_known": float(np.mean(guessed_wrong))}
     shares = (f"{share:.1%}" for share in found.values())
     print("  no release at all: {} wrong; {} by whoever knows all earlier events".format(*shares))
     return found

@@ -1,4 +1,4 @@
-"""From a file of check-ins to a release that is understood: inspect, fit, release, audit, decode.
+"""From a file of check-ins to a release that you understand: inspect, fit, release, audit, decode.
 
 The file is generated, and has what such files have: a person, a time of which several rows may share one, a category
 with some missing and many that few people ever chose, and semicolons. Run it with `python examples/checkins.py`, or

@@ -1,7 +1,7 @@
 """Clicks of generated people on a news site, in two files: `past.csv` to learn from, `today.csv` to release.
 
 Nobody is in both files. There are two kinds of readers, who differ in the pages that they like, so that clicks
-far apart still tell about each other; a chain of single steps cannot know that. Run it with
+far apart are still correlated; a chain that knows only the last click misses that. Run it with
 `python examples/clicks.py`, or name a folder to write to.
 """
 

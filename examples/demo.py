@@ -1,6 +1,6 @@
 """The tour of `make demo`: clicks of generated people, a model of some of them, and a release of the others.
 
-It goes the way of the README: inspect, fit, plan, release with a declared secret, audit, attack, decode. What it made
+It follows the README: inspect, fit, plan, release with a declared secret, audit, attack, decode. What it made
 is left in out/demo, with two pictures.
 """
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from journeys import in_folder, seqveil, write
-
 import seqveil as sv
+from journeys import in_folder, seqveil, write
 
 START = 1_715_000_000_000  # milliseconds since 1970
 FRAME = 1000 / 30

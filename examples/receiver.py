@@ -1,8 +1,9 @@
 """Decode live: poll a service (`seqveil serve`) for a user's releases and print the best estimate of each symbol.
 
-    SEQVEIL_TOKEN=… python examples/receiver.py http://127.0.0.1:8713 ann
+    SEQVEIL_TOKEN=… python examples/receiver.py http://127.0.0.1:8713 ann --model clicks.model --policy policy.toml
 
-The token needs the scope `read`. Everything here is post-processing of what is public: it costs no privacy.
+The token needs the scope `read`; model and policy are those of the service, and public. Everything here is
+post-processing of what is public: it costs no privacy.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from seqveil import Release
+from seqveil import MarkovModel, Policy, Release
 from seqveil.client import Client, ServiceError
 from seqveil.core import filtering
 from seqveil.engine import batches, stream
@@ -44,15 +45,14 @@ class LiveDecoder:
         return filtering.symbols(model, distribution)
 
     def _pass(self) -> np.ndarray:
-        from seqveil.engine.live import skipped
+        from seqveil.engine.stream import skipped
 
         self.state = skipped(self.setting, self.state)
         return np.zeros((0, self.setting.model.n))
 
 
-def follow(client: Client, user: str, pause: float) -> Iterator[tuple[Release, list[Any], list[float]]]:
+def follow(client: Client, user: str, setting: Terms, pause: float) -> Iterator[tuple[Release, list[Any], list[float]]]:
     """Each release of a user as it comes, with the best estimates and how sure they are."""
-    setting = client.setting()
     decoder, since = LiveDecoder(setting), 0
     while True:
         try:
@@ -72,12 +72,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Decode a user's releases as a service makes them.")
     parser.add_argument("url")
     parser.add_argument("user")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--policy", required=True)
     parser.add_argument("--token", default=os.environ.get("SEQVEIL_TOKEN"))
     parser.add_argument("--pause", type=float, default=0.5, help="seconds between two looks")
     parser.add_argument("--count", type=int, help="end after so many releases")
     chosen = parser.parse_args()
+    setting = Policy.load(chosen.policy).on(MarkovModel.load(chosen.model))
     with Client(chosen.url, chosen.token) as client:
-        for number, (release, guesses, sure) in enumerate(follow(client, chosen.user, chosen.pause), start=1):
+        for number, (release, guesses, sure) in enumerate(follow(client, chosen.user, setting, chosen.pause), start=1):
             disclosed = release.value if release.values is None else list(release.values)
             shown = ", ".join(f"{guess} ({share:.2f})" for guess, share in zip(guesses, sure, strict=True))
             print(f"{release.seq:>6}  {release.status}  {disclosed}  →  {shown or '-'}", flush=True)

@@ -17,7 +17,7 @@ import numpy as np
 
 import experiments
 import seqveil
-from seqveil import datasets
+from experiments import datasets
 
 AROUND = ("bridge", "cli", "client", "commands", "files", "flow", "plots", "service", "spark", "store")  # no numbers
 AROUND += ("studio", "_html")

@@ -14,9 +14,9 @@ from typing import Any
 from experiments import streams
 from experiments.claims import judge
 from experiments.context import Context
+from experiments.generated import Dataset
 from experiments.topl import MECHANISM as TOPL
 from experiments.topl import MOST
-from seqveil.datasets import Dataset
 from seqveil.engine.policy import Policy
 
 TITLE = "Click streams: wrong symbols against ε"

@@ -8,7 +8,7 @@ from typing import Any
 from experiments import gaze, streams
 from experiments.claims import judge
 from experiments.context import Context
-from seqveil.datasets import Dataset
+from experiments.generated import Dataset
 from seqveil.engine.policy import Policy
 
 TITLE = "Released gaze: mean distance from the truth against ε a second"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from experiments.context import Context
+from experiments.generated import Dataset
 from experiments.streams import Codes
 from seqveil import MarkovModel
 from seqveil.core.errors import DataError
-from seqveil.datasets import Dataset
 
 FRAMES = 25  # samples a second, nominally
 LEARNT_FROM = 40  # of 45 people; the streams are of the rest

@@ -22,7 +22,7 @@ from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, blocks
-from seqveil.engine.state import Private, State
+from seqveil.engine.stream import State
 from seqveil.engine.terms import Terms
 
 Codes = Floats = np.ndarray
@@ -228,10 +228,10 @@ def _randomness(seed: list[int]) -> SeededRandomness:
 
 def _blocked(setting: Terms, truth: Codes, seed: list[int]) -> Seen:
     """Streams side by side; how likely a release was is read off the belief after it."""
-    state, private = State.start(setting, len(truth)), Private.start(setting, len(truth))
+    state = State.start(setting, len(truth))
     randomness, where, notes = _randomness(seed), places(setting.model), []
     for codes in truth.T:
-        made, state, private = blocks.step(setting, state, private, codes, randomness)
+        made, state = blocks.step(setting, state, codes, randomness)
         after = made.posterior
         notes.append((made.codes, *_noted(after, where, after[np.arange(len(truth)), made.codes])))
     return Seen(*(np.stack(each, axis=1) for each in zip(*notes, strict=True)))

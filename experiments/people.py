@@ -9,18 +9,19 @@ shows does not tell who watches it.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from experiments import datasets
 from experiments.context import Context
-from seqveil import MarkovModel, datasets
+from experiments.generated import Dataset
+from seqveil import MarkovModel
 from seqveil.core.alphabet import Grid
 from seqveil.core.distortion import Distortion, euclidean
 from seqveil.core.errors import DataError
 from seqveil.core.model import Counts
-from seqveil.datasets import Dataset
 
 Codes = np.ndarray
 
@@ -66,7 +67,9 @@ class Crowd:
         counts = Counts(self.grid.n, order)
         counts.add(*self.rest)
         often = np.bincount(self.rest[1], minlength=self.grid.n) + 0.5
-        return counts.model(self.grid, smoothing=0.5, prior=often / often.sum())
+        states = counts.states(0.5)
+        initial = np.pad(often / often.sum(), (0, states.initial.size - self.grid.n))
+        return MarkovModel._of(replace(states, initial=initial), self.grid)
 
 
 def crowd(context: Context, sizes: Sizes) -> Crowd:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments import EXPERIMENTS, module, report
+from experiments import EXPERIMENTS, datasets, module, report
 from experiments.context import Context, dumps, read, write
-from seqveil import __version__, datasets
+from seqveil import __version__
 from seqveil.core.errors import DataError, InputError
 
 Result = dict[str, Any]

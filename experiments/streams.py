@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from experiments.generated import Dataset
 from seqveil import MarkovModel
 from seqveil.core.distortion import Distortion
 from seqveil.core.mechanisms import BatchMechanism, find
 from seqveil.core.randomness import SeededRandomness
-from seqveil.datasets import Dataset
 from seqveil.engine import batches
 from seqveil.engine.stream import State
 from seqveil.engine.streams import CodeStreams

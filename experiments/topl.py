@@ -21,11 +21,10 @@ from numpy.typing import ArrayLike
 
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
-from seqveil.core.kernel import Floats, Ints, Kernels, usable
+from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, to_weights, usable
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.mechanisms.base import full_tables
 from seqveil.core.randomness import Randomness
-from seqveil.evaluate.baselines.optimal_ldp import ldp_weights
 
 MOST = 2048  # symbols; a table has a row and a column for each
 CELLS = MOST * MOST  # symbols × rounding cells
@@ -64,6 +63,23 @@ def _weights(n: int, epsilon: float, theta: float, key: tuple[tuple[int, ...], b
     weights = ldp_weights(table(points, usable(epsilon, n), theta), epsilon)
     weights.flags.writeable = False
     return weights
+
+
+def ldp_weights(table: Floats, epsilon: float) -> Ints:
+    """Integers of a table that is LDP at usable(ε), for which they stay within ε; columns too thin are merged away.
+
+    A weight of w units rounds by one part in w. Columns whose least weight could not bear that are added to the
+    column before (the first: after), which is post-processing, and are left without weight.
+    """
+    aim = 1e-11 + 4.0 * math.exp(2 * epsilon) / DENOMINATOR
+    thin = table.min(0) < 2.0 / (DENOMINATOR * aim)
+    kept = np.flatnonzero(~thin)
+    if thin.any():
+        heir = kept[np.maximum(np.searchsorted(kept, np.arange(thin.size), side="right") - 1, 0)]
+        merged = np.zeros_like(table)
+        np.add.at(merged.T, heir, table.T)
+        table = merged
+    return to_weights(table / table.sum(1, keepdims=True))
 
 
 def table(points: Floats, epsilon: float, theta: float = 1.0) -> Floats:

@@ -37,10 +37,12 @@ def shown(source: str, names: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def forms(value: Any) -> dict[str, Any]:
-    """How a value shows itself: its picture or its HTML, beside its name in plain text."""
+    """How a value shows itself: its picture or its HTML, beside its name in plain text; else its text."""
     if hasattr(value, "_repr_png_"):
         picture = base64.b64encode(value._repr_png_()).decode()
         return {"image/png": picture, "text/plain": [f"<{type(value).__name__}>"]}
+    if not hasattr(value, "_repr_html_"):
+        return {"text/plain": repr(value).splitlines(keepends=True)}
     return {"text/html": value._repr_html_().splitlines(keepends=True), "text/plain": [f"<{type(value).__name__}>"]}
 
 

@@ -1,7 +1,11 @@
 """What several files of tests use: the real command in this process, and a folder with data to release."""
 
 import json
+import os
 from typing import Any, NamedTuple
+
+# workers share the cores: threads of a classifier that wait for one another cost ten times what they bring
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import polars as pl
@@ -66,18 +70,18 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser():
-    """Chromium, for the tests of one file."""
+    """Chromium, for all tests."""
     from browsing import chromium
 
     with chromium() as opened:
         yield opened
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def page_server():
-    """The page on a server of its own, for the tests of one file."""
+    """The page on a server of its own, for all tests."""
     from studios import studio
 
     with studio() as found:

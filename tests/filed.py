@@ -6,18 +6,18 @@ import polars as pl
 import pytest
 
 import seqveil as sv
-from seqveil.core.reading import Reading
-from seqveil.interfaces.files import release, resume
+from seqveil.core.files import Reading
+from seqveil.interfaces.files import release
 from seqveil.interfaces.files.events import read_events
 from seqveil.interfaces.files.fit import fit_table as fit_file  # noqa: F401 -- for tests
 
 FORMATS = ["csv", "tsv", "jsonl", "ndjson", "parquet"]
 
 
-def release_file(data, setting, out, group=resume.GROUP, chunk=release.CALL_ROWS, **how):
+def release_file(data, setting, out, group=release.GROUP, chunk=release.CALL_ROWS, **how):
     """The account of a release on given terms, with so many events to a transaction, so many rows to a call."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resume, "GROUP", group)
+        patch.setattr(release, "GROUP", group)
         patch.setattr(release, "CALL_ROWS", chunk)
         return sv.release(data, setting.model, setting.policy, out=out, **how).account
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import typer.main
 import yaml
+from starlette.requests import Request
 
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces import figures
@@ -19,7 +20,7 @@ from seqveil.interfaces.bridge.core import BridgeCounts
 from seqveil.interfaces.cli import app
 from seqveil.interfaces.service.config import Limits
 from seqveil.interfaces.service.messages import REASONS
-from seqveil.interfaces.service.monitoring import Metrics
+from seqveil.interfaces.service.monitoring import HttpCall, Metrics
 from served import words_setting
 
 ROOT = Path(__file__).parent.parent
@@ -35,19 +36,14 @@ def yaml_of(name):
     return yaml.safe_load(text_of(name))
 
 
-def options_of(words):
-    """The options that a command has, and the words that it was given after its name."""
-    command, rest = typer.main.get_command(app), list(words)
-    while rest[0] in getattr(command, "commands", {}):
-        command = command.commands[rest.pop(0)]
-    return {name for param in command.params for name in (*param.opts, *param.secondary_opts)}, rest
-
-
 def assert_understood(words):
-    known, given = options_of(words)
+    """A command has all options that it is given."""
+    command, given = typer.main.get_command(app), list(words)
+    while given[0] in getattr(command, "commands", {}):
+        command = command.commands[given.pop(0)]
     used = {word.partition("=")[0] for word in given if word.startswith("-")}
     assert used
-    assert used <= known
+    assert used <= {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +51,10 @@ def exported(tmp_path_factory):
     """The name of every sample that the service or a bridge can export."""
     folder = tmp_path_factory.mktemp("state")
     with CodeStreams.open(folder / "state.db", words_setting()) as store:
-        service = Metrics(store, 60.0)
-        service.request("POST", "/v1/release", 200, 0.1, "busy")
-        service.released(1, 0)
+        service = Metrics(store, 60.0, lambda: 0)
+        call = HttpCall(Request({"type": "http", "method": "POST", "headers": []}), reason="busy", events=1)
+        service.note(call, 200, 0.1)
+        service.text()
         counts = figures.CountFigures(BridgeCounts(refused={"order": 1}), lambda: 0)
         state = figures.StateFigures(store, folder / "state.db")
         families = [family for each in (service.registry, state, counts) for family in each.collect()]
@@ -76,18 +73,16 @@ def test_the_dashboard_names_metrics_that_there_are(exported):
     assert len(expressions) > 20
     assert all(named(each) for each in expressions)
     assert {name for each in expressions for name in named(each)} <= exported
-    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
 def test_alerts_name_metrics_reasons_and_pages_that_there_are(exported):
+    scraped = {job["job_name"] for job in yaml_of("prometheus.yml")["scrape_configs"]}
+    assert scraped == {"seqveil-service", "seqveil-bridge"}
     rules = [rule for group in yaml_of("alerts.yml")["groups"] for rule in group["rules"]]
     assert len({rule["alert"] for rule in rules}) == len(rules)
     for rule in rules:
         assert named(rule["expr"]) <= exported
         assert named(rule["expr"])
-        assert rule["expr"].count("(") == rule["expr"].count(")")
-        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
-        assert re.fullmatch(r"\d+[mh]", rule.get("for", "1m"))
         assert rule["labels"]["severity"] in ("page", "ticket")
         assert rule["annotations"]["runbook"] == f"operations.md#{rule['alert'].lower()}"
         assert f"\n#### {rule['alert']}\n" in OPERATIONS
@@ -101,34 +96,16 @@ def test_every_metric_of_ours_is_documented(exported):
     assert {name for name in plain if f"`{name}" not in OPERATIONS} == set()
 
 
-def test_prometheus_scrapes_what_alerts_ask_for():
-    scraped = {job["job_name"] for job in yaml_of("prometheus.yml")["scrape_configs"]}
-    assert scraped == {"seqveil-service", "seqveil-bridge"}
-
-
-INSTRUCTIONS = {"ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "RUN", "STOPSIGNAL"}
-INSTRUCTIONS |= {"USER", "VOLUME", "WORKDIR"}
-
-
-def instructions():
-    """The Dockerfile as pairs of an instruction and its words."""
-    plain = re.sub(r"^\s*#.*\n", "", text_of("Dockerfile"), flags=re.MULTILINE)
-    joined = plain.replace("\\\n", " ")
-    return [tuple(line.strip().split(None, 1)) for line in joined.splitlines() if line.strip()]
-
-
 def test_the_image_is_built_in_stages_and_runs_as_nobody_of_note():
-    found = instructions()
+    plain = re.sub(r"^\s*#.*\n", "", text_of("Dockerfile"), flags=re.MULTILINE)
+    lines = [line.strip() for line in plain.replace("\\\n", " ").splitlines()]
+    found = [tuple(line.split(None, 1)) for line in lines if line]
     names = [name for name, _ in found]
-    assert set(names) <= INSTRUCTIONS
     assert names.count("FROM") == 2
     last = dict(found[len(names) - names[::-1].index("FROM") :])
     assert re.fullmatch(r"\d{5}:\d{5}", last["USER"])
     assert last["VOLUME"] == last["WORKDIR"] == "/var/lib/seqveil"
     assert all(":" in words for name, words in found if name == "FROM")  # no image without a version
-    assert "latest" not in text_of("Dockerfile")
-    for name in ("ENTRYPOINT", "CMD"):
-        assert isinstance(json.loads(last[name]), list)
     assert_understood(json.loads(last["CMD"]))
     probe = json.loads(last["HEALTHCHECK"].partition("CMD")[2])
     compile(probe[2], "healthcheck", "exec")
@@ -162,20 +139,17 @@ def test_the_broker_of_the_containers_has_the_rules_of_the_docs():
     assert "allow_anonymous false" in text_of("mosquitto.conf")
 
 
-def unit():
+def test_the_unit_runs_a_command_that_there_is():
     read = configparser.RawConfigParser(strict=False, delimiters=("=",))
     read.optionxform = str
     read.read_string(text_of("seqveil.service"))
-    return read["Service"]
-
-
-def test_the_unit_runs_a_command_that_there_is():
-    words = shlex.split(unit()["ExecStart"])
+    unit = read["Service"]
+    words = shlex.split(unit["ExecStart"])
     assert Path(words[0]).name == "seqveil"
     assert_understood(words[1:])
-    assert float(unit()["TimeoutStopSec"]) > Limits().grace
+    assert float(unit["TimeoutStopSec"]) > Limits().grace
     assert words[words.index("--policy") + 1] == "/etc/seqveil/policy.toml"
-    assert words[words.index("--state") + 1].startswith(f"/var/lib/{unit()['StateDirectory']}/")
+    assert words[words.index("--state") + 1].startswith(f"/var/lib/{unit['StateDirectory']}/")
 
 
 def test_the_proxy_asks_for_no_more_than_the_service_gives():
@@ -183,7 +157,6 @@ def test_the_proxy_asks_for_no_more_than_the_service_gives():
     assert int(re.search(r"client_max_body_size (\d+)m;", page)[1]) << 20 == limits.body
     assert int(re.search(r"proxy_read_timeout (\d+)s;", page)[1]) <= limits.connection
     assert int(re.search(r"keepalive_timeout (\d+)s;", page)[1]) < limits.connection
-    assert page.count("{") == page.count("}")
 
 
 @pytest.mark.slow

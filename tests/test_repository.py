@@ -21,6 +21,7 @@ SECTIONS = {int(number) for number in re.findall(r"^## (\d+)\. ", THEORY, re.MUL
 FOLDERS = ("src", "tests", "benchmarks", "experiments", "examples", "peers", "scripts", "docs")
 ASIDE = r"(?: ?\((?:[^()]|\([^()]*\))*\))?"  # as in 3(c), or 4 (repair by mixing)
 CITED = re.compile(rf"docs/theory\.md, sections? ((?:\d+{ASIDE}(?:, | and | to )?)+)")
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 TESTS = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
 
 
@@ -33,6 +34,25 @@ def test_no_class_name_stands_twice():
     names = [node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     assert len(names) > 100
     assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+MOST = {"lines": 40_400, "files": 161, "functions": 2_570, "lines of tests": 26_200, "words": 42_000}
+
+
+def test_nothing_grows_unnoticed():
+    """Whoever lets one of these grow raises its number in the same commit, and says why there; a drop lowers it."""
+    sources = [path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    functions = [node for text in sources for node in ast.walk(ast.parse(text)) if isinstance(node, FUNCTIONS)]
+    found = {
+        "lines": sum(text.count("\n") for text in sources),
+        "files": len(sources),
+        "functions": len(functions),
+        "lines of tests": sum(path.read_text(encoding="utf-8").count("\n") for path in (ROOT / "tests").rglob("*.py")),
+        "words": sum(len(path.read_text(encoding="utf-8").split()) for path in pages),
+    }
+    assert {name: count for name, count in found.items() if count > MOST[name]} == {}
+    assert all(count > 0.95 * MOST[name] for name, count in found.items())
 
 
 def cited(text):
@@ -68,9 +88,9 @@ def test_every_test_file_that_the_theory_names_exists(path):
 
 @pytest.mark.parametrize("dotted", sorted(set(re.findall(r"`([a-z]\w*(?:\.\w+)+)`", THEORY))))
 def test_every_name_of_code_in_the_theory_exists(dotted):
-    """In the package itself or in one of its rooms; the theory names a module without its room."""
-    rooms = ("", "core.", "engine.", "receiver.", "interfaces.", "evaluate.", "evaluate.baselines.")
-    assert any(exists(f"seqveil.{room}{dotted.removeprefix('seqveil.')}") for room in rooms)
+    """In the package itself or in one of its layers; the theory names a module without its layer."""
+    layers = ("", "core.", "engine.", "receiver.", "interfaces.", "evaluate.", "evaluate.baselines.")
+    assert any(exists(f"seqveil.{layer}{dotted.removeprefix('seqveil.')}") for layer in layers)
 
 
 def exists(dotted):

@@ -20,7 +20,7 @@ def test_the_reference_lists_every_public_name():
     public |= {"datasets", "planning", "spark"}
     inside = {  # names that their module documents
         "core.alphabet": {"Alphabet", "Bins", "Grid"},
-        "core.places": {"Cells"},
+        "core.geography": {"Cells"},
         "kernel": {"Kernel"},
         "errors": {"SeqveilError"},
     }

@@ -27,9 +27,9 @@ from seqveil.core import distortion, errors, kernel, leakage, mechanisms, random
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.composition import compose
 from seqveil.core.errors import SeqveilError
+from seqveil.core.geography import Cells
 from seqveil.core.kernel import Kernel
 from seqveil.core.model import MarkovModel
-from seqveil.core.places import Cells
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.releases import Account, Release
@@ -39,23 +39,22 @@ from seqveil.receiver.decode import decode_stream
 
 __version__ = "0.2.0"
 
-_MODULES = {  # that bring more than numpy, loaded when they are first asked for
+_LATER = {  # what brings more than numpy, loaded when it is first asked for: modules, and functions of modules
+    "attack": "seqveil.evaluate.attack.files:attack",
+    "audit": "seqveil.interfaces.files.receive:audit",
     "checks": "seqveil.evaluate.checks",
+    "datasets": "seqveil.interfaces.datasets",
+    "decode": "seqveil.interfaces.files.receive:decode",
+    "fit": "seqveil.interfaces.files.fit:fit",
+    "inspect": "seqveil.interfaces.files.inspection:inspect",
     "learn": "seqveil.receiver.learn",
     "planning": "seqveil.interfaces.planning",
     "plots": "seqveil.interfaces.plots",
+    "release": "seqveil.interfaces.files.release:release",
     "secrets": "seqveil.core.secrets",
     "statistics": "seqveil.receiver.statistics",
+    "stats": "seqveil.interfaces.files.receive:stats",
     "store": "seqveil.engine.store",
-}
-_FUNCTIONS = {  # the same for functions
-    "attack": "seqveil.evaluate.attack.files",
-    "audit": "seqveil.interfaces.files.receive",
-    "decode": "seqveil.interfaces.files.receive",
-    "fit": "seqveil.interfaces.files.fit",
-    "inspect": "seqveil.interfaces.files.inspection",
-    "release": "seqveil.interfaces.files.release",
-    "stats": "seqveil.interfaces.files.receive",
 }
 
 __all__ = [
@@ -76,6 +75,7 @@ __all__ = [
     "audit",
     "checks",
     "compose",
+    "datasets",
     "decode",
     "decode_stream",
     "distortion",
@@ -98,11 +98,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(_MODULES[name])
-    if name in _FUNCTIONS:
-        return getattr(import_module(_FUNCTIONS[name]), name)
-    raise AttributeError(f"module 'seqveil' has no attribute {name!r}")
+    if name not in _LATER:
+        raise AttributeError(f"module 'seqveil' has no attribute {name!r}")
+    module, _, function = _LATER[name].partition(":")
+    found = import_module(module)
+    return getattr(found, function) if function else found
 
 
 def __dir__() -> list[str]:

@@ -1,15 +1,19 @@
-"""One result object: lines, JSON and HTML say the same."""
+"""One result object: lines, JSON and HTML say the same; and what objects show in a notebook, free of raw symbols."""
 
 import json
 import math
 from dataclasses import dataclass, field
+from html import unescape
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqveil.core.results import Line, Result, ResultTable, aligned, cell_text, plain, to_json
+import seqveil as sv
+from seqveil.core.results import Line, Result, ResultTable, cell_text, html_page, plain, to_json
 
 LEAVES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.just(np.float64("nan")), st.just(np.int64(3))
@@ -59,14 +63,83 @@ def test_one_object_is_shown_in_three_ways():
     }
 
 
+@settings(max_examples=25)
 @given(VALUES)
 def test_json_has_numbers_or_null_whatever_comes(value):
     text = to_json(value)
     assert json.loads(text, parse_constant=lambda name: (_ for _ in ()).throw(AssertionError(name))) == plain(value)
 
 
-@given(st.lists(st.tuples(st.text("abc", min_size=1), st.text("abc", min_size=1)), min_size=1))
-def test_names_stand_in_one_column(lines):
-    wide = max(len(name) for name, _ in lines)
-    for (name, text), shown in zip(lines, aligned(lines).splitlines(), strict=True):
-        assert shown == name + " " * (wide - len(name) + 2) + text
+class Shown(HTMLParser):
+    """Checks that tags close in order, and keeps the cells of every table."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tables, self.tags = [], [], set()
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("td", "th"):
+            self.tables[-1][-1][-1] += data
+
+
+def chain(n=3, alphabet=None, stay=0.8):
+    rows = np.full((n, n), (1 - stay) / max(n - 1, 1))
+    np.fill_diagonal(rows, stay)
+    return sv.MarkovModel(np.full(n, 1 / n), rows, alphabet=alphabet)
+
+
+def facts(shown):
+    return dict(row for row in shown.tables[0] if len(row) == 2)
+
+
+NASTY = ["<script>alert(1)</script>", '"onmouseover="x', "a & b", "</table>"]
+
+
+def test_text_is_escaped():
+    text = html_page(NASTY[0], list(zip(NASTY, NASTY, strict=True)), [ResultTable("<b>", NASTY, [NASTY, NASTY])])
+    parsed = Shown(text)
+    assert parsed.tags <= {"div", "p", "strong", "small", "table", "caption", "thead", "tbody", "tr", "th", "td"}
+    assert "<script" not in text
+    assert [unescape(cell) for cell in parsed.tables[1][0]] == NASTY
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"budget": 3.0}, {"budget": sv.Budget(per_window=2.0, releases=5)}, {"block": 3}]
+)
+def test_a_session_shows_its_account_and_no_symbol(options):
+    names = [f"planted-{k}" for k in range(4)]
+    session = sv.Session(chain(4, names), epsilon=0.5, seed=2, **options)
+    for name in [*names, *names]:
+        session.release(name)
+    text = session._repr_html_()
+    shown = facts(Shown(text))
+    account = session.account
+    assert "planted" not in text
+    assert shown["symbols released"] == "8"
+    assert shown["exact leakage"].split()[0] == f"{account.leakage:.4g}"
+    assert shown["by composition, Σε"] == f"{account.epsilon_spent:.4g}"
+    assert "not private" in shown["randomness"]
+    assert ("budget" in shown) == (options.get("budget") == 3.0)
+
+
+def test_batches_are_not_shown():
+    session = sv.Session(chain(3, ["planted-a", "planted-b", "planted-c"]), epsilon=2.0, batch=3, seed=2)
+    session.release_batch(["planted-b", "planted-b", "planted-a"])
+    assert "planted" not in session._repr_html_()
+    assert facts(Shown(session._repr_html_()))["ε a batch of 3"] == "2"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import linprog
 
@@ -21,8 +22,9 @@ from seqveil.core.mechanisms.base import Batch
 from seqveil.core.mechanisms.codebook import support
 from seqveil.core.mixture import one_answer_each
 from seqveil.core.secrets import SecretTracker
-from seqveil.core.secrets.tables import FIRST, Bounds, Draft, GuardingTable
+from seqveil.core.secrets.tables import FIRST
 from seqveil.engine.secrets import guarded_table
+from seqveil.interfaces.choosing import held_out_check
 
 HEATING = sv.secrets.trait("heating", epsilon=0.5)
 
@@ -83,7 +85,6 @@ class People:
 
 CASES = [
     People.drawn(1, 3, ["gas", "electric"], 0.0),
-    People.drawn(2, 2, ["gas", "electric", "gas"], 0.1),
     People.drawn(3, 2, ["gas", "electric", "electric", "gas"], 0.2),
     People.drawn(4, 3, ["gas", "electric", "wood"], 0.0),
     People.drawn(5, 2, ["wood", "gas", "electric", "gas"], 0.1),
@@ -103,10 +104,9 @@ def test_the_account_equals_enumeration_whatever_is_released(people):
     assert tracker.limit is None  # however many events come
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("people", CASES, ids=lambda people: "-".join(people.answers))
 def test_no_outcome_breaks_a_trait_from_the_integers_of_its_tables(people):
-    """All outcomes, exactly: the ratio between any two answers is within e^ε, and the account says what it is."""
+    """All outcomes, exactly: the ratio between any two values is within e^ε, and the account says what it is."""
     terms = sv.Policy(secrets=HEATING).on(people.model)
     todo, worst = [(terms.trackers, [])], 0.0
     while todo:
@@ -140,29 +140,20 @@ def test_a_question_with_k_answers_is_kept_at_least_error(people):
 
 @pytest.mark.slow
 def test_nothing_ever_stops_and_a_restart_resets_nothing(tmp_path):
-    """Thousands of events, in several runs over one state file: the odds stay within ε, and the account goes on."""
-    people = CASES[2]
+    """Hundreds of events, in several runs over one state file: the odds stay within ε, and the account goes on."""
+    people = CASES[1]
     model, policy = people.model, sv.Policy(secrets=HEATING)
-    truth, whole, made = model.sample(1500, 1, seed=1)[0], sv.Streams(model, policy, seed=1), []
-    whole.release(["ann"] * 1500, truth.tolist())
+    truth, whole, made = model.sample(600, 1, seed=1)[0], sv.Streams(model, policy, seed=1), []
+    whole.release(["ann"] * 600, truth.tolist())
     for part in np.split(truth, 3):
         with sv.Streams(model, policy, store=tmp_path / "s.db", seed=1) as streams:
             before = streams.account("ann")
-            assert (0 if before is None else before.events) == 500 * len(made)
-            made.append(streams.release(["ann"] * 500, part.tolist()))
+            assert (0 if before is None else before.events) == 200 * len(made)
+            made.append(streams.release(["ann"] * 200, part.tolist()))
             kept = streams.account("ann").secrets[0]
     assert kept.log_odds == whole.account("ann").secrets[0].log_odds
-    assert 0.3 < max(kept.highest, -kept.lowest) <= 0.5
-    assert "between any two answers" in kept.sentence
-
-
-def test_a_share_that_rounds_to_nearly_one_leaves_no_weight_below_zero():
-    draft = Draft(2, np.arange(2), np.arange(2), np.array([np.nextafter(1.0, 0.0), 0.0]), np.arange(2),
-                  np.array([[3e-16, 2e-16], [0.5, 0.5]]), 0.0)  # fmt: skip
-    table = GuardingTable.of(draft, np.array([0.5, 0.5]), hamming())
-    assert (table.full() >= 0).all()
-    assert (table.full().sum(1) == 2**62).all()
-    assert table.keeps(Bounds(np.array([0.5, 0.5]), *np.zeros((2, 0, 2)), np.ones(2, bool)))
+    assert 0.2 < max(kept.highest, -kept.lowest) <= 0.5
+    assert "between any two values" in kept.sentence
 
 
 # the model
@@ -181,7 +172,7 @@ def dense(model: sv.MarkovModel) -> np.ndarray:
 @pytest.mark.parametrize("compiled", [True, False])
 def test_every_use_of_the_chain_is_that_of_the_dense_one(compiled):
     use(compiled)
-    rng, model = np.random.default_rng(0), CASES[4].model
+    rng, model = np.random.default_rng(0), CASES[3].model
     table, some = dense(model), rng.dirichlet(np.ones(model.size), 9)
     assert np.allclose(table.sum(1), 1)
     assert np.allclose(model.advance(some), some @ table, atol=1e-15)
@@ -212,14 +203,14 @@ def test_nobody_ever_changes_the_answer():
 
 
 def test_the_model_file_keeps_the_trait(tmp_path):
-    model = CASES[3].model
+    model = CASES[2].model
     model.save(tmp_path / "m.model")
     again = sv.MarkovModel.load(tmp_path / "m.model")
     assert again.trait == model.trait
     assert again.trait.answers == ("electric", "gas", "wood")
     assert again.fingerprint == model.fingerprint
-    other = sv.MarkovModel.mixture([sv.MarkovModel(a, b) for a, b in zip(CASES[3].priors, CASES[3].rows, strict=True)],
-                                   CASES[3].shares, trait=("heating", ["gas", "oil", "wood"]))  # fmt: skip
+    other = sv.MarkovModel.mixture([sv.MarkovModel(a, b) for a, b in zip(CASES[2].priors, CASES[2].rows, strict=True)],
+                                   CASES[2].shares, trait=("heating", ["gas", "oil", "wood"]))  # fmt: skip
     assert other.fingerprint != model.fingerprint
     with pytest.raises(ModelError, match="does not fit its types"):
         _altered(tmp_path / "m.model", {"name": "heating", "answers": ["a", "b"], "types": [1, 1]})
@@ -249,7 +240,7 @@ def labelled(people: People, count: int, length: int, seed: int = 0) -> tuple[li
 
 
 def test_a_fit_has_types_of_its_own_for_each_answer_and_leaves_out_who_has_none():
-    streams, labels = labelled(CASES[4], 400, 40)
+    streams, labels = labelled(CASES[3], 400, 40)
     unknown = [None, "", float("nan")]
     model = sv.MarkovModel.fit([*streams, [0, 1], [1, 1], [0, 0]], n=2, trait=("heating", [*labels, *unknown]),
                                types={"gas": 2, "electric": 1, "wood": 1})  # fmt: skip
@@ -282,6 +273,8 @@ def test_the_number_of_types_is_chosen_on_held_out_people():
         ([str(k % 70) for k in range(120)], None, "at least 50 people"),
         (["gas"] * 60 + ["wood"] * 60, {"gas": 1}, "a number for each answer"),
         (["gas"] * 60 + ["wood"] * 60, 0, "types must be a whole number"),
+        (["gas", pd.NA, None, float("nan"), "gas", "gas"] * 20, None, "two or more answers; got 1"),
+        (iter(["gas", "wood"]), None, "one label for each of the 120 streams; got 2"),
     ],
 )
 def test_labels_that_make_no_trait_are_refused_in_a_line(labels, types, line):
@@ -307,6 +300,9 @@ def alike(*shares: float, answers: str = "ab") -> sv.MarkovModel:
         (lambda: alike(1.0, 0.0), "have no weight"),
         (lambda: alike(0.3, 0.3, 0.4), "an answer for each of the types"),
         (lambda: alike(0.5, 0.5, answers="aa"), "two or more different answers"),
+        (lambda: alike(0.5, 0.5, answers=["a", pd.NA]), "an answer for each of the types"),
+        (lambda: alike(0.5, 0.5, answers=None), "expected a trait as its name and the labels"),
+        (lambda: sv.MarkovModel.fit([[0, 1]] * 3, trait=["y", "n", "y"]), "expected a trait as its name and"),
     ],
 )  # fmt: skip
 def test_what_is_no_trait_is_refused_in_a_line(make, line):
@@ -320,7 +316,7 @@ def test_a_declared_trait_in_words_and_toml(tmp_path):
     policy.save(tmp_path / "policy.toml")
     assert 'trait = "heating"' in (tmp_path / "policy.toml").read_text()
     assert sv.Policy.load(tmp_path / "policy.toml") == policy
-    assert "nobody's odds between any two answers move by more than a factor 1.65" in str(policy)
+    assert "between any two values, by at most a factor of 1.65" in str(policy)
     assert sv.secrets.from_dict({"trait": "heating", "epsilon": 0.5}) == HEATING
 
 
@@ -328,30 +324,31 @@ def test_a_declared_trait_in_words_and_toml(tmp_path):
 
 
 @pytest.mark.slow
-def test_from_a_column_of_labels_to_an_attack(tmp_path, monkeypatch, seqveil):
-    """fit --trait, release, audit and attack on files; the truth file must hold the labels, the release must not."""
+def test_from_a_column_of_labels_to_an_audit(tmp_path, monkeypatch, seqveil):
+    """fit --trait, release and audit on files; an attack needs the labels in its truth file, which no release has."""
     monkeypatch.chdir(tmp_path)
     for name, seed in (("past.csv", 1), ("today.csv", 2)):
-        streams, labels = labelled(CASES[0], 500, 12, seed)
+        streams, labels = labelled(CASES[0], 200, 8, seed)
         rows = [f"p{k},{t},v{x},{'' if k % 50 == 7 else labels[k]}\n" for k, own in enumerate(streams)
                 for t, x in enumerate(own)]  # fmt: skip
         (tmp_path / name).write_text("user,seq,value,heating\n" + "".join(rows))
     fitted = seqveil("fit", "past.csv", "-o", "m.model", "--trait", "heating")
-    assert "10 users without an answer are left out" in fitted.out
+    unknown = len(range(7, len(streams), 50))
+    assert f"{unknown} users without an answer are left out" in fitted.out
     assert sv.fit("past.csv", trait="heating").fingerprint == sv.MarkovModel.load("m.model").fingerprint
+    compared = seqveil("fit", "past.csv", "-o", "checked.model", "--trait", "heating", "--context", "auto")
+    assert f"{unknown} users without an answer are left out" in compared.out
+    assert held_out_check(sv.MarkovModel.load("checked.model"))["people"] == len(streams) // 5
     kept = ("--secret", "trait:heating", "--secret-epsilon", 1)
     assert seqveil("release", "today.csv", "-m", "m.model", *kept, "-o", "out.csv").code == 0
     assert "electric" not in (tmp_path / "out.csv").read_text()
     assert "covers this file only" in json.loads((tmp_path / "out.csv.meta.json").read_text())["guarantee"]
     stated = seqveil("release", "today.csv", "-m", "m.model", *kept, "-o", "more.csv", "--state", "s.db", "--json")
-    assert "between any two answers" in stated.out
+    assert "between any two values" in stated.out
     assert "covers this file only" in stated.out
     audited = seqveil("audit", "out.csv", "-m", "m.model")
     assert "every declared secret within its ε" in audited.out
-    assert "nobody's odds between any two answers" in audited.out
-    attacked = seqveil("attack", "out.csv", "--truth", "today.csv", "--secret", "trait:heating")
-    assert "promised ε = 1" in attacked.out
-    assert "on 490 people" in attacked.out
+    assert "between any two values" in audited.out
     text = (tmp_path / "today.csv").read_text()
     (tmp_path / "bare.csv").write_text("".join(line.rpartition(",")[0] + "\n" for line in text.splitlines()))
     lost = seqveil("attack", "out.csv", "--truth", "bare.csv", "--secret", "trait:heating")

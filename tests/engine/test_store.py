@@ -1,12 +1,15 @@
 """One suite for all stores of states: memory, a state file, and what Spark keeps (without a JVM)."""
 
+import sqlite3
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import reference_streams as ref
 import sparks
+from reference import streams as ref
 from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KeyedRandomness
@@ -14,16 +17,17 @@ from seqveil.core.secrets import always, ever
 from seqveil.engine import packing, stream
 from seqveil.engine.budget import Budget
 from seqveil.engine.calls import OutOfOrder
+from seqveil.engine.packing import Sealing
 from seqveil.engine.policy import Policy
 from seqveil.engine.releases import EARLIER
-from seqveil.engine.sqlite import SqliteStore
-from seqveil.engine.store import GAP, Memory, StateStore
-from seqveil.engine.stream import REFUSED
+from seqveil.engine.sqlite import SqliteStore, checksum
+from seqveil.engine.store import GAP, Damaged, Memory, StateStore
+from seqveil.engine.stream import REFUSED, Private
 from seqveil.engine.streams import CodeStreams
+from seqveil.engine.upkeep import verify
 from seqveil.interfaces.spark.operator import SparkStore
 from served import words_setting
 
-KEY = bytes(range(32))
 USERS = ["ann", "bob", "cé"]
 CHAIN = MarkovModel(*ref.random_chain(np.random.default_rng(1), 3, 1, zeros=True))
 SETTINGS = {
@@ -111,18 +115,11 @@ def _disclosed(tracker):
     return tracker.name, tracker.log_odds, tracker.lowest, tracker.highest, tracker.worst
 
 
-def test_who_is_new_is_not_found_and_gets_a_number(kind):
-    store = kind(SETTINGS["symbols"])
-    with store.transaction():
-        assert store.find(["ann", "bob"]) == [None, None]
-        assert len(set(store.add(["ann", "bob"]))) == 2
-    store.close()
-
-
 def test_a_call_that_cannot_be_leaves_no_user_behind(kind):
     streams = CodeStreams(SETTINGS["symbols"], kind(SETTINGS["symbols"]), randomness())
-    with pytest.raises(OutOfOrder):
+    with pytest.raises(OutOfOrder, match="event 1 has sequence number 1, and 0 is next") as caught:
         streams.release(["ann", "bob"], [0, 0], seqs=[0, 1])
+    assert caught.value.position == 1
     assert streams.account("ann") is None
     assert streams.next_seqs(["ann", "bob"]).tolist() == [0, 0]
     streams.release(["ann"], [0], seqs=[0])
@@ -157,7 +154,7 @@ def test_releases_are_disclosed_where_they_are_kept(kind, name_of, size):
     streams = CodeStreams(setting, kind(setting), randomness(), gaps="skip")
     made = streams.release(["ann"] * 70, np.arange(70) % 3, seqs=[*range(69), 70])
     if name_of == "spark":
-        with pytest.raises(InputError, match="keeps no releases"):
+        with pytest.raises(InputError, match="keep no releases"):
             streams.releases("ann")
     else:
         disclosed = streams.releases("ann", since=5)
@@ -203,19 +200,24 @@ def test_what_was_drawn_before_a_failure_stands(kind, monkeypatch):
 
 
 @pytest.mark.slow
-def test_an_observer_reaches_the_same_standings(kind):
-    for name in ("symbols", "batches", "guarded", "withheld"):
-        setting = SETTINGS[name]
-        users, raw = events(setting)
-        sender = CodeStreams(setting, randomness=randomness())
-        made = sender.release(users, raw)
-        receiver = CodeStreams(setting, kind(setting) if name == "symbols" else Memory())
-        seen = receiver.observe(users, made.paths if setting.in_batches else made.codes)
-        assert seen.epsilons.tolist() == made.epsilons.tolist()
-        assert (seen.leakages <= made.epsilons + 1e-9).all()
+@pytest.mark.parametrize("name", ["symbols", "window", "batches", "guarded", "withheld"])
+@pytest.mark.parametrize(("cut", "memory"), [(40, 1 << 20), (7, 1 << 20), (13, 1)])
+def test_an_observer_reaches_the_same_standings(kind, size, name, cut, memory):
+    """However the releases are cut, with room for all users or for one."""
+    setting = SETTINGS[name]
+    users, raw = events(setting)
+    sender = CodeStreams(setting, randomness=randomness())
+    made = sender.release(users, raw)
+    given = made.paths if setting.in_batches else made.codes
+    with CodeStreams(setting, kind(setting), memory=memory) as receiver:
+        for at in range(0, 40, cut):
+            part = slice(at, at + cut)
+            seen = receiver.observe(users[part], given[part])
+            assert seen.epsilons.tolist() == made.epsilons[part].tolist()
+            assert (seen.leakages <= made.epsilons[part] + 1e-9).all()
         for user in USERS:
-            assert receiver.account(user).most == sender.account(user).most
-        receiver.close()
+            mine, other = receiver.account(user), sender.account(user)
+            assert (mine.most, mine.least, mine.epsilon_spent) == (other.most, other.least, other.epsilon_spent)
 
 
 def test_memory_that_keeps_no_releases_draws_none_twice():
@@ -271,3 +273,91 @@ def test_positions_given_beforehand_are_refused_before_anything_is_drawn(tmp_pat
         assert store.account("ann") is None
         store.release(["ann"], [2], positions={"queue": -(2**63), "text": "ü", "bytes": b"\0"})
         assert [store.position(name) for name in ("queue", "text", "bytes")] == [-(2**63), "ü", b"\0"]
+
+
+# what is private of a stream lies in a state file sealed, for one user, one event and one key
+
+
+KEY, SALT = bytes(range(32)), b"salt"
+SETTING = Policy(epsilon=0.8, mechanism="balanced").on(MarkovModel(*ref.random_chain(np.random.default_rng(1), 3)))
+MARK = 7_340_033
+MEMORY = np.array([MARK, 2, 0])
+
+
+def test_what_is_sealed_opens_for_the_same_user_and_event_alone():
+    sealing = Sealing(KEY, SALT)
+    closed = sealing.close("ann", 5, MEMORY)
+    assert sealing.open("ann", 5, closed).tolist() == MEMORY.tolist()
+    assert MEMORY.astype("<i8").tobytes()[:3] not in closed
+    assert closed != sealing.close("ann", 5, MEMORY)  # nothing shows that it did not change
+    tampered = [closed[:k] + bytes([closed[k] ^ 1]) + closed[k + 1 :] for k in range(len(closed))]
+    others = [
+        *((sealing, "ann", 5, changed) for changed in (*tampered, closed[:-1], closed[:9], b"")),
+        (sealing, "bob", 5, closed),
+        (sealing, "ann", 4, closed),
+        (Sealing(bytes(32), SALT), "ann", 5, closed),
+        (Sealing(KEY, b"another file"), "ann", 5, closed),
+    ]
+    for opening, user, step, content in others:
+        with pytest.raises(Damaged, match=r"does not open: .* Use the key of the state file, or restore") as refused:
+            opening.open(user, step, content)
+        assert refused.value.users == (user,)
+        assert "\n" not in str(refused.value)
+
+
+def test_without_the_package_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
+    with pytest.raises(InputError, match=r"pip install -e '.\[state\]'"):
+        Sealing(KEY, SALT).close("ann", 0, MEMORY)
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """A mechanism that remembers how often each raw symbol was 2; what it was given, step by step."""
+    given, real = [], stream.step
+
+    def step(setting, state, codes, *more):
+        given.append(state.private.memory.tolist())
+        made, after = real(setting, replace(state, private=Private()), codes, *more)
+        return made, replace(after, private=Private(memory=state.private.memory + np.outer(codes == 2, [0, 1])))
+
+    monkeypatch.setattr(Private, "start", lambda setting, users=1: Private(memory=np.tile([MARK, 0], (users, 1))))
+    monkeypatch.setattr(stream, "step", step)
+    return given
+
+
+@pytest.mark.parametrize("memory", [1, 1 << 20])
+def test_a_state_file_goes_on_with_what_was_remembered(tmp_path, taken, memory):
+    path = tmp_path / "s.db"
+    for raw in ([2, 2, 1], [1, 2, 2]):
+        with CodeStreams.open(path, SETTING, key=KEY, memory=memory) as streams:
+            for _ in range(2):
+                streams.release(["ann", "bob", "cy"], raw)
+    found = [row[1] for step in taken for row in step]
+    assert found == [0, 0, 0, 1, 1, 0, 2, 2, 0, 2, 3, 1]
+    assert np.int64(MARK).tobytes() not in path.read_bytes()
+    assert verify(path).sound
+    with sqlite3.connect(
+        path
+    ) as sql:  # the row of one user with what is sealed of another, and a checksum that is right
+        rows = sql.execute("SELECT * FROM users ORDER BY id").fetchall()
+        user, name, _, _, *ledger, state, _, _ = rows[0]
+        own = checksum((user, name, *ledger, state, rows[1][11]))
+        sql.execute("UPDATE users SET sealed = ?, checksum = ? WHERE id = 1", (rows[1][11], own))
+    sql.close()
+    with CodeStreams.open(path, SETTING, key=KEY) as streams:
+        with pytest.raises(Damaged, match="does not open") as refused:
+            streams.release(["bob", "ann"], [0, 0])
+        assert refused.value.users == ("ann",)
+        assert streams.release(["bob"], [0]).seqs.tolist() == [4]
+
+
+def test_without_a_key_nothing_private_is_kept(tmp_path, taken):
+    path = tmp_path / "s.db"
+    with CodeStreams.open(path, SETTING) as streams:
+        streams.release(["ann", "ann"], [2, 2])
+    with CodeStreams.open(path, SETTING) as streams:
+        assert streams.release(["ann", "new"], [0, 0]).seqs.tolist() == [2, 0]
+    with sqlite3.connect(path) as sql:
+        assert sql.execute("SELECT sealed FROM users").fetchall() == [(None,), (None,)]
+    sql.close()

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-import reference_streams as ref
+from reference import streams as ref
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KeyedRandomness
 from seqveil.engine import packing, sqlite

@@ -1,187 +1,28 @@
 """States and streams: every user exactly as in a session of its own, whoever else is there or was put aside."""
 
-from dataclasses import fields
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-import reference_streams as ref
 import seqveil as sv
-from reference_streams import Rows
-from seqveil import mechanisms
+from reference import streams as ref
 from seqveil.core.errors import InputError, UnknownSymbol
-from seqveil.core.leakage import Leakages
 from seqveil.core.model import MarkovModel
-from seqveil.core.randomness import SeededRandomness
-from seqveil.engine import packing, stream
+from seqveil.core.randomness import KeyedRandomness, SeededRandomness
+from seqveil.core.secrets import SecretTrackers, ever
+from seqveil.engine import packing
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
-from seqveil.engine.session import Session
-from seqveil.engine.state import ARRAYS, rounds
-from seqveil.engine.streams import CodeStreams
-
-SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
-
-
-def rows_of(state, row):
-    """One user's state as plain lists; empty places of a window are dropped."""
-    part = state.take(np.array([row]))
-    held = np.isfinite(part.window.stamps[0])
-    return (
-        [getattr(part, name).tolist() for name in ARRAYS]
-        + [getattr(part.account, f.name).tolist() for f in fields(Leakages)]
-        + [part.window.costs[0, held].tolist(), part.window.stamps[0, held].tolist()]
-    )
-
-
-def chain(seed=0, n=4, order=1, zeros=False):
-    return MarkovModel(*ref.random_chain(np.random.default_rng(seed), n, order, zeros), order=order)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", mechanisms.instantaneous())
-@pytest.mark.parametrize(("order", "zeros"), [(1, False), (1, True), (2, False)])
-def test_a_row_evolves_as_a_session_with_its_own_randomness(name, order, zeros):
-    model, users, length = chain(1, 3, order, zeros), 5, 8
-    rng = np.random.default_rng(2)
-    randomness = rng.integers(0, 2**62, (length, users))
-    raw = model.sample(length, users, seed=3)
-    fleet = Rows(Policy(epsilon=0.8, mechanism=name).on(model), users)
-    sessions = [Session(model, mechanism=name, epsilon=0.8) for _ in range(users)]
-    for t in range(length):
-        present = np.flatnonzero(rng.random(users) < 0.8) if t else np.arange(users)
-        made = fleet.release(present, raw[present, t], ref.GivenCoins(randomness[t, present]))
-        for at, user in enumerate(present):
-            sessions[user]._randomness = ref.GivenCoins([randomness[t, user]])
-            assert sessions[user].release(int(raw[user, t])) == made.codes[at]
-    for user in range(users):
-        assert rows_of(fleet.state, user) == rows_of(sessions[user]._state, 0)
-
-
-SPENDING = {
-    "total": {"budget": Budget(total=1.5)},
-    "stop": {"budget": Budget(total=1.0, when_spent="stop")},
-    "window": {"budget": Budget(per_window=1.2, releases=3)},
-    "without a model": {"budget": Budget(ldp_total=3.0)},
-}
-
-
-@pytest.mark.parametrize("options", SPENDING.values(), ids=SPENDING.keys())
-@pytest.mark.parametrize("name", SOUND)
-def test_a_row_evolves_as_a_session_under_every_budget(name, options):
-    """One coin a step for everyone, so that the order in which users are served does not matter."""
-    model, users, length, uniform = chain(4), 6, 9, ref.OneCoin()
-    rng = np.random.default_rng(5)
-    raw = model.sample(length, users, seed=6)
-    fleet = Rows(Policy(epsilon=0.8, mechanism=name, **options).on(model), users)
-    sessions = [Session(model, mechanism=name, epsilon=0.8, **options) for _ in range(users)]
-    for t in range(length):
-        present = np.flatnonzero(rng.random(users) < 0.7)
-        uniform.value = int(rng.integers(0, 2**62))
-        made = fleet.release(present, raw[present, t], uniform)
-        for at, user in enumerate(present):
-            sessions[user]._randomness = uniform
-            out = sessions[user].release(int(raw[user, t]))
-            assert (stream.NOTHING if out is None else out) == made.codes[at]
-    for user in range(users):
-        assert rows_of(fleet.state, user) == rows_of(sessions[user]._state, 0)
-
-
-def test_a_state_grows():
-    model = chain(7)
-    setting = Policy(epsilon=1.0, budget=Budget(per_window=2.0, releases=3)).on(model)
-    fleet = Rows(setting, 2)
-    fleet.release(np.array([0, 1]), np.array([0, 1]), SeededRandomness(1))
-    kept = rows_of(fleet.state, 1)
-    fleet.state = fleet.state.grown(setting, 5).grown(setting, 3)
-    assert len(fleet.state) == 5
-    fresh = rows_of(stream.State.start(setting), 0)
-    assert rows_of(fleet.state, 1) == kept != fresh
-    assert all(rows_of(fleet.state, row) == fresh for row in (2, 3, 4))
-    fleet.release(np.array([4, 1]), np.array([3, 2]), SeededRandomness(2))
-    assert fleet.state.steps.tolist() == [1, 2, 0, 0, 1]
-
-
-def test_a_user_comes_once_a_call():
-    fleet = Rows(Policy(epsilon=0.5).on(chain()), 3)
-    with pytest.raises(InputError, match="at most once"):
-        fleet.release(np.array([1, 1]), np.array([0, 0]), SeededRandomness(1))
-
-
-def test_an_observer_reaches_the_same_state():
-    setting = Policy(epsilon=0.9, budget=Budget(total=1.5, when_spent="stop"), mechanism="balanced").on(chain(8))
-    sender, receiver, randomness = Rows(setting, 4), Rows(setting, 4), SeededRandomness(3)
-    for t in range(8):
-        made = sender.release(np.arange(4), np.full(4, t % 4), randomness)
-        receiver.observe(np.arange(4), made.codes)
-    assert all(rows_of(sender.state, row) == rows_of(receiver.state, row) for row in range(4))
-
-
-@pytest.mark.slow
-@settings(deadline=None, max_examples=100)
-@given(st.lists(st.integers(0, 5), max_size=30))
-def test_rounds_hold_each_user_once_in_the_order_of_events(users):
-    made = rounds(np.array(users, np.intp))
-    assert sorted(at for turn in made for at in turn.tolist()) == list(range(len(users)))
-    for turn in made:
-        assert len({users[at] for at in turn}) == len(turn)
-        assert turn.tolist() == sorted(turn.tolist())
-    place = {at: number for number, turn in enumerate(made) for at in turn.tolist()}
-    for at, user in enumerate(users):
-        assert place[at] == users[:at].count(user)
-
-
-def events_of(count, users, n, seed):
-    rng = np.random.default_rng(seed)
-    names = [f"user {u}" for u in rng.integers(0, users, count)]
-    return names, rng.integers(0, n, count), np.cumsum(rng.random(count))
-
-
-def figures(made):
-    accounts = made.accounts()
-    names = ("events", "releases", "epsilon_spent", "most", "least", "leakage")
-    return [accounts.users] + [getattr(accounts, name).tolist() for name in names]
-
-
-SETTINGS = {
-    "plain": {},
-    "total": {"budget": Budget(total=1.5, when_spent="stop")},
-    "window": {"budget": Budget(per_window=1.0, releases=3)},
-    "seconds": {"budget": Budget(per_window=1.0, seconds=2.0)},
-}
-
-
-@pytest.mark.slow
-def test_a_chunk_is_worth_its_events_one_by_one(monkeypatch):
-    """A receiver may take releases in chunks of any size, with users coming and going."""
-    setting = Policy(epsilon=0.7, budget=Budget(total=2.0), mechanism="optimal").on(chain(15))
-    names, codes, _ = events_of(50, 7, 4, seed=16)
-    sender = CodeStreams(setting, randomness=SeededRandomness(17))
-    made = sender.release(names, codes)
-    released, epsilons = made.codes, made.epsilons
-    for small, memory, size in [(4096, 1 << 30, 1), (0, 1, 50), (0, 300, 7), (0, 1 << 20, 13)]:
-        monkeypatch.setattr(packing, "SMALL", small)
-        receiver = CodeStreams(setting, memory=memory)
-        for at in range(0, 50, size):
-            seen = receiver.observe(names[at : at + size], released[at : at + size])
-            assert seen.codes.tolist() == released[at : at + size].tolist()
-            assert seen.epsilons.tolist() == epsilons[at : at + size].tolist()
-        assert figures(receiver) == figures(sender)
+from seqveil.engine.store import Memory
+from seqveil.engine.streams import CodeStreams, Streams
+from seqveil.engine.upkeep import erase, verify
+from seqveil.interfaces.cli import main
 
 
 def test_an_empty_chunk_is_nothing():
-    assert len(CodeStreams(Policy(epsilon=0.5).on(chain())).release([], np.zeros(0, np.int64))) == 0
-
-
-@pytest.mark.parametrize("code", [-1, 4])
-def test_a_code_outside_the_alphabet_is_refused(code):
-    """-1 must not be taken for the last symbol."""
-    fleet = Rows(Policy(epsilon=0.5, mechanism="randomized_response").on(chain()), 1)
-    with pytest.raises(InputError):
-        fleet.release(np.array([0]), np.array([code]), SeededRandomness(1))
-    assert fleet.state.steps.tolist() == [0]
+    assert len(CodeStreams(POLICY.on(MODEL)).release([], np.zeros(0, np.int64))) == 0
 
 
 # by value, as `seqveil.Streams` shows them
@@ -240,16 +81,255 @@ def test_what_is_wrong_is_refused_before_anything_is_drawn(tmp_path):
         streams.release(["ann", "ann"], ["home", "moon"])
     assert streams.account("ann") is None
     streams.close()
-    with pytest.raises(InputError, match="begun with another epsilon; use the policy of its first run"):
-        sv.Streams(MODEL, sv.Policy(epsilon=2.0, budget=sv.Budget(total=6.0)), store=tmp_path / "s.db")
-    with pytest.raises(InputError, match="expected a Policy; for ε write epsilon=1"):
-        sv.Streams(MODEL, 1.0)
-    with pytest.raises(InputError, match="pass a key or randomness"):
-        sv.Streams(MODEL, POLICY, key=KEY, seed=1)
 
 
-def test_dir_shows_what_is_public_and_nothing_else():
-    assert sorted(dir(sv)) == sorted([*sv.__all__, "__version__"])
-    for name in sv.__all__:
-        assert getattr(sv, name) is not None
-    assert callable(sv.release)
+WHOLE = {"int": 7, "numpy": np.int64(7), "small": np.uint8(7)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seven", WHOLE.values(), ids=WHOLE)
+def test_a_whole_number_and_its_digits_are_one_user_of_a_store(tmp_path, seven):
+    setting = Policy(epsilon=1.0, budget=1.0, mechanism="optimal").on(MODEL)
+    with CodeStreams.open(tmp_path / "s.db", setting, key=KEY) as store:
+        first = store.release([seven], [1], [0])
+        again = store.release(["7"], [2], [0])
+        assert again.replayed.tolist() == [True]
+        assert again.codes.tolist() == first.codes.tolist()
+        store.release(["7", seven] * 20, [1] * 40, range(1, 41))
+        assert store.account(seven) == store.account("7")
+        assert store.account("7").leakage <= 1.0 + 2.0**-31
+        assert store.next_seqs([seven, "7"]).tolist() == [41, 41]
+        assert len(store.releases(seven)) == len(store.releases("7")) == 41
+        assert store.accounts().users == ["7"]
+
+
+@pytest.mark.parametrize("wrong", [True, 7.0, None, b"7", ("7",)])
+def test_what_is_neither_text_nor_a_whole_number_is_refused(tmp_path, wrong):
+    with pytest.raises(InputError, match="event 0: expected a user that is text or a whole number"):
+        CodeStreams.open(tmp_path / "s.db", Policy(epsilon=0.5).on(MODEL)).release([wrong], [0], [0])
+
+
+def test_accounts_in_memory_follow_the_same_rule():
+    setting = Policy(epsilon=1.0, mechanism="optimal").on(MODEL)
+    streams = CodeStreams(setting, randomness=SeededRandomness(1))
+    streams.release([7, "7", np.int32(7)], np.array([0, 1, 2]))
+    assert (streams.accounts().users, streams.accounts().events.tolist()) == (["7"], [3])
+    keyed = KeyedRandomness(KEY)
+    assert keyed.of([7], [3]).draw(1) == keyed.of(["7"], [3]).draw(1) != keyed.of(["007"], [3]).draw(1)
+
+
+# another model is adopted: what was released is weighed by it, with the kernels it was drawn from
+
+
+def chain(seed, zeros=False, alphabet=None):
+    """Prior and transitions of a chain with three symbols, and the model."""
+    prior, moves = ref.random_chain(np.random.default_rng(seed), 3, 1, zeros)
+    return prior, moves, MarkovModel(prior, moves, alphabet=alphabet)
+
+
+def belief(prior, moves, columns):
+    """Of the next symbol, by enumeration over all sequences."""
+    distribution = ref.sequence_distribution(prior, moves, len(columns) + 1)
+    return ref.symbol_distribution(distribution, columns, len(columns), len(prior))
+
+
+class Recorded(CodeStreams):
+    """Streams in memory of one user, and the kernel column of each release as it was drawn."""
+
+    def __init__(self, setting, seed, **more):
+        self.columns = []
+        super().__init__(setting, Memory(), SeededRandomness(seed), seen=self.note, **more)
+
+    def note(self, _, released):
+        self.columns.append(released.columns[0])
+
+    def go(self, raw, **more):
+        return [self.release(["ann"], [int(x)], **more).codes[0] for x in raw]
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("budget", [None, Budget(total=1.5), Budget(per_window=1.2, releases=3)])
+@pytest.mark.parametrize("seed", range(4))
+def test_account_and_belief_are_those_of_the_new_model_by_enumeration(seed, zeros, budget):
+    """Adopted twice, the second time after releases that were drawn with the first one adopted."""
+    policy = Policy(epsilon=0.7, mechanism="optimal", budget=budget)
+    models = [chain(10 * seed, zeros), chain(10 * seed + 1), chain(10 * seed + 2)]
+    streams, raw = Recorded(policy.on(models[0][2]), seed), np.random.default_rng(seed).integers(0, 3, 7)
+    streams.go(raw[:3])
+    before = streams.account("ann")
+    for count, (prior, moves, model) in zip((2, 1), models[1:], strict=True):
+        assert streams.adopt(model).users == 1
+        after = streams.account("ann")
+        columns = streams.columns
+        sides = ref.sequence_leakage(ref.sequence_distribution(prior, moves, len(columns)), columns)
+        assert (after.most, after.least) == pytest.approx(sides, abs=1e-9)
+        assert (after.events, after.epsilon_spent, after.ldp) == (before.events, before.epsilon_spent, before.ldp)
+        at = belief(prior, moves, streams.columns)
+        streams.go(raw[:1])
+        left = 0.7 if budget is None or budget.total is None else max(0.0, budget.total - after.leakage)
+        if budget is not None and budget.releases is not None:  # what the window counts is the new model's too
+            recent = [
+                leaked(belief(prior, moves, columns[:k]), columns[k]) for k in (len(columns) - 3, len(columns) - 2)
+            ]
+            left = max(0.0, budget.per_window - sum(recent))
+        # the next release keeps its ε under the new model
+        assert leaked(at, streams.columns[-1]) <= min(0.7, left) + 1e-9
+        if budget is not None and budget.total is not None and after.leakage <= budget.total:
+            assert streams.account("ann").leakage <= budget.total + 1e-9
+        streams.go(raw[: count - 1])
+        before = streams.account("ann")
+
+
+def leaked(at, column):
+    return np.abs(np.log(column / (at @ column))).max()
+
+
+@pytest.mark.parametrize("small", [4096, 0], ids=["kept", "replayed"])
+@pytest.mark.parametrize("policy", [
+    Policy(epsilon=0.7, mechanism="balanced", budget=4.0),
+    Policy(epsilon=0.7, mechanism="balanced", budget=Budget(per_window=1.2, seconds=2.5, when_spent="stop")),
+    Policy(secrets=[ever(2, epsilon=0.6, window=4)], side_information=0),
+], ids=["total", "window", "secrets"])  # fmt: skip
+def test_a_file_goes_on_as_memory_does(tmp_path, monkeypatch, small, policy):
+    """Restarted after each model, with gaps, with users who are not live, and with states that follow from releases."""
+    monkeypatch.setattr(packing, "SMALL", small)
+    models, users, rng = (
+        [chain(seed)[2] for seed in (1, 2, 3)],
+        [f"user {k}" for k in range(5)],
+        np.random.default_rng(4),
+    )
+    twin = CodeStreams(policy.on(models[0]), randomness=KeyedRandomness.seeded(1), gaps="skip")
+    path, seq, clock = tmp_path / "s.db", dict.fromkeys(users, 0), 0.0
+    for k, model in enumerate(models):
+        with opened(path, policy.on(model)) as streams:
+            for _ in range(4):
+                some, clock = [user for user in users if rng.random() < 0.7], clock + 1.0
+                seqs = [seq[user] + max(0, int(rng.integers(-2, 3))) for user in some]
+                seq |= {user: number + 1 for user, number in zip(some, seqs, strict=True)}
+                call = some, rng.integers(0, 3, len(some)), seqs, [clock] * len(some) if twin.setting.timed else None
+                assert streams.release(*call).codes.tolist() == twin.release(*call).codes.tolist()
+            if k < 2:
+                assert streams.adopt(models[k + 1]) == twin.adopt(models[k + 1])
+            assert accounts(streams) == accounts(twin)
+        assert verify(path).sound
+    with pytest.raises(InputError, match="another model"):
+        opened(path, policy.on(models[0]))
+
+
+def opened(path, setting):
+    return CodeStreams.open(path, setting, randomness=KeyedRandomness.seeded(1), gaps="skip", memory=300)
+
+
+def accounts(streams):
+    found = streams.accounts()
+    names = ("events", "releases", "epsilon_spent", "most", "least", "ldp")
+    figures = [getattr(found, name).tolist() for name in names]
+    return found.users, figures, [streams.account(user).secrets for user in found.users]
+
+
+def test_secrets_are_those_of_the_new_model():
+    secret, (_, _, old), (_, _, new) = ever(2, epsilon=0.5, window=4), chain(5), chain(6)
+    streams = Recorded(Policy(secrets=secret).on(old), 2)
+    streams.go([0, 2, 1])
+    streams.adopt(new)
+    trackers = SecretTrackers(new, secret, kept=True)
+    for column in streams.columns:
+        trackers = trackers.observe(column)
+    (found,), (true,) = streams.account("ann").secrets, trackers.worst()
+    assert (found.prior, found.log_odds) == pytest.approx((true.prior, true.log_odds))
+    room = max(0.5, found.worst)
+    streams.go([2, 2, 0])
+    assert streams.account("ann").secrets[0].worst <= room + 1e-9
+
+
+def test_who_is_past_a_secret_under_the_new_model_is_counted(tmp_path, capsys):
+    """Under a chain that never moves, releases that said little about a trait say more: by the account of each user."""
+    secret = ever(2, epsilon=0.3)
+    (_, _, old), (prior, moves, _) = chain(5), chain(6)
+    still = MarkovModel(prior, 0.98 * np.eye(3) + 0.02 * moves)
+    with CodeStreams.open(tmp_path / "s.db", Policy(secrets=secret).on(old), key=KEY) as streams:
+        users = [f"user {k}" for k in range(20)]
+        for raw in old.sample(6, 20, seed=1).T:
+            streams.release(users, raw)
+        found = streams.adopt(still)
+        past = [streams.account(user).secrets[0].worst > 0.3 for user in users]
+        assert found == (20, 0, sum(past))
+        assert found.beyond > 0
+        worst = {user: streams.account(user).secrets[0].worst for user in users}
+    assert main(["state", "account", str(tmp_path / "s.db"), "--json"]) == 0
+    shown = {row["user"]: row["secrets"][0] for row in json.loads(capsys.readouterr().out)}
+    assert {user: own["worst"] for user, own in shown.items()} == worst
+    assert main(["state", "account", str(tmp_path / "s.db"), "--user", "user 3"]) == 0
+    assert f"{worst['user 3']:.6g} of 0.3" in capsys.readouterr().out
+
+
+def test_of_releases_that_were_erased_only_the_ldp_level_goes_on(tmp_path):
+    """Of who came back since, and of who did not."""
+    path, policy = tmp_path / "s.db", Policy(epsilon=0.4, mechanism="balanced", budget=4.0)
+    old, new = policy.on(chain(1)[2]), policy.on(chain(2)[2])
+    with CodeStreams.open(path, old, key=KEY) as streams:
+        streams.release(["ann", "bob", "cy"] * 3, [0, 1, 2] * 3)
+    erase(path, ["ann", "bob"], KEY)
+    with CodeStreams.open(path, old, key=KEY) as streams:
+        streams.release(["ann"], [0])
+        before = [streams.account(user) for user in ("ann", "bob")]
+        assert streams.adopt(new.model) == (2, 2, 0)
+        after = [streams.account(user) for user in ("ann", "bob")]
+        assert [(each.ldp, each.epsilon_spent) for each in after] == [(e.ldp, e.epsilon_spent) for e in before]
+        assert 2.4 < after[0].leakage <= 3.2 + 1e-9  # three erased ones at 2ε, and one whose kernel is known
+        assert after[1].leakage == pytest.approx(2.4)
+    with CodeStreams.open(path, new, key=KEY) as streams:
+        streams.release(["ann", "bob"] * 9, [0] * 18)
+        assert max(streams.account(user).leakage for user in ("ann", "bob")) <= 4.0 + 1e-9
+    assert verify(path).sound
+
+
+def test_what_cannot_be_adopted_is_refused_in_one_line(tmp_path):
+    _, _, model = chain(1)
+    composed = Budget(total=5.0, over=50, delta=1e-6)
+    for policy, store in (
+        (Policy(epsilon=1.0, batch=2), Memory()),
+        (Policy(epsilon=1.0), Memory(releases=False)),
+        (Policy(budget=composed), Memory()),
+    ):
+        with pytest.raises(InputError, match="can be weighed by another model"):
+            CodeStreams(policy.on(model), store).adopt(chain(2)[2])
+    with Streams(model, epsilon=1.0) as streams:
+        with pytest.raises(InputError, match="same values") as refused:
+            streams.adopt(chain(2, alphabet=["a", "b", "c"])[2])
+        assert "\n" not in str(refused.value)
+
+
+def test_receivers_are_not_let_to_weigh_by_one_model_what_two_have_drawn(tmp_path, monkeypatch, capsys):
+    """Audited with the new model alone, releases of the old one would count as its own."""
+    monkeypatch.chdir(tmp_path)
+    values = ["home", "work", "gym"]
+    old, new = (chain(seed, alphabet=values)[2] for seed in (3, 5))
+    old.save("old")
+    new.save("new")
+    Policy(secrets=ever("gym", epsilon=0.2)).save("policy.toml")
+    rows = [f"p{user},{values[code]}" for user, codes in enumerate(old.sample(10, 30, seed=1)) for code in codes]
+    Path("raw.csv").write_text("user,value\n" + "\n".join(rows[:-30]) + "\n", encoding="utf-8")
+    release = ["release", "raw.csv", "--policy", "policy.toml", "--state", "s.db", "--out", "out.csv"]
+    assert main([*release, "--model", "old"]) == 0
+    assert main(["audit", "out.csv", "--model", "old"]) in (0, 1)
+    assert main(["state", "adopt", "s.db", "--model", "new"]) == 0
+    with CodeStreams.open("s.db", Policy.load("policy.toml").on(new), must_exist=True) as streams:
+        worst = streams.secrets()[0].log_odds_worst
+    assert ("past its ε = 0.2" in capsys.readouterr().err) == (worst > 0.2)
+    Path("raw.csv").write_text("user,value\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    assert main([*release, "--model", "new"]) == 0
+    for command in (["audit"], ["decode", "--out", "decoded.csv"]):
+        assert main([command[0], "out.csv", "--model", "new", *command[1:]]) == 2
+        assert "after `seqveil state adopt`" in capsys.readouterr().err
+
+
+def test_who_was_erased_before_anything_was_disclosed_goes_on_at_zero(tmp_path):
+    old, new = (chain(seed)[2] for seed in (3, 5))
+    with CodeStreams.open(tmp_path / "s.db", Policy(epsilon=0.7, budget=1e-7).on(old)) as streams:
+        streams.release(["bob"], [0])  # for which the budget allows nothing
+        streams.release(["ann"], [0])
+        streams.erase(["bob"])
+        streams.adopt(new)
+        assert streams.names() == ["ann"]
+    assert verify(tmp_path / "s.db").sound

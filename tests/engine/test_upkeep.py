@@ -2,13 +2,16 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-import reference_streams as ref
+from reference import streams as ref
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import key_mark
@@ -53,7 +56,7 @@ def test_nothing_of_a_person_is_left_in_the_file(tmp_path):
     assert b"zq-ann" in bytes_of(path)
     assert erase(path, ["zq-ann"], KEY) == (40, [])
     assert b"zq-ann" not in bytes_of(path)
-    assert [each.name for each in tmp_path.glob("s.db-*")] == ["s.db-erased"]
+    assert list(tmp_path.glob("s.db-*")) == []
     found = verify(path)
     assert (found.sound, found.users) == (True, 21)
     with opened(path) as streams:
@@ -81,8 +84,8 @@ def test_who_comes_back_goes_on_with_the_budget_that_was_spent(tmp_path, setting
         assert streams.next_seqs(["zq-ann"]).tolist() == [6]
         assert streams.account("zq-ann").leakage == before.leakage
         assert b"zq-ann" not in bytes_of(path)  # asking brings nobody back
-        with pytest.raises(NoLongerKept, match="erased"):
-            streams.releases("zq-ann")
+        with pytest.raises(NoLongerKept, match="before number 6 of this user were erased; ask from 6 on"):
+            streams.releases("zq-ann", since=5)
         old = streams.release(["zq-ann"], [[0, 0]] if setting.in_batches else [0], seqs=[3])
         assert (old.codes.tolist(), old.replayed.tolist()) == ([EARLIER], [True])
         one = [[1, 0]] if setting.in_batches else [1]
@@ -132,7 +135,7 @@ def test_who_comes_back_is_let_in_though_not_all_users_fit_in_memory(tmp_path):
 
 
 def test_an_erasure_that_was_refused_is_not_done_later(tmp_path):
-    """The file takes no write, in a process of its own: neither file nor list is another afterwards."""
+    """The file takes no write, in a process of its own: it is no other afterwards."""
     path, names = tmp_path / "s.db", [f"user {k}" for k in range(300)]
     filled(path, events=3)
     with opened(path) as streams:
@@ -190,12 +193,12 @@ def test_without_the_key_nobody_is_erased(tmp_path):
     path = tmp_path / "s.db"
     filled(path, events=2)
     for key, said in ((None, "no key is given"), (OTHER, "this is another one")):
-        with pytest.raises(InputError, match=f"the mark {key_mark(KEY)}, and {said}; pass that key"):
+        with pytest.raises(InputError, match=f"the mark {key_mark(KEY)}, and {said}; pass that one by key="):
             erase(path, ["bob"], key)
-        with pytest.raises(InputError, match=said):  # nor to forget, for the list beside the file would name nobody
-            erase(path, ["bob"], key, forget=True)
     with opened(path) as streams:
         assert streams.account("bob").events == 2
+        with pytest.raises(StoreBusy):
+            erase(path, ["bob"], KEY)
 
 
 def test_a_file_without_a_key_keeps_the_ledger_too(tmp_path):
@@ -225,55 +228,19 @@ def test_whose_ledger_it_is_follows_from_file_and_key_together(tmp_path):
     assert len(hashes) == 4
 
 
-def test_a_forgotten_ledger_begins_at_zero(tmp_path, capsys, monkeypatch):
-    path = tmp_path / "s.db"
-    filled(path, key=None, events=3)
-    command = ["state", "erase", str(path), "zq-ann", "--forget-ledger"]
-    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
-    assert main(command) == 2
-    disclosed = capsys.readouterr().err
-    assert "beyond the budget" in disclosed
-    assert "nothing was erased" in disclosed
-    assert main([*command, "--yes"]) == 0
-    assert "erased  1 users and 3 releases" in capsys.readouterr().out
-    assert b"zq-ann" not in bytes_of(path)
-    with opened(path, key=None) as streams:
-        assert streams.account("zq-ann") is None
-        assert streams.release(["zq-ann"], [0]).seqs.tolist() == [0]
-        assert streams.accounts().users == ["bob", "zq-ann"]
-    assert verify(path).sound
-
-
 def test_positions_that_have_the_name_are_disclosed(tmp_path, capsys):
     path = tmp_path / "s.db"
     with opened(path, key=None) as streams:
         streams.release(
             ["zé"], [0], positions={"plain": "row of zé", "json": '{"z\\u00e9": 1}', "number": 7, "b": b"x"}
         )
-    assert main(["state", "erase", str(path), "zé", "--forget-ledger", "--yes"]) == 0
+    assert main(["state", "erase", str(path), "zé"]) == 0
     disclosed = capsys.readouterr().err
     assert ("what plain wrote" in disclosed, "what json wrote" in disclosed, disclosed.count("note:")) == (
         True,
         True,
         2,
     )
-
-
-@pytest.mark.slow
-def test_the_command(tmp_path, capsys):
-    path, key = tmp_path / "s.db", tmp_path / "key"
-    key.write_bytes(KEY)
-    key.chmod(0o600)
-    filled(path, events=3)
-    assert main(["state", "erase", str(path), "zq-ann", "bob", "--key", str(key)]) == 0
-    assert "erased  2 users and 6 releases" in capsys.readouterr().out
-    assert main(["state", "account", str(path), "--json"]) == 0
-    assert capsys.readouterr().out.strip() == "[]"
-    for arguments in (["zq-ann"], ["nobody", "--key", str(key)]):
-        assert main(["state", "erase", str(path), *arguments]) != 0
-        assert capsys.readouterr().err.count("\n") == 1
-    with opened(path), pytest.raises(StoreBusy):
-        erase(path, ["bob"], KEY)
 
 
 def test_a_name_that_looks_like_a_hash_is_a_name(tmp_path):
@@ -289,71 +256,38 @@ def test_a_name_that_looks_like_a_hash_is_a_name(tmp_path):
     assert verify(path).sound
 
 
-def test_what_comes_after_a_return_is_kept(tmp_path):
-    path = tmp_path / "s.db"
-    filled(path, events=6)
-    erase(path, ["zq-ann"], KEY)
-    with opened(path) as streams:
-        made = streams.release(["zq-ann"] * 20, [0] * 20)
-    assert verify(path).sound
-    with opened(path) as streams:
-        assert [s.code for s in streams.releases("zq-ann", since=6)] == made.codes.tolist()
-        assert [s.code for s in streams.releases("zq-ann", since=9, limit=2)] == made.codes[3:5].tolist()
-        assert streams.release(["zq-ann"], [1], seqs=[19]).codes.tolist() == [made.codes[13]]
-        with pytest.raises(NoLongerKept, match="before number 6 of this user were erased; ask from 6 on"):
-            streams.releases("zq-ann", since=5)
-
-
-@pytest.mark.parametrize("forget", [False, True])
 @pytest.mark.parametrize("running", [False, True])
-def test_who_was_erased_and_comes_back_draws_from_other_randomness(tmp_path, running, forget):
+def test_who_was_erased_and_comes_back_draws_from_other_randomness(tmp_path, running):
     path = tmp_path / "s.db"
     before, _ = filled(path, events=2)
     epoch = facts_of(path)["epoch"]
     if running:
         with opened(path) as streams:
-            assert streams.erase(["zq-ann"], forget) == (2, [])
+            assert streams.erase(["zq-ann"]) == (2, [])
             assert streams.names() == ["bob"]
     else:
-        erase(path, ["zq-ann"], KEY, forget)
+        erase(path, ["zq-ann"], KEY)
     assert facts_of(path)["epoch"] != epoch
     with opened(path) as streams:
         made = streams.release(["zq-ann"], [1])
-        assert made.seqs.tolist() == [0 if forget else 2]
-        spent = (0 if forget else before.epsilon_spent) + made.epsilons[0]
+        assert made.seqs.tolist() == [2]
+        spent = before.epsilon_spent + made.epsilons[0]
         assert streams.account("zq-ann").epsilon_spent == pytest.approx(spent)
 
 
-@pytest.mark.parametrize("forget", [False, True])
-def test_a_copy_from_before_is_erased_from_again(tmp_path, forget):
-    """Whom the list beside the file names, once: who came back since stays."""
+def test_a_copy_from_before_has_the_person_still_and_is_erased_from_again(tmp_path):
     path, copy = tmp_path / "s.db", tmp_path / "copy.db"
     before, other = filled(path, events=5)
     with opened(path) as streams:
         streams.backup(copy)
-    older = copy.read_bytes()
-    erase(path, ["zq-ann"], KEY, forget)
-    with opened(path) as streams:  # nothing to do here
-        assert streams.release(["zq-ann"], [0]).seqs.tolist() == [0 if forget else 5]
+    erase(path, ["zq-ann"], KEY)
+    path.write_bytes(copy.read_bytes())
     with opened(path) as streams:
-        assert streams.names()[-1 if forget else 0] == "zq-ann"
-    path.write_bytes(older)
+        assert streams.names() == ["zq-ann", "bob"]
+    erase(path, ["zq-ann"], KEY)
     with opened(path) as streams:
-        assert streams.names() == ["bob"]
-        assert streams.account("bob") == other
-        assert b"zq-ann" not in bytes_of(path)
-        left = streams.account("zq-ann")
-        assert left is None if forget else left.leakage == before.leakage
-        streams.release(["zq-ann"], [0])
-    with opened(path) as streams:
-        assert "zq-ann" in streams.names()
-    assert verify(path).sound
-    listed = path.with_name("s.db-erased")
-    content = bytearray(listed.read_bytes())
-    content[20] ^= 1
-    listed.write_bytes(content)
-    with pytest.raises(StoreError, match="the list of whom to erase is damaged"):
-        opened(path)
+        assert (streams.names(), streams.account("bob")) == (["bob"], other)
+        assert streams.account("zq-ann").leakage == before.leakage
 
 
 def counting(monkeypatch, at=None):
@@ -405,3 +339,59 @@ def test_kills_in_the_middle_leave_a_file_that_is_whole(tmp_path, monkeypatch):
             assert len(streams.accounts().users) == 200
             assert streams.account("zq-ann").leakage == before.leakage
             assert streams.release(["zq-ann"], [0]).seqs.tolist() == [20]
+
+
+def test_who_may_not_write_to_the_file_erases_nobody_now_or_later():
+    """Nothing is left beside the file, so nothing of what was refused happens when it may be written to again."""
+    erasing = (
+        "import os; from seqveil.engine import upkeep\n"
+        "if os.getuid() == 0: os.setuid(65534)  # root may write to anything\n"
+        "try: upkeep.erase('s.db', ['ann'], None)\n"
+        "except upkeep.StoreError as error: print(error)"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "s.db")
+        with opened(path, key=None) as streams:
+            streams.release(["ann", "bob"], [0, 1])
+        path.chmod(0o444)
+        Path(folder).chmod(0o777)
+        found = subprocess.run([sys.executable, "-c", erasing], cwd=folder, capture_output=True, text=True, check=True)
+        assert "may not be written to" in found.stdout
+        assert os.listdir(folder) == ["s.db"]
+        path.chmod(0o600)
+        with opened(path, key=None) as streams:
+            assert streams.names() == ["ann", "bob"]
+
+
+# copies
+
+
+def mode(path):
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+@pytest.fixture
+def open_handed():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("open_handed")
+def test_a_copy_of_a_state_file_is_for_its_owner_alone(tmp_path):
+    setting = Policy(epsilon=0.5).on(CHAIN)
+    with CodeStreams.open(tmp_path / "s.db", setting, key=KEY) as store:
+        store.release(["ann"], [0], [0])
+        for name in ("new.db", "shared.db"):
+            copy = tmp_path / name
+            if name != "new.db":
+                for beside in ("-wal", "-journal"):
+                    Path(f"{copy}{beside}").touch(0o644)
+            store.backup(copy)
+            found = [path for path in tmp_path.iterdir() if path.name.startswith(name)]
+            assert {mode(path) for path in found} == {0o600}
+            assert copy in found
+    assert mode(tmp_path / "s.db") == 0o600
+    with CodeStreams.open(tmp_path / "new.db", setting, key=KEY) as store:
+        assert store.account("ann").events == 1
+        assert {mode(path) for path in tmp_path.iterdir() if path.name.startswith("new.db")} == {0o600}

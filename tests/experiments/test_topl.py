@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate
 
-import reference_streams as ref
-from experiments.topl import MECHANISM, axis_table, estimate, square_wave, square_wave_table, with_threshold
+from experiments.topl import MECHANISM, axis_table, estimate, square_wave, with_threshold
+from reference import streams as ref
 from seqveil.core.distortion import absolute, euclidean, matrix, squared
 from seqveil.core.errors import InputError
 from seqveil.core.randomness import SeededRandomness, SystemRandomness
@@ -90,18 +90,6 @@ def test_topl_maps_categories_to_their_codes_and_refuses_what_is_too_large():
         MECHANISM.kernels(np.full((1, 3000), 1 / 3000), 1.0)
     with pytest.raises(InputError, match="threshold"):
         with_threshold(0.0)
-
-
-def test_the_square_wave_has_its_published_density():
-    epsilon, bins = 1.0, 512
-    e = math.exp(epsilon)
-    width = (epsilon * e - e + 1) / (e * (e - 1 - epsilon))
-    dense = e / (width * e + 1)
-    table = square_wave_table(epsilon, bins) / ((1 + width) / bins)
-    assert table.max() == pytest.approx(dense, rel=1e-6)
-    assert table.min() == pytest.approx(dense / e, rel=1e-6)
-    assert (table > dense * 0.99).sum(1).mean() * (1 + width) / bins == pytest.approx(width, abs=0.01)
-    assert square_wave_table(0.009999).max() == pytest.approx(square_wave_table(0.010001).max(), rel=1e-5)
 
 
 def test_reports_follow_the_square_wave_and_the_histogram_comes_back():

@@ -7,18 +7,19 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-import reference_streams as ref
+from reference import streams as ref
 from seqveil.core.alphabet import Alphabet, Grid
 from seqveil.core.errors import InputError
 from seqveil.engine.budget import Budget
 from seqveil.engine.calls import OutOfOrder
+from seqveil.engine.policy import Policy
 from seqveil.engine.releases import Account, Releases
 from seqveil.engine.store import GAP, Stored, StoreError
 from seqveil.engine.stream import NOTHING, REFUSED
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.events import EventJob, Wording, release_together
-from seqveil.interfaces.service.answers import released, user_of
-from served import words_setting
+from seqveil.interfaces.service.messages import released, user_of
+from served import salt_of, words_model, words_setting
 
 KEY = bytes(range(32))
 
@@ -34,7 +35,7 @@ def opened(path, **options):
 def test_each_job_gets_its_own_part_of_one_transaction(tmp_path):
     jobs = [job("ann", 0, 1), job("bob", 0), EventJob([], [], [], None), job("ann", 2, 1)]
     with opened(tmp_path) as together:
-        alone = ref.twin(words_setting(), together._store.salt)
+        alone = ref.twin(words_setting(), salt_of(tmp_path / "state.db"))
         assert release_together(together, jobs) == 1
         expected = [alone.release(each.users, each.raw, each.seqs) for each in jobs]
     for each, made in zip(jobs, expected, strict=True):
@@ -99,7 +100,7 @@ def test_releases_of_batches_are_disclosed_as_they_are():
 
 @pytest.mark.parametrize("batches", [False, True])
 def test_a_page_is_disclosed_as_it_is(batches):
-    wording = WORDINGS[0]
+    wording, terms = WORDINGS[0], Policy(epsilon=2.0, batch=3).on(words_model()) if batches else words_setting()
     stored = [
         Stored(7, 0, 0.5, None, (0,), (0,)),
         Stored(8, NOTHING, 0.0, math.nan, None, ()),
@@ -107,7 +108,7 @@ def test_a_page_is_disclosed_as_it_is(batches):
         Stored(10, 0, 0.5, 1e9, (0,), (0,)),
     ]
     account = Account(NAMES[1], 11, 2, 1.0, 1.0, -math.inf, 1.0, math.inf, None, True)
-    page = json.loads(user_of(account, stored, 7, 3, wording, batches))
+    page = json.loads(user_of(account, stored, 7, 3, wording, terms))
     assert (page["account"]["user"], page["next"], page["more"]) == (NAMES[1], 10, True)
     assert (page["account"]["least"], page["account"]["ldp"]) == ("-inf", "inf")
     assert [row["status"] for row in page["releases"]] == ["released", "withheld", "given-up"]
@@ -117,5 +118,5 @@ def test_a_page_is_disclosed_as_it_is(batches):
         assert [row["events"] for row in page["releases"]] == [1, 1, 1]
     else:
         assert [row["value"] for row in page["releases"]] == ['q"', None, None]
-    nothing = json.loads(user_of(account, [], 5, 3, wording, batches))
+    nothing = json.loads(user_of(account, [], 5, 3, wording, terms))
     assert (nothing["releases"], nothing["next"], nothing["more"]) == ([], 5, False)

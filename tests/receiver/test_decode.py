@@ -1,13 +1,16 @@
-"""The receiver: refusals, steps not made, several streams at once, and counts that add up (Bayes: test_theory)."""
+"""The receiver: refusals, steps not made, several streams at once, and counts that add up."""
+
+import itertools
 
 import numpy as np
 import pytest
 
-import reference_streams as ref
 import seqveil as sv
-from reference_blocks import every_path
+from reference import streams as ref
+from reference.blocks import every_path
+from reference.streams import released_with_columns
 from seqveil import MarkovModel, Policy, Session, mechanisms
-from seqveil.core.errors import DataError
+from seqveil.core.errors import DataError, InputError
 from seqveil.engine.budget import Budget
 from seqveil.receiver.decode import decode_steps, decode_stream, estimates
 
@@ -19,42 +22,32 @@ def chain(seed=0, n=3, zeros=False):
     return sv.MarkovModel(prior, transitions), prior, transitions
 
 
-def released_by(model, raw, **options):
-    """What a session releases, and the weights every symbol puts on it (ones where it says nothing)."""
-    session, made, columns = sv.Session(model, seed=3, **options), [], []
-    for x in raw:
-        kernel = session.kernel()
-        made.append(session.release(x))
-        quiet = made[-1] is None
-        columns.append(np.ones(model.n, int) if quiet else kernel.column(list(kernel.outputs).index(made[-1])))
-    return made, columns
+BUDGETS = Budget(total=1.0, when_spent="stop"), Budget(total=1.0), Budget(ldp_total=3.2)
+WAYS = [*zip(mechanisms.instantaneous(), itertools.cycle((0.5, 1.5)), itertools.repeat({}), strict=False)]
+WAYS += [("balanced", 0.8, {"budget": budget}) for budget in BUDGETS]
 
 
-OPTIONS = {
-    "stop": {"budget": Budget(total=1.0, when_spent="stop")},
-    "hold": {"budget": Budget(total=1.0)},
-    "without a model": {"budget": Budget(ldp_total=3.2)},
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 @pytest.mark.parametrize("smooth", [False, True])
-def test_a_receiver_follows_schedule_and_budget(options, smooth):
-    model, prior, transitions = chain(1)
-    made, columns = released_by(model, [0, 1, 2, 0, 1], mechanism="balanced", epsilon=0.8, **options)
-    distributions = decode_stream(model, made, mechanism="balanced", epsilon=0.8, smooth=smooth, **options)
-    distribution = ref.sequence_distribution(prior, transitions, 5)
-    for t in range(5):
-        known = columns if smooth else columns[: t + 1]
-        np.testing.assert_allclose(distributions[t], ref.symbol_distribution(distribution, known, t, 3), atol=1e-12)
+@pytest.mark.parametrize(("order", "zeros", "types"), ref.CHAINS)
+def test_fact_9_a_receiver_believes_what_bayes_says_over_all_sequences(order, zeros, types, smooth):
+    """Whatever the mechanism, and under every budget."""
+    n, length = (2, 5) if order * types == 2 else (3, 4)
+    model, distribution_of = ref.model_of(order, zeros, types, n, seed=13)
+    distribution, raw = distribution_of(length), model.sample(length, seed=4)[0].tolist()
+    for name, epsilon, options in WAYS:
+        how = {"mechanism": name, "epsilon": epsilon, **options}
+        released, columns = released_with_columns(sv.Session(model, seed=2, **how), raw)
+        distributions = decode_stream(model, released, smooth=smooth, **how)
+        for t in range(length):
+            known = columns if smooth else columns[: t + 1]
+            np.testing.assert_allclose(distributions[t], ref.symbol_distribution(distribution, known, t, n), atol=1e-12)
 
 
 @pytest.mark.parametrize("name", mechanisms.instantaneous())
 @pytest.mark.parametrize("smooth", [False, True])
 def test_streams_the_model_thought_impossible_have_proper_distributions(name, smooth):
     model = sv.MarkovModel([1.0, 0.0, 0.0], [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.0, 0.5]])
-    made, _ = released_by(model, [2, 1, 0, 2, 1, 0], mechanism=name, epsilon=3.0)
+    made, _ = released_with_columns(sv.Session(model, mechanism=name, epsilon=3.0, seed=3), [2, 1, 0, 2, 1, 0])
     distributions = decode_stream(model, made, mechanism=name, epsilon=3.0, smooth=smooth)
     assert (distributions >= 0).all()
     np.testing.assert_allclose(distributions.sum(1), 1)
@@ -62,7 +55,7 @@ def test_streams_the_model_thought_impossible_have_proper_distributions(name, sm
 
 def test_the_alphabets_values_are_understood():
     model = sv.MarkovModel.fit([["home", "work", "home", "home"], ["work", "work"]])
-    made, _ = released_by(model, ["home", "work"], epsilon=1.0)
+    made, _ = released_with_columns(sv.Session(model, epsilon=1.0, seed=3), ["home", "work"])
     assert decode_stream(model, made, epsilon=1.0).shape == (2, 2)
     with pytest.raises(DataError, match="alphabet"):
         decode_stream(model, ["elsewhere"], epsilon=1.0)
@@ -122,6 +115,28 @@ def test_a_receiver_of_blocks_believes_what_bayes_says_over_all_streams_and_bits
         known = {tuple(codes): rows[-1] for codes, rows in zip(prefix.codes.tolist(), believed(prefix), strict=True)}
         expected = [known[tuple(codes)] for codes in paths.codes[:, : prefix.codes.shape[1]].tolist()]
         assert seen == pytest.approx(np.array(expected), abs=1e-12)
+
+
+def test_a_stream_is_decoded_by_the_epsilons_of_its_record():
+    """A block that was cut, against Bayes over all streams; and single releases whose ε no policy says."""
+    policy = Policy(epsilon=1.4, block=3)
+    paths = every_path(policy.on(PAIR).rule, [1.4, 1.4], [2, 3])[-1]
+    for path, exact in zip(paths.codes.tolist(), believed(paths), strict=True):
+        found = decode_stream(PAIR, path, policy, epsilons=[1.4, 0.0, 1.4, 0.0, 0.0])
+        assert found == pytest.approx(exact, abs=1e-12)
+    model, prior, transitions = chain(1)
+    session, made, columns, used = Session(model, epsilon=0.8, budget=Budget(total=2.1), seed=3), [], [], []
+    for x in (0, 1, 2, 0, 1):
+        kernel, before = session.kernel(), session.account.epsilon_spent
+        made.append(session.release(x))
+        used.append(session.account.epsilon_spent - before)
+        columns.append(kernel.column(list(kernel.outputs).index(made[-1])))
+    distribution = ref.sequence_distribution(prior, transitions, 5)
+    exact = [ref.symbol_distribution(distribution, columns, t, 3) for t in range(5)]
+    assert decode_stream(model, made, epsilon=0.8, epsilons=used) == pytest.approx(np.array(exact), abs=1e-12)
+    for wrong in ({"epsilon": 0.8, "epsilons": [0.8]}, {"epsilon": 2.0, "batch": 5, "epsilons": used}):
+        with pytest.raises(InputError, match="one ε for each release"):
+            decode_stream(model, made, **wrong)
 
 
 def test_blocks_are_decoded_side_by_side_as_alone_and_where_the_budget_is_gone_nothing_is_learned():

@@ -7,9 +7,9 @@ import re
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
-from reference_streams import Rows
+from reference.blocks import every_path
+from reference.streams import Rows
 from seqveil import MarkovModel
 from seqveil.core.errors import InputError
 from seqveil.core.randomness import SeededRandomness
@@ -20,9 +20,11 @@ from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
 from seqveil.receiver.drift import Drift, Fixed, Learning, ModelCheck, alternatives_of, looser, stickier
 
-RARE = 1e-6  # chance that a statistical test here fails though all is well
 MODEL = MarkovModel([0.4, 0.3, 0.3], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
 MOVED = MarkovModel([0.4, 0.3, 0.3], [[0.6, 0.1, 0.3], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]])  # τ = .2, .2, 0
+
+
+BLOCKS = {"epsilon": 1.5, "block": 2}
 
 
 def released(setting, truth, users, length, seed):
@@ -62,34 +64,39 @@ def test_the_expected_e_value_is_one_over_all_streams_of_releases(mechanism):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mechanism", ["optimal", "randomized_response"])
-def test_false_alarms_keep_to_their_rate(mechanism):
-    """100 fleets that follow the model: more alarms than the 1 - 10⁻⁶ quantile at α = .1 would be a fault."""
-    setting = Policy(epsilon=1.0, mechanism=mechanism).on(MODEL)
-    alarms = sum(run(setting, MODEL, 40, 24, seed, alpha=0.1).alarm for seed in range(100))
-    assert alarms <= binom.isf(RARE, 100, 0.1)
+@pytest.mark.parametrize("lengths", [[2, 2], [1, 2, 1]])
+def test_the_expected_e_value_is_one_over_all_streams_of_blocks(lengths):
+    """The same over every path of blocks in a row, whole and cut, with the probabilities that enumeration finds."""
+    setting, total = Policy(**BLOCKS).on(MODEL), 0.0
+    begins = np.isin(np.arange(sum(lengths)), np.cumsum([0, *lengths]))
+    paths = every_path(setting.rule, [1.5] * len(lengths), lengths)[-1]
+    for codes, probability in zip(paths.codes, paths.weights @ paths.chances, strict=True):
+        drift = Drift(setting)
+        drift.update(["u"] * codes.size, codes, None, np.where(begins, 1.5, 0.0))
+        total += probability * math.exp(drift.log_e_value)
+    assert total == pytest.approx(1.0, abs=1e-9)
+
+
+HOW = [{"epsilon": 1.0, "mechanism": "optimal"}, {"epsilon": 2.0, "mechanism": "randomized_response"}, BLOCKS]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mechanism", "epsilon", "users"), [("optimal", 1.0, 400), ("randomized_response", 2.0, 400)])
-def test_a_departure_is_seen(mechanism, epsilon, users):
+@pytest.mark.parametrize("how", [*HOW, {"epsilon": 0.5, "block": 5}])
+def test_a_departure_is_seen(how):
     """A chain at total variation .13 on average is found in 16,000 releases, in 5 fleets of 5."""
-    setting = Policy(epsilon=epsilon, mechanism=mechanism).on(MODEL)
-    assert sum(run(setting, MOVED, users, 40, seed).alarm for seed in range(5)) == 5
+    setting = Policy(**how).on(MODEL)
+    assert sum(run(setting, MOVED, 400, 40, seed).alarm for seed in range(5)) == 5
 
 
 @pytest.mark.slow
 def test_a_change_after_a_long_quiet_time_is_seen():
     setting = Policy(epsilon=1.0, mechanism="optimal").on(MODEL)
-    drift = Drift(setting, 0.01)
-    fleet, randomness, rows = Rows(setting, 300), SeededRandomness(4), np.arange(300)
-    for truth, length in ((MODEL, 60), (MOVED, 60)):
-        raw = truth.sample(length, 300, 9)
-        for t in range(length):
-            drift.update(rows.tolist(), fleet.release(rows, raw[:, t], randomness).codes)
-        if truth is MODEL:
-            assert not drift.alarm
-    assert drift.alarm
+    drift, fleet = Drift(setting, 0.01), Rows(setting, 300)
+    randomness, rows = SeededRandomness(4), np.arange(300)
+    for truth in (MODEL, MOVED):
+        for symbols in truth.sample(60, 300, 9).T:
+            drift.update(rows.tolist(), fleet.release(rows, symbols, randomness).codes)
+        assert drift.alarm == (truth is MOVED)
 
 
 def test_it_does_not_matter_how_updates_are_cut():
@@ -136,11 +143,12 @@ def test_alternatives_are_distributions():
 
 
 def test_a_learning_alternative_learns():
-    truth, alternative = MOVED.sample(40, 500, 1), Learning(MODEL, 1.0)
+    """What it expects of the next symbols comes to what the chain that people follow says of them."""
+    truth, alternative = MOVED.sample(41, 500, 1), Learning(MODEL, 1.0)
     alternative.grow(500)
     for symbols in truth.T:
-        alternative.weigh(np.arange(500), np.eye(3)[symbols] + 1e-6)
-    assert np.abs(alternative._rows - MOVED.advance(np.eye(3))).max() < 0.03
+        expected = alternative.weigh(np.arange(500), np.eye(3)[symbols] + 1e-6)[0]
+    assert np.abs(expected - MOVED.advance(np.eye(3))[truth[:, -2], truth[:, -1]]).max() < 0.03
 
 
 def test_what_cannot_be_disclosed_is_refused():
@@ -156,7 +164,7 @@ def test_what_cannot_be_disclosed_is_refused():
 def test_green_only_where_these_people_follow_the_model(tmp_path, capsys):
     """A promise about a secret, kept exactly under the model, for people who follow it and for people who do not."""
     MODEL.save(tmp_path / "m.model")
-    secret = ["--secret", "ever:2", "--secret-epsilon", "1"]
+    secret = ["--secret", "ever:2", "--secret-epsilon", "1", "--secret-window", "60"]
     for name, truth in (("same", MODEL), ("moved", MOVED)):
         rows = [f"{k},{x}" for k, stream_ in enumerate(truth.sample(60, 200, 3)) for x in stream_]
         (tmp_path / f"{name}.csv").write_text("user,value\n" + "\n".join(rows) + "\n")

@@ -1,36 +1,259 @@
 """Values and their integer codes 0..n-1, with a stated policy for values outside the alphabet.
 
-`Alphabet` takes any hashable values, `Bins` cuts a number line, `Grid` cuts a plane and `Cells` cuts the map. All share
-one interface (`Symbols`), never change after construction, and never show a value in a message or a repr. Columns of
-any package are read as they are: no value is taken for another because of its neighbours.
+`Alphabet` takes any hashable values, `Bins` cuts a number line, `Grid` cuts a plane and `geography.Cells` cuts the map.
+All share one interface (`Symbols`), never change after construction, have a safe saved form, and never show a value in
+a message or a repr. Columns of any package are read as they are: a number stays the number it is, and no value is taken
+for another because of its neighbours.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
+import json
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from seqveil.core.arrays import (
-    Codes,
-    Floats,
-    comes_from,
-    exact_integers,
-    float_array,
-    number_array,
-    scalar,
-)
-from seqveil.core.errors import DataError, InputError, ModelError
-from seqveil.core.slots import Slots
-from seqveil.core.symbols import MISSING, OTHER, UNKNOWN, WITHHELD, Bins, Grid, OnMissing, OnUnknown, Symbols
+from seqveil.core.errors import DataError, InputError, ModelError, UnknownSymbol
+from seqveil.core.times import NOTHING, Slots
 
+Codes = NDArray[np.int64]
+Floats = NDArray[np.float64]
+OnUnknown = Literal["error", "hide", "nearest", "other"]
+OnMissing = Literal["drop", "hold", "symbol"]
+MISSING, OTHER = "missing", "other"  # symbols of values that are missing, and of rare or unknown ones
+WITHHELD = -5  # the code of a release that says that nothing is said
+UNKNOWN = -4  # the code of a value outside the alphabet, where it is hidden; -1 to -3 mean other things in a stream
+_NUMBERS = (int, np.integer, float, np.floating)  # True and False are none
+_NO_PAIR = (float("nan"), float("nan"))
 _PLAIN = {str, int, float, bytes, type(None)}  # types whose values are equal only where they are the same symbol
+
+
+def comes_from(values: Any, *packages: str) -> bool:
+    """Whether the type of `values` belongs to one of the packages, disclosed without importing any of them."""
+    return type(values).__module__.split(".")[0] in packages
+
+
+def float_array(values: Any) -> Floats:
+    """`values` as floats, NaN for whatever is not a number, so that a policy can refuse it by position."""
+    if comes_from(values, "polars", "pandas"):
+        values = values.to_numpy()
+    if isinstance(values, np.ndarray):
+        if values.ndim != 1:
+            raise InputError(f"expected one number per event; got an array of shape {values.shape}, pass one dimension")
+        if values.dtype.kind in "iuf":
+            return values.astype(np.float64)
+        values = values.tolist()
+    listed = values if isinstance(values, list | tuple | range) else list(values)
+    if all(issubclass(kind, _NUMBERS) and kind is not bool for kind in set(map(type, listed))):
+        with contextlib.suppress(OverflowError):  # whole numbers beyond the range of a float
+            return np.array(listed, dtype=np.float64)
+    return np.array([_float_or_nan(value) for value in listed], dtype=np.float64)
+
+
+def pair_array(values: Any, hides: bool = False) -> Floats:
+    """`values` as a (T, 2) array of floats, NaN for whatever is not a number, and for no pair where it `hides`."""
+    if comes_from(values, "polars", "pandas"):
+        values = values.to_numpy()
+    if isinstance(values, np.ndarray) and values.ndim == 2 and values.shape[1] == 2 and values.dtype.kind in "iuf":
+        return values.astype(np.float64)
+    if not isinstance(values, np.ndarray) or values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 2):
+        given = list(values)
+        paired = list(map(is_pair, given))
+        if hides or all(paired):
+            pairs = [pair if fits else _NO_PAIR for pair, fits in zip(given, paired, strict=True)]
+            return np.stack([float_array([pair[axis] for pair in pairs]) for axis in (0, 1)], axis=1)
+    raise InputError("a grid takes pairs (x, y) or an array of shape (T, 2); got another shape, pair the columns first")
+
+
+def scalar(value: Any) -> Any:
+    """A number of numpy's, or an array without dimensions, as the value that it holds: those compare exactly."""
+    held = isinstance(value, np.number) or (isinstance(value, np.ndarray) and value.ndim == 0)
+    return value.item() if held else value
+
+
+def is_pair(value: Any) -> bool:
+    """Whether a value is two values in one: a flat list, tuple or array of length two."""
+    flat = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)
+    return flat and len(value) == 2
+
+
+def _float_or_nan(value: Any) -> float:
+    value = scalar(value)
+    is_number = isinstance(value, _NUMBERS) and not isinstance(value, bool)
+    try:
+        return float(value) if is_number else float("nan")
+    except OverflowError:
+        return float("nan")
+
+
+class Symbols(ABC):
+    """What every alphabet offers: `n`, `encode`, `decode`, `points`, a policy, and a safe saved form."""
+
+    n: int
+    on_unknown: OnUnknown
+    hides: bool  # whether a value that has no code gets UNKNOWN; else it is refused
+    missing: OnMissing | None = None  # what whoever reads a file does with rows that have no value; None refuses them
+    slots: Slots | None = None  # whether whoever reads a file takes one symbol for each slot of time, and how
+    named: bool = False  # whether values are names alone: then a slot without events needs a symbol of its own
+    on_map: bool = False  # whether points are latitudes and longitudes in degrees
+    width: int = 1  # in how many columns of a file a value stands
+
+    if TYPE_CHECKING:  # an attribute of some, found when asked for by others
+
+        @property
+        def points(self) -> Floats | None:
+            """Where symbols lie, for distances: (n,), or (n, 2) in a plane; None where they are no numbers."""
+
+    @abstractmethod
+    def encode(self, values: Any) -> Codes:
+        """The code of every value. One outside is UNKNOWN where the alphabet `hides`; else it raises `UnknownSymbol`
+        with its `position`, never the value."""
+
+    @abstractmethod
+    def _values_of(self, codes: Codes) -> list[Any]:
+        """The values of codes known to lie in 0..n-1."""
+
+    @abstractmethod
+    def _content(self) -> dict[str, Any]:
+        """What defines the alphabet, policy apart, as JSON."""
+
+    def encode_one(self, value: Any) -> int:
+        """The code of one value."""
+        return int(self.encode([value])[0])
+
+    def decode(self, codes: ArrayLike) -> list[Any]:
+        """The values of a sequence of codes, as Python objects."""
+        return self._values_of(self._checked_codes(codes))
+
+    def decode_one(self, code: int) -> Any:
+        """The value that a code stands for."""
+        return self.decode([code])[0]
+
+    def with_policy(self, on_unknown: OnUnknown) -> Self:
+        """The same alphabet with another policy for unknown values."""
+        copy = self._with()
+        copy._set_policy(on_unknown)
+        return copy
+
+    def _with(self, **facts: Any) -> Self:
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__, **facts)
+        return copy
+
+    def with_missing(self, missing: OnMissing | None) -> Self:
+        """The same alphabet with what is done with rows that have no value, for whoever reads a file with it."""
+        if missing not in (None, "drop", "hold", "symbol"):
+            raise InputError(f"expected missing values to be drop, hold or symbol, got {missing!r}")
+        if missing == "symbol" and self._code_of(MISSING) is None:
+            raise InputError(f'missing="symbol" needs an alphabet of names with {MISSING!r} in it; use drop or hold')
+        return self._with(missing=missing)
+
+    def with_slots(self, slots: Slots | None) -> Self:
+        """The same alphabet with how times become slots, for whoever reads a file with it."""
+        if slots is not None and self.named and slots.empty != "hold" and self._code_of(NOTHING) is None:
+            raise InputError(f"slots need a symbol {NOTHING!r} among names, or numbers that are cut; add it")
+        if slots is not None and not self.named and slots.empty == "nothing":
+            raise InputError("numbers and places have no symbol for nothing; an empty slot holds the last value")
+        return self._with(slots=slots)
+
+    def _code_of(self, name: str) -> int | None:
+        """The code of a symbol that stands for something else than a value of its own; None where there is none."""
+        return None
+
+    @property
+    def strict(self) -> Self:
+        """The same alphabet where nothing may be hidden or pooled: for fitting, and for values that were released."""
+        return self.with_policy("error") if self.hides or self.on_unknown == "other" else self
+
+    def tracked(self, on_unknown: OnUnknown | None = None) -> Self:
+        """The same alphabet for a stream that receivers watch as it goes: whatever has no code is hidden.
+
+        `on_unknown` takes the place of the policy it has; "error" is refused.
+        """
+        if on_unknown == "error":
+            raise InputError(
+                'on_unknown="error" would show receivers exactly where a value outside the alphabet stood, as the '
+                'stream stops or has a hole there; use "hide", or "nearest" for numbers'
+            )
+        chosen = self.on_unknown if on_unknown is None else on_unknown
+        copy = self.with_policy("hide" if chosen == "error" else chosen)
+        copy.__dict__["hides"] = True  # of "nearest" too: nothing is near to what is not a number
+        return copy
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that `from_json` turns back into an equal alphabet."""
+        missing = {} if self.missing is None else {"missing": self.missing}
+        slots = {} if self.slots is None else {"slots": self.slots.to_json()}
+        return {**self._content(), "on_unknown": self.on_unknown, **missing, **slots}
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the canonical JSON; the policy for unknown values does not enter."""
+        text = json.dumps(self._content(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _set_policy(self, on_unknown: OnUnknown) -> None:
+        if on_unknown not in ("error", "hide", "nearest", "other"):
+            raise InputError('on_unknown must be "error", "hide", "nearest" or "other"; got something else')
+        if on_unknown == "other" and self._code_of(OTHER) is None:
+            raise InputError('on_unknown="other" needs a symbol "other" in the alphabet; fit it so, or use "hide"')
+        if on_unknown == "nearest" and self.points is None:
+            raise InputError('on_unknown="nearest" needs an alphabet of numbers; use on_unknown="error", Bins or Grid')
+        self.__dict__.update(on_unknown=on_unknown, hides=on_unknown == "hide")
+
+    def _checked_codes(self, codes: ArrayLike) -> Codes:
+        array = np.asarray(codes)
+        if array.size == 0:
+            return np.zeros(0, np.int64)
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise InputError(f"codes must be a flat sequence of integers 0..{self.n - 1}; got another type or shape")
+        bad = (array < 0) | (array >= self.n)
+        if bad.any():
+            raise InputError(f"code {int(bad.argmax())} of the sequence is outside 0..{self.n - 1}; check the alphabet")
+        return array.astype(np.int64)
+
+    def _settle(self, codes: Codes) -> Codes:
+        """Hide the codes that stayed -1 (unknown), or refuse the first of them."""
+        bad = codes < 0
+        if not bad.any():
+            return codes
+        if self.on_unknown == "other":
+            return np.where(bad, self._code_of(OTHER) or 0, codes)
+        if self.hides:
+            return np.where(bad, UNKNOWN, codes)
+        position = int(bad.argmax())
+        if self.on_unknown == "nearest":
+            why = f"is not a number, so no symbol is nearest to it ({self.n} symbols); remove or fill it first"
+        else:
+            remedy = 'pass on_unknown="nearest" or "hide", or refit the model with it'
+            why = f"is not in the alphabet ({self.n} symbols); {remedy}"
+        raise UnknownSymbol(f"value {position} of the sequence {why}", position)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} never changes; build a new one")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n} symbols)"
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self) or not isinstance(other, Symbols):
+            return NotImplemented
+        same = self.on_unknown == other.on_unknown and self.missing == other.missing and self.slots == other.slots
+        return same and self._compared() == other._compared()
+
+    def _compared(self) -> Any:
+        """What two alphabets have in common where they are equal, policies apart."""
+        return self._content()
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self.n, self.on_unknown))
 
 
 class Alphabet(Symbols):
@@ -60,8 +283,14 @@ class Alphabet(Symbols):
         if all(type(value) is int and value == code for code, value in enumerate(kept)):
             kept = range(n)  # codes 0..n-1 need no dictionary and have one saved form
         self.__dict__.update(n=n, values=kept)
-        if not isinstance(kept, range):
-            self._refuse_duplicates()
+        try:
+            duplicates = 0 if isinstance(kept, range) else n - len(self._index)
+        except TypeError:
+            raise InputError("values must be hashable (strings, numbers, tuples); got one that is not") from None
+        if duplicates:
+            raise InputError(f"the values of an alphabet must differ; {duplicates} of {n} are repeats, drop them")
+        if any(isinstance(value, float) and math.isnan(value) for value in kept):
+            raise InputError("NaN equals nothing, so it cannot be a symbol; name missing values by a string or None")
         self._set_policy(on_unknown)
 
     @classmethod
@@ -92,15 +321,35 @@ class Alphabet(Symbols):
             raise InputError(f"expected one value per event; got an array of shape {values.shape}, pass one dimension")
         if not (isinstance(values, Sequence | np.ndarray) or comes_from(values, "polars", "pandas")):
             values = list(values)
-        array = number_array(values) if self._exact else None
-        if array is not None and not self._comparable(array):
-            array = None
-        codes = self._encode_objects(values) if array is None else self._encode_numbers(array)
+        codes = self._looked_up(values)
         if self.on_unknown == "nearest" and (codes < 0).any():
             numbers = float_array(values)
             far = np.flatnonzero((codes < 0) & ~np.isnan(numbers))
             codes[far] = self._nearest(numbers[far])
         return self._settle(codes)
+
+    def _looked_up(self, values: Any) -> Codes:
+        """The code of every value, -1 for what is no symbol: by Python's own equality, which rounds no number."""
+        if comes_from(values, "polars"):
+            import polars as pl
+
+            if values.dtype == pl.String and all(type(value) is str for value in self.values):
+                coded = values.replace_strict(self.values, range(self.n), default=-1, return_dtype=pl.Int64)
+                return np.asarray(coded.to_numpy(), dtype=np.int64)
+            # beside missing values, whole numbers beyond 2**53 would change as floats
+            values = values.to_numpy() if values.dtype.is_numeric() and not values.null_count() else values.to_list()
+        elif comes_from(values, "pandas"):
+            values = values.to_numpy()
+        if isinstance(values, np.ndarray):
+            if values.dtype.kind in "iu" and isinstance(self.values, range):  # the usual case of codes
+                return np.where((values >= 0) & (values < self.n), values.astype(np.int64), -1)
+            if values.dtype.kind in "iuf":
+                distinct, place = np.unique(values, return_inverse=True)
+                return self._looked_up(distinct.tolist())[place.reshape(-1)]
+            values = values.tolist()
+        if set(map(type, values)) <= _PLAIN:
+            return np.fromiter(map(self._index.get, values, itertools.repeat(-1)), np.int64, len(values))
+        return np.fromiter(map(self._code_or_unknown, values), np.int64, len(values))
 
     def encode_one(self, value: Any) -> int:
         """The code of a single value, looked up without an array."""
@@ -133,52 +382,8 @@ class Alphabet(Symbols):
             return None
 
     @cached_property
-    def _exact(self) -> bool:
-        """Whether numpy can compare the values without rounding any of them."""
-        if isinstance(self.values, range) or self.points is None:
-            return self.points is not None
-        return np.asarray(self.values).dtype == np.int64 or all(float(value) == value for value in self.values)
-
-    def _comparable(self, array: NDArray[Any]) -> bool:
-        """Whether numpy can compare these numbers with the values without rounding any of them."""
-        floats = not isinstance(self.values, range) and self._sorted[0].dtype != np.int64
-        return not (floats and array.dtype.kind in "iu" and array.size) or bool(
-            (array <= 2**53).all() and (array.dtype.kind == "u" or (array >= -(2**53)).all())
-        )
-
-    @cached_property
     def _index(self) -> dict[Any, int]:
         return {value: code for code, value in enumerate(self.values)}
-
-    @cached_property
-    def _sorted(self) -> tuple[NDArray[Any], Codes]:
-        """The numbers in increasing order (int64 where all are such integers), and their codes."""
-        numbers = np.asarray(self.values)
-        if numbers.dtype != np.int64:
-            numbers = np.asarray(self.values, dtype=np.float64)
-        order = np.argsort(numbers, kind="stable")
-        return numbers[order], order.astype(np.int64)
-
-    def _refuse_duplicates(self) -> None:
-        try:
-            duplicates = self.n - len(self._index)
-        except TypeError:
-            raise InputError("values must be hashable (strings, numbers, tuples); got one that is not") from None
-        if duplicates:
-            raise InputError(f"the values of an alphabet must differ; {duplicates} of {self.n} are repeats, drop them")
-        if any(map(_is_nan, self.values)):
-            raise InputError("NaN equals nothing, so it cannot be a symbol; name missing values by a string or None")
-
-    def _encode_numbers(self, array: NDArray[Any]) -> Codes:
-        known, order = (None, None) if isinstance(self.values, range) else self._sorted
-        if known is None or known.dtype == np.int64:
-            exact, integral = exact_integers(array)
-        else:
-            exact, integral = array.astype(np.float64), np.ones(array.shape, bool)
-        if known is None or order is None:
-            return np.where(integral & (exact >= 0) & (exact < self.n), exact, -1).astype(np.int64)
-        place = np.minimum(np.searchsorted(known, exact), self.n - 1)
-        return np.where(integral & (known[place] == exact), order[place], -1).astype(np.int64)
 
     def _nearest(self, numbers: Floats) -> Codes:
         points = self.points
@@ -187,20 +392,6 @@ class Alphabet(Symbols):
         line = points[order]
         nearest: Codes = order[np.searchsorted((line[:-1] + line[1:]) / 2, numbers)]
         return nearest
-
-    def _encode_objects(self, values: Any) -> Codes:
-        if comes_from(values, "polars"):
-            import polars as pl
-
-            if values.dtype == pl.String and all(type(value) is str for value in self.values):
-                coded = values.replace_strict(self.values, range(self.n), default=-1, return_dtype=pl.Int64)
-                return np.asarray(coded.to_numpy(), dtype=np.int64)
-            values = values.to_list()
-        elif isinstance(values, np.ndarray) or comes_from(values, "pandas"):
-            values = values.tolist()
-        if set(map(type, values)) <= _PLAIN:
-            return np.fromiter(map(self._index.get, values, itertools.repeat(-1)), np.int64, len(values))
-        return np.fromiter(map(self._code_or_unknown, values), np.int64, len(values))
 
     def _code_or_unknown(self, value: Any) -> int:
         value = scalar(value)
@@ -215,17 +406,127 @@ class Alphabet(Symbols):
             return {"kind": "codes", "n": self.n}
         return {"kind": "alphabet", "values": [_to_json_value(value) for value in self.values]}
 
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self) or not isinstance(other, Alphabet):
-            return NotImplemented
-        same = self.on_unknown == other.on_unknown and self.missing == other.missing and self.slots == other.slots
-        return (
-            same
-            and self.values == other.values
-            and all(type(a) is type(b) for a, b in zip(self.values, other.values, strict=True))
-        )
+    def _compared(self) -> Any:
+        return self.values, list(map(type, self.values))
 
-    __hash__ = Symbols.__hash__
+
+class Bins(Symbols):
+    """Numbers cut at `edges` into len(edges)-1 bins [a, b), the last one closed; decoding gives the midpoint.
+
+    Parameters: `edges` increase strictly; `on_unknown="nearest"` puts numbers outside the range into the end bins.
+    NaN is in no bin.
+
+    >>> heart = Bins([40, 60, 80, 120])
+    >>> heart.encode([59.9, 60, 120])
+    array([0, 1, 2])
+    >>> heart.decode([0, 2])
+    [50.0, 100.0]
+    """
+
+    edges: Floats
+    points: Floats  # the middle of every bin, (n,)
+
+    def __init__(self, edges: ArrayLike, on_unknown: OnUnknown = "error") -> None:
+        line = np.array(float_array(edges))
+        if line.ndim != 1 or len(line) < 2 or not np.isfinite(line).all() or (line[1:] <= line[:-1]).any():
+            raise InputError(f"edges must be 2 or more finite numbers that increase; got shape {line.shape}, sort them")
+        middles = line[:-1] / 2 + line[1:] / 2  # halves first: the sum of two edges may overflow
+        if ((middles < line[:-1]) | (middles >= line[1:])).any():
+            raise InputError("two edges are too close to have a midpoint between them; widen the bins")
+        line.flags.writeable = middles.flags.writeable = False
+        self.__dict__.update(n=len(middles), edges=line, points=middles)
+        self._set_policy(on_unknown)
+
+    @classmethod
+    def of_width(cls, lo: float, hi: float, width: float, on_unknown: OnUnknown = "error") -> Bins:
+        """Equal bins from `lo` on that cover `hi`; the last may reach past `hi` where `width` does not divide."""
+        if not (math.isfinite(lo) and math.isfinite(hi) and math.isfinite(width) and lo < hi and width > 0):
+            raise InputError("bins of one width need finite lo < hi and width > 0; check the three numbers")
+        count = max(1, math.ceil((hi - lo) / width - 1e-9))
+        edges = lo + width * np.arange(count + 1)
+        edges[-1] = max(edges[-1], hi)
+        return cls(edges, on_unknown)
+
+    @classmethod
+    def quantiles(cls, values: ArrayLike, n: int, on_unknown: OnUnknown = "error") -> Bins:
+        """At most `n` bins of about equal count. The edges show the data they came from: treat them as public."""
+        data = np.asarray(values, dtype=np.float64).ravel()
+        if n < 1 or data.size == 0 or not np.isfinite(data).all():
+            raise InputError("quantile bins need n >= 1 and finite numbers; drop missing values first")
+        edges = np.unique(np.quantile(data, np.linspace(0, 1, n + 1)))
+        if len(edges) < 2:
+            raise InputError("all numbers are equal, so there is nothing to cut; use Bins with edges of your own")
+        return cls(edges, on_unknown)
+
+    def encode(self, values: Any) -> Codes:
+        """Codes of the bins that the numbers fall into; one outside all bins is treated as `on_unknown` says."""
+        return self._settle(self._cells(float_array(values)))
+
+    def _values_of(self, codes: Codes) -> list[Any]:
+        return list(self.points[codes].tolist())
+
+    def _cells(self, numbers: Floats) -> Codes:
+        """Bin of every number, -1 where the policy has none."""
+        codes = np.clip(np.searchsorted(self.edges, numbers, side="right") - 1, 0, self.n - 1).astype(np.int64)
+        outside = np.isnan(numbers)
+        if self.on_unknown != "nearest":
+            outside |= (numbers < self.edges[0]) | (numbers > self.edges[-1])
+        codes[outside] = -1
+        return codes
+
+    def _content(self) -> dict[str, Any]:
+        return {"kind": "bins", "edges": self.edges.tolist()}
+
+
+class Grid(Symbols):
+    """Points (x, y) on a grid of nx × ny cells; the code of a cell is ix * ny + iy, its value the cell's centre.
+
+    Parameters: edges as in `Bins`; `on_unknown="nearest"` moves points outside to the border cells.
+
+    >>> room = Grid.regular(4, 2, bounds=(0, 4, 0, 2))
+    >>> room.encode([(0.1, 0.1), (3.9, 1.5)])
+    array([0, 7])
+    >>> room.decode([7])
+    [(3.5, 1.5)]
+    """
+
+    x: Bins
+    y: Bins
+    points: Floats  # the centre of every cell, (n, 2)
+    width = 2
+
+    def __init__(self, x_edges: ArrayLike, y_edges: ArrayLike, on_unknown: OnUnknown = "error") -> None:
+        x, y = Bins(x_edges, on_unknown), Bins(y_edges, on_unknown)
+        centres = np.stack([np.repeat(x.points, y.n), np.tile(y.points, x.n)], axis=1)
+        centres.flags.writeable = False
+        self.__dict__.update(n=x.n * y.n, x=x, y=y, points=centres)
+        self._set_policy(on_unknown)
+
+    @classmethod
+    def regular(
+        cls, nx: int, ny: int, bounds: tuple[float, float, float, float], on_unknown: OnUnknown = "error"
+    ) -> Grid:
+        """nx × ny equal cells over bounds (x0, x1, y0, y1)."""
+        if nx < 1 or ny < 1:
+            raise InputError(f"a grid needs at least one cell each way; got {nx} by {ny}")
+        x0, x1, y0, y1 = bounds
+        return cls(np.linspace(x0, x1, nx + 1), np.linspace(y0, y1, ny + 1), on_unknown)
+
+    def encode(self, values: Any) -> Codes:
+        """Codes of the cells that the pairs (x, y) fall into; one outside is treated as `on_unknown` says."""
+        array = pair_array(values, self.hides)
+        ix, iy = self.x._cells(array[:, 0]), self.y._cells(array[:, 1])
+        return self._settle(np.where((ix < 0) | (iy < 0), -1, ix * self.y.n + iy))
+
+    def _values_of(self, codes: Codes) -> list[Any]:
+        return list(map(tuple, self.points[codes].tolist()))
+
+    def _set_policy(self, on_unknown: OnUnknown) -> None:
+        super()._set_policy(on_unknown)
+        self.__dict__.update(x=self.x.with_policy(on_unknown), y=self.y.with_policy(on_unknown))
+
+    def _content(self) -> dict[str, Any]:
+        return {"kind": "grid", "x_edges": self.x.edges.tolist(), "y_edges": self.y.edges.tolist()}
 
 
 def from_json(saved: dict[str, Any]) -> Symbols:
@@ -234,31 +535,24 @@ def from_json(saved: dict[str, Any]) -> Symbols:
     >>> from_json(Bins([0, 1, 2]).to_json()) == Bins([0, 1, 2])
     True
     """
+    from seqveil.core.geography import Cells  # it is built on what stands here
+
+    kinds: dict[str, tuple[Callable[..., Symbols], tuple[str, ...]]] = {
+        "codes": (Alphabet.codes, ("n",)),
+        "alphabet": (Alphabet, ("values",)),
+        "bins": (Bins, ("edges",)),
+        "grid": (Grid, ("x_edges", "y_edges")),
+        "cells": (Cells.from_rows, ("metres", "around", "south", "rows")),
+    }
     try:
-        slots = Slots(**saved["slots"]) if "slots" in saved else None
-        found = _of_kind(saved)
-        if found is not None:
+        if saved["kind"] in kinds:
+            made, names = kinds[saved["kind"]]
+            slots = Slots(**saved["slots"]) if "slots" in saved else None
+            found = made(*(_from_json_value(saved[name]) for name in names), saved["on_unknown"])
             return found.with_missing(saved.get("missing")).with_slots(slots)
     except (KeyError, TypeError, ValueError):
         raise InputError("this is not a saved alphabet (a part is missing or malformed); save it again") from None
     raise InputError("this is not a saved alphabet (its kind is unknown); save it again with this version")
-
-
-def _of_kind(saved: dict[str, Any]) -> Symbols | None:
-    kind, policy = saved["kind"], saved["on_unknown"]
-    if kind == "codes":
-        return Alphabet.codes(saved["n"], policy)
-    if kind == "alphabet":
-        return Alphabet([_from_json_value(value) for value in saved["values"]], policy)
-    if kind == "bins":
-        return Bins(saved["edges"], policy)
-    if kind == "grid":
-        return Grid(saved["x_edges"], saved["y_edges"], policy)
-    from seqveil.core.places import Cells  # it is built on what stands here
-
-    if kind == "cells":
-        return Cells.from_rows(saved["metres"], saved["around"], saved["south"], saved["rows"], policy)
-    return None
 
 
 def _plain(value: Any) -> Any:
@@ -275,10 +569,6 @@ def _same_kind(value: Any, symbol: Any) -> bool:
     return type(symbol) is bool or not isinstance(value, bool | np.bool_)
 
 
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
-
-
 def _to_json_value(value: Any) -> Any:
     if type(value) is tuple:
         return {"tuple": [_to_json_value(part) for part in value]}
@@ -293,7 +583,7 @@ def _to_json_value(value: Any) -> Any:
 def _from_json_value(saved: Any) -> Any:
     if isinstance(saved, dict):
         return float(saved["float"]) if "float" in saved else tuple(map(_from_json_value, saved["tuple"]))
-    return saved
+    return list(map(_from_json_value, saved)) if isinstance(saved, list) else saved
 
 
 def symbols_of(alphabet: Symbols | Sequence[Any] | None, n: int | None) -> Symbols:
@@ -306,9 +596,3 @@ def symbols_of(alphabet: Symbols | Sequence[Any] | None, n: int | None) -> Symbo
     if n is not None and found.n != n:
         raise ModelError(f"the alphabet has {found.n} symbols but n={n} were expected; they must agree")
     return found
-
-
-__all__ = [
-    "MISSING", "OTHER", "UNKNOWN", "WITHHELD", "Alphabet", "Bins", "Codes", "Floats", "Grid", "OnMissing", "OnUnknown",
-    "Symbols", "comes_from", "from_json", "symbols_of",
-]  # fmt: skip

@@ -18,7 +18,7 @@ cores this process may use.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -35,6 +35,7 @@ WORTH_LOADING = 2_000  # releases after which it is loaded where it was kept
 PART = 8192  # rows that are worth a thread: fewer cost more to hand out than they save
 NARROW = 128  # numbers up to which a row counts as one; a wider one is as much work as several
 BLOCK = 64  # compiled code takes rows in blocks of so many
+LISTED = 1 << 20  # numbers made into lists at a time, about
 KEPT = "mechanisms/closed_form.draw"  # a function of which numba keeps the code, if of any
 
 Source = TypeVar("Source")
@@ -84,8 +85,36 @@ def load() -> bool:
     return ready(WORTH_IT)
 
 
+def row_by_row(function: Any, numbers: Sequence[Any], given: Sequence[Any], filled: Sequence[Any]) -> None:
+    """Call a marked function for rows that are `given`, to have others `filled` in: (B, …) all of them.
+
+    Compiled code gets arrays, in parts for threads; plain Python gets lists. An empty array stays empty.
+    """
+    rows, width = len(filled[0]), given[0][0].size
+    code = form(function, rows)
+
+    def some(part: slice) -> None:
+        """Run one part: compiled code fills the arrays in place, plain code fills lists that are copied back."""
+        here, made = [np.ascontiguousarray(array[part]) for array in given], [array[part] for array in filled]
+        if code is not function:
+            code(*numbers, *here, *made)
+            return
+        lists = [array.tolist() for array in made]
+        shared = [each.tolist() if isinstance(each, np.ndarray) else each for each in numbers]
+        function(*shared, *(array.tolist() for array in here), *lists)
+        for array, values in zip(made, lists, strict=True):
+            array[:] = values
+
+    if code is not function:
+        in_parts(rows, some, width)
+        return
+    step = max(1, LISTED // sum(array[:1].size for array in (*given, *filled)))
+    for at in range(0, rows, step):
+        some(slice(at, at + step))
+
+
 def _take_steps() -> None:
-    """A release, the belief and the account after it, and a step back: so that nothing is left to compile later."""
+    """A release, the belief and the account after it: so that nothing is left to compile later."""
     from numba import config
 
     from seqveil.core import distortion, filtering, leakage, mechanisms
@@ -101,7 +130,6 @@ def _take_steps() -> None:
     for columns in (made.columns, made.columns.astype(np.float64)):
         filtering.move(model, distributions, columns)
     leakage.Leakages.start(model, 5).charge(model, made.columns, np.ones(5), some + 1, some + 1)
-    filtering.pull_compiled(model, distributions, np.zeros((5, 1)))
     numba.SLP_VECTORIZE = before
 
 
@@ -133,7 +161,7 @@ def _array_of_wholes(count: int) -> NDArray[np.int64]:
 
 
 _known: dict[Any, Any] = {}
-_scopes: dict[str, dict[str, Any]] = {}  # by module: its names, those of marked functions standing for compiled forms
+_scopes: dict[str, dict[str, Any]] = {}  # by module: its names, those of marked functions bound to compiled forms
 
 
 @cache
@@ -172,14 +200,6 @@ def took_step(rows: int) -> None:
     """Tell whoever listens that so many streams went one event on."""
     for hear in _listening:
         hear(rows)
-
-
-def use_threads(count: int) -> None:
-    """Let bulk work use so many threads from now on, whatever the environment says."""
-    if threads() != count:
-        os.environ["SEQVEIL_THREADS"] = str(count)
-        threads.cache_clear()
-        _pool.cache_clear()
 
 
 @cache

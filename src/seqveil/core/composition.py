@@ -104,6 +104,7 @@ def _exact(epsilon: float, releases: int, delta: float) -> float:
     """The least total that is passed with probability δ at most; between whole steps the bound is interpolated."""
 
     def chances(steps: int) -> tuple[float, float]:
+        """The probability that the sum passes so many steps upward, and downward."""
         return passing(epsilon, releases, steps, 1), passing(epsilon, releases, steps, -1)
 
     allowed = delta * (1 - 1e-9)  # what the rounding of the sums may take

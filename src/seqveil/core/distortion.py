@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 FEW = 256  # symbols up to which all are tried as an estimate
 CLOSE = 0.05  # of the distance between neighbours: the four symbols around a centre are the same, sooner or later
-MANY = 1024  # symbols from which the search for a centre begins with parts of the map
-PARTS = 400  # so many, about
 STEPS = 8  # of the search for a centre, at most
 FAINT = 1e-3  # symbols that hold less than this share of a distribution are left out of its median
 Floats = NDArray[np.float64]
@@ -44,9 +42,9 @@ class Distortion:
     """
 
     name: str
-    points: NDArray[np.float64] | None = None
-    table: NDArray[np.float64] | None = None
-    places: NDArray[np.float64] | None = None
+    points: Floats | None = None
+    table: Floats | None = None
+    places: Floats | None = None
 
     @cached_property
     def is_hamming(self) -> bool:
@@ -54,12 +52,12 @@ class Distortion:
         return self.name == "hamming"
 
     @property
-    def defining(self) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
+    def defining(self) -> tuple[Floats | None, Floats | None]:
         """The numbers that it was made from; those that follow from them may differ in a last digit by machine."""
         return (self.points if self.places is None else self.places), self.table
 
     @cached_property
-    def _sphere(self) -> NDArray[np.float64]:
+    def _sphere(self) -> Floats:
         """Where the places lie in space, in metres: (n, 3)."""
         assert self.places is not None
         return geography.sphere(self.places)
@@ -76,7 +74,7 @@ class Distortion:
         numbers = [b"" if part is None else part.tobytes() for part in self.defining]
         return blake2b(b" ".join([self.name.encode(), *numbers])).digest()
 
-    def between(self, truth: ArrayLike, released: ArrayLike) -> NDArray[np.float64]:
+    def between(self, truth: ArrayLike, released: ArrayLike) -> Floats:
         """D elementwise over arrays of codes (they broadcast)."""
         x, y = np.asarray(truth), np.asarray(released)
         if self.table is not None:
@@ -90,14 +88,11 @@ class Distortion:
             return np.sqrt((gap**2).sum(-1))
         return gap**2 if self.name == "squared" else np.abs(gap)
 
-    def matrix(self, n: int) -> NDArray[np.float64]:
+    def matrix(self, n: int) -> Floats:
         """The n × n matrix of D."""
-        if self.places is not None and n <= WHOLE:
-            return _distances(self)
-        codes = np.arange(n)
-        return self.between(codes[:, None], codes[None, :])
+        return _matrix(self, n) if n <= WHOLE else self.between(np.arange(n)[:, None], np.arange(n)[None, :])
 
-    def expected(self, beliefs: NDArray[np.float64]) -> NDArray[np.float64]:
+    def expected(self, beliefs: Floats) -> Floats:
         """Expected cost Σ β(x) D(x, r) of every constant release r: shape (..., n)."""
         if self.is_hamming:
             return beliefs.sum(-1, keepdims=True) - beliefs
@@ -109,17 +104,14 @@ class Distortion:
         if n <= WHOLE:
             # einsum without BLAS sums each row in a fixed order, so a row's result does not depend on the others
             return np.einsum("...x,xy->...y", beliefs, self.matrix(n), optimize=False)
-        flat = beliefs.reshape(-1, n)
-        return np.stack([self._expected_one(row) for row in flat]).reshape(beliefs.shape)
+        out = np.zeros((beliefs.size // n, n))
+        for belief, found in zip(beliefs.reshape(-1, n), out, strict=True):
+            support = np.flatnonzero(belief)
+            for part in np.array_split(support, max(1, support.size * n // 4_000_000)):
+                found += (belief[part, None] * self.between(part[:, None], np.arange(n)[None, :])).sum(0)
+        return out.reshape(beliefs.shape)
 
-    def _expected_one(self, belief: NDArray[np.float64]) -> NDArray[np.float64]:
-        support, n = np.flatnonzero(belief), belief.size
-        out = np.zeros(n)
-        for part in np.array_split(support, max(1, support.size * n // 4_000_000)):
-            out += (belief[part, None] * self.between(part[:, None], np.arange(n)[None, :])).sum(0)
-        return out
-
-    def best_guess(self, beliefs: NDArray[np.float64]) -> NDArray[np.int64]:
+    def best_guess(self, beliefs: Floats) -> NDArray[np.int64]:
         """The constant release of least expected cost under each belief (ties: the lowest code).
 
         For Euclidean costs over more than 256 symbols, and metres where the places lie together: the best of the few
@@ -134,8 +126,11 @@ class Distortion:
         """
         if self.is_hamming:
             return beliefs.argmax(-1)
-        if self.name == "absolute" and self.points is not None:
-            return _median(beliefs, self.points)
+        if self.name == "absolute" and self.points is not None:  # the weighted median by position
+            order = np.argsort(self.points, kind="stable")
+            cumulative = np.cumsum(beliefs[..., order], axis=-1)
+            place = (cumulative < 0.5 * cumulative[..., -1:]).sum(-1)
+            return order[np.minimum(place, order.size - 1)]
         if self.name in ("euclidean", "metres") and beliefs.shape[-1] > FEW and self._together:
             flat = beliefs.reshape(-1, beliefs.shape[-1])
             return np.array([_geometric_median(self, distribution) for distribution in flat], np.int64).reshape(
@@ -144,49 +139,28 @@ class Distortion:
         return self.expected(beliefs).argmin(-1)
 
 
-def _median(beliefs: NDArray[np.float64], points: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Weighted median by position: the minimiser of the expected absolute cost, without an n × n matrix."""
-    order = np.argsort(points, kind="stable")
-    cumulative = np.cumsum(beliefs[..., order], axis=-1)
-    place = (cumulative < 0.5 * cumulative[..., -1:]).sum(-1)
-    return order[np.minimum(place, order.size - 1)]
-
-
-def _geometric_median(distortion: Distortion, distribution: NDArray[np.float64]) -> int:
+def _geometric_median(distortion: Distortion, distribution: Floats) -> int:
     """The best of the few symbols nearest to the geometric median; one distribution at a time: no other changes it."""
-    assert distortion.points is not None
+    lines, near, close = _map(distortion)
     kept = np.flatnonzero(distribution > FAINT * distribution.max())
-    lines, spacing = _lines(distortion)
     places, weights = np.take(lines, kept, axis=1), distribution[kept]
-    start = _weighed(places, weights) / weights.sum()
-    if kept.size > MANY:  # steps over a few hundred parts of the map come close first, for a fraction of the time
-        parts, middles = _parts(distortion)
-        masses = np.bincount(parts, distribution, middles.shape[1]).astype(np.float64)
-        start = _centre(start, middles, masses, CLOSE * spacing)
-    centre = _centre(start, places, weights, CLOSE * spacing)
-    _, found = _nearest(distortion).query(centre, k=4)
-    candidates = np.unique(np.append(found, kept[weights.argmax()]))
-    costs = [_weighed(_apart(centre, places), weights) for centre in distortion.points[candidates]]
+    centre = _weighed(places, weights) / weights.sum()
+    for _ in range(STEPS):  # Weiszfeld's, until one hardly moves it
+        pull = weights / np.maximum(_apart(centre, places), 1e-6)
+        before, centre = centre, _weighed(places, pull) / pull.sum()
+        if np.abs(centre - before).max() < close:
+            break
+    candidates = np.unique(np.append(near.query(centre, k=4)[1], kept[weights.argmax()]))
+    costs = [_weighed(_apart(lines[:, each], places), weights) for each in candidates]
     return int(candidates[np.argmin(costs)])
 
 
-def _centre(start: Floats, places: Floats, weights: Floats, close: float) -> Floats:
-    """The geometric median of places (d, k) by Weiszfeld's steps from a start, until one moves it less than `close`."""
-    centre = start
-    for _ in range(STEPS):
-        near = weights / np.maximum(_apart(centre, places), 1e-6)
-        before, centre = centre, _weighed(places, near) / near.sum()
-        if np.abs(centre - before).max() < close:
-            break
-    return centre
-
-
-def _weighed(lines: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def _weighed(lines: Floats, weights: Floats) -> Floats:
     """Sums of rows (..., k) by weight; a BLAS product would sum in an order that depends on the number of cores."""
     return np.asarray((lines * weights).sum(-1))
 
 
-def _apart(centre: NDArray[np.float64], places: NDArray[np.float64]) -> NDArray[np.float64]:
+def _apart(centre: Floats, places: Floats) -> Floats:
     """Distance of a centre (d,) from every place (d, k): (k,)."""
     squares = np.zeros(places.shape[1])
     for line, at in zip(places, centre, strict=True):
@@ -197,39 +171,19 @@ def _apart(centre: NDArray[np.float64], places: NDArray[np.float64]) -> NDArray[
 
 
 @lru_cache(maxsize=8)
-def _lines(distortion: Distortion) -> tuple[NDArray[np.float64], float]:
-    """Coordinates of the symbols as long rows (d, n), and how far apart neighbours are, typically."""
-    assert distortion.points is not None
-    apart, _ = _nearest(distortion).query(distortion.points, k=2)
-    return np.ascontiguousarray(distortion.points.T), float(np.median(apart[:, 1]))
-
-
-@lru_cache(maxsize=8)
-def _parts(distortion: Distortion) -> tuple[NDArray[np.int64], Floats]:
-    """The part of the map that each symbol is in, (n,), and the middles of the parts, (d, parts)."""
-    lines, _ = _lines(distortion)
-    each = max(2, round(PARTS ** (1.0 / len(lines))))
-    parts = np.zeros(lines.shape[1], np.int64)
-    for line in lines:
-        span = float(np.ptp(line)) or 1.0
-        parts = parts * each + np.minimum((line - line.min()) * (each / span), each - 1).astype(np.int64)
-        parts = np.unique(parts, return_inverse=True)[1].reshape(-1)
-    count = np.bincount(parts)
-    return parts, np.stack([np.bincount(parts, line) / count for line in lines])
-
-
-@lru_cache(maxsize=8)
-def _nearest(distortion: Distortion) -> Any:
+def _map(distortion: Distortion) -> tuple[Floats, Any, float]:
+    """Coordinates of the symbols as long rows (d, n), what finds the nearest ones, a step too small to matter."""
     from scipy.spatial import cKDTree
 
-    return cKDTree(distortion.points)
+    near = cKDTree(distortion.points)
+    apart, _ = near.query(distortion.points, k=2)
+    return np.ascontiguousarray(near.data.T), near, CLOSE * float(np.median(apart[:, 1]))
 
 
 @lru_cache(maxsize=2)
-def _distances(distortion: Distortion) -> NDArray[np.float64]:
-    """All distances of places on the map, which take longer than those of a plane."""
-    codes = np.arange(len(distortion._sphere))
-    found = distortion.between(codes[:, None], codes[None, :])
+def _matrix(distortion: Distortion, n: int) -> Floats:
+    """All costs, which take longer to find than to read; nobody writes into them."""
+    found = distortion.between(np.arange(n)[:, None], np.arange(n)[None, :])
     found.flags.writeable = False
     return found
 
@@ -276,7 +230,7 @@ def matrix(costs: ArrayLike) -> Distortion:
     return Distortion("matrix", table=table)
 
 
-def _points(values: ArrayLike, dimensions: int) -> NDArray[np.float64]:
+def _points(values: ArrayLike, dimensions: int) -> Floats:
     points = np.array(values, dtype=np.float64)
     if points.ndim != dimensions or not len(points) or not np.isfinite(points).all():
         wanted = "one finite number" if dimensions == 1 else "one point with finite coordinates"

@@ -1,9 +1,9 @@
 """What an observer believes, from the model and the releases alone: one step forward and back, and whole streams.
 
 `move` is the whole step of the filter, `condition` and `predict` its two halves, `pull` one step of the way back.
-`walk`, `filtered` and `smooth` put them together for streams whose releases are given as columns Q(y_k | ·). `forward`
-and `backward` are the recursions themselves, whatever their steps are: of a table that is being learned, of a secret's
-automaton beside the chain.
+`smooth` puts them together for streams whose releases are given as columns Q(y_k | ·). `forward` and `backward` are the
+recursions themselves, whatever their steps are: of a table that is being learned, of a secret's automaton beside the
+chain.
 
 A distribution of states is an array of probabilities, but where one is below FAINT its logarithm stands in its place, a
 number below zero: on a chain that does not mix, a sequence that one stretch of releases all but rules out may come back
@@ -36,8 +36,6 @@ FAINT = 1e-140  # what is less is kept as a logarithm: far enough from 1e-308 th
 GONE = 1e-280  # what is less is no longer to be trusted where only floats carry it on, as through a batch
 CHUNK = 1 << 22  # numbers gathered at once
 ROWS = 256  # users whose distributions stay in the processor's own memory
-LARGE = 1024  # states from which distributions are led on and back one by one
-TOGETHER = 16  # distributions that stay in the processor's own memory
 SIDE = 8  # users who go side by side: `_products` names each of them
 CLEAR = 1e-120  # what is more hears nothing of the faint ones
 
@@ -97,10 +95,8 @@ def _onward(model: MarkovModel, states: Floats, posterior: Floats, column: Float
         return ahead
     rows = np.flatnonzero((model.barely | faint(states) | faint(ahead)) & (marginal > 0))
     if rows.size:
-        before = states[rows]
         with np.errstate(divide="ignore"):
-            logs = np.where(before < 0, before, np.log(np.abs(before)))
-            logs += np.log(column[rows] / marginal[rows, None])[:, model.newest]
+            logs = as_logs(states[rows]) + np.log(column[rows] / marginal[rows, None])[:, model.newest]
         ahead[rows] = _with_faint(ahead[rows], _advance_logs(model, logs))
     return ahead
 
@@ -126,11 +122,7 @@ def _advance_logs(model: MarkovModel, logs: Floats) -> Floats:
             most[np.isneginf(most)] = 0.0  # nothing comes here
             sums = np.add.reduceat(np.exp(terms - np.repeat(most, counts, axis=1)), begins, axis=1)
             out[low : low + step, filled] = most + np.log(sums)
-        ahead, restart = out[:, : model.size], out[:, model.size :]
-        if model.restarts:
-            again = restart[:, model.base_answer] + np.log(model.base)
-            ahead[:, model.base_state] = np.logaddexp(ahead[:, model.base_state], again)
-    return ahead
+        return np.logaddexp(out[:, : model.size], out[:, model.size :][:, model.answers] + np.log(model.anew))
 
 
 def condition(model: MarkovModel, states: Floats, column: Floats | Ints) -> tuple[Floats, Floats]:
@@ -166,19 +158,14 @@ def symbols(model: MarkovModel, states: Floats) -> Floats:
     distribution = states if model.full_support else clear(states)
     if model.size == model.n:
         return distribution
-    if model.stacked:
-        return _over_types(distribution, model.n)
-    return grouped_sum(np.broadcast_to(model.newest, distribution.shape), distribution, model.n)
-
-
-def _over_types(distribution: Floats, n: int) -> Floats:
-    """`grouped_sum` by symbol where the states are n symbols for each type: the same order, many times sooner."""
-    out = np.empty((len(distribution), n))
+    if not model.stacked:
+        return grouped_sum(np.broadcast_to(model.newest, distribution.shape), distribution, model.n)
+    out = np.empty((len(distribution), model.n))  # the same order of sums, many times sooner
     for low in range(0, len(distribution), ROWS):
-        part, total = distribution[low : low + ROWS], out[low : low + ROWS]
-        total[:] = part[:, :n]
-        for begin in range(n, distribution.shape[1], n):
-            total += part[:, begin : begin + n]
+        part, sums = distribution[low : low + ROWS], out[low : low + ROWS]
+        sums[:] = part[:, : model.n]
+        for begin in range(model.n, model.size, model.n):
+            sums += part[:, begin : begin + model.n]
     return out
 
 
@@ -207,44 +194,19 @@ def advance(model: MarkovModel, weights: ArrayLike) -> Floats:
     """
     rows = np.ascontiguousarray(np.asarray(weights, dtype=np.float64))
     flat = rows.reshape(-1, model.size)
-    size, out = model.size, np.empty(flat.shape)
-    again = np.empty((len(flat), model.inflow.shape[0] - size))
-    if size >= LARGE:  # turning such distributions round takes longer than the product
-        for k, row in enumerate(flat):
-            moved = model.inflow @ row
-            out[k], again[k] = moved[:size], moved[size:]
-    else:
-        moved = np.asarray(model.inflow @ flat.T)
-        out[:], again[:] = moved[:size].T, moved[size:].T
+    moved = model.inflow @ np.ascontiguousarray(flat.T)
+    out, again = np.ascontiguousarray(moved[: model.size].T), moved[model.size :].T
     if model.restarts:
-        of_base = 0 if again.shape[1] == 1 else model.base_answer
-        if model.base_in_place:
-            for k in range(0, len(flat), TOGETHER):
-                out[k : k + TOGETHER] += again[k : k + TOGETHER, of_base].reshape(-1, np.size(of_base)) * model.base
-        else:
-            out[:, model.base_state] += again[:, of_base].reshape(-1, np.size(of_base)) * model.base
+        out += (again if again.shape[1] == 1 else again[:, model.answers]) * model.anew
     return out.reshape(rows.shape)
 
 
 def pull(model: MarkovModel, values: Floats) -> Floats:
     """Σ_s' P(s'|s) values(s') for every state s: the way back that `predict` is the way forward of. (B, S) → (B, S)."""
-    jump = expected_anew(model, values)
-    if model.size < LARGE:
-        onward: Floats = (model.chain @ values.T).T
-        return onward + model.backoff * jump[:, model.answers]
-    quick = pull_compiled(model, values, jump)
-    if quick is not None:
-        return quick
-    out = np.empty(values.shape)  # turning such distributions round takes longer than the product
-    for k, row in enumerate(values):
-        out[k] = model.chain @ row + model.backoff * jump[k, model.answers]
-    return out
-
-
-def expected_anew(model: MarkovModel, values: Floats) -> Floats:
-    """What the base distribution of each answer expects of values (B, S): (B, answers)."""
-    weighed = values[:, model.base_state] * model.base
-    return np.stack([weighed[:, model.base_answer == answer].sum(1) for answer in range(model.restart_rows)], axis=1)
+    weighed, answers = values[:, model.base_state] * model.base, range(model.restart_rows)
+    anew = np.stack([total(weighed[:, model.base_answer == answer]) for answer in answers], axis=1)
+    onward: Floats = (model.chain @ np.ascontiguousarray(values.T)).T
+    return onward + model.backoff * anew[:, model.answers]
 
 
 def move_compiled(model: MarkovModel, states: Floats, columns: Ints | Floats) -> tuple[Floats, Floats] | None:
@@ -254,18 +216,18 @@ def move_compiled(model: MarkovModel, states: Floats, columns: Ints | Floats) ->
         return None
     code, distribution = form(move_side_by_side), np.ascontiguousarray(states)
     ahead, marginal = np.empty(states.shape), np.empty(users)
-
-    def some(part: slice) -> None:
-        code(distribution[part], columns[part], *model.inward, ahead[part], marginal[part])
-
-    in_parts(users, some, model.size)
+    in_parts(
+        users,
+        lambda part: code(distribution[part], columns[part], *model.inward, ahead[part], marginal[part]),
+        model.size,
+    )
     return (ahead, marginal) if marginal.all() else None
 
 
 @compiled
 def move_side_by_side(
-    states: Any, columns: Any, newest: Any, pointers: Any, sources: Any, chances: Any, base_state: Any, base: Any,
-    answers: Any, ahead: Any, marginal: Any,
+    states: Any, columns: Any, newest: Any, pointers: Any, sources: Any, chances: Any, base: Any, answers: Any,
+    ahead: Any, marginal: Any,
 ) -> None:  # fmt: skip
     """`move` for chains that come by targets (`MarkovModel.inward`); fills in next states and marginals.
 
@@ -286,10 +248,10 @@ def move_side_by_side(
             for u in range(SIDE):
                 distributions[s, u] /= sums[0, u]
         _products(distributions, pointers, sources, chances, led)
-        for k in range(base.size):
-            target, again = base_state[k] if base_state.size else k, size + (answers[k] if answers.size else 0)
+        for s in range(base.size):
+            again = size + (answers[s] if answers.size else 0)
             for u in range(SIDE):
-                led[target, u] += led[again, u] * base[k]
+                led[s, u] += led[again, u] * base[s]
         _products(led, everything, order, ones, sums)
         for s in range(size):
             for u in range(SIDE):
@@ -319,56 +281,24 @@ def _products(distributions: Any, pointers: Any, sources: Any, chances: Any, out
         out[t, 4], out[t, 5], out[t, 6], out[t, 7] = e4, e5, e6, e7
 
 
-def pull_compiled(model: MarkovModel, values: Floats, jump: Floats) -> Floats | None:
-    """`pull` over many states, where `jump` is what `expected_anew` gives; None where numpy has to."""
-    if not ready(len(values)) or 2 * len(values) <= SIDE:
-        return None
-    code, distributions, out = form(pull_side_by_side), np.ascontiguousarray(values), np.empty(values.shape)
-
-    def some(part: slice) -> None:
-        code(distributions[part], *model.outward, model.backoff, model.answers, jump[part], out[part])
-
-    in_parts(len(distributions), some, model.size)
-    return out
-
-
-@compiled
-def pull_side_by_side(
-    values: Any, pointers: Any, targets: Any, chances: Any, backoff: Any, answers: Any, jump: Any, out: Any
-) -> None:
-    """`pull`: each source's sum over its targets, and what the base distribution expects."""
-    users, size = values.shape
-    distributions, led = np.empty((size, SIDE)), np.empty((size, SIDE))
-    for begin in range(0, users, SIDE):
-        for u in range(SIDE):
-            distribution = values[min(begin + u, users - 1)]
-            for s in range(size):
-                distributions[s, u] = distribution[s]
-        _products(distributions, pointers, targets, chances, led)
-        for u in range(min(SIDE, users - begin)):
-            for s in range(size):
-                out[begin + u, s] = led[s, u] + backoff[s] * jump[begin + u, answers[s]]
-
-
 def forward(
-    joint: Floats, columns: Iterable[Floats], step: Callable[[Floats, Floats], Floats]
+    joint: Floats, columns: Iterable[Any], step: Callable[[Floats, Any], Floats]
 ) -> Iterator[tuple[Floats, Floats]]:
     """The scaled forward recursion of streams side by side: the distribution after each release, and its probability.
 
-    Distributions are (..., B, S), users on the last axis but one, and the longest streams come first.
+    Distributions are (B, S), a row for each user, and the longest streams come first.
 
     Parameters:
       joint: the distribution of the first state times what the first release says; it is scaled in place.
       columns: what each later release says, of the streams that have got so far (B on the first axis).
       step: leads a distribution on, and multiplies it by what the column says: a new array.
     """
-    others = tuple(axis for axis in range(joint.ndim) if axis != joint.ndim - 2)
-    distribution, scale = joint, joint.sum(others)
+    distribution, scale = joint, joint.sum(1)
     distribution /= scale[:, None]
     yield distribution, scale
     for column in columns:
-        distribution = step(distribution[..., : len(column), :], column)
-        scale = distribution.sum(others)
+        distribution = step(distribution[: len(column)], column)
+        scale = distribution.sum(1)
         distribution /= scale[:, None]
         yield distribution, scale
 
@@ -382,7 +312,7 @@ def backward(
 ) -> Iterator[tuple[int, Floats]]:
     """The way back from the last release: at each step t the likelihood of step t+1 and all later, by its state.
 
-    `later` (..., B, S), ones at first, becomes the likelihood of all releases after step t by the state there; what a
+    `later` (B, S), ones at first, becomes the likelihood of all releases after step t by the state there; what a
     caller changes in it counts from there on. A stream that ends at t has ones.
 
     Parameters:
@@ -394,48 +324,13 @@ def backward(
     """
     for t in range(len(columns) - 2, -1, -1):
         going = slice(len(columns[t + 1]))
-        ahead = weigh(later[..., going, :], columns[t + 1])
-        if scales is None:
-            ahead /= np.maximum(ahead.max(-1, keepdims=True), TINY)
-        else:
-            ahead /= scales[t + 1][:, None]
-        later[..., going, :] = pull(ahead)
+        ahead = weigh(later[going], columns[t + 1])
+        ahead /= np.maximum(ahead.max(-1, keepdims=True), TINY) if scales is None else scales[t + 1][:, None]
+        later[going] = pull(ahead)
         yield t, ahead
 
 
-def filtered(model: MarkovModel, columns: Floats | Ints) -> tuple[Floats, Floats]:
-    """The state's distributions before and after each release, from columns Q(y_k | ·) (T, B, n): two (T, B, S) arrays.
-
-    A column of equal weights reveals nothing, so streams of several lengths go together when padded with ones.
-    """
-    length, users = columns.shape[:2]
-    before, after = np.empty((2, length, users, model.size))
-    for t, (states, distribution, _) in enumerate(walk(model, users, columns)):
-        before[t], after[t] = states, distribution
-    return before, after
-
-
-def walk(model: MarkovModel, users: int, columns: Iterable[Floats | Ints]) -> Iterator[tuple[Floats, Floats, Floats]]:
-    """The filter along streams side by side: the state before and after each release, and its marginal (B,).
-
-    Parameters:
-      model: the chain.
-      users: how many streams there are.
-      columns: at step t the columns Q(y_t | ·) of the streams that have a t-th release, the longest streams first.
-    """
-    states = start(model, users)
-    for column in columns:
-        states = states[: len(column)]
-        after, marginal = condition(model, states, column)
-        yield states, after, marginal
-        states = _onward(model, states, after, column, marginal)
-
-
-def smooth(
-    model: MarkovModel,
-    distributions: Floats | Sequence[Floats],
-    columns: Steps,
-) -> None:
+def smooth(model: MarkovModel, distributions: Floats | Sequence[Floats], columns: Steps) -> None:
     """Forward–backward in place: each filtered distribution (T, B, S) times the likelihood of what was released later.
 
     Streams of several lengths go together, longest first: all may hold, step by step, the rows of those that have got
@@ -444,7 +339,12 @@ def smooth(
     if not len(distributions):
         return
     later = np.ones(distributions[0].shape)
-    for t, ahead in back(model, later, columns):
+
+    def weigh(values: Floats, column: Floats | Ints) -> Floats:
+        """What is expected later, weighed by how likely each state makes the release."""
+        return values * (column if model.size == model.n else column[:, model.newest])
+
+    for t, ahead in backward(later, columns, weigh, partial(pull, model)):
         own = distributions[t][: len(ahead)]
         distribution = own * later[: len(ahead)]
         total = distribution.sum(1, keepdims=True)
@@ -453,28 +353,6 @@ def smooth(
             later[: len(ahead)] = np.where(total > 0, later[: len(ahead)], 1.0)
             distribution, total = np.where(total > 0, distribution, own), np.where(total > 0, total, 1.0)
         np.divide(distribution, total, out=own)
-
-
-def back(model: MarkovModel, later: Floats, columns: Steps) -> Iterator[tuple[int, Floats]]:
-    """`backward` along a model, from the columns Q(y_k | ·) (B, n) of every step; `later` is (B, S)."""
-
-    def weigh(values: Floats, column: Floats | Ints) -> Floats:
-        return values * (column if model.size == model.n else column[:, model.newest])
-
-    return backward(later, columns, weigh, partial(pull, model))
-
-
-def distributions(model: MarkovModel, columns: Floats | Ints, smoothed: bool = True) -> Floats:
-    """Distributions of the symbols (B, T, n) behind columns (T, B, n), given all releases or those up to each."""
-    _, found = filtered(model, columns)
-    if smoothed:
-        smooth(model, found, columns)
-    return symbols_of_streams(model, found)
-
-
-def symbols_of_streams(model: MarkovModel, distributions: Floats) -> Floats:
-    """Distributions of the states of whole streams (T, B, S) as distributions of their symbols (B, T, n)."""
-    return np.stack([symbols(model, distribution) for distribution in distributions], axis=1)
 
 
 def foresee(model: MarkovModel, codes: Ints, lengths: Ints) -> Iterator[tuple[Floats, Ints]]:
@@ -518,8 +396,10 @@ def unseen(model: MarkovModel, length: int) -> Floats:
     >>> unseen(MarkovModel([1.0, 0.0], [[0.9, 0.1], [0.1, 0.9]]), 2).round(3).tolist()
     [[1.0, 0.0], [0.9, 0.1]]
     """
-    before, _ = filtered(model, np.ones((length, 1, model.n)))
-    return symbols_of_streams(model, before)[0] if length else np.zeros((0, model.n))
+    found, states = np.empty((length, model.n)), start(model, 1)
+    for t in range(length):
+        found[t], states = symbols(model, states)[0], predict(model, states)
+    return found
 
 
 def as_logs(distribution: Floats) -> Floats:
@@ -530,6 +410,18 @@ def as_logs(distribution: Floats) -> Floats:
     """
     with np.errstate(divide="ignore"):
         return np.where(distribution < 0, distribution, np.log(np.abs(distribution)))
+
+
+def mixed(model: MarkovModel, first: Floats, second: Floats, share: Floats) -> Floats:
+    """share · first + (1-share) · second for distributions of states (B, S) and shares (B, 1)."""
+    if model.full_support:  # then nothing is too faint for a float
+        return share * first + (1.0 - share) * second
+    sums = share * clear(first) + (1.0 - share) * clear(second)
+    if sums.min(initial=1.0) >= FAINT:
+        return sums
+    with np.errstate(divide="ignore"):
+        logs = np.logaddexp(np.log(share) + as_logs(first), np.log1p(-share) + as_logs(second))
+    return np.where(sums >= FAINT, sums, np.where(np.isneginf(logs), 0.0, logs))
 
 
 def carry(model: MarkovModel, distributions: Floats, column: Floats) -> Floats:

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from seqveil.core.alphabet import Alphabet, Codes, Floats, Symbols, comes_from, symbols_of
+from seqveil.core.bulk import places_within
 from seqveil.core.errors import DataError, ModelError, UnknownSymbol
-from seqveil.core.states import States, checked_distribution, checked_order, from_contexts
+from seqveil.core.states import States, checked_order, from_contexts
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
@@ -35,6 +36,7 @@ class _Tally:
     waiting: list[tuple[Codes, Codes]] = field(default_factory=list)
 
     def add(self, numbers: Codes) -> None:
+        """Count these numbers; what waits is merged once it outgrows what was counted before."""
         if len(numbers) == 0:
             return
         if self.span <= _DENSE and len(numbers) * 8 >= self.span:
@@ -73,6 +75,7 @@ class RunCounts:
         self._first = np.zeros(n, np.int64)
         self._slots: dict[Hashable, int] = {}
         self._tails = np.full((0, self.order), -1, np.int64)
+        self._seen = np.zeros(0, np.int64)
 
     def add(self, users: Any, codes: ArrayLike) -> None:
         """Count a chunk: who, and which code, row by row, in time order within each user."""
@@ -93,26 +96,25 @@ class RunCounts:
         """A small integer for each event's user; new users get the next one."""
         if comes_from(users, "polars", "pandas"):
             users = users.to_numpy()
-        plain = users if isinstance(users, np.ndarray) else np.asarray(users)
-        if plain.ndim != 1 or plain.dtype.kind not in "iuf":
-            listed = users.tolist() if isinstance(users, np.ndarray) else list(users)
-            missing = [place for place, user in enumerate(listed) if user is None or user != user]
-            if missing:
-                raise DataError(f"event {missing[0]} of the chunk has no user; name the user or drop the row")
-            slots = self._slots
-            return np.fromiter((slots.setdefault(user, len(slots)) for user in listed), np.int64, len(listed))
-        if plain.dtype.kind == "f" and np.isnan(plain).any():
-            place = int(np.isnan(plain).argmax())
-            raise DataError(f"event {place} of the chunk has no user; name the user or drop the row")
-        distinct, inverse = np.unique(plain, return_inverse=True)
+        listed, place = users.tolist() if isinstance(users, np.ndarray) else list(users), None
+        plain = np.asarray(users)
+        if plain.ndim == 1 and plain.dtype.kind in "iuf":  # numbers: each is looked up once
+            distinct, place = np.unique(plain, return_inverse=True)
+            listed = distinct.tolist()
+        missing = [k for k, user in enumerate(listed) if user is None or user != user]
+        if missing:
+            first = missing[0] if place is None else int((place == missing[0]).argmax())
+            raise DataError(f"event {first} of the chunk has no user; name the user or drop the row")
         slots = self._slots
-        known = np.fromiter((slots.setdefault(u, len(slots)) for u in distinct.tolist()), np.int64, len(distinct))
-        return known[inverse]
+        known = np.fromiter((slots.setdefault(user, len(slots)) for user in listed), np.int64, len(listed))
+        return known if place is None else known[place]
 
     def _count(self, rows: Codes, codes: Codes) -> None:
-        if len(self._slots) > len(self._tails):  # grow by doubling: many small chunks stay cheap
-            room = max(len(self._slots), 2 * len(self._tails)) - len(self._tails)
+        """Count the runs that end in these events: whose they are, and their codes."""
+        if len(self._slots) > len(self._seen):  # grow by doubling: many small chunks stay cheap
+            room = max(len(self._slots), 2 * len(self._seen)) - len(self._seen)
             self._tails = np.concatenate([self._tails, np.full((room, self.order), -1, np.int64)])
+            self._seen = np.pad(self._seen, (0, room))
         present = np.unique(rows)
         old_rows, old_codes = np.repeat(present, self.order), self._tails[present].ravel()
         kept = old_codes >= 0
@@ -121,36 +123,32 @@ class RunCounts:
         order = np.argsort(rows, kind="stable")  # a user's tail comes before the user's new events
         rows, is_new = rows[order], is_new[order]
         codes = np.concatenate([old_codes[kept], codes])[order]
-        begins = np.append(True, rows[1:] != rows[:-1])
-        self._first += np.bincount(codes[begins & is_new], minlength=self.n)
+        begins = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))
+        lengths, seen = np.diff(np.append(begins, rows.size)), self._seen[present]
+        places = places_within(lengths) + np.repeat(seen - np.minimum(seen, self.order), lengths)
         number = codes.copy()
-        self._runs[0].add(number[is_new])
-        self._note(0, rows[is_new], number[is_new])
-        for back in range(1, self.order + 1):
-            number[back:] += codes[:-back] * self.n**back
-            whole = is_new[back:] & (rows[back:] == rows[:-back])
-            self._runs[back].add(number[back:][whole])
-            self._note(back, rows[back:][whole], number[back:][whole])
-        self._keep_tails(rows, codes)
-
-    def _note(self, back: int, rows: Codes, runs: Codes) -> None:
-        """Called with the runs of back+1 symbols that end in a new event, user by user; for counts of each stream."""
-
-    def _keep_tails(self, rows: Codes, codes: Codes) -> None:
-        ends = np.flatnonzero(np.append(rows[1:] != rows[:-1], True))
-        users = rows[ends]
+        for back in range(self.order + 1):
+            number[back:] += codes[: len(codes) - back] * self.n**back if back else 0
+            whole = is_new & (places >= back)
+            self._note(back, rows[whole], number[whole], places[whole])
+        ends = np.cumsum(lengths) - 1
+        self._seen[present] = places[ends] + 1
         for back in range(self.order):
-            place = np.maximum(ends - back, 0)
-            same = (ends >= back) & (rows[place] == users)
-            self._tails[users, self.order - 1 - back] = np.where(same, codes[place], -1)
+            last = np.where(places[ends] >= back, codes[np.maximum(ends - back, 0)], -1)
+            self._tails[present, self.order - 1 - back] = last
 
-    def states(self, smoothing: float = SMOOTHING, prior: str | ArrayLike = "data") -> States:
+    def _note(self, back: int, rows: Codes, runs: Codes, places: Codes) -> None:
+        """Called with the runs of back+1 symbols that end in a new event, user by user, and the places of these."""
+        self._runs[back].add(runs)
+        if back == 0:
+            self._first += np.bincount(runs[places == 0], minlength=self.n)
+
+    def states(self, smoothing: float = SMOOTHING) -> States:
         """The fitted distribution; see `MarkovModel.fit`."""
         if not np.isfinite(smoothing) or smoothing < 0:
             raise ModelError("smoothing must be a finite number >= 0, the pseudo-count given to each context")
         n, order, runs, base = self.n, self.order, self.runs(), self.base(smoothing)
-        contexts = {1: np.arange(n), **{length: runs[length - 1][0] for length in range(2, order + 1)}}
-        edges, backoff = [], []
+        contexts, edges, backoff = self.contexts(), [], []
         for length, numbers in contexts.items():
             run, count = runs[length]
             place = np.searchsorted(numbers, run // n)
@@ -158,7 +156,7 @@ class RunCounts:
             target = (length + 1, run) if length < order else (order, run % n**order)
             edges.append((length, run // n, *target, count / total[place]))
             backoff.append(np.divide(smoothing, total, out=np.ones(len(total)), where=total > 0))
-        first = self.prior(prior, smoothing, base)
+        first = (self._first + smoothing * base) / (self._first.sum() + smoothing)
         return from_contexts(order, n, contexts, edges, first, base, np.concatenate(backoff))
 
     def runs(self) -> list[tuple[Codes, Codes]]:
@@ -167,28 +165,17 @@ class RunCounts:
             raise DataError("there is nothing to fit: the data hold no events")
         return [tally.merge() for tally in self._runs]
 
+    def contexts(self) -> dict[int, Codes]:
+        """Numbers of the contexts of 1, 2, … order symbols, by their length: all symbols, and the runs that occur."""
+        runs = self.runs()
+        return {1: np.arange(self.n), **{length: runs[length - 1][0] for length in range(2, self.order + 1)}}
+
     def base(self, smoothing: float) -> Floats:
         """Distribution of a symbol, whatever came before it."""
         seen, counts = self.runs()[0]
         frequency = np.zeros(self.n)
         frequency[seen] = counts
         return (frequency + smoothing / self.n) / (self.events + smoothing)
-
-    def prior(self, prior: str | ArrayLike, smoothing: float, base: Floats) -> Floats:
-        """The distribution of a stream's first symbol, (n,).
-
-        Parameters:
-            prior: "data" (smoothed counts of first symbols), "uniform", or the distribution itself.
-            smoothing: how many first symbols `base` counts for.
-            base: (n,) the distribution of symbols overall.
-        """
-        if isinstance(prior, str):
-            if prior == "uniform":
-                return np.full(self.n, 1 / self.n)
-            if prior == "data":
-                return np.asarray((self._first + smoothing * base) / (self._first.sum() + smoothing))
-            raise ModelError('prior must be "data", "uniform" or an array of probabilities')
-        return checked_distribution(prior, "prior", self.n)
 
 
 class Counts(RunCounts):
@@ -201,16 +188,11 @@ class Counts(RunCounts):
     MarkovModel(order=1, 2 symbols, 3 transitions)
     """
 
-    def model(
-        self,
-        alphabet: Symbols | Sequence[Any] | None = None,
-        smoothing: float = SMOOTHING,
-        prior: str | ArrayLike = "data",
-    ) -> MarkovModel:
-        """The model of what was counted so far; see `MarkovModel.fit` for smoothing and prior."""
+    def model(self, alphabet: Symbols | Sequence[Any] | None = None, smoothing: float = SMOOTHING) -> MarkovModel:
+        """The model of what was counted so far; see `MarkovModel.fit` for smoothing."""
         from seqveil.core.model import MarkovModel
 
-        return MarkovModel._of(self.states(smoothing, prior), symbols_of(alphabet, self.n))
+        return MarkovModel._of(self.states(smoothing), symbols_of(alphabet, self.n))
 
 
 def read_streams(streams: Any, alphabet: Symbols | None) -> tuple[Symbols, Codes, Codes]:
@@ -218,13 +200,21 @@ def read_streams(streams: Any, alphabet: Symbols | None) -> tuple[Symbols, Codes
     unlisted = isinstance(streams, str | bytes) or not hasattr(streams, "__iter__")
     if unlisted or comes_from(streams, "polars", "pandas", "pyarrow"):
         raise DataError("streams must be a list of sequences; a frame or a file is fitted by sv.fit")
-    listed = [_sequence(stream, place) for place, stream in enumerate(streams)]
+    listed = [stream.to_numpy() if comes_from(stream, "polars", "pandas") else stream for stream in streams]
+    for place, stream in enumerate(listed):
+        if isinstance(stream, str | bytes) or not hasattr(stream, "__len__"):
+            raise DataError(f"stream {place} must be a sequence of values; wrap a single stream in a list: [stream]")
     lengths = np.array([len(stream) for stream in listed], dtype=np.int64)
     if len(listed) == 0:
         raise DataError("there is nothing to fit: the data hold no streams")
     if (lengths == 0).any():
         raise DataError(f"stream {int((lengths == 0).argmax())} has no events; drop empty streams first")
-    values = _joined(listed)
+    values: Any
+    if all(isinstance(stream, np.ndarray) for stream in listed) and len({stream.dtype.kind for stream in listed}) == 1:
+        values = np.concatenate(listed)
+    else:
+        plain = (stream.tolist() if isinstance(stream, np.ndarray) else stream for stream in listed)
+        values = [value for stream in plain for value in stream]
     alphabet = alphabet or Alphabet.of(values)
     try:
         codes = alphabet.strict.encode(values)
@@ -236,17 +226,3 @@ def read_streams(streams: Any, alphabet: Symbols | None) -> tuple[Symbols, Codes
         vars(located)["position"] = place
         raise located from None
     return alphabet, np.repeat(np.arange(len(listed)), lengths), codes
-
-
-def _joined(listed: list[Any]) -> Any:
-    if all(isinstance(stream, np.ndarray) for stream in listed) and len({stream.dtype.kind for stream in listed}) == 1:
-        return np.concatenate(listed)
-    return [value for stream in listed for value in (stream.tolist() if isinstance(stream, np.ndarray) else stream)]
-
-
-def _sequence(stream: Any, place: int) -> Any:
-    if comes_from(stream, "polars", "pandas"):
-        return stream.to_numpy()
-    if isinstance(stream, str | bytes) or not hasattr(stream, "__len__"):
-        raise DataError(f"stream {place} must be a sequence of values; wrap a single stream in a list: [stream]")
-    return stream

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seqveil.core import html
 from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.randomness import BITS, Randomness
 
@@ -277,7 +276,7 @@ class Kernel:
         return float(self._stack.leakage(self._row(belief), whole_alphabet)[0])
 
     def ldp(self) -> float:
-        """LDP level over the whole alphabet, whatever the truth's distribution is; rounded up."""
+        """LDP level over the whole alphabet, whatever the true distribution is; rounded up."""
         return float(self._stack.ldp()[0])
 
     def error(self, belief: ArrayLike, distortion: Distortion) -> float:
@@ -293,9 +292,6 @@ class Kernel:
     def __repr__(self) -> str:
         return f"Kernel({self._stack.n} symbols, {self._kept.size} outputs, LDP level {self.ldp():.4g})"
 
-    def _repr_html_(self) -> str:
-        return html.kernel(self, self._alphabet, self._stack.n)
-
 
 def class_masses(values: Floats, rows: Ints | None, classes: int) -> Floats:
     """Sum of `values` (B, n) over the symbols of each class: (B, R), each bin summed in the order of the symbols."""
@@ -308,7 +304,8 @@ def grouped_sum(groups: Ints, values: Floats, count: int) -> Floats:
     """Sum of each user's values by group, (B, ...) → (B, count), each in order, whatever the stack is."""
     users = len(groups)
     bins = groups.reshape(users, -1) + count * np.arange(users)[:, None]
-    sums = np.bincount(bins.ravel(), np.broadcast_to(values, groups.shape).ravel(), users * count)
+    spread = values if values.shape == groups.shape else np.broadcast_to(values, groups.shape)
+    sums = np.bincount(bins.ravel(), spread.ravel(), users * count)
     return sums.reshape(users, count).astype(np.float64, copy=False)
 
 

@@ -16,32 +16,42 @@ until a step changes nothing.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import filtering
+from seqveil.core.bulk import ByUser
 from seqveil.core.compiled import compiled, form
 from seqveil.core.kernel import UNIT, Floats, Ints, outward, slack
 from seqveil.core.model import MarkovModel
 
 FEW = 64  # steps that are simply taken
 LARGEST = 512  # states of a chain whose powers are kept
-CHAINS = 4  # whose powers are kept at a time
+POWERS = 64  # of chains that are kept
 SHORT = 32  # weights of a row up to which many rows are looked through side by side
 LEAST = 1e-280  # what is less in a power is no longer to be trusted
 
 
-def log_lifts(column: Ints, marginal: Floats, terms: int) -> tuple[Floats, Floats]:
+def log_lifts(column: Ints, marginal: Floats, terms: int, least: Ints | None = None) -> tuple[Floats, Floats]:
     """Logs of the lifts of a released output, rounded down and up: two (B, n) arrays.
 
     `column` (B, n) holds the weights of Q(y|x), `marginal` (B,) their mean under the belief, a sum of `terms` products.
-    A release that is equally likely whatever the truth is has lift 1 exactly.
+    Where they depend on what came before x too, `column` holds the largest of each x and `least` the least. A release
+    that is equally likely whatever the truth is has lift 1 exactly; weights alike over x alone do not make it so.
     """
-    return _rounded(column, marginal, terms, (column == column[:, :1]).all(1))
+    least = column if least is None else least
+    silent = ((column == column[:, :1]) & (least == column[:, :1])).all(1)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        most, logs = (
+            np.nan_to_num(np.log(side / marginal[:, None]), nan=0.0, posinf=np.inf, neginf=-np.inf)
+            for side in (column, least)
+        )
+    down, up = outward(logs, slack(terms), -1), outward(most, slack(terms), +1)
+    return np.where(silent, 0.0, down), np.where(silent, 0.0, up)
 
 
 def weight_range(column: Ints, possible: NDArray[np.bool_]) -> tuple[Ints, Ints]:
@@ -54,8 +64,7 @@ def weight_range(column: Ints, possible: NDArray[np.bool_]) -> tuple[Ints, Ints]
 
 def between(low: Ints, high: Ints, marginal: Floats, terms: int) -> tuple[Floats, Floats]:
     """Logs of the least and largest lift from the least and largest weight, (B,) each, rounded outward."""
-    both = np.stack([low, high], axis=1)
-    down, up = _rounded(both, marginal, terms, low == high)
+    down, up = log_lifts(np.stack([low, high], axis=1), marginal, terms)
     return down[:, 0], up[:, 1]
 
 
@@ -82,15 +91,8 @@ def larger_side(most: Floats | float, least: Floats | float) -> Floats:
     return np.maximum(most, np.negative(least)) + 0.0  # no -0
 
 
-def _rounded(column: Ints, marginal: Floats, terms: int, silent: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.nan_to_num(np.log(column / marginal[:, None]), nan=0.0, posinf=np.inf, neginf=-np.inf)
-    down, up = outward(logs, slack(terms), -1), outward(logs, slack(terms), +1)
-    return np.where(silent[:, None], 0.0, down), np.where(silent[:, None], 0.0, up)
-
-
 @dataclass(frozen=True, eq=False)
-class Leakages:
+class Leakages(ByUser):
     """Both sides of the exact leakage of what was released so far, one row a user.
 
     `ahead_most` and `ahead_least` hold, for every state, the extremes over all sequences that can come to it next; for
@@ -114,29 +116,30 @@ class Leakages:
         possible = np.broadcast_to(chain.initial > 0, (users, chain.initial.size))
         return cls(most, least, np.where(possible, 0.0, -np.inf), np.where(possible, 0.0, np.inf))
 
-    def charge(self, chain: MarkovModel, column: Ints, marginal: Floats, low: Ints, high: Ints) -> Leakages:
+    def charge(
+        self,
+        chain: MarkovModel,
+        column: Ints,
+        marginal: Floats,
+        low: Ints,
+        high: Ints,
+        least_column: Ints | None = None,
+    ) -> Leakages:
         """The account after a release with weights `column` (B, n) and their mean `marginal` (B,) under the belief.
 
         `low` and `high` (B,) are the extremes of the weights over the symbols that the model allows (`weight_range`).
+        Where a symbol's weight depends on what came before it, and is `least_column` at least, this is a bound.
         """
-        return self.charge_between(chain, column, column, marginal, low, high)
-
-    def charge_between(
-        self, chain: MarkovModel, least_column: Ints, column: Ints, marginal: Floats, low: Ints, high: Ints
-    ) -> Leakages:
-        """The same where a symbol's weight, which depends on what came before it, lies between two columns: a bound."""
         terms = chain.newest.size
         if chain.full_support:
             with np.errstate(divide="ignore", invalid="ignore"):
-                logs = np.log(
-                    np.array((high, low)) / marginal
-                )  # numpy's in either form: others may differ in the last bit
+                # numpy's in either form: others may differ in the last bit
+                logs = np.log(np.array((high, low)) / marginal)
             silent = low == high
             up = _added(self.ahead_most, logs[0], silent, slack(terms))
             down = _added(self.ahead_least, logs[1], silent, -slack(terms))
             return self._after(up, down, up, down, marginal)
-        down, up = log_lifts(column, marginal, terms)
-        down = down if least_column is column else log_lifts(least_column, marginal, terms)[0]
+        down, up = log_lifts(column, marginal, terms, least_column)
         most = _extend(self.ahead_most, up[:, chain.newest], -np.inf)
         least = _extend(self.ahead_least, down[:, chain.newest], np.inf)
         return self._after(most, least, chain.spread(most, True), chain.spread(least, False), marginal)
@@ -146,7 +149,7 @@ class Leakages:
     ) -> Leakages:
         # a release the belief ruled out (an unsound mechanism's) reveals everything, for good
         disclosed_all = np.isinf(self.most) | (marginal == 0)
-        if not disclosed_all.any():
+        if not np.count_nonzero(disclosed_all):
             if most.shape[1] == 1:  # one number a side, and quicker to copy than to look for extremes of
                 return Leakages(most[:, 0].copy(), least[:, 0].copy(), ahead_most, ahead_least)
             return Leakages(most.max(1), least.min(1), ahead_most, ahead_least)
@@ -211,10 +214,6 @@ class Leakages:
         """SIL of what was released: the larger side, one number a user."""
         return larger_side(self.most, self.least)
 
-    def take(self, users: NDArray[np.intp] | slice) -> Leakages:
-        """The accounts of some of the users."""
-        return Leakages(self.most[users], self.least[users], self.ahead_most[users], self.ahead_least[users])
-
 
 def _added(running: Floats, logs: Floats, silent: NDArray[np.bool_], relative: float) -> Floats:
     """One side of an account (B, 1) after releases with these logs of extreme lifts (B,); `relative` has its sign."""
@@ -253,41 +252,18 @@ def _add(total: Floats, cost: Floats, towards: float) -> Floats:
     return np.where((cost == 0) | np.isinf(sums), sums, moved)
 
 
-@dataclass(frozen=True, eq=False)
-class _Power:
-    """T^(2^j) as probabilities, and which states it can lead to which."""
-
-    chances: Floats
-    reach: NDArray[np.bool_]
-
-    def squared(self) -> _Power | None:
-        """The next power; None where a float cannot hold it."""
-        reach = (self.reach.astype(np.float64) @ self.reach.astype(np.float64)) > 0
-        chances = self.chances @ self.chances
-        chances /= chances.sum(1, keepdims=True)
-        return None if (chances[reach] < LEAST).any() else _Power(np.where(reach, chances, 0.0), reach)
-
-
-_kept: OrderedDict[str, list[_Power]] = OrderedDict()
-
-
-def _powers(model: MarkovModel, count: int) -> list[_Power] | None:
-    """T, T², T⁴, … as far as this many steps need; None where they cannot be had."""
-    if model.size > LARGEST:
-        return None
-    powers = _kept.setdefault(model.fingerprint, [])
-    _kept.move_to_end(model.fingerprint)
-    while len(_kept) > CHAINS:
-        _kept.popitem(last=False)
-    if not powers:
+@lru_cache(maxsize=POWERS)
+def _power(model: MarkovModel, j: int) -> tuple[Floats, NDArray[np.bool_]] | None:
+    """T^(2^j) as probabilities, and which states it can lead to which; None where a float cannot hold it."""
+    if j == 0:
         chances = model.advance(np.eye(model.size))
-        powers.append(_Power(chances, chances > 0))
-    while len(powers) < count.bit_length():
-        further = powers[-1].squared()
-        if further is None:
-            return None
-        powers.append(further)
-    return [powers[j] for j in range(count.bit_length()) if count >> j & 1]
+        return chances, chances > 0
+    half = _power(model, j - 1)
+    if half is None:
+        return None
+    chances, reach = half[0] @ half[0], (half[1].astype(np.float64) @ half[1].astype(np.float64)) > 0
+    chances /= chances.sum(1, keepdims=True)
+    return None if (chances[reach] < LEAST).any() else (np.where(reach, chances, 0.0), reach)
 
 
 def pass_over(model: MarkovModel, states: Floats, account: Leakages, steps: int) -> tuple[Floats, Leakages]:
@@ -298,26 +274,29 @@ def pass_over(model: MarkovModel, states: Floats, account: Leakages, steps: int)
     >>> distribution.round(6).tolist()
     [[0.75, 0.25]]
     """
-    powers = None if steps <= FEW or filtering.faint(states).any() else _powers(model, steps)
-    if powers is None:
+    if steps <= FEW or model.size > LARGEST or filtering.faint(states).any():
         return _step_by_step(model, states, account, steps)
-    distribution = states
-    for power in powers:
-        # row by row: a product of all at once may depend, to the last bit, on who else is there
-        distribution = np.stack([row @ power.chances for row in distribution]) if len(distribution) else distribution
-        distribution = distribution / distribution.sum(-1, keepdims=True)
+    distribution, after = states, account
+    for j in range(steps.bit_length()):
+        power = _power(model, j)
+        if power is None:
+            return _step_by_step(model, states, account, steps)
+        if steps >> j & 1:
+            # row by row: a product of all at once may depend, to the last bit, on who else is there
+            distribution = np.array([row @ power[0] for row in distribution]).reshape(states.shape)
+            distribution /= distribution.sum(-1, keepdims=True)
+            after = _reached(after, power[1])
     if filtering.faint(distribution).any():
         return _step_by_step(model, states, account, steps)
-    return distribution, _spread(account, powers)
+    return distribution, after
 
 
-def _spread(account: Leakages, powers: list[_Power]) -> Leakages:
-    most, least = account.ahead_most, account.ahead_least
-    if most.shape[1] == 1:
+def _reached(account: Leakages, reach: NDArray[np.bool_]) -> Leakages:
+    """The account after steps that can lead from one state to another as `reach` says."""
+    if account.ahead_most.shape[1] == 1:
         return account
-    for power in powers:
-        most = np.stack([np.where(power.reach, row[:, None], -np.inf).max(0) for row in most])
-        least = np.stack([np.where(power.reach, row[:, None], np.inf).min(0) for row in least])
+    most = np.stack([np.where(reach, row[:, None], -np.inf).max(0) for row in account.ahead_most])
+    least = np.stack([np.where(reach, row[:, None], np.inf).min(0) for row in account.ahead_least])
     return Leakages(account.most, account.least, most, least)
 
 

@@ -22,18 +22,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from seqveil.core.alphabet import Codes, Floats, Symbols, symbols_of
 from seqveil.core.errors import DataError, ModelError
 from seqveil.core.filtering import log_likelihoods
 from seqveil.core.fitting import SMOOTHING, RunCounts
 from seqveil.core.kernel import Ints
-from seqveil.core.states import States, answered, from_contexts, mixture
+from seqveil.core.states import States, answered, mixture
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
@@ -74,22 +74,14 @@ class TypeCounts(RunCounts):
         self.switch = switch
         self.piece = round(1 / switch) if 1e-3 <= switch < 1 else 0
         self._offsets = np.cumsum([0, *(n**length for length in range(1, order + 2))])
-        self._seen = np.zeros(0, np.int64)
-        self._places = np.zeros(0, np.int64)
         self._parts: list[tuple[Codes, Codes, Codes, Codes]] = []
         self._waiting = 0
 
-    def _note(self, back: int, rows: Codes, runs: Codes) -> None:
-        """Keep the full runs, and those that open a stream."""
-        if back == 0:
-            self._seen = np.pad(self._seen, (0, max(0, len(self._slots) - len(self._seen))))
-            begins = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))
-            lengths = np.diff(np.append(begins, rows.size))
-            self._places = self._seen[rows] + np.arange(rows.size) - np.repeat(begins, lengths)
-            self._seen[rows[begins]] += lengths
-        place = self._places[self._places >= back]
-        kept = slice(None) if back == self.order else place == back
-        piece = place[kept] // self.piece if self.piece else np.zeros(place[kept].size, np.int64)
+    def _note(self, back: int, rows: Codes, runs: Codes, places: Codes) -> None:
+        """Keep the full runs, and those that open a stream, of each stream by itself."""
+        super()._note(back, rows, runs, places)
+        kept = np.full(places.size, True) if back == self.order else places == back
+        piece = places[kept] // max(1, self.piece) * bool(self.piece)
         self._parts.append(_merged([(rows[kept], piece, self._offsets[back] + runs[kept], np.ones(piece.size, int))]))
         self._waiting += piece.size
         if self._waiting > 1 << 23:
@@ -112,25 +104,24 @@ class TypeCounts(RunCounts):
         types: int,
         alphabet: Symbols | Sequence[Any] | None = None,
         smoothing: float = SMOOTHING,
-        prior: str | ArrayLike = "data",
         seed: int = 0,
         least_people: int = LEAST_PEOPLE,
         progress: Progress | None = None,
     ) -> MarkovModel:
         """The mixture of what was counted so far; `origin` records how many people make it up.
 
-        Parameters:
-          types: how many types to begin with; those of too few people are merged.
-          alphabet: names of the symbols.
-          smoothing: pseudo-count of the common chain, as in `MarkovModel.fit`.
-          prior: as in `MarkovModel.fit`; what is not "data" holds for all types alike.
-          seed: of the beginnings; the fit is repeatable.
-          least_people: people that each type must be the likeliest one of.
-          progress: called with the share that is done, 0 to 1.
+        Parameters as in `MarkovModel.fit`; `smoothing` is that of the common chain.
         """
         from seqveil.core.model import MarkovModel
 
-        _check(types, self.switch, least_people)
+        for name, number in (("types", types), ("least_people", least_people)):
+            if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
+                raise ModelError(f"{name} must be a whole number >= 1; got {number!r}")
+        if not (np.isfinite(self.switch) and 0 <= self.switch < 1):
+            raise ModelError(f"switch must be a probability a step, at least 0 and below 1; got {self.switch}")
+        if least_people < LEAST_PEOPLE:
+            said = f"a type may now be made up of {least_people} people, and the model shows how they behave"
+            warnings.warn(f"{said}; publish it only where their data could be published", UserWarning, stacklevel=2)
         if not self.events or self.runs()[1][0].size == 0:
             raise DataError(
                 "types are distinguished by how symbols follow one another; got no stream of two or more events"
@@ -139,16 +130,13 @@ class TypeCounts(RunCounts):
         people = int(np.unique(person).size)
         if people < types:
             raise DataError(f"a mixture of {types} types needs at least as many people; got {people}")
-        base = self.base(smoothing)
-        common = _Common(self, smoothing, self.prior(prior, smoothing, base), base)
-        search = _Search(table, common.distributions(features), progress)
-        fitted = search.merged(search.begin(types, np.random.default_rng(seed)), person, least_people)
-        own_first = isinstance(prior, str) and prior == "data"
-        blocks = [common.block(features, counted, own_first) for counted in fitted.expected]
+        common = CommonChain(self, self.states(smoothing), features)
+        search = TypeSearch(table, common.distributions(), progress)
+        fitted, fewest = search.merged(search.begin(types, np.random.default_rng(seed)), person, least_people)
+        blocks = [common.block(counted) for counted in fitted.expected]
         states = mixture(blocks, fitted.weights, self.switch)
         if progress is not None:
             progress(1.0)
-        fewest = min(fitted.people)
         origin = {
             "kind": "mixture",
             "private": False,
@@ -207,7 +195,6 @@ def fit_trait(
     types: int | Mapping[str, int] | None,
     alphabet: Symbols,
     smoothing: float = SMOOTHING,
-    prior: str | ArrayLike = "data",
     seed: int = 0,
     least_people: int = LEAST_PEOPLE,
     progress: Progress | None = None,
@@ -219,17 +206,16 @@ def fit_trait(
       labels: the answer of each person, None where it is not known: such people are left out, and counted in `origin`.
       users: the number of the person of each event, from 0 on; codes: its symbol.
       types: how many of each answer, one number for all or one by answer; None: as many as predict held-out people.
-      order, switch, alphabet, smoothing, prior, seed, least_people, progress: as in `MarkovModel.fit`.
+      order, switch, alphabet, smoothing, seed, least_people, progress: as in `MarkovModel.fit`.
     """
-    from seqveil.core.model import MarkovModel
-
-    answers, of_person = _answers(labels, int(users.max(initial=-1)) + 1, least_people)
+    answers, of_person = answers_among(labels, int(users.max(initial=-1)) + 1, least_people)
     if isinstance(types, Mapping) and set(types) != set(answers):
         raise ModelError("types by answer need a number for each answer of the trait, and no other")
 
     def fitted(some: NDArray[np.bool_], types: int) -> MarkovModel:
+        """So many types fitted to some of the rows."""
         chain = users[some], codes[some], order, switch, types, alphabet
-        return fit_mixture(*chain, smoothing, prior, seed, least_people)
+        return fit_mixture(*chain, smoothing, seed, least_people)
 
     parts: list[MarkovModel] = []
     for number, answer in enumerate(answers):
@@ -240,6 +226,13 @@ def fit_trait(
         )
         if progress is not None:
             progress((number + 1) / len(answers))
+    return side_by_side(name, answers, of_person, parts)
+
+
+def side_by_side(name: str, answers: tuple[str, ...], of_person: Ints, parts: Sequence[MarkovModel]) -> MarkovModel:
+    """The model of a trait from those of the people of each answer; `of_person` has everybody's, -1 for none."""
+    from seqveil.core.model import MarkovModel
+
     labelled = np.bincount(of_person[of_person >= 0])
     states = answered(name, answers, [part.states for part in parts], labelled / labelled.sum())
     fewest = min((part.origin or {})["fewest_people_of_a_type"] for part in parts)
@@ -254,12 +247,12 @@ def fit_trait(
         "note": f"{states.types} types for {len(answers)} answers, none the likeliest of fewer than {fewest} people; "
         "fitted to raw data, not private",
     }
-    return MarkovModel._of(states, alphabet).with_origin(origin)
+    return MarkovModel._of(states, parts[0].alphabet).with_origin(origin)
 
 
-def _answers(labels: Sequence[Any], people: int, least_people: int) -> tuple[tuple[str, ...], Ints]:
+def answers_among(labels: Sequence[Any], people: int, least_people: int = LEAST_PEOPLE) -> tuple[tuple[str, ...], Ints]:
     """The answers in order, and which one each person gives: -1 for none."""
-    texts = ["" if label is None or label != label else str(label).strip() for label in labels]
+    texts = label_texts(labels)
     if len(texts) != people:
         raise DataError(f"a trait has one label for each of the {people} streams; got {len(texts)}")
     answers = tuple(sorted(set(texts) - {""}))
@@ -272,6 +265,34 @@ def _answers(labels: Sequence[Any], people: int, least_people: int) -> tuple[tup
             "behave; take rare answers together, or leave those people without a label"
         )
     return answers, found
+
+
+def named_labels(trait: Any) -> tuple[str, list[Any]]:
+    """The name of a trait and its labels, from what a caller gave.
+
+    >>> named_labels(("heating", ["gas", "electric"]))
+    ('heating', ['gas', 'electric'])
+    """
+    try:
+        name, labels = trait
+        if isinstance(name, str) and name.strip():
+            return name, list(labels)
+    except (TypeError, ValueError):
+        pass
+    raise ModelError("expected a trait as its name and the labels, as in trait=('heating', ['gas', 'electric', …])")
+
+
+def label_texts(labels: Iterable[Any]) -> list[str]:
+    """Labels as texts, "" where one is missing: None, not a number, or what pandas calls NA."""
+
+    def missing(label: Any) -> bool:
+        """Whether a label is none: None, not a number or NA."""
+        try:
+            return label is None or bool(label != label)
+        except TypeError:  # comparing with pandas' NA gives NA, which is neither true nor false
+            return True
+
+    return ["" if missing(label) else str(label).strip() for label in labels]
 
 
 def one_answer_each(users: Iterable[Hashable], labels: Iterable[Any]) -> dict[Hashable, Any]:
@@ -304,89 +325,59 @@ def _types_for(
     return next(types for types, less in lost if less.sum() <= less.std() * np.sqrt(less.size))
 
 
-def _check(types: int, switch: float, least_people: int) -> None:
-    for name, number in (("types", types), ("least_people", least_people)):
-        if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
-            raise ModelError(f"{name} must be a whole number >= 1; got {number!r}")
-    if not (np.isfinite(switch) and 0 <= switch < 1):
-        raise ModelError(f"switch must be a probability a step, at least 0 and below 1; got {switch}")
-    if least_people < LEAST_PEOPLE:
-        warnings.warn(
-            f"a type may now be made up of {least_people} people, and the model shows how they behave; "
-            "publish it only where their data could be published",
-            UserWarning,
-            stacklevel=3,
-        )
+class CommonChain:
+    """The chain of all people together, which every type is shrunk to, by the runs that streams are counted in.
 
+    A run of one symbol opens a stream; a longer one is a step of the chain, from one context to the next.
+    """
 
-class _Common:
-    """The chain of all people together, which every type is shrunk to."""
+    def __init__(self, counts: RunCounts, states: States, features: Codes) -> None:
+        self.states, n, order, size = states, states.n, states.order, len(states.newest)
+        contexts = counts.contexts()
+        begins = dict(zip(contexts, np.cumsum([0, *map(len, contexts.values())]).tolist(), strict=False))
+        offsets = np.cumsum([0, *(n**length for length in range(1, order + 2))])
+        length = np.searchsorted(offsets, features, side="right")
+        run = features - offsets[length - 1]
+        self.opening, self.first = length == 1, run[length == 1]
+        source, target = np.zeros((2, features.size), np.int64)
+        for back, numbers in contexts.items():
+            here, ahead = length == back + 1, min(back + 1, order)
+            source[here] = begins[back] + np.searchsorted(numbers, run[here] // n)
+            target[here] = begins[ahead] + np.searchsorted(contexts[ahead], run[here] % n**ahead)
+        self.row = np.repeat(np.arange(size), np.diff(states.chain.indptr))
+        self.step = np.searchsorted(self.row * size + states.chain.indices, source * size + target)
+        self.source = source
 
-    def __init__(self, counts: RunCounts, smoothing: float, first: Floats, base: Floats) -> None:
-        self.n, self.order, self.smoothing = counts.n, counts.order, smoothing
-        self.first, self.base, self.runs = first, base, counts.runs()
-        self.offsets = np.cumsum([0, *(self.n**length for length in range(1, self.order + 2))])
-        self.contexts = {1: np.arange(self.n)}
-        self.contexts |= {length: self.runs[length - 1][0] for length in range(2, self.order + 1)}
-
-    def distributions(self, features: Codes) -> tuple[Floats, Codes]:
+    def distributions(self) -> tuple[Floats, Codes]:
         """Probability of each run's last symbol in the common chain (J,), and the number of its context (J,)."""
-        distribution, context = np.empty(features.size), np.empty(features.size, np.int64)
-        for back in range(self.order + 1):
-            here = (features >= self.offsets[back]) & (features < self.offsets[back + 1])
-            run = features[here] - self.offsets[back]
-            context[here] = self.offsets[back] + run // self.n
-            if back == 0:
-                distribution[here] = self.first[run]
-                continue
-            seen, place, total = self._totals(back)
-            at = np.searchsorted(seen, run)
-            added = self.smoothing * self.base[run % self.n]
-            distribution[here] = (self.runs[back][1][at] + added) / total[place[at]]
+        states, step = self.states, self.step[~self.opening]
+        distribution, context = np.empty(self.step.size), np.where(self.opening, -1, self.source)
+        distribution[self.opening] = states.initial[self.first]
+        again = states.backoff[self.row[step]] * states.base[states.newest[states.chain.indices[step]]]
+        distribution[~self.opening] = states.chain.data[step] + again
         return distribution, np.unique(context, return_inverse=True)[1]
 
-    def _totals(self, back: int) -> tuple[Codes, Codes, Floats]:
-        """Runs of back+1 symbols, the place of each one's context, and how often each context went on, smoothed."""
-        run, count = self.runs[back]
-        place = np.searchsorted(self.contexts[back], run // self.n).astype(np.int64)
-        total = np.bincount(place, count, minlength=len(self.contexts[back])) + self.smoothing
-        return run, place, total.astype(np.float64)
-
-    def block(self, features: Codes, expected: Floats, own_first: bool) -> States:
+    def block(self, expected: Floats) -> States:
         """A type's chain from the expected counts (J,) of its streams."""
-        starts, entered = self._of_length(features, expected, 0), np.zeros(self.n)
-        first = (starts + PSEUDO * self.first) / (starts.sum() + PSEUDO) if own_first else self.first
-        edges, backoff = [], []
-        for back in range(1, self.order + 1):
-            run, place, total = self._totals(back)
-            counted = self._of_length(features, expected, back)
-            own = np.bincount(place, counted, minlength=total.size) + PSEUDO
-            weight = (counted + PSEUDO * self.runs[back][1] / total[place]) / own[place]
-            target = (back + 1, run) if back < self.order else (self.order, run % self.n**self.order)
-            edges.append((back, run // self.n, *target, weight))
-            lacking = np.divide(PSEUDO * self.smoothing, total * own, out=np.ones(total.size), where=total > 0)
-            backoff.append(lacking)
-            entered += np.bincount(run % self.n, counted, minlength=self.n)
-        base = (entered + starts + PSEUDO * self.base) / (entered.sum() + starts.sum() + PSEUDO)
-        return from_contexts(self.order, self.n, self.contexts, edges, first, base, np.concatenate(backoff))
+        from scipy import sparse
 
-    def _of_length(self, features: Codes, expected: Floats, back: int) -> Floats:
-        """The expected counts of runs of back+1 symbols, in the order of `runs` (of all symbols where back is 0)."""
-        here = (features >= self.offsets[back]) & (features < self.offsets[back + 1])
-        run = features[here] - self.offsets[back]
-        out = np.zeros(self.n if back == 0 else self.runs[back][0].size)
-        out[run if back == 0 else np.searchsorted(self.runs[back][0], run)] = expected[here]
-        return out
+        states, n, size = self.states, self.states.n, len(self.states.newest)
+        starts, counted = np.zeros(n), np.zeros(self.row.size)
+        starts[self.first], counted[self.step[~self.opening]] = expected[self.opening], expected[~self.opening]
+        initial = np.pad((starts + PSEUDO * states.initial[:n]) / (starts.sum() + PSEUDO), (0, size - n))
+        own = np.bincount(self.row, counted, minlength=size) + PSEUDO
+        weights = (counted + PSEUDO * states.chain.data) / own[self.row]
+        chain = sparse.csr_array((weights, states.chain.indices, states.chain.indptr), shape=(size, size))
+        entered = np.bincount(states.newest[states.chain.indices], counted, minlength=n) + starts
+        base = (entered + PSEUDO * states.base) / (entered.sum() + PSEUDO)
+        return replace(states, initial=initial, chain=chain, backoff=PSEUDO * states.backoff / own, base=base)
 
 
-@dataclass(frozen=True, eq=False)
-class _Types:
+class Types(NamedTuple):
     """Where EM stands."""
 
     expected: Floats  # (K, J) expected counts of each run in streams of each type
     members: Floats  # (K,) expected streams of each type
-    path: list[float]
-    people: list[int]
 
     @property
     def weights(self) -> Floats:
@@ -394,8 +385,8 @@ class _Types:
         return np.asarray((self.members + 1) / (self.members + 1).sum())
 
 
-class _Search:
-    """EM over a table of streams."""
+class TypeSearch:
+    """EM over a table of streams; `distributions` are those of the common chain."""
 
     def __init__(self, table: Any, distributions: tuple[Floats, Codes], progress: Progress | None) -> None:
         self.counts, self.progress = table, progress
@@ -406,20 +397,20 @@ class _Search:
         self.unseen[self.unseen < 1e-12] = 0.0
         self.rounds, self.planned = 0, STARTS * TRIAL_ROUNDS + ROUNDS
 
-    def begin(self, types: int, generator: np.random.Generator) -> _Types:
+    def begin(self, types: int, generator: np.random.Generator) -> Types:
         """The most promising of some beginnings, led on until it hardly gains."""
-        tried = [self._run(self._seeded(types, generator), TRIAL_ROUNDS) for _ in range(STARTS)]
-        return self._run(max(tried, key=lambda found: found.path[-1]), ROUNDS)
+        tried = [self.led_on(self.seeded(types, generator), TRIAL_ROUNDS) for _ in range(STARTS)]
+        return self.led_on(max(tried, key=lambda one: one[1][-1])[0], ROUNDS)[0]
 
-    def _seeded(self, types: int, generator: np.random.Generator) -> _Types:
+    def seeded(self, types: int, generator: np.random.Generator) -> Types:
         """Types that each begin as one stream, drawn at random, longer ones more often."""
         lengths = np.asarray(self.counts.sum(1)).ravel()
         keys = generator.random(lengths.size) ** (1.0 / np.minimum(lengths, 50.0))
         chosen = np.argsort(-keys, kind="stable")[:types]
-        expected = np.asarray(self.counts[chosen].todense(), dtype=np.float64)
-        return _Types(expected, np.ones(len(expected)), [], [])
+        return Types(np.asarray(self.counts[chosen].todense(), dtype=np.float64), np.ones(chosen.size))
 
-    def _run(self, found: _Types, rounds: int) -> _Types:
+    def led_on(self, found: Types, rounds: int) -> tuple[Types, list[float]]:
+        """So many rounds of EM, fewer where they hardly gain; and likelihood times prior before each."""
         path = list[float]()
         while len(path) < rounds and (len(path) < 3 or path[-1] - path[-2] > ENOUGH * self.events):
             found, score, _ = self._round(found)
@@ -427,7 +418,7 @@ class _Search:
             self.rounds += 1
             if self.progress is not None:
                 self.progress(min(0.99, self.rounds / self.planned))
-        return _Types(found.expected, found.members, path, [])
+        return found, path
 
     def _logs(self, expected: Floats) -> tuple[Floats, float]:
         """Log-distribution of every type (K, J), and the log-density of the prior at it."""
@@ -436,7 +427,7 @@ class _Search:
         # what the types lack is a fixed share of the pseudo-counts: κ·u / (N + κ), spread as in the common chain
         return logs, float(PSEUDO * ((logs @ self.distribution).sum() - (np.log(totals) @ self.unseen).sum()))
 
-    def _round(self, found: _Types) -> tuple[_Types, float, Codes]:
+    def _round(self, found: Types) -> tuple[Types, float, Codes]:
         """One round of EM: the next types, likelihood times prior of the present ones, everyone's likeliest type."""
         logs, score = self._logs(found.expected)
         shares = np.log(found.weights)
@@ -455,29 +446,27 @@ class _Search:
             score += float((most + np.log(sums)).sum())
             expected += (part.T @ chances).T
             members += chances.sum(0)
-        return _Types(expected, members, found.path, []), score, likeliest
+        return Types(expected, members), score, likeliest
 
-    def merged(self, found: _Types, person: Codes, least_people: int) -> _Types:
-        """The types with those of too few people merged into their nearest, and EM led on."""
+    def merged(self, found: Types, person: Codes, least_people: int) -> tuple[Types, int]:
+        """The types with those of too few people merged into their nearest, and EM led on; the fewest people of one."""
         while True:
             after, _, likeliest = self._round(found)
             pairs = np.unique(np.stack([likeliest, person], axis=1), axis=0)
             people = np.bincount(pairs[:, 0], minlength=len(found.members))
             if len(people) == 1 or people.min() >= least_people:
-                return _Types(found.expected, found.members, found.path, people.tolist())
+                return found, int(people.min())
             while len(people) > 1 and people.min() < least_people:
                 after, people = self._without(after, people)
-            found = self._run(after, TRIAL_ROUNDS)
+            found, _ = self.led_on(after, TRIAL_ROUNDS)
 
-    def _without(self, found: _Types, people: Codes) -> tuple[_Types, Codes]:
+    def _without(self, found: Types, people: Codes) -> tuple[Types, Codes]:
         """The smallest type merged into the one whose distribution expects its counts best."""
         smallest = int(people.argmin())
-        logs, _ = self._logs(found.expected)
-        fits = logs @ found.expected[smallest]
+        fits = self._logs(found.expected)[0] @ found.expected[smallest]
         fits[smallest] = -np.inf
-        nearest = int(fits.argmax())
-        expected, members, kept = found.expected.copy(), found.members.copy(), people.copy()
+        expected, members, kept = (part.copy() for part in (*found, people))
         for parts in (expected, members, kept):
-            parts[nearest] += parts[smallest]
+            parts[int(fits.argmax())] += parts[smallest]
         left = np.arange(len(people)) != smallest
-        return _Types(expected[left], members[left], found.path, []), kept[left]
+        return Types(expected[left], members[left]), kept[left]

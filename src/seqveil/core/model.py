@@ -12,7 +12,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seqveil.core import filtering, html
+from seqveil.core import filtering
 from seqveil.core.alphabet import Codes, Floats, Symbols, from_json, symbols_of
 from seqveil.core.errors import InputError, ModelError
+from seqveil.core.files import Reading, replacing
 from seqveil.core.fitting import SMOOTHING, Counts, read_streams
-from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, Progress, TypeCounts, fit_mixture, fit_trait
-from seqveil.core.reading import Reading
-from seqveil.core.replacing import replacing
+from seqveil.core.mixture import (
+    LEAST_PEOPLE,
+    SWITCH,
+    Progress,
+    TypeCounts,
+    fit_mixture,
+    fit_trait,
+    label_texts,
+    named_labels,
+)
 from seqveil.core.states import States, Trait, answered, checked_distribution, from_arrays, mixture, validate
 
 _FORMAT = "seqveil-model"
@@ -36,7 +44,7 @@ _CHUNK = 1 << 22  # numbers gathered at once by `spread`
 _ARRAYS = ("initial", "backoff", "base", "base_state", "newest")
 
 
-class MarkovModel:
+class MarkovModel(States):
     """A Markov chain of order m over an alphabet of n symbols.
 
         Pr(x_1..x_T) = prior(x_1..x_m) · Π_{k>m} transitions(x_k | x_{k-m}..x_{k-1})
@@ -59,20 +67,9 @@ class MarkovModel:
     array([0.9, 0.1])
     """
 
-    order: int
-    n: int
-    size: int
-    types: int
+    size: int  # how many states there are
     alphabet: Symbols
-    prior: Floats
-    initial: Floats
-    chain: Any
-    backoff: Floats
-    base: Floats
-    base_state: Codes
-    newest: Codes
-    trait: Trait | None
-    answers: Codes  # of each state to the trait; all 0 without one
+    prior: Floats  # of the first symbol, (n,)
     origin: Mapping[str, Any] | None = None  # how it was made, where that was recorded: public
     reading: Reading | None = None  # the columns of the file that it was fitted to
 
@@ -91,14 +88,14 @@ class MarkovModel:
     def _adopt(self, states: States, alphabet: Symbols) -> None:
         if alphabet.n != states.n:
             raise ModelError(f"the alphabet has {alphabet.n} symbols but the model {states.n}; they must agree")
-        self.order, self.n, self.types, self.alphabet = states.order, states.n, states.types, alphabet
-        self.chain, self.size = states.chain, len(states.newest)
-        self.initial, self.backoff, self.base = map(_float64, (states.initial, states.backoff, states.base))
-        self.base_state, self.newest = states.base_state.astype(np.int64), states.newest.astype(np.int64)
-        self.trait, self.answers = states.trait, states.answers
+        for each in fields(States):
+            vars(self)[each.name] = getattr(states, each.name)
+        for name in _ARRAYS:
+            kind = np.float64 if name in ("initial", "backoff", "base") else np.int64
+            vars(self)[name] = np.asarray(getattr(states, name), kind)
+        self.alphabet, self.size = alphabet, len(self.newest)
         self.prior = _float64(np.bincount(self.newest, self.initial, minlength=self.n))
-        frozen = (self.prior, self.initial, self.backoff, self.base, self.base_state, self.newest, self.answers)
-        for array in (*frozen, self.chain.data, self.chain.indices, self.chain.indptr):
+        for array in (self.prior, self.answers, *self._arrays().values()):
             array.flags.writeable = False
 
     @classmethod
@@ -109,7 +106,6 @@ class MarkovModel:
         alphabet: Symbols | Sequence[Any] | None = None,
         n: int | None = None,
         smoothing: float = SMOOTHING,
-        prior: str | ArrayLike = "data",
         *,
         types: int | Mapping[str, int] | None = None,
         trait: tuple[str, Sequence[Any]] | None = None,
@@ -126,8 +122,7 @@ class MarkovModel:
         from `base`. The fit itself is **not** private.
 
         Parameters: `streams` is a list of sequences, one for each person (`sv.fit` takes frames and files). `n` says
-        that values are codes 0..n-1; without `alphabet` and `n` the alphabet is what occurs. `prior` is "data" (first
-        symbols, smoothed alike), "uniform" or n probabilities.
+        that values are codes 0..n-1; without `alphabet` and `n` the alphabet is what occurs.
 
         With `types`, a mixture of that many chains is fitted by EM (`core.mixture`): a type of person is drawn at the
         start of a stream, and its chain is followed. `switch` is the chance a step that a stream goes on as somebody
@@ -151,15 +146,14 @@ class MarkovModel:
         found, users, codes = read_streams(streams, given)
         if trait is not None:
             how: dict[str, Any] = {"seed": seed, "least_people": least_people, "progress": progress}
-            return fit_trait(*trait, users, codes, order, switch, types, found, smoothing, prior, **how)
+            return fit_trait(*named_labels(trait), users, codes, order, switch, types, found, smoothing, **how)
         if isinstance(types, Mapping):
             raise ModelError("types by answer are those of a trait; name it with trait=, or give one number of types")
         if types is not None:
-            distribution = (types, found, smoothing, prior, seed, least_people, progress)
-            return fit_mixture(users, codes, order, switch, *distribution)
+            return fit_mixture(users, codes, order, switch, types, found, smoothing, seed, least_people, progress)
         counts = Counts(found.n, order)
         counts.add(users, codes)
-        return counts.model(found, smoothing, prior)
+        return counts.model(found, smoothing)
 
     @classmethod
     def mixture(
@@ -192,20 +186,20 @@ class MarkovModel:
         blocks = [each.states for each in models]
         if trait is None:
             return cls._of(mixture(blocks, shares, switch), models[0].alphabet)
-        own = np.array([str(answer) for answer in trait[1]])
+        name, labels = named_labels(trait)
+        own = np.array(label_texts(labels))
         answers = tuple(sorted(set(own.tolist())))
         kinds = [np.flatnonzero(own == answer) for answer in answers]
-        if own.size != shares.size or min(shares[some].sum() for some in kinds) <= 0:
+        if "" in answers or own.size != shares.size or min(shares[some].sum() for some in kinds) <= 0:
             raise ModelError("a trait needs an answer for each of the types, and none whose types have no weight")
         priors = np.array([shares[some].sum() for some in kinds])
         parts = [mixture([blocks[k] for k in some], shares[some] / shares[some].sum(), switch) for some in kinds]
-        return cls._of(answered(trait[0], answers, parts, priors), models[0].alphabet)
+        return cls._of(answered(name, answers, parts, priors), models[0].alphabet)
 
     @property
     def states(self) -> States:
         """The model's arrays."""
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        return States(order=self.order, n=self.n, chain=self.chain, types=self.types, trait=self.trait, **arrays)
+        return States(**{each.name: getattr(self, each.name) for each in fields(States)})
 
     @property
     def transitions(self) -> int:
@@ -214,31 +208,16 @@ class MarkovModel:
 
     def with_origin(self, origin: Mapping[str, Any]) -> MarkovModel:
         """The same model with a public record of how it was made; file and fingerprint cover it."""
-        copy = self._copy()
-        copy.origin = json.loads(json.dumps(origin, allow_nan=False))
-        return copy
+        return self._with(origin=json.loads(json.dumps(origin, allow_nan=False)))
 
     def with_reading(self, reading: Reading) -> MarkovModel:
         """The same model with the columns that later files are read by; the fingerprint does not cover them."""
-        copy = self._copy()
-        copy.reading = reading
-        return copy
+        return self._with(reading=reading)
 
-    def _copy(self) -> MarkovModel:
+    def _with(self, **facts: Any) -> MarkovModel:
         copy = object.__new__(type(self))
-        copy.__dict__.update({name: value for name, value in vars(self).items() if name != "fingerprint"})
+        vars(copy).update({name: value for name, value in vars(self).items() if name != "fingerprint"}, **facts)
         return copy
-
-    def describe(self) -> dict[str, Any]:
-        """What is public about the model, short of its numbers.
-
-        >>> MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]).describe()["transitions"]
-        4
-        """
-        size: dict[str, Any] = {"order": self.order, "symbols": self.n, "transitions": self.transitions}
-        size |= {"types": self.types} if self.types > 1 else {}
-        size |= {"trait": asdict(self.trait)} if self.trait is not None else {}
-        return {"fingerprint": self.fingerprint, **size, "origin": self.origin}
 
     @cached_property
     def inflow(self) -> Any:
@@ -263,22 +242,15 @@ class MarkovModel:
     def inward(self) -> tuple[NDArray[Any], ...]:
         """What `filtering.move_side_by_side` needs of a sparse chain: `inflow`, and the base distribution.
 
-        Empty arrays stand for what is plain: symbols and base distribution in the order of the states, no base
-        distribution, no trait.
+        Empty arrays stand for what is plain: symbols in the order of the states, no base distribution, no trait.
         """
         nothing = np.empty(0, np.int64)
         newest = nothing if (self.size == self.n and (self.newest == np.arange(self.n)).all()) else self.newest.copy()
-        places = nothing if self.base_in_place else self.base_state.copy()
-        base = self.base.copy() if self.restarts else np.empty(0)
-        answers = nothing if self.trait is None else self.base_answer
+        base = np.trim_zeros(self.anew, "b") if self.restarts else np.empty(0)
+        answers = nothing if self.trait is None else self.answers
         chain = self.inflow
         pointers, sources = (np.array(a, np.uint32) for a in (chain.indptr, chain.indices))
-        return newest, pointers, sources, chain.data.copy(), places, base, answers
-
-    @cached_property
-    def outward(self) -> tuple[NDArray[Any], ...]:
-        """What `filtering.pull_side_by_side` needs of a sparse chain."""
-        return *(np.array(a, np.uint32) for a in (self.chain.indptr, self.chain.indices)), self.chain.data.copy()
+        return newest, pointers, sources, chain.data.copy(), base.copy(), answers.copy()
 
     def advance(self, weights: ArrayLike) -> Floats:
         """weights · P for weights over states, (S,) or (B, S).
@@ -293,9 +265,9 @@ class MarkovModel:
         return bool(self.backoff.any())
 
     @cached_property
-    def base_in_place(self) -> bool:
-        """Whether the base distribution is that of the states themselves, in their order."""
-        return self.base_state.size == self.size and bool((self.base_state == np.arange(self.size)).all())
+    def anew(self) -> Floats:
+        """The base distribution over the states, of each within its own answer: (S,)."""
+        return _float64(np.bincount(self.base_state, self.base, self.size))
 
     @cached_property
     def barely(self) -> bool:
@@ -343,12 +315,8 @@ class MarkovModel:
         Then every sequence of symbols can occur, and no state's probability gets too small for a float. Chains of
         order 1 are so where all counts are positive, mixtures of them where streams may change their type.
         """
-        if self.size != self.types * self.n or self.trait is not None or self.barely:
-            return False
-        lacking = np.bincount(self.base_state, self.base, self.size) == 0
-        direct = np.diff(self.chain.indptr)
-        patched = np.asarray(self.chain.astype(bool).astype(np.int64) @ lacking.astype(np.int64)) == lacking.sum()
-        return bool(((direct == self.size) | ((self.backoff > 0) & patched)).all())
+        single = self.size == self.types * self.n and self.trait is None and not self.barely
+        return single and self._open_to_all(np.arange(self.size), self.size)
 
     @cached_property
     def rules_out(self) -> bool:
@@ -359,18 +327,20 @@ class MarkovModel:
         >>> MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.0, 1.0]]).rules_out
         True
         """
+        return not (self._open_to_all(self.newest, self.n) and (self.prior > 0).all())
+
+    def _open_to_all(self, groups: Codes, count: int) -> bool:
+        """Whether each state can be followed by a state of every group, of which each is in one: (S,)."""
         from scipy import sparse
 
-        named = sparse.csr_array((np.ones(self.size), (np.arange(self.size), self.newest)), (self.size, self.n))
-        leads = sparse.csr_array(self.chain.astype(bool).astype(np.float64) @ named)
-        leads.eliminate_zeros()
-        of_base = self.base_answer * self.n + self.newest[self.base_state]
-        lacking = np.bincount(of_base, self.base, self.restart_rows * self.n).reshape(-1, self.n) == 0
+        member = sparse.csr_array((np.ones(self.size), (np.arange(self.size), groups)), (self.size, count))
+        leads = sparse.csr_array((self.chain > 0).astype(np.float64) @ member)
+        of_base = self.base_answer * count + groups[self.base_state]
+        lacking = np.bincount(of_base, self.base, self.restart_rows * count).reshape(-1, count) == 0
         source = np.repeat(np.arange(self.size), np.diff(leads.indptr))
         patched = np.bincount(source, lacking[self.answers[source], leads.indices], self.size)
         restarted = (self.backoff > 0) & (patched == lacking.sum(1)[self.answers])
-        open_to_all = (np.diff(leads.indptr) == self.n) | restarted
-        return not (open_to_all.all() and (np.bincount(self.newest, self.initial, self.n) > 0).all())
+        return bool(((np.diff(leads.indptr) == count) | restarted).all())
 
     @cached_property
     def stacked(self) -> bool:
@@ -433,8 +403,8 @@ class MarkovModel:
             kind = "<f8" if array.dtype.kind == "f" else "<i8"
             digest.update(f" {name} {array.shape} ".encode())
             digest.update(np.ascontiguousarray(array, dtype=kind).data)
-        for told in (self.origin, None if self.trait is None else {"trait": asdict(self.trait)}):
-            digest.update(b"" if told is None else json.dumps(told, sort_keys=True).encode())
+        for fact in (self.origin, None if self.trait is None else {"trait": asdict(self.trait)}):
+            digest.update(b"" if fact is None else json.dumps(fact, sort_keys=True).encode())
         return digest.hexdigest()
 
     def _arrays(self) -> dict[str, Any]:
@@ -478,7 +448,11 @@ class MarkovModel:
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 header = json.loads(file["header"].tobytes())
-                _check_header(header, name)
+                if not isinstance(header, dict) or header.get("format") != _FORMAT:
+                    raise ModelError(f"{name} is not a seqveil model; make one with MarkovModel.save or `seqveil fit`")
+                if header.get("version") != _VERSION:
+                    found = f"{name} has model format {header.get('version')!r}"
+                    raise ModelError(f"{found}, this seqveil reads {_VERSION}; refit it")
                 model = cls._from_file(header, file)
         except ModelError:
             raise
@@ -494,19 +468,16 @@ class MarkovModel:
     def _from_file(cls, header: dict[str, Any], file: Any) -> MarkovModel:
         from scipy import sparse
 
-        alphabet = from_json(header["alphabet"])
-        size = len(file["newest"])
+        size, saved = len(file["newest"]), header.get("trait")
         parts = tuple(file[f"chain_{part}"] for part in ("data", "indices", "indptr"))
         chain = sparse.csr_array(parts, shape=(size, size), dtype=np.float64)
         chain.check_format(full_check=True)
-        order, arrays = int(header["order"]), {name: file[name] for name in _ARRAYS}
-        types, saved = int(header["types"]), header.get("trait")
-        trait = None
         if saved is not None:
-            trait = Trait(saved["name"], tuple(saved["answers"]), tuple(map(int, saved["types"])))
-        states = States(order=order, n=int(header["n"]), chain=chain, types=types, trait=trait, **arrays)
+            saved = Trait(saved["name"], tuple(saved["answers"]), tuple(map(int, saved["types"])))
+        numbers: dict[str, Any] = {name: int(header[name]) for name in ("order", "n", "types")}
+        states = States(**numbers, chain=chain, trait=saved, **{name: file[name] for name in _ARRAYS})
         validate(states)
-        model = cls._of(states, alphabet)
+        model = cls._of(states, from_json(header["alphabet"]))
         model = model.with_origin(header["origin"]) if isinstance(header.get("origin"), dict) else model
         return model.with_reading(Reading(**header["reading"])) if "reading" in header else model
 
@@ -514,16 +485,6 @@ class MarkovModel:
         types = f"{self.types} types, " if self.types > 1 else ""
         types = types if self.trait is None else f"trait {self.trait.name}, {types}"
         return f"MarkovModel({types}order={self.order}, {self.n} symbols, {self.transitions} transitions)"
-
-    def _repr_html_(self) -> str:
-        return html.model(self)
-
-
-def _check_header(header: Any, name: str) -> None:
-    if not isinstance(header, dict) or header.get("format") != _FORMAT:
-        raise ModelError(f"{name} is not a seqveil model; make one with MarkovModel.save or `seqveil fit`")
-    if header.get("version") != _VERSION:
-        raise ModelError(f"{name} has model format {header.get('version')!r}, this seqveil reads {_VERSION}; refit it")
 
 
 def _float64(array: Any) -> Floats:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from seqveil.core.alphabet import Symbols
-from seqveil.core.bulk import numbered, places_within
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.fitting import RunCounts
+from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel, symbols_of
 from seqveil.core.randomness import BITS, Randomness
 from seqveil.core.states import States, validate
@@ -31,7 +31,7 @@ WIDEST = 1 << 54  # of a denominator: leaves 8 bits for the factor K of `_decays
 MOST_STAYING = 0.95  # share of what was not kept that may stay where it is
 
 
-class BoundedCounts:
+class BoundedCounts(RunCounts):
     """Starts and transitions of many users, each user's part bounded; fed in chunks, twice.
 
     The first reading (`measure`) finds how long each stream is; the second (`add`) keeps, of a stream of T > M
@@ -61,47 +61,33 @@ class BoundedCounts:
             )
         if isinstance(contribution, bool) or not isinstance(contribution, (int, np.integer)) or contribution < 1:
             raise InputError("expected a contribution of a whole number of transitions ≥ 1 for each user")
-        self.n, self.contribution = n, int(contribution)
-        self._slots: dict[Hashable, int] = {}
-        self._events = self._seen = self._last = np.zeros(0, np.int64)
-        self._starts, self._moves = np.zeros(n, np.int64), np.zeros(n * n, np.int64)
+        super().__init__(n)
+        self.contribution = int(contribution)
+        self.lengths = np.zeros(0, np.int64)  # of the users' streams
+        self.starts, self.moves = np.zeros(n, np.int64), np.zeros(n * n, np.int64)
 
     def measure(self, users: Sequence[Hashable]) -> None:
         """Count the events of each user; all chunks, before the first `add`."""
-        rows = numbered(self._slots, users)
-        self._events = np.pad(self._events, (0, len(self._slots) - len(self._events)))
-        self._events += np.bincount(rows, minlength=len(self._slots))
+        rows = self._rows_of(users)
+        self.lengths = np.pad(self.lengths, (0, len(self._slots) - len(self.lengths)))
+        self.lengths += np.bincount(rows, minlength=len(self._slots))
 
-    def add(self, users: Sequence[Hashable], codes: ArrayLike) -> None:
-        """Count a chunk again, with its codes, in time order within each user."""
-        array, known = np.asarray(codes, np.int64), len(self._slots)
-        rows = numbered(self._slots, users)
-        if len(self._slots) > known or rows.size != array.size:
+    def _count(self, rows: Ints, codes: Ints) -> None:
+        if len(self._slots) > len(self.lengths):
             raise DataError("the second reading of the data is not like the first; fit from a file that stays as it is")
-        if array.size and not (array.min() >= 0 and array.max() < self.n):
-            raise DataError(f"a code is outside 0..{self.n - 1}; encode the values with the alphabet first")
-        if not len(self._seen):
-            self._seen, self._last = np.zeros(known, np.int64), np.zeros(known, np.int64)
-        order = np.argsort(rows, kind="stable")
-        rows, array = rows[order], array[order]
-        begins = np.flatnonzero(np.append(True, rows[1:] != rows[:-1])) if rows.size else np.zeros(0, np.int64)
-        lengths = np.diff(np.append(begins, rows.size))
-        place = self._seen[rows] + places_within(lengths)
-        before = np.roll(array, 1)
-        before[begins] = self._last[rows[begins]]
-        self._count(place, self._events[rows], before, array)
-        ends = begins + lengths - 1
-        self._seen[rows[begins]] += lengths
-        self._last[rows[begins]] = array[ends]
+        super()._count(rows, codes)
 
-    def _count(self, place: Ints, events: Ints, before: Ints, after: Ints) -> None:
-        """Count these events, each the place-th of a stream of so many."""
-        total, bound = np.maximum(events - 1, 1), self.contribution
-        number, shift = place - 1, total // 2
+    def _note(self, back: int, rows: Ints, runs: Ints, places: Ints) -> None:
+        """Count starts, and the transitions that are kept: each ends in the place-th event of a stream of so many."""
+        if back == 0:
+            self.starts += np.bincount(runs[places == 0], minlength=self.n)
+            return
+        events, bound, number = self.lengths[rows], self.contribution, places - 1
+        total = np.maximum(events - 1, 1)
+        shift = total // 2
         kept = (number + 1) * bound + shift >= ((number * bound + shift) // total + 1) * total
-        kept = (place > 0) & (place < events) & ((total <= bound) | kept)
-        self._starts += np.bincount(after[place == 0], minlength=self.n)
-        self._moves += np.bincount(before[kept] * self.n + after[kept], minlength=self.n**2)
+        kept = (places < events) & ((total <= bound) | kept)
+        self.moves += np.bincount(runs[kept], minlength=self.n**2)
 
     def noisy(self, epsilon: float, source: Randomness) -> NoisyCounts:
         """The counts with noise: ε-differentially private, where `source` is. Each call spends its own ε."""
@@ -109,7 +95,7 @@ class BoundedCounts:
             raise InputError(f"expected epsilon of the fit from 1e-6 to 64, got {epsilon}")
         steps, sensitivity = math.floor(epsilon * FINENESS), self.contribution + 1
         noise = exact_laplace((steps, FINENESS * sensitivity), self.n * (self.n + 1), source)
-        starts, moves = self._starts + noise[: self.n], self._moves + noise[self.n :]
+        starts, moves = self.starts + noise[: self.n], self.moves + noise[self.n :]
         return NoisyCounts(starts, moves.reshape(self.n, self.n), float(epsilon), self.contribution, source.private)
 
     def __repr__(self) -> str:
@@ -149,37 +135,32 @@ class NoisyCounts:
             "noise": f"discrete Laplace of scale {self.scale:.6g} on {self.moves.size + self.starts.size} counts",
         }
 
-    def model(
-        self, alphabet: Symbols | None = None, cut: float = CUT, most_staying: float = MOST_STAYING
-    ) -> MarkovModel:
+    def model(self, alphabet: Symbols | None = None) -> MarkovModel:
         """The chain: post-processing, free of further cost.
 
-        With b the scale of the noise, counts below `cut`·b are taken for noise. What a row has beyond its kept counts,
+        With b the scale of the noise, counts below `CUT`·b are taken for noise. What a row has beyond its kept counts,
         its noisy sum less theirs and at least b, is shared out: a part stays where it is, the same part in all rows
-        (what the diagonal has of all counts not kept, which many cells together tell well, but `most_staying` at most);
+        (what the diagonal has of all counts not kept, which many cells together tell well, but `MOST_STAYING` at most);
         the rest goes to the base distribution, the kept counts by symbol entered.
         """
         from scipy import sparse
 
         n, scale = len(self.starts), self.scale
-        kept = np.where(self.moves >= cut * scale, self.moves, 0).astype(np.float64)
+        kept = np.where(self.moves >= CUT * scale, self.moves, 0).astype(np.float64)
         into = kept.sum(0) + np.maximum(self.starts, 0.0)
         base = (into + scale) / (into.sum() + n * scale)
         left = self.moves - kept
         rest = np.maximum(left.sum(1), scale)
         total = kept.sum(1) + rest
         staying = max(0.0, float(np.trace(left)))
-        stay = min(most_staying, staying / max(float(left.sum()), staying, scale))
+        stay = min(MOST_STAYING, staying / max(float(left.sum()), staying, scale))
         chain = sparse.csr_array((kept + np.diag(stay * rest)) / total[:, None])
-        states = States(1, n, self._first(base, cut), chain, (1 - stay) * rest / total, base, *2 * (np.arange(n),))
+        first = np.where(self.starts >= CUT * scale, self.starts, 0).astype(np.float64)  # by the same rule
+        others = max(float(self.starts.sum() - first.sum()), scale)
+        first = (first + others * base) / (first.sum() + others)
+        states = States(1, n, first, chain, (1 - stay) * rest / total, base, *2 * (np.arange(n),))
         validate(states)
         return MarkovModel._of(states, symbols_of(alphabet, n)).with_origin(self.origin())
-
-    def _first(self, base: Floats, cut: float) -> Floats:
-        """Distribution of the first symbol, by the same rule."""
-        kept = np.where(self.starts >= cut * self.scale, self.starts, 0).astype(np.float64)
-        rest = max(float(self.starts.sum() - kept.sum()), self.scale)
-        return np.asarray((kept + rest * base) / (kept.sum() + rest))
 
 
 def exact_laplace(rate: tuple[int, int], count: int, randomness: Randomness) -> Ints:

@@ -42,6 +42,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -178,7 +179,7 @@ def sound(belief: Floats, epsilon: float, distortion: Floats) -> Solution:
     a, gain = math.exp(-epsilon), -math.expm1(-epsilon)
     kappa = a / (1.0 + a)
     mean_cost = weight @ kinds
-    channel, bound = _solve_channel(weight[seen], a * mean_cost + gain * kinds[seen], kappa)
+    channel, bound = _generate_labels(weight[seen], a * mean_cost + gain * kinds[seen], kappa)
 
     outputs, channel = _drop_negligible(weight[seen], channel, kinds[seen])
     rows = np.empty((len(kinds), len(outputs)))
@@ -195,19 +196,16 @@ def sound(belief: Floats, epsilon: float, distortion: Floats) -> Solution:
     return Solution(outputs, table[kind_of], error, min(bound, error))
 
 
-def _solve_channel(weight: Floats, cost: Floats, kappa: float) -> tuple[Floats, float]:
-    """The optimal I, (n, m), up to the solver's tolerance, and a certified lower bound on Σ β I c."""
-    cheapest = cost.argmin(axis=1)
+def _generate_labels(weight: Floats, cost: Floats, kappa: float) -> tuple[Floats, float]:
+    """The optimal I, (n, m), up to the solver's tolerance, and a certified lower bound on Σ β I c.
+
+    Solve for some of the labels, price the others by the dual, add the most promising, until the gap closes.
+    """
+    cheapest, channel = cost.argmin(axis=1), np.zeros_like(cost)
     cells = np.bincount(cheapest, weights=weight, minlength=cost.shape[1])
-    if np.all((cells == 0.0) | (cells >= kappa)):
-        channel = np.zeros_like(cost)
+    if np.all((cells == 0.0) | (cells >= kappa)):  # in closed form
         channel[np.arange(len(weight)), cheapest] = 1.0
         return channel, float(weight @ cost.min(axis=1))
-    return _generate_labels(weight, cost, kappa)
-
-
-def _generate_labels(weight: Floats, cost: Floats, kappa: float) -> tuple[Floats, float]:
-    """Solve for some of the labels, price the others by the dual, add the most promising, until the gap closes."""
     spread = float(np.ptp(cost)) or 1.0
     used = _first_labels(weight, cost, kappa)
     bound, previous = -math.inf, math.inf
@@ -224,7 +222,6 @@ def _generate_labels(weight: Floats, cost: Floats, kappa: float) -> tuple[Floats
         promising = np.argsort(reduced, kind="stable")[:LABELS_AT_ONCE]
         promising = promising[reduced[promising] < -TOLERANCE * spread]
         if value - bound <= TOLERANCE * spread or not len(promising):
-            channel = np.zeros_like(cost)
             channel[:, used] = part
             return channel, bound
         if value < previous - TOLERANCE * spread:  # progress, so forgetting idle labels cannot make it cycle
@@ -249,22 +246,28 @@ def _first_labels(weight: Floats, cost: Floats, kappa: float) -> Ints:
 
 def _run_highs(weight: Floats, cost: Floats, kappa: float) -> tuple[Floats, Floats]:
     """Variables I(y|x) and p(y); rows: I(y|x) ≤ p(y)/κ, Σ_y I(y|x) = 1 (their duals are the prices), Σ_x β I = p."""
-    from scipy import sparse
-
     n, m = cost.shape
-    each_row, each_column = np.ones((n, 1)), np.ones((1, m))
-    matrix = sparse.block_array(
-        [
-            [sparse.eye_array(n * m), sparse.kron(each_row, sparse.eye_array(m)) * (-1.0 / kappa)],
-            [sparse.kron(sparse.eye_array(n), each_column), None],
-            [sparse.kron(weight[None, :], sparse.eye_array(m)), -sparse.eye_array(m)],
-        ],
-        format="csc",
-    )
+    starts, places = _layout(n, m)
+    each = np.ones((n, m, 3))  # of I(y|x): its bound by p(y), its sum over y, its share of p(y)
+    each[:, :, 2] = weight[:, None]
+    values = np.concatenate((each.ravel(), np.tile(np.append(np.full(n, -1.0 / kappa), -1.0), m)))
     upper = np.concatenate((np.zeros(n * m), np.ones(n), np.zeros(m)))
     lower = np.concatenate((np.full(n * m, -np.inf), upper[n * m :]))
-    found, duals = minimise(np.concatenate(((weight[:, None] * cost).ravel(), np.zeros(m))), matrix, lower, upper)
+    program = Program(lower, upper)
+    program.add(np.concatenate(((weight[:, None] * cost).ravel(), np.zeros(m))), (starts, places, values))
+    found, duals = program.run()
     return found[: n * m].reshape(n, m), duals[n * m : n * m + n]
+
+
+@lru_cache(maxsize=32)
+def _layout(n: int, m: int) -> tuple[Ints, Ints]:
+    """Where the columns of `_run_highs` begin, and the rows of their entries: three of each I(y|x), n + 1 of p(y)."""
+    cell, last = np.arange(n * m).reshape(n, m), n * m + n + np.arange(m)
+    sums = np.broadcast_to(n * m + np.arange(n)[:, None], (n, m))
+    each = np.stack((cell, sums, np.broadcast_to(last, (n, m))), axis=2)
+    shares = np.concatenate((cell, last[None]), axis=0).T
+    starts = np.concatenate((np.arange(0, 3 * n * m, 3), 3 * n * m + (n + 1) * np.arange(m + 1)))
+    return starts, np.concatenate((each.ravel(), shares.ravel()))
 
 
 def _reduced_costs(weight: Floats, cost: Floats, kappa: float, prices: Floats) -> Floats:
@@ -318,8 +321,8 @@ def _mixing_share(channel: Floats, marginal: Floats, kappa: float) -> Floats:
     return share
 
 
-def cheapest_rows(cost: Floats, caps: Floats, total: float = 1.0) -> Floats:
-    """For each row the masses under the caps, `total` in all, of least cost: fill the cheapest outputs first.
+def cheapest_rows(cost: Floats, caps: Floats) -> Floats:
+    """For each row the masses under the caps, 1 in all, of least cost: fill the cheapest outputs first.
 
     >>> cheapest_rows(np.array([[2.0, 0.0, 1.0]]), np.array([0.5, 0.7, 0.7])).round(9).tolist()
     [[0.0, 0.7, 0.3]]
@@ -328,7 +331,7 @@ def cheapest_rows(cost: Floats, caps: Floats, total: float = 1.0) -> Floats:
     sorted_caps = caps[order]
     before = np.cumsum(sorted_caps, axis=1) - sorted_caps
     rows = np.empty_like(cost)
-    np.put_along_axis(rows, order, np.clip(total - before, 0.0, sorted_caps), axis=1)
+    np.put_along_axis(rows, order, np.clip(1.0 - before, 0.0, sorted_caps), axis=1)
     return rows
 
 

@@ -49,6 +49,7 @@ class SystemRandomness:
         thrown = np.empty(count, np.int64)
 
         def some(part: slice) -> None:
+            """Draw one part, on whichever thread has it."""
             words = np.frombuffer(os.urandom(8 * (part.stop - part.start)), dtype=np.uint64)
             thrown[part] = words >> _SPARE
 
@@ -139,9 +140,8 @@ class EventRandomness:
     ) -> None:
         self._key, self._names, self.private = key, names, private
         self._seqs = seqs.astype("<i8")
-        self._drawn = (
-            [0] * len(names) if drawn is None else drawn
-        )  # randomness thrown so far, shared by all of its rows
+        # randomness thrown so far, shared by all of its rows
+        self._drawn = [0] * len(names) if drawn is None else drawn
         self._at: Sequence[int] = range(len(names))
 
     def rows(self, part: NDArray[np.intp]) -> EventRandomness:
@@ -155,21 +155,23 @@ class EventRandomness:
         if count != len(self._at) and len(self._at) != 1:
             raise InputError(f"expected one draw for each of {len(self._at)} events, asked for {count}")
         at = self._at if count == len(self._at) else list(self._at) * count
-        key, names, seqs, drawn = self._key, self._names, self._seqs.tobytes(), self._drawn
-        words = []
+        names, seqs, drawn = self._names, self._seqs.tobytes(), self._drawn
+        messages = []
         for k in at:
-            message = drawn[k].to_bytes(8, "little") + seqs[8 * k : 8 * k + 8] + names[k]
-            words.append(blake2b(message, key=key, digest_size=8).digest())
+            messages.append(drawn[k].to_bytes(8, "little") + seqs[8 * k : 8 * k + 8] + names[k])
             drawn[k] += 1
-        return (np.frombuffer(b"".join(words), "<u8") >> np.uint64(64 - BITS)).astype(np.int64)
+        return self._numbers(messages)
 
     def of_blocks(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """The one number that belongs to a block of each event's user, whichever of its events asks for it."""
-        words = []
-        for k, number in zip(self._at, numbers.tolist(), strict=True):
-            message = _OF_BLOCK + number.to_bytes(8, "little") + self._names[k]
-            words.append(blake2b(message, key=self._key, digest_size=8).digest())
-        return (np.frombuffer(b"".join(words), "<u8") >> _SPARE).astype(np.int64)
+        both = zip(self._at, numbers.tolist(), strict=True)
+        return self._numbers([_OF_BLOCK + number.to_bytes(8, "little") + self._names[k] for k, number in both])
+
+    def _numbers(self, messages: list[bytes]) -> NDArray[np.int64]:
+        """The keyed hash of each message as an integer below 2**62."""
+        key = self._key
+        words = b"".join([blake2b(message, key=key, digest_size=8).digest() for message in messages])
+        return (np.frombuffer(words, "<u8") >> _SPARE).astype(np.int64)
 
     def __repr__(self) -> str:
         return f"EventRandomness({len(self._at)} events, private={self.private})"

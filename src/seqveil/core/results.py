@@ -11,12 +11,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from html import escape
 from os import PathLike, fspath
 from typing import Any, ClassVar
 
 import numpy as np
 
-from seqveil.core import html
+MANY = 60  # rows of a table that a notebook shows
+CELL = "padding:2px 8px;text-align:"
 
 Line = tuple[str, str]  # a name, and what there is to say about it
 
@@ -44,7 +46,11 @@ class ResultTable:
 
     def to_html(self) -> str:
         """The table for a notebook, cut to a few dozen rows."""
-        return html.records(self.caption, self.headings, [[cell_text(cell) for cell in row] for row in self.rows])
+        head = "".join(f'<th scope="col" style="{CELL}right">{escape(text)}</th>' for text in self.headings)
+        body = "".join(_html_row(*map(cell_text, row)) for row in self.rows[:MANY])
+        title = f'<caption style="{CELL}left;white-space:nowrap">{escape(self.caption)}</caption>'
+        cut = f"<p><small>{MANY} of {len(self.rows)} rows shown</small></p>" if len(self.rows) > MANY else ""
+        return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{cut}"
 
 
 class Result:
@@ -86,8 +92,23 @@ class Result:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        tables = (table.to_html() for table in self.tables())
-        return html.page(self.title or type(self).__name__, self.lines(), *tables)
+        return html_page(self.title or type(self).__name__, self.lines(), self.tables())
+
+
+def html_page(title: str, lines: Sequence[Line], tables: Sequence[ResultTable] = ()) -> str:
+    """What an object says, for a notebook: a row for each line, and tables after them; all text is escaped.
+
+    >>> "<td" in html_page("Release", [("released", "3 of 3 events")]), "<b>" in html_page("<b>", [])
+    (True, False)
+    """
+    rows = "".join(_html_row(*line, align="left") for line in lines)
+    head = f"<p><strong>{escape(title)}</strong></p><table><tbody>{rows}</tbody></table>"
+    return f'<div class="seqveil">{head}{"".join(table.to_html() for table in tables)}</div>'
+
+
+def _html_row(name: str, *cells: str, align: str = "right") -> str:
+    shown = "".join(f'<td style="{CELL}{align}">{escape(text)}</td>' for text in cells)
+    return f'<tr><th scope="row" style="{CELL}left">{escape(name)}</th>{shown}</tr>'
 
 
 def aligned(lines: Sequence[Line]) -> str:
@@ -142,3 +163,36 @@ def plain(value: Any) -> Any:
 def to_json(value: Any) -> str:
     """One JSON document of a result, or of any plain values."""
     return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def session_html(setting: Any, account: Any, unfinished: Sequence[bool] = ()) -> str:
+    """The account of a stream, and never a symbol that went into it or came out of it.
+
+    `unfinished`: of which secrets the window is not over.
+    """
+    what, total = f"batch of {setting.batch}" if setting.in_batches else "release", setting.budget.exact_total
+    leakage, up, down = map(cell_text, (account.leakage, account.most, account.least))
+    lines = [
+        ("mechanism", setting.mechanism.name),
+        (f"ε a {what}", cell_text(setting.epsilon)),
+        *(("promised", sentence) for sentence in setting.policy.sentences),
+        ("symbols released", str(account.releases)),
+        *(("means", sentence) for sentence in account.sentences),
+        ("exact leakage", f"{leakage} (up {up}, down {down})"),
+        ("by composition, Σε", cell_text(account.epsilon_spent)),
+        ("without trust in the model", f"{cell_text(account.ldp)}-LDP"),
+        *(
+            (f"secret {place}", _secret(*each))
+            for place, each in enumerate(zip(account.secrets, unfinished, strict=True), 1)
+        ),
+        ("randomness", "operating system" if account.private else "seeded: not private"),
+    ]
+    if total is not None:
+        lines.append(("budget", f"{cell_text(total)}, of which {cell_text(account.budget_left)} left"))
+    return html_page("Session", lines)
+
+
+def _secret(account: Any, unfinished: bool) -> str:
+    lowest, highest, odds = map(cell_text, (account.lowest, account.highest, account.log_odds))
+    within = "; inside a window, about which nothing is promised before it is over" * unfinished
+    return f"{account.name}: log odds {odds}, between {lowest} and {highest} so far{within}"

@@ -18,10 +18,11 @@ lacks goes to the types of its own answer, so that `base` is a distribution with
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from seqveil.core.alphabet import Codes, Floats
 from seqveil.core.bulk import row_entries
@@ -46,7 +47,7 @@ class Trait:
             raise ModelError("a trait has two or more different answers, each given by at least one type")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class States:
     """The arrays of a model; see the module's formula. `chain` is a scipy CSR array with sorted indices."""
 
@@ -61,7 +62,7 @@ class States:
     types: int = 1
     trait: Trait | None = None
 
-    @property
+    @cached_property
     def answers(self) -> Codes:
         """Which answer to its trait each state gives: (S,), all 0 without one."""
         if self.trait is None:
@@ -146,7 +147,18 @@ def from_arrays(prior: Any, transitions: Any, order: int) -> States:
         first = checked_distribution(distribution, "prior", n**order)
     if order == 1:
         return States(1, n, first, rows, np.zeros(n), first, np.arange(n), np.arange(n))
-    return _unfold(rows, *_opening(first, rows, n, order), n, order)
+    prior, opening = _opening(first, rows, n, order)
+    full = fresh = np.unique(opening[-1][3])
+    while len(fresh):  # contexts reached from those already known
+        _, target, _ = _successors(rows, fresh, n, order)
+        fresh = np.setdiff1d(target, full)
+        full = np.union1d(full, fresh)
+    contexts: dict[int, Codes] = {1: np.arange(n)}
+    for _, _, length, target, _ in opening:
+        contexts[length] = target if length < order else full
+    source, target, weight = _successors(rows, full, n, order)
+    edges = [*opening, (order, full[source], order, target, weight)]
+    return from_contexts(order, n, contexts, edges, prior, prior)
 
 
 Edges = list[tuple[int, Codes, int, Codes, Floats]]  # from a context (length, number) to another, with probabilities
@@ -177,22 +189,6 @@ def _successors(rows: Any, contexts: Codes, n: int, order: int) -> tuple[Codes, 
     source = np.repeat(np.arange(len(contexts)), lengths)
     target = (contexts[source] % n ** (order - 1)) * n + rows.indices[entry]
     return source, target.astype(np.int64), rows.data[entry]
-
-
-def _unfold(rows: Any, prior: Floats, opening: Edges, n: int, order: int) -> States:
-    """Number the contexts that can occur and lay out the chain on them."""
-    full = np.unique(opening[-1][3])
-    fresh = full
-    while len(fresh):  # contexts reached from those already known
-        _, target, _ = _successors(rows, fresh, n, order)
-        fresh = np.setdiff1d(target, full)
-        full = np.union1d(full, fresh)
-    contexts: dict[int, Codes] = {1: np.arange(n)}
-    for _, _, length, target, _ in opening:
-        contexts[length] = target if length < order else full
-    source, target, weight = _successors(rows, full, n, order)
-    edges = [*opening, (order, full[source], order, target, weight)]
-    return from_contexts(order, n, contexts, edges, prior, prior)
 
 
 def from_contexts(
@@ -279,30 +275,20 @@ def validate(states: States) -> None:
     numbers = (chain.data, states.initial, states.backoff, states.base)
     if not all(np.isfinite(part).all() and (part >= 0).all() for part in numbers):
         raise ModelError("the model holds negative or non-finite probabilities; save the model again")
-    if not _in_range(states.newest, n) or not _in_range(states.base_state, size):
+    named = ((states.newest, n), (states.base_state, size))
+    if not all(a.dtype.kind in "iu" and (a >= 0).all() and (a < limit).all() for a, limit in named):
         raise ModelError("the model names symbols or states that do not exist; save the model again")
     if not np.array_equal(states.newest[states.base_state], np.tile(np.arange(n), states.types)):
         raise ModelError("the model's states do not match its symbols; save the model again")
-    answers = _checked_answers(states)
+    if states.trait is not None:
+        begins = states.base_state[::n]
+        if sum(states.trait.types) != states.types or begins[0] != 0 or (np.diff(begins) <= 0).any():
+            raise ModelError("the model's trait does not fit its types; save the model again")
+    answers, steps = states.answers, chain.tocoo()
+    if (answers[steps.row] != answers[steps.col])[steps.data > 0].any():
+        raise ModelError("the model lets people change their answer to its trait; save the model again")
     totals = np.asarray(chain.sum(axis=1)).ravel() + states.backoff
     base = np.bincount(answers[states.base_state], states.base)
     distributions = (np.abs(totals - 1).max(), abs(states.initial.sum() - 1), np.abs(base - 1).max())
     if max(distributions) > 1e-9:
         raise ModelError("the model's probabilities do not sum to one; save the model again")
-
-
-def _checked_answers(states: States) -> Codes:
-    """The answer of each state, where no step leads from one answer to another."""
-    if states.trait is None:
-        return states.answers
-    begins = states.base_state[:: states.n]
-    if sum(states.trait.types) != states.types or begins[0] != 0 or (np.diff(begins) <= 0).any():
-        raise ModelError("the model's trait does not fit its types; save the model again")
-    answers, chain = states.answers, states.chain.tocoo()
-    if (answers[chain.row] != answers[chain.col])[chain.data > 0].any():
-        raise ModelError("the model lets people change their answer to its trait; save the model again")
-    return answers
-
-
-def _in_range(numbers: NDArray[Any], size: int) -> bool:
-    return bool(numbers.dtype.kind in "iu" and (numbers >= 0).all() and (numbers < size).all())

@@ -137,35 +137,24 @@ def _rounded(share: float, to_whole: Callable[[float], int]) -> str:
     return f"{to_whole(round(points * scale, 6)) / scale:g} %"
 
 
-def suspicions(becomes: Sequence[float], measured: bool = False) -> str:
-    """What becomes of suspicions, or what became of them where that was measured, as the end of a sentence.
+def by_odds(log_odds: float, measured: bool = False) -> str:
+    """What becomes of suspicions whose odds move by at most e^log_odds, or moved by that where it was measured.
 
-    >>> suspicions([moved(p, 0.5) for p in SUSPICIONS])
+    By releases of leakage L on either side the odds of anything in a stream move by e^2L.
+
+    >>> by_odds(0.5)
     'a suspicion of 1 % becomes at most 1.7 %, one of 10 % at most 16 %, one of 50 % at most 63 %'
-    >>> suspicions([moved(p, 0.5) for p in SUSPICIONS], measured=True)
+    >>> by_odds(0.5, measured=True)
     'a suspicion of 1 % became 1.7 %, one of 10 % 16 %, one of 50 % 63 %'
+    >>> by_odds(2 * 42.0)
+    'even a suspicion of 1 % may become certainty'
     """
+    becomes = [moved(p, log_odds) for p in SUSPICIONS]
     if min(becomes) > 0.9995:
         return f"even a suspicion of {percent(min(SUSPICIONS))} may {'have ' * measured}become certainty"
     verb, most = ("became", "") if measured else ("becomes", "at most ")
     first, *others = (f"{percent(p)}{{}} {most}{percent_up(q)}" for p, q in zip(SUSPICIONS, becomes, strict=True))
     return ", one of ".join([f"a suspicion of {first.format(f' {verb}')}", *(each.format("") for each in others)])
-
-
-def by_odds(log_odds: float, measured: bool = False) -> str:
-    """What becomes of suspicions whose odds move by at most e^log_odds, or moved by that where it was measured."""
-    return suspicions([moved(p, log_odds) for p in SUSPICIONS], measured)
-
-
-def by_leakage(leakage: float) -> str:
-    """What becomes of suspicions about anything in a stream by releases of this leakage on either side.
-
-    >>> by_leakage(1.0)
-    'a suspicion of 1 % becomes at most 7 %, one of 10 % at most 46 %, one of 50 % at most 89 %'
-    >>> by_leakage(42.0)
-    'even a suspicion of 1 % may become certainty'
-    """
-    return by_odds(2 * leakage)
 
 
 def made_public(secrets: Iterable[Secret]) -> str:
@@ -177,6 +166,23 @@ def made_public(secrets: Iterable[Secret]) -> str:
     """
     kinds = {part.kind for secret in secrets for part in (secret, *secret.parts)}
     return PUBLIC_ZONE if "zone" in kinds else ""
+
+
+def side_knowledge(c: float) -> str:
+    """What the release of an event adds for somebody who knows that event already, at this side information.
+
+    >>> side_knowledge(0.5)[:97]
+    'for somebody who already knows a true event, its own release moves the odds of a secret by at mos'
+    """
+    rest = "what the other releases reveal to somebody who knows a true event is not bounded"
+    if c == 0.0:
+        return f"for somebody who already knows a true event, its own release adds nothing about a secret; {rest}"
+    if math.isinf(c):
+        return f"for somebody who already knows a true event, its own release may reveal a secret; {rest}"
+    known = (
+        "for somebody who already knows a true event, its own release moves the odds of a secret by at most a factor"
+    )
+    return f"{known} e^{c:g} = {math.exp(c):.3g}; {rest}"
 
 
 def measured(secret: Secret, within: bool | None = None) -> str:
@@ -191,23 +197,18 @@ def promise(secret: Secret) -> str:
     """How well a secret is kept, and on what condition: the second half of its sentence."""
     if secret.epsilon is None:
         return MEASURED
-    factor = math.exp(secret.epsilon)
+    factor, low, high = math.exp(secret.epsilon), *(moved(SUSPICION, side * secret.total) for side in (-1, 1))
+    stays = f"becomes at most {percent_up(high)}"
+    if not secret.one_sided:
+        stays = f"stays between {percent_down(low)} and {percent_up(high)}"
+    example = f"a suspicion of {percent(SUSPICION)} {stays}"
     if secret.kind == "trait":
-        return (
-            f"nobody's odds between any two answers move by more than a factor {factor:.3g} (ε = {secret.epsilon:g}), "
-            f"by all events together: {example(secret)}, if the person follows the model"
-        )
-    bound = f"nobody's odds move by more than a factor {factor:.3g}"
-    if secret.one_sided:
-        bound = f"nobody becomes surer that it is so by more than a factor {factor:.3g} in the odds"
-    return f"{bound} (ε = {secret.epsilon:g}): {example(secret)}, if the stream follows the model"
-
-
-def example(secret: Secret) -> str:
-    """What the promise means for somebody who suspects the secret a little."""
-    disclosed = f"a suspicion of {percent(SUSPICION)}"
-    low, high = percent_down(moved(SUSPICION, -secret.total)), percent_up(moved(SUSPICION, secret.total))
-    return f"{disclosed} becomes at most {high}" if secret.one_sided else f"{disclosed} stays between {low} and {high}"
+        bound = f"by at most a factor of {factor:.3g} (ε = {secret.epsilon:g}): {example}"
+        odds = "the odds that an observer who knows the model gives, between any two values"
+        return f"if the person follows the model, all events together move {odds}, {bound}"
+    move = "rise" if secret.one_sided else "move"
+    bound = f"the odds that an observer who knows the model gives it {move} by at most a factor of {factor:.3g}"
+    return f"if the stream follows the model, {bound} (ε = {secret.epsilon:g}): {example}"
 
 
 def about(secret: Secret) -> str:
@@ -215,7 +216,7 @@ def about(secret: Secret) -> str:
     if secret.kind == "joint":
         return "any combination of: " + "; ".join(about(part) for part in secret.parts)
     if secret.kind == "trait":
-        return f"which answer a person gives to {secret.text}"
+        return f"which value of the trait {secret.text} a person has"
     what, where, hours = _list(secret.values), _window(secret), secret.hours or (0.0, 24.0)
     if secret.circle:
         *centre, radius = (f"{number:.10g}" for number in secret.circle)
@@ -358,9 +359,7 @@ class Risk:
         ldp = float(np.max(accounts.ldp, initial=0.0)) if setting.model.rules_out else None
         shape = _shape(setting) | {"measured": bool(setting.whole_sequence), "ldp": ldp}
         undone = more.pop("undone", "") or ("" if setting.mechanism.sound else setting.whole_sequence)
-        if (
-            setting.secrets and disclosed and len(secrets) < len(setting.secrets)
-        ):  # about one of them nothing is promised
+        if disclosed and len(secrets) < len(setting.secrets):  # about one of them nothing is promised
             undone = undone or unkept[0]
         return cls(up, down, _one_release(setting), tuple(secrets), **shape, unkept=unkept, undone=undone, **more)
 
@@ -386,22 +385,19 @@ class Risk:
         said = [f"secret {each.name}, {each.window}: {by_odds(each.log_odds)}" for each in self.secrets]
         said += [f"{each}; a secret about the whole stream is kept whenever it ends" for each in self.unkept]
         if self.one_release is not None:
-            said.append(f"any one {self.unit}, about anything: {by_leakage(self.one_release)}")
+            said.append(f"any one {self.unit}, about anything: {by_odds(2 * self.one_release)}")
             if self.unit.startswith("block"):
-                said.append(f"{ALONE}: {by_leakage(2 * self.one_release)}")
+                said.append(f"{ALONE}: {by_odds(4 * self.one_release)}")
         beside = " else" if self.secrets else ""
         about = f"all releases of a stream together, about anything{beside}{', measured, not promised' * self.measured}"
         said.append(f"{about}: {by_odds(self.log_odds, self.measured)}")
         if self.ldp is not None:
-            said.append(self._assumed(self.ldp))
+            most = max(self.up, self.down or 0.0)
+            figure = f" ({most:.2g})" if math.isfinite(most) else ""
+            holds = f"{self.ldp:.4g}-LDP holds" if math.isfinite(self.ldp) else "nothing is promised"
+            assumed = "assumes that what the model calls impossible never happens"
+            said.append(f"the account{figure} {assumed}; without that, {holds}")
         return tuple(said)
-
-    def _assumed(self, ldp: float) -> str:
-        """What the account takes for granted, and what holds without that."""
-        most = max(self.up, self.down or 0.0)
-        figure = f" ({most:.2g})" if math.isfinite(most) else ""
-        holds = f"{ldp:.4g}-LDP holds" if math.isfinite(ldp) else "nothing is promised"
-        return f"the account{figure} assumes that what the model calls impossible never happens; without that, {holds}"
 
     @property
     def grade(self) -> Grade:
@@ -412,16 +408,17 @@ class Risk:
             becomes, what = max(moved(ASKED, each.log_odds) for each in self.secrets), "about a declared secret"
         else:
             becomes, what = moved(ASKED, self.log_odds), "about anything in the stream"
-        why, doubts = _why(becomes, what), (*self.doubts, *self.unkept)
-        if any(each.by_hour for each in self.secrets):
-            doubts = (*doubts, NIGHT_AND_DAY)
-        if self.secrets and self.ldp is not None:
-            doubts = (*doubts, IMPOSSIBLE)
-        if colour(becomes) == "green" and doubts:
-            return Grade("unchecked", f"{why}, but {', and '.join(doubts)}")
-        if colour(becomes) == "green" and self.support:
-            return Grade("green", f"{why}; {self.support}")
-        return Grade(colour(becomes), why)
+        said, kind, most = f"a suspicion of {percent(ASKED)} {what}", colour(becomes), percent_up(becomes)
+        if kind == "red":
+            return Grade(kind, f"{said} may become more likely than not ({most}), which protects next to nothing")
+        if kind == "amber":
+            return Grade(kind, f"{said} may grow to {most}")
+        doubts = [*self.doubts, *self.unkept]
+        doubts += [NIGHT_AND_DAY] if any(each.by_hour for each in self.secrets) else []
+        doubts += [IMPOSSIBLE] if self.secrets and self.ldp is not None else []
+        if doubts:
+            return Grade("unchecked", f"{said} becomes at most {most}, but {', and '.join(doubts)}")
+        return Grade(kind, f"{said} becomes at most {most}" + (f"; {self.support}" if self.support else ""))
 
     @property
     def warning(self) -> str:
@@ -446,13 +443,3 @@ def _shape(setting: Any) -> dict[str, Any]:
     if setting.in_blocks:
         return {"unit": f"block of {setting.policy.block} events"}
     return {"unit": "release" if setting.batch == 1 else f"batch of {setting.batch}"}
-
-
-def _why(becomes: float, what: str) -> str:
-    said = f"a suspicion of {percent(ASKED)} {what}"
-    kind = colour(becomes)
-    if kind == "green":
-        return f"{said} becomes at most {percent_up(becomes)}"
-    if kind == "amber":
-        return f"{said} may grow to {percent_up(becomes)}"
-    return f"{said} may become more likely than not ({percent_up(becomes)}), which protects next to nothing"

@@ -39,6 +39,7 @@ def step(
     truth = raw_codes(codes, setting.model.n)
 
     def send(mechanism: BatchMechanism, batch: Batch) -> Sent:
+        """Draw for the truth, where what is outside the alphabet has been replaced."""
         return mechanism.draw(batch, hidden(setting, state, truth, randomness), randomness)
 
     return _advance(setting, state, truth.size, send, time)
@@ -141,7 +142,8 @@ def _advance(
     epsilon = float(epsilons[0]) / (setting.mechanism.ldp if blurred else 1.0)
     batch = Batch(setting.model, filtering.clear(state.states)[0], length, epsilon, setting.distortion)
     # a batch that may cost nothing is the tree's constant release
-    mechanism = mechanisms.tree if batch.epsilon < GONE else mechanisms.get_batched(setting.mechanism)
+    mechanism = mechanisms.tree if batch.epsilon < GONE else setting.mechanism
+    assert isinstance(mechanism, BatchMechanism)  # or the policy was refused
     sent = send(mechanism, batch)
     most, least = np.array([sent.most]), np.array([sent.least])
     window = state.window

@@ -4,7 +4,7 @@ A block begins with the ε of the policy, or with what is left of the budget whe
 itself until it is over: none other begins meanwhile. A window counts it once, whole, wherever the two overlap. When it
 is over, or cut, only what it really cost stays charged.
 
-The state is public. The hidden bits are not: they are handed in and out beside it, and stand in nothing else.
+The hidden bits are private (`State.private`), and stand in nothing else.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core import filtering
 from seqveil.core.compiled import took_step
@@ -21,12 +20,23 @@ from seqveil.core.errors import DataError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
 from seqveil.core.leakage import pass_over
 from seqveil.core.mechanisms.base import Asked
-from seqveil.core.mechanisms.blocks import BlockRule, Blocks, Disclosed, after, either, posterior, release
+from seqveil.core.mechanisms.blocks import BlockRule, Blocks, Disclosed, after, posterior, release
 from seqveil.core.randomness import EventRandomness, Randomness
-from seqveil.engine.state import Private
-from seqveil.engine.stream import NOTHING, State, Terms, allowance, gate, hidden, ldp_cost, moment, raw_codes
+from seqveil.engine.stream import (
+    NOTHING,
+    Mask,
+    Private,
+    Released,
+    State,
+    Terms,
+    allowance,
+    gate,
+    hidden,
+    ldp_cost,
+    moment,
+    raw_codes,
+)
 
-Mask = NDArray[np.bool_]
 HELD = 1e-300  # the ε that the record has of an event outside of any block: nothing, yet not the 0 of one inside
 
 
@@ -43,24 +53,25 @@ class ReleasedInBlocks:
     states: Floats  # (B, S) the public belief before the event
 
     @property
-    def numbers(self) -> Ints:
-        """Of the block of each event, from 0: (B,)."""
-        return self.running.numbers
-
-    @property
     def places(self) -> Ints:
         """Of each event in its block, from 0; -1 outside of any: (B,)."""
         return np.where(self.running.running, self.running.places, -1)
-
-    @property
-    def levels(self) -> Floats:
-        """The ε of the block of each event; 0 outside of any: (B,)."""
-        return self.running.levels
 
     @cached_property
     def costs(self) -> Floats:
         """What the block of each event has cost so far, with it; 0 outside of any: (B,)."""
         return self.after.costs(self.rule)
+
+    @property
+    def cases(self) -> tuple[Floats, Floats, Mask]:
+        """What releases say of each symbol, (B, 2, n), and how likely it is when a block begins, (B, 2), that the block
+        is real and that it is fake; and which events begin one. Outside of a block each event stands alone, and says
+        nothing in either case.
+        """
+        running, columns = self.running.running, self.disclosed.columns
+        said = np.stack([columns, np.broadcast_to(self.disclosed.drawn[:, None], columns.shape)], axis=1)
+        fake = np.where(running, self.rule.numbers(self.running.levels)[:, 0], 0.5)
+        return said / DENOMINATOR, np.stack([1.0 - fake, fake], axis=1), ~running | (self.running.places == 0)
 
     @property
     def posterior(self) -> Floats:
@@ -69,9 +80,12 @@ class ReleasedInBlocks:
         return np.where(inside, posterior(self.rule, self.running, self.disclosed), outside)
 
 
+Made = Released | ReleasedInBlocks
+
+
 def step(
-    setting: Terms, state: State, private: Private, codes: Ints, randomness: Randomness, times: Floats | None = None
-) -> tuple[ReleasedInBlocks, State, Private]:
+    setting: Terms, state: State, codes: Ints, randomness: Randomness, times: Floats | None = None
+) -> tuple[ReleasedInBlocks, State]:
     """Release one symbol for each user; a block that begins draws its bit first.
 
     *Guarantee*: the lifts of a block's releases together are within its ε, on both sides, after each of them; the
@@ -82,12 +96,11 @@ def step(
     """
     truth = raw_codes(codes, setting.model.n, len(state))
     opened = _open(setting, state, times)
-    bits = _bits(setting, opened, private, randomness)
+    bits = _bits(setting, opened, state.private, randomness)
     truth = hidden(setting, opened.blocks.given, truth, randomness)
     asked = Asked(truth, randomness.draw(truth.size))
     made = release(setting.rule, opened.blocks, state.states, asked, bits)
-    released, moved = _close(setting, state, opened, made)
-    return released, moved, replace(private, bits=bits)
+    return _close(setting, state, opened, made, Private(bits))
 
 
 def observe(
@@ -107,7 +120,7 @@ def observe(
     guess = release(setting.rule, opened.blocks, state.states, Asked(given=np.where(opened.silent, 0, given)))
     if (guess.impossible & ~opened.silent).any():
         raise DataError("a release cannot have come from these blocks; check that model, epsilon and block are its own")
-    return _close(setting, state, opened, guess)
+    return _close(setting, state, opened, guess, state.private)
 
 
 def cut(setting: Terms, state: State, who: Mask | None = None) -> State:
@@ -139,11 +152,13 @@ def passed(setting: Terms, state: State, events: int) -> State:
 
 def _passed(setting: Terms, state: State, inside: int, beyond: int) -> State:
     users, blocks, account, states = len(state), state.blocks, state.account, state.states
-    ones = np.full((users, setting.model.n), DENOMINATOR, np.int64)
-    nothing = Disclosed(np.full(users, NOTHING), ones, ones[:, 0], np.zeros(users, bool))
+    nothing = Disclosed.nothing(users, setting.model.n)
     for _ in range(inside):
         states, account, blocks = after(setting.rule, blocks, nothing, account)
-    state = cut(setting, replace(state, blocks=blocks), blocks.places == setting.rule.length)
+    window = state.window
+    if inside and setting.budget.releases is not None:  # the block reaches to here, and so does what it cost
+        window = window.push(np.asarray(state.steps + inside - 1, np.float64), np.zeros(users), setting.budget.span)
+    state = cut(setting, replace(state, blocks=blocks, window=window), blocks.places == setting.rule.length)
     states, account = pass_over(setting.model, states, account, beyond)
     return replace(state, states=states, steps=state.steps + inside + beyond, account=account)
 
@@ -153,6 +168,7 @@ class _Opened:
     """Blocks before an event, those that begin with it among them."""
 
     blocks: Blocks
+    running: Mask
     begins: Mask
     silent: Mask  # whose budget is gone, where nothing is released then
     now: Floats
@@ -160,12 +176,16 @@ class _Opened:
 
 def _open(setting: Terms, state: State, times: Floats | None) -> _Opened:
     took_step(len(state))
-    before: Blocks = state.blocks
-    levels, gone = allowance(setting, state, times)
-    free = ~before.running
-    begins, silent = free & (levels > 0), free & gone & (setting.budget.when_spent == "stop")
-    blocks = before.begin(setting.rule, begins, levels, state.states, state.account)
-    return _Opened(blocks, begins, silent, moment(setting, state, times))
+    blocks, nobody, now = state.blocks, np.zeros(len(state), bool), moment(setting, state, times)
+    running = blocks.running
+    inside = np.count_nonzero(running) == running.size
+    if setting.budget.limited or not inside:  # a budget looks at times even where none can begin
+        levels, gone = allowance(setting, state, times)
+    if inside:
+        return _Opened(blocks, running, nobody, nobody, now)
+    begins, silent = ~running & (levels > 0), ~running & gone & (setting.budget.when_spent == "stop")
+    blocks = blocks.begin(setting.rule, begins, levels, state.states, state.account)
+    return _Opened(blocks, running | begins, begins, silent, now)
 
 
 def _bits(setting: Terms, opened: _Opened, private: Private, randomness: Randomness) -> Mask:
@@ -174,28 +194,32 @@ def _bits(setting: Terms, opened: _Opened, private: Private, randomness: Randomn
     if isinstance(randomness, EventRandomness):
         return setting.rule.bits(blocks.levels, randomness.of_blocks(blocks.numbers))
     assert bits is not None
-    new = np.flatnonzero(opened.begins)
+    new = opened.begins.nonzero()[0]
     if new.size:
         bits = bits.copy()
         bits[new] = setting.rule.bits(blocks.levels[new], randomness.draw(new.size))
     return bits
 
 
-def _close(setting: Terms, state: State, opened: _Opened, made: Disclosed) -> tuple[ReleasedInBlocks, State]:
+def _close(
+    setting: Terms, state: State, opened: _Opened, made: Disclosed, private: Private
+) -> tuple[ReleasedInBlocks, State]:
     """Charge an event, and end the blocks that have had all of theirs."""
-    rule, running = setting.rule, opened.blocks.running
+    rule, running, codes, began = setting.rule, opened.running, made.codes, np.zeros(len(state))
     states, account, blocks = after(rule, opened.blocks, made, state.account)
-    if not running.all():  # outside of a block nothing was disclosed
+    if np.count_nonzero(running) < running.size:  # outside of a block nothing was disclosed
         states = np.where(running[:, None], states, filtering.predict(setting.model, state.states))
-        account = either(running, account, state.account.skip(setting.model))
+        account = account.where(running, state.account.skip(setting.model))
         blocks = replace(blocks, places=np.where(running, blocks.places, 0))
-    over = running & (blocks.places == rule.length)
-    costs = np.where(over, blocks.costs(rule), 0.0) if over.any() else np.zeros(len(over))
-    codes = np.where(opened.silent, NOTHING, made.codes)
-    began, spent, ldp = np.where(running, 0.0, HELD), state.spent, state.ldp
-    if opened.begins.any():
+        codes, began = np.where(opened.silent, NOTHING, codes), np.where(running, 0.0, HELD)
+    spent, ldp, window = state.spent, state.ldp, state.window
+    if np.count_nonzero(opened.begins):
         levels = np.where(opened.begins, opened.blocks.levels, 0.0)
         began, spent, ldp = began + levels, spent + levels, ldp + ldp_cost(setting, levels)
-    window = state.window.push(opened.now, costs, setting.budget.span)
-    after_all = State(states, state.steps + 1, spent, account, window, ldp, state.first, None, blocks.end(over))
+    over = running & (blocks.places == rule.length)
+    if setting.budget.span is not None:
+        window = window.push(opened.now, np.where(over, blocks.costs(rule), 0.0), setting.budget.span)
+    after_all = State(
+        states, state.steps + 1, spent, account, window, ldp, state.first, None, blocks.end(over), private
+    )
     return ReleasedInBlocks(codes, began, rule, opened.blocks, blocks, made, state.states), after_all

@@ -14,11 +14,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core import times as clock
+from seqveil.core.bulk import ByUser
 from seqveil.core.composition import compose, epsilon_for, whole_number
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import UNIT, Floats, Ints
 
 WhenSpent = Literal["hold", "stop"]
+TIMELESS = "a budget per seconds needs the time of each release; pass time=…"
+_BACK = "expected the times of a user's releases to be finite and never to go back; sort the events"
 GONE = 1e-6  # below this an ε buys nothing: what a release tells is lost in the rounding of its bounds
 
 
@@ -35,9 +39,9 @@ class Budget:
       hold for an observer who believes in it. This one needs no model: whatever the truth is, any two sequences make
       the releases of a stream with probabilities within a factor e^ldp_total of each other.
     - `over`: the number of releases that `total` is for; it chooses the ε of each (`epsilon`): total/over, or with
-      `delta` the largest for which the total of `over` releases holds with probability 1-δ, by the tightest theorem of
-      `compose`. With `delta` so many releases are made and no more; the exact leakage may then pass the total, with
-      probability δ at most.
+      `delta` the largest for which what `over` releases reveal about the true sequence passes the total with
+      probability δ at most, by the tightest theorem of `compose`. With `delta` so many releases are made and no more.
+      The exact leakage is the worst over all sequences, so it may well pass the total.
     - `when_spent`: "hold" repeats the best guess under the belief, which is free; "stop" releases nothing more.
 
     >>> Budget(total=3.0).allow(np.array([1.0, 1.0]), np.array([0.0, 2.5]), np.zeros(2)).tolist()
@@ -62,7 +66,10 @@ class Budget:
         if self.when_spent not in ("hold", "stop"):
             raise InputError(f'expected when_spent to be "hold" or "stop", got {self.when_spent!r}')
         if (self.per_window is None) != (self.releases is None and self.seconds is None):
-            raise InputError("a window budget needs per_window and one of releases or seconds")
+            raise InputError(
+                "a window needs its ε and its length; write window = { epsilon = 10.0, seconds = 3600 } in a policy, "
+                "Budget(per_window=10.0, seconds=3600) in Python, or releases in place of seconds"
+            )
         if self.releases is not None and self.seconds is not None:
             raise InputError("a window is counted in releases or in seconds, not both")
         self._check_over()
@@ -125,10 +132,10 @@ class Budget:
             return cls(total=saved)
         window = saved.get("window", {})
         lines, inside = {"total", "over", "delta", "window", "ldp", "when_spent"}, {"epsilon", "releases", "seconds"}
-        if not isinstance(window, Mapping) or saved.keys() - lines or window.keys() - inside:
+        if not saved or not isinstance(window, Mapping) or saved.keys() - lines or window.keys() - inside:
             raise InputError(
                 "expected a budget such as { total = 20.0, window = { epsilon = 10.0, seconds = 3600 } }, with total, "
-                "over, delta, window, ldp and when_spent; got another line"
+                "over, delta, window, ldp and when_spent; got none of these, or another line"
             )
         plain: dict[str, Any] = {
             name: saved[name] for name in ("total", "over", "delta", "when_spent") if name in saved
@@ -155,6 +162,28 @@ class Budget:
             allowed = np.minimum(allowed, np.maximum(0.0, self.per_window - in_window))
         return allowed
 
+    def check_times(self, users: NDArray[np.intp], times: Floats | None, latest: Floats) -> None:
+        """Refuse, before anything of a call is drawn, times that a budget per seconds cannot use.
+
+        `latest`: for each event, the last time of its user before the call.
+
+        >>> budget = Budget(per_window=1.0, seconds=60)
+        >>> budget.check_times(np.array([0, 1, 0]), np.array([5.0, 1.0, 6.0]), np.array([5.0, -np.inf, 5.0]))
+        """
+        if self.seconds is None or not users.size:
+            return
+        if times is None:
+            raise InputError(TIMELESS)
+        clock.check(times, self.seconds)
+        order = np.argsort(users, kind="stable")
+        who, when = users[order], times[order]
+        again = np.zeros(who.size, bool)
+        again[1:] = who[1:] == who[:-1]
+        before = np.where(again, np.roll(when, 1), latest[order])
+        amiss = ~np.isfinite(when) | (when < before)
+        if amiss.any():
+            raise InputError(_BACK, int(order[amiss].min()))
+
     def ldp_left(self, spent: Floats, steps: Ints) -> Floats:
         """What is left of `ldp_total` after so much in so many steps, whichever way their sum was rounded."""
         most = spent * (1 + (steps + 4) * UNIT)
@@ -169,26 +198,8 @@ def _positive(name: str, value: object) -> float:
     raise InputError(f"expected {name} to be a finite number above 0, got {value}")
 
 
-_BACK = "expected the times of a user's releases to be finite and never to go back; sort the events"
-
-
-def check_times(users: NDArray[np.intp], times: Floats, latest: Floats) -> None:
-    """Refuse the times of a whole call at once; `latest`: for each event, the last time of its user before the call.
-
-    >>> check_times(np.array([0, 1, 0]), np.array([5.0, 1.0, 6.0]), np.array([5.0, -np.inf, 5.0]))
-    """
-    order = np.argsort(users, kind="stable")
-    who, when = users[order], times[order]
-    again = np.zeros(who.size, bool)
-    again[1:] = who[1:] == who[:-1]
-    before = np.where(again, np.roll(when, 1), latest[order])
-    amiss = ~np.isfinite(when) | (when < before)
-    if amiss.any():
-        raise InputError(_BACK, int(order[amiss].min()))
-
-
 @dataclass(frozen=True, eq=False)
-class Window:
+class Window(ByUser):
     """Realised costs of recent releases with their stamps, one row a user: what a window budget looks back on."""
 
     costs: Floats  # (B, W)
@@ -223,12 +234,6 @@ class Window:
         # whatever leaves the window, the last stamp of a user stays: no later one may be before it
         fresh = np.append(_since(stamps[:, :-1], now, span).any(0), True)
         return Window(np.column_stack([self.costs, cost])[:, fresh], stamps[:, fresh])
-
-    def take(self, users: NDArray[np.intp] | slice) -> Window:
-        """The windows of some of the users."""
-        if not self.costs.shape[1] and not isinstance(users, slice) and users.dtype.kind in "iu":
-            return Window.start(len(users))
-        return Window(self.costs[users], self.stamps[users])
 
     def padded(self, width: int) -> Window:
         """The same with room for `width` costs: old, empty ones in front."""

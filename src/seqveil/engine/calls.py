@@ -1,11 +1,14 @@
-"""One call: which of its events are new, what is drawn for them, and what comes of it for the caller and the store."""
+"""The users at work, and one call: their states in arrays, one row each, as many as fit, while the others wait in the
+store; which of a call's events are new, what is drawn for them, and what comes of it for the caller and the store.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,22 +18,314 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
 from seqveil.core.mechanisms import Sent
 from seqveil.core.randomness import KeyedRandomness, Randomness, User, rows
-from seqveil.engine import batches, stream
-from seqveil.engine.blocks import ReleasedInBlocks
-from seqveil.engine.live import Live, Slots
+from seqveil.core.secrets import SecretTrackers
+from seqveil.engine import batches, blocks, packing, stream
+from seqveil.engine.blocks import Made, ReleasedInBlocks
 from seqveil.engine.releases import EARLIER, InBlocks, Path, Releases
-from seqveil.engine.state import Private, State
-from seqveil.engine.state import rounds as rounds_of
-from seqveil.engine.step import Made, observe, step
-from seqveil.engine.store import ERASED, GAP, Entry, StateStore, Stored, batch_text, with_gaps
-from seqveil.engine.stream import NOTHING, REFUSED, Terms, allowance
+from seqveil.engine.store import ERASED, GAP, NEW, Entry, Erased, StateStore, Stored, UserRow, batch_text, with_gaps
+from seqveil.engine.stream import LOST, NOTHING, REFUSED, Done, Private, State, Terms, allowance, skipped
+from seqveil.engine.stream import rounds as rounds_of
+
+if TYPE_CHECKING:
+    from seqveil.engine.sqlite import SqliteRecords
 
 Gaps = Literal["refuse", "skip"]
 Places = NDArray[np.intp]
 MOST_SKIPPED = 10_000  # events that one event may leave out
 MOST_WATCHED = 500  # the same with declared secrets, whose accounts move step by step
-TOO_MANY = "a declared secret was promised for streams of at most {limit} events, and a user has more; {beyond}"
 NEXT = -1  # in place of sequence numbers that the caller leaves out
+BESIDE = 600  # bytes a live user takes beside its state
+TOGETHER = 1000  # users that are replayed side by side
+NONE = np.zeros(0, np.int64)
+NO_RELEASES: tuple[Any, ...] = (NONE, NONE, NONE, NONE, np.zeros(0), None, None)  # their columns
+Slots = NDArray[np.intp]
+Act = Callable[[State], tuple[Done, State]]
+
+
+# the users at work
+
+
+class Live:
+    """Live states of users by name. What is here and what a durable store says are the same, or the user is forgotten.
+
+    Parameters:
+        history: the terms of all users, after those that they had with earlier models.
+        store: where they wait.
+        memory: bytes that live states may take. Where the store is memory itself, small states all stay live.
+    """
+
+    def __init__(self, history: Sequence[Terms], store: StateStore, memory: int) -> None:
+        self._history, self._setting, self._store = history, history[-1], store
+        width, self._small = packing.width(self._setting), packing.small(self._setting)
+        # as it is; else users come back by replay of their releases
+        self._kept = self._small or not store.durable or not store.keeps_releases
+        self._epoch = packing.epoch_of(store.salt)
+        self._private: dict[User, Private] = {}  # of those who wait in memory
+        self.room = max(1, memory // (2 * width + BESIDE if self._small else 4 * width))
+        if self._small and not store.durable:
+            self.room = sys.maxsize
+        self._remembers = not store.durable or store.sealing is not None  # else kernels go by symbol, from the first on
+        self.state = State.start(self._setting, 0)
+        self._ids, self._released, self._used = (np.zeros(0, np.int64) for _ in range(3))
+        self._names: list[User] = []  # of each slot that was ever taken
+        self._slot: dict[User, int] = {}
+        self._free: list[int] = []
+        self._now = 0
+
+    def __len__(self) -> int:
+        return len(self._slot)
+
+    def enter(self, names: Sequence[User]) -> Slots:
+        """The slots of these users, made live where they are not; at most `room` different ones."""
+        self._now += 1
+        slots = list(map(self._slot.get, names))
+        if None in slots:
+            known = np.array([slot for slot in slots if slot is not None], np.intp)
+            self._used[known] = self._now  # not to be put aside now
+            self._admit(list(dict.fromkeys(name for name, at in zip(names, slots, strict=True) if at is None)))
+            slots = list(map(self._slot.get, names))
+        found = np.array(slots, np.intp)
+        self._used[found] = self._now
+        return found
+
+    def undo(self, names: Sequence[User]) -> None:
+        """After a call that failed: what is here may be ahead of a durable store, which is then read again."""
+        self._forget(names if self._store.durable else [n for n in names if self._store.find([n])[0] is None])
+
+    def _forget(self, names: Sequence[User]) -> None:
+        self._free += [self._slot.pop(name) for name in dict.fromkeys(names) if name in self._slot]
+
+    def _admit(self, names: list[User]) -> None:
+        """Make users live, each at the start, or where the store says that it stands."""
+        try:
+            "".join(map(str, names)).encode()
+        except UnicodeEncodeError:
+            raise InputError("expected users that are UTF-8 text or whole numbers; name them so") from None
+        rows, slots = self._store.find(names), self._claim(names)
+        self.state.put(slots, State.start(self._setting, len(names)))
+        if self.state.private.memory is not None and not self._remembers:
+            self.state.private.memory[slots] = LOST
+        back: dict[int, list[tuple[int, UserRow]]] = {}  # by the size of the state: how far windows look back differs
+        for slot, row in zip(slots.tolist(), rows, strict=True):
+            self._ids[slot] = NEW if row is None else row.id
+            self._released[slot] = 0 if row is None else row.releases
+            if row is not None and row.erased:
+                self._return(slot, row)
+            elif row is not None and row.events:
+                back.setdefault(len(row.state), []).append((slot, row))
+        for group in back.values():
+            at, known = np.array([slot for slot, _ in group], np.intp), [row for _, row in group]
+            self.state.put(at, restored(self._history, self._store, known, self._kept, self._remembers))
+            for slot, row in group:
+                self._find_private(slot, row)
+
+    def _find_private(self, slot: int, row: UserRow) -> None:
+        """What is private of a user who comes back: from memory, or opened; the bit of a block follows from the key.
+
+        Where nothing was sealed, kernels go by symbol alone from the next event on. A block that was begun in another
+        epoch has lost its bit, and is cut.
+        """
+        name, at, sealing, memory = self._names[slot], np.array([slot]), self._store.sealing, self.state.private.memory
+        waiting = self._private.pop(name, None)
+        if waiting is not None:
+            self.state.put(at, replace(self.state.take(at), private=waiting))
+        elif memory is not None:
+            memory[slot] = LOST
+            if sealing is not None and row.sealed is not None:
+                memory[slot] = sealing.open(name, row.events, row.sealed)
+        if self._setting.in_blocks and self._store.durable and not packing.of_epoch(row, self._epoch):
+            self.state.put(at, blocks.cut(self._setting, self.state.take(at)))
+
+    def _return(self, slot: int, row: UserRow) -> None:
+        """Someone who was erased comes back: a new stream, whose budget goes on."""
+        if self._setting.trackers is not None or not self._small:
+            name = self._names[slot]
+            self._forget([name])
+            raise Erased(
+                f"{self._store.name}: a user was erased, and with declared secrets or states this large nothing more "
+                "can be released of this user; all others go on",
+                [name],
+            )
+        stub = next(self._store.releases(row), None)
+        self.state.put(np.array([slot], np.intp), packing.returned(self._setting, row, stub))
+
+    def _claim(self, names: list[User]) -> Slots:
+        """Free slots for these users, others put aside where there is no room."""
+        missing, size = len(names) - len(self._free), len(self._names)
+        if missing > 0 and size < self.room:
+            more = min(self.room - size, max(missing, size, 64))
+            self.state = self.state.join(State.start(self._setting, more))
+            self._ids, self._released, self._used = (
+                np.concatenate([each, np.zeros(more, np.int64)]) for each in (self._ids, self._released, self._used)
+            )
+            self._free += range(size + more - 1, size - 1, -1)
+            self._names += [""] * more
+        if len(self._free) < len(names):
+            self._put_aside(len(names) - len(self._free))
+        slots = [self._free.pop() for _ in names]
+        for name, slot in zip(names, slots, strict=True):
+            self._names[slot], self._slot[name], self._used[slot] = name, slot, self._now
+        return np.array(slots, np.intp)
+
+    def _put_aside(self, lacking: int) -> None:
+        """Make room: those who were here longest ago leave."""
+        taken = np.array(list(self._slot.values()), np.intp)
+        idle = taken[self._used[taken] < self._now]
+        idle = idle[np.argsort(self._used[idle], kind="stable")]
+        leaving = idle[: max(lacking, self.room // 8 if self._small else 0)]
+        if not self._store.durable:
+            for slot in leaving.tolist() if self._setting.in_blocks or self._setting.remembered else ():
+                self._private[self._names[slot]] = self.state.take(np.array([slot], np.intp)).private
+            begun = leaving[self.state.steps[leaving] > 0]
+            if begun.size:
+                self._store.append(self._entry(begun, self._packed(begun), *NO_RELEASES))
+        self._forget([self._names[k] for k in leaving.tolist()])
+
+    # what calls do with them
+
+    def move(self, slots: Slots, act: Act[Done], skips: Ints | None = None) -> Done:
+        """Let these users, each once, take a step, and first give up so many events of each; what the step made."""
+        if skips is None:
+            made, self.state = self.state.move(slots, act)
+            return made
+        part = self.state.take(slots)
+        for count in np.unique(skips[skips > 0]).tolist():
+            waiting = np.flatnonzero(skips == count)
+            part.put(waiting, skipped(self._setting, part.take(waiting), count))
+        made, after = act(part)
+        self.state.put(slots, after)
+        return made
+
+    def known_seqs(self, names: Sequence[User]) -> dict[User, int]:
+        """The sequence number that comes next of those users who are live."""
+        return {name: int(self.state.steps[self._slot[name]]) for name in names if name in self._slot}
+
+    def trackers(self, name: User) -> SecretTrackers | None:
+        """The accounts of declared secrets of a user whom the store knows; None where no secret is declared."""
+        slot = self.enter([name])[0]  # which may bring other arrays
+        found: SecretTrackers | None = None if self.state.trackers is None else self.state.trackers[slot]
+        return found
+
+    def keep(self, slots: Slots, seqs: Ints, skips: Ints, codes: Ints, *columns: Any) -> None:
+        """Have the store keep what a call left: the users at `slots` took events, with these releases in columns."""
+        np.add.at(self._released, slots[codes >= 0], 1)
+        places = {slot: place for place, slot in enumerate(dict.fromkeys(slots.tolist()))}
+        touched, owners = np.array(list(places), np.intp), np.array([places[slot] for slot in slots.tolist()])
+        states = self._packed(touched) if self._store.durable else b""
+        self._ids[touched] = self._store.append(self._entry(touched, states, owners, seqs, skips, codes, *columns))
+
+    def _packed(self, slots: Slots) -> bytes:
+        if not self._kept:
+            return packing.epoch_alone(self._setting, slots.size, self._epoch)
+        return packing.pack(self.state.take(slots), self._epoch)
+
+    def _entry(self, slots: Slots, states: bytes, *releases: Any) -> Entry:
+        counts = np.column_stack([self.state.steps[slots], self._released[slots]])
+        names: list[User] = [self._names[slot] for slot in slots.tolist()]
+        sealed: list[bytes | None] | None = None
+        memory = self.state.private.memory
+        if memory is not None and self._store.sealing is not None:
+            private = zip(names, counts[:, 0].tolist(), memory[slots], strict=True)
+            sealed = [self._store.sealing.close(*each) for each in private]
+        ledger = self._ids[slots], names, counts, _figures(self.state, slots)
+        return Entry(*ledger, states, sealed, len(self._history) - 1, *releases)
+
+    def adopted(self, names: Sequence[User]) -> Iterator[tuple[Entry, int]]:
+        """What the store has to keep of these users so that the last terms of the history are theirs; nothing is live.
+
+        With it comes how many of them are past a total under the last model: that of the budget, or a secret's ε.
+        Belief, leakage and the accounts of secrets become those that the last model gives to the kernels that were
+        drawn from. Σε and the LDP level are the same under any model.
+        """
+        for at in range(0, len(names), TOGETHER):
+            some = list(names[at : at + TOGETHER])
+            rows = [row for row in self._store.find(some) if row is not None]
+            state = replayed(self._history, [list(self._store.releases(row)) for row in rows], self._remembers)
+            state = replace(state, spent=np.array([row.spent for row in rows]), ldp=np.array([row.ldp for row in rows]))
+            states = packing.pack(state, self._epoch) if self._kept else b""
+            ledger = np.array([row.id for row in rows]), some, np.array([row[1:3] for row in rows], np.int64)
+            sealed = [row.sealed for row in rows]
+            entry = Entry(*ledger, _figures(state, slice(None)), states, sealed, 0, *NO_RELEASES)
+            yield entry, _beyond(self._setting, state)
+
+
+def _figures(state: State, rows: Slots | slice) -> Floats:
+    account = state.account
+    return np.column_stack([state.spent[rows], account.most[rows], account.least[rows], state.ldp[rows]])
+
+
+def _beyond(setting: Terms, state: State) -> int:
+    """How many users are past what the terms promise in total: of the budget, or of a declared secret."""
+    total = setting.budget.exact_total
+    past = np.zeros(len(state), bool) if total is None else state.account.worst > total
+    for k, trackers in enumerate(() if state.trackers is None else state.trackers):
+        past[k] |= any(each.worst.worst(each.secret.sides) > each.secret.total for each in trackers.worst())
+    return int(past.sum())
+
+
+def restored(
+    history: Sequence[Terms], store: StateStore | SqliteRecords, rows: Sequence[UserRow], kept: bool | None = None,
+    remembers: bool = True,
+) -> State:  # fmt: skip
+    """The states of users as a store has them, all of one size where they are kept as they are; else by replay.
+
+    Whether they are `kept` follows from the terms where it is not said, as in a state file.
+    """
+    if packing.small(history[-1]) if kept is None else kept:
+        return packing.unpack(history[-1], rows)
+    return replayed(history, [list(store.releases(row)) for row in rows], remembers)
+
+
+def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]], remembers: bool = True) -> State:
+    """The states under the last of these terms that releases imply, one row a stream, as any receiver computes them.
+
+    Each release is taken in by the column of the kernel that it was drawn from: that of the terms it was made on, at
+    the state that they had come to. So whichever model chose the kernels, what was released is weighed by the last one.
+    """
+    states = [State.start(terms, len(streams)) for terms in history]
+    for row, stored in ((row, kept[0]) for row, kept in enumerate(streams) if kept and kept[0].code == ERASED):
+        for terms, state in zip(history, states, strict=True):
+            state.put(np.array([row]), packing.returned(terms, packing.beyond(stored), stored))
+    for turn in range(max(map(len, streams), default=0)):
+        alike: dict[tuple[int, int, int], list[int]] = {}  # batches are taken in one by one
+        for row, kept in enumerate(streams):
+            if turn < len(kept) and kept[turn].code != ERASED:
+                key = kept[turn].model, kept[turn].skipped, row if history[-1].in_batches else 0
+                alike.setdefault(key, []).append(row)
+        for (model, _, _), those in alike.items():
+            at, some = np.array(those, np.intp), [streams[row][turn] for row in those]
+            parts = _taken_in(history[model:], [state.take(at) for state in states[model:]], some, remembers)
+            for state, part in zip(states[model:], parts, strict=True):
+                state.put(at, part)
+    return states[-1]
+
+
+def _taken_in(
+    history: Sequence[Terms], states: Sequence[State], made: Sequence[Stored], remembers: bool
+) -> list[State]:
+    """The states of some users after a release of each, drawn on the first of these terms, under all of them."""
+    terms, one = history[0], made[0]
+    if one.skipped:
+        states = [skipped(each, state, one.skipped) for each, state in zip(history, states, strict=True)]
+    if terms.in_batches:
+        return [batches.observe(terms, states[0], one.path if one.released else None, one.events, one.time)[1]]
+    codes, epsilons = np.array([each.code for each in made]), np.array([each.epsilon for each in made])
+    times = None if one.time is None else np.array([each.time for each in made])
+    forgot = None if remembers else np.ones(len(made), bool)
+    seen, after = stream.observe(terms, states[0], codes, times, epsilons, forgot)
+    if not isinstance(seen, stream.Released):  # blocks, which no other model goes on with
+        return [after]
+    later = zip(history[1:], states[1:], strict=True)
+    return [
+        after,
+        *(
+            stream.take_in(each, stream.located(each, state, times), seen.columns, epsilons, times)[1]
+            for each, state in later
+        ),
+    ]
+
+
+# one call
 
 
 class OutOfOrder(InputError):
@@ -51,16 +346,15 @@ class BeyondSecrets(InputError):
     """
 
 
-@dataclass(frozen=True, eq=False)
-class CallPlan:
-    """What to do with each event of a group, by its place in it."""
+class CallPlan(NamedTuple):
+    """What to do with the events of a group, by their places in it."""
 
     fresh: Places  # to be drawn, in this order
     rounds: list[Places]  # the same by number, in rounds that hold each user once
     skips: Ints | None  # for each of them, events of its user to give up first; None: nowhere any
-    old: list[int]  # released in an earlier call
-    twice: list[tuple[int, int]]  # and the place of the same event earlier in this call
-    late: list[int]  # given up a moment ago, for a later event of this call
+    old: Sequence[int] = ()  # released in an earlier call
+    twice: Sequence[tuple[int, int]] = ()  # and the place of the same event earlier in this call
+    late: Sequence[int] = ()  # given up a moment ago, for a later event of this call
 
 
 def plan_of(users: Places, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
@@ -73,66 +367,56 @@ def plan_of(users: Places, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
     ([0, 2], [1, 3])
     """
     rounds = rounds_of(users)
-    if seqs.size == 1 and seqs[0] == upcoming[0]:
-        return CallPlan(rounds[0], rounds, None, [], [], [])
-    if seqs.size and seqs[0] == NEXT:
+    if seqs[0] == NEXT:
         for turn, at in enumerate(rounds):
             seqs[at] = upcoming[at] + turn
-        return CallPlan(np.arange(users.size), rounds, None, [], [], [])
-    if all((seqs[at] == upcoming[at] + turn).all() for turn, at in enumerate(rounds)):
-        return CallPlan(np.arange(users.size), rounds, None, [], [], [])
-    return _sorted_out(users, seqs, upcoming, gaps)
+    elif (seqs.size > 1 or seqs[0] != upcoming[0]) and not all(
+        (seqs[at] == upcoming[at] + turn).all() for turn, at in enumerate(rounds)
+    ):
+        fresh, skips, old, twice, late = _sorted_out(users.tolist(), seqs.tolist(), upcoming.tolist(), gaps)
+        given_up = np.array(skips, np.int64) if any(skips) else None
+        return CallPlan(np.array(fresh, np.intp), rounds_of(users[fresh]), given_up, old, twice, late)
+    return CallPlan(np.arange(users.size), rounds, None)
 
 
-def _sorted_out(users: Places, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
-    ahead: dict[int, int] = {}
-    first: dict[tuple[int, int], int] = {}
-    fresh: list[int] = []
-    old: list[int] = []
-    twice: list[tuple[int, int]] = []
-    late: list[int] = []
-    skips = np.zeros(users.size, np.int64)
-    for k, (user, seq, known) in enumerate(zip(users.tolist(), seqs.tolist(), upcoming.tolist(), strict=True)):
+def _sorted_out(
+    users: Sequence[Hashable], seqs: Sequence[int], upcoming: Sequence[int], gaps: Gaps
+) -> tuple[list[int], list[int], list[int], list[tuple[int, int]], list[int]]:
+    """The places of new events and how many each gives up, and those of old ones, of repeated and of late ones."""
+    ahead: dict[Hashable, int] = {}
+    first: dict[tuple[Hashable, int], int] = {}
+    fresh, skips, old, twice, late = list[int](), list[int](), list[int](), list[tuple[int, int]](), list[int]()
+    for k, (user, seq, known) in enumerate(zip(users, seqs, upcoming, strict=True)):
         expected = ahead.get(user, known)
         if (user, seq) in first:
             twice.append((k, first[user, seq]))
-        elif seq < known:
-            old.append(k)
         elif seq < expected:
-            late.append(k)
+            (old if seq < known else late).append(k)
         else:
             if seq != expected:
                 _check_gap(k, seq, expected, gaps)
-                skips[k] = seq - expected
-            ahead[user] = seq + 1
-            first[user, seq] = k
+            ahead[user], first[user, seq] = seq + 1, k
             fresh.append(k)
-    chosen = np.array(fresh, np.intp)
-    return CallPlan(chosen, rounds_of(users[chosen]), skips[chosen] if skips.any() else None, old, twice, late)
+            skips.append(seq - expected)
+    return fresh, skips, old, twice, late
 
 
 def first_gap(users: Sequence[User], seqs: Sequence[int], upcoming: dict[User, int], gaps: Gaps) -> OutOfOrder | None:
     """What is wrong with the order of a call's events, if anything; else `upcoming` moves on behind them."""
-    after: dict[User, int] = {}
-    for k, (user, seq) in enumerate(zip(users, seqs, strict=True)):
-        expected = after.get(user, upcoming.get(user, 0))
-        if seq > expected:
-            try:
-                _check_gap(k, seq, expected, gaps)
-            except OutOfOrder as error:
-                return error
-        if seq >= expected:
-            after[user] = seq + 1
-    upcoming.update(after)
+    try:
+        _sorted_out(users, seqs, [upcoming.get(user, 0) for user in users], gaps)
+    except OutOfOrder as error:
+        return error
+    for user, seq in zip(users, seqs, strict=True):
+        upcoming[user] = max(upcoming.get(user, 0), seq + 1)
     return None
 
 
 def _check_gap(place: int, seq: int, expected: int, gaps: Gaps) -> None:
-    if gaps == "refuse":
-        message = f"event {place} has sequence number {seq}, and {expected} is next; send the missing events first"
-        raise OutOfOrder(place, message, expected)
-    if seq - expected > MOST_SKIPPED:
+    message = f"event {place} has sequence number {seq}, and {expected} is next; send the missing events first"
+    if gaps == "skip":
         message = f"event {place} leaves {seq - expected} events out, of at most {MOST_SKIPPED}; check the numbers"
+    if gaps == "refuse" or seq - expected > MOST_SKIPPED:
         raise OutOfOrder(place, message, expected)
 
 
@@ -165,9 +449,9 @@ def nothing_yet(setting: Terms, seqs: Ints) -> Releases:
     codes.fill(REFUSED)
     leakages.fill(np.nan)
     sent: list[tuple[Path, Ints] | None] | None = [None] * seqs.size if setting.in_batches else None
-    nowhere, blocks = np.full(seqs.size, -1), None
+    blocks = None
     if setting.in_blocks:
-        blocks = InBlocks(nowhere, nowhere.copy(), np.zeros(seqs.size))
+        blocks = InBlocks(np.full(seqs.size, -1), np.full(seqs.size, -1), np.zeros(seqs.size))
     return Releases(codes, seqs, np.zeros(seqs.size), np.zeros(seqs.size, bool), leakages, sent, None, blocks)
 
 
@@ -193,32 +477,38 @@ class Call:
         Whether anything was drawn, which then stands, and why it ended early, if it did.
         """
         slots, plan, fresh = self._plan(group, live, gaps)
-        self._find_old(plan.old, group, store)
+        if plan.old:
+            self._find_old([int(group[k]) for k in plan.old], store)
         failure = self._fails(fresh, live) or self._draw(fresh, plan.rounds, live, randomness)
         done = fresh if failure is None else fresh.take(np.flatnonzero(self.made.codes[fresh.at] != REFUSED))
         if done.at.size:
-            store.append(self._entry(done, live))
-        following = live.next_seqs(slots)
+            self._keep(done, live)
         for k in plan.late:
             seq = int(self.made.seqs[group[k]])
-            if seq < following[k]:
+            if seq < live.state.steps[slots[k]]:
                 self._give_back(int(group[k]), Stored(seq, GAP, 0.0, None, None, ()))
         for k, first in plan.twice:
             self._copy(int(group[k]), int(group[first]))
         return done.at.size > 0, failure
 
+    def check(self, group: Places, live: Live, gaps: Gaps) -> None:
+        """Refuse wrong times of a group, or more events than were promised for, before any group is drawn."""
+        failure = self._fails(self._plan(group, live, gaps)[2], live)
+        if failure is not None:
+            raise failure
+
     def _plan(self, group: Places, live: Live, gaps: Gaps) -> tuple[Slots, CallPlan, Fresh]:
         """Have the users of a group live, and sort its events out."""
         slots = live.enter([self.names[k] for k in group.tolist()])
         numbers = self.made.seqs[group]
-        plan = plan_of(slots, numbers, live.next_seqs(slots), gaps)
+        plan = plan_of(slots, numbers, live.state.steps[slots], gaps)
         self.made.seqs[group] = numbers
         return slots, plan, Fresh(group[plan.fresh], slots[plan.fresh], plan.skips)
 
-    def _find_old(self, old: list[int], group: Places, store: StateStore) -> None:
+    def _find_old(self, old: list[int], store: StateStore) -> None:
         """Give back what was released before, as far as the store keeps it."""
         events: dict[User, dict[int, int]] = {}
-        for k in (int(group[place]) for place in old):
+        for k in old:
             self._give_back(k, None)
             events.setdefault(self.names[k], {})[k] = int(self.made.seqs[k])
         for row, wanted in zip(store.find(list(events)) if store.keeps_releases else (), events.values(), strict=False):
@@ -229,12 +519,6 @@ class Call:
                 if seq in found and found[seq].code != ERASED:
                     self._give_back(k, found[seq])
 
-    def check(self, group: Places, live: Live, gaps: Gaps) -> None:
-        """Refuse wrong times of a group, or more events than were promised for, before any group is drawn."""
-        failure = self._fails(self._plan(group, live, gaps)[2], live)
-        if failure is not None:
-            raise failure
-
     def _give_back(self, k: int, stored: Stored | None) -> None:
         made = self.made
         made.replayed[k] = True
@@ -244,7 +528,7 @@ class Call:
 
     def _copy(self, k: int, first: int) -> None:
         made = self.made
-        made.codes[k], made.epsilons[k], made.leakages[k] = made.codes[first], made.epsilons[first], np.nan
+        made.codes[k], made.epsilons[k] = made.codes[first], made.epsilons[first]
         made.replayed[k] = not made.refused[first]
         if made.sent is not None:
             made.sent[k] = made.sent[first]
@@ -270,33 +554,33 @@ class Call:
         """
         at, own, noted = some.at, rows(source, some.at), self.made
         act = self._batch if self.setting.in_batches else self._symbols
-        made = live.move(some.who, lambda public, private: act(public, private, at, own), some.skips)
+        made = live.move(some.who, lambda part: act(part, at, own), some.skips)
         if isinstance(made, SentBatch):
-            self._note_batch(int(at[0]), made)
+            k, sent = int(at[0]), made.sent
+            noted.codes[k], noted.epsilons[k] = NOTHING if sent is None else 0, made.epsilon
+            if sent is not None and noted.sent is not None:
+                noted.sent[k] = sent.path, np.asarray(sent.codes, np.int64)
+                noted.leakages[k] = larger_side(sent.most, sent.least)
         else:
             noted.codes[at], noted.epsilons[at] = made.codes, made.epsilons
             if self.observed:
                 noted.leakages[at] = made.costs
             if noted.blocks is not None and isinstance(made, ReleasedInBlocks):
-                here = noted.blocks
-                here.numbers[at], here.places[at], here.levels[at] = made.numbers, made.places, made.levels
+                here, run = noted.blocks, made.running
+                here.numbers[at], here.places[at], here.levels[at] = run.numbers, made.places, run.levels
         if self.seen is not None:
             self.seen([self.names[k] for k in at.tolist()], made)
 
-    def _symbols(
-        self, state: State, private: Private, at: Places, randomness: Randomness
-    ) -> tuple[Made | SentBatch, State, Private]:
+    def _symbols(self, state: State, at: Places, randomness: Randomness) -> tuple[Made, State]:
         """One symbol of each of these users."""
         assert isinstance(self.raw, np.ndarray)
         setting, times = self.setting, None if self.times is None else self.times[at]
         if self.observed:
             claimed = None if self.claimed is None else self.claimed[at]
-            return *observe(setting, state, self.raw[at], times, claimed), private
-        return step(setting, state, private, self.raw[at], randomness, times)
+            return stream.observe(setting, state, self.raw[at], times, claimed)
+        return stream.step(setting, state, self.raw[at], randomness, times)
 
-    def _batch(
-        self, state: State, private: Private, at: Places, randomness: Randomness
-    ) -> tuple[Made | SentBatch, State, Private]:
+    def _batch(self, state: State, at: Places, randomness: Randomness) -> tuple[SentBatch, State]:
         """One batch of one user."""
         k = int(at[0])
         setting, time = self.setting, None if self.times is None else float(self.times[k])
@@ -305,83 +589,66 @@ class Call:
             sent, after = batches.observe(setting, state, self.paths[k], self.raw[k].size, time)
         else:
             sent, after = batches.step(setting, state, self.raw[k], randomness, time)
-        return SentBatch(state, sent, epsilon), after, private
-
-    def _note_batch(self, k: int, disclosed: SentBatch) -> None:
-        made, sent = self.made, disclosed.sent
-        made.codes[k], made.epsilons[k] = NOTHING if sent is None else 0, disclosed.epsilon
-        if sent is not None and made.sent is not None:
-            made.sent[k] = sent.path, np.asarray(sent.codes, np.int64)
-            made.leakages[k] = larger_side(sent.most, sent.least)
+        return SentBatch(state, sent, epsilon), after
 
     def _fails(self, fresh: Fresh, live: Live) -> InputError | None:
-        """What is wrong with the new events, before any of them is drawn."""
-        if not fresh.at.size:
-            return None
-        return self._times_fail(fresh, live) or self._too_many(fresh, live)
-
-    def _too_many(self, fresh: Fresh, live: Live) -> InputError | None:
-        """More events of a user than declared secrets were promised for, or more left out than they can pass over."""
-        trackers, skips = self.setting.trackers, fresh.skips
-        if trackers is None:
-            return None
-        if skips is not None and skips.max() > MOST_WATCHED:
-            return BeyondSecrets(
-                f"an event leaves {skips.max()} others out, and with declared secrets at most {MOST_WATCHED} can be "
-                "given up at once; send the missing events, or check the numbers"
-            )
-        limit = trackers.limit if not self.setting.clocked else self._least_limit(fresh, live)
-        if limit is None:
-            return None
-        who, place = np.unique(fresh.who, return_inverse=True)
-        more = np.bincount(place) if skips is None else np.bincount(place, 1 + skips)
-        if (live.next_seqs(who) + more <= limit).all():
-            return None
-        return BeyondSecrets(TOO_MANY.format(limit=limit, beyond=trackers.beyond))
-
-    def _least_limit(self, fresh: Fresh, live: Live) -> int | None:
-        """The least that is promised for any of these users: whole days, of which the first one has begun."""
-        begun = np.unique(self._first_slots(fresh, live)).tolist()
-        limits = [self.setting.trackers_from(slot).limit for slot in begun]
-        return min((limit for limit in limits if limit is not None), default=None)
-
-    def _first_slots(self, fresh: Fresh, live: Live) -> Ints:
-        """The slot of time in which the stream of each of these new events began, or begins with it."""
-        assert self.times is not None
-        here = self.setting.slots.numbers(self.times[fresh.at]) - self.made.seqs[fresh.at]
-        return np.where(live.next_seqs(fresh.who) > 0, live.state.first[fresh.who], here)
-
-    def _times_fail(self, fresh: Fresh, live: Live) -> InputError | None:
-        """What is wrong with the times of the new events, before any of them is drawn."""
-        if not self.setting.timed:
-            return None
+        """What is wrong with the new events, before any of them is drawn: their times, or how many they are."""
         try:
-            times = None if self.times is None else self.times[fresh.at]
-            stream.check_times(self.setting, fresh.who, times, live.state.window.take(fresh.who).latest)
-            if self.setting.clocked and times is not None:
-                self._check_slots(fresh, live, times)
+            if fresh.at.size and self.setting.timed:
+                self._check_times(fresh, live)
+            if fresh.at.size and self.setting.trackers is not None:
+                self._check_room(fresh, live)
         except InputError as error:
             if error.position is not None:
                 error.position = int(fresh.at[error.position])
             return error
         return None
 
-    def _check_slots(self, fresh: Fresh, live: Live, times: Floats) -> None:
-        """Refuse new events that do not lie in their slots, the first one of a stream and those after it."""
-        seqs = self.made.seqs[fresh.at]
+    def _check_times(self, fresh: Fresh, live: Live) -> None:
+        """Refuse times that go back, and new events that do not lie in their slots, the first of a stream and later."""
+        times, seqs = None if self.times is None else self.times[fresh.at], self.made.seqs[fresh.at]
+        self.setting.budget.check_times(fresh.who, times, live.state.window.take(fresh.who).latest)
+        if not self.setting.clocked or times is None:
+            return
         if fresh.skips is not None and ((fresh.skips == seqs) & (seqs > 0)).any():
             raise InputError("secrets that follow the clock need the first event of each stream; send it first")
         _, first, whose = np.unique(fresh.who, return_index=True, return_inverse=True)
         began = self._first_slots(fresh.take(first), live)
         stream.check_slots(began[whose], seqs, self.setting.slots.numbers(times))
 
-    def _entry(self, done: Fresh, live: Live) -> Entry:
-        """What the store is to keep of these events."""
-        made, at, batches = self.made, done.at, None
+    def _first_slots(self, fresh: Fresh, live: Live) -> Ints:
+        """The slot of time in which the stream of each of these new events began, or begins with it."""
+        assert self.times is not None
+        here = self.setting.slots.numbers(self.times[fresh.at]) - self.made.seqs[fresh.at]
+        return np.where(live.state.steps[fresh.who] > 0, live.state.first[fresh.who], here)
+
+    def _check_room(self, fresh: Fresh, live: Live) -> None:
+        """Refuse more events of a user than declared secrets were promised for, or more left out than they can pass."""
+        skips, begun = fresh.skips, [self.setting.trackers]
+        if skips is not None and skips.max() > MOST_WATCHED:
+            raise BeyondSecrets(
+                f"an event leaves {skips.max()} others out, and with declared secrets at most {MOST_WATCHED} can be "
+                "given up at once; send the missing events, or check the numbers"
+            )
+        if self.setting.clocked:  # whole days are promised, of which the first one has begun
+            begun = [self.setting.trackers_from(slot) for slot in np.unique(self._first_slots(fresh, live)).tolist()]
+        limits = {each.limit: each.beyond for each in begun if each is not None and each.limit is not None}
+        if not limits:
+            return
+        who, place = np.unique(fresh.who, return_inverse=True)
+        more = np.bincount(place) if skips is None else np.bincount(place, 1 + skips)
+        if (live.state.steps[who] + more > min(limits)).any():
+            raise BeyondSecrets(
+                f"a declared secret was promised for streams of at most {min(limits)} events, and a user has more; "
+                f"{limits[min(limits)]}"
+            )
+
+    def _keep(self, done: Fresh, live: Live) -> None:
+        """Have the store keep these events."""
+        made, at, texts = self.made, done.at, None
         if made.sent is not None:
             sent = [made.sent[k] or (None, np.zeros(0, np.int64)) for k in at.tolist()]
-            batches = [batch_text(self.raw[k].size, *each) for k, each in zip(at.tolist(), sent, strict=True)]
+            texts = [batch_text(self.raw[k].size, *each) for k, each in zip(at.tolist(), sent, strict=True)]
         skips = np.zeros(at.size, np.int64) if done.skips is None else done.skips
         times = None if self.times is None else self.times[at]
-        columns = (made.seqs[at], skips, made.codes[at], made.epsilons[at], times, batches)
-        return live.entry(done.who, done.who[made.codes[at] >= 0], *columns)
+        live.keep(done.who, made.seqs[at], skips, made.codes[at], made.epsilons[at], times, texts)

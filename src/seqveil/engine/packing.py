@@ -1,4 +1,5 @@
-"""A user's public state as bytes: what a store keeps beside the ledger and the releases.
+"""A user's state as bytes: its public part, which a store keeps beside the ledger and the releases, and what seals the
+private part.
 
 A small state is kept as it is. A large one (an alphabet of thousands: a belief over 43,097 symbols is 340 KB) follows
 from the releases, so a user who comes back may be replayed from them, which is exact and costs no budget.
@@ -10,34 +11,37 @@ epoch of the store is kept, also where a state is replayed, for the key gives an
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
-from functools import cache
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqveil.core.errors import DataError
-from seqveil.core.kernel import UNIT, Floats
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.kernel import UNIT, Floats, Ints
+from seqveil.core.randomness import User, user_name
 from seqveil.core.secrets import SecretTrackers
 from seqveil.core.secrets.account import TrackedUsers
 from seqveil.engine.budget import Window
-from seqveil.engine.state import State
-from seqveil.engine.store import Stored, UserRow
-from seqveil.engine.stream import Terms
+from seqveil.engine.store import Damaged, Stored, UserRow
+from seqveil.engine.stream import State, Terms
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 SMALL = 4096  # bytes of state a user may have and still always be kept as it is
 WITH_SECRETS = 16  # times as many with declared secrets: computing those again takes a millisecond a release
+NONCE = 12
 # what changes of the account of a secret
 CHANGING = ("step", "now", "unseen", "ended", "records", "current", "gone", "disclosed_all")
 Take = Callable[[int], Floats]  # the next so many numbers
 
 
 def width(setting: Terms) -> int:
-    """Bytes of a user's state; with declared secrets about as many as they come to."""
-    secrets = 0 if setting.trackers is None else 2 * account_numbers(setting.trackers).size
-    return 8 * (sum(array.size for array in _arrays(State.start(setting))) + secrets)
+    """Bytes of a user's state; with declared secrets, whose accounts grow, about as many as they come to."""
+    return len(pack(State.start(setting), 0.0)) * (1 if setting.trackers is None else 2)
 
 
 def small(setting: Terms) -> bool:
@@ -51,43 +55,53 @@ def pack(state: State, epoch: float) -> bytes:
     What a window looks back on stands first, with its length, which differs from call to call, and the accounts of
     declared secrets at the end, whose length differs from user to user.
     """
-    users, arrays = len(state), _arrays(_without_ledger(state))
-    wide = [np.full((users, 1), state.window.costs.shape[1]), *(array.reshape(users, -1) for array in arrays)]
+    users, window = len(state), state.window
+    parts = [np.full((users, 1), window.costs.shape[1]), window.costs, window.stamps]
+    _each_array(state, lambda part: parts.append(part.reshape(users, -1)))
     if state.trackers is not None:
         accounts = [account_numbers(each) for each in state.trackers.tolist()]
         longest = max(row.size for row in accounts)
-        wide.append(np.array([np.pad(row, (0, longest - row.size)) for row in accounts]))
+        parts.append(np.array([np.pad(row, (0, longest - row.size)) for row in accounts]))
     if state.blocks is not None:
-        wide.append(np.full((users, 1), epoch))
-    return np.concatenate(wide, axis=1).astype("<f8", copy=False).tobytes()
+        parts.append(np.full((users, 1), epoch))
+    return np.concatenate(parts, axis=1).astype("<f8", copy=False).tobytes()
 
 
 def unpack(setting: Terms, rows: Sequence[UserRow]) -> State:
     """The states of these users, all of one size."""
-    users, at = len(rows), 1
+    users, at, start = len(rows), 1, State.start(setting, len(rows))
     table = np.frombuffer(b"".join(row.state for row in rows), "<f8").reshape(users, -1)
-    start = State.start(setting, users)
 
     def filled(part: Any) -> Any:
+        """The next numbers of the table, in the shape of a part."""
         nonlocal at
-        if is_dataclass(part) and not isinstance(part, type):
-            return replace(part, **{name: filled(getattr(part, name)) for name in _ordered(part.__class__)})
-        if not isinstance(part, np.ndarray) or part.dtype == object:
-            return part
-        columns = part.size // users
-        at += columns
-        return _whole(table[:, at - columns : at], part.size).reshape(part.shape).astype(part.dtype)
+        at += part.size // users
+        return _whole(table[:, at - part.size // users : at], part.size).reshape(part.shape).astype(part.dtype)
 
-    state: State = filled(_without_ledger(replace(start, window=start.window.padded(int(table[0, 0])))))
-    if state.trackers is not None and setting.trackers is not None:
+    looks = start.window.padded(int(table[0, 0]))
+    window = Window(filled(looks.costs), filled(looks.stamps))
+    state = _each_array(start, filled)
+    trackers = start.trackers
+    if trackers is not None and setting.trackers is not None:
         for k, first in enumerate(state.first.tolist()):
             begun = setting.trackers_from(first) if setting.clocked else setting.trackers
-            state.trackers[k] = restored_accounts(begun, table[k, at:])
+            trackers[k] = restored_accounts(begun, table[k, at:])
     elif at + setting.in_blocks != table.shape[1]:
         _whole(table, -1)
     spent, most, least, ldp = np.array([row[3:7] for row in rows]).T
     account, steps = replace(state.account, most=most, least=least), np.array([row.events for row in rows], np.int64)
-    return replace(state, steps=steps, spent=spent, ldp=ldp, account=account)
+    return replace(
+        state, steps=steps, spent=spent, ldp=ldp, account=account, window=window, trackers=trackers,
+        private=start.private,
+    )  # fmt: skip
+
+
+def _each_array(state: State, act: Callable[[Any], Any]) -> State:
+    """What becomes of each array of a state but for what stands elsewhere: the ledger, the window, what is private, the
+    accounts of declared secrets."""
+    elsewhere: dict[str, Any] = dict.fromkeys(("steps", "spent", "ldp", "window", "private", "trackers"))
+    ledger: dict[str, Any] = dict.fromkeys(("most", "least"))
+    return replace(state, account=replace(state.account, **ledger), **elsewhere).mapped(act)
 
 
 def epoch_of(salt: bytes) -> float:
@@ -103,28 +117,6 @@ def epoch_alone(setting: Terms, users: int, epoch: float) -> bytes:
 def of_epoch(row: UserRow, epoch: float) -> bool:
     """Whether the state of a user was left in this epoch."""
     return float(np.frombuffer(row.state[-8:], "<f8")[0]) == epoch
-
-
-def _without_ledger(state: State) -> Any:
-    """A state without what a store has beside it."""
-    nothing: Any = None
-    account = replace(state.account, most=nothing, least=nothing)
-    return replace(state, steps=nothing, spent=nothing, ldp=nothing, account=account)
-
-
-@cache
-def _ordered(kind: type[Any]) -> list[str]:
-    """The names of the fields of a state, the window before the others, so that it is found without a setting."""
-    return sorted((each.name for each in fields(kind)), key=lambda name: name != "window")
-
-
-def _arrays(part: Any) -> Iterator[Any]:
-    """The numbers of a state, an array for each thing, in a fixed order."""
-    for value in (getattr(part, name) for name in _ordered(part.__class__)):
-        if is_dataclass(value):
-            yield from _arrays(value)
-        elif isinstance(value, np.ndarray) and value.dtype != object:
-            yield value
 
 
 def latest(state: bytes) -> float | None:
@@ -183,6 +175,7 @@ def restored_accounts(first: SecretTrackers, packed: Floats) -> SecretTrackers:
     at = 0
 
     def take(count: int) -> Floats:
+        """The next so many of the packed numbers."""
         nonlocal at
         at += count
         return _whole(packed[at - count : at], count).copy()
@@ -222,3 +215,63 @@ def _whole(numbers: Floats, expected: int) -> Floats:
     if numbers.size != expected:
         raise DataError("a user's state does not fit this setting; restore the state file from a backup")
     return numbers
+
+
+# what is private
+
+
+class Sealing:
+    """Seals what a mechanism remembers of raw symbols for a store: AES-GCM under a key of each user's own.
+
+    That is the private part of a state (`Private.memory`): how far the raw stream has come in the automaton of each
+    declared secret, which may be the secret itself. It is sealed for one user and one step of one file, so that it
+    opens neither for another user nor beside an earlier or a later row. The hidden bit of a block is never stored: it
+    follows from the key.
+
+    Parameters:
+        key: that of the state file.
+        salt: of this file alone, for as long as it lives: a copy that is put back still opens.
+
+    >>> sealing = Sealing(bytes(32), b"salt")
+    >>> closed = sealing.close("ann", 3, np.array([1, 0]))
+    >>> sealing.open("ann", 3, closed)
+    array([1, 0])
+    >>> sealing.open("ann", 4, closed)
+    Traceback (most recent call last):
+    seqveil.engine.store.Damaged: what is sealed of a user does not open: ...
+    """
+
+    def __init__(self, key: bytes, salt: bytes) -> None:
+        self._key = blake2b(salt, key=key, digest_size=32, person=b"seqveil-sealed").digest()
+
+    def close(self, user: User, step: int, memory: Ints) -> bytes:
+        """What is private of a user after so many events, encrypted."""
+        nonce = os.urandom(NONCE)
+        return nonce + self._cipher(user).encrypt(nonce, memory.astype("<i8").tobytes(), b"%d" % step)
+
+    def open(self, user: User, step: int, sealed: bytes) -> Ints:
+        """What `close` sealed; refused where any of it, or what it was sealed for, is another."""
+        cipher = self._cipher(user)
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            plain = cipher.decrypt(sealed[:NONCE], sealed[NONCE:], b"%d" % step)
+        except (InvalidTag, ValueError):
+            raise Damaged(
+                "what is sealed of a user does not open: it was sealed with another key, for another user or at "
+                "another event, or it is damaged, so nothing of this user is released; all others go on. Use the key "
+                "of the state file, or restore the file from a backup",
+                [user],
+            ) from None
+        return np.frombuffer(plain, "<i8").astype(np.int64)
+
+    def _cipher(self, user: User) -> AESGCM:
+        try:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        except ImportError:
+            raise InputError(
+                "to keep what is private of a stream in a state file the package cryptography is needed; run "
+                "pip install -e '.[state]'"
+            ) from None
+        # a key for each user: random nonces of 96 bits are then never drawn often enough to meet
+        return AESGCM(blake2b(user_name(user).encode(), key=self._key, digest_size=32).digest())

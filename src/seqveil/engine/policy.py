@@ -1,14 +1,16 @@
 """What is promised about a stream, as one frozen object: the only thing besides a model that a release needs.
 
 A policy is checked when it is made, and against a model when it meets one (`Policy.on`). It chooses the mechanism. What
-goes together is decided here, in two tables, and nowhere else.
+goes together is decided here, in one table (`conflicts`), and nowhere else.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,11 +24,10 @@ from seqveil.core.composition import whole_number
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
-from seqveil.core.mechanisms.block_schedule import fingerprint
-from seqveil.core.mechanisms.blocks import LONGEST
+from seqveil.core.mechanisms.blocks import LONGEST, fingerprint
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, from_dict
-from seqveil.engine import toml
+from seqveil.core.words import side_knowledge
 from seqveil.engine.budget import GONE, Budget
 from seqveil.engine.terms import NO_BOUND, OTHER_MODEL, Terms
 
@@ -79,11 +80,9 @@ class Policy:
 
     def __post_init__(self) -> None:
         _settle(self)
-        for amiss, message in _TOGETHER:
-            if amiss(self):
-                raise InputError(message.format(mechanism=self.found.name))
-        if self.rate is not None:
-            _check_rate(self.rate, self.found)
+        for message in conflicts(self):
+            raise InputError(message)
+        _check_rate(self.rate, self.found)
 
     @property
     def found(self) -> Mechanism | BatchMechanism:
@@ -113,14 +112,14 @@ class Policy:
     def _meet(self, model: MarkovModel) -> Terms:
         if not isinstance(model, MarkovModel):
             raise InputError(f"expected a MarkovModel, as fit gives it; got {type(model).__name__}")
-        costs = resolve(self.distortion, model.alphabet)
-        chosen, rate = _chosen(self, model, costs), self.rate
-        if rate is not None:
-            _check_rate(rate, chosen)
+        costs, chosen, rate = resolve(self.distortion, model.alphabet), self.found, self.rate
+        if chosen is mechanisms.auto and self.batch == 1:
+            chosen = mechanisms.find(mechanisms.one_by_one(model.n, costs, rate))
+        if isinstance(chosen, Mechanism):
+            chosen.check_distortion(costs)
+            chosen = chosen if chosen.for_model is None else replace(chosen, build=chosen.for_model(model))
+        _check_rate(rate, chosen)
         made = Terms(model, self, chosen, math.inf if rate is None else rate, costs, self.loaded_observers())
-        for amiss, message in _MEETING:
-            if amiss(made):
-                raise InputError(message.format(mechanism=chosen.name))
         made.check_secrets()
         return made
 
@@ -131,9 +130,12 @@ class Policy:
     @property
     def sentences(self) -> tuple[str, ...]:
         """The promise, a sentence each: of every declared secret, then of the whole sequence."""
-        kept = [f"in total over a user's stream: {secret.sentence}" for secret in self.secrets]
+        kept = [secret.sentence for secret in self.secrets]
+        if any(secret.kind != "trait" and secret.window != "event" for secret in self.secrets) and not self.withhold:
+            total = min(secret.total for secret in self.secrets)
+            kept.append(side_knowledge(total if self.side_information is None else self.side_information))
         if self.observers:
-            kept.append(f"so it is for observers who believe one of {len(self.observers)} other models")
+            kept.append(f"the same holds for an observer who believes one of {len(self.observers)} other models")
         if self.withhold:
             kept.append("a release is the truth or nothing")
         if not self.found.sound:
@@ -220,21 +222,58 @@ class Policy:
         budget = Budget.from_dict(given.pop("budget")) if "budget" in given else Budget()
         return cls(secrets=tuple(map(from_dict, tables)), budget=budget, **given)
 
+    def to_toml(self, comments: Iterable[str] = ()) -> str:
+        """The policy as TOML, below comments; observers by the paths of their models.
+
+        >>> print(Policy(epsilon=1.0, budget=3.0).to_toml(["mild"]), end="")
+        # mild
+        epsilon = 1.0
+        budget = { total = 3.0 }
+        """
+        lines = self.to_dict()
+        parts = [("", lines), *(("\n[[secret]]\n", table) for table in lines.pop("secret", ()))]
+        text = [head + "".join(f"{name} = {_toml(value)}\n" for name, value in part.items()) for head, part in parts]
+        said = "".join(f"# {' '.join(comment.split())}\n" for comment in comments)
+        return said + "".join(text).lstrip("\n")
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the policy as TOML, over what stands there; observers by the paths of their models."""
-        Path(path).write_text(toml.written(self.to_dict()), encoding="utf-8")
+        """Write the policy as TOML, over what stands there."""
+        Path(path).write_text(self.to_toml(), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Policy:
         """Read a policy from TOML; models of observers are named from the folder that the file is in."""
         file = Path(path)
-        saved = toml.read(file, "policy")
+        try:
+            saved = tomllib.loads(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            missing = (
+                "no such policy file" if isinstance(error, FileNotFoundError) else "the policy file cannot be read"
+            )
+            raise InputError(f"{file.name}: {missing}; check the path") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+            raise InputError(
+                f"{file.name}: is not TOML; write lines such as epsilon = 1.0, each with its value"
+            ) from None
         if isinstance(saved.get("observers"), list):
             saved["observers"] = [str(file.parent / str(each)) for each in saved["observers"]]
         try:
             return cls.from_dict(saved)
         except InputError as error:
             raise type(error)(f"{file.name}: {error}") from None
+
+
+def _toml(value: Any) -> str:
+    """A plain value in TOML."""
+    if isinstance(value, bool | str):  # as in JSON, which leaves but one letter as it is that TOML does not
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{name} = {_toml(one)}' for name, one in value.items())} }}"
+    if isinstance(value, int | float):
+        return repr(value)
+    raise InputError(f"a value of type {type(value).__name__} cannot be written as TOML; use texts and numbers")
 
 
 def policy_of(given: Policy | None, shorthand: Mapping[str, Any]) -> Policy:
@@ -294,9 +333,21 @@ def saved_terms(saved: Mapping[str, Any], model: MarkovModel, observers: Sequenc
 
 def _settle(policy: Policy) -> None:
     """Bring each field into its one form, or refuse what it is."""
-    put: dict[str, Any] = {"secrets": _secrets(policy.secrets), "observers": _observers(policy.observers)}
+    secrets, observers, costs, chosen = policy.secrets, policy.observers, policy.distortion, policy.mechanism
+    several = secrets if isinstance(secrets, Iterable) and not isinstance(secrets, Secret | str) else [secrets]
+    put: dict[str, Any] = {"secrets": tuple(several)}
+    if not all(isinstance(each, Secret) for each in put["secrets"]):
+        raise InputError(
+            'expected secrets as sv.secrets makes them, for instance sv.secrets.ever("health", epsilon=0.5); got others'
+        )
+    named = observers if isinstance(observers, list | tuple) else [observers]
+    put["observers"] = tuple(os.fspath(each) if isinstance(each, os.PathLike) else each for each in named)
+    if not all(isinstance(each, MarkovModel | str) for each in put["observers"]):
+        raise InputError("expected observers as models, or as the paths of model files; got others")
     put["budget"] = policy.budget if isinstance(policy.budget, Budget) else Budget(total=policy.budget)
-    put["distortion"] = _costs(policy.distortion)
+    put["distortion"] = costs if isinstance(costs, str | Distortion) else distortions.matrix(costs)
+    if isinstance(costs, str) and costs not in distortions.NAMES:
+        raise InputError(f"expected a distortion among {', '.join(distortions.NAMES)}, got {costs[:40]!r}")
     for name in ("batch", "block"):
         whole_number(name, getattr(policy, name))
         put[name] = int(getattr(policy, name))
@@ -307,10 +358,9 @@ def _settle(policy: Policy) -> None:
         put["side_information"] = _dial(policy.side_information)
     if policy.epsilon is not None:
         put["epsilon"] = mechanisms.check_epsilon(policy.epsilon, largest=math.inf)
-    chosen = policy.mechanism
     if chosen is not None and not isinstance(chosen, str | Mechanism | BatchMechanism):
         raise InputError(f"expected the name of a mechanism, or a mechanism; got {type(chosen).__name__}")
-    if isinstance(chosen, Mechanism | BatchMechanism) and chosen.name in mechanisms.names():
+    if not isinstance(chosen, str | None) and chosen.name in mechanisms.names():
         put["mechanism"] = chosen.name if mechanisms.find(chosen.name) is chosen else chosen
     for name, value in put.items():
         object.__setattr__(policy, name, value)
@@ -326,45 +376,10 @@ def _dial(given: Any) -> float:
     return float(given)
 
 
-def _secrets(given: Any) -> tuple[Secret, ...]:
-    found = (given,) if isinstance(given, Secret) else tuple(given) if isinstance(given, Iterable) else (given,)
-    if isinstance(given, str) or not all(isinstance(each, Secret) for each in found):
-        raise InputError(
-            'expected secrets as sv.secrets makes them, for instance sv.secrets.ever("health", epsilon=0.5); got others'
-        )
-    return found
-
-
-def _observers(given: Any) -> tuple[Observer, ...]:
-    several = given if isinstance(given, list | tuple) else [given]
-    found = tuple(os.fspath(each) if isinstance(each, os.PathLike) else each for each in several)
-    if not all(isinstance(each, MarkovModel | str) for each in found):
-        raise InputError("expected observers as models, or as the paths of model files; got others")
-    return found
-
-
-def _costs(given: Any) -> str | Distortion:
-    if isinstance(given, str):
-        if given not in distortions.NAMES:
-            raise InputError(f"expected a distortion among {', '.join(distortions.NAMES)}, got {given[:40]!r}")
-        return given
-    return given if isinstance(given, Distortion) else distortions.matrix(given)
-
-
-def _chosen(policy: Policy, model: MarkovModel, costs: Distortion) -> Mechanism | BatchMechanism:
-    """The mechanism, made for the model where it needs one."""
-    found = policy.found
-    if found is mechanisms.auto and policy.batch == 1:
-        found = mechanisms.find(mechanisms.one_by_one(model.n, costs, policy.rate))
-    if policy.batch > 1:
-        found = mechanisms.get_batched(found)
-    if isinstance(found, Mechanism) and found.for_model is not None:
-        return replace(found, build=found.for_model(model))
-    return found
-
-
-def _check_rate(rate: float, mechanism: Mechanism | BatchMechanism) -> None:
+def _check_rate(rate: float | None, mechanism: Mechanism | BatchMechanism) -> None:
     """Refuse an ε that the mechanism cannot keep to, and one with which every release would be the best guess."""
+    if rate is None:
+        return
     mechanisms.check_epsilon(rate, largest=mechanism.largest)
     if rate < GONE:
         instead = "leave it out where the declared secrets are enough" if mechanism.name == _GUARDED else "release less"
@@ -374,76 +389,56 @@ def _check_rate(rate: float, mechanism: Mechanism | BatchMechanism) -> None:
         )
 
 
-# What goes together. Each row: what is amiss, and the line that says so; docs/choosing.md has the table for readers.
-_TOGETHER: tuple[tuple[Callable[[Policy], bool], str], ...] = (
-    (
-        lambda p: p.found.name == _GUARDED and not p.secrets,
-        '"guarded" keeps declared secrets and got none; pass secrets=[sv.secrets.ever(…, epsilon=0.5)]',
-    ),
-    (
-        lambda p: p.rate is None and not p.secrets,
-        "expected epsilon, secrets, or a budget with total and over, got none of them; say for instance epsilon=1.0",
-    ),
-    (
-        lambda p: bool(p.secrets) and p.found.name != _GUARDED,
-        'mechanism "{mechanism}" keeps no declared secrets; leave one of the two out (`audit` measures secrets that '
-        "nothing keeps)",
-    ),
-    (
-        lambda p: any(secret.epsilon is None for secret in p.secrets),
-        "a declared secret has no epsilon, and nothing is released without one; say it, for instance epsilon=0.5",
-    ),
-    (
-        lambda p: bool(p.secrets) and (p.batch != 1 or p.budget.limited),
-        "declared secrets take no batch and no budget: each secret has its own total, for the whole stream",
-    ),
-    (
-        lambda p: p.block > 1 and (p.batch != 1 or p.withhold or bool(p.secrets or p.observers)),
-        "a block takes no batch, secrets, observers or withhold: its ε is one promise for all its events; drop one",
-    ),
-    (
-        lambda p: (p.block > 1) != (p.found.name == _BLOCKS),
-        'blocks are released by the mechanism "blocks" alone, and it needs their length; leave mechanism out, and say '
-        "for instance block=20",
-    ),
-    (
-        lambda p: p.block > LONGEST,
-        f"expected a block of at most {LONGEST} events, got more; use shorter ones, whose ε add up",
-    ),
-    (
-        lambda p: p.block > 1 and p.budget.over is not None,
-        "a budget over so many releases chooses the ε of each, and a block has one for all its events; give epsilon",
-    ),
-    (
-        lambda p: not p.secrets and (p.withhold or bool(p.observers) or p.side_information is not None),
-        "withhold, observers and side_information say how declared secrets are kept; pass secrets with them",
-    ),
-    (
-        lambda p: p.withhold and bool(p.side_information),
-        "the truth or nothing (withhold=True) adds nothing for somebody who knows the event; leave side_information "
-        "out",
-    ),
-    (
-        lambda p: p.withhold and p.epsilon is not None,
-        "the truth or nothing (withhold=True) cannot be sound at an epsilon as well, for the truth alone is released; "
-        "leave one of them out",
-    ),
-    (
-        lambda p: p.epsilon is not None and p.budget.over is not None,
-        "a budget over so many releases chooses epsilon; leave out epsilon, or the budget's over",
-    ),
-    (
-        lambda p: p.batch > 1 and not isinstance(p.found, BatchMechanism),
-        f'"{{mechanism}}" releases one symbol at a time; for batches use one of {", ".join(mechanisms.batched())}',
-    ),
-)
-_MEETING: tuple[tuple[Callable[[Terms], bool], str], ...] = (
-    (
-        lambda t: t.budget.limited and not t.mechanism.sound,
-        'mechanism "{mechanism}" does not keep to its ε, so no budget can hold; use "optimal" or "balanced"',
-    ),
-    (
-        lambda t: t.budget.ldp_total is not None and not math.isfinite(t.mechanism.ldp),
-        'mechanism "{mechanism}" has no LDP level, so no budget without a model can hold; use "optimal"',
-    ),
-)
+def conflicts(p: Policy) -> Iterator[str]:
+    """What goes together: a line for whatever is amiss with a policy; docs/choosing.md has the table for readers."""
+    name, blocks, kept = p.found.name, p.block > 1, bool(p.secrets)
+    if name == _GUARDED and not kept:
+        yield '"guarded" keeps declared secrets and got none; pass secrets=[sv.secrets.ever(…, epsilon=0.5)]'
+    if p.rate is None and not kept:
+        yield (
+            "expected epsilon, secrets, or a budget with total and over, got none of them; say for instance epsilon=1.0"
+        )
+    if kept and name != _GUARDED:
+        yield (
+            f'mechanism "{name}" keeps no declared secrets; leave one of the two out (`audit` measures secrets that '
+            "nothing keeps)"
+        )
+    if any(secret.epsilon is None for secret in p.secrets):
+        yield "a declared secret has no epsilon, and nothing is released without one; say it, for instance epsilon=0.5"
+    if kept and (p.batch != 1 or p.budget.limited):
+        yield "declared secrets take no batch and no budget: each secret has its own total, for the whole stream"
+    if blocks and (p.batch != 1 or p.withhold or kept or p.observers):
+        yield (
+            "a block takes no batch, secrets, observers or withhold: its ε is one promise for all its events; drop one"
+        )
+    if blocks != (name == _BLOCKS):
+        yield (
+            'blocks are released by the mechanism "blocks" alone, and it needs their length; leave mechanism out, and '
+            "say for instance block=20"
+        )
+    if p.block > LONGEST:
+        yield f"expected a block of at most {LONGEST} events, got more; use shorter ones, whose ε add up"
+    if blocks and p.budget.over is not None:
+        yield (
+            "a budget over so many releases chooses the ε of each, and a block has one for all its events; give epsilon"
+        )
+    if not kept and (p.withhold or p.observers or p.side_information is not None):
+        yield "withhold, observers and side_information say how declared secrets are kept; pass secrets with them"
+    if p.withhold and p.side_information:
+        yield (
+            "the truth or nothing (withhold=True) adds nothing for somebody who knows the event; leave "
+            "side_information out"
+        )
+    if p.withhold and p.epsilon is not None:
+        yield (
+            "the truth or nothing (withhold=True) cannot be sound at an epsilon as well, for the truth alone is "
+            "released; leave one of them out"
+        )
+    if p.epsilon is not None and p.budget.over is not None:
+        yield "a budget over so many releases chooses epsilon; leave out epsilon, or the budget's over"
+    if p.batch > 1 and not isinstance(p.found, BatchMechanism):
+        yield f'"{name}" releases one symbol at a time; for batches use one of {", ".join(mechanisms.batched())}'
+    if p.budget.limited and not p.found.sound:
+        yield f'mechanism "{name}" does not keep to its ε, so no budget can hold; use "optimal" or "balanced"'
+    if p.budget.ldp_total is not None and not math.isfinite(p.found.ldp):
+        yield f'mechanism "{name}" has no LDP level, so no budget without a model can hold; use "optimal"'

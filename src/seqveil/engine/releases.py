@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,9 +15,9 @@ from seqveil.core.words import DisclosedSecret, Risk
 from seqveil.engine.stream import REFUSED, Mask
 
 if TYPE_CHECKING:
-    from seqveil.core.secrets import SecretTracker
-    from seqveil.core.symbols import Symbols
-    from seqveil.engine.store import Stored
+    from seqveil.core.alphabet import Symbols
+    from seqveil.core.secrets import SecretTracker, SecretTrackers
+    from seqveil.engine.store import Stored, UserRow
     from seqveil.engine.terms import Terms
 
 Path = tuple[int, ...]
@@ -44,16 +43,14 @@ class Releases:
     A single symbol is a batch of one: its path is its code alone.
     """
 
-    codes: (
-        Ints  # of a single symbol; of a batch 0 where it was sent. Else NOTHING where the budget's policy is to stop,
-    )
-    # GAP where the event's place was given up before, EARLIER, and in the `made` of an error REFUSED
+    # of a single symbol; of a batch 0 where it was sent. Else NOTHING where the budget's policy is to stop, GAP where
+    # the event's place was given up before, EARLIER, and in the `made` of an error REFUSED
+    codes: Ints
     seqs: Ints  # the sequence number of each event
     epsilons: Floats
     replayed: Mask  # whether the release was there already
-    leakages: (
-        Floats  # what each release disclosed by itself, where that was computed: batches, and whatever was observed
-    )
+    # what each release disclosed by itself, where that was computed: batches, and whatever was observed
+    leakages: Floats
     sent: list[tuple[Path, Ints] | None] | None  # the path and the reproduction of each batch; None for single symbols
     alphabet: Symbols | None = None  # what the codes stand for, where that is known
     blocks: InBlocks | None = None  # where events share an ε
@@ -81,11 +78,7 @@ class Releases:
 
     def disclosed(self, k: int) -> tuple[list[int], Path | None]:
         """The released symbols of one event and what was published of it: one item of `symbols` and of `paths`."""
-        if self.sent is None:
-            code = int(self.codes[k])
-            return ([code], (code,)) if code >= 0 else ([], None)
-        sent = self.sent[k]
-        return ([], None) if sent is None else (sent[1].tolist(), sent[0])
+        return self.symbols[k].tolist(), self.paths[k]
 
     @property
     def values(self) -> list[Any]:
@@ -126,16 +119,12 @@ class Release:
     @classmethod
     def of(cls, user: str, stored: Stored, terms: Terms) -> Release:
         """A release as a store has it, with its values."""
-        alphabet = terms.model.alphabet
-        from seqveil.engine.store import GAP
-
-        status = "released" if stored.released else "given-up" if stored.code == GAP else "withheld"
         shown: dict[str, Any] = {}
         if stored.released:
-            values = tuple(alphabet.decode(np.array(stored.codes, np.int64)))
+            values = tuple(terms.model.alphabet.decode(np.array(stored.codes, np.int64)))
             shown = {"values": values, "path": stored.path} if terms.in_batches else {"value": values[0]}
         epsilon = None if terms.unbounded else stored.epsilon
-        return cls(user, stored.seq, status, epsilon, events=stored.events, time=stored.time, **shown)
+        return cls(user, stored.seq, stored.status, epsilon, events=stored.events, time=stored.time, **shown)
 
 
 @dataclass(frozen=True)
@@ -187,15 +176,15 @@ class Account:
 
     @classmethod
     def of(
-        cls, terms: Terms, user: User | None, figures: Figures, private: bool, trackers: Iterable[SecretTracker]
+        cls, terms: Terms, user: User | None, figures: UserRow, private: bool, trackers: SecretTrackers | None
     ) -> Account:
         """The account of a user from the figures of the stream, and the filters of its declared secrets."""
         leakage = max(figures.most, -figures.least, 0.0)
+        secrets = () if trackers is None else tuple(map(SecretAccount.of, trackers.worst()))
         left = left_of(terms.budget.exact_total, leakage)
         return cls(
             user, figures.events, figures.releases, leakage, figures.most, figures.least, figures.spent, figures.ldp,
-            left, private, terms.whole_sequence, tuple(map(SecretAccount.of, trackers)), terms.budget.composed,
-            terms.model.rules_out,
+            left, private, terms.whole_sequence, secrets, terms.budget.composed, terms.model.rules_out,
         )  # fmt: skip
 
     @property
@@ -209,28 +198,22 @@ class Account:
         return "; ".join(self.sentences)
 
 
-class Figures(NamedTuple):
-    """What a store and a state both know of a user's stream."""
-
-    events: int
-    releases: int
-    most: float
-    least: float
-    spent: float
-    ldp: float
-
-
 @dataclass(frozen=True, eq=False)
 class Accounts:
     """The accounts of all users, in the order they came: a column for each figure of an `Account`."""
 
-    users: list[Hashable]
+    users: list[Any]  # in memory anything hashable may be one
     events: Ints
     releases: Ints
     epsilon_spent: Floats
     most: Floats
     least: Floats
     ldp: Floats
+
+    @classmethod
+    def of(cls, users: list[Any], counts: Ints, figures: Floats) -> Accounts:
+        """From the events and releases (B, 2) of these users, and their Σε, both sides of the leakage and LDP level."""
+        return cls(users, *counts.T.copy(), *figures.T.copy())
 
     @property
     def leakage(self) -> Floats:

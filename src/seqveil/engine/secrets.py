@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import words
+from seqveil.core.alphabet import WITHHELD
 from seqveil.core.distortion import hamming
+from seqveil.core.errors import DataError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.secrets.account import TrackedUsers, together
@@ -32,6 +33,11 @@ from seqveil.core.secrets.solving import guarded, released
 from seqveil.core.secrets.tables import Bounds, Dial, GuardingTable
 from seqveil.engine.terms import Terms
 
+NOTHING = -1  # the code of a release that was not made, because the budget is spent and the policy says stop
+OTHER_SECRETS = (
+    "a release cannot have come from this mechanism with this model and these secrets; check that model, secrets, "
+    "observers, side_information, epsilon and withhold are those of the release"
+)
 _NONE = np.zeros(0, np.int64)
 NO_TABLE = GuardingTable(1, _NONE, _NONE, _NONE, _NONE, np.zeros((0, 0), np.int64), np.zeros(0), hamming())
 
@@ -71,7 +77,7 @@ class Remembered:
     """What is remembered of raw streams, one row a user, as a step finds and leaves it; private.
 
     `states` (B, J) are those of the automata of the remembered secrets, -1 where they are lost; None: of nobody. An
-    observer has none, and is told of whom they were `lost`.
+    observer has none, and knows of whom they were `lost`.
     """
 
     states: Ints | None = None
@@ -84,22 +90,38 @@ class Remembered:
         return np.zeros(part.size, bool) if self.states is None else np.asarray((self.states[part] < 0).any(1))
 
 
-class Chosen(Protocol):
-    """Raw symbols with a draw for each, or releases that were made."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Source:
+    """Raw symbols with a draw for each; or, without draws, releases that were made."""
 
-    @property
-    def codes(self) -> Ints:
-        """Of all users."""
+    codes: Ints
+    draws: Ints | None = None
 
-    def asked(self, part: NDArray[np.intp], rows: Ints) -> tuple[Ints | None, Ints | None, Ints | None]:
-        """Of some users the sources and draws, or the releases."""
+    def take(self, part: NDArray[np.intp]) -> Source:
+        """Of some users."""
+        return Source(self.codes[part], None if self.draws is None else self.draws[part])
 
     def pick_one(self, user: int, made: GuardingTable, row: int) -> int:
-        """The place among the outputs of a table."""
+        """The place of a user's release among the outputs of a table, in which the user's rows begin at `row`."""
+        code = int(self.codes[user])
+        if self.draws is not None:
+            return made.pick(row + code, int(self.draws[user]))
+        place = np.flatnonzero(made.outputs == (WITHHELD if code == NOTHING else code))
+        if not place.size:
+            raise DataError(OTHER_SECRETS)
+        return int(place[0])
+
+    def asked(self, part: NDArray[np.intp], rows: Ints) -> tuple[Ints | None, Ints | None, Ints | None]:
+        """Of some users, whose rows begin there, the sources and their draws, or the releases."""
+        if self.draws is not None:
+            return rows + self.codes[part], self.draws[part], None
+        if (self.codes[part] < 0).any():
+            raise DataError(OTHER_SECRETS)
+        return None, None, self.codes[part]
 
 
 def release_each(
-    setting: Terms, trackers: NDArray[np.object_], chosen: Chosen, memory: Remembered
+    setting: Terms, trackers: NDArray[np.object_], chosen: Source, memory: Remembered
 ) -> tuple[Ints, Ints, NDArray[np.object_]]:
     """The release of each user where declared secrets are kept, its column Q(y|x, m) (B, Z), and the accounts after it.
 
@@ -146,6 +168,17 @@ def joint_beliefs(trackers: NDArray[np.object_]) -> Floats:
     return found
 
 
+def histories(trackers: NDArray[np.object_], sources: Ints) -> tuple[Ints, Ints]:
+    """The symbol of each user's source (B,), and states of the automata that reading it leads to the source's memory
+    from: (B, J)."""
+    users = trackers[0].users
+    codes, before = sources % users.n, np.empty((len(trackers), len(users.automata.plans)), np.int64)
+    for places, some in together(trackers):
+        reached = some.automata.by_symbol(some.step)[:, codes[places]]
+        before[places] = some.automata.states[:, (reached == sources[places] // some.n).argmax(0)].T
+    return codes, before
+
+
 def states_of(trackers: NDArray[np.object_]) -> Floats:
     """The distribution of what is remembered and of each user's next state of the chain: (B, M, S)."""
     first = trackers[0].users.own[0]
@@ -180,15 +213,15 @@ def errors_by_answer(setting: Terms, truth: Ints, codes: Ints) -> tuple[float, f
 class SecretTotal:
     """What was disclosed about one declared secret, to the observer who learned most, by any user's stream.
 
-    log B is the factor by which the odds of the secret moved, as a logarithm: `lowest` and `highest` are its extremes
-    over all users, windows and times, rounded outward.
+    log B is the factor by which the odds of the secret moved, as a logarithm: `lowest` and `highest` bound it over
+    all users, windows and times. Of a window that no later release can break, what they could still reveal is counted.
     """
 
     name: str  # as the command line spells it
     sentence: str  # what was promised, or that it was measured and not promised
     epsilon: float | None  # what was promised; None where nothing was
     users: int
-    log_odds_worst: float  # the largest |log B| (on one side the largest log B) of any user, in any window, at any time
+    log_odds_worst: float  # bounds |log B| (on one side log B) of every user, in every window, at any time
     log_odds_last: float  # the largest |log B| that any stream ended with, in the window of its last event
     lowest: float
     highest: float
@@ -218,11 +251,10 @@ class SecretTotal:
             some = (
                 f"these {self.users}" if self.without_window == self.users else f"{self.without_window} of {self.users}"
             )
-            said.append(f"nothing is promised about {some} streams, whose first window is not over")
+            said.append(f"the first window of {some} streams is not over")
         if self.inside_window:
-            some = f"{self.inside_window} of {self.users}"
-            said.append(f"nothing is promised about the last window of {some} streams, which is not over")
-        return "; ".join(said)
+            said.append(f"the last window of {self.inside_window} of {self.users} streams is not over")
+        return "; ".join(said) + ": the bound is about the whole window, not about the part so far" * bool(said)
 
 
 def totals(

@@ -8,21 +8,21 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from seqveil.core import filtering, html
+from seqveil.core import filtering
 from seqveil.core.composition import Composition, compose
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernel
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import randomness
+from seqveil.core.results import session_html
 from seqveil.core.secrets import SecretTrackers
 from seqveil.core.times import Time, seconds
 from seqveil.core.words import ASKED, moved, percent, percent_up
 from seqveil.engine import batches, stream
 from seqveil.engine.policy import Policy, policy_of
-from seqveil.engine.releases import Account, Figures
+from seqveil.engine.releases import Account
 from seqveil.engine.secrets import guarded_table
-from seqveil.engine.state import Private
-from seqveil.engine.step import step
+from seqveil.engine.store import UserRow
 from seqveil.engine.terms import NO_BOUND, Terms
 
 
@@ -56,19 +56,13 @@ class Session:
     """
 
     def __init__(
-        self,
-        model: MarkovModel,
-        policy: Policy | None = None,
-        *,
-        seed: int | None = None,
-        **shorthand: Any,
+        self, model: MarkovModel, policy: Policy | None = None, *, seed: int | None = None, **shorthand: Any
     ) -> None:
         self._setting = policy_of(policy, shorthand).on(model)
-        self._state, self._private = stream.State.start(self._setting), Private.start(self._setting)
+        self._state = stream.State.start(self._setting)
         self._randomness = randomness(seed)
         self._released = 0
         self._paths: list[tuple[int, ...] | None] = []
-        self._waiting: list[int] = []
         self._lock = threading.RLock()  # around whatever reads or moves the state
 
     @property
@@ -115,97 +109,53 @@ class Session:
 
     def kernel(self, time: Time | None = None) -> Kernel:
         """The kernel of the next release: it depends on the model and the releases so far, never on raw data."""
+        if self._setting.in_blocks:
+            raise InputError("a release in a block follows the block's hidden bit, so it has no kernel of its own")
+        stamp = None if time is None else seconds([time])
         with self._lock:
-            if self._setting.in_blocks:
-                raise InputError("a release in a block follows the block's hidden bit, so it has no kernel of its own")
-            state = stream.located(self._setting, self._state, _row(time))
-            if self._setting.guards and state.trackers is not None:
+            state = stream.located(self._setting, self._state, stamp)
+            if state.trackers is not None:
                 stack = guarded_table(self._setting, state.trackers[0]).by_symbol()
-                return stack.one(0, self._setting.model.alphabet)
-            epsilons, _ = stream.allowance(self._setting, self._state, _row(time))
-            beliefs = filtering.symbols(self._setting.model, self._state.states)
-            stack = stream.kernels(self._setting, beliefs, float(epsilons[0]))
+            else:
+                epsilons, _ = stream.allowance(self._setting, state, stamp)
+                beliefs = filtering.symbols(self._setting.model, state.states)
+                stack = stream.kernels(self._setting, beliefs, float(epsilons[0]))
         return stack.one(0, self._setting.model.alphabet)
 
     def release(self, symbol: Any, time: Time | None = None) -> Any:
         """The released symbol; None where the budget is spent and its policy is "stop", or where it is withheld."""
-        if self._setting.in_batches:
-            if self._setting.batch > 1:
-                raise InputError(f"this session releases batches of {self._setting.batch}; use release_batch or push")
-            made = self.release_batch([symbol], time)
-            return None if made is None else made[0]
-        return self._one(self._setting.model.alphabet.encode_one(symbol), time)
-
-    def _one(self, code: int, time: Time | None) -> Any:
-        with self._lock:
-            raw, before = np.array([code], np.int64), (self._state, self._private)
-            made, self._state, self._private = step(self._setting, *before, raw, self._randomness, _row(time))
-            out = int(made.codes[0])
-            self._released += out >= 0
-        return None if out < 0 else self._setting.model.alphabet.decode_one(out)
-
-    @property
-    def position(self) -> tuple[int, int]:
-        """How many blocks are over, and how many events the running one has had: public, and receivers need both."""
-        with self._lock:
-            running = self._state.blocks
-        if running is None:
-            raise InputError("this session does not release in blocks; pass block=20")
-        return int(running.numbers[0]), int(running.places[0])
+        if self._setting.batch > 1:
+            raise InputError(f"this session releases batches of {self._setting.batch}; use release_batch")
+        made = self._made([self._setting.model.alphabet.encode_one(symbol)], time)
+        return None if made is None else made[0]
 
     def release_batch(self, symbols: Sequence[Any], time: Time | None = None) -> list[Any] | None:
-        """The reproduction of a batch of exactly `batch` symbols; None where the budget is spent and the policy "stop".
+        """The reproduction of a batch of `batch` symbols; None where the budget is spent and the policy "stop".
 
-        What is published is the path (`paths`); the reproduction is the best estimate that follows from it.
+        What is published is the path (`paths`); the reproduction is the best estimate that follows from it. A shorter
+        batch costs as much, and its length is public: let it be the last of the stream.
         """
-        if len(symbols) != self._setting.batch:
+        if not 1 <= len(symbols) <= self._setting.batch:
             raise InputError(
-                f"expected a batch of {self._setting.batch} symbols, got {len(symbols)}; push symbols one by one and "
-                "flush at the end for a short last batch"
+                f"expected a batch of {self._setting.batch} symbols, or a shorter one at the end of a stream; got "
+                f"{len(symbols)}"
             )
-        if not self._setting.in_batches:
-            made = self.release(symbols[0], time)
-            return None if made is None else [made]
-        return self._send(self._setting.model.alphabet.encode(symbols), time)
+        return self._made(self._setting.model.alphabet.encode(symbols), time)
 
-    def push(self, symbol: Any, time: Time | None = None) -> list[Any] | None:
-        """Take one symbol in; the reproduction of the whole batch when it is full, an empty list until then.
-
-        Where that batch cannot be released (its time is missing, say), the symbol counts as if it had not come: it may
-        be pushed again later.
-        """
-        code = self._setting.model.alphabet.encode_one(symbol)
+    def _made(self, codes: Sequence[int] | Ints, time: Time | None) -> list[Any] | None:
+        """The values that these symbols, one or a batch, are released as; None where nothing is."""
+        raw, stamp = np.asarray(codes, np.int64), None if time is None else seconds([time])
         with self._lock:
-            waiting = [*self._waiting, code]
-            if len(waiting) < self._setting.batch:
-                self._waiting = waiting
-                return []
-            return self._send_off(waiting, time)
-
-    def flush(self, time: Time | None = None) -> list[Any] | None:
-        """Release the symbols that wait as a short batch: the end of the stream."""
-        with self._lock:
-            return self._send_off(self._waiting, time) if self._waiting else []
-
-    def _send_off(self, codes: list[int], time: Time | None) -> list[Any] | None:
-        """Release these symbols; only then does none wait."""
-        if self._setting.in_batches:
-            made = self._send(np.array(codes, np.int64), time)
-        else:  # a batch of one
-            released = self._one(codes[0], time)
-            made = None if released is None else [released]
-        self._waiting = []
-        return made
-
-    def _send(self, codes: Ints, time: Time | None) -> list[Any] | None:
-        stamp = None if time is None else float(seconds([time])[0])
-        with self._lock:
-            sent, self._state = batches.step(self._setting, self._state, codes, self._randomness, stamp)
-            self._paths.append(None if sent is None else sent.path)
-            if sent is None:
-                return None
-            self._released += codes.size
-        return self._setting.model.alphabet.decode(sent.codes)
+            if self._setting.in_batches:
+                now = None if stamp is None else float(stamp[0])
+                sent, self._state = batches.step(self._setting, self._state, raw, self._randomness, now)
+                self._paths.append(None if sent is None else sent.path)
+                released = [] if sent is None else sent.codes.tolist()
+            else:
+                made, self._state = stream.step(self._setting, self._state, raw, self._randomness, stamp)
+                released = [code for code in made.codes.tolist() if code >= 0]
+            self._released += len(released)
+        return list(map(self._setting.model.alphabet.decode_one, released)) or None
 
     @property
     def account(self) -> Account:
@@ -216,8 +166,8 @@ class Session:
         with self._lock:
             state, released, trackers = self._state, self._released, self.trackers
         sides = float(state.account.most[0]), float(state.account.least[0])
-        figures = Figures(int(state.steps[0]), released, *sides, float(state.spent[0]), float(state.ldp[0]))
-        return Account.of(self._setting, None, figures, self.private, () if trackers is None else trackers.worst())
+        row = UserRow(0, int(state.steps[0]), released, float(state.spent[0]), *sides, float(state.ldp[0]), b"")
+        return Account.of(self._setting, None, row, self.private, trackers)
 
     def compose(self, releases: int, delta: float = 1e-6) -> Composition:
         """What `releases` releases add up to in advance, by the paper's theorems and by tighter ones."""
@@ -245,8 +195,4 @@ class Session:
     def _repr_html_(self) -> str:
         rows = [] if self.trackers is None else self.trackers.rows[0]
         unfinished = [tracker.in_first_window or tracker.in_later_window for tracker in rows]
-        return html.session(self._setting, self.account, unfinished)
-
-
-def _row(time: Time | None) -> Floats | None:
-    return None if time is None else seconds([time])
+        return session_html(self._setting, self.account, unfinished)

@@ -16,16 +16,29 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
 
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.kernel import Ints
 from seqveil.core.randomness import User
-from seqveil.engine.sealing import Sealing
-from seqveil.engine.store import SALT_BYTES, Damaged, Entry, Position, StoreBusy, Stored, StoreError, UserRow
+from seqveil.engine.releases import Accounts
+from seqveil.engine.store import (
+    NEW,
+    SALT_BYTES,
+    Damaged,
+    Entry,
+    Position,
+    StoreBusy,
+    Stored,
+    StoreError,
+    UserRow,
+)
+
+if TYPE_CHECKING:
+    from seqveil.engine.packing import Sealing
 
 FilePath = str | os.PathLike[str]
 Hasher = Callable[[str], bytes]
@@ -56,9 +69,9 @@ PRAGMAS = (
     "cell_size_check=ON",  # damage is found early
     "trusted_schema=OFF",
 )
-EMPTY = (0, 0, 0.0, 0.0, 0.0, 0.0)  # the ledger of a new user: events, releases, spent, most, least, ldp
+CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"  # says 0 where all of the -wal is in the file
 NAME = "UPDATE users SET name = ?, hash = ? WHERE id = ?"
-NEW_USER = "INSERT INTO users VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+NEW_USER = "INSERT INTO users VALUES (?, ?, ?, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, x'', NULL, 0)"
 LEDGER = (
     "UPDATE users SET last = coalesce(?, last), events = ?, releases = ?, spent = ?, most = ?, least = ?, ldp = ?,"
     " state = ?, sealed = ?, checksum = ? WHERE id = ?"
@@ -71,16 +84,26 @@ CHAIN = (
     " SELECT r.* FROM chain c JOIN releases r ON r.id = c.previous WHERE c.seq > ?2 AND c.previous < c.id)"
     " SELECT * FROM chain"
 )
+MAY_NOT = "it may not be written to, so nothing was written; check its permissions"
+REASONS = {
+    sqlite3.SQLITE_FULL: "the disk is full, so nothing was written; free some space and try again",
+    sqlite3.SQLITE_IOERR: "the disk cannot be written or read, so nothing was written; look at the disk and try again",
+    sqlite3.SQLITE_READONLY: MAY_NOT,
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened, so nothing was written; check the path",
+    sqlite3.SQLITE_BUSY: BUSY,
+    sqlite3.SQLITE_LOCKED: BUSY,
+}
+# SQLITE_ERROR is said of statements that do not fit the tables, and all of ours do
+DAMAGE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT)
 
 
-def checksum(plain: tuple[Any, ...], content: object = b"") -> int:
-    """Of a row: of its plain values, each with its kind (`marshal` in its fixed version 2), and of its bytes.
+def checksum(row: Sequence[Any]) -> int:
+    """Of all that a row says, each value with its kind (`marshal` in its fixed version 2).
 
     >>> checksum((1, "a")) == checksum((1.0, "a"))
     False
     """
-    more = content if isinstance(content, bytes) else repr(content).encode()
-    return crc32(more, crc32(marshal.dumps(plain, 2)))
+    return crc32(marshal.dumps(tuple(row), 2))
 
 
 def name_hash(name: str | bytes) -> int:
@@ -92,21 +115,12 @@ def name_hash(name: str | bytes) -> int:
     return int.from_bytes(blake2b(repr(name).encode(), digest_size=8).digest(), "little") >> 1
 
 
-def row_sum(user: int, name: str | bytes, ledger: Sequence[float], state: bytes, sealed: bytes | None) -> int:
-    """The checksum of a row of `users`."""
-    return crc32(state, crc32(marshal.dumps((user, name, *ledger, sealed), 2)))
-
-
 def checked(columns: Sequence[Any]) -> UserRow | None:
     """A row of `users` that is as it was written; else None."""
-    user, name, hashed, _, *ledger, state, sealed, found = columns
-    if name_hash(name) != hashed or row_sum(user, name, ledger, state, sealed) != found:
+    user, name, hashed, _, *ledger, found = columns
+    if name_hash(name) != hashed or checksum((user, name, *ledger)) != found:
         return None
-    return UserRow(*[user, *ledger, state, sealed, isinstance(name, bytes)])
-
-
-def _is(own: int, name: str, value: Position) -> bool:
-    return own == checksum((name,), value)
+    return UserRow(*[user, *ledger, isinstance(name, bytes)])
 
 
 def damaged_file(name: str) -> StoreError:
@@ -116,9 +130,7 @@ def damaged_file(name: str) -> StoreError:
 
 def is_damage(error: Exception) -> bool:
     """Whether what SQLite says is about the content of the file."""
-    # SQLITE_ERROR is said of statements that do not fit the tables, and all of ours do
-    codes = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT)
-    return _code(error) in codes or isinstance(error, UnicodeDecodeError)  # of a message that quotes a damaged table
+    return _code(error) in DAMAGE or isinstance(error, UnicodeDecodeError)  # of a message that quotes a damaged table
 
 
 def _code(error: Exception) -> int:
@@ -133,15 +145,9 @@ def disclosed(name: str) -> Iterator[None]:
     except (sqlite3.Error, UnicodeDecodeError) as error:
         if is_damage(error):
             raise damaged_file(name) from None
-        if _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise StoreBusy(f"{name}: {BUSY}") from None
-        reason, remedy = {
-            sqlite3.SQLITE_FULL: ("the disk is full", "free some space and try again"),
-            sqlite3.SQLITE_IOERR: ("the disk cannot be written or read", "look at the disk and try again"),
-            sqlite3.SQLITE_READONLY: ("it may not be written to", "check its permissions"),
-            sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", "check the path"),
-        }.get(_code(error), (type(error).__name__, "check the file and its folder"))
-        raise StoreError(f"{name}: {reason}, so nothing was written; {remedy}") from None
+        kind = StoreBusy if _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) else StoreError
+        other = f"{type(error).__name__}, so nothing was written; check the file and its folder"
+        raise kind(f"{name}: {REASONS.get(_code(error), other)}") from None
 
 
 def connect(path: FilePath) -> sqlite3.Connection:
@@ -152,12 +158,11 @@ def connect(path: FilePath) -> sqlite3.Connection:
 
 
 def make_private(path: str) -> None:
-    """Make a file that its owner alone may read, unless it is there.
+    """Make a file that its owner alone may read; one that is there is refused, and not touched.
 
-    A file that is there is not touched: closing it here would drop the locks of a store this process has open.
+    To open and close it here would drop the locks of a store that this process has open.
     """
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def size_of(path: FilePath) -> int:
@@ -172,9 +177,13 @@ def refuse_no_path(path: FilePath) -> None:
         raise InputError(f"{text}: expected the path of a state file, not a database in memory or a URI; name a file")
 
 
+def _heads(sql: sqlite3.Connection) -> list[int]:
+    return [sql.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
+
+
 def _refuse_other(sql: sqlite3.Connection, name: str) -> None:
     """Refuse what is no state file, one of another version, and one whose tables are not as they were made."""
-    application, version = (sql.execute(f"PRAGMA {p}").fetchone()[0] for p in ("application_id", "user_version"))
+    application, version = _heads(sql)
     if application != APPLICATION:
         raise DataError(f"{name}: is not a state file of seqveil, or its head is damaged; name another file")
     if version != VERSION:
@@ -221,10 +230,10 @@ class SqliteRecords:
 
     def facts(self) -> dict[str, Any]:
         """All that the file says of itself, or that it is damaged."""
-        facts = {name: value for name, value, own in self.sql.execute("SELECT * FROM facts") if _is(own, name, value)}
-        (count,) = self.sql.execute("SELECT count(*) FROM facts").fetchone()
+        rows = self.sql.execute("SELECT * FROM facts").fetchall()
         sound = self.sql.execute("PRAGMA quick_check(facts)").fetchall() == [("ok",)]  # else one may have vanished
-        if not sound or len(facts) < count or COMMITS not in facts:
+        facts = {name: value for name, value, own in rows if own == checksum((name, value))}
+        if not sound or len(facts) < len(rows) or COMMITS not in facts:
             raise damaged_file(self.name)
         return facts
 
@@ -234,15 +243,14 @@ class SqliteRecords:
         if self.hasher is not None:
             keys |= {self.hasher(name): name for name in list(keys.values())}
         found: dict[str, UserRow] = {}
-        for columns in self._asked("name", list(keys)):
-            row = checked(columns)
-            if row is None:
-                raise self.damaged(columns[0], [keys.get(columns[1], "")])
-            if columns[1] in keys:  # else a damaged index has found somebody else
-                found[keys[columns[1]]] = row
-        hidden = {name_hash(key): name for key, name in keys.items() if name not in found}
-        for columns in self._asked("hash", list(hidden)):
-            raise self.damaged(columns[0], [hidden.get(columns[2], "")])
+        for place, column in ((1, "name"), (2, "hash")):
+            left = {key if place == 1 else name_hash(key): name for key, name in keys.items() if name not in found}
+            for columns in self._asked(column, list(left)):
+                row = checked(columns)
+                if row is None:
+                    raise self.damaged(columns[0], [left.get(columns[place], "")])
+                if columns[1] in keys:  # else a damaged index has found somebody else
+                    found[keys[columns[1]]] = row
         return [found.get(str(name)) for name in names]
 
     def _asked(self, column: str, values: list[Any]) -> Iterator[tuple[Any, ...]]:
@@ -255,18 +263,16 @@ class SqliteRecords:
         for columns in self.sql.execute("SELECT * FROM users ORDER BY id"):
             yield columns[0], columns[1], checked(columns)
 
-    def everyone(self) -> tuple[list[User], Ints, Floats]:
-        """Name, counts and figures of every user who was not erased, in the order they came."""
-        names: list[User] = []
-        rows: list[UserRow] = []
+    def everyone(self) -> Accounts:
+        """The accounts of all users who were not erased, in the order they came."""
+        found: dict[User, UserRow] = {}
         for user, name, row in self.users():
             if row is None:
                 raise self.damaged(user, [str(name)])
             if not row.erased:
-                names.append(str(name))
-                rows.append(row)
-        counts = np.array([row[1:3] for row in rows], np.int64).reshape(-1, 2)
-        return names, counts, np.array([row[3:7] for row in rows], np.float64).reshape(-1, 4)
+                found[str(name)] = row
+        counts = np.array([row[1:3] for row in found.values()], np.int64).reshape(-1, 2)
+        return Accounts.of(list(found), counts, np.array([row[3:7] for row in found.values()]).reshape(-1, 4))
 
     def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
         """The user's releases from `since` on; one with the code ERASED stands for all that were there before."""
@@ -277,8 +283,8 @@ class SqliteRecords:
         except sqlite3.DatabaseError as error:
             raise self.damaged(row.id) if is_damage(error) else error from None
         kept, follows = list[Stored](), row.events  # from the latest one back
-        for _, _, _, *columns, found in chain:
-            if checksum((row.id, *columns)) != found or columns[0] != follows - 1:
+        for _, _, user, *columns, found in chain:
+            if checksum((user, *columns)) != found or (user, columns[0]) != (row.id, follows - 1):
                 raise self.damaged(row.id)
             kept.append(Stored.of(*columns))
             follows = kept[-1].seq - kept[-1].skipped
@@ -299,17 +305,15 @@ class Lock:
     def __init__(self, path: str, name: str) -> None:
         import fcntl  # which Windows has not: streams in memory need none of this
 
-        self._path = f"{path}-lock"
+        self._path, held = f"{path}-lock", False
         try:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise StoreError(f"{name}: cannot be opened ({error.strerror}); check the path") from None
-        try:
+        with suppress(OSError):
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # a file that was taken away meanwhile is a lock on nothing
             held = os.stat(self._path).st_ino == os.fstat(self._file).st_ino
-        except OSError:
-            held = False
         if not held:
             os.close(self._file)
             raise StoreBusy(f"{name}: {BUSY}")
@@ -349,8 +353,9 @@ class SqliteStore(SqliteRecords):
     sealing: Sealing | None = None
 
     def __init__(self, path: FilePath, must_exist: bool = False, accept: bool = False) -> None:
-        self.path, self.name, self.hasher = os.fspath(path), os.path.basename(path), None
         refuse_no_path(path)
+        path = os.path.realpath(path)  # what lies beside the file has one name, by whichever link it is opened
+        self.path, self.name, self.hasher = path, os.path.basename(path), None
         missing = DataError(
             f"{self.name}: expected a state file, and there is none or it is empty; check the path, or restore it from "
             "a backup: the ledger of a new one starts at zero"
@@ -359,18 +364,23 @@ class SqliteStore(SqliteRecords):
             raise missing
         if size_of(path) == 1:
             raise damaged_file(self.name)  # SQLite takes one byte for an empty file, and would begin anew
+        if os.path.exists(path) and not os.access(path, os.W_OK):  # before anything is written beside it
+            raise StoreError(f"{self.name}: {MAY_NOT}")
+        if os.path.exists(path) and os.stat(path).st_nlink > 1:
+            raise StoreError(
+                f"{self.name}: has a second name (a hard link), by which another process could draw what this one "
+                "draws; remove that name, or make a copy by `seqveil state backup`"
+            )
         self._lock = Lock(self.path, self.name)
-        self._returning: set[int] = set()  # users found of whom only the ledger is left
         with ExitStack() as failing, disclosed(self.name):
             failing.callback(lambda: self._lock.close(not self._lock.commits))
-            make_private(self.path)  # what was drawn but never committed may lie in it
+            with suppress(FileExistsError):
+                make_private(self.path)  # what was drawn but never committed may lie in it
             self._place = self._placed()
             self.sql = failing.enter_context(closing(connect(self.path)))
             self._prepare()
             self._commits = int(self.facts()[COMMITS])
-            self.begun = (
-                not self._commits
-            )  # tables alone, as a power cut leaves them in the first moment, are no ledger
+            self.begun = self._commits == 0  # a power cut in the first moment leaves tables, and no ledger
             if must_exist and self.begun:
                 raise missing
             lost = self._lock.commits - self._commits
@@ -384,27 +394,23 @@ class SqliteStore(SqliteRecords):
 
     def _prepare(self) -> None:
         """Make the tables of a new file; refuse one whose tables are others."""
-        sql = self.sql
         for pragma in PRAGMAS:
-            sql.execute(f"PRAGMA {pragma}").fetchall()
-        heads = [sql.execute(f"PRAGMA {p}").fetchone()[0] for p in ("application_id", "user_version")]
-        if not any(heads) and not sql.execute("SELECT 1 FROM sqlite_master").fetchall():
-            sql.execute("BEGIN IMMEDIATE")
-            for statement in TABLES.values():
-                sql.execute(statement)
+            self.sql.execute(f"PRAGMA {pragma}").fetchall()
+        if not any(_heads(self.sql)) and not self.sql.execute("SELECT 1 FROM sqlite_master").fetchall():
+            self.sql.execute("BEGIN IMMEDIATE")
+            heads = f"PRAGMA application_id={APPLICATION}", f"PRAGMA user_version={VERSION}"
+            for statement in (*TABLES.values(), *heads):
+                self.sql.execute(statement)
             self.set_facts({COMMITS: 0})
-            sql.execute(f"PRAGMA application_id={APPLICATION}")
-            sql.execute(f"PRAGMA user_version={VERSION}")
-            sql.execute("COMMIT")
-        _refuse_other(sql, self.name)
+            self.sql.execute("COMMIT")
+        _refuse_other(self.sql, self.name)
 
     def _placed(self) -> str:
         """Which file the path names."""
-        try:
+        with suppress(OSError):
             found = os.stat(self.path)
-        except OSError:
-            return ""
-        return f" at {found.st_dev} {found.st_ino}"
+            return f" at {found.st_dev} {found.st_ino}"
+        return ""
 
     def check_place(self) -> None:
         """Refuse where the path names another file by now, or none: what was released would be in no file to come."""
@@ -422,6 +428,7 @@ class SqliteStore(SqliteRecords):
             self.sql.execute("BEGIN IMMEDIATE")
             changes = self.sql.total_changes
             try:
+                self._check_alone()
                 yield
                 changed = self.sql.total_changes != changes
                 if changed:
@@ -435,32 +442,33 @@ class SqliteStore(SqliteRecords):
                 self._commits += 1
                 self._lock.note(self._commits)
 
-    @contextmanager
-    def snapshot(self) -> Iterator[SqliteRecords]:
-        """What is committed now, for a reader on whatever thread; nobody waits for it."""
-        self.check_place()
-        with reading(self.path, self.hasher) as records:
-            yield records
+    def _check_alone(self) -> None:
+        """Refuse where somebody else has written: what they drew is not in the states that this process holds."""
+        if self.fact(COMMITS) != self._commits:
+            raise StoreError(
+                f"{self.name}: another process has written to it, or an older copy was written over it, while it was "
+                "in use, so nothing is released; stop all that use it, and check it by `seqveil state verify`"
+            )
 
     def close(self) -> None:
         """Copy the -wal into the file and close it; others may then open it."""
         done = False
         with suppress(sqlite3.Error):
-            done = not self.sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            done = not self.sql.execute(CHECKPOINT).fetchone()[0]
         self.sql.close()
         self._lock.close(done)
 
-    def shrink(self) -> None:
-        """Write the file anew without what was deleted from it, also in its -wal; outside a transaction."""
+    def rewritten(self) -> None:
+        """Write the file anew, outside a transaction: nothing of who was erased is left in it, nor in its -wal."""
+        done = False
         with disclosed(self.name):
             try:
                 self.sql.execute("VACUUM")
-                busy = self.sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+                done = not self.sql.execute(CHECKPOINT).fetchone()[0]
             except sqlite3.Error as error:
                 if is_damage(error):
                     raise
-                busy = True
-        if busy:
+        if not done:
             raise StoreError(
                 f"{self.name}: it is done, but the file could not be written anew (its disk is full, or somebody "
                 "reads it), so traces may be left in it; see to that, and do it again"
@@ -468,43 +476,31 @@ class SqliteStore(SqliteRecords):
 
     # users and releases
 
-    def find(self, names: Sequence[User]) -> list[UserRow | None]:
-        """As every reader does; who was erased gets the name back with what `append` keeps next."""
-        found = super().find(names)
-        self._returning |= {row.id for row in found if row is not None and row.erased}
-        return found
-
-    def add(self, names: Sequence[User]) -> list[int]:
-        """Ids for new users, one after another."""
-        (last,) = self.sql.execute("SELECT coalesce(max(id), 0) FROM users").fetchone()
-        ids = list(range(last + 1, last + 1 + len(names)))
+    def append(self, entry: Entry) -> Ints:
+        """Write the releases, and the rows of the users they are of, those of new ones behind all others."""
+        names, ids = list(map(str, entry.names)), entry.ids.copy()
+        new = np.flatnonzero(ids == NEW)
+        if new.size:
+            (last,) = self.sql.execute("SELECT coalesce(max(id), 0) FROM users").fetchone()
+            ids[new] = np.arange(last + 1, last + 1 + new.size)
+            self.sql.executemany(NEW_USER, [(int(ids[k]), names[k], name_hash(names[k])) for k in new.tolist()])
+        latest, users = self.link(entry.columns(ids)), ids.tolist()
         rows = [
-            (user, name, name_hash(name), *EMPTY, b"", None, row_sum(user, name, EMPTY, b"", None))
-            for user, name in zip(ids, map(str, names), strict=True)
-        ]
-        self.sql.executemany(NEW_USER, rows)
-        return ids
-
-    def append(self, entry: Entry) -> None:
-        """Write the releases, and the rows of the users they are of."""
-        latest = self.link(entry.columns)
-        rows = [
-            (latest.get(user), *ledger, state, sealed, row_sum(user, name, ledger, state, sealed), user)
-            for name, (user, *ledger, state, sealed) in zip(map(str, entry.names), entry.rows, strict=True)
+            (latest.get(user), *row, checksum((user, name, *row)), user)
+            for user, name, row in zip(users, names, entry.rows, strict=True)
         ]
         if self.sql.executemany(LEDGER, rows).rowcount != len(rows):
             raise damaged_file(self.name)
-        for user, name in zip(entry.ids.tolist(), entry.names, strict=True) if self._returning else ():
-            if user in self._returning:
-                self._returning.discard(user)
-                self.sql.execute(NAME, (str(name), name_hash(str(name)), user))
+        if self.hasher is not None:  # who was erased and has come back is known by name again
+            known = [(name, name_hash(name), user) for user, name in zip(users, names, strict=True)]
+            self.sql.executemany(f"{NAME} AND typeof(name) = 'blob'", known)
+        return ids
 
     def rewrite(self, name: str | bytes, row: UserRow) -> None:
         """Have the row of a user say this, under this name."""
-        user, *ledger, state, sealed, _ = row
+        user, *ledger, _ = row
         self.sql.execute(NAME, (name, name_hash(name), user))
-        own = row_sum(user, name, ledger, state, sealed)
-        self.sql.execute(LEDGER, (None, *ledger, state, sealed, own, user))
+        self.sql.execute(LEDGER, (None, *ledger, checksum((user, name, *ledger)), user))
 
     def link(self, releases: Iterable[tuple[Any, ...]]) -> dict[int, int]:
         """Write releases behind all others, each with the place of the one of the same user before it; the places of
@@ -524,7 +520,7 @@ class SqliteStore(SqliteRecords):
         """What the file says of itself under this name."""
         with disclosed(self.name):
             row = self.sql.execute("SELECT value, checksum FROM facts WHERE name = ?", (name,)).fetchone()
-        if row is not None and not _is(row[1], name, row[0]):
+        if row is not None and row[1] != checksum((name, row[0])):
             raise damaged_file(self.name)
         return None if row is None else row[0]
 
@@ -534,8 +530,8 @@ class SqliteStore(SqliteRecords):
             if value is None:
                 self.sql.execute("DELETE FROM facts WHERE name = ?", (name,))
             else:
-                row = (name, value, checksum((name,), value))
-                self.sql.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", row)
+                own = checksum((name, value))
+                self.sql.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", (name, value, own))
 
     @property
     def salt(self) -> bytes:

@@ -1,8 +1,8 @@
 """Where the users of `Streams` are kept between calls: what a store of states is, and one in memory.
 
-Three of them are there: memory, an SQLite file (`engine.sqlite`), and Spark's state store. One suite tests them all
+Three stores are there: memory, an SQLite file (`engine.sqlite`), and Spark's state store. One suite tests them all
 (`tests/engine/test_store.py`). What a store is given is public, so none knows a raw symbol; what a mechanism must
-remember of raw symbols comes sealed (`engine.sealing`), or not at all.
+remember of raw symbols comes sealed (`packing.Sealing`), or not at all.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import sqlite3
 import weakref
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from itertools import islice
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -22,13 +21,14 @@ import numpy as np
 from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.randomness import User
-from seqveil.engine.releases import Path
+from seqveil.engine.releases import Accounts, Path
 
 if TYPE_CHECKING:
-    from seqveil.engine.sealing import Sealing
+    from seqveil.engine.packing import Sealing
 
 Position = str | bytes | int
 SALT_BYTES = 32
+NEW = -1  # the id of a user whom a store does not have yet
 GAP = -2  # the code of an event whose place was given up, because a later one came first
 ERASED = -9  # the code of what stands for all releases of a user who was erased
 POSITION = "position "  # before a source, in the name of the fact that has its position
@@ -90,6 +90,11 @@ class Stored(NamedTuple):
         """Whether anything was published of it."""
         return self.code >= 0
 
+    @property
+    def status(self) -> str:
+        """What became of the event, in a word."""
+        return "released" if self.released else "given-up" if self.code == GAP else "withheld"
+
     @classmethod
     def of(
         cls, seq: int, skipped: int, model: int, code: int, epsilon: float, time: float | None, batch: str | None
@@ -99,12 +104,10 @@ class Stored(NamedTuple):
         >>> Stored.of(4, 0, 0, 0, 1.5, None, batch_text(2, (7, 1), [0, 1])).path
         (7, 1)
         """
-        if batch is not None:
-            events, path, codes = json.loads(batch)
-            shown = None if path is None else tuple(path)
-            return cls(seq, code, epsilon, time, shown, tuple(codes), events, skipped, model)
-        one = (code,) if code >= 0 else ()
-        return cls(seq, code, epsilon, time, one or None, one, 1, skipped, model)
+        one = [code] if code >= 0 else []
+        events, path, codes = (1, one or None, one) if batch is None else json.loads(batch)
+        shown = None if path is None else tuple(path)
+        return cls(seq, code, epsilon, time, shown, tuple(codes), events, skipped, model)
 
 
 def batch_text(events: int, path: Path | None, codes: Sequence[int] | Ints) -> str:
@@ -133,21 +136,21 @@ class UserRow(NamedTuple):
     least: float
     ldp: float
     state: bytes
-    sealed: bytes | None = None  # what the mechanism remembers of raw symbols, as `engine.sealing` closed it
+    sealed: bytes | None = None  # what the mechanism remembers of raw symbols, as `Sealing` closed it
     erased: bool = False  # whether only the ledger is left of the user
 
 
 class Entry(NamedTuple):
     """What a call left of the users it touched, and the releases it made, those of a user in order."""
 
-    ids: Ints  # (K,) the users touched
+    ids: Ints  # (K,) the users touched, in the order they came; NEW for those whom the store does not have yet
     names: list[User]
     counts: Ints  # (K, 2) their events and releases so far
     figures: Floats  # (K, 4) Σε, both sides of the leakage, the LDP level
     states: bytes  # K states of one size; nothing where the store does not want them
     sealed: list[bytes | None] | None  # the private part of each, sealed; None where there is none
     model: int  # which of the models of the store the releases were drawn with
-    owners: Ints  # (E,) whose each release is
+    owners: Ints  # (E,) whose each release is: a place among the users touched
     seqs: Ints
     skips: Ints  # how many events before each were given up
     codes: Ints
@@ -155,25 +158,24 @@ class Entry(NamedTuple):
     times: Floats | None
     batches: list[str] | None  # as `batch_text` writes them; None for single symbols
 
-    @property
-    def columns(self) -> Iterator[tuple[Any, ...]]:
-        """The releases one by one: whose each is, and what `Stored.of` makes one of."""
+    def columns(self, ids: Ints) -> Iterator[tuple[Any, ...]]:
+        """The releases one by one: the id of whose each is, and what `Stored.of` makes one of."""
         count = self.owners.size
         times: Sequence[float | None] = [None] * count
         if self.times is not None:  # no negative zero, and None where it is not known: as SQLite gives them back
             times = [None if np.isnan(time) else time for time in (self.times + 0.0).tolist()]
         batches: Sequence[str | None] = self.batches or [None] * count
-        numbers = (self.owners.tolist(), self.seqs.tolist(), self.skips.tolist(), [self.model] * count)
+        numbers = (ids[self.owners].tolist(), self.seqs.tolist(), self.skips.tolist(), [self.model] * count)
         return zip(*numbers, self.codes.tolist(), self.epsilons.tolist(), times, batches, strict=True)
 
     @property
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        """Where each user touched stands now: what a `UserRow` has, up to `sealed`."""
+        """Where each user touched stands now: what a `UserRow` has, from `events` up to `sealed`."""
         count = self.ids.size
         size, sealed = len(self.states) // max(1, count), self.sealed or [None] * count
         states = [self.states[k * size : (k + 1) * size] for k in range(count)]
         figures = (self.figures + 0.0).T.tolist()  # no negative zero, which SQLite does not know
-        return zip(self.ids.tolist(), *self.counts.T.tolist(), *figures, states, sealed, strict=True)
+        return zip(*self.counts.T.tolist(), *figures, states, sealed, strict=True)
 
 
 class StateStore(Protocol):
@@ -194,17 +196,14 @@ class StateStore(Protocol):
     def find(self, names: Sequence[User]) -> list[UserRow | None]:
         """Where these users stand; None for a new one."""
 
-    def add(self, names: Sequence[User]) -> list[int]:
-        """Ids for new users."""
-
-    def append(self, entry: Entry) -> None:
-        """Keep what a call left. Someone who was erased is then known by name again."""
+    def append(self, entry: Entry) -> Ints:
+        """Keep what a call left; the ids of its users. Someone who was erased is then known by name again."""
 
     def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
         """The user's releases from `since` on; what was given up between them has no place of its own."""
 
-    def everyone(self) -> tuple[list[User], Ints, Floats]:
-        """Name, counts and figures of every user, in the order they came, as in an `Entry`."""
+    def everyone(self) -> Accounts:
+        """The accounts of all users, in the order they came."""
 
     def fact(self, name: str) -> Any:
         """What the store says of itself under this name, positions of sources (POSITION) included; None: nothing."""
@@ -260,75 +259,66 @@ class Memory:
         self.keeps_releases, self.salt = releases, os.urandom(SALT_BYTES)
         self._index: dict[User, int] = {}
         self._counts, self._figures = np.zeros((0, 2), np.int64), np.zeros((0, 4))
-        self._calls: list[Entry] = []  # the latest ones, whose releases are not sorted by user yet
+        self._calls: list[tuple[Entry, Ints]] = []  # the latest ones, whose releases are not sorted by user yet
         self._disclosed: dict[int, list[Stored]] = {}  # those before
         self._aside: sqlite3.Connection | None = None  # a temporary file
         self._facts: dict[str, Position | None] = {}
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Names that were added in a block that fails are forgotten, but for users with a drawn event."""
-        known = len(self._index)
-        try:
-            yield
-        except BaseException:
-            for user in list(islice(reversed(self._index), len(self._index) - known)):
-                if self._counts[self._index[user], 0]:
-                    break  # an event of this user is drawn, which stands
-                del self._index[user]
-            raise
+    def transaction(self) -> AbstractContextManager[None]:
+        """Nothing to do: what `append` has got stands."""
+        return nullcontext()
 
     def find(self, names: Sequence[User]) -> list[UserRow | None]:
         """Where these users stand; None for a new one."""
-        ids = [self._index.get(name) for name in names]
-        return [None if k is None else self._row(k) for k in ids]
+        return [None if (k := self._index.get(name)) is None else self._row(k) for name in names]
 
     def _row(self, user: int) -> UserRow:
-        aside = None
+        ask, aside = "SELECT state FROM aside WHERE id = ?", None
         if self._aside is not None:
-            aside = self._aside.execute("SELECT state FROM aside WHERE id = ?", (user,)).fetchone()
+            aside = self._aside.execute(ask, (user,)).fetchone()
         ledger = [*self._counts[user].tolist(), *self._figures[user].tolist()]
         return UserRow(*[user, *ledger, b"" if aside is None else aside[0]])
 
-    def add(self, names: Sequence[User]) -> list[int]:
-        """Numbers for new users, in the order they come."""
-        first = len(self._index)
-        self._index.update((name, first + k) for k, name in enumerate(names))
-        lacking = len(self._index) - len(self._counts)
-        if lacking > 0:
-            more = max(lacking, len(self._counts))
-            self._counts = np.concatenate([self._counts, np.zeros((more, 2), np.int64)])
-            self._figures = np.concatenate([self._figures, np.zeros((more, 4))])
-        return list(range(first, len(self._index)))
-
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: Entry) -> Ints:
         """Keep counts and figures, the releases where they are wanted, and states in the temporary file."""
-        self._counts[entry.ids], self._figures[entry.ids] = entry.counts, entry.figures
+        ids, new = entry.ids, np.flatnonzero(entry.ids == NEW)
+        if new.size:
+            ids, first = ids.copy(), len(self._index)
+            ids[new] = np.arange(first, first + new.size)
+            self._index.update((entry.names[k], int(ids[k])) for k in new.tolist())
+        if len(self._index) > len(self._counts):
+            size = max(len(self._index), 2 * len(self._counts))
+            self._counts, self._figures = (
+                np.concatenate([kept, np.zeros((size - len(kept), kept.shape[1]), kept.dtype)])
+                for kept in (self._counts, self._figures)
+            )
+        self._counts[ids], self._figures[ids] = entry.counts, entry.figures
         if self.keeps_releases and entry.owners.size:
-            self._calls.append(entry)
+            self._calls.append((entry, ids))
         if entry.states:
             if self._aside is None:
                 self._aside = sqlite3.connect("", isolation_level=None, check_same_thread=False)
                 weakref.finalize(self, self._aside.close)
                 self._aside.execute("CREATE TABLE aside (id INTEGER PRIMARY KEY, state BLOB)")
-            rows = [(user, state) for user, *_, state, _ in entry.rows]
+            rows = [(user, state) for user, (*_, state, _) in zip(ids.tolist(), entry.rows, strict=True)]
             self._aside.executemany("INSERT OR REPLACE INTO aside VALUES (?, ?)", rows)
+        return ids
 
     def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
         """The user's releases from `since` on."""
         if not self.keeps_releases:
             raise InputError("these streams keep no releases; pass Memory(), or a state file")
-        for entry in self._calls:
-            for user, *release in entry.columns:
+        for entry, ids in self._calls:
+            for user, *release in entry.columns(ids):
                 self._disclosed.setdefault(user, []).append(Stored.of(*release))
         self._calls = []
         found = self._disclosed.get(row.id, [])
         yield from found[bisect_left(found, since, key=lambda stored: stored.seq) :]
 
-    def everyone(self) -> tuple[list[User], Ints, Floats]:
-        """Name, counts and figures of every user, in the order they came."""
+    def everyone(self) -> Accounts:
+        """The accounts of all users, in the order they came."""
         users = len(self._index)
-        return list(self._index), self._counts[:users].copy(), self._figures[:users].copy()
+        return Accounts.of(list(self._index), self._counts[:users], self._figures[:users])
 
     def fact(self, name: str) -> Any:
         """A position, or None: memory has no past that could contradict the setting."""

@@ -1,15 +1,18 @@
-"""One release as a pure step: (setting, state, symbols, randomness) → (release, next state), for one user or many.
+"""The state of streams and the one pure step: (terms, state, symbols, randomness) → (what was released, next state).
 
-The setting and the state are public: an observer who has the model and the releases can compute both. Raw symbols enter
-as an argument and leave no trace but the draw.
+A state holds B streams in arrays, one row a user. All of it is public but `State.private`: an observer who has the
+model and the releases computes the same. Raw symbols enter as an argument, and leave no trace but the draw and what is
+private. `observe` is the same step as an observer sees it. A batch is a step of its own (`batches`), for it takes
+several symbols.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,31 +21,167 @@ from seqveil.core import filtering, mechanisms
 from seqveil.core import times as clock
 from seqveil.core.alphabet import UNKNOWN as UNKNOWN
 from seqveil.core.alphabet import WITHHELD as WITHHELD
+from seqveil.core.bulk import ByUser
 from seqveil.core.compiled import took_step
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
-from seqveil.core.leakage import Leakages, cost, weight_range
-from seqveil.core.mechanisms.base import Asked, Made
-from seqveil.core.model import MarkovModel
+from seqveil.core.leakage import Leakages, cost, pass_over, weight_range
+from seqveil.core.mechanisms.base import Asked
+from seqveil.core.mechanisms.base import Made as Quick
+from seqveil.core.mechanisms.blocks import Blocks
 from seqveil.core.randomness import Randomness, rows
 from seqveil.core.secrets.account import together
-from seqveil.core.secrets.tables import GuardingTable
-from seqveil.engine import budget
-from seqveil.engine.budget import GONE
-from seqveil.engine.secrets import Remembered, joint_beliefs, release_each, states_of
-from seqveil.engine.state import SecretAccounts
-from seqveil.engine.state import State as State
+from seqveil.engine.budget import GONE, TIMELESS, Window
+from seqveil.engine.secrets import NOTHING as NOTHING
+from seqveil.engine.secrets import Remembered, Source, histories, joint_beliefs, release_each, states_of
 from seqveil.engine.terms import Terms as Terms
 
-OTHER_SECRETS = (
-    "a release cannot have come from this mechanism with this model and these secrets; check that model, secrets, "
-    "observers, side_information, epsilon and withhold are those of the release"
-)
-NOTHING = -1  # the code of a release that was not made, because the budget is spent and the policy says stop
+TIMELESS_SECRETS = "secrets that follow the clock (during, windows of a day) need the time of each event; pass time=…"
 REFUSED = -3  # of an event that was not taken, because its call ended before
+LOST = -1  # in `Private.memory`: nothing is remembered of the raw stream
+FEW = 64  # events of a call that are looked at one by one before they are sorted
 
-Part = NDArray[np.intp]
+Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+SecretAccounts = NDArray[np.object_]  # of declared secrets: `SecretTrackers`, one a user
+Done = TypeVar("Done")
+
+
+# the state
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Private(ByUser):
+    """What a step needs to know of B streams that is not public, one row a user; None where a mechanism needs nothing.
+
+    It is never in an output, in a repr or on a disk as it is: whoever keeps it keeps it in memory, seals it, or derives
+    it from a key again.
+    """
+
+    bits: Mask | None = None  # (B,) of the running blocks: whether real
+    memory: Ints | None = None  # (B, J) state of the raw stream in the automaton of each remembered secret, or LOST
+
+    @classmethod
+    def start(cls, setting: Terms, users: int = 1) -> Private:
+        """Of users of whom nothing was released yet."""
+        memory = np.zeros((users, len(setting.remembered)), np.int64) if setting.remembered else None
+        return cls(np.zeros(users, bool) if setting.in_blocks else None, memory)
+
+    def __repr__(self) -> str:
+        return "Private(…)"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuses `copy` and `pickle`, which would carry it to where it may be read."""
+        raise InputError("what is private of a stream cannot be copied or pickled; derive it from the key, or seal it")
+
+
+@dataclass(frozen=True, eq=False)
+class State(ByUser):
+    """State of B streams, one row a user: what the releases so far imply, and what is private of them.
+
+    >>> from seqveil.core.model import MarkovModel
+    >>> from seqveil.core.randomness import SeededRandomness
+    >>> from seqveil.engine.policy import Policy
+    >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
+    >>> state, randomness = State.start(setting, users=3), SeededRandomness(1)
+    >>> made, state = state.move(np.array([0, 2]), lambda some: step(setting, some, np.array([1, 0]), randomness))
+    >>> made.codes.shape, state.steps.tolist(), state.private
+    ((2,), [1, 0, 1], Private(…))
+    """
+
+    states: Floats  # (B, S) distribution of the next state of the chain, as `core.filtering` keeps it
+    steps: Ints  # (B,) events so far, released or not
+    spent: Floats  # (B,) Σ of the ε used: what basic composition charges
+    account: Leakages
+    window: Window
+    ldp: Floats  # (B,) Σ of (LDP level · ε) of the mechanisms used: what holds without any model
+    first: Ints  # (B,) the slot of time of a stream's first event, where secrets follow the clock; else 0
+    trackers: SecretAccounts | None = None  # (B,) of declared secrets; None where none is declared
+    blocks: Any = None  # `Blocks`: those that run; None where events do not share an ε
+    private: Private = Private()  # all else is public
+
+    @classmethod
+    def start(cls, setting: Terms, users: int = 1) -> State:
+        """The state of users of whom nothing was released yet."""
+        model, zeros = setting.model, np.zeros(users)
+        account = Leakages.start(model, users, setting.in_batches)
+        trackers = None if setting.trackers is None else np.full(users, setting.trackers, object)
+        blocks = Blocks.start(setting.rule, users) if setting.in_blocks else None
+        return cls(
+            filtering.start(model, users), np.zeros(users, np.int64), zeros, account, Window.start(users),
+            zeros.copy(), np.zeros(users, np.int64), trackers, blocks, Private.start(setting, users),
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def put(self, rows: Rows | slice, part: State, users: tuple[int, int] | None = None) -> None:
+        """Write the rows of some users back in place."""
+        super().put(rows, self._as_wide(part), users)
+
+    def join(self, other: State) -> State:
+        """Two groups of users as one."""
+        return super().join(self._as_wide(other))
+
+    def _as_wide(self, other: State) -> State:
+        """The other state, once windows of both have room for as many costs."""
+        ours, theirs = self.window.costs.shape[1], other.window.costs.shape[1]
+        if ours == theirs:
+            return other
+        object.__setattr__(self, "window", self.window.padded(max(ours, theirs)))
+        return replace(other, window=other.window.padded(max(ours, theirs)))
+
+    def grown(self, setting: Terms, users: int) -> State:
+        """With room for rows 0..users-1; new ones stand at the start."""
+        return self if users <= len(self) else self.join(State.start(setting, users - len(self)))
+
+    def move(self, rows: Rows, act: Callable[[State], tuple[Done, State]]) -> tuple[Done, State]:
+        """Let these rows take a step, each once: what it made, and the state of all rows after it.
+
+        Rows are written in place, unless all of them move.
+        """
+        if rows.size == len(self) and (rows == np.arange(rows.size)).all():
+            return act(self)
+        check_rows(rows, len(self))
+        made, after = act(self.take(rows))
+        self.put(rows, after)
+        return made, self
+
+
+def check_rows(rows: Rows, users: int) -> None:
+    """Refuse rows that are not there, and those named twice; one counted from the end would be another name of a row.
+
+    >>> check_rows(np.array([2, 0]), 3)
+    """
+    if rows.size == 1 and rows.dtype.kind in "iu" and 0 <= rows[0] < users:  # the usual case of a call of one event
+        return
+    ordered = np.sort(rows)  # some eight times as fast as looking for the different ones
+    if rows.size and (rows.dtype.kind not in "iu" or ordered[0] < 0 or ordered[-1] >= users):
+        raise InputError(f"expected rows 0..{users - 1}; make room for more first")
+    if (ordered[1:] == ordered[:-1]).any():
+        raise InputError("expected each user at most once in a call; release a user's events one after another")
+
+
+def rounds(users: Rows) -> list[Rows]:
+    """Positions of a chunk's events in rounds that hold each user once, in the order of the events.
+
+    >>> [r.tolist() for r in rounds(np.array([0, 1, 0, 0, 2]))]
+    [[0, 1, 4], [2], [3]]
+    """
+    if not users.size:
+        return []
+    if users.size <= FEW and len(set(users.tolist())) == users.size:  # as in most small calls: nothing to sort
+        return [np.arange(users.size)]
+    order = np.argsort(users, kind="stable")
+    ordered = users[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    nth = np.arange(users.size) - np.repeat(starts, np.diff(np.r_[starts, users.size]))
+    turn = np.empty_like(nth)
+    turn[order] = nth
+    return np.split(np.argsort(turn, kind="stable"), np.cumsum(np.bincount(turn))[:-1])
+
+
+# the step
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +200,15 @@ class Released:
         """What each release cost (`leakage.cost`), 0 where nothing was released: (B,)."""
         return self.weights.costs
 
-    def take(self, users: Part) -> Released:
-        """Of some users."""
-        return Released(*(getattr(self, f.name)[users] for f in fields(self)))
+    @property
+    def posterior(self) -> Floats:
+        """What anyone believes of each symbol once it is released: (B, n).
+
+        What the belief ruled out, and only an unsound mechanism releases, leaves what could have made it.
+        """
+        joint = self.beliefs * self.columns
+        joint = np.where(joint.any(1, keepdims=True), joint, self.columns)
+        return np.asarray(joint / joint.sum(1, keepdims=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,96 +225,59 @@ class Weights:
         """What each release cost (`leakage.cost`): (B,)."""
         return cost(self.low, self.high, self.marginal, self.terms)
 
-    def __getitem__(self, users: Part) -> Weights:
-        return Weights(self.low[users], self.high[users], self.marginal[users], self.terms)
-
 
 def step(
-    setting: Terms,
-    state: State,
-    codes: Ints,
-    randomness: Randomness,
-    times: Floats | None = None,
-    memory: Remembered | None = None,
-) -> tuple[Released, State]:
-    """Release one symbol for each user and charge it; `memory`, what is remembered of raw streams, goes on in place.
+    setting: Terms, state: State, codes: Ints, randomness: Randomness, times: Floats | None = None
+) -> tuple[Any, State]:
+    """Release one symbol for each user and charge it: `Released`, or `ReleasedInBlocks` where events share an ε.
 
     *Guarantee*: for a sound mechanism each user's lifts are within the ε used, on both sides, and the leakage of the
     stream so far is what the next state's account says; a budget is never passed. A code UNKNOWN, a value outside the
     alphabet, is released by a draw from the kernel's marginal, at the ε that any symbol would have had there: its lift
-    is 1, and it is within the LDP level of every symbol (`hidden`).
+    is 1, and it is within the LDP level of every symbol (`hidden`). What is private decides draws alone: it is in no
+    release, and in nothing public.
+
+    >>> from seqveil.core.model import MarkovModel
+    >>> from seqveil.core.randomness import SeededRandomness
+    >>> from seqveil.engine.policy import Policy
+    >>> setting = Policy(epsilon=2.0, block=2).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
+    >>> made, state = step(setting, State.start(setting), np.array([1]), SeededRandomness(1))
+    >>> made.places.tolist(), state.blocks.places.tolist(), state.private
+    ([0], [1], Private(…))
     """
-    known = located(setting, state, times)
-    held = memory or Remembered(lost=np.ones(len(state), bool))
-    truths = _Truths(setting, known, raw_codes(codes, setting.model.n, state.steps.size), randomness, held)
-    return _advance(setting, known, truths, times)
-
-
-TIMELESS_SECRETS = "secrets that follow the clock (during, windows of a day) need the time of each event; pass time=…"
-TIMELESS = "a budget per seconds needs the time of each release; pass time=…"
-
-
-def check_times(setting: Terms, users: Part, times: Floats | None, latest: Floats) -> None:
-    """Refuse, before anything of a call is drawn, times that a budget per seconds cannot use.
-
-    `latest`: for each event, the last time of its user before the call.
-    """
-    if setting.budget.seconds is None or not users.size:
-        return
-    if times is None:
-        raise InputError(TIMELESS)
-    clock.check(times, setting.budget.seconds)
-    budget.check_times(users, times, latest)
-
-
-def raw_codes(codes: Any, n: int, count: int | None = None) -> Ints:
-    """The codes of raw symbols, UNKNOWN among them, through the gate.
-
-    >>> raw_codes([0, 1], 2)
-    array([0, 1])
-    """
-    return gate(codes, n, count, (UNKNOWN,))
-
-
-def hidden(setting: Terms, states: Floats, codes: Ints, randomness: Randomness) -> Ints:
-    """The codes to draw for: in place of each UNKNOWN a symbol from the public belief b, by one more draw of its event.
-
-    A draw of x from b and then of y from Q(·|x) is one from the marginal Σ_x b(x) Q(y|x). That is what the belief
-    expects of y, so the lift is 1; and it is a mixture of rows with public weights, so every bound on the ratio of two
-    rows holds between it and any row. Nothing else of the event differs.
-    """
-    lost = np.flatnonzero(codes == UNKNOWN)
-    if not lost.size:
-        return codes
-    filled = codes.copy()
-    filled[lost] = drawn(filtering.symbols(setting.model, states[lost]), rows(randomness, lost).draw(lost.size))
-    return filled
-
-
-def drawn(distributions: Floats, thrown: Ints) -> Ints:
-    """A symbol from each distribution (B, n), by one draw each; what has no probability is never drawn."""
-    reached = np.cumsum(to_weights(distributions), axis=1)
-    return np.asarray((reached <= thrown[:, None]).sum(1), np.int64)
+    if setting.in_blocks:
+        return _blocks().step(setting, state, codes, randomness, times)
+    known, raw = located(setting, state, times), raw_codes(codes, setting.model.n, state.steps.size)
+    kept = state.private.memory
+    if kept is None:
+        drawn_for, memory = hidden(setting, state.states, raw, randomness), Remembered(lost=np.ones(len(state), bool))
+    else:
+        drawn_for, memory = _hidden_histories(known, raw, randomness)
+    made, after = _advance(setting, known, Source(drawn_for, randomness.draw(raw.size)), memory, times)
+    return made, after if kept is None else replace(after, private=Private(None, memory.states))
 
 
 def observe(
-    setting: Terms,
-    state: State,
-    codes: Ints,
-    times: Floats | None = None,
-    epsilons: Floats | None = None,
-    forgot: NDArray[np.bool_] | None = None,
-) -> tuple[Released, State]:
-    """The same step as an observer sees it: the release is given, nothing private is needed.
+    setting: Terms, state: State, codes: Ints, times: Floats | None = None, epsilons: Floats | None = None,
+    forgot: Mask | None = None,
+) -> tuple[Any, State]:  # fmt: skip
+    """The same step as an observer sees it: the release is given, and nothing private is needed or moved.
 
-    `forgot` says of whom nothing was remembered from this event on, as the record of the release does.
-
-    Where declared secrets are kept no budget ends, so NOTHING is what was WITHHELD. `epsilons` are those that the
-    releases used, where that is known; else they follow from the budget.
+    Where declared secrets are kept no budget ends, so NOTHING is what was WITHHELD. `epsilons` are those of the record,
+    where it is at hand: what was used whatever the budget says, and where blocks begin; else they follow from the
+    budget. `forgot` says of whom nothing was remembered from this event on, as the record of the release does.
     """
+    if setting.in_blocks:
+        return _blocks().observe(setting, state, codes, times, epsilons)
     known, given = located(setting, state, times), released_codes(setting, codes, len(state))
-    source = _Given(given, Remembered(lost=forgot))
-    return _advance(setting, known, source, times, None if epsilons is None else (epsilons, given == NOTHING))
+    used = None if epsilons is None else (epsilons, given == NOTHING)
+    return _advance(setting, known, Source(given), Remembered(lost=forgot), times, used)
+
+
+def _blocks() -> Any:
+    from seqveil.engine import blocks  # which is made of states as well
+
+    return blocks
 
 
 def located(setting: Terms, state: State, times: Floats | None) -> State:
@@ -178,8 +286,6 @@ def located(setting: Terms, state: State, times: Floats | None) -> State:
     Then a stream begins in the slot of its first event, and each later event must lie in the next slot: with an event
     left out, or two in one slot, the secrets would be about other hours than the clock's.
     """
-    if setting.in_blocks:
-        raise InputError("blocks are released by `engine.step.step`, with a hidden bit for each stream")
     if not setting.clocked:
         return state
     if times is None or len(times) != len(state):
@@ -207,11 +313,48 @@ def check_slots(first: Ints, seqs: Ints, slots: Ints) -> None:
         )
 
 
-def released_codes(setting: Terms, codes: Any, count: int | None = None) -> Ints:
-    """The codes of releases through the gate, what was WITHHELD as NOTHING."""
-    also = (NOTHING, WITHHELD) if setting.guards else (NOTHING,)
-    given = gate(codes, setting.model.n, count, also, DataError)
-    return np.where(given == WITHHELD, NOTHING, given) if setting.guards else given
+def _advance(
+    setting: Terms, state: State, source: Source, memory: Remembered, times: Floats | None,
+    used: tuple[Floats, Mask] | None = None,
+) -> tuple[Released, State]:  # fmt: skip
+    """One step from `state`. `used` is what `allowance` was, where that is known."""
+    took_step(state.steps.size)
+    epsilons, gone = allowance(setting, state, times) if used is None else used
+    beliefs = filtering.symbols(setting.model, state.states)
+    if state.trackers is not None:
+        check_room(state.trackers)
+    trackers = None
+    if setting.guards:
+        assert state.trackers is not None
+        codes, wide, trackers = release_each(setting, state.trackers, source, memory)
+    else:
+        codes, wide = _within_budget(setting, beliefs, epsilons, gone, source)
+    weights, after = take_in(setting, state, wide, epsilons, times, trackers)
+    return Released(codes, epsilons, _by_symbol(state, wide), beliefs, weights, wide), after
+
+
+def skipped(setting: Terms, state: State, events: int = 1) -> State:
+    """The state after events that nobody released: the belief moves on, nothing is charged.
+
+    Nobody has read their raw symbols either, so what kernels remember of the raw stream is lost with them.
+    """
+    if setting.in_blocks:
+        moved: State = _blocks().passed(setting, state, events)
+        return moved
+    trackers = state.trackers
+    states, account = pass_over(setting.model, state.states, state.account, events * setting.batch)
+    if trackers is not None:  # as a release that says the same whatever the truth is
+        for _ in range(events):
+            trackers = observed(trackers, np.ones((len(state), setting.model.n), np.int64), bool(setting.remembered))
+    private = state.private
+    if private.memory is not None:
+        private = replace(private, memory=np.full_like(private.memory, LOST))
+    return replace(
+        state, states=states, steps=state.steps + events, account=account, trackers=trackers, private=private
+    )
+
+
+# codes
 
 
 def gate(
@@ -238,106 +381,61 @@ def gate(
     return given.astype(np.int64, copy=False)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _Truths:
-    """Raw symbols and the randomness that decide what is released for them."""
+def raw_codes(codes: Any, n: int, count: int | None = None) -> Ints:
+    """The codes of raw symbols, UNKNOWN among them, through the gate.
 
-    setting: Terms
-    state: State
-    codes: Ints
-    randomness: Randomness
-    memory: Remembered
-
-    def fit(self, silent: NDArray[np.bool_]) -> None:
-        """Raw symbols come whether or not they are released."""
-
-    def everyone(self) -> _Thrown:
-        return self._thrown(self.codes, self.state.states, self.randomness)
-
-    def of(self, part: Part) -> _Thrown:
-        return self._thrown(self.codes[part], self.state.states[part], rows(self.randomness, part))
-
-    def _thrown(self, codes: Ints, states: Floats, randomness: Randomness) -> _Thrown:
-        if np.count_nonzero(codes == UNKNOWN):  # many times quicker than `any` where there are few
-            codes = hidden(self.setting, states, codes, randomness)
-        return _Thrown(codes, randomness.draw(codes.size), self.memory)
+    >>> raw_codes([0, 1], 2)
+    array([0, 1])
+    """
+    return gate(codes, n, count, (UNKNOWN,))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _Thrown:
-    """Raw symbols of some users, and a draw thrown for each."""
-
-    codes: Ints
-    randomness: Ints
-    memory: Remembered
-
-    def some(self, part: Part) -> _Thrown:
-        return _Thrown(self.codes[part], self.randomness[part], self.memory)
-
-    def quickly(self, setting: Terms, beliefs: Floats, epsilon: float) -> Made | None:
-        asked = Asked(self.codes, self.randomness)
-        return mechanisms.get(setting.mechanism).release(beliefs, epsilon, setting.distortion, asked)
-
-    def pick(self, built: Kernels) -> Ints:
-        return built.pick(self.codes, self.randomness)
-
-    def pick_one(self, user: int, made: GuardingTable, row: int) -> int:
-        return made.pick(row + int(self.codes[user]), int(self.randomness[user]))
-
-    def asked(self, part: Part, rows: Ints) -> tuple[Ints | None, Ints | None, Ints | None]:
-        """The sources of some users, whose rows begin there, and their draws; no releases."""
-        return rows + self.codes[part], self.randomness[part], None
+def released_codes(setting: Terms, codes: Any, count: int | None = None) -> Ints:
+    """The codes of releases through the gate, what was WITHHELD as NOTHING."""
+    also = (NOTHING, WITHHELD) if setting.guards else (NOTHING,)
+    given = gate(codes, setting.model.n, count, also, DataError)
+    return np.where(given == WITHHELD, NOTHING, given) if setting.guards else given
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _Given:
-    """Releases that were made."""
+def hidden(setting: Terms, states: Floats, codes: Ints, randomness: Randomness) -> Ints:
+    """The codes to draw for: in place of each UNKNOWN a symbol from the public belief b, by one more draw of its event.
 
-    codes: Ints
-    memory: Remembered
+    A draw of x from b and then of y from Q(·|x) is one from the marginal Σ_x b(x) Q(y|x). That is what the belief
+    expects of y, so the lift is 1; and it is a mixture of rows with public weights, so every bound on the ratio of two
+    rows holds between it and any row. Nothing else of the event differs.
+    """
+    if not np.count_nonzero(codes == UNKNOWN):  # many times quicker than `any` where there are few
+        return codes
+    lost, filled = np.flatnonzero(codes == UNKNOWN), codes.copy()
+    filled[lost] = drawn(filtering.symbols(setting.model, states[lost]), rows(randomness, lost).draw(lost.size))
+    return filled
 
-    def fit(self, silent: NDArray[np.bool_]) -> None:
-        """Nothing stands exactly where the budget's policy says that nothing is released."""
-        if ((self.codes == NOTHING) != silent).any():
-            raise DataError(
-                "a release stands where the budget allows none, or is missing where it allows one; check epsilon "
-                "and budget, and that no row was lost"
-            )
 
-    def everyone(self) -> _Given:
-        return self
+def _hidden_histories(state: State, codes: Ints, randomness: Randomness) -> tuple[Ints, Remembered]:
+    """The same where kernels remember: a symbol and what is remembered are drawn together from the public belief.
 
-    def of(self, part: Part) -> _Given:
-        return _Given(self.codes[part], self.memory)
+    The release is again one from the marginal, whatever the raw stream was. The stream goes on from the memory that was
+    drawn, as if it were true: to lose it would show publicly that the value was unknown.
+    """
+    assert state.trackers is not None
+    assert state.private.memory is not None
+    memory, lost = state.private.memory, np.flatnonzero(codes == UNKNOWN)
+    if not lost.size:
+        return codes, Remembered(memory)
+    trackers, filled, memory = state.trackers[lost], codes.copy(), memory.copy()
+    sources = drawn(joint_beliefs(trackers), rows(randomness, lost).draw(lost.size))
+    filled[lost], before = histories(trackers, sources)
+    memory[lost] = np.where(memory[lost] == LOST, LOST, before)
+    return filled, Remembered(memory)
 
-    some = of
 
-    def quickly(self, setting: Terms, beliefs: Floats, epsilon: float) -> Made | None:
-        asked = Asked(given=self.codes)
-        made = mechanisms.get(setting.mechanism).release(beliefs, epsilon, setting.distortion, asked)
-        return None if made is not None and made.impossible else made
+def drawn(distributions: Floats, thrown: Ints) -> Ints:
+    """A symbol from each distribution (B, n), by one draw each; what has no probability is never drawn."""
+    reached = np.cumsum(to_weights(distributions), axis=1)
+    return np.asarray((reached <= thrown[:, None]).sum(1), np.int64)
 
-    def pick(self, built: Kernels) -> Ints:
-        match = (built.outputs == self.codes[:, None]) & (built.extremes()[1] > 0)
-        if not match.any(1).all():
-            raise DataError(
-                "a release cannot have come from this mechanism with this model and ε; check that model, mechanism, "
-                "epsilon and budget are those of the release"
-            )
-        return match.argmax(1)
 
-    def pick_one(self, user: int, made: GuardingTable, row: int) -> int:
-        code = int(self.codes[user])
-        place = np.flatnonzero(made.outputs == (WITHHELD if code == NOTHING else code))
-        if not place.size:
-            raise DataError(OTHER_SECRETS)
-        return int(place[0])
-
-    def asked(self, part: Part, rows: Ints) -> tuple[Ints | None, Ints | None, Ints | None]:
-        """The releases of some users; no sources and draws."""
-        if (self.codes[part] < 0).any():
-            raise DataError(OTHER_SECRETS)
-        return None, None, self.codes[part]
+# what is released
 
 
 def kernels(setting: Terms, beliefs: Floats, epsilon: float) -> Kernels:
@@ -347,11 +445,78 @@ def kernels(setting: Terms, beliefs: Floats, epsilon: float) -> Kernels:
     return mechanisms.get(setting.mechanism).kernels(beliefs, epsilon, setting.distortion)
 
 
-def allowance(setting: Terms, state: State, times: Floats | None = None) -> tuple[Floats, NDArray[np.bool_]]:
+def _within_budget(setting: Terms, beliefs: Floats, epsilons: Floats, gone: Mask, source: Source) -> tuple[Ints, Ints]:
+    """The release of each user and its column, at these ε; where the budget is gone its policy decides."""
+    silent = gone & (setting.budget.when_spent == "stop")
+    if source.draws is None and ((source.codes == NOTHING) != silent).any():
+        raise DataError(
+            "a release stands where the budget allows none, or is missing where it allows one; check epsilon and "
+            "budget, and that no row was lost"
+        )
+    users, n = beliefs.shape
+    alike = users == 1 or (users > 0 and (epsilons == epsilons[0]).all())
+    if alike and not np.count_nonzero(silent):  # nothing to put together
+        return _choose(setting, beliefs, float(epsilons[0]), source)
+    codes, columns = np.full(users, NOTHING, np.int64), np.ones((users, n), np.int64)
+    for epsilon in np.unique(epsilons[~silent]).tolist():
+        part = np.flatnonzero((epsilons == epsilon) & ~silent)
+        codes[part], columns[part] = _choose(setting, beliefs[part], epsilon, source.take(part))
+    return codes, columns
+
+
+def _choose(setting: Terms, beliefs: Floats, epsilon: float, source: Source) -> tuple[Ints, Ints]:
+    """The release of each user and its column: compiled where that is there, else from the kernels, part by part."""
+    made = None if epsilon < GONE else _quickly(setting, beliefs, epsilon, source)
+    if made is not None and not made.left.size:
+        return made.codes, made.columns
+    users, n = beliefs.shape
+    codes, columns = np.empty(users, np.int64), np.empty((users, n), np.int64)
+    left = np.arange(users)
+    if made is not None:
+        codes, columns, left = made.codes, made.columns, made.left
+    for part in _parts(setting, left, epsilon):
+        built = kernels(setting, beliefs[part], epsilon)
+        chosen = _picked(built, source.take(part))
+        codes[part], columns[part] = built.outputs[np.arange(part.size), chosen], built.column(chosen)
+    return codes, columns
+
+
+def _quickly(setting: Terms, beliefs: Floats, epsilon: float, source: Source) -> Quick | None:
+    """All releases without a stack of kernels; None where that is not to be had."""
+    asked = Asked(given=source.codes) if source.draws is None else Asked(source.codes, source.draws)
+    made = mechanisms.get(setting.mechanism).release(beliefs, epsilon, setting.distortion, asked)
+    return None if made is not None and made.impossible else made
+
+
+def _picked(built: Kernels, source: Source) -> Ints:
+    """The place of each release among the outputs of its kernel."""
+    if source.draws is not None:
+        return built.pick(source.codes, source.draws)
+    match = (built.outputs == source.codes[:, None]) & (built.extremes()[1] > 0)
+    if not match.any(1).all():
+        raise DataError(
+            "a release cannot have come from this mechanism with this model and ε; check that model, mechanism, "
+            "epsilon and budget are those of the release"
+        )
+    return match.argmax(1)
+
+
+def _parts(setting: Terms, users: Rows, epsilon: float) -> list[Rows]:
+    """Users in parts whose kernels fit the memory of a few megabytes."""
+    n, wide = setting.model.n, getattr(setting.mechanism, "wide", False)
+    table = n * (n if wide else min(n, math.ceil(1 + math.exp(min(epsilon, 12.0)))))
+    size = max(1, 1_000_000 // table)
+    return [users[at : at + size] for at in range(0, users.size, size)]
+
+
+# what it may cost, and what it did
+
+
+def allowance(setting: Terms, state: State, times: Floats | None = None) -> tuple[Floats, Mask]:
     """ε of each user's next release, and whether the budget is gone for it."""
-    if setting.budget.seconds is not None and times is None:
-        raise InputError(TIMELESS)
-    if setting.budget.seconds is not None and times is not None:
+    if setting.budget.seconds is not None:
+        if times is None:
+            raise InputError(TIMELESS)
         clock.check(times, setting.budget.seconds)
     wanted = np.full(state.steps.shape, setting.epsilon)
     if not setting.budget.limited:  # what is wanted is nothing, or enough to disclose something
@@ -379,50 +544,57 @@ def moment(setting: Terms, state: State, times: Floats | None) -> Floats:
     return state.steps.astype(np.float64) if setting.budget.seconds is None or times is None else times
 
 
-def _advance(
-    setting: Terms,
-    state: State,
-    source: _Truths | _Given,
-    times: Floats | None,
-    used: tuple[Floats, Mask] | None = None,
-) -> tuple[Released, State]:
-    """One step from `state`; who is refused stays there. `used` is what `allowance` was, where that is known."""
-    took_step(state.steps.size)
-    epsilons, gone = allowance(setting, state, times) if used is None else used
-    beliefs = filtering.symbols(setting.model, state.states)
-    if state.trackers is not None:
-        check_room(state.trackers)
-    if setting.guards:
-        assert state.trackers is not None
-        codes, wide, trackers = release_each(setting, state.trackers, source.everyone(), source.memory)
-        weights, after = _take_in_guarded(setting, state, wide, trackers, epsilons)
-        return Released(codes, epsilons, _by_symbol(state, wide), beliefs, weights, wide), after
-    codes, columns = _within_budget(setting, beliefs, epsilons, gone, source)
-    weights, after = take_in(setting, state, columns, epsilons, times)
-    return Released(codes, epsilons, columns, beliefs, weights, columns), after
+def take_in(
+    setting: Terms, state: State, columns: Ints, epsilons: Floats, times: Floats | None = None,
+    trackers: SecretAccounts | None = None,
+) -> tuple[Weights, State]:  # fmt: skip
+    """Charge releases at these ε by their columns, from whichever terms' kernels they were drawn; what they weigh.
 
-
-def _take_in_guarded(
-    setting: Terms, state: State, wide: Ints, trackers: SecretAccounts, epsilons: Floats
-) -> tuple[Weights, State]:
-    """Charge releases by kernels that keep secrets, whose accounts after them are known; what they weigh.
-
-    Where rows go by memory too, the filter of the stream is that of the accounts, and what is charged about the whole
-    sequence is a bound: a symbol counts with its largest and its least row.
+    `trackers` are the accounts of declared secrets after them, where these are known. Where rows go by memory too, the
+    filter of the stream is that of these accounts, and what is charged about the whole sequence is a bound: a symbol
+    counts with its largest and its least row.
     """
-    n = setting.model.n
-    if wide.shape[1] == n:
-        states, account, weights = charge(setting.model, state.states, state.account, wide)
+    model, window, possible = setting.model, state.window, filtering.possible(setting.model, state.states)
+    if trackers is None and state.trackers is not None:
+        trackers = observed(state.trackers, columns)
+    if columns.shape[1] == model.n:
+        states, marginal = filtering.move(model, state.states, columns)
+        low, high = weight_range(columns, possible)
+        account = state.account.charge(model, columns, marginal, low, high)
     else:
         assert state.trackers is not None
-        rows = wide.reshape(len(wide), -1, n)
-        marginal = (joint_beliefs(state.trackers) * wide).sum(1)
-        possible = filtering.possible(setting.model, state.states)
+        assert trackers is not None
+        rows, marginal = columns.reshape(len(columns), -1, model.n), (joint_beliefs(state.trackers) * columns).sum(1)
         low, high = weight_range(rows.min(1), possible)[0], weight_range(rows.max(1), possible)[1]
-        account = state.account.charge_between(setting.model, rows.min(1), rows.max(1), marginal, low, high)
-        states, weights = states_of(trackers).sum(1), Weights(low, high, marginal, setting.model.size)
+        account = state.account.charge(model, rows.max(1), marginal, low, high, rows.min(1))
+        states = states_of(trackers).sum(1)
+    weights = Weights(low, high, marginal, model.size)
+    if setting.budget.span is not None:
+        window = window.push(moment(setting, state, times), weights.costs, setting.budget.span)
     spent, ldp = state.spent + epsilons, state.ldp + ldp_cost(setting, epsilons)
-    return weights, State(states, state.steps + 1, spent, account, state.window, ldp, state.first, trackers)
+    steps, blocks = state.steps + 1, state.blocks
+    return weights, State(states, steps, spent, account, window, ldp, state.first, trackers, blocks, state.private)
+
+
+# accounts of declared secrets
+
+
+def check_room(trackers: SecretAccounts) -> None:
+    """Refuse one event more than declared secrets were promised for, before anything is drawn."""
+    for each in trackers:
+        each.check_room()
+
+
+def observed(trackers: SecretAccounts, columns: Ints, forgotten: bool = False) -> SecretAccounts:
+    """The accounts of declared secrets after releases with these columns, each user's with its own.
+
+    Where the raw streams are `forgotten`, kernels go by symbol alone from these events on.
+    """
+    after = np.empty(len(trackers), object)
+    for places, users in together(trackers):
+        some = users.forgetting(np.ones(len(users), bool)) if forgotten else users
+        after[places] = some.observe(columns[places]).each()
+    return after
 
 
 def _by_symbol(state: State, wide: Ints) -> Ints:
@@ -433,83 +605,3 @@ def _by_symbol(state: State, wide: Ints) -> Ints:
     beliefs = np.asarray(joint_beliefs(state.trackers)).reshape(shape)
     shares = beliefs / np.where(beliefs.sum(1, keepdims=True) > 0, beliefs.sum(1, keepdims=True), 1.0)
     return np.asarray((shares * wide.reshape(shape)).sum(1), np.int64)
-
-
-def take_in(
-    setting: Terms, state: State, columns: Ints, epsilons: Floats, times: Floats | None = None
-) -> tuple[Weights, State]:
-    """Charge releases at these ε by their columns, from whichever terms' kernels they were drawn; what they weigh."""
-    states, account, weights = charge(setting.model, state.states, state.account, columns)
-    window = state.window
-    if setting.budget.span is not None:
-        window = window.push(moment(setting, state, times), weights.costs, setting.budget.span)
-    spent, ldp = state.spent + epsilons, state.ldp + ldp_cost(setting, epsilons)
-    trackers = None if state.trackers is None else observed(state.trackers, columns)
-    return weights, State(states, state.steps + 1, spent, account, window, ldp, state.first, trackers)
-
-
-def _within_budget(
-    setting: Terms, beliefs: Floats, epsilons: Floats, gone: Mask, source: _Truths | _Given
-) -> tuple[Ints, Ints]:
-    """The release of each user and its column, at these ε; where the budget is gone its policy decides."""
-    silent = gone & (setting.budget.when_spent == "stop")
-    source.fit(silent)
-    users, n = beliefs.shape
-    alike = users == 1 or (users > 0 and (epsilons == epsilons[0]).all())
-    if alike and not np.count_nonzero(silent):  # nothing to put together
-        return _choose(setting, beliefs, float(epsilons[0]), source.everyone())
-    codes, columns = np.full(users, NOTHING, np.int64), np.ones((users, n), np.int64)
-    for epsilon in np.unique(epsilons[~silent]).tolist():
-        part = np.flatnonzero((epsilons == epsilon) & ~silent)
-        codes[part], columns[part] = _choose(setting, beliefs[part], epsilon, source.of(part))
-    return codes, columns
-
-
-def check_room(trackers: SecretAccounts) -> None:
-    """Refuse one event more than declared secrets were promised for, before anything is drawn."""
-    for each in trackers:
-        each.check_room()
-
-
-def observed(trackers: SecretAccounts, columns: Ints) -> SecretAccounts:
-    """The accounts of declared secrets after releases with these columns, each user's with its own."""
-    after = np.empty(len(trackers), object)
-    for places, users in together(trackers):
-        after[places] = users.observe(columns[places]).each()
-    return after
-
-
-def _choose(setting: Terms, beliefs: Floats, epsilon: float, source: _Thrown | _Given) -> tuple[Ints, Ints]:
-    """The release of each user and its column: compiled where that is there, else from the kernels, part by part."""
-    made = None if epsilon < GONE else source.quickly(setting, beliefs, epsilon)
-    if made is not None and not made.left.size:
-        return made.codes, made.columns
-    users, n = beliefs.shape
-    codes, columns = np.empty(users, np.int64), np.empty((users, n), np.int64)
-    left = np.arange(users)
-    if made is not None:
-        codes, columns, left = made.codes, made.columns, made.left
-    for part in _parts(setting, left, epsilon):
-        built = kernels(setting, beliefs[part], epsilon)
-        drawn = source.some(part).pick(built)
-        codes[part], columns[part] = built.outputs[np.arange(part.size), drawn], built.column(drawn)
-    return codes, columns
-
-
-def charge(model: MarkovModel, states: Floats, account: Leakages, columns: Ints) -> tuple[Floats, Leakages, Weights]:
-    """Take in releases by their columns under a chain: the next states, the account, and what they weigh.
-
-    Whichever model had chosen the kernels, the columns are public, and any chain can weigh them.
-    """
-    ahead, marginal = filtering.move(model, states, columns)
-    low, high = weight_range(columns, filtering.possible(model, states))
-    after = account.charge(model, columns, marginal, low, high)
-    return ahead, after, Weights(low, high, marginal, model.size)
-
-
-def _parts(setting: Terms, users: NDArray[np.intp], epsilon: float) -> list[NDArray[np.intp]]:
-    """Users in parts whose kernels fit the memory of a few megabytes."""
-    n, wide = setting.model.n, getattr(setting.mechanism, "wide", False)
-    table = n * (n if wide else min(n, math.ceil(1 + math.exp(min(epsilon, 12.0)))))
-    size = max(1, 1_000_000 // table)
-    return [users[at : at + size] for at in range(0, users.size, size)]

@@ -1,7 +1,7 @@
 """Streams of named users: each event released once and for all, in memory or on the disk before anyone sees it.
 
 `CodeStreams` takes codes, as files, the service, the bridges and Spark have them; `Streams` takes values. What happens
-to the events of one call is in `calls`, what is kept of users in `ledger`.
+to the events of one call, and to the users at work, is in `calls`.
 """
 
 from __future__ import annotations
@@ -10,34 +10,66 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, NoReturn, Self
+from itertools import islice
+from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.errors import DataError, InputError, SeqveilError, UnknownSymbol
+from seqveil.core.errors import DataError, InputError, SeqveilError, UnknownSymbol, option
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.randomness import KeyedRandomness, Randomness, SeededRandomness, SystemRandomness, User
+from seqveil.core.randomness import (
+    KeyedRandomness,
+    Randomness,
+    SeededRandomness,
+    SystemRandomness,
+    User,
+    known_as,
+    user_name,
+)
 from seqveil.core.times import Time, seconds
 from seqveil.engine import upkeep
-from seqveil.engine.calls import NEXT, Call, Gaps, OutOfOrder, Seen, first_gap, nothing_yet, plan_of
-from seqveil.engine.ledger import Ledger
-from seqveil.engine.live import Live
+from seqveil.engine.budget import TIMELESS
+from seqveil.engine.calls import NEXT, Call, Gaps, Live, OutOfOrder, Seen, first_gap, nothing_yet, plan_of
 from seqveil.engine.policy import Policy, policy_of
-from seqveil.engine.releases import Path, Release, Releases
-from seqveil.engine.sqlite import SqliteStore
-from seqveil.engine.store import POSITION, Memory, Position, StateStore, checked_positions
-from seqveil.engine.stream import NOTHING, TIMELESS, TIMELESS_SECRETS, raw_codes, released_codes
+from seqveil.engine.releases import Account, Accounts, Release, Releases
+from seqveil.engine.secrets import SecretTotal, totals
+from seqveil.engine.sqlite import SqliteStore, reading
+from seqveil.engine.store import (
+    ERASED,
+    POSITION,
+    Memory,
+    NoLongerKept,
+    Position,
+    StateStore,
+    Stored,
+    StoreError,
+    checked_positions,
+    with_gaps,
+)
+from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, raw_codes, released_codes
 from seqveil.engine.terms import Terms
 
 MEMORY = 1 << 30
+Users = Sequence[User]  # text or whole numbers
+Seqs = Sequence[int] | Ints | None
+Times = Sequence[Time] | Floats | None
 Positions = Mapping[str, Position]
+Noted = Positions | Callable[[Releases], Positions] | None
 
 
-class CodeStreams(Ledger):
+class Adopted(NamedTuple):
+    """What came of adopting a model."""
+
+    users: int  # whose releases were replayed
+    erased: int  # of whom all or the first releases are erased: only their LDP level goes on
+    beyond: int  # who are past a total under the new model, of the budget or of a secret: nothing is left of it
+
+
+class CodeStreams:
     """Releases events of named users by their codes, all on the same terms: what `Streams`, files, the service, the
     bridges and Spark are built on.
 
@@ -66,8 +98,6 @@ class CodeStreams(Ledger):
     of the same user, later events go on with the same account, and a restart does not begin it anew. A secret about
     the stream as it ends is about all events of the user, at most 1000; one event more is refused.
 
-    >>> from seqveil.core.randomness import SeededRandomness
-    >>> from seqveil.core.model import MarkovModel
     >>> from seqveil import Policy
     >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
     >>> streams = CodeStreams(setting, randomness=SeededRandomness(1))
@@ -95,44 +125,42 @@ class CodeStreams(Ledger):
             raise InputError(f'expected gaps to be "refuse" or "skip", got {gaps!r}')
         if key is not None and randomness is not None:
             raise InputError("pass a key or randomness, not both")
-        self._source = KeyedRandomness(key) if key is not None else randomness or SystemRandomness()
-        if store is not None and getattr(store, "durable", True):
-            self._check_bits(setting)
-            named = isinstance(store, str | os.PathLike)
-            if (key if named else getattr(store, "sealing", None)) is None:  # what is remembered could not be kept
+        source = KeyedRandomness(key) if key is not None else randomness or SystemRandomness()
+        path = store if isinstance(store, str | os.PathLike) else None
+        kept = None if isinstance(store, str | os.PathLike) else store
+        if path is not None or (kept is not None and kept.durable):
+            if setting.in_blocks and not isinstance(source, KeyedRandomness):
+                raise InputError(
+                    "blocks with a stored state need a key, from which the hidden bit of each block follows; pass one "
+                    f"by {option('key')}"
+                )
+            if (key if kept is None else kept.sealing) is None:  # what is remembered could not be kept
                 setting = setting.by_symbol
-        self.setting, self._gaps, self._seen, self._key = setting, gaps, seen, key
+        self.setting, self.gaps, self._seen, self._source, self._key = setting, gaps, seen, source, key
         self.committed: float | None = None  # when the latest call was kept, in seconds since 1970
-        self._lock, self._open, self._memory = threading.RLock(), True, memory or MEMORY
-        if not isinstance(store, str | os.PathLike):
-            self._begin(Memory() if store is None else store)
-            return
-        self._memory = memory or MEMORY // 4
-        file = upkeep.opened(store, setting, self._source.private, key, must_exist)
+        self._lock, self._open = threading.RLock(), True
+        self._memory = memory or (MEMORY if path is None else MEMORY // 4)
+        self._store: StateStore = kept or Memory()
+        if path is not None:
+            self._store = upkeep.opened(path, setting, source.private, key, must_exist)
         try:
-            self._begin(file)
+            private, began = self._store.fact("private"), self._store.fact("begun")
+            self.private = source.private if private is None else private == "yes"
+            # whether the ledger began with these streams, and when it did, in seconds since 1970 where that is known
+            self.begun, self.began = getattr(self._store, "begun", True), None if began is None else float(began)
+            earlier = upkeep.models(self._store.facts())[:-1] if isinstance(self._store, SqliteStore) else []
+            self._go_on([*(setting.policy.on(model) for model in earlier), setting])
         except BaseException:
-            file.close()
+            if path is not None:
+                self._store.close()
             raise
 
-    def _check_bits(self, setting: Terms) -> None:
-        """Refuse blocks whose state is stored without a key: the hidden bit of a block is never stored."""
-        if setting.in_blocks and not isinstance(self._source, KeyedRandomness):
-            raise InputError(
-                "blocks with a stored state need a key, from which the hidden bit of each block follows; pass a key"
-            )
-
-    def _begin(self, store: StateStore) -> None:
-        """Go on with a store, or begin with it."""
-        self._store, private = store, store.fact("private")
-        self._randomness = self._randomness_of_store()
-        self.private = self._randomness.private if private is None else private == "yes"
-        # whether the ledger began with these streams, and when it did, in seconds since 1970 where that is known
-        self.begun, began = bool(getattr(store, "begun", True)), store.fact("begun")
-        self.began = None if began is None else float(began)
-        earlier = upkeep.models(store.facts())[:-1] if isinstance(store, SqliteStore) else []
-        self._history = [*(self.setting.policy.on(model) for model in earlier), self.setting]
-        self._live = Live(self._history, store, self._memory)
+    def _go_on(self, history: list[Terms]) -> None:
+        """Work with the store as it is now, on the last of these terms, after those with earlier models."""
+        self._history, self.setting = history, history[-1]
+        self._live, self._randomness = Live(history, self._store, self._memory), self._source
+        if isinstance(self._source, KeyedRandomness):  # which belongs to this setting and this store alone
+            self._randomness = self._source.of_state(self.setting.signature, self._store.salt)
 
     @staticmethod
     def open(path: str | os.PathLike[str], setting: Terms, **how: Any) -> CodeStreams:
@@ -144,6 +172,11 @@ class CodeStreams(Ledger):
         """How many models the releases were drawn with: one, and each that was adopted since."""
         return len(self._history)
 
+    @property
+    def file(self) -> str | None:
+        """The path of the state file; None for streams that have none."""
+        return getattr(self._store, "path", None)
+
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuses `copy` and `pickle`: two of the same streams would each release them, and count apart."""
         raise InputError("streams cannot be copied, as each copy would count its own releases alone; open them again")
@@ -151,9 +184,7 @@ class CodeStreams(Ledger):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -163,13 +194,18 @@ class CodeStreams(Ledger):
                 self._open = False
                 self._store.close()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._store.name}, {self.setting.mechanism.name}, {len(self._live)} users live)"
+
+    # releasing
+
     def release(
         self,
-        users: Sequence[User],
-        symbols: Sequence[int] | Ints | Sequence[Sequence[int] | Ints],
-        seqs: Sequence[int] | Ints | None = None,
-        times: Sequence[Time] | Floats | None = None,
-        positions: Positions | Callable[[Releases], Positions] | None = None,
+        users: Users,
+        symbols: Sequence[Any] | Ints,
+        seqs: Seqs = None,
+        times: Times = None,
+        positions: Noted = None,
     ) -> Releases:
         """Release one event for each user named, several of a user in a row where they come so, in one transaction.
 
@@ -186,13 +222,9 @@ class CodeStreams(Ledger):
         return self._run(self._call(users, self._raw(symbols), seqs, times), positions)
 
     def observe(
-        self,
-        users: Sequence[User],
-        releases: Sequence[int] | Ints | Sequence[Path | None],
-        times: Sequence[Time] | Floats | None = None,
-        sizes: Sequence[int] | None = None,
+        self, users: Users, releases: Sequence[Any] | Ints, times: Times = None, sizes: Sequence[int] | None = None,
         epsilons: Sequence[float] | Floats | None = None,
-    ) -> Releases:
+    ) -> Releases:  # fmt: skip
         """Take releases in, each the next one of its user, as a receiver does: nothing private is needed.
 
         Refuses releases that this setting cannot have made. What comes back has the ε that each used, and what each
@@ -209,11 +241,10 @@ class CodeStreams(Ledger):
         if not self.setting.in_batches:
             codes, cuts = released_codes(self.setting, releases), self.setting.in_blocks and epsilons is not None
             claimed = np.asarray(epsilons, np.float64) if cuts else None
-            return self._run(self._call(users, codes, None, times, observed=True, claimed=claimed), None)
+            return self._run(self._call(users, codes, None, times, observed=True, claimed=claimed))
         paths: list[Any] = list(releases)
-        lengths = [self.setting.batch] * len(paths) if sizes is None else sizes
-        raw = [np.zeros(length, np.int64) for length in lengths]
-        return self._run(self._call(users, raw, None, times, observed=True, paths=paths), None)
+        raw = [np.zeros(size, np.int64) for size in sizes or [self.setting.batch] * len(paths)]
+        return self._run(self._call(users, raw, None, times, observed=True, paths=paths))
 
     def _raw(self, symbols: Any) -> Ints | list[Ints]:
         if not self.setting.in_batches:
@@ -232,108 +263,7 @@ class CodeStreams(Ledger):
             )
         return raw
 
-    def misplaced(self, calls: Sequence[tuple[Sequence[User], Sequence[int]]]) -> list[OutOfOrder | None]:
-        """Which of several calls, each of users and sequence numbers, would be refused for their order.
-
-        Each is looked at after those before it that would not be. Nothing is changed.
-        """
-        users = list(dict.fromkeys(self._named(user) for names, _ in calls for user in names))
-        with self._lock:
-            upcoming = self._live.known_seqs(users)
-            # whose first event this is, as far as is known, cannot have left any out: that needs no look at the store
-            later = {self._named(user) for names, seqs in calls for user, seq in zip(names, seqs, strict=True) if seq}
-            unknown = [user for user in users if user not in upcoming and user in later]
-            if unknown:
-                with self._store.transaction():
-                    rows = self._store.find(unknown)
-                upcoming |= {user: 0 if row is None else row.events for user, row in zip(unknown, rows, strict=True)}
-        return [first_gap(names, seqs, upcoming, self._gaps) for names, seqs in calls]
-
-    @property
-    def gaps(self) -> Gaps:
-        """What happens when a sequence number is left out."""
-        return self._gaps
-
-    def _run(self, call: Call, positions: Positions | Callable[[Releases], Positions] | None) -> Releases:
-        made = call.made
-        if positions is not None and not callable(positions):
-            positions = checked_positions(positions)
-        with self._lock:
-            if not self._open:
-                self._refuse_closed()
-            try:
-                with self._store.transaction():
-                    failure = self._play(call) or self._note_positions(made, positions)
-            except BaseException:
-                # the disk failed, whatever was drawn; what is live may be ahead of the file, so it is read again
-                self._live.undo(call.names)
-                raise
-            self.committed = time.time()
-        if failure is None:
-            return made
-        raise _with(failure, made)
-
-    def _play(self, call: Call) -> Exception | None:
-        """Release the groups one by one; why it ended early, if it did: then what was drawn before stands."""
-        groups = list(self._groups(call.names))
-        if len(groups) > 1:  # the first group could be drawn before the next is known to be wrong
-            self._check(call, groups)
-        drawn = False
-        for group in groups:
-            stands, failure = call.play(group, self._live, self._store, self._randomness, self._gaps)
-            drawn = drawn or stands
-            if failure is not None and not drawn:  # nothing to keep: the call leaves no trace
-                raise _with(failure, call.made)
-            if failure is not None:
-                return failure
-        return None
-
-    def _check(self, call: Call, groups: Sequence[NDArray[np.intp]]) -> None:
-        """Refuse a wrong order, wrong times, or more events than were promised for; nothing is drawn."""
-        if call.made.seqs[0] != NEXT:
-            everyone = {name: k for k, name in enumerate(dict.fromkeys(call.names))}
-            upcoming = [0 if row is None else row.events for row in self._store.find(list(everyone))]
-            users = np.array([everyone[name] for name in call.names], np.intp)
-            plan_of(users, call.made.seqs, np.array(upcoming, np.int64)[users], self._gaps)
-        if self.setting.timed or self.setting.trackers is not None:
-            for group in groups:
-                call.check(group, self._live, self._gaps)
-
-    def _note_positions(
-        self, made: Releases, positions: Positions | Callable[[Releases], Positions] | None
-    ) -> BaseException | None:
-        """Write the positions; a function that fails takes back nothing but them.
-
-        It has seen what was drawn, so whatever it does, or gives back that cannot be kept, the draws are committed.
-        """
-        if positions is None:
-            return None
-        try:
-            found = checked_positions(positions(made)) if callable(positions) else positions
-        except BaseException as error:
-            return error
-        self._store.set_facts({POSITION + source: position for source, position in found.items()})
-        return None
-
-    def _groups(self, names: Sequence[User]) -> Iterator[NDArray[np.intp]]:
-        """The events in groups whose users can be live together."""
-        if len(names) <= self._live.room or len(everyone := list(dict.fromkeys(names))) <= self._live.room:
-            if names:
-                yield np.arange(len(names))
-            return
-        number = {name: k // self._live.room for k, name in enumerate(everyone)}
-        groups = np.array([number[name] for name in names], np.intp)
-        for group in range(int(groups.max()) + 1):
-            yield np.flatnonzero(groups == group)
-
-    def _call(
-        self,
-        users: Sequence[User],
-        raw: Ints | list[Ints],
-        seqs: Sequence[int] | Ints | None,
-        times: Sequence[Time] | Floats | None,
-        **how: Any,
-    ) -> Call:
+    def _call(self, users: Users, raw: Ints | list[Ints], seqs: Seqs, times: Times, **how: Any) -> Call:
         """The events, checked before anything of them is drawn."""
         count = len(raw)
         names: list[User] = [
@@ -354,8 +284,241 @@ class CodeStreams(Ledger):
         made = nothing_yet(self.setting, numbers.astype(np.int64))
         return Call(self.setting, names, stamps, made, raw, seen=self._seen, **how)
 
-    def __repr__(self) -> str:
-        return f"CodeStreams({self._store.name}, {self.setting.mechanism.name}, {len(self._live)} users live)"
+    def _run(self, call: Call, positions: Noted = None) -> Releases:
+        made = call.made
+        if positions is not None and not callable(positions):
+            positions = checked_positions(positions)
+        with self._lock:
+            self._refuse_closed()
+            try:
+                with self._store.transaction():
+                    failure = self._play(call) or self._note_positions(made, positions)
+            except BaseException:
+                # the disk failed, whatever was drawn; what is live may be ahead of the file, so it is read again
+                self._live.undo(call.names)
+                raise
+            self.committed = time.time()
+        if failure is None:
+            return made
+        raise _with(failure, made)
+
+    def _play(self, call: Call) -> Exception | None:
+        """Release the groups one by one; why it ended early, if it did: then what was drawn before stands."""
+        groups = list(self._groups(call.names))
+        if len(groups) > 1:  # the first group could be drawn before the next is known to be wrong
+            self._check(call, groups)
+        drawn = False
+        for group in groups:
+            stands, failure = call.play(group, self._live, self._store, self._randomness, self.gaps)
+            drawn = drawn or stands
+            if failure is not None and not drawn:  # nothing to keep: the call leaves no trace
+                raise _with(failure, call.made)
+            if failure is not None:
+                return failure
+        return None
+
+    def _groups(self, names: Sequence[User]) -> Iterator[NDArray[np.intp]]:
+        """The events in groups whose users can be live together."""
+        if len(names) <= self._live.room or len(everyone := list(dict.fromkeys(names))) <= self._live.room:
+            if names:
+                yield np.arange(len(names))
+            return
+        number = {name: k // self._live.room for k, name in enumerate(everyone)}
+        groups = np.array([number[name] for name in names], np.intp)
+        for group in range(int(groups.max()) + 1):
+            yield np.flatnonzero(groups == group)
+
+    def _check(self, call: Call, groups: Sequence[NDArray[np.intp]]) -> None:
+        """Refuse a wrong order, wrong times, or more events than were promised for; nothing is drawn."""
+        if call.made.seqs[0] != NEXT:
+            everyone = {name: k for k, name in enumerate(dict.fromkeys(call.names))}
+            upcoming = np.array([0 if row is None else row.events for row in self._store.find(list(everyone))])
+            users = np.array([everyone[name] for name in call.names], np.intp)
+            plan_of(users, call.made.seqs, upcoming[users], self.gaps)
+        if self.setting.timed or self.setting.trackers is not None:
+            for group in groups:
+                call.check(group, self._live, self.gaps)
+
+    def _note_positions(self, made: Releases, positions: Noted) -> BaseException | None:
+        """Write the positions; a function that fails takes back nothing but them.
+
+        It has seen what was drawn, so whatever it does, or gives back that cannot be kept, the draws are committed.
+        """
+        if positions is None:
+            return None
+        try:
+            found = checked_positions(positions(made)) if callable(positions) else positions
+        except BaseException as error:
+            return error
+        self._store.set_facts({POSITION + source: position for source, position in found.items()})
+        return None
+
+    def misplaced(self, calls: Sequence[tuple[Sequence[User], Sequence[int]]]) -> list[OutOfOrder | None]:
+        """Which of several calls, each of users and sequence numbers, would be refused for their order.
+
+        Each is looked at after those before it that would not be. Nothing is changed.
+        """
+        with self._lock:
+            # whose first event this is, as far as is known, cannot have left any out: that needs no look at the store
+            later = {self._named(user) for names, seqs in calls for user, seq in zip(names, seqs, strict=True) if seq}
+            upcoming = self._live.known_seqs([self._named(user) for names, _ in calls for user in names])
+            unknown = [user for user in later if user not in upcoming]
+            if unknown:
+                with self._store.transaction():
+                    rows = self._store.find(unknown)
+                upcoming |= {user: 0 if row is None else row.events for user, row in zip(unknown, rows, strict=True)}
+        return [first_gap(names, seqs, upcoming, self.gaps) for names, seqs in calls]
+
+    # what is kept of users
+
+    @contextmanager
+    def _reading(self) -> Iterator[Any]:
+        """What is kept now: a state file as it is committed, so that nobody who releases waits for who reads."""
+        if isinstance(self._store, SqliteStore):
+            self._store.check_place()
+            with reading(self._store.path, self._store.hasher) as records:
+                yield records
+        else:
+            with self._lock, self._store.transaction():
+                yield self._store
+
+    def account(self, user: User) -> Account | None:
+        """What a user's releases have disclosed; None for one who never came."""
+        name, trackers = self._named(user), None
+        with self._reading() as records:
+            row = records.find([name])[0]
+        if row is None:
+            return None
+        if self.setting.trackers is not None:
+            with self._lock, self._store.transaction():
+                row, trackers = self._store.find([name])[0] or row, self._live.trackers(name)
+        return Account.of(self.setting, name, row, self.private, trackers)
+
+    def accounts(self) -> Accounts:
+        """The accounts of all users, in the order they came."""
+        with self._reading() as records:
+            found: Accounts = records.everyone()
+        return found
+
+    def names(self) -> list[User]:
+        """Every user who was not erased, in the order they came; also those whose records are damaged."""
+        with self._reading() as records:
+            if isinstance(self._store, SqliteStore):
+                return [name for _, name, _ in records.users() if isinstance(name, str)]
+            return list(records.everyone().users)
+
+    def leakages(self) -> tuple[Floats, int]:
+        """What every user's stream has disclosed, in order of arrival, and how many damaged users are left out."""
+        if not isinstance(self._store, SqliteStore):
+            return self.accounts().leakage, 0
+        with self._reading() as records:
+            rows = [row for _, _, row in records.users()]
+        disclosed = [max(row.most, -row.least, 0.0) for row in rows if row is not None]
+        return np.array(disclosed), len(rows) - len(disclosed)
+
+    def secrets(self) -> list[SecretTotal]:
+        """The most that any user's releases disclosed about each declared secret, in the order of declaration."""
+        if not self.setting.secrets:
+            return []
+        with self._lock, self._store.transaction():
+            trackers = (self._live.trackers(name) for name in self._store.everyone().users)
+            return totals(self.setting.secrets, trackers, [secret.total for secret in self.setting.secrets])
+
+    def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Stored]:
+        """What was released of a user, from sequence number `since` on, at most `limit` of them."""
+        with self._reading() as records:
+            row = records.find([self._named(user)])[0]
+            kept = () if row is None else with_gaps(records.releases(row, since), since)
+            found = list(islice(kept, limit))
+        if found and found[0].code == ERASED:
+            raise NoLongerKept(self._store.name, found[0].seq + 1)
+        return found
+
+    def next_seqs(self, users: Users) -> Ints:
+        """The sequence number that comes next for each of these users: 0 for a new one."""
+        with self._reading() as records:
+            rows = records.find([self._named(user) for user in users])
+        return np.array([0 if row is None else row.events for row in rows], np.int64)
+
+    def position(self, source: str) -> Position | None:
+        """What was last kept as the position of this source."""
+        with self._lock:
+            found: Position | None = self._store.fact(POSITION + source)
+            return found
+
+    # looking after it
+
+    def backup(self, path: str | os.PathLike[str]) -> upkeep.Verified:
+        """Copy the state file as it is committed now, and check the copy; nobody who releases waits for it.
+
+        Going on from an older copy draws the events since then again: see the docs.
+        """
+        file = self._state_file("can streams be copied")
+        file.check_place()
+        return upkeep.backup(file.path, path)
+
+    def erase(self, users: Users) -> tuple[int, list[str]]:
+        """Take users out of the state file, all or none, as `seqveil state erase` does: releases, state and name.
+
+        Returns how many releases that were, and the sources whose positions still have one of the names in them.
+        Whoever releases waits meanwhile, for the file is written anew. The totals of the accounts stay, each under a
+        keyed hash of the name.
+        """
+        names, file = [self._named(user) for user in users], self._state_file("can a user be erased")
+        with self._lock:
+            self._refuse_closed()
+            try:
+                return upkeep.erase_from(file, names, self._key)
+            finally:
+                self._go_on(self._history)  # the file is in another epoch
+
+    def adopt(self, model: MarkovModel) -> Adopted:
+        """Go on with another model of the same values, fitted anew, say; the policy stays, and so do the budgets.
+
+        *Guarantee*: belief, leakage and the accounts of declared secrets are from now on those of the new model, exact
+        for the kernels that the releases so far were drawn from, so that every later release keeps its ε under the new
+        model. Of releases that were erased only the LDP level goes on, which bounds what they disclosed under any
+        model.
+
+        All stored releases are replayed, in one transaction; whoever releases waits meanwhile.
+        """
+        if not isinstance(model, MarkovModel):
+            raise InputError(f"expected a MarkovModel, as fit gives it; got {type(model).__name__}")
+        setting, values = self.setting, self.setting.model.alphabet
+        if model.alphabet.fingerprint() != values.fingerprint() or model.alphabet.slots != values.slots:
+            raise InputError("expected a model of the same values as the one before; fit it with that one's alphabet")
+        # with a delta the total rests on the ε of every release, which an earlier one may pass under another model
+        together = setting.in_batches or setting.in_blocks
+        if together or setting.budget.delta is not None or not self._store.keeps_releases:
+            raise InputError(
+                "expected single releases that are kept, of a budget without delta, as only these can be weighed by "
+                "another model; begin new streams, whose account starts at zero"
+            )
+        with self._lock:
+            self._refuse_closed()
+            history = [*self._history, setting.policy.on(model)]
+            live, users, beyond, erased = Live(history, self._store, self._memory), 0, 0, 0
+            with self._store.transaction():
+                for entry, past in list(live.adopted(self._store.everyone().users)):
+                    self._store.append(entry)
+                    users, beyond = users + entry.ids.size, beyond + past
+                if isinstance(self._store, SqliteStore):
+                    erased = upkeep.adopt(self._store, history)
+            self._go_on(history)
+        return Adopted(users, erased, beyond)
+
+    def _state_file(self, what: str) -> SqliteStore:
+        if not isinstance(self._store, SqliteStore):
+            raise InputError(f'only from a state file {what}; begin with store="state.db"')
+        return self._store
+
+    def _refuse_closed(self) -> None:
+        if not self._open:
+            raise StoreError("the store is closed; open it again")
+
+    def _named(self, user: Any, where: str = "") -> Any:
+        """A user's name; in memory anything hashable may be one."""
+        return user_name(user, where) if self._store.durable else known_as(user)
 
 
 def _with(failure: BaseException, made: Releases) -> BaseException:
@@ -367,7 +530,7 @@ def _with(failure: BaseException, made: Releases) -> BaseException:
 class Streams(CodeStreams):
     """Releases events of named users, each stream exactly as by a `Session` of its own.
 
-    *Guarantee*: that of `Streams`. Each event, a user and a sequence number that counts from 0, is drawn once:
+    *Guarantee*: that of `CodeStreams`. Each event, a user and a sequence number that counts from 0, is drawn once:
     asked again, the same release is given back, whatever value comes with it, and nothing is charged. With a state file
     a release is committed and synced before `release` returns it, and no raw value, nor anything computed from one but
     its release, is ever written. Threads may share streams.
@@ -375,13 +538,7 @@ class Streams(CodeStreams):
     Parameters:
         model: how such streams usually run.
         policy: what is promised.
-        store: where users are kept: None for memory, the path of a state file (made if it is missing), or a store.
-        key: with a state file, 32 secret bytes (`seqveil.randomness.key_file`) for draws that are the same if an event
-            is drawn again after a crash. Blocks with a state file need one: the hidden bit of a block follows from it,
-            and is never stored.
-        gaps: what happens when a sequence number is left out: "refuse", or "skip", which gives the missing events up.
-        memory: bytes that live states may take.
-        must_exist: refuse a state file that is missing or empty, rather than begin one whose ledger starts at zero.
+        store, key, gaps, memory, must_exist: as `CodeStreams` has them.
         seed: for research only, in memory: the streams are then marked not private.
         shorthand: the fields of a `Policy` in place of one.
 
@@ -415,56 +572,30 @@ class Streams(CodeStreams):
 
     def release(
         self,
-        users: Sequence[User],
+        users: Users,
         values: Sequence[Any] | Ints,
-        seqs: Sequence[int] | Ints | None = None,
-        times: Sequence[Time] | Floats | None = None,
-        positions: Positions | Callable[[Releases], Positions] | None = None,
+        seqs: Seqs = None,
+        times: Times = None,
+        positions: Noted = None,
     ) -> Releases:
-        """Release one event for each user named, several of a user in a row where they come so, in one transaction.
+        """Release one event for each user named, as `CodeStreams.release` does, given the values of the model's
+        alphabet: one for each event, or of each batch as many as the policy's `batch`, and fewer at a stream's end."""
+        alphabet = self.setting.model.alphabet
+        if self.setting.in_batches:
+            codes: Any = [alphabet.encode(batch) for batch in values]
+        else:
+            codes = [alphabet.encode_one(values[0])] if len(values) == 1 else alphabet.encode(values)
+        return replace(super().release(users, codes, seqs, times, positions), alphabet=alphabet)
 
-        Parameters:
-            users: text or whole numbers.
-            values: of each event; where the policy releases batches, the values of each batch, at most as many as its
-                `batch`. A shorter one costs as much, and its length is public: let it be the last of a stream.
-            seqs: the sequence number of each event; without them each is the next one of its user.
-            times: for a budget in seconds and for secrets that follow the clock: numbers or ISO 8601 text.
-            positions: (how far some source was read, say) kept with the releases, where all were made; a function gets
-                the releases first.
-        """
-        made = super().release(users, self._encoded(values), seqs, times, positions)
-        return replace(made, alphabet=self.setting.model.alphabet)
-
-    def observe(
-        self,
-        users: Sequence[User],
-        released: Sequence[Any] | Ints,
-        times: Sequence[Time] | Floats | None = None,
-        sizes: Sequence[int] | None = None,
-        epsilons: Sequence[float] | Floats | None = None,
-    ) -> Releases:
-        """Take releases in, each the next one of its user, as a receiver does: nothing private is needed.
-
-        Parameters:
-            users: whose they are.
-            released: values, None where nothing was released; for batches their paths.
-            times: as for `release`.
-            sizes: how many symbols each batch has; the policy's batch by default.
-            epsilons: of blocks, the ε that the record has, which say where one was cut before its end.
-        """
-        disclosed = released if self.setting.in_batches else encode_released(self.setting.model, released)
-        made = super().observe(users, disclosed, times, sizes, epsilons)
-        return replace(made, alphabet=self.setting.model.alphabet)
+    def observe(self, users: Users, releases: Sequence[Any] | Ints, *more: Any, **how: Any) -> Releases:
+        """Take releases in, as `CodeStreams.observe` does: values, None where nothing was released; or paths."""
+        model = self.setting.model
+        codes = releases if self.setting.in_batches else encode_released(model, releases)
+        return replace(super().observe(users, codes, *more, **how), alphabet=model.alphabet)
 
     def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Release]:  # type: ignore[override]
         """What was released of a user, from sequence number `since` on, at most `limit` of them."""
         return [Release.of(str(user), stored, self.setting) for stored in super().releases(user, since, limit)]
-
-    def _encoded(self, values: Any) -> Any:
-        alphabet = self.setting.model.alphabet
-        if self.setting.in_batches:
-            return [alphabet.encode(batch) for batch in values]
-        return [alphabet.encode_one(values[0])] if len(values) == 1 else alphabet.encode(values)
 
 
 def encode_released(model: MarkovModel, released: Sequence[Any] | Ints) -> Ints:

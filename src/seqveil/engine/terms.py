@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +21,13 @@ from seqveil.core import mechanisms
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError, ModelError
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
-from seqveil.core.mechanisms.block_schedule import block_rule, fingerprint
-from seqveil.core.mechanisms.blocks import BlockRule
+from seqveil.core.mechanisms.blocks import BlockRule, block_rule, fingerprint
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.secrets.account import ROWS
 from seqveil.core.secrets.ahead import ahead
 from seqveil.core.secrets.declared import CLOCKLESS
-from seqveil.core.slots import Slots
+from seqveil.core.times import Slots
 from seqveil.engine.budget import Budget
 
 if TYPE_CHECKING:
@@ -58,35 +57,37 @@ class Terms:
     distortion: Distortion
     observers: tuple[MarkovModel, ...] = ()
 
-    @cached_property
-    def budget(self) -> Budget:
-        """What may be spent, and what happens when it is gone."""
-        return self.policy.budget
+    budget: Budget = field(init=False)  # what may be spent, and what happens when it is gone
+    batch: int = field(init=False)  # how many symbols are released at a time
+    secrets: tuple[Secret, ...] = field(init=False)  # the declared ones
+    withhold: bool = field(init=False)  # whether a release is the truth or nothing
+    in_batches: bool = field(init=False)  # whether releases are batches (of one symbol, perhaps), published as paths
+    in_blocks: bool = field(init=False)  # whether several events share one ε and one hidden bit
+    guards: bool = field(init=False)  # whether secrets are declared, and so kept
+    unbounded: bool = field(init=False)  # whether no release has an ε: no promise about the whole sequence
+    clocked: bool = field(init=False)  # whether a secret follows the clock: each event comes in the slot after the last
+    timed: bool = field(init=False)  # whether every event needs its time: clocked, or for a budget per seconds
 
-    @cached_property
-    def batch(self) -> int:
-        """How many symbols are released at a time."""
-        return self.policy.batch
-
-    @cached_property
-    def in_blocks(self) -> bool:
-        """Whether several events share one ε and one hidden bit."""
-        return self.mechanism.name == mechanisms.in_blocks.name
+    def __post_init__(self) -> None:
+        policy, name = self.policy, self.mechanism.name
+        clocked = any(secret.follows_clock for secret in policy.secrets)
+        self.__dict__.update(
+            budget=policy.budget,
+            batch=policy.batch,
+            secrets=tuple(policy.secrets),
+            withhold=policy.withhold,
+            in_batches=isinstance(self.mechanism, BatchMechanism),
+            in_blocks=name == mechanisms.in_blocks.name,
+            guards=name == mechanisms.guarded.name,
+            unbounded=math.isinf(self.epsilon),
+            clocked=clocked,
+            timed=clocked or policy.budget.seconds is not None,
+        )
 
     @cached_property
     def rule(self) -> BlockRule:
         """How blocks are released: their cells follow from model, ε, length and distortion, and are found once."""
         return block_rule(self.model, self.epsilon, self.policy.block, self.distortion)
-
-    @cached_property
-    def secrets(self) -> tuple[Secret, ...]:
-        """The declared secrets."""
-        return tuple(self.policy.secrets)
-
-    @cached_property
-    def withhold(self) -> bool:
-        """Whether a release is the truth or nothing."""
-        return self.policy.withhold
 
     def check_secrets(self) -> None:
         """Refuse secrets that cannot be kept, before anything is drawn."""
@@ -96,21 +97,6 @@ class Terms:
             ahead(model, secret).check_countable()
         self.trackers.check_room()
 
-    @cached_property
-    def guards(self) -> bool:
-        """Whether secrets are declared, and so kept."""
-        return self.mechanism.name == mechanisms.guarded.name
-
-    @cached_property
-    def timed(self) -> bool:
-        """Whether every event needs its time: for a budget per seconds, or secrets that follow the clock."""
-        return self.budget.seconds is not None or self.clocked
-
-    @cached_property
-    def clocked(self) -> bool:
-        """Whether a secret follows the clock, so that each event must come in the slot after that of the one before."""
-        return any(secret.follows_clock for secret in self.secrets)
-
     @property
     def slots(self) -> Slots:
         """The slots of time of the model; only where the terms are `clocked`."""
@@ -118,11 +104,6 @@ class Terms:
         if slots is None:
             raise InputError(CLOCKLESS)
         return slots
-
-    @cached_property
-    def unbounded(self) -> bool:
-        """Whether no release has an ε: nothing is promised about the whole sequence."""
-        return math.isinf(self.epsilon)
 
     @property
     def whole_sequence(self) -> str:
@@ -161,8 +142,11 @@ class Terms:
 
     @cached_property
     def remembered(self) -> tuple[Secret, ...]:
-        """The secrets whose automata, read along the raw stream, kernels go by; none where rows go by symbol alone."""
-        found = tuple(secret for secret in self.secrets if secret.kind != "trait")
+        """The secrets whose automata, read along the raw stream, kernels go by; none where rows go by symbol alone.
+
+        A trait has no automaton, and in a window of one event it stands where the symbol says: nothing to remember.
+        """
+        found = tuple(secret for secret in self.secrets if ahead(self.model, secret).length > 1)
         if self.withhold or not found or not self.side_information:
             return ()
         return found if math.prod(ahead(self.model, secret).memory for secret in found) <= ROWS else ()
@@ -177,11 +161,6 @@ class Terms:
         """Whether the closed form for secrets that are true or not may be the best kernel."""
         binary = all(ahead(self.model, secret).values == 2 for secret in self.secrets)
         return binary and self.distortion.is_hamming and not self.withhold and self.unbounded and not self.observers
-
-    @cached_property
-    def in_batches(self) -> bool:
-        """Whether releases are batches (of one symbol, perhaps), published as paths."""
-        return isinstance(self.mechanism, BatchMechanism)
 
     def to_dict(self, costs: bool = False) -> dict[str, object]:
         """The terms as plain values, models by their fingerprints: all that a receiver needs besides the model.
@@ -219,11 +198,12 @@ def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, i
     seqveil.core.errors.InputError: s.db: was begun with another epsilon; use the policy of its first run, or a new one
     """
     if before["model"] != now["model"]:
-        raise ModelError(f"{name} belongs to another model; use the model of its first run, or {instead}")
+        raise ModelError(f"{name} belongs to another model; use the one that it had or adopted last, or {instead}")
     differing = sorted(part for part in before.keys() | now.keys() if before.get(part) != now.get(part))
     if differing:
+        named = [part for part in differing if part not in ("cells", "costs")] or ["way to cut blocks, or distortion"]
         raise InputError(
-            f"{name} was begun with another {' and '.join(differing)}; use the policy of its first run, or {instead}"
+            f"{name} was begun with another {' and '.join(named)}; use the policy of its first run, or {instead}"
         )
 
 

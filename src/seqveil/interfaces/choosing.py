@@ -11,9 +11,10 @@ context that does best.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +25,11 @@ from seqveil.core.bulk import Layout, places_within
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import SMOOTHING
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.mixture import LEAST_PEOPLE, SWITCH
+from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, fit_trait
 from seqveil.core.model import Counts, MarkovModel, fit_mixture
 from seqveil.core.results import ResultTable
 from seqveil.engine.policy import Policy
-from seqveil.interfaces import trial
+from seqveil.interfaces.planning import error_of_mean, measure
 
 AUTO = ("order:1", "order:2", "types:4", "types:16", "types:48")
 HELD_OUT, MOST_HELD_OUT = 0.2, 5_000  # share of the people, and how many at most
@@ -38,7 +39,7 @@ LONGEST = 500  # events of a person that are predicted
 RELEASED_PEOPLE, RELEASED_EVENTS, WIDEST = 500, 50, 200  # for the error; alphabets wider than that are left out
 EPSILON = 1.0
 BINS = 10  # of calibration
-TOLD = ("context", "people", "symbols", "log_likelihood", "standard_error", "predicted_error", "realised_error")
+REPORTED = ("context", "people", "symbols", "log_likelihood", "standard_error", "predicted_error", "realised_error")
 _NUMBERS = 1 << 21
 
 Progress = Callable[[float], None]
@@ -67,10 +68,8 @@ class Context:
             if name in given:
                 raise InputError(f"expected each part of a context once; got {name} twice in {text!r}")
             try:
-                if name == "switch":
-                    given[name] = value if value == "estimate" else float(value)
-                else:
-                    given[name] = int(value)
+                estimated = (name, value) == ("switch", "estimate")
+                given[name] = value if estimated else float(value) if name == "switch" else int(value)
             except ValueError:
                 name = ""
             if name not in cls.__dataclass_fields__:
@@ -85,19 +84,16 @@ class Context:
     @property
     def name(self) -> str:
         """The context as `parse` reads it."""
-        parts = [f"types:{self.types}"] if self.types > 1 else []
-        parts = [f"order:{self.order}", *parts] if self.order > 1 or not parts else parts
-        switch = self.switch if isinstance(self.switch, str) else f"{self.switch:g}"
-        return ",".join([*parts, *([f"switch:{switch}"] if self.switch != SWITCH else [])])
+        order = [f"order:{self.order}"] if self.order > 1 or self.types == 1 else []
+        types = [f"types:{self.types}"] if self.types > 1 else []
+        return ",".join([*order, *types, *([f"switch:{self.switch}"] if self.switch != SWITCH else [])])
 
     @property
     def title(self) -> str:
         """The context in words."""
-        if self.types == 1:
-            return f"order {self.order}"
-        switch = self.switch if isinstance(self.switch, str) else f"{self.switch:g}"
-        changing = "" if self.switch == SWITCH else f", switch {switch}"
-        return f"{self.types} types, order {self.order}{changing}"
+        types = f"{self.types} types, " if self.types > 1 else ""
+        changing = f", switch {self.switch}" if self.switch != SWITCH else ""
+        return f"{types}order {self.order}{changing}"
 
     def fit(
         self,
@@ -105,7 +101,6 @@ class Context:
         codes: Ints,
         alphabet: Symbols,
         smoothing: float = SMOOTHING,
-        prior: Any = "data",
         seed: int = 0,
         least_people: int = LEAST_PEOPLE,
         progress: Progress | None = None,
@@ -114,8 +109,8 @@ class Context:
         if self.types == 1:
             counts = Counts(alphabet.n, self.order)
             counts.add(users, codes)
-            return counts.model(alphabet, smoothing, prior)
-        distribution = (smoothing, prior, seed, least_people, progress)
+            return counts.model(alphabet, smoothing)
+        distribution = (smoothing, seed, least_people, progress)
         return fit_mixture(users, codes, self.order, self.switch, self.types, alphabet, *distribution)
 
 
@@ -138,20 +133,20 @@ class Check:
     @property
     def calibration(self) -> float | None:
         """Of the symbols predicted with 60 to 70 %, the share that came; None where none was."""
-        count, _, came = self.by_tenth[6]
-        return came if count else None
+        many, _, came = self.by_tenth[6]
+        return came if many else None
 
     @property
     def miscalibration(self) -> float:
         """Mean distance between the predicted and the observed share, over all symbols predicted with 5 % or more."""
-        rows = np.array(self.by_tenth)
-        return float((rows[:, 0] * np.abs(rows[:, 1] - rows[:, 2])).sum() / max(1.0, rows[:, 0].sum()))
+        many, predicted, came = np.array(self.by_tenth).T
+        return float((many * np.abs(predicted - came)).sum() / max(1.0, many.sum()))
 
 
 def held_out_check(model: MarkovModel) -> dict[str, Any] | None:
     """How the model did on people whom it was not fitted to, as its file says; None where nobody checked."""
     checked = (model.origin or {}).get("checked")
-    return {name: checked[name] for name in TOLD if name in checked} if isinstance(checked, dict) else None
+    return {name: checked[name] for name in REPORTED if name in checked} if isinstance(checked, dict) else None
 
 
 def said_of_check(model: MarkovModel) -> str:
@@ -169,13 +164,7 @@ def said_of_check(model: MarkovModel) -> str:
     )
 
 
-def check(
-    model: MarkovModel,
-    users: Ints,
-    codes: Ints,
-    context: Context | None = None,
-    seed: int = 0,
-) -> Check:
+def check(model: MarkovModel, users: Ints, codes: Ints, context: Context | None = None, seed: int = 0) -> Check:
     """How well a model predicts the streams of people whom it was not fitted to.
 
     Parameters:
@@ -186,41 +175,35 @@ def check(
       seed: of the releases whose errors are counted.
     """
     named = context or Context(model.order, model.types)
-    _, rows = np.unique(users, return_inverse=True)
-    layout = Layout.of(rows)
-    streams, lengths = layout.lengths.size, np.minimum(layout.lengths, LONGEST)
-    totals, hits = np.zeros(streams), np.zeros((3, BINS))
-    at = 0
+    layout = Layout.of(np.unique(users, return_inverse=True)[1])
+    lengths = np.minimum(layout.lengths, LONGEST)
+    totals, hits, at = np.zeros(lengths.size), np.zeros((3, BINS)), 0
     for places, long in layout.blocks(most=max(1, _NUMBERS // model.size)):
         short = np.minimum(long, LONGEST)
-        places = places[:, : int(short.max())]
-        for distributions, truth in filtering.foresee(model, codes[places], short):
-            disclosed = distributions[np.arange(truth.size), truth]
+        for distributions, truth in filtering.foresee(model, codes[places[:, : int(short.max())]], short):
+            came = distributions[np.arange(truth.size), truth]
             with np.errstate(divide="ignore"):
-                totals[at : at + truth.size] += np.log(disclosed)
-            hits += _hits(distributions, disclosed)
+                totals[at : at + truth.size] += np.log(came)
+            hits += _hits(distributions, came)
         at += long.size
     symbols = int(lengths.sum())
     mean = float(totals.sum() / symbols)
-    # a ratio of sums over people: each person's part of it moves both
-    spread = (totals - mean * lengths) if np.isfinite(mean) else np.zeros(streams)
-    count = spread.size
-    error = float(np.sqrt((spread**2).sum() * count / max(1, count - 1)) / symbols)
-    predicted, realised = _errors(model, layout, codes, seed)
+    error = error_of_mean(totals, lengths) if np.isfinite(mean) else 0.0
+    errors = _errors(model, layout, codes, seed)
     by_tenth = np.stack([hits[0], *(hits[1:] / np.maximum(hits[0], 1))], axis=1).tolist()
-    size = (int(model.types), model.transitions, count, symbols)
-    return Check(named.name, named.title, *size, mean, error, predicted, realised, by_tenth)
+    size = (int(model.types), model.transitions, lengths.size, symbols)
+    return Check(named.name, named.title, *size, mean, error, *errors, by_tenth)
 
 
-def _hits(distributions: Floats, disclosed: Floats) -> Floats:
+def _hits(distributions: Floats, came: Floats) -> Floats:
     """For each tenth of probability: how many symbols were predicted so, the sum of it, and how many came: (3, 10).
 
     Symbols predicted with less than 5 % are left out: there are many, and none says much.
     """
-    shown, came = distributions[distributions >= 0.05], disclosed[disclosed >= 0.05]
-    place, hit = (np.minimum((part * BINS).astype(int), BINS - 1) for part in (shown, came))
-    sums = np.bincount(place, shown, BINS)
-    return np.stack([np.bincount(place, minlength=BINS), sums, np.bincount(hit, minlength=BINS)])
+    shown, hit = distributions[distributions >= 0.05], came[came >= 0.05]
+    tenth, tenth_hit = (np.minimum((part * BINS).astype(int), BINS - 1) for part in (shown, hit))
+    parts = ((tenth, None), (tenth, shown), (tenth_hit, None))
+    return np.stack([np.bincount(places, weights, BINS) for places, weights in parts])
 
 
 def _errors(model: MarkovModel, layout: Layout, codes: Ints, seed: int) -> tuple[float | None, float | None]:
@@ -229,13 +212,11 @@ def _errors(model: MarkovModel, layout: Layout, codes: Ints, seed: int) -> tuple
         return None, None
     step = max(1, layout.lengths.size // RELEASED_PEOPLE)
     lengths = np.minimum(layout.lengths[::step], RELEASED_EVENTS)
-    streams = [
-        codes[layout.order[begin : begin + length]]
-        for begin, length in zip(layout.begins[::step], lengths, strict=True)
-    ]
+    places = zip(layout.begins[::step], lengths, strict=True)
+    streams = [codes[layout.order[begin : begin + length]] for begin, length in places]
     terms = Policy(epsilon=EPSILON, mechanism="optimal").on(model)
     expected = model.sample(int(np.median(lengths)), len(streams), seed)
-    return trial.measure(terms, expected, seed).error, trial.measure(terms, streams, seed).error
+    return measure(terms, expected, seed).error, measure(terms, streams, seed).error
 
 
 @dataclass(frozen=True)
@@ -246,19 +227,15 @@ class Choice:
     taken: Check
     table: list[Check]
 
-    def tables(self) -> list[ResultTable]:
-        """The comparison on held-out people."""
+    def lines(self) -> list[str]:
+        """The comparison on held-out people as it is printed."""
         heads = ("compared", "log-likelihood", "s.e.", "wrong", "predicted", "60–70 % came", "transitions", "")
-        return [ResultTable("", heads, [self._row(row) for row in self.table])]
+        return str(ResultTable("", heads, [self._row(row) for row in self.table])).splitlines()
 
     def _row(self, row: Check) -> tuple[str, ...]:
         shares = ("–" if s is None else f"{s:.3f}" for s in (row.realised_error, row.predicted_error, row.calibration))
         figures = (f"{row.log_likelihood:.4f}", f"{row.standard_error:.4f}", *shares, f"{row.transitions:,}")
         return (row.title, *figures, "taken" if row is self.taken else "")
-
-    def lines(self) -> list[str]:
-        """The table as it is printed."""
-        return str(self.tables()[0]).splitlines()
 
 
 def candidates(text: str, n: int, people: int) -> list[Context]:
@@ -271,34 +248,23 @@ def candidates(text: str, n: int, people: int) -> list[Context]:
         named = Context.parse(text)
         return [named] if named == Context() else [Context(), named]
     found = [Context.parse(each) for each in AUTO]
-    return [
-        each
-        for each in found
-        if (each.types == 1 or each.types * LEAST_PEOPLE <= people) and (each.order == 1 or n**3 <= MOST_CONTEXTS)
-    ]
-
-
-class People(Protocol):
-    """The people whom contexts are compared on, numbered 0, 1, …: in memory, or counted elsewhere."""
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-
-    def fit(self, context: Context, alphabet: Symbols, without: Ints, **how: Any) -> MarkovModel:
-        """The model of a context, fitted to everyone but these people."""
-
-    def streams(self, chosen: Ints) -> tuple[Ints, Ints]:
-        """Who and which code, event by event, of these people: one after another, the first LONGEST events of each."""
+    enough = [each for each in found if each.types == 1 or each.types * LEAST_PEOPLE <= people]
+    return [each for each in enough if each.order == 1 or n**3 <= MOST_CONTEXTS]
 
 
 @dataclass(frozen=True, eq=False)
 class CodedEvents:
-    """People whose events are all in memory."""
+    """The people whom contexts are compared on, numbered 0, 1, …, and their events.
+
+    Where each has an answer to a question (`trait`, and `labels`, None where it is not known), each answer has types of
+    its own.
+    """
 
     rows: Ints  # the person of each event
     codes: Ints
     count: int
+    trait: str | None = None
+    labels: Sequence[str | None] = ()
 
     @classmethod
     def of(cls, users: Ints, codes: Ints) -> CodedEvents:
@@ -306,13 +272,29 @@ class CodedEvents:
         names, rows = np.unique(users, return_inverse=True)
         return cls(rows, codes, int(names.size))
 
+    @property
+    def enough(self) -> bool:
+        """Whether some of them can be held out, and each answer rests on enough people without those."""
+        if self.trait is None:
+            return self.count >= FEWEST_PEOPLE
+        left = Counter(self._labels_without(people_held_out(self.count)))
+        return min((left[label] for label in self.labels if label is not None), default=0) >= LEAST_PEOPLE
+
     def fit(self, context: Context, alphabet: Symbols, without: Ints, **how: Any) -> MarkovModel:
         """The model of a context, fitted to everyone but these people."""
-        kept = ~np.isin(self.rows, without)
-        return context.fit(self.rows[kept], self.codes[kept], alphabet, **how)
+        if self.trait is None:
+            kept = ~np.isin(self.rows, without)
+            return context.fit(self.rows[kept], self.codes[kept], alphabet, **how)
+        asked = context.order, context.switch, context.types
+        labels = self._labels_without(without)
+        return fit_trait(self.trait, labels, self.rows, self.codes, *asked, alphabet, **how)
+
+    def _labels_without(self, people: Ints) -> list[str | None]:
+        left_out = set(people.tolist())
+        return [None if k in left_out else label for k, label in enumerate(self.labels)]
 
     def streams(self, chosen: Ints) -> tuple[Ints, Ints]:
-        """Who and which code, event by event, of these people."""
+        """Who and which code, event by event, of these people: one after another, the first LONGEST events of each."""
         kept = np.flatnonzero(np.isin(self.rows, chosen))
         kept = kept[np.argsort(self.rows[kept], kind="stable")]
         kept = kept[places_within(np.bincount(self.rows[kept])) < LONGEST]
@@ -320,12 +302,11 @@ class CodedEvents:
 
 
 def choose(
-    people: People,
+    people: CodedEvents,
     alphabet: Symbols,
     text: str = "auto",
     *,
     smoothing: float = SMOOTHING,
-    prior: Any = "data",
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Choice:
@@ -340,7 +321,6 @@ def choose(
       text: "auto", or a context (`Context.parse`).
       smoothing: pseudo-count of the common chain, as in `MarkovModel.fit`; above 0, as people held out do what nobody
         else did.
-      prior: as in `MarkovModel.fit`.
       seed: of the split and the fits; the table is repeatable.
       progress: called with the share that is done, 0 to 1.
     """
@@ -350,34 +330,36 @@ def choose(
         raise InputError("a context is checked on people held out, who do what nobody else did; expected smoothing > 0")
     held = people_held_out(people.count, seed)
     found = candidates(text, alphabet.n, people.count - held.size)
-    streams = people.streams(held)
-    how: dict[str, Any] = {"smoothing": smoothing, "prior": prior, "seed": seed}
-    table = list[Check]()
+    streams, table = people.streams(held), list[Check]()
+
+    def fitted(context: Context, without: Ints) -> MarkovModel:
+        """A model with this context of all people but those left out."""
+        how: dict[str, Any] = {"smoothing": smoothing, "seed": seed, "progress": part}
+        return people.fit(context, alphabet, without, **how)
 
     def part(share: float) -> None:
+        """Tell how far it is, with this share of the candidate under way."""
         if progress is not None:
             progress((len(table) + share) / (len(found) + 1))
 
     for each in found:
-        model = people.fit(each, alphabet, held, progress=part, **how)
-        table.append(check(model, *streams, each, seed))
+        table.append(check(fitted(each, held), *streams, each, seed))
         part(0.0)
     taken = table[-1] if text != "auto" else _smallest(table)
-    nobody = np.zeros(0, np.int64)
-    model = people.fit(found[table.index(taken)], alphabet, nobody, progress=part, **how)
+    model = fitted(found[table.index(taken)], np.zeros(0, np.int64))
     return Choice(model.with_origin(_record(model, taken, table)), taken, table)
 
 
 def people_held_out(people: int, seed: int = 0) -> Ints:
     """Who of so many people is held out, a fifth of them."""
-    count = min(MOST_HELD_OUT, max(2, round(HELD_OUT * people)))
-    return np.random.default_rng(seed).permutation(people)[:count]
+    many = min(MOST_HELD_OUT, max(2, round(HELD_OUT * people)))
+    return np.random.default_rng(seed).permutation(people)[:many]
 
 
-def held_out(people: Ints, seed: int = 0) -> NDArray[np.bool_]:
+def held_out(people: Ints) -> NDArray[np.bool_]:
     """Which events are of people held out, a fifth of them: (E,). `people` is who each event is of."""
     names, rows = np.unique(people, return_inverse=True)
-    return np.isin(rows, people_held_out(names.size, seed))
+    return np.isin(rows, people_held_out(names.size))
 
 
 def _smallest(table: Sequence[Check]) -> Check:
@@ -397,16 +379,12 @@ def called(model: MarkovModel, taken: Check) -> str:
 
 def _record(model: MarkovModel, taken: Check, table: Sequence[Check]) -> dict[str, Any]:
     """What the model's file keeps: public, like the model."""
-    made = dict(model.origin or {})
-    people = f"checked on {taken.people:,} held-out people"
-    merged = {} if model.types == 1 else {"mixture": made}
-    note = f"{called(model, taken)}, {people}; not private"
     return {
         "kind": "context",
         "private": False,
         "context": taken.context,
-        "note": note,
+        "note": f"{called(model, taken)}, checked on {taken.people:,} held-out people; not private",
         "checked": asdict(taken),
         "compared": [asdict(row) for row in table],
-        **merged,
+        **({} if model.types == 1 else {"mixture": dict(model.origin or {})}),
     }

@@ -21,6 +21,11 @@ from seqveil.engine.sqlite import refuse_no_path, size_of
 from seqveil.engine.store import Damaged, Position, StoreError
 from seqveil.engine.streams import CodeStreams
 
+BY_SYMBOL = (
+    "without --key nothing of a raw stream can be kept, so secrets are kept by symbol alone, as with "
+    "side_information = 0; receivers must decode with that"
+)
+
 
 class Wording:
     """Symbols as JSON: text, numbers, true, false and null as they are, pairs and tuples as lists.
@@ -49,6 +54,28 @@ class Wording:
         if len(given) == 1:
             return np.array([self._alphabet.encode_one(given[0])], np.int64)
         return self._alphabet.encode(given)
+
+
+def from_json(content: bytes) -> Any:
+    """What JSON in UTF-8 says; ValueError for what is none, and where a member is named twice: which one would count?
+
+    >>> from_json(b'{"seq": 0}')
+    {'seq': 0}
+    """
+    try:
+        return _JSON.decode(content.decode())
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a member is named twice")
+    return found
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_named_once)
 
 
 def finite_or_text(value: Any) -> Any:
@@ -192,5 +219,5 @@ def check_begun(state: Path, begin: bool) -> None:
     if not begin and not size_of(state):
         raise InputError(
             f"{state.name}: expected a state file, and there is none or it is empty; restore it from a backup, or pass "
-            "--begin, for the first start alone: its ledger starts at zero"
+            "--begin, for the first start alone: all accounts start at zero"
         )

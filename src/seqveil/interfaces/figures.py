@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -52,20 +51,19 @@ class StateFigures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The figures as they are now."""
-        store = self._store
-        began = "seqveil_ledger_began_timestamp_seconds", "When the ledger began; 0: not known."
-        yield GaugeMetricFamily(*began, value=store.began or 0.0)
-        new = "seqveil_ledger_new", "Whether the ledger began at zero with this process."
-        yield GaugeMetricFamily(*new, value=float(store.begun))
-        last = "seqveil_last_commit_timestamp_seconds", "When something was last committed; 0: not yet."
-        yield GaugeMetricFamily(*last, value=store.committed or 0.0)
-        if self._path is None:
-            return
-        size = "seqveil_state_file_bytes", "Size of the state file with what SQLite keeps beside it."
-        yield GaugeMetricFamily(*size, value=float(state_bytes(self._path)))
-        with suppress(OSError):  # a disk that is gone has no figure
-            free = "seqveil_disk_free_bytes", "Bytes free on the disk of the state file."
-            yield GaugeMetricFamily(*free, value=float(free_bytes(self._path)))
+        store, path = self._store, self._path
+        found = {
+            "account_began_timestamp_seconds": (store.began or 0.0, "When the accounts began; 0: not known."),
+            "account_new": (float(store.begun), "Whether the accounts began at zero with this process."),
+            "last_commit_timestamp_seconds": (store.committed or 0.0, "When something was last committed; 0: not yet."),
+        }
+        if path is not None:
+            size = state_bytes(path), "Size of the state file with what SQLite keeps beside it."
+            found["state_file_bytes"] = size
+            with suppress(OSError):  # a disk that is gone has no figure
+                found["disk_free_bytes"] = free_bytes(path), "Bytes free on the disk of the state file."
+        for name, (value, what) in found.items():
+            yield GaugeMetricFamily(f"seqveil_{name}", what, value=float(value))
 
 
 COUNTED = {
@@ -80,10 +78,10 @@ COUNTED = {
 
 
 class CountFigures(Collector):
-    """The counts of a bridge as metrics: whatever is counted there is reported here.
+    """The counts of a bridge as metrics.
 
     Parameters:
-        counts: a dataclass of whole numbers, and `refused` by reason.
+        counts: whole numbers by the names of `COUNTED`, and `refused` by reason.
         waiting: messages that wait to be released.
     """
 
@@ -92,16 +90,12 @@ class CountFigures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The counts as they are now."""
-        for each in fields(self._counts):
-            value = getattr(self._counts, each.name)
-            if isinstance(value, Mapping):
-                family = CounterMetricFamily("seqveil_bridge_refusals", "Events refused, by reason.", labels=["reason"])
-                for reason, count in dict(value).items():
-                    family.add_metric([reason], float(count))
-                yield family
-            else:
-                disclosed = COUNTED.get(each.name, f"Messages {each.name}.")
-                yield CounterMetricFamily(f"seqveil_bridge_{each.name}", disclosed, value=float(value))
+        for name, what in COUNTED.items():
+            yield CounterMetricFamily(f"seqveil_bridge_{name}", what, value=float(getattr(self._counts, name)))
+        refused = CounterMetricFamily("seqveil_bridge_refusals", "Events refused, by reason.", labels=["reason"])
+        for reason, many in dict(self._counts.refused).items():
+            refused.add_metric([reason], float(many))
+        yield refused
         waiting = "seqveil_waiting_events", "Events accepted and not yet on the disk."
         yield GaugeMetricFamily(*waiting, value=float(self._waiting()))
 

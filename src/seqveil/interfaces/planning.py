@@ -1,8 +1,9 @@
 """What a policy costs before anything is released, and the policy that does what somebody wants of it.
 
-Each policy is tried on people (`trial`): on those whose data one holds, if the model was not fitted to them, else on
-streams simulated from the model. A plan compares totals and ways to spend them: one by one, in blocks, in batches where
-a release may wait. It recommends a policy from what people can answer:
+Each policy is tried on people (`measure`): on those whose data one holds, if the model was not fitted to them, else on
+streams simulated from the model. Trials use seeded randomness, and none of what they release is private. A plan
+compares totals and ways to spend them: one by one, in blocks, in batches where a release may wait. It recommends a
+policy from what people can answer:
 
 - *From odds*: "a suspicion of 10 % must stay under 30 %" gives the ε of each declared secret, or, without secrets, the
   total of a stream. Of all ways to spend that total the one of least error is taken.
@@ -19,21 +20,23 @@ from typing import Any
 import numpy as np
 
 from seqveil.core import filtering
+from seqveil.core.compiled import heard
 from seqveil.core.distortion import Distortion, error_name, error_size
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.mechanisms import Sent
 from seqveil.core.mechanisms.blocks import LARGEST
 from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import Randomness, SeededRandomness
 from seqveil.core.results import Line, Result, ResultTable, plain
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.ahead import LONGEST
 from seqveil.core.words import Risk, count, leakage_for, log_odds_for, made_public, moved, percent
 from seqveil.core.words import percent_up as at_most
-from seqveil.engine import toml
+from seqveil.engine import batches, stream
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
-from seqveil.engine.terms import Terms
-from seqveil.interfaces import trial
+from seqveil.engine.stream import State, Terms
 
 SEEN_BY = {  # who sees what is released: a suspicion, and what it may become at most where nobody says so
     "public": (0.10, 0.15),
@@ -46,12 +49,142 @@ LADDER = tuple(float(f"{10 ** (k / 6):.2g}") for k in range(-6, 16))  # totals t
 BLOCKS, BATCHES = (5, 10, 20, 40), (2, 5, 10, 20)  # events
 NEAR = 1.05  # a shorter block is proposed where its error is within 5 % of the least
 HIGHEST = 12.0  # ε of one release beyond which it is all but the truth
+QUICK = 100  # states of a model up to which secrets in closed form are quick
 BLOCK = (
     "the events of a block share one ε, and each is answered at once; one release alone can reveal all of that ε, and "
     "given the earlier ones of its block twice as much"
 )
 EXAMPLE = 0.10  # the suspicion that a table follows
-Progress = Callable[[str, float], None]  # what is under way, and how many rows are done
+Progress = Callable[[str, float], None]  # what is under way, and the share that is done
+Streams = Sequence[Ints] | Ints
+Way = tuple[int, int]  # events of a block, and of a batch
+
+
+def one_by_one(setting: Terms, streams: Streams, randomness: Randomness) -> Iterator[tuple[Any, State]]:
+    """Release streams side by side, symbol by symbol: what was made, and what is public afterwards.
+
+    By the clock of secrets that follow one, all begin at midnight.
+
+    Parameters:
+        setting: what they are released with.
+        streams: the true codes of each, the longest first, so that whoever has ended stands last.
+        randomness: seeded randomness.
+
+    >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
+    >>> both = one_by_one(setting, [np.array([0, 1]), np.array([1])], SeededRandomness(1))
+    >>> [made.codes.size for made, _ in both]
+    [2, 1]
+    """
+    lengths = np.array([len(codes) for codes in streams])
+    if (np.diff(lengths) > 0).any():
+        raise InputError("expected the longest stream first; sort them by their lengths")
+    state = State.start(setting, len(streams))
+    for t in range(int(lengths[0])):
+        now = slice(0, int((lengths > t).sum()))
+        truth = np.array([codes[t] for codes in streams[now]])
+        stamps = np.full(truth.size, setting.slots.since_midnight(t)) if setting.clocked else None
+        made, state = stream.step(setting, state.take(now), truth, randomness, stamps)
+        yield made, state
+
+
+def in_batches(setting: Terms, codes: Ints, randomness: Randomness) -> tuple[list[Sent], State]:
+    """Release one stream batch by batch, without a budget: what was sent, and where the stream stands afterwards."""
+    state, sent = State.start(setting), list[Sent]()
+    for begin in range(0, len(codes), setting.batch):
+        one, state = batches.step(setting, state, codes[begin : begin + setting.batch], randomness)
+        assert one is not None  # nothing is left out without a budget
+        sent.append(one)
+    return sent, state
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What releases cost these people, event by event, in the order of their streams; one that says nothing costs 1."""
+
+    costs: list[Floats]
+    decoded: list[Floats]  # of the receiver's best estimate given the releases up to each; of blocks those released
+    withheld: float  # share of releases that say nothing
+    leakage: float  # the most that any stream revealed, by the exact account
+
+    @property
+    def error(self) -> float:
+        """The mean cost of a release."""
+        return float(np.concatenate(self.costs).mean())
+
+    @property
+    def standard_error(self) -> float | None:
+        """Of the mean, over people; None for a single person."""
+        sums, lengths = (np.array([each(costs) for costs in self.costs]) for each in (np.sum, len))
+        return None if len(self.costs) < 2 else error_of_mean(sums, lengths)
+
+    @property
+    def decoded_error(self) -> float:
+        """The mean cost of the receiver's best estimate."""
+        return float(np.concatenate(self.decoded).mean())
+
+
+def error_of_mean(sums: Floats, lengths: Ints) -> float:
+    """The standard error of a mean over all events, from the sum and the number of each person's.
+
+    It is that of a ratio of sums over people: each person's part of it moves both.
+    """
+    people, apart = sums.size, sums - sums.sum() / lengths.sum() * lengths
+    return float(np.sqrt((apart**2).sum() * people / max(1, people - 1)) / lengths.sum())
+
+
+def measure(setting: Terms, streams: Streams, seed: int) -> Measured:
+    """Release streams, the longest first, and compare them with the truth.
+
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> people = model.sample(12, 200, seed=1)
+    >>> alone, shared = (measure(Policy(**each).on(model), people, 1).error for each in
+    ...                  ({"epsilon": 0.5}, {"epsilon": 6.0, "block": 12}))
+    >>> shared < alone / 2
+    True
+    """
+    if setting.budget.seconds is not None or (setting.in_batches and setting.budget.when_spent == "stop"):
+        raise InputError(
+            "a budget per number of seconds, or one that stops batches, depends on times and gaps that a trial does "
+            "not have; plan with a budget per number of releases, and when_spent = hold"
+        )
+    randomness, leakage = SeededRandomness(seed), 0.0
+    released, guesses = list[Ints](), list[Ints]()
+    if setting.in_batches:
+        for truth in streams:
+            sent, state = in_batches(setting, truth, randomness)
+            released.append(np.concatenate([one.codes for one in sent]))
+            guesses.append(setting.distortion.best_guess(batches.filtered(setting, sent)))
+            leakage = max(leakage, float(state.account.worst.max()))
+    else:
+        for made, state in one_by_one(setting, streams, randomness):
+            released.append(made.codes)
+            guesses.append(setting.distortion.best_guess(made.posterior))
+            leakage = max(leakage, float(state.account.worst.max()))
+        people = range(len(streams))
+        released, guesses = (
+            [np.array([row[k] for row in rows if k < row.size], np.int64) for k in people]
+            for rows in (released, guesses)
+        )
+    between = setting.distortion.between
+    pairs = zip(streams, released, strict=True)
+    costs = [np.where(codes < 0, 1.0, between(truth, np.maximum(codes, 0))) for truth, codes in pairs]
+    decoded = [between(*pair) for pair in zip(streams, guesses, strict=True)]
+    return Measured(costs, decoded, float((np.concatenate(released) < 0).mean()), leakage)
+
+
+def simulate(setting: Terms, length: int, people: int, seed: int = 0) -> Measured:
+    """Release streams sampled from the model, and compare them with the truth.
+
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> simulate(Policy(epsilon=16.0).on(model), length=5, people=10).error
+    0.0
+    """
+    return measure(setting, setting.model.sample(length, people, seed), seed + 1)
+
+
+def best_guess_error(setting: Terms, length: int) -> float:
+    """Expected cost of the best guess of each symbol with no release at all."""
+    return float(setting.distortion.expected(filtering.unseen(setting.model, length)).min(1).mean())
 
 
 @dataclass(frozen=True)
@@ -80,7 +213,7 @@ class Wishes:
 
     def __post_init__(self) -> None:
         if self.odds is not None and not 0 < self.odds[0] < self.odds[1] < 1:
-            raise InputError("expected a suspicion and a larger one that it must stay under, both between 0 and 100 %")
+            raise InputError("expected a suspicion and a larger one that it must stay under, in per cent, as 10:30")
         if self.wrong is not None and not (self.wrong > 0 and math.isfinite(self.wrong)):
             raise InputError("expected the error that is tolerated as a number above 0; try 0.2, for one in five")
         if self.wait < 0 or any(size < 2 for size in self.blocks):
@@ -92,15 +225,32 @@ class Wishes:
             object.__setattr__(self, "distortion", self.policy.distortion)
 
     @property
-    def allowed(self) -> float:
-        """The total that the odds allow, of each secret or of a stream; rounded down to three figures."""
-        assert self.odds is not None
-        value = log_odds_for(*self.odds) if self.secrets else leakage_for(*self.odds)
-        return _down(value, figures=3)
+    def allowed(self) -> float | None:
+        """The total that the odds allow, of each secret or of a stream, rounded down to three figures; None: no odds"""
+        if self.odds is None:
+            return None
+        return _down(log_odds_for(*self.odds) if self.secrets else leakage_for(*self.odds), figures=3)
 
-    def secrets_at(self, epsilon: float) -> tuple[Secret, ...]:
-        """The secrets, each with this ε."""
-        return tuple(replace(secret, epsilon=epsilon) for secret in self.secrets)
+    def spending(self, total: float, way: Way, length: int) -> Policy | None:
+        """The policy that spends a total in this way over a stream, or on each secret; None: it is the truth, or slow.
+
+        >>> Wishes().spending(4.0, (5, 1), 10).epsilon
+        2.0
+        """
+        if self.secrets:
+            secrets = [replace(secret, epsilon=total) for secret in self.secrets]
+            return Policy(secrets=secrets, distortion=self.distortion)
+        block, batch = way
+        epsilon = _down(total / math.ceil(length / (block * batch)), figures=6)
+        if epsilon > (LARGEST if block > 1 else HIGHEST):
+            return None
+        return Policy(epsilon, block=block, batch=batch, distortion=self.distortion)
+
+
+def _down(value: float, figures: int) -> float:
+    """Rounded down to so many figures, so that a bound is kept."""
+    scale = 10.0 ** (figures - 1 - math.floor(math.log10(value)))
+    return float(f"{math.floor(round(value * scale, 6)) / scale:.{figures}g}")
 
 
 @dataclass(frozen=True)
@@ -108,10 +258,9 @@ class PlanRow:
     """One policy and what it cost the people of the trial.
 
     `total` is what a whole stream may reveal, or each secret; `error` the mean cost of a release as it is,
-    `decoded_error` that of the receiver's best estimate given the releases up to each (for blocks the same: their
-    labels are best guesses), `withheld` the share of releases that say nothing, `leakage` the most that a stream of
-    the trial revealed. `with_secret` and `without_secret` are the errors in windows of people who have a declared
-    secret and of those who do not (None where nobody is on that side).
+    `decoded_error` that of the receiver's best estimate given the releases up to each, `withheld` the share of releases
+    that say nothing, `leakage` the most that a stream of the trial revealed. `with_secret` and `without_secret` are the
+    errors in windows of people who have a declared secret and of those who do not (None where nobody is on that side).
     """
 
     policy: Policy
@@ -169,13 +318,19 @@ class Plan(Result):
         sound = 2 * self.chosen.total  # the LDP level of any sound mechanism
         return risk if risk.ldp is None or self.wishes.secrets else replace(risk, ldp=min(risk.ldp, sound))
 
+    @property
+    def distortion(self) -> str:
+        """What an error is measured by."""
+        return str(getattr(self.wishes.distortion, "name", self.wishes.distortion))
+
     def lines(self) -> list[Line]:
         """The people, the recommended policy, what it costs and what it means."""
-        whom = "held-out people" if self.held_out else "simulated people, who follow the model"
-        said = [("tried on", f"{self.people:,} {whom}, {count(self.length, 'event')} each at most")]
+        forms = ("simulated person, who follows the model", "simulated people, who follow the model")
+        people = count(self.people, *(("held-out person", "held-out people") if self.held_out else forms))
+        said = [("tried on", f"{people}, {count(self.length, 'event')} each at most")]
         if self.chosen is not None and self.risk is not None:
             said += [
-                ("policy", "; ".join(toml.written(self.chosen.policy.to_dict()).replace("\n\n", "\n").splitlines())),
+                ("policy", "; ".join(self.chosen.policy.to_toml().replace("\n\n", "\n").splitlines())),
                 ("error", self._error(self.chosen)),
                 *(("promise", text) for text in self.chosen.policy.sentences),
                 *(("means", text) for text in self.risk.sentences),
@@ -186,78 +341,80 @@ class Plan(Result):
         return [*said, *(("note", text) for text in self.notes)]
 
     def _error(self, row: PlanRow) -> str:
-        cost, guess = self._cost(row.error), self._cost(self.guess)
-        what = f"{cost} of the events are released wrong" if self._hamming else f"{cost} an event"
+        wrong = self.distortion == "hamming"
+
+        def cost(error: float) -> str:
+            """An error in words."""
+            return percent(error) if wrong else error_size(error, self.distortion)
+
         by_secret = ""
         if row.with_secret is not None and row.without_secret is not None:
-            with_, without = self._cost(row.with_secret), self._cost(row.without_secret)
-            by_secret = f" ({with_} for people with the secret, {without} without)"
-        return f"{what}{by_secret}; the best guess with no release at all: {guess}"
-
-    @property
-    def distortion(self) -> str:
-        """What an error is measured by."""
-        return str(getattr(self.wishes.distortion, "name", self.wishes.distortion))
-
-    @property
-    def _hamming(self) -> bool:
-        return self.distortion == "hamming"
-
-    def _cost(self, error: float) -> str:
-        return percent(error) if self._hamming else error_size(error, self.distortion)
+            with_, without = cost(row.with_secret), cost(row.without_secret)
+            by_secret = f" ({with_} for people who have the secret, {without} for those who do not)"
+        elif row.without_secret is not None:
+            by_secret = " (nobody of them has the secret, so the error for those who do is not known)"
+        what = f"{cost(row.error)} {'of the events are released wrong' if wrong else 'an event'}{by_secret}"
+        guess = cost(self.guess)
+        return f"{what}; {'guessing with no release at all is wrong for' if wrong else 'with no release:'} {guess}"
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What does not go together, and what becomes public."""
         found, wishes, row = [], self.wishes, self.chosen
-        if row is not None and wishes.odds is not None:
+        if row is not None and wishes.odds is not None and wishes.allowed is not None and row.total > wishes.allowed:
             odds = f"a suspicion of {percent(wishes.odds[0])} under {percent(wishes.odds[1])}"
-            if row.total > wishes.allowed:
-                times = row.total / wishes.allowed
-                found.append(f"this does not keep {odds}; it reveals {times:.3g} times as much, in nats")
+            times = row.total / wishes.allowed
+            found.append(f"this does not keep {odds}; it reveals {times:.3g} times as much, in nats")
         if row is not None and not wishes.secrets and row.error > 0.9 * self.guess:
             found.append(
                 "this is hardly better than the best guess with no release at all: declare what must stay secret, and "
                 "everything else can be released truthfully"
             )
+        if wishes.blocks != BLOCKS and max(wishes.blocks) > self.length:
+            found.append(f"a block is at most as long as a stream: blocks of {self.length} stand for longer ones")
         return (*found, *(text for text in [made_public(wishes.secrets)] if text))
 
     def tables(self) -> list[ResultTable]:
         """The errors of all policies."""
-        caption = "share of wrong releases" if self._hamming else f"{error_name(self.distortion)} of a release"
+        wrong = self.distortion == "hamming"
+        caption = "share of wrong releases" if wrong else f"{error_name(self.distortion)} of a release"
+
+        def cell(error: float | None) -> str:
+            """An error as it stands in the table."""
+            return "" if error is None else f"{error:.3f}" if wrong else error_size(error, self.distortion)
+
+        def sides(row: PlanRow) -> list[tuple[float | None, str]]:
+            """The errors with the secret and without it, and what to say where nobody is on that side."""
+            known = any(secret.kind != "trait" for secret in row.policy.secrets)  # which no event shows
+            return [(row.with_secret, "nobody has it" * known), (row.without_secret, "all have it" * known)]
+
         becomes = f"{percent(EXAMPLE)} becomes at most"
         if self.wishes.secrets:
-            kinds = {"error": "error", "with the secret": "with_secret", "without it": "without_secret"}
+            heads: tuple[str, ...] = ("ε of the secret", becomes, "error", "with the secret", "without it")
             rows = [
-                (
-                    f"{row.total:g}",
-                    at_most(moved(EXAMPLE, row.total)),
-                    *(self._cell(getattr(row, kinds[k])) for k in kinds),
-                )
+                (f"{row.total:g}", at_most(moved(EXAMPLE, row.total)),
+                 cell(row.error), *(cell(part) or other for part, other in sides(row)))
                 for row in self.rows
-            ]
-            return [ResultTable(caption, ("ε of the secret", becomes, *kinds), rows)]
+            ]  # fmt: skip
+            return [ResultTable(caption, heads, rows)]
         ways = list(dict.fromkeys(row.way for row in self.rows))
         errors = {(row.total, row.way): row.error for row in self.rows}
         rows = [
             (f"{total:g}", f"{total / self.length:.3g}", at_most(moved(EXAMPLE, 2 * total)),
-             *(self._cell(errors.get((total, way))) for way in ways))
+             *(cell(errors.get((total, way))) for way in ways))
             for total in sorted({row.total for row in self.rows})
         ]  # fmt: skip
         heads = ("total of a stream", "ε an event", becomes, *ways)
-        return [ResultTable(f"{caption}; the best guess with no release: {self._cell(self.guess)}", heads, rows)]
-
-    def _cell(self, error: float | None) -> str:
-        return "" if error is None else f"{error:.3f}" if self._hamming else error_size(error, self.distortion)
+        return [ResultTable(f"{caption}; the best guess with no release: {cell(self.guess)}", heads, rows)]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything that is shown, as plain values."""
-        kept = ("rows", "length", "people", "held_out", "guess", "notes", "policy")
-        risk = self.risk
-        more = {} if risk is None else {"words": list(risk.sentences), "grade": risk.grade.colour}
-        error = None if self.chosen is None else self.chosen.error
-        facts = {name: getattr(self, name) for name in kept} | more
-        found: dict[str, Any] = plain(facts | {"error": error, "distortion": self.distortion})
+        kept = ("rows", "length", "people", "held_out", "guess", "notes", "policy", "distortion")
+        facts: dict[str, Any] = {name: getattr(self, name) for name in kept}
+        facts["error"] = None if self.chosen is None else self.chosen.error
+        if self.risk is not None:
+            facts |= {"words": self.risk.sentences, "grade": self.risk.grade.colour}
+        found: dict[str, Any] = plain(facts)
         return found
 
 
@@ -278,10 +435,10 @@ def plan(
         wishes: what is wanted; without odds and an accuracy nothing is recommended.
         length: events of a stream, at most.
         streams: codes of people whom the model was not fitted to; None: they are simulated.
-        people: how many are tried; by default 200, for secrets 60, in batches at most 40, and 20 where a release takes
-            a program.
+        people: how many are tried; by default 200, in batches at most 40, for secrets 5 to 200, so that they have some
+            4,000 events together, or 400 where a release takes long, and 20 where it takes a program.
         seed: of people and randomness; the same seed gives the same figures.
-        progress: called with what is under way, and how many policies were tried.
+        progress: called with what is under way, and the share that is done.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> found = plan(model, Wishes(odds=(0.1, 0.3), blocks=(5, 10)), length=10)
@@ -296,37 +453,14 @@ def plan(
             f"a secret about a whole stream has {LONGEST} events at most, and these streams have {length}; "
             "give it a window, such as a day or a number of events"
         )
-    tried = _Tried(model, length, streams, people, seed, progress)
+    tried = _Trials(model, length, streams, people, seed, progress or (lambda label, share: None))
     rows, chosen = _searched(tried, asked)
     guess = best_guess_error(rows[0].policy.on(model), length)
     return Plan(tuple(rows), chosen, asked, model, length, max(tried.people), streams is not None, guess)
 
 
-def best_guess_error(setting: Terms, length: int) -> float:
-    """Expected cost of the best guess of each symbol with no release at all."""
-    return float(setting.distortion.expected(filtering.unseen(setting.model, length)).min(1).mean())
-
-
-def simulate(setting: Terms, length: int = 50, people: int | None = None, seed: int = 0) -> trial.Measured:
-    """Release streams sampled from the model, and compare them with the truth.
-
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> simulate(Policy(epsilon=16.0).on(model), length=5, people=10).error
-    0.0
-    """
-    many = usual_people(setting, length) if people is None else people
-    return trial.measure(setting, setting.model.sample(length, many, seed), seed + 1)
-
-
-def usual_people(setting: Terms, length: int) -> int:
-    """How many people a policy is tried on unless somebody says so."""
-    if setting.in_batches:
-        return min(40, max(8, 100 * setting.batch // max(1, length)))
-    return 200 if setting.distortion.is_hamming and not setting.guards else 60 if setting.guards else 20
-
-
-@dataclass(frozen=True)
-class _Tried:
+@dataclass
+class _Trials:
     """The people of a plan, and what policies cost them."""
 
     model: MarkovModel
@@ -334,17 +468,28 @@ class _Tried:
     given: Sequence[Ints] | None
     most: int | None
     seed: int
-    progress: Progress | None
+    tell: Progress
     people: list[int] = field(default_factory=list)  # of each trial so far
+    expected: int = 1  # trials in all
 
     def row(self, policy: Policy, total: float) -> PlanRow:
         """What a policy costs."""
         setting = policy.on(self.model)
-        people = self._people(usual_people(setting, self.length) if self.most is None else self.most)
-        found = trial.measure(setting, people, self.seed + 1)
+        people = self._people(_usual_people(setting, self.length) if self.most is None else self.most)
+        before, events, done = len(self.people), sum(map(len, people)), 0
+        expected = max(self.expected, before + 1)
+        label = f"policy {before + 1} of {expected}, on {count(len(people), 'person', 'people')}"
+
+        def hear(steps: int) -> None:
+            """Tell how much of all policies is done after so many more steps."""
+            nonlocal done
+            done += steps
+            self.tell(label, (before + min(1.0, done / events)) / expected)
+
+        hear(0)
+        with heard(hear):
+            found = measure(setting, people, self.seed + 1)
         self.people.append(len(people))
-        if self.progress is not None:
-            self.progress(f"at a total of {total:g}", len(self.people))
         costs = (found.error, found.standard_error, found.decoded_error, found.withheld, found.leakage)
         return PlanRow(policy, total, *costs, *_by_secret(setting, people, found.costs))
 
@@ -355,29 +500,42 @@ class _Tried:
         return sorted((self.given[k][: self.length] for k in places.tolist()), key=len, reverse=True)
 
 
-def _searched(tried: _Tried, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | None]:
+def _usual_people(setting: Terms, length: int) -> int:
+    """How many people a policy is tried on unless somebody says so."""
+    if setting.in_batches:
+        return min(40, max(8, 100 * setting.batch // max(1, length)))
+    if setting.guards:  # a release takes some tenths of a millisecond in closed form, else some hundredths of a second
+        quick = setting.in_closed_form and setting.model.size <= QUICK
+        return min(200, max(5, (4000 if quick else 400) // length))
+    return 200 if setting.distortion.is_hamming else 20
+
+
+def _searched(tried: _Trials, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | None]:
     """All rows of a plan, and the one that is recommended."""
-    length, own = tried.length, wishes.policy
+    length, own, allowed = tried.length, wishes.policy, wishes.allowed
     if own is not None:
         whole = own.budget.exact_total or (own.rate or 0.0) * length
         row = tried.row(own, max((secret.total for secret in own.secrets), default=whole))
         return [row], row
-    usual = SECRET_TOTALS if wishes.secrets else TOTALS
-    totals = usual if wishes.epsilons is None else wishes.epsilons
+    totals = wishes.epsilons or (TOTALS if not wishes.secrets else SECRET_TOTALS if allowed is None else ())
     if wishes.epsilons is not None and not wishes.secrets:
         totals = tuple(epsilon * length for epsilon in wishes.epsilons)
-    allowed = None if wishes.odds is None else wishes.allowed
-    policies = _ways(tried, wishes, allowed or totals[len(totals) // 2])
+    ways = _ways(tried, wishes, allowed or totals[len(totals) // 2])
 
     def rows_at(total: float) -> list[PlanRow]:
-        found = (policy(total) for policy in policies)
+        """A row for each way to spend this total."""
+        found = (wishes.spending(total, way, length) for way in ways)
         return [tried.row(policy, total) for policy in found if policy is not None]
 
     if wishes.wrong is not None:
         most = HIGHEST if wishes.secrets else HIGHEST * length
-        rows, chosen = _least(rows_at, wishes, [total for total in LADDER if total <= most])
+        ladder = [total for total in LADDER if total <= most]
+        tried.expected = len(tried.people) + len(ways) * len(ladder).bit_length()
+        rows, chosen = _least(rows_at, wishes, ladder)
     else:
-        rows = [row for total in sorted({*totals, *([] if allowed is None else [allowed])}) for row in rows_at(total)]
+        wanted = sorted({*totals, *([] if allowed is None else [allowed])})
+        tried.expected = len(tried.people) + len(ways) * len(wanted)
+        rows = [row for total in wanted for row in rows_at(total)]
         if allowed is None:
             return rows, None
         chosen = min((row for row in rows if row.total == allowed), key=_error)
@@ -386,26 +544,18 @@ def _searched(tried: _Tried, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | N
     return rows, replace(chosen, policy=replace(chosen.policy, budget=Budget(chosen.total)))
 
 
-def _ways(tried: _Tried, wishes: Wishes, total: float) -> list[Callable[[float], Policy | None]]:
-    """The policies to try at each total: those that keep the secrets, or all ways to spend it over a stream."""
+def _ways(tried: _Trials, wishes: Wishes, total: float) -> list[Way]:
+    """The ways to try at each total: one by one, the batches that may be waited for, and the block that does best."""
     if wishes.secrets:
-        return [lambda epsilon: Policy(secrets=wishes.secrets_at(epsilon), distortion=wishes.distortion)]
-
-    def way(block: int = 1, batch: int = 1) -> Callable[[float], Policy | None]:
-        def policy(total: float) -> Policy | None:
-            epsilon = _down(total / math.ceil(tried.length / (block * batch)), figures=6)
-            if epsilon > (LARGEST if block > 1 else HIGHEST):
-                return None  # so much at once is the truth, or slow
-            return Policy(epsilon, block=block, batch=batch, distortion=wishes.distortion)
-
-        return policy
-
-    ways = [way(), *(way(batch=size) for size in BATCHES if size <= min(wishes.wait + 1, tried.length))]
-    blocks = {size: way(size) for size in sorted({min(size, tried.length) for size in wishes.blocks} - {1})}
-    made = {size: policy for size in blocks if (policy := blocks[size](total)) is not None}
-    errors = {size: tried.row(policy, total).error for size, policy in made.items()}
+        return [(1, 1)]
+    ways = [(1, 1), *((1, size) for size in BATCHES if size <= min(wishes.wait + 1, tried.length))]
+    errors = {}
+    for size in sorted({min(size, tried.length) for size in wishes.blocks} - {1}):
+        policy = wishes.spending(total, (size, 1), tried.length)
+        if policy is not None:
+            errors[size] = tried.row(policy, total).error
     near = [size for size in errors if errors[size] <= NEAR * min(errors.values())]
-    return [*ways, *(blocks[size] for size in near[:1])]
+    return [*ways, *((size, 1) for size in near[:1])]
 
 
 def _least(
@@ -430,28 +580,18 @@ def _error(row: PlanRow) -> float:
     return row.error
 
 
-def _down(value: float, figures: int) -> float:
-    """Rounded down to so many figures, so that a bound is kept."""
-    scale = 10.0 ** (figures - 1 - math.floor(math.log10(value)))
-    return float(f"{math.floor(round(value * scale, 6)) / scale:.{figures}g}")
-
-
 def _by_secret(setting: Terms, people: Sequence[Ints], costs: Sequence[Floats]) -> tuple[float | None, float | None]:
     """The mean cost in windows of people who have a declared secret, and in those of people who do not."""
     sides: tuple[list[Floats], list[Floats]] = ([], [])
-    secrets = [secret for secret in setting.secrets if secret.kind != "trait"]  # which no event shows
-    for codes, spent in zip(people, costs, strict=True):
-        for secret in secrets:
-            for part, held in _windows(secret, setting.model, codes):
+    for secret in setting.secrets:
+        if secret.kind == "trait":  # which no event shows
+            continue
+        compiled = secret.over(setting.model.alphabet)
+        for codes, spent in zip(people, costs, strict=True):
+            length = compiled.length or len(codes)
+            for begin in range(0, len(codes) if secret.repeats else length, length):
+                part = slice(begin, min(begin + length, len(codes)))
+                held = compiled.read(codes[part].tolist(), begin)
                 sides[not held].append(spent[part])
     with_, without = (float(np.concatenate(side).mean()) if side else None for side in sides)
     return with_, without
-
-
-def _windows(secret: Secret, model: MarkovModel, codes: Ints) -> Iterator[tuple[slice, bool]]:
-    """The windows of a secret in a stream, and whether it has the secret in each."""
-    compiled = secret.over(model.alphabet)
-    length = compiled.length or len(codes)
-    for begin in range(0, len(codes) if secret.repeats else length, length):
-        part = slice(begin, min(begin + length, len(codes)))
-        yield part, bool(compiled.read(codes[part].tolist(), begin))

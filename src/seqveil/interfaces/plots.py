@@ -1,8 +1,8 @@
 """Pictures (matplotlib, an extra): the ones of the page, from Python.
 
-`tradeoff` of a plan, one `stream` with belief and account, `belief` and `account` alone, and a path on a grid
-(`grid_path`). Each returns a matplotlib figure, shows itself in a notebook, and is saved where a path is given. `blank`
-and `finish` begin and end a picture of your own in the same look.
+`tradeoff` of a plan, one `stream` with belief and account, the `account` alone, and a path on a grid (`grid_path`).
+Each returns a matplotlib figure, shows itself in a notebook, and is saved where a path is given. `blank` and `finish`
+begin and end a picture of your own in the same look.
 
 Readers who are colour-blind can tell the colours apart, and colour is never the only difference between two lines:
 markers, fill or dashes differ too.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,49 +29,30 @@ if TYPE_CHECKING:
     from seqveil.core.alphabet import Grid
     from seqveil.interfaces.planning import Plan
 
-__all__ = [
-    "DECODED",
-    "LIMIT",
-    "RAW",
-    "RELEASED",
-    "account",
-    "belief",
-    "blank",
-    "finish",
-    "grid_path",
-    "stream",
-    "tradeoff",
-]
+__all__ = ["DECODED", "LIMIT", "RAW", "RELEASED", "account", "blank", "finish", "grid_path", "stream", "tradeoff"]
 
 RAW, RELEASED, DECODED, LIMIT = "#8a949c", "#b8430f", "#0b6e99", "#1a2126"  # as on the page
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195")
 MARKS = ("o", "^", "D", "v", "P", "h", "X")
-HEAT = ("#ffffff", "#9ecae1", "#2b7bba", "#08415c")  # one hue, darker the more: read alike by all
+HEAT = ("#ffffff", "#9ecae1", "#2b7bba", "#08415c")  # of a probability, darker the more: read alike by all
 NAMED = 24  # symbols up to which an axis writes their names
+LONG = 18  # letters of a name that fit beside an axis
 
 
 def blank(size: tuple[float, float]) -> Figure:
     """An empty figure of so many inches that draws itself without a display, and shows itself in a notebook."""
     with needs_extra("a picture", "plots"):
-        return _picture()(figsize=size, layout="constrained", dpi=130)
+        from matplotlib.figure import Figure
+    figure = Figure(figsize=size, layout="constrained", dpi=130)
 
+    def as_png() -> bytes:
+        """The picture as a notebook shows it."""
+        held = io.BytesIO()
+        figure.savefig(held, format="png")
+        return held.getvalue()
 
-@cache
-def _picture() -> type[Figure]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    class Picture(Figure):
-        def __init__(self, **options: Any) -> None:
-            super().__init__(**options)
-            FigureCanvasAgg(self)
-
-        def _repr_png_(self) -> bytes:
-            held = io.BytesIO()
-            self.savefig(held, format="png")
-            return held.getvalue()
-
-    return Picture
+    figure._repr_png_ = as_png  # type: ignore[attr-defined]
+    return figure
 
 
 def finish(figure: Figure, path: str | Path | None) -> Figure:
@@ -91,21 +71,6 @@ def looks() -> Iterator[dict[str, Any]]:
             yield {"color": colour, "marker": mark, "markerfacecolor": colour if filled else "white", "ms": 5}
 
 
-def _heat_map() -> Any:
-    """Colours of a probability: white for 0, dark for 1."""
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list("belief", HEAT)
-
-
-def _name_symbols(axes: Axes, labels: Sequence[str]) -> None:
-    """Names of the symbols on the vertical axis, where there are few enough to read."""
-    if len(labels) <= NAMED:
-        axes.set_yticks(np.arange(len(labels)), [_short(label) for label in labels], fontsize=7)
-    else:
-        axes.set_ylabel("symbol")
-
-
 def epsilon_axis(axes: Axes, epsilons: Sequence[float]) -> None:
     """A tick at every ε that was computed; by factors where they span more than eight times the least."""
     ticks = sorted(set(epsilons))
@@ -113,11 +78,6 @@ def epsilon_axis(axes: Axes, epsilons: Sequence[float]) -> None:
         axes.set_xscale("log")
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set_xticks([], minor=True)
-
-
-def _short(label: str, most: int = 18) -> str:
-    plain = label.replace("$", r"\$")  # a dollar sign begins a formula
-    return plain if len(plain) <= most else plain[: most - 1] + "…"
 
 
 def tradeoff(plan: Plan, path: str | Path | None = None) -> Figure:
@@ -163,37 +123,40 @@ def stream(
     `leakage` and `composed` the account after each release. Drawing raw data is for its owner's eyes: the picture is as
     private as the stream.
     """
+    from matplotlib.colors import LinearSegmentedColormap
+
     _same_length(len(raw), released=released, distributions=distributions, leakage=leakage, composed=composed)
-    figure = blank((9, 7))
+    figure, steps = blank((9, 7)), np.arange(len(raw))
     top, middle, bottom = figure.subplots(3, 1, sharex=True, height_ratios=[3, 3, 2])
-    steps = np.arange(len(raw))
+    made = np.asarray(released)
+    shown = made >= 0
     top.step(steps, raw, where="mid", color=RAW, lw=4, alpha=0.6, label="raw")
-    shown = np.asarray(released) >= 0
-    top.plot(steps[shown], np.asarray(released)[shown], "o", color=RELEASED, ms=4, label="released")
+    top.plot(steps[shown], made[shown], "o", color=RELEASED, ms=4, label="released")
     top.step(steps, distributions.argmax(1), where="mid", color=DECODED, lw=1.3, label="decoded")
-    _name_symbols(top, labels)
     top.legend(frameon=False, fontsize=8, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
-    _heat(figure, middle, distributions, raw, labels)
-    _account(bottom, leakage, composed, budget)
+    look: dict[str, Any] = {"cmap": LinearSegmentedColormap.from_list("belief", HEAT), "vmin": 0, "vmax": 1}
+    drawn = middle.imshow(distributions.T, aspect="auto", origin="lower", interpolation="nearest", **look)
+    middle.plot(steps, raw, "o", mfc="white", mec=RELEASED, mew=1.0, ms=3.5)
+    middle.set_title("What an observer believes (dots: the truth)", fontsize=9, loc="left")
+    figure.colorbar(drawn, ax=middle, pad=0.01, aspect=12, ticks=[0, 0.5, 1]).outline.set_visible(False)
+    # from the least to the greatest symbol that occurs or that an observer ever holds likely
+    seen = np.concatenate([raw, made[shown], np.flatnonzero(distributions.max(0) > 0.05)])
     for axes in (top, middle):
-        axes.set_ylim(*_used(np.concatenate([raw, np.asarray(released)[shown]]), distributions))
+        _name_symbols(axes, labels)
+        axes.set_ylim(seen.min() - 0.6, seen.max() + 0.6)
+    _draw_account(bottom, leakage, composed, budget)
     bottom.set_xlim(-0.5, len(raw) - 0.5)
     return finish(figure, path)
 
 
-def belief(
-    distributions: Floats, labels: Sequence[str], truth: Ints | None = None, path: str | Path | None = None
-) -> Figure:
-    """What someone who sees the releases believes about each symbol, over time, as a heat map.
-
-    `distributions` (T, n): the decoder's distributions for a receiver, or the beliefs before each release for what was
-    predicted. `truth` adds the raw codes as dots; the picture is then as private as the stream.
-    """
-    _same_length(len(distributions), **({} if truth is None else {"truth": truth}))
-    figure = blank((9, 1.4 + 0.16 * min(max(distributions.shape[1], 6), 24)))
-    _heat(figure, figure.subplots(), distributions, truth, labels)
-    figure.axes[0].set_xlabel("release")
-    return finish(figure, path)
+def _name_symbols(axes: Axes, labels: Sequence[str]) -> None:
+    """Names of the symbols on the vertical axis, where there are few enough to read."""
+    if len(labels) > NAMED:
+        axes.set_ylabel("symbol")
+        return
+    plain = [label.replace("$", r"\$") for label in labels]  # a dollar sign begins a formula
+    short = [label if len(label) <= LONG else label[: LONG - 1] + "…" for label in plain]
+    axes.set_yticks(np.arange(len(labels)), short, fontsize=7)
 
 
 def account(
@@ -210,32 +173,14 @@ def account(
     """
     _same_length(len(leakage), composed=composed)
     figure = blank((7.5, 3.2))
-    _account(figure.subplots(), leakage, composed, budget)
+    _draw_account(figure.subplots(), leakage, composed, budget)
     return finish(figure, path)
 
 
-def _heat(figure: Figure, axes: Axes, distributions: Floats, truth: Ints | None, labels: Sequence[str]) -> None:
-    look: dict[str, Any] = {"cmap": _heat_map(), "vmin": 0, "vmax": 1, "interpolation": "nearest"}
-    drawn = axes.imshow(distributions.T, aspect="auto", origin="lower", **look)
-    if truth is not None:
-        axes.plot(np.arange(len(truth)), truth, "o", mfc="white", mec=RELEASED, mew=1.0, ms=3.5)
-    _name_symbols(axes, labels)
-    said = "What an observer believes" + ("" if truth is None else " (dots: the truth)")
-    axes.set_title(said, fontsize=9, loc="left")
-    figure.colorbar(drawn, ax=axes, pad=0.01, aspect=12, ticks=[0, 0.5, 1]).outline.set_visible(False)
-
-
-def _used(codes: Ints, distributions: Floats) -> tuple[float, float]:
-    """From the least to the greatest symbol that occurs or that an observer ever holds likely."""
-    seen = np.union1d(codes, np.flatnonzero(distributions.max(0) > 0.05))
-    return float(seen.min()) - 0.6, float(seen.max()) + 0.6
-
-
-def _account(axes: Axes, leakage: Sequence[float], composed: Sequence[float], budget: float | None) -> None:
+def _draw_account(axes: Axes, leakage: Sequence[float], composed: Sequence[float], budget: float | None) -> None:
     steps = np.arange(len(leakage))
-    look: dict[str, Any] = {"where": "mid"}
-    axes.step(steps, leakage, color=DECODED, lw=2.5, label="exact leakage of what was released", **look)
-    axes.step(steps, composed, color=LIMIT, ls="--", lw=1.2, label="Σε, what composition charges", **look)
+    axes.step(steps, leakage, where="mid", color=DECODED, lw=2.5, label="exact leakage of what was released")
+    axes.step(steps, composed, where="mid", color=LIMIT, ls="--", lw=1.2, label="Σε, what composition charges")
     if budget is not None:
         axes.axhline(budget, color=RELEASED, lw=1.2, ls=":", label="budget")
     axes.set(xlabel="release", ylabel="leakage (nats)", ylim=(0, None))
@@ -260,39 +205,25 @@ def grid_path(grid: Grid, raw: Ints, released: Ints, decoded: Ints, path: str | 
     >>> figure.axes[1].get_title(loc="left")
     'released: 0.33 off on average'
     """
-    for name, codes in (("released", released), ("decoded", decoded)):
-        if len(codes) != len(raw):
-            raise InputError(f"expected {name} for {len(raw)} events, got {len(codes)}; draw one and the same stream")
-    truth = grid.points[np.asarray(raw)]
-    figure = blank((11, 4.1))
+    _same_length(len(raw), released=released, decoded=decoded)
+    truth, figure = grid.points[np.asarray(raw)], blank((11, 4.1))
     panels = figure.subplots(1, 3, sharex=True, sharey=True)
-    for axes, name, codes, colour in zip(
-        panels, ("raw", "released", "decoded"), (raw, released, decoded), (RAW, RELEASED, DECODED), strict=True
-    ):
-        _map(axes, grid)
+    for axes in panels:
+        for edges, line in ((grid.x.edges, axes.axvline), (grid.y.edges, axes.axhline)):
+            for edge in edges if len(edges) <= 45 else ():
+                line(edge, color="#e6e9ec", lw=0.6, zorder=0)
+        axes.set(xlim=grid.x.edges[[0, -1]], ylim=grid.y.edges[[0, -1]], aspect="equal")
+        axes.locator_params(nbins=5)
         axes.plot(*truth.T, color=RAW, lw=3, alpha=0.55, solid_capstyle="round", solid_joinstyle="round", zorder=1)
-        if name == "raw":
-            axes.plot(*truth[0], "o", color=RAW, ms=7, zorder=2)
-            axes.set_title(f"raw: {len(truth)} events from the dot on", loc="left", fontsize=10)
-        else:
-            _overlay(axes, name, truth, grid, np.asarray(codes), colour)
+    panels[0].plot(*truth[0], "o", color=RAW, ms=7, zorder=2)
+    panels[0].set_title(f"raw: {len(truth)} events from the dot on", loc="left", fontsize=10)
+    overlays = (("released", released, RELEASED), ("decoded", decoded, DECODED))
+    for axes, (name, codes, colour) in zip(panels[1:], overlays, strict=True):
+        made = np.asarray(codes) >= 0
+        at = grid.points[np.asarray(codes)[made]]
+        axes.plot(*at.T, color=colour, lw=0.7, alpha=0.45, zorder=2)
+        places, times = np.unique(at, axis=0, return_counts=True)  # a cell disclosed often is a larger dot
+        axes.scatter(*places.T, s=10 + 5 * times, color=colour, alpha=0.8, lw=0, zorder=3)
+        off = np.sqrt(((at - truth[made]) ** 2).sum(1)).mean()
+        axes.set_title(f"{name}: {off:.2f} off on average", loc="left", fontsize=10)
     return finish(figure, path)
-
-
-def _map(axes: Axes, grid: Grid) -> None:
-    for edges, line in ((grid.x.edges, axes.axvline), (grid.y.edges, axes.axhline)):
-        for edge in edges if len(edges) <= 45 else ():
-            line(edge, color="#e6e9ec", lw=0.6, zorder=0)
-    axes.set(xlim=grid.x.edges[[0, -1]], ylim=grid.y.edges[[0, -1]], aspect="equal")
-    axes.locator_params(nbins=5)
-
-
-def _overlay(axes: Axes, name: str, truth: Floats, grid: Grid, codes: Ints, colour: str) -> None:
-    made = codes >= 0
-    at = grid.points[codes[made]]
-    axes.plot(*at.T, color=colour, lw=0.7, alpha=0.45, zorder=2)
-    places, times = np.unique(codes[made], return_counts=True)  # a cell disclosed often is a larger dot
-    x, y = grid.points[places].T
-    axes.scatter(x, y, s=10 + 5 * times, color=colour, alpha=0.8, lw=0, zorder=3)
-    off = np.sqrt(((at - truth[made]) ** 2).sum(1)).mean()
-    axes.set_title(f"{name}: {off:.2f} off on average", loc="left", fontsize=10)

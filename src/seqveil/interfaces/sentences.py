@@ -8,7 +8,6 @@ from typing import Any
 
 from seqveil.core.words import moved, percent
 
-IDENTITY = "who it is"  # the attack that is about no secret
 CHECKS = {  # what an audit checks, by the names of its report
     "each_release": "every release within its ε",
     "each_stream": "every stream within its Σε",
@@ -16,7 +15,7 @@ CHECKS = {  # what an audit checks, by the names of its report
     "window": "every window within its budget",
     "ldp_total": "every stream within the budget that needs no model",
     "declared": "every declared secret within its ε, in every whole window",
-    "epsilons": "the ε of every row is what the setting spends there",
+    "epsilons": "the ε of every row is what the policy spends there",
     "values": "the values are those that follow from the paths",
     "unchanged": "the rows are those that the release wrote",
     "unseeded": "the side file names no seed",
@@ -32,18 +31,18 @@ def attacked(found: Iterable[Mapping[str, Any]]) -> list[str]:
     """
     said = []
     for one in found:
-        means = guess_means(one["about"], (one.get("guess") or {}).get("likelihood_ratio"))
+        means = guess_means((one.get("guess") or {}).get("likelihood_ratio"))
         said.append(f"{one['about']}: {one['sentence']}{f'; {means}' if means else ''}")
     return said
 
 
-def guess_means(about: str, ratio: Any) -> str:
+def guess_means(ratio: Any) -> str:
     """What the best guess of an attack means, from how much likelier it is where it is right; empty if that is unknown.
 
-    >>> guess_means("ever:health", 1.5)
+    >>> guess_means(1.5)
     'of those whom its best guess singled out, a suspicion of 10 % that it is right became 14 %'
     """
-    if not isinstance(ratio, int | float) or not 0 < ratio < math.inf or about == IDENTITY:
+    if not isinstance(ratio, int | float) or not 0 < ratio < math.inf:
         return ""
     became = percent(moved(0.10, math.log(ratio)))
     return f"of those whom its best guess singled out, a suspicion of 10 % that it is right became {became}"

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -14,20 +15,18 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.randomness import known_as
 from seqveil.core.secrets import Secret, SecretTrackers
-from seqveil.core.words import UNCHECKED, Colour, Grade, Risk
-from seqveil.engine.budget import Budget
+from seqveil.core.words import UNCHECKED, Grade, Risk
+from seqveil.engine.blocks import Made
 from seqveil.engine.calls import SentBatch
 from seqveil.engine.releases import Accounts, Releases
 from seqveil.engine.secrets import SecretTotal, totals
-from seqveil.engine.step import Made
 from seqveil.engine.store import Memory
 from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, Mask, Released, Terms, check_room, check_slots, observed
 from seqveil.engine.streams import CodeStreams
 from seqveil.receiver.drift import NOT_ASKED, ModelCheck
 
 ROUNDING = 1e-9  # sums of floats may pass a bound by this much of it
-
-
+MEMORY = 1 << 30  # bytes of states that an audit keeps at once
 NOT_GRADED = Grade("unchecked", UNCHECKED)
 
 
@@ -61,9 +60,7 @@ class Report:
     exact: bool = True  # False for batches: their extremes are added up, so the totals are from above
     ldp_total: bool | None = None  # every stream within the budget that needs no model
     unseeded: bool | None = None  # no seed is known to have made the randomness; with one, all of it can be undone
-    secrets: tuple[
-        SecretTotal, ...
-    ] = ()  # what was disclosed about the secrets that were kept, then those only measured
+    secrets: tuple[SecretTotal, ...] = ()  # what was disclosed about those that were kept, then those only measured
     declared: bool | None = None  # every declared secret within its ε
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
     words: tuple[str, ...] = ()  # what all that means for a person, a sentence each
@@ -72,13 +69,8 @@ class Report:
     read: str = ""  # how the rows were read and ordered, in words, where they came from a file
 
     @property
-    def grade(self) -> Colour:
-        """By what a suspicion of 1 % may become; red where a promise is broken, or the model is not these people's."""
-        return self.graded.colour
-
-    @property
     def graded(self) -> Grade:
-        """The grade with the reason for it."""
+        """By what a suspicion of 1 % may become, with the reason; red where a promise is broken."""
         return self.bound_grade if self.passed else Grade("red", "a promise is broken, or the randomness can be known")
 
     @property
@@ -98,32 +90,24 @@ class _Clock:
     """Where streams stand by the clock, for secrets that follow it: a release in each slot, from the first one on."""
 
     def __init__(self, setting: Terms, secrets: tuple[Secret, ...]) -> None:
-        self._models, self._secrets, self._setting = [setting.model, *setting.observers], secrets, setting
-        self._started: dict[int, SecretTrackers] = {}
-        self._first: dict[Hashable, int] = {}
-        self._events: dict[Hashable, int] = {}
+        self._slots = setting.model.alphabet.slots
+        self._at = lru_cache(None)(partial(_trackers, setting, secrets))  # who begin in one slot of a day stand alike
+        self._begun: dict[Hashable, tuple[int, int]] = {}  # the first slot of each user, and how many events there were
 
     def begun(self, users: Sequence[Hashable], times: Floats | None) -> dict[Hashable, SecretTrackers]:
         """The accounts of those who begin with these events; one that does not lie in its slot is refused."""
-        slots = self._models[0].alphabet.slots
-        if times is None or slots is None:
+        if times is None or self._slots is None:
             raise InputError(TIMELESS_SECRETS)
-        here, found, seqs = slots.numbers(times), dict[Hashable, SecretTrackers](), list[int]()
-        names = list(map(known_as, users))
-        for user, slot in zip(names, here.tolist(), strict=True):
-            if user not in self._first:
-                self._first[user], self._events[user] = slot, 0
-                found[user] = self._at(int(slots.place(slot)))
-            seqs.append(self._events[user])
-            self._events[user] += 1
-        check_slots(np.array([self._first[user] for user in names]), np.array(seqs), here)
+        here, found, places = self._slots.numbers(times), dict[Hashable, SecretTrackers](), list[tuple[int, int]]()
+        for user, slot in zip(map(known_as, users), here.tolist(), strict=True):
+            if user not in self._begun:
+                found[user] = self._at(int(self._slots.place(slot)))
+            first, events = self._begun.get(user, (slot, 0))
+            places.append((first, events))
+            self._begun[user] = first, events + 1
+        starts, seqs = np.array(places, np.int64).reshape(-1, 2).T
+        check_slots(starts, seqs, here)
         return found
-
-    def _at(self, place: int) -> SecretTrackers:
-        """The accounts of streams that begin in this slot of a day: those who stand alike share them."""
-        if place not in self._started:
-            self._started[place] = _trackers(self._setting, self._secrets, place)
-        return self._started[place]
 
 
 def within(found: Floats, bound: Floats) -> bool:
@@ -131,11 +115,9 @@ def within(found: Floats, bound: Floats) -> bool:
     return bool((found <= bound + ROUNDING * (1 + bound)).all())
 
 
-def within_ldp(budget: Budget, accounts: Accounts) -> bool | None:
-    """Whether every stream kept to the budget that needs no model; None where there is none."""
-    if budget.ldp_total is None:
-        return None
-    return bool(accounts.ldp.max() <= budget.ldp_total * (1 + ROUNDING))
+def _kept(found: float, limit: float | None) -> bool | None:
+    """Whether a figure keeps to a budget; None where there is none."""
+    return None if limit is None else bool(found <= limit * (1 + ROUNDING))
 
 
 class Audit:
@@ -172,7 +154,7 @@ class Audit:
     Reference: docs/theory.md, sections 7 and 8.
     """
 
-    def __init__(self, setting: Terms, memory: int = 1 << 30, secrets: Sequence[Secret] = ()) -> None:
+    def __init__(self, setting: Terms, secrets: Sequence[Secret] = ()) -> None:
         self.setting = setting
         kept = {replace(secret, epsilon=None) for secret in setting.secrets}
         asked = [each for each in secrets if each not in kept and each not in setting.secrets]
@@ -183,7 +165,7 @@ class Audit:
         self._accounts: dict[Hashable, SecretTrackers] = {}
         self._clock = _Clock(setting, self._secrets) if any(one.follows_clock for one in self._secrets) else None
         seen = None if self._first is None else self._account
-        self._streams = CodeStreams(setting, Memory(releases=False), memory=memory, seen=seen)
+        self._streams = CodeStreams(setting, Memory(releases=False), memory=MEMORY, seen=seen)
         self._releases = self._held = 0
         self._worst_release = self._worst_window = 0.0
         self._each_release = True
@@ -289,8 +271,6 @@ class Audit:
         accounts = self._streams.accounts()
         setting, leaked, budget = self.setting, accounts.leakage, self.setting.budget
         worst = int(leaked.argmax())
-        spent = float(accounts.epsilon_spent.max())
-        window = None if budget.per_window is None else self._worst_window
         promised = [secret.total for secret in setting.secrets]
         asked = [None] * (len(self._secrets) - len(promised))
         disclosed = tuple(totals(self._secrets, self._accounts.values(), [*promised, *asked]))
@@ -304,23 +284,21 @@ class Audit:
             most=float(accounts.most[worst]),
             least=float(accounts.least[worst]),
             worst_user=accounts.users[worst],
-            composition=spent,
+            composition=float(accounts.epsilon_spent.max()),
             worst_release=self._worst_release,
-            worst_window=window,
+            worst_window=None if budget.per_window is None else self._worst_window,
             ldp=float(accounts.ldp.max()),
             each_release=self._promised(self._each_release),
             each_stream=self._promised(within(leaked, accounts.epsilon_spent)),
-            total=None if budget.exact_total is None else bool(leaked[worst] <= budget.exact_total * (1 + ROUNDING)),
-            window=None
-            if window is None or budget.per_window is None
-            else window <= budget.per_window * (1 + ROUNDING),
+            total=_kept(leaked[worst], budget.exact_total),
+            window=_kept(self._worst_window, budget.per_window),
             epsilons=self._epsilons,
             unchanged=unchanged,
             composed=self._composed(accounts, delta),
             values=self._values,
             batch=setting.batch,
             exact=not setting.in_batches,
-            ldp_total=within_ldp(budget, accounts),
+            ldp_total=_kept(float(accounts.ldp.max()), budget.ldp_total),
             secrets=disclosed,
             declared=all(checks) if checks else None,
             whole_sequence=setting.whole_sequence,

@@ -7,6 +7,9 @@ is right, and so is any mixture of such products: an e-process E. By Ville's ine
     Pr( E ever reaches 1/α ) ≤ α,
 
 however long one looks and whenever one stops. E is the odds, against the model, of a bet that began with one unit.
+
+In a block p is the mixture of its two cases, real and fake, given the releases before. An alternative mixes them in the
+same shares at each event, as if the bit were drawn anew: that is a distribution of the next release too.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -23,11 +25,10 @@ from seqveil.core.bulk import numbered
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.words import UNCHECKED
-from seqveil.engine.state import Rows
-from seqveil.engine.stream import Released, Terms
-from seqveil.receiver.evidence import Chain, distribution
-from seqveil.receiver.follow import Followed
+from seqveil.core.words import UNCHECKED, count
+from seqveil.engine.blocks import Made
+from seqveil.engine.stream import Released, Rows, Terms
+from seqveil.receiver.evidence import Chain, Followed, distribution
 
 SHARE = 0.3  # of a transition row that a fixed alternative changes
 LEARNED = 300  # symbols up to which an alternative learns the whole chain
@@ -39,19 +40,6 @@ SETTLED = 30  # steps after which people are held to be where they usually are
 EARLY = 1000.0  # events over which half of a bet's stake is put in
 ALPHA = 0.01  # of a false alarm in a check, however many releases there are
 FEWEST = (10, 300)  # people and releases without which a check that finds nothing says nothing
-
-
-class Alternative(Protocol):
-    """Another distribution of the streams, fixed before each release: followed for every user, like the model."""
-
-    def grow(self, users: int) -> None:
-        """Make room for so many users, each new one at the start of a stream."""
-
-    def weigh(self, rows: Rows, columns: Floats) -> Floats:
-        """Probability of each release under the alternative, up to the scale of `columns`; then take the releases in.
-
-        An alternative that stands for several has so many `bets`, and gives a row for each.
-        """
 
 
 @dataclass(frozen=True)
@@ -77,12 +65,12 @@ class ModelCheck:
     @classmethod
     def of(cls, drift: Drift) -> ModelCheck:
         """What all bets together say, and how many users depart by their own releases."""
-        rule = f"an e-value that ever reaches 1/{ALPHA:g} is an alarm; if the model is right, that has probability"
         if not drift.alarm and (drift.users < FEWEST[0] or drift.events < FEWEST[1]):
-            return cls.none(f"{drift.events} releases of {drift.users} people are too few to speak against it")
+            few = f"{count(drift.events, 'release')} of {count(drift.users, 'person', 'people')}"
+            return cls.none(f"{few}, too few to speak against it")
+        rule = f"an e-value that ever reaches 1/{ALPHA:g} is an alarm, of probability {ALPHA:g} at most if it is right"
         alone = int((drift.user_log_e_values() >= math.log(max(1, drift.users) / ALPHA)).sum())
-        alarm = -math.log(ALPHA)
-        return cls(not drift.alarm, drift.log_highest, alarm, f"{rule} {ALPHA:g} at most", alone, drift.users)
+        return cls(not drift.alarm, drift.log_highest, -math.log(ALPHA), rule, alone, drift.users)
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -148,8 +136,8 @@ class Drift:
     """
 
     def __init__(self, setting: Terms, alpha: float = ALPHA) -> None:
-        if setting.in_batches or setting.in_blocks:
-            raise InputError("drift is measured on releases one by one; release a sample without batch or block")
+        if setting.in_batches:
+            raise InputError("drift is measured on releases one by one; release a sample without batch")
         if not setting.mechanism.sound:
             raise InputError(f'mechanism "{setting.mechanism.name}" is not sound; use one that is, such as "optimal"')
         if not 0 < alpha < 1:
@@ -159,21 +147,27 @@ class Drift:
         self.log_highest = 0.0  # log of the highest e-value on the way
         self._alternatives = alternatives_of(setting.model)
         self._followed, self._index = Followed(setting), dict[Hashable, int]()
-        self._bets = sum(getattr(alternative, "bets", 1) for alternative in self._alternatives)
+        self._bets = sum(alternative.bets for alternative in self._alternatives)
         self._active = np.full(self._bets, -np.inf)  # log of what the stakes put in so far have become
         self._own = np.zeros((self._bets, 0))  # log of each user's bets, all put in at the start
 
-    def update(self, users: Sequence[Hashable], codes: Ints, times: Floats | None = None) -> None:
-        """Take releases in, in the order they were made (NOTHING where there was none)."""
+    def update(
+        self, users: Sequence[Hashable], codes: Ints, times: Floats | None = None, epsilons: Floats | None = None
+    ) -> None:
+        """Take releases in, in the order they were made (NOTHING where there was none); `epsilons` as in `observe`."""
         rows = numbered(self._index, users)
-        for turn, seen in self._followed.observe(rows, codes, times):
+        for turn, seen in self._followed.observe(rows, codes, times, epsilons):
             self.take(rows[turn], seen)
 
-    def take(self, rows: Rows, seen: Released) -> None:
+    def take(self, rows: Rows, seen: Made) -> None:
         """Take in the next release of each of these users, numbered from 0, as somebody saw it who follows them all."""
-        self._make_room(int(rows.max()) + 1)
-        columns = seen.columns / seen.columns.max(1)[:, None]
-        mine = (seen.beliefs * columns).sum(1)
+        self.users, room = max(self.users, int(rows.max()) + 1), self._own.shape[1]
+        if self.users > room:  # made ahead of need, so that most calls copy nothing
+            room = max(self.users, 2 * room)
+            self._own = np.pad(self._own, ((0, 0), (0, room - self._own.shape[1])))
+            for alternative in self._alternatives:
+                alternative.grow(room)
+        columns, mine = weighed(seen)
         gains = np.log(np.vstack([alternative.weigh(rows, columns) for alternative in self._alternatives]) / mine)
         stake = math.log(_waiting(self.events) - _waiting(self.events + rows.size)) - math.log(self._bets)
         self._active = np.logaddexp(self._active, stake) + gains.sum(1)
@@ -181,20 +175,10 @@ class Drift:
         self.events += rows.size
         self.log_highest = max(self.log_highest, self.log_e_value)
 
-    def _make_room(self, users: int) -> None:
-        """Room for so many users, made ahead of need, so that most calls copy nothing."""
-        self.users, room = max(self.users, users), self._own.shape[1]
-        if self.users > room:
-            room = max(self.users, 2 * room)
-            self._own = np.pad(self._own, ((0, 0), (0, room - self._own.shape[1])))
-            for alternative in self._alternatives:
-                alternative.grow(room)
-
     @property
     def log_e_value(self) -> float:
         """Log of what one unit, bet against the model from the start, has become."""
-        waiting = math.log(_waiting(self.events))
-        return float(np.logaddexp.reduce([*self._active, waiting]))
+        return float(np.logaddexp.reduce([*self._active, math.log(_waiting(self.events))]))
 
     @property
     def alarm(self) -> bool:
@@ -207,19 +191,34 @@ class Drift:
         return logs
 
 
+def weighed(seen: Made) -> tuple[Floats, Floats]:
+    """What releases say of each symbol, (B, n), whatever nobody sees, and what the model expected of them, (B,)."""
+    if isinstance(seen, Released):
+        columns, beliefs = seen.columns / seen.columns.max(1)[:, None], seen.beliefs
+    else:
+        said, cases, _ = seen.cases
+        cases[:, 1] *= seen.running.skews
+        columns = (cases[:, :, None] * said).sum(1) / cases.sum(1)[:, None]
+        beliefs = filtering.symbols(seen.rule.model, seen.running.given)
+    return columns, (beliefs * columns).sum(1)
+
+
 def _waiting(events: int) -> float:
     """Share of a stake that is not yet put in after so many events: what is bet on changes still to come."""
     return 1.0 / (1.0 + math.log2(1.0 + events / EARLY))
 
 
-def alternatives_of(model: MarkovModel) -> list[Alternative]:
-    """The alternatives that `Drift` bets on."""
-    found: list[Alternative] = [Fixed(looser(model, SHARE))]
+def alternatives_of(model: MarkovModel) -> list[Fixed | Kinds | Learning]:
+    """The alternatives that `Drift` bets on.
+
+    Each is another distribution of the streams, fixed before each release and followed for every user, like the model.
+    One that stands for several has so many `bets`, and gives a row for each.
+    """
+    found: list[Fixed | Kinds | Learning] = [Fixed(looser(model, SHARE))]
     if model.stacked:
         found.append(Fixed(stickier(model, SHARE)))
         if model.n <= LEARNED:
-            chain = mean_chain(model)
-            found += [Learning(chain, *PACE), Kinds(model)]
+            found += [Learning(mean_chain(model), *PACE), Kinds(model)]
     return found
 
 
@@ -228,12 +227,10 @@ def _kinds(model: MarkovModel) -> tuple[list[MarkovModel], Floats]:
     if model.types == 1:
         odds = [FIRM if each == 1.0 else 1.0 for each in ODDS]
         return [staying(model, each) for each in ODDS], np.array(odds)
-    n, moved = model.n, model.advance(np.eye(model.size))
-    first = model.initial.reshape(model.types, n)
-    parts = (slice(k * n, (k + 1) * n) for k in range(model.types))  # that a stream may change its type is left out
-    chains = [
-        Chain(distribution(first[k], 1e-9 / n), distribution(moved[own, own], 1e-9 / n)) for k, own in enumerate(parts)
-    ]
+    n, moved = model.n, model.advance(np.eye(model.size)).reshape(model.types, model.n, model.types, model.n)
+    first, kinds = model.initial.reshape(model.types, n), range(model.types)
+    # that a stream may change its type is left out
+    chains = [Chain(*(distribution(part, 1e-9 / n) for part in (first[k], moved[k, :, k]))) for k in kinds]
     return [chain.model(model.alphabet) for chain in chains], FIRM * np.maximum(first.sum(1), LEAST)
 
 
@@ -270,6 +267,8 @@ def stickier(model: MarkovModel, share: float) -> MarkovModel:
 class Fixed:
     """An alternative that is a chain of its own."""
 
+    bets = 1
+
     def __init__(self, model: MarkovModel) -> None:
         self._model, self._states = model, filtering.start(model, 0)
 
@@ -293,6 +292,8 @@ class Kinds:
     for all cannot win this bet by being another chain: it is lost where people differ, though the model fits their
     mean.
     """
+
+    bets = 1
 
     def __init__(self, model: MarkovModel) -> None:
         kinds, self._common = _kinds(model)

@@ -4,6 +4,11 @@ A release y made by a known kernel says of the truth x only Q(y|x). `Evidence` h
 whose event it was. Mechanism, ε and history may differ from event to event; the numbers do not care. There is no field
 a raw symbol could be in, so whatever is computed from it is post-processing and costs no budget.
 
+Some releases follow more than the symbol, and nobody sees what. A block is real or fake as a whole: its releases say
+Π f_k(y_k|x_k) of the truth if it is real, and nothing, Π ŝ_k(y_k), if it is fake, so that their probability is
+e^-L Π ŝ_k + (1-e^-L) Π f_k. Kernels that keep declared secrets go by what is remembered of the raw stream, Q(y|x, m).
+So an event has a row for each *case*, the block's bit or what is remembered, and all recursions run over the case, too.
+
 With b_k(x) = Q(y_k|x), α_k(s) ∝ Pr(s_k = s, y_1..y_k) and ω_k(s) ∝ Pr(y_k+1.. | s_k = s), the expected number of moves
 from context s to symbol z is Σ_k α_k(s) P(z|s) b_k+1(z) ω_k+1(s'), each term divided by the likelihood. It is exact: it
 equals the sum over all sequences. The recursions are those of `core.filtering`. Learning runs dozens of rounds over all
@@ -12,9 +17,10 @@ streams, so a block of streams of like length goes together, and each step is on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,47 +31,83 @@ from seqveil.core.bulk import Layout, places_within
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.engine import stream
-from seqveil.engine.state import Rows
-from seqveil.receiver.follow import Followed
+from seqveil.engine.blocks import Made
+from seqveil.engine.secrets import dial_of
+from seqveil.engine.stream import Rows, State, Terms, observe, rounds
 
 IMPOSSIBLE = "a release has probability 0 under the chain to learn from; start with a wider one"
 BLOCK = 1 << 20  # numbers of one block's forward distributions
 PRODUCT = 1 << 18  # multiplications of one product: larger ones are spread over threads, which costs more than it gains
 
 
+class Followed:
+    """Streams of users, numbered from 0, as anyone who has the releases can follow them: one row of public state each.
+
+    >>> from seqveil.engine.policy import Policy
+    >>> followed = Followed(Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])))
+    >>> [turn.tolist() for turn, _ in followed.observe(np.array([0, 1, 0]), np.array([0, 1, 0]))]
+    [[0, 1], [2]]
+    >>> followed.state.steps.tolist()
+    [2, 1]
+    """
+
+    def __init__(self, setting: Terms) -> None:
+        self.setting, self.state = setting, State.start(setting, 0)
+
+    def observe(
+        self, users: Rows, codes: Ints, times: Floats | None = None, epsilons: Floats | None = None
+    ) -> Iterator[tuple[Rows, Any]]:
+        """Take in releases in the order they were made, NOTHING where there was none.
+
+        They go in rounds that hold each user once: the places of a round in the call, and what an observer sees there,
+        `Released` or, of blocks, `ReleasedInBlocks`. `epsilons` are those of the record, which says where one was cut.
+        """
+        needed = int(users.max(initial=-1)) + 1
+        if needed > len(self.state):  # room is made ahead of need, so that most calls copy nothing
+            self.state = self.state.grown(self.setting, max(needed, 2 * len(self.state)))
+        for turn in rounds(users):
+
+            def act(part: State, at: Rows = turn) -> tuple[Made, State]:
+                """Observe the releases of this turn, for a part of the streams."""
+                stamps, used = (None if each is None else each[at] for each in (times, epsilons))
+                return observe(self.setting, part, codes[at], stamps, used)
+
+            seen, self.state = self.state.move(users[turn], act)
+            yield turn, seen
+
+
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """A log of releases, in the order of each user's events: `table[index[k], x]` = Q(y_k | x), of user `users[k]`.
 
-    Only proportions within a row matter. A row of ones says nothing: an event without a release, or a held one.
+    Only proportions within an event matter. A row of ones says nothing: an event without a release, or a held one.
+    Where there are K cases an event has a row for each, and `joins[links[k]]` says how the case goes on there.
 
-    >>> from seqveil.core.model import MarkovModel
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> from seqveil import Policy
-    >>> setting = Policy(epsilon=1.0, mechanism="randomized_response").on(model)
-    >>> Evidence.of(setting, [[0, 0, 1], [1]])
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> Evidence.of(Policy(epsilon=1.0, mechanism="randomized_response").on(model), [[0, 0, 1], [1]])
     Evidence(2 users, 4 releases, 2 symbols)
     """
 
     table: Floats  # (R, n)
     users: Ints  # (E,) 0..U-1
-    index: Ints  # (E,) 0..R-1
+    index: Ints  # (E,) 0..R-1; with cases (E, K)
+    links: Ints | None = None  # (E,) 0..L-1
+    joins: Floats | None = None  # (L, K, K, n) the weight of a case (third axis) after another, by the event's symbol
 
     def __post_init__(self) -> None:
-        if self.table.ndim != 2 or self.users.shape != self.index.shape or self.users.ndim != 1:
-            raise InputError("expected a table (rows, n) and one user and one row number for each event")
         if not (np.isfinite(self.table).all() and (self.table >= 0).all() and (self.table.max(1) > 0).all()):
             raise InputError("expected likelihoods that are finite, not negative, and not all zero in a row")
-        if self.index.size and not (self.index.min() >= 0 and self.index.max() < len(self.table)):
-            raise InputError(f"expected row numbers 0..{len(self.table) - 1}")
-        if self.users.size and self.users.min() < 0:
-            raise InputError("expected users numbered from 0")
 
     @property
     def n(self) -> int:
         """Symbols of the alphabet."""
         return int(self.table.shape[1])
+
+    @property
+    def cases(self) -> int:
+        """Cases that an event has a row for."""
+        return 1 if self.joins is None else int(self.joins.shape[1])
 
     @property
     def events(self) -> int:
@@ -77,87 +119,165 @@ class Evidence:
         """Users with at least one event."""
         return int(np.unique(self.users).size)
 
-    @classmethod
-    def of(
-        cls,
-        setting: stream.Terms,
-        released: Iterable[ArrayLike],
-        times: Iterable[ArrayLike] | None = None,
-    ) -> Evidence:
-        """Of released codes, one sequence a user (NOTHING where nothing was released), made under `setting`.
+    @cached_property
+    def layout(self) -> Layout:
+        """The streams side by side."""
+        return Layout.of(self.users)
 
-        Events come user by user. Releases in batches are refused: the likelihood of a path joins several symbols, which
-        this log has no place for. Release one by one what shall be learned from.
-        """
-        if setting.in_batches or setting.in_blocks:
-            raise InputError(
-                "a release in batches or blocks cannot be learned from; use a mechanism that releases one by one"
-            )
+    @classmethod
+    def of(cls, setting: Terms, released: Iterable[ArrayLike]) -> Evidence:
+        """Of released codes, one sequence a user (NOTHING where nothing was released); events come user by user."""
         streams = [np.asarray(codes, np.int64) for codes in released]
-        stamps = None if times is None else [np.asarray(each, np.float64) for each in times]
         if not streams or any(codes.ndim != 1 for codes in streams):
             raise DataError("expected one sequence of released codes per user")
         users = np.repeat(np.arange(len(streams)), [codes.size for codes in streams])
-        moments = None if stamps is None else np.concatenate(stamps)
-        return cls.of_streams(setting, users, np.concatenate(streams), moments)
+        return cls.of_streams(setting, users, np.concatenate(streams))
 
     @classmethod
     def of_streams(
         cls,
-        setting: stream.Terms,
+        setting: Terms,
         users: Rows,
         codes: Ints,
         times: Floats | None = None,
+        epsilons: Floats | None = None,
     ) -> Evidence:
         """Of releases in the order they were made.
+
+        Releases in batches are refused: the likelihood of a path joins several symbols, which this log has no place
+        for. Release in blocks or one by one what shall be learned from.
 
         Parameters:
           setting: what they were made with.
           users: whose each is, numbered from 0.
           codes: what was released.
           times: when, in seconds.
+          epsilons: of blocks, those of the record, which say where one was cut.
         """
-        tables, count, index = [np.zeros((0, setting.model.n))], 0, np.empty(users.size, np.int64)
-        for turn, seen in Followed(setting).observe(users, codes, times):
-            # many releases of a round are alike
-            whole = np.ascontiguousarray(seen.columns).view(np.dtype((np.void, seen.columns[0].nbytes))).ravel()
-            _, first, which = np.unique(whole, return_index=True, return_inverse=True)
-            index[turn] = count + which
-            tables.append(seen.columns[first] / float(DENOMINATOR))
-            count += first.size
-        return cls(np.concatenate(tables), users.astype(np.int64), index)
+        if setting.in_batches:
+            raise InputError("a release in batches cannot be learned from; release in blocks or one by one")
+        cases, followed, known = CaseReader(setting), Followed(setting), 0
+        tables, index = [np.zeros((0, setting.model.n))], np.empty((users.size, cases.count), np.int64)
+        links = np.zeros(users.size, np.int64)
+        for turn, seen in followed.observe(users, codes, times, epsilons):
+            after = followed.state.take(users[turn])
+            rows, links[turn] = cases.read(seen, after.trackers, after.steps - 1)
+            flat = np.ascontiguousarray(rows).reshape(-1, setting.model.n)
+            # many of the rows that come together are alike: such stand once
+            _, first, which = np.unique(flat.view(f"V{flat[0].nbytes}").ravel(), return_index=True, return_inverse=True)
+            tables.append(flat[first])
+            index[turn], known = known + which.reshape(-1, cases.count), known + first.size
+        whole = np.concatenate(tables), users.astype(np.int64)
+        return cls(*whole, index[:, 0]) if cases.count == 1 else cls(*whole, index, links, np.stack(cases.joins))
 
     def of_users(self, chosen: NDArray[np.bool_]) -> Evidence:
         """The events of the users for which `chosen` is true."""
-        kept = chosen[self.users]
-        return Evidence(self.table, self.users[kept], self.index[kept])
+        return self.renumbered(self.users, chosen[self.users])
+
+    def renumbered(self, users: Ints, kept: NDArray[np.bool_] | slice = slice(None)) -> Evidence:
+        """Some of the events, as those of users numbered so."""
+        links = None if self.links is None else self.links[kept]
+        return Evidence(self.table, users[kept], self.index[kept], links, self.joins)
 
     def cut(self, length: int) -> Evidence:
-        """The same events with every stream cut into pieces of at most `length`, each a user of its own."""
+        """The same events with every stream cut into pieces of at most `length`, each a user of its own.
+
+        A piece goes on until an event at which it does not matter what the case was: a block stays whole.
+        """
         lengths = np.bincount(self.users)
         if lengths.max(initial=0) <= length:
             return self
         order = np.argsort(self.users, kind="stable")
         place = np.empty(self.events, np.int64)
         place[order] = places_within(lengths)
+        if self.joins is not None and self.links is not None:
+            fresh = (self.joins == self.joins[:, :1]).all((1, 2, 3))[self.links[order]] | (place[order] == 0)
+            place[order] = place[order][np.maximum.accumulate(np.where(fresh, np.arange(self.events), 0))]
         pieces = -(-lengths // length)
-        return Evidence(self.table, (np.cumsum(pieces) - pieces)[self.users] + place // length, self.index)
+        return self.renumbered((np.cumsum(pieces) - pieces)[self.users] + place // length)
+
+    def says(self, places: Ints, lengths: Ints, t: int, shown: Ints) -> Says:
+        """What the t-th events of streams (U,) at these places (U, T) say of states that show these symbols (S,).
+
+        Past a stream's end that is nothing.
+        """
+        users = len(lengths)
+        if t >= places.shape[1]:
+            return Says(np.ones((users, self.cases, shown.size)))
+        at, ended = places[:, t], lengths <= t
+        likely = self.table[self.index[at].reshape(users, self.cases)]
+        likely = likely if shown.size == self.n else np.take(likely, shown, axis=-1)
+        likely[ended] = 1.0
+        return Says(likely, None if self.links is None else np.where(ended, 0, self.links[at]), self.joins, shown)
 
     def __repr__(self) -> str:
         return f"Evidence({self.people} users, {self.events} releases, {self.n} symbols)"
 
-    @cached_property
-    def layout(self) -> Layout:
-        """The streams side by side."""
-        return Layout.of(self.users)
 
-    def blocks(self, numbers: int, most: int) -> Iterator[tuple[Ints, Ints]]:
-        """Users of like length together: row numbers (U, T), any past a stream's end, and lengths, longest first.
+class CaseReader:
+    """The cases that releases follow beside the symbol, as events come; a stream begins in the first of them."""
 
-        A block has about `numbers` entries and at most so many users.
+    def __init__(self, setting: Terms) -> None:
+        self.setting, self._numbers = setting, dict[int, int]()
+        self.count = 2 if setting.in_blocks else dial_of(setting).rows if setting.remembered else 1
+        stays = np.broadcast_to(np.eye(self.count)[:, :, None], (self.count, self.count, setting.model.n))
+        self.joins = [stays, np.ones(stays.shape)] if setting.in_blocks else [stays]
+
+    def read(self, seen: Any, trackers: Any, steps: Ints) -> tuple[Floats, Ints]:
+        """What releases say in each case, (B, K, n), and the number of the join at each event, (B,).
+
+        `trackers` are the accounts of the secrets in each stream, and `steps` the number of the event.
         """
-        for places, lengths in self.layout.blocks(numbers, most):
-            yield self.index[places], lengths
+        if self.setting.in_blocks:
+            said, weights, begins = seen.cases
+            return said * np.where(begins[:, None], weights, 1.0)[:, :, None], begins.astype(np.int64)
+        rows = (seen.remembered / float(DENOMINATOR)).reshape(len(seen.codes), self.count, -1)
+        if self.count == 1:
+            return rows, np.zeros(len(rows), np.int64)
+        places = zip(trackers, steps.tolist(), strict=True)
+        return rows, np.array([self._number(tracker.users.automata, step) for tracker, step in places], np.int64)
+
+    def _number(self, automata: Any, step: int) -> int:
+        """The join of an event at which the automata read the symbol; those alike have one number."""
+        target = automata.target(step)
+        if id(target) not in self._numbers:
+            self._numbers[id(target)] = len(self.joins)
+            self.joins.append(np.eye(self.count)[automata.by_symbol(step)].transpose(0, 2, 1))
+        return self._numbers[id(target)]
+
+
+@dataclass(frozen=True, eq=False)
+class Says:
+    """What an event says of streams side by side in each of K cases, and how the case goes on there."""
+
+    rows: Floats  # (U, K, S) by the state of a chain
+    links: Ints | None = None  # (U,) join of each; None where there is one case
+    joins: Sequence[Floats] | Floats | None = None  # (L, K, K, n)
+    shown: Ints | None = None  # (S,) the symbol of each state
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def onward(self, values: Floats) -> Floats:
+        """Weights (..., U, K, S) by the case before the event, as those by the case at it."""
+        return self._joined(values, "...az,abz->...bz")
+
+    def back(self, values: Floats) -> Floats:
+        """Likelihoods (..., U, K, S) by the case at the event, as those by the case before it."""
+        return self._joined(values, "...bz,abz->...az")
+
+    def _joined(self, values: Floats, how: str) -> Floats:
+        if self.links is None or self.joins is None or self.shown is None:
+            return values
+        found = values
+        for kind in np.unique(self.links).tolist():
+            if kind:  # the first leaves all as it is
+                rows = self.links == kind
+                found = values.copy() if found is values else found
+                join = self.joins[kind]
+                join = join if join.shape[-1] == values.shape[-1] else join[..., self.shown]
+                found[..., rows, :, :] = np.einsum(how, values[..., rows, :, :], join)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,13 +306,9 @@ class Chain:
         """The chain as a model over these symbols."""
         return MarkovModel(self.first.reshape((self.n,) * self.order), self.rows, self.order, names)
 
-    def deeper(self, order: int) -> Chain:
-        """The same as a chain of a higher order: contexts that differ in older symbols alone share a row."""
-        chain = self
-        while chain.order < order:
-            first = (chain.first[:, None] * chain.rows).ravel()
-            chain = Chain(first, np.tile(chain.rows, (self.n, 1)))
-        return chain
+    def deeper(self) -> Chain:
+        """The same as a chain of one order more: contexts that differ in the oldest symbol alone share a row."""
+        return Chain((self.first[:, None] * self.rows).ravel(), np.tile(self.rows, (self.n, 1)))
 
 
 def distribution(weights: Floats, floor: float) -> Floats:
@@ -205,30 +321,40 @@ def distribution(weights: Floats, floor: float) -> Floats:
 class Walk:
     """A block of streams under one chain of any order, users with long streams first.
 
-    A distribution over contexts (x_1 oldest .. x_m) lies as (x_2..x_m, user, x_1). Event t of user u says
-    table[index[u, t]] of the symbols. `apart` counts the moves user by user.
+    A distribution of streams lies as (U, K·S), by case and context; contexts (x_1 oldest .. x_m) are numbered by their
+    symbols as digits, so that (x_2..x_m, z) follows (x_1..x_m). Where states of a chain of order 1 are more than
+    symbols, `newest` says which symbol each shows.
     """
 
-    def __init__(self, chain: Chain, table: Floats, index: Ints, lengths: Ints, apart: bool = False) -> None:
-        self.table, self.index, self.lengths, self.apart = table, index, lengths, apart
-        self.n = n = chain.n
-        self.opening = chain.order  # events that the first distribution takes in
-        self.rest = n ** (chain.order - 1)
-        self.step = np.ascontiguousarray(chain.rows.reshape(n, self.rest, n).transpose(1, 0, 2))
-        self.start = chain.first.reshape(n, self.rest).T[:, None, :]
+    def __init__(
+        self, chain: Chain, evidence: Evidence, places: Ints, lengths: Ints, newest: Ints | None = None
+    ) -> None:
+        """`places` (U, T) are the streams' events in the evidence, any past a stream's end."""
+        self.chain, self.evidence, self.places, self.lengths = chain, evidence, places, lengths
+        self.n, self.size = chain.n, len(chain.rows)
+        self.rest = self.size // self.n
+        self.step = np.ascontiguousarray(chain.rows.reshape(self.n, self.rest, self.n).transpose(1, 0, 2))
+        contexts = np.arange(self.size)
+        digits = [contexts // self.n ** (chain.order - 1 - t) % self.n for t in range(chain.order)]
+        self.shown = digits if newest is None else [newest]  # symbols of the first events, by the context after them
 
     def forward(self, keep: bool = True) -> Floats:
         """log Pr(releases) a user; keeps the distributions for the way back."""
-        users = self.lengths.size
+        users, begin = self.lengths.size, len(self.shown)
         self.distributions: list[Floats] = []
-        self.said: list[Floats] = []
+        self.said: list[Says] = []
         self.scales: list[Floats] = []
         log = np.zeros(users)
-        # all have the opening, where a shorter stream has events that say nothing
-        later = ((t, int((self.lengths > t).sum())) for t in range(self.opening, self.index.shape[1]))
-        said = (self._says(t, going) for t, going in later)
+        joint = np.zeros((users, self.evidence.cases, self.size))
+        joint[:, 0] = self.chain.first
+        for t, shown in enumerate(self.shown):  # all have these, where a shorter stream has events that say nothing
+            says = self._says(t, users, shown)
+            joint = says.onward(joint) * says.rows
+        later = ((t, int((self.lengths > t).sum())) for t in range(begin, self.places.shape[1]))
+        said = (self._says(t, going, self.shown[-1]) for t, going in later)
         with np.errstate(divide="ignore", invalid="ignore"):
-            for distribution, scale in filtering.forward(self._first(users), self._noted(said, keep), self._onward):
+            steps = filtering.forward(joint.reshape(users, -1), self._noted(said, keep), self._onward)
+            for distribution, scale in steps:
                 if not (scale > 0).all():
                     raise InputError(IMPOSSIBLE)
                 log[: scale.size] += np.log(scale)
@@ -237,77 +363,75 @@ class Walk:
                     self.scales.append(scale)
         return log
 
-    def _noted(self, said: Iterator[Floats], keep: bool) -> Iterator[Floats]:
+    def _noted(self, said: Iterator[Says], keep: bool) -> Iterator[Says]:
         """What events say, step by step, kept for the way back."""
-        self.said.append(np.ones((self.lengths.size, 1)))  # the opening has no way back
+        self.said.append(Says(np.ones((self.lengths.size, 1, 1))))  # the first context has no way back
         for says in said:
             if keep:
                 self.said.append(says)
             yield says
 
-    def counts(self) -> tuple[Floats, Floats]:
+    def counts(self, apart: bool = False) -> tuple[Floats, Floats]:
         """Expected firsts and moves (the latter still to be multiplied by the rows), together or user by user."""
-        users, n = self.lengths.size, self.n
-        moves = np.zeros((self.rest, users, n, n) if self.apart else (self.rest, n, n))
-        later, back = np.ones_like(self.distributions[0]), self.step.transpose(0, 2, 1)
-        way = filtering.backward(later, self.said, self._ahead, lambda value: np.matmul(value, back), self.scales)
-        for at, value in way:
-            going = value.shape[1]
-            before = self.distributions[at][:, :going]
-            if self.apart:
-                moves[:, :going] += before[..., :, None] * value[..., None, :]
+        users, n, cases = self.lengths.size, self.n, self.evidence.cases
+        moves = np.zeros((users, n, self.rest, n) if apart else (self.rest, n, n))
+        later = np.ones_like(self.distributions[0])
+        for at, value in filtering.backward(later, self.said, self._ahead, self._pull, self.scales):
+            going = len(value)
+            before, after = self.distributions[at][:going], value
+            if apart:
+                pair = before.reshape(going, cases, n, -1), after.reshape(going, cases, -1, n)
+                moves[:going] += np.einsum("ukxr,ukrz->uxrz", *pair)
             else:
-                moves += np.matmul(before.transpose(0, 2, 1), value)
-        first = self.distributions[0] * later
-        if self.apart:
-            disclosed = first.transpose(1, 2, 0).reshape(users, -1)
-            return disclosed, moves.transpose(1, 2, 0, 3).reshape(users, self.rest * n, n)
-        return first.sum(1).T.ravel(), moves.transpose(1, 0, 2).reshape(self.rest * n, n)
+                moves += np.matmul(self._by_oldest(before).transpose(0, 2, 1), self._by_newest(after))
+        first = (self.distributions[0] * later).reshape(users, cases, -1).sum(1)
+        if apart:
+            return first, moves.reshape(users, self.size, n)
+        return first.sum(0), moves.transpose(1, 0, 2).reshape(self.size, n)
 
     def sample(self, generator: np.random.Generator) -> Ints:
         """One truth for each stream, (U, T), drawn backward, for order 1; what lies past its end is not to be read."""
-        truth, table = np.zeros(self.index.shape, np.int64), self.step[0]
-        after = 0  # streams that go on after the step
+        truth, table, cases = np.zeros(self.places.shape, np.int64), self.step[0], self.evidence.cases
+        after, case, joins = 0, np.zeros((0, 1), np.int64), self.evidence.joins  # streams that go on, and their case
         for t in range(len(self.distributions) - 1, -1, -1):
-            distribution = self.distributions[t][0].copy()
-            distribution[:after] *= table[:, truth[:after, t + 1]].T if after else 1.0
+            distribution = self.distributions[t].copy()
+            if after:
+                ahead = distribution[:after].reshape(after, cases, self.n)
+                ahead *= table[:, truth[:after, t + 1]].T[:, None]
+                links, symbol = self.said[t + 1].links, self.shown[0][truth[:after, t + 1, None]]
+                if links is not None and joins is not None:
+                    ahead *= joins[links[:, None], np.arange(cases), case[:after], symbol][:, :, None]
             running = np.cumsum(distribution, axis=1)
             after = len(distribution)
             uniform = generator.random(len(truth))[:after] * running[:, -1]
-            truth[:after, t] = np.minimum((running <= uniform[:, None]).sum(1), self.n - 1)
+            chosen = np.minimum((running <= uniform[:, None]).sum(1), running.shape[1] - 1)
+            case, truth[:after, t] = chosen[:, None] // self.n, chosen % self.n
         return truth
 
-    def _says(self, t: int, users: int) -> Floats:
-        """Q(y_t | ·) of the first `users` users, ones past a stream's end."""
-        if t >= self.index.shape[1]:
-            return np.ones((users, self.n))
-        likely = self.table[self.index[:users, t]]
-        likely[self.lengths[:users] <= t] = 1.0
-        return likely
+    def _says(self, t: int, users: int, shown: Ints) -> Says:
+        return self.evidence.says(self.places[:users], self.lengths[:users], t, shown)
 
-    def _first(self, users: int) -> Floats:
-        """The distribution of the first context, times what the first events say."""
-        distribution = np.broadcast_to(self.start, (self.rest, users, self.n)) * self._says(0, users)
-        for t in range(1, self.opening):
-            digit = np.arange(self.rest) // self.n ** (self.opening - 1 - t) % self.n
-            distribution = distribution * self._says(t, users)[:, digit].T[:, :, None]
-        return distribution
+    def _by_oldest(self, values: Floats) -> Floats:
+        """By the oldest symbol of the context, apart by the others: (x_2..x_m, U·K, x_1)."""
+        return values.reshape(-1, self.n, self.rest).transpose(2, 0, 1)
 
-    def _onward(self, distribution: Floats, says: Floats) -> Floats:
+    def _by_newest(self, values: Floats) -> Floats:
+        """By the newest symbol of the context, apart by the others: (x_1..x_m-1, U·K, x_m)."""
+        return values.reshape(-1, self.rest, self.n).transpose(1, 0, 2)
+
+    def _onward(self, distribution: Floats, says: Says) -> Floats:
         """The distribution one move on, times what the event there says."""
-        moved = np.matmul(distribution, self.step) * says
-        if self.opening == 1:
-            return moved
-        # (x_2..x_m, user, z) as a distribution over contexts (x_2..x_m, z)
-        split = moved.reshape(self.n, self.rest // self.n, distribution.shape[1], self.n)
-        return np.ascontiguousarray(split.transpose(1, 3, 2, 0)).reshape(self.rest, distribution.shape[1], self.n)
+        moved = np.matmul(self._by_oldest(distribution), self.step).transpose(1, 0, 2)
+        return (says.onward(moved.reshape(len(says), -1, self.size)) * says.rows).reshape(len(says), -1)
 
-    def _ahead(self, later: Floats, says: Floats) -> Floats:
-        """What comes after a move, times what the event there says, for each symbol that it may go to."""
-        if self.opening == 1:
-            return later * says
-        split = later.reshape(self.rest // self.n, self.n, later.shape[1], self.n)
-        return np.ascontiguousarray(split.transpose(3, 0, 2, 1)).reshape(self.rest, later.shape[1], self.n) * says
+    def _ahead(self, later: Floats, says: Says) -> Floats:
+        """What comes after an event, times what it says, by the case before it."""
+        return says.back(later.reshape(len(says), -1, self.size) * says.rows).reshape(len(says), -1)
+
+    def _pull(self, value: Floats) -> Floats:
+        """What comes with an event, by the context before it."""
+        pulled = np.matmul(self._by_newest(value), self.step.transpose(0, 2, 1)).transpose(1, 2, 0)
+        return pulled.reshape(value.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,10 +452,8 @@ def expect(evidence: Evidence, chain: Chain) -> ExpectedStatistics:
     >>> expect(sure, Chain.uniform(2)).moves.tolist()
     [[1.0, 1.0], [0.0, 0.0]]
     """
-    check(evidence, chain.n)
     first, moves, total = np.zeros(chain.first.shape), np.zeros(chain.rows.shape), 0.0
-    for index, lengths in _blocks(evidence, chain):
-        walk = Walk(chain, evidence.table, index, lengths)
+    for walk in _walks(evidence, chain):
         total += float(walk.forward().sum())
         first_part, moves_part = walk.counts()
         first += first_part
@@ -341,29 +463,26 @@ def expect(evidence: Evidence, chain: Chain) -> ExpectedStatistics:
 
 def likelihoods(evidence: Evidence, chain: Chain) -> Floats:
     """log Pr(releases) of every user, longest stream first; users of equal length in the order of their numbers."""
-    check(evidence, chain.n)
-    parts = [Walk(chain, evidence.table, *block).forward(keep=False) for block in _blocks(evidence, chain)]
-    return np.concatenate(parts) if parts else np.zeros(0)
+    return np.concatenate([walk.forward(keep=False) for walk in _walks(evidence, chain)])
 
 
-def by_user(evidence: Evidence, chain: Chain) -> Iterator[tuple[Floats, Floats]]:
-    """Expected counts user by user, long streams first, a block at a time: firsts (U, n^m) and moves (U, n^m, n)."""
-    check(evidence, chain.n)
-    for index, lengths in _blocks(evidence, chain, chain.n):
-        walk = Walk(chain, evidence.table, index, lengths, apart=True)
+def by_user(evidence: Evidence, chain: Chain) -> tuple[Floats, Floats]:
+    """Expected counts user by user, long streams first: firsts (U, n^m) and moves (U, n^m, n)."""
+    firsts, moves = list[Floats](), list[Floats]()
+    for walk in _walks(evidence, chain, chain.n):
         walk.forward()
-        first, moves = walk.counts()
-        yield first, moves * chain.rows
+        first, moved = walk.counts(apart=True)
+        firsts.append(first)
+        moves.append(moved * chain.rows)
+    return np.concatenate(firsts), np.concatenate(moves)
 
 
-def _blocks(evidence: Evidence, chain: Chain, times: int = 1) -> Iterator[tuple[Ints, Ints]]:
-    most = max(1, PRODUCT // chain.n**2)
-    return evidence.blocks(max(1, BLOCK // (len(chain.first) * times)), most)
-
-
-def check(evidence: Evidence, n: int) -> None:
-    """Refuse evidence over other symbols, and none at all."""
-    if evidence.n != n:
-        raise InputError(f"expected evidence over {n} symbols, got {evidence.n}")
+def _walks(evidence: Evidence, chain: Chain, times: int = 1) -> Iterator[Walk]:
+    """All streams, a block at a time; evidence over other symbols, and none at all, is refused."""
+    if evidence.n != chain.n:
+        raise InputError(f"expected evidence over {chain.n} symbols, got {evidence.n}")
     if not evidence.events:
         raise InputError("there is nothing to learn from: the evidence holds no events")
+    most = max(1, PRODUCT // chain.n**2)
+    for block in evidence.layout.blocks(max(1, BLOCK // (len(chain.first) * times)), most):
+        yield Walk(chain, evidence, *block)

@@ -18,7 +18,7 @@ import numpy as np
 from seqveil.core.bulk import places_within
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels
 from seqveil.engine import stream
-from seqveil.receiver.follow import Followed
+from seqveil.receiver.evidence import Followed
 
 WORST = 1e9  # condition of G beyond which a kernel counts as not invertible
 WIDEST = 256  # symbols up to which tables are inverted
@@ -50,7 +50,7 @@ def indicators(setting: stream.Terms, users: Ints, codes: Ints, times: Floats | 
     An event has none when its kernel has fewer outputs than symbols (`optimal` on a large alphabet), when it was held
     at ε = 0, when it went without a release, or when its kernel keeps declared secrets.
     """
-    if setting.model.n > WIDEST or setting.in_batches or setting.guards or (codes < 0).any():
+    if setting.model.n > WIDEST or setting.in_batches or setting.in_blocks or setting.guards or (codes < 0).any():
         return None
     values = np.empty((codes.size, setting.model.n))
     for turn, seen in Followed(setting).observe(users, codes, times):

@@ -35,29 +35,7 @@ from seqveil.core.alphabet import Bins, Grid, Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel, symbols_of
-from seqveil.receiver.evidence import (
-    Chain,
-    Evidence,
-    ExpectedStatistics,
-    by_user,
-    distribution,
-    expect,
-    likelihoods,
-)
-
-__all__ = [
-    "Chain",
-    "Evidence",
-    "ExpectedStatistics",
-    "HeldOut",
-    "Learned",
-    "Region",
-    "expect",
-    "held_out",
-    "learn",
-    "likelihoods",
-    "region",
-]
+from seqveil.receiver.evidence import Chain, Evidence, ExpectedStatistics, by_user, distribution, expect, likelihoods
 
 ROUNDS, TOLERANCE = 150, 1e-6
 # Pseudo-moves a row, tried on held-out users. With much fewer, rare symbols come to stand for kinds of people: that
@@ -91,7 +69,7 @@ class HeldOut:
 
     @property
     def earned(self) -> bool:
-        """Foretells better, beyond chance: one in ten thousand without any context, and two standard errors."""
+        """Predicts better, beyond chance: one in ten thousand without any context, and two standard errors."""
         return self.log_evidence > math.log(1e4) and self.gain > 2 * self.error
 
 
@@ -154,8 +132,8 @@ def learn(
         )
     centre = start if start is not None else family(_some(evidence).cut(PIECE), names)
     found: tuple[float, HeldOut | None] = (strength or USUAL, None)
-    for level in range(1, order + 1):
-        centre = centre.deeper(level)
+    for level in range(order):
+        centre = centre.deeper() if level else centre
         found = _try(evidence, centre, strength)
         near = climb(_some(evidence).cut(PIECE), centre, centre, found[0], ROUNDS, TOLERANCE)
         whole_log = evidence.people > TRIED  # most of the way was made on some of the users
@@ -219,22 +197,18 @@ def family(evidence: Evidence, alphabet: Symbols | None) -> Chain:
     >>> family(raw, None).rows.round(1).tolist()
     [[0.9, 0.1], [0.1, 0.9]]
     """
-    n = evidence.n
-    shapes = [np.eye(n), *near(alphabet)]
+    n, shapes = evidence.n, np.stack([np.eye(evidence.n), *near(alphabet)])
     shares, base = np.full(len(shapes), 0.5 / len(shapes)), np.full(n, 1.0 / n)
     for _ in range(FAMILY_ROUNDS):
-        rows = sum((share * shape for share, shape in zip(shares, shapes, strict=True)), np.zeros((n, n)))
-        rows = rows + (1.0 - shares.sum()) * base
+        rows = np.tensordot(shares, shapes, 1) + (1.0 - shares.sum()) * base
         found = expect(evidence, Chain(base, rows))
-        total = found.moves.sum()
         ratio = found.moves / np.maximum(rows, FLOOR)
         jumps = (ratio * (1.0 - shares.sum())).sum(0) * base
         base = distribution(jumps + found.first + 1.0 / n, FLOOR)
-        if total:
-            shares = np.array([share * (ratio * shape).sum() for share, shape in zip(shares, shapes, strict=True)])
-            shares = shares / (total + 2.0)  # two pseudo-moves that jump: nothing is ever ruled out
-    rows = sum((share * shape for share, shape in zip(shares, shapes, strict=True)), np.zeros((n, n)))
-    return Chain(base, distribution(rows + (1.0 - shares.sum()) * base, FLOOR))
+        if found.moves.any():  # two pseudo-moves that jump: nothing is ever ruled out
+            shares = shares * (ratio * shapes).sum((1, 2)) / (found.moves.sum() + 2.0)
+    rows = np.tensordot(shares, shapes, 1) + (1.0 - shares.sum()) * base
+    return Chain(base, distribution(rows, FLOOR))
 
 
 def near(alphabet: Symbols | None) -> list[Floats]:
@@ -315,10 +289,8 @@ def _pushed(chain: Chain, plain: Chain, push: float) -> Chain:
     if push == 1.0:
         return plain
 
-    def beyond(old: Floats, new: Floats) -> Floats:
-        return distribution(old * (new / old) ** push, FLOOR)
-
-    return Chain(beyond(chain.first, plain.first), beyond(chain.rows, plain.rows))
+    both = (chain.first, plain.first), (chain.rows, plain.rows)
+    return Chain(*(distribution(old * (new / old) ** push, FLOOR) for old, new in both))
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,12 +311,9 @@ class Region:
         return _draws(self.learned.chain, self.spread, count, seed)
 
     def __repr__(self) -> str:
-        largest, usual = float(self.rows.max()), float(np.average(self.rows, weights=self._visits))
-        return f"Region({self.confidence:.0%}: rows within {usual:.3f} on average over visits, {largest:.3f} at most)"
-
-    @property
-    def _visits(self) -> Floats:
-        return self.learned.found.moves.sum(1) + 1e-12
+        usual = np.average(self.rows, weights=self.learned.found.moves.sum(1) + 1e-12)
+        within = f"rows within {usual:.3f} on average over visits, {self.rows.max():.3f} at most"
+        return f"Region({self.confidence:.0%}: {within})"
 
 
 def region(learned: Learned, evidence: Evidence, confidence: float = 0.95) -> Region:
@@ -374,21 +343,13 @@ def region(learned: Learned, evidence: Evidence, confidence: float = 0.95) -> Re
 
 def _spread(learned: Learned, evidence: Evidence) -> Floats:
     """A root R of the posterior covariance of θ: R Rᵀ = A⁺."""
-    chain = learned.chain
-    firsts, moves = (np.concatenate(part) for part in zip(*by_user(evidence, chain), strict=True))
-    scores = np.concatenate(
-        [
-            (moves - moves.sum(2, keepdims=True) * chain.rows).reshape(len(moves), -1),
-            firsts - chain.first,
-        ],
-        axis=1,
-    )
-    information = scores.T @ scores
-    n, at = chain.n, chain.rows.size
-    for s, row in enumerate(chain.rows):
-        part = slice(s * n, (s + 1) * n)
+    chain, (firsts, moves) = learned.chain, by_user(evidence, learned.chain)
+    scores = (moves - moves.sum(2, keepdims=True) * chain.rows).reshape(len(moves), -1)
+    scores = np.concatenate([scores, firsts - chain.first], axis=1)
+    information, at = scores.T @ scores, 0
+    for row in (*chain.rows, chain.first):
+        part = slice(at, at := at + row.size)
         information[part, part] += learned.strength * (np.diag(row) - np.outer(row, row))
-    information[at:, at:] += learned.strength * (np.diag(chain.first) - np.outer(chain.first, chain.first))
     values, vectors = np.linalg.eigh(information)
     # a row's logits may all rise together without changing it: those directions have no curvature and no effect
     seen = values > 1e-9 * max(1e-300, float(values.max()))
@@ -396,11 +357,10 @@ def _spread(learned: Learned, evidence: Evidence) -> Floats:
 
 
 def _draws(chain: Chain, spread: Floats, count: int, seed: int) -> list[Chain]:
-    generator, at = np.random.default_rng(seed), chain.rows.size
-    moved = generator.standard_normal((count, spread.shape[1])) @ spread.T
-    return [
-        Chain(_moved(chain.first, move[at:]), _moved(chain.rows, move[:at].reshape(chain.rows.shape))) for move in moved
-    ]
+    generator, shape = np.random.default_rng(seed), chain.rows.shape
+    moves = generator.standard_normal((count, spread.shape[1])) @ spread.T
+    parts = (np.split(move, [chain.rows.size]) for move in moves)
+    return [Chain(_moved(chain.first, first), _moved(chain.rows, rows.reshape(shape))) for rows, first in parts]
 
 
 def _moved(distribution: Floats, move: Floats) -> Floats:

@@ -21,9 +21,10 @@ What `Summary.disclosed` says of a symbol is how much of its count the releases 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,18 +33,18 @@ from seqveil.core.bulk import numbered, places_within
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.engine.state import Rows
 from seqveil.engine.stream import Terms
-from seqveil.receiver.evidence import Walk
+from seqveil.receiver.evidence import Chain, Evidence, Walk
 from seqveil.receiver.inversion import Indicators, dwell, histogram, indicators, transitions
-from seqveil.receiver.learn import Chain, Evidence, learn, region
+from seqveil.receiver.learn import learn, region
 
 DRAWN = 200  # truths drawn where releases cannot be inverted
 STRENGTH = 2.0  # pseudo-moves a row that the model of the release counts for
 BLOCK = 4_000_000  # numbers held at once
 LONGEST = 60  # symbols up to which a chain is learned with its uncertainty
 MOST_STATES = 2000  # states of a model up to which truths are drawn under it
-TOLD = 0.5  # a symbol that a guarded release tells less of is counted by the chain or the model, not by the releases
+# a symbol of which a guarded release reveals less is counted by the chain or the model, not by the releases
+ENOUGH = 0.5
 DESIGN = "nothing about the data, except that rows outside the alphabet count as draws from the belief"
 LEARNED = "users are independent and follow one chain of order 1, which is learned from the releases"
 MODEL = "users are independent and follow the model of the release, as the promise about the secrets does"
@@ -86,14 +87,12 @@ class Summary:
     dwell: Estimate  # (n,) mean length of a symbol's runs
     top: tuple[TopSymbol, ...]
     maybe_top: tuple[int, ...]  # codes that may be among the top as well
-    disclosed: Floats | None = (
-        None  # (n,) of "guarded" releases: the mean probability of a symbol where it is the truth
-    )
+    disclosed: Floats | None = None  # (n,) of "guarded" releases: mean probability of a symbol where it is the truth
 
     @property
     def undisclosed(self) -> tuple[int, ...]:
         """Codes that guarded releases reveal so little of that their counts are those of a chain or model."""
-        return () if self.disclosed is None else tuple(np.flatnonzero(self.disclosed < TOLD).tolist())
+        return () if self.disclosed is None else tuple(np.flatnonzero(self.disclosed < ENOUGH).tolist())
 
     def without_intervals(self) -> Summary:
         """The estimates alone, for where what they assume does not hold: no interval, and no symbol surely on top.
@@ -101,22 +100,14 @@ class Summary:
         A symbol that guarded releases hardly reveal has no estimate either (NaN): it would be a guess.
         """
         gone = np.isin(np.arange(self.histogram.value.size), self.undisclosed)
-        return replace(
-            self,
-            histogram=_bare(self.histogram, gone),
-            over_time=_bare(self.over_time, gone),
-            transitions=_bare(self.transitions, gone[:, None] | gone),
-            dwell=_bare(self.dwell, gone),
-            top=tuple(
-                replace(each, low=math.nan, high=math.nan, sure=False) for each in self.top if not gone[each.code]
-            ),
-            maybe_top=(),
-        )
-
-
-def _bare(estimate: Estimate, gone: NDArray[np.bool_]) -> Estimate:
-    nothing = np.full(estimate.value.shape, np.nan)
-    return Estimate(np.where(gone, np.nan, estimate.value), nothing, nothing, nothing)
+        bare: dict[str, Any] = {}
+        for name in ("histogram", "over_time", "transitions", "dwell"):
+            value = getattr(self, name).value
+            nothing = np.full(value.shape, np.nan)
+            hidden = gone[:, None] | gone if name == "transitions" else gone
+            bare[name] = Estimate(np.where(hidden, np.nan, value), nothing, nothing, nothing)
+        top = (replace(one, low=math.nan, high=math.nan, sure=False) for one in self.top if not gone[one.code])
+        return replace(self, **bare, top=tuple(top), maybe_top=())
 
 
 def summarise(
@@ -124,6 +115,7 @@ def summarise(
     users: Sequence[Hashable],
     codes: Ints,
     times: Floats | None = None,
+    epsilons: Floats | None = None,
     *,
     confidence: float = 0.95,
     window: int | None = None,
@@ -135,12 +127,13 @@ def summarise(
     Where every release can be inverted (`randomized_response`, any kernel with as many outputs as symbols, at ε > 0
     throughout) and no few events outweigh the others, the intervals assume nothing about the data: "design". Else a
     chain is learned from the releases and truths are drawn from what they leave open: "learned". The model of the
-    release is trusted in neither, though the second leans on it where the releases say little. "guarded" releases under
-    a model that is more than one chain of order 1 are read under that model, which is trusted then: "model".
+    release is trusted in neither, though the second leans on it where the releases say little. "guarded" releases and
+    blocks under a model that is more than one chain of order 1 are read under that model, which is trusted then:
+    "model".
 
-    Parameters: users and released codes, event by event, in time order within each user; `window` counts events of a
-    stream that make one window of the histogram over time (one window by default); `method` is "auto", "design",
-    "learned" or "model".
+    Parameters: users and released codes, event by event, in time order within each user; of blocks `epsilons`, as the
+    record has them, say where one was cut; `window` counts events of a stream that make one window of the histogram
+    over time (one window by default); `method` is "auto", "design", "learned" or "model".
 
     >>> from seqveil.core.model import MarkovModel
     >>> from seqveil.engine.policy import Policy
@@ -152,30 +145,42 @@ def summarise(
 
     Reference: Kairouz, Bonawitz, Ramage 2016 (inversion); Carter, Kohn 1994 (forward filtering, backward sampling).
     """
-    _check(setting, users, codes, confidence, window, top, method)
+    _check(setting, len(users), codes.size, method)
+    if not 0.5 <= confidence < 1:
+        raise InputError(f"expected a confidence from 0.5 up to 1, got {confidence}")
+    if (window is not None and window < 1) or top < 1:
+        raise InputError("expected a window and a number of top symbols of at least 1")
     index: dict[Hashable, int] = {}
     who = numbered(index, users)
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     slots = places_within(np.bincount(who)) // (window or codes.size)  # the window of every event, events in user order
-    size = np.bincount(slots)
     found = indicators(setting, who, codes, times) if method in ("auto", "design") else None
     if method == "auto" and found is not None and found.heavy:
         found = None
     if found is None and method == "design":
         raise InputError(NO_DESIGN_GUARDED if setting.guards else NO_DESIGN)
+    disclosed = None
     if found is not None:
-        parts, way, disclosed = _design(found, slots, z), ("design", DESIGN), None
+        parts, way = _design(found, slots, z), ("design", DESIGN)
     else:
-        parts, way, disclosed = _drawn(setting, (who, codes, times), slots, z, method)
+        several = (setting.guards or setting.in_blocks) and setting.model.size > setting.model.n
+        under_model = method == "model" or (method == "auto" and several)
+        order = np.argsort(who, kind="stable")
+        public = (None if each is None else each[order] for each in (times, epsilons))
+        evidence = Evidence.of_streams(setting, who[order], codes[order], *public)
+        drawn = _drawn(setting.model, evidence, slots, under_model)
+        parts, way = drawn.estimates(evidence, z, _ranked if under_model else _spread), _ways(under_model)
+        disclosed = drawn.disclosed if setting.guards else None
     histogram, over_time, transitions, dwell = parts
-    leading, others = _top(histogram, codes.size, top, confidence, z)
+    unknown = None if disclosed is None else disclosed < ENOUGH
+    leading, others = _top(histogram, codes.size, top, confidence, unknown)
     about = (len(index), codes.size, confidence, *way)
-    return Summary(*about, histogram, over_time, size, transitions, dwell, leading, others, disclosed)
+    return Summary(*about, histogram, over_time, np.bincount(slots), transitions, dwell, leading, others, disclosed)
 
 
 NO_DESIGN = (
-    "some releases cannot be inverted: fewer outputs than symbols, or held at ε = 0; use method learned, or "
-    "release with randomized_response"
+    "some releases cannot be inverted: fewer outputs than symbols, held at ε = 0, or in blocks; use method learned, "
+    "or release with randomized_response"
 )
 NO_DESIGN_GUARDED = (
     "releases that keep declared secrets cannot be inverted, because they reveal too little about them; use method "
@@ -183,28 +188,25 @@ NO_DESIGN_GUARDED = (
 )
 
 
-def _check(
-    setting: Terms,
-    users: Sequence[Hashable],
-    codes: Ints,
-    confidence: float,
-    window: int | None,
-    top: int,
-    method: str,
-) -> None:
-    """Refuse what intervals cannot be had for, and options that mean nothing."""
-    if setting.in_batches or setting.in_blocks:
-        raise InputError("intervals are for releases one by one; decode a release in batches or blocks instead")
+def _check(setting: Terms, users: int, releases: int, method: str) -> None:
+    """Refuse what intervals cannot be had for."""
+    if setting.in_batches:
+        raise InputError("intervals are for releases one by one or in blocks; decode a release in batches instead")
     if not setting.mechanism.sound:
         raise InputError(f'mechanism "{setting.mechanism.name}" is not sound; use one that is, such as "optimal"')
-    if len(users) != codes.size or not codes.size:
-        raise InputError(f"expected a user for each of at least one release, got {len(users)} for {codes.size}")
-    if not 0.5 <= confidence < 1:
-        raise InputError(f"expected a confidence from 0.5 up to 1, got {confidence}")
-    if (window is not None and window < 1) or top < 1:
-        raise InputError("expected a window and a number of top symbols of at least 1")
+    if users != releases or not releases:
+        raise InputError(f"expected a user for each of at least one release, got {users} for {releases}")
     if method not in ("auto", "design", "learned", "model"):
         raise InputError('expected method "auto", "design", "learned" or "model"')
+
+
+def _ways(under_model: bool) -> tuple[str, str]:
+    """A method with drawn truths, and what it assumes."""
+    return ("model", MODEL) if under_model else ("learned", LEARNED)
+
+
+Parts = tuple[Estimate, Estimate, Estimate, Estimate]  # histogram, over time, transitions, dwell
+Spread = Callable[[Floats, float, float, float | Floats], Estimate]
 
 
 def _design(found: Indicators, slots: Ints, z: float) -> Parts:
@@ -226,129 +228,78 @@ def _interval(value: Floats, variance: Floats, z: float, least: float, most: flo
     return Estimate(np.clip(value, least, most), error, low, high)
 
 
-Parts = tuple[Estimate, Estimate, Estimate, Estimate]  # histogram, over time, transitions, dwell
-Spread = Callable[[Floats, float, float, float | Floats], Estimate]
-Said = tuple[Rows, Ints, Floats | None]  # users, codes, times
-
-
-def _drawn(
-    setting: Terms, said: Said, slots: Ints, z: float, method: str
-) -> tuple[Parts, tuple[str, str], Floats | None]:
-    """Estimates from drawn truths, the method with what it assumes, and how much guarded releases reveal of symbols."""
-    several = setting.guards and setting.model.size > setting.model.n
-    under_model = method == "model" or (method == "auto" and several)
-    drawn = (_model_draws if under_model else _learned_draws)(setting, said, slots)
-    way = ("model", MODEL) if under_model else ("learned", LEARNED)
-    parts = _counted(drawn, said, slots, z, _ranked if under_model else _spread)
-    return parts, way, drawn.disclosed() if setting.guards else None
-
-
-def _counted(drawn: _Draws, said: Said, slots: Ints, z: float, spread: Spread) -> Parts:
-    """What the drawn truths have in common, and how far they differ."""
-    size, codes = np.bincount(slots).astype(np.float64), said[1]
-    runs = drawn.runs()
-    mean = drawn.histogram.sum(1) / np.where(runs > 0, runs, np.nan)
-    pairs = float(codes.size - len(np.unique(said[0])))
-    return (
-        spread(drawn.histogram.sum(1), z, 0.0, float(size.sum())),
-        spread(drawn.histogram, z, 0.0, size[:, None]),
-        spread(drawn.transitions, z, 0.0, pairs),
-        spread(mean, z, 1.0, math.inf),
-    )
-
-
-@dataclass(frozen=True, eq=False)
 class _Draws:
     """Counts in each of S drawn truths."""
 
-    histogram: Floats  # (S, W, n)
-    transitions: Floats  # (S, n, n)
-    squares: Floats  # (n,) Σ over events of the squared share of the truths that have the symbol there
+    def __init__(self, window: Ints, n: int) -> None:
+        """`window` (E,) numbers the windows of all events, in user order."""
+        self.window, self.size = window, np.bincount(window).astype(np.float64)
+        self.histogram = np.zeros((DRAWN, self.size.size, n))
+        self.transitions = np.zeros((DRAWN, n, n))
+        self.squares = np.zeros(n)  # Σ over events of the squared share of the truths that have the symbol there
 
-    @classmethod
-    def empty(cls, window: Ints, n: int) -> _Draws:
-        """Nothing counted yet; `window` numbers the windows of all events."""
-        shape = (DRAWN, int(window.max()) + 1, n)
-        return cls(np.zeros(shape), np.zeros((DRAWN, n, n)), np.zeros(n))
+    def count(self, truths: Iterable[Ints], events: Ints, lengths: Ints) -> None:
+        """Count what is within a block of streams, in all truths of it."""
+        (_, windows, n), inside = self.histogram.shape, np.arange(events.shape[1]) < lengths[:, None]
+        window, often = self.window[events] * n, np.zeros((int(inside.sum()), n))
+        for number, truth in enumerate(truths):
+            seen = np.bincount((window + truth)[inside], minlength=windows * n)
+            self.histogram[number] += seen.reshape(windows, n)
+            moved = np.bincount((truth[:, :-1] * n + truth[:, 1:])[inside[:, 1:]], minlength=n * n)
+            self.transitions[number] += moved.reshape(n, n)
+            often[np.arange(len(often)), truth[inside]] += 1
+        self.squares += ((often / DRAWN) ** 2).sum(0)
 
+    @property
     def disclosed(self) -> Floats:
         """The mean probability of a symbol at the events where it is the truth, (n,): 1 where the releases say it."""
         events = self.histogram.sum(1).mean(0)
         return np.asarray(self.squares / np.where(events > 0, events, np.nan))
 
-    def runs(self) -> Floats:
-        """How many runs each symbol has, (S, n)."""
-        return np.asarray(self.histogram.sum(1) - np.diagonal(self.transitions, axis1=1, axis2=2))
-
-    def add(self, number: int, truth: Ints, lengths: Ints, window: Ints) -> None:
-        """Count what is within the streams of one drawn truth."""
-        (_, windows, n), inside = self.histogram.shape, np.arange(truth.shape[1]) < lengths[:, None]
-        seen = np.bincount((window * n + truth)[inside], minlength=windows * n)
-        self.histogram[number] += seen.reshape(windows, n)
-        moved = np.bincount((truth[:, :-1] * n + truth[:, 1:])[inside[:, 1:]], minlength=n * n)
-        self.transitions[number] += moved.reshape(n, n)
-
-    def count_block(self, truths: Iterable[Ints], lengths: Ints, window: Ints) -> None:
-        """Count all truths of a block of streams, drawn one after another."""
-        n = self.squares.size
-        inside = np.arange(window.shape[1]) < lengths[:, None]
-        often = np.zeros((int(inside.sum()), n))
-        events = np.arange(len(often))
-        for number, truth in enumerate(truths):
-            self.add(number, truth, lengths, window)
-            often[events, truth[inside]] += 1
-        self.squares[:] += ((often / DRAWN) ** 2).sum(0)
+    def estimates(self, evidence: Evidence, z: float, spread: Spread) -> Parts:
+        """What the drawn truths have in common, and how far they differ."""
+        whole = self.histogram.sum(1)
+        runs = whole - np.diagonal(self.transitions, axis1=1, axis2=2)
+        return (
+            spread(whole, z, 0.0, float(evidence.events)),
+            spread(self.histogram, z, 0.0, self.size[:, None]),
+            spread(self.transitions, z, 0.0, float(evidence.events - evidence.people)),
+            spread(whole / np.where(runs > 0, runs, np.nan), z, 1.0, math.inf),
+        )
 
 
-def _evidence(setting: Terms, said: Said) -> Evidence:
-    """The releases as evidence, stream by stream."""
-    users, codes, times = said
-    order = np.argsort(users, kind="stable")
-    return Evidence.of_streams(setting, users[order], codes[order], None if times is None else times[order])
-
-
-def _learned_draws(setting: Terms, said: Said, window: Ints) -> _Draws:
-    """Counts of truths that the releases leave open; `window` (E,) numbers the windows, events in user order.
+def _drawn(model: MarkovModel, evidence: Evidence, window: Ints, under_model: bool) -> _Draws:
+    """Truths that the releases leave open, drawn under chains learned from them or under the model of the release.
 
     The generator is seeded: no privacy rests on it, and the same releases give the same intervals.
     """
-    model = setting.model
-    if model.n > LONGEST:
-        raise InputError(
-            f"intervals from a learned chain take at most {LONGEST} symbols, the model has {model.n}; use wider bins "
-            "or a coarser grid, or release with randomized_response"
-        )
-    evidence = _evidence(setting, said)
-    learned = learn(evidence, model.alphabet, start=_full(model), strength=STRENGTH)
-    generator = np.random.default_rng(0)
-    found = _Draws.empty(window, model.n)
-    chains = region(learned, evidence).chains(DRAWN)
-    for events, lengths in evidence.layout.blocks(BLOCK // model.n):
-        walks = (Walk(chain, evidence.table, evidence.index[events], lengths) for chain in chains)
-        found.count_block((_walked(walk).sample(generator) for walk in walks), lengths, window[events])
-    return found
+    if under_model:
+        if model.size > MOST_STATES:
+            raise InputError(
+                f"counts under the model take at most {MOST_STATES} states, the model has {model.size}; decode "
+                "them into a histogram instead, or use method learned"
+            )
+        chains, newest = [Chain(model.states.initial, model.advance(np.eye(model.size)))], model.states.newest
+    else:
+        if model.n > LONGEST:
+            raise InputError(
+                f"intervals from a learned chain take at most {LONGEST} symbols, the model has {model.n}; use wider "
+                "bins or a coarser grid, or release with randomized_response"
+            )
+        learned = learn(evidence, model.alphabet, start=_full(model), strength=STRENGTH)
+        chains, newest = region(learned, evidence).chains(DRAWN), np.arange(model.n)
+    found, generator = _Draws(window, model.n), np.random.default_rng(0)
 
+    def truths(events: Ints, lengths: Ints) -> Iterator[Ints]:
+        """True streams drawn given the releases, one from each chain; the last chain gives the rest."""
+        for number in range(DRAWN):
+            if number < len(chains):
+                walk = Walk(chains[number], evidence, events, lengths, newest)
+                walk.forward()
+            yield newest[walk.sample(generator)]
 
-def _walked(walk: Walk) -> Walk:
-    walk.forward()
-    return walk
-
-
-def _model_draws(setting: Terms, said: Said, window: Ints) -> _Draws:
-    """The same with truths drawn under the model of the release, whatever its order and its types."""
-    model = setting.model
-    if model.size > MOST_STATES:
-        raise InputError(
-            f"counts under the model take at most {MOST_STATES} states, the model has {model.size}; decode "
-            "them into a histogram instead, or use method learned"
-        )
-    chain, newest = Chain(model.states.initial, model.advance(np.eye(model.size))), model.states.newest
-    evidence, generator = _evidence(setting, said), np.random.default_rng(0)
-    found = _Draws.empty(window, model.n)
-    for events, lengths in evidence.layout.blocks(max(1, BLOCK // model.size)):
-        rows, index = np.unique(evidence.index[events], return_inverse=True)
-        walk = _walked(Walk(chain, evidence.table[rows][:, newest], index.reshape(events.shape), lengths))
-        found.count_block((newest[walk.sample(generator)] for _ in range(DRAWN)), lengths, window[events])
+    for events, lengths in evidence.layout.blocks(max(1, BLOCK // newest.size)):
+        found.count(truths(events, lengths), events, lengths)
     return found
 
 
@@ -383,20 +334,20 @@ def _ranked(drawn: Floats, z: float, least: float, most: float | Floats) -> Esti
 
 
 def _top(
-    histogram: Estimate, events: int, top: int, confidence: float, z: float
+    histogram: Estimate, events: int, top: int, confidence: float, unknown: NDArray[np.bool_] | None
 ) -> tuple[tuple[TopSymbol, ...], tuple[int, ...]]:
-    """The most frequent symbols; who is surely or maybe among them holds for all symbols at once (Bonferroni)."""
-    n = histogram.value.size
+    """The most frequent symbols; who is surely or maybe among them holds for all symbols at once (Bonferroni).
+
+    A symbol whose count the releases keep `unknown` is never ranked: where its interval allows it, it is maybe one.
+    """
+    value, n = histogram.value, histogram.value.size
     wide = NormalDist().inv_cdf(1 - (1 - confidence) / (2 * n)) * histogram.error
-    low, high = histogram.value - wide, histogram.value + wide
-    order = np.argsort(-histogram.value, kind="stable")
-    alternatives: NDArray[np.bool_] = high[None, :] >= low[:, None]  # others that may be as frequent
-    np.fill_diagonal(alternatives, False)
-    sure = alternatives.sum(1) < top
+    low, high = value - wide, value + wide
+    sure = (high[None, :] >= low[:, None]).sum(1) - 1 < top  # of the others so many may be as frequent
     maybe = (low[None, :] > high[:, None]).sum(1) < top
-    shares = (histogram.value / events, histogram.low / events, histogram.high / events)
-    share, least, most = shares
-    leading = tuple(
-        TopSymbol(int(x), float(share[x]), float(least[x]), float(most[x]), bool(sure[x])) for x in order[:top]
-    )
-    return leading, tuple(int(x) for x in order[top:] if maybe[x])
+    hidden = np.zeros(n, bool) if unknown is None else unknown
+    order = np.lexsort([-value, hidden]).tolist()
+    top = min(top, n - int(hidden.sum()))
+    share, least, most = (end / events for end in (value, histogram.low, histogram.high))
+    leading = (TopSymbol(x, float(share[x]), float(least[x]), float(most[x]), bool(sure[x])) for x in order[:top])
+    return tuple(leading), tuple(x for x in order[top:] if maybe[x])

@@ -1,6 +1,7 @@
 """Payloads of bridges: seqveil's own, plain values, Zigbee2MQTT, OwnTracks; topics, and what Home Assistant hears."""
 
 import json
+import math
 import time
 
 import numpy as np
@@ -12,27 +13,27 @@ from bridges import SECRET, VALUES, setting_of, town
 from seqveil.core.alphabet import Grid
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import ever
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import UNKNOWN
-from seqveil.interfaces.bridge.homeassistant import Discovery
 from seqveil.interfaces.bridge.mqtt import Broker, Topics
-from seqveil.interfaces.bridge.payloads import REASONS, Form, NoEvent, PayloadEvent, Payloads, Refusal
+from seqveil.interfaces.bridge.payloads import REASONS, Discovery, Form, NoEvent, PayloadEvent, Payloads, Refusal
 
 NOW = 1_700_000_000
+ANN = PayloadEvent("ann", None, ())
 KINDS = ({}, {"mechanism": "tree", "batch": 2}, {"budget": Budget(per_window=1.0, seconds=5.0)})
 PAYLOADS = [Payloads(setting_of(**kind)) for kind in KINDS]
+GUARDED = Payloads(Policy(secrets=ever(VALUES[0], epsilon=0.5, window=4)).on(setting_of().model))
 SYMBOLS = setting_of().model.alphabet.decode(np.arange(3))
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from([*VALUES, SECRET]) | st.text(),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["seq", "value", "values", "time"]), inner)
-    ),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["seq", "value", "time"]), inner),
     max_leaves=8,
 )
 LIKELY = st.fixed_dictionaries(
-    {}, optional={"seq": JSON | st.integers(0, 5), "value": JSON, "values": JSON, "time": JSON}
+    {}, optional={"seq": JSON | st.integers(0, 5), "value": JSON | st.lists(JSON, max_size=3), "time": JSON}
 ).map(lambda content: json.dumps(content).encode())
 
 
@@ -65,7 +66,7 @@ def test_any_payload_is_an_event_or_a_refusal(payload, which):
     assert found.seq is None or 0 <= found.seq < 2**62
     assert np.isfinite(found.time)
     content = json.loads(payload)
-    first = content["values"][0] if which == 1 else content["value"]
+    first = content["value"][0] if which == 1 else content["value"]
     assert first not in VALUES if found.codes[0] == UNKNOWN else first == SYMBOLS[found.codes[0]]
     assert "zq" not in repr(found)
     assert "codes" not in repr(found)
@@ -73,19 +74,19 @@ def test_any_payload_is_an_event_or_a_refusal(payload, which):
 
 @given(seq=st.integers(0, 2**62 - 1), code=st.integers(0, 2), epsilon=st.floats(0, 20))
 def test_a_release_reads_back_as_it_was_written(seq, code, epsilon):
-    written = PAYLOADS[0].write(seq, [code], epsilon, (code,))
+    written = PAYLOADS[0].write(seq, [code], epsilon, (code,), ANN)
     assert json.loads(written) == {"seq": seq, "value": SYMBOLS[code], "epsilon": epsilon}
-    assert json.loads(PAYLOADS[0].write(seq, [], 0.0, None)) == {"seq": seq, "value": None, "epsilon": 0.0}
-    batch = json.loads(PAYLOADS[1].write(seq, [code, 0], epsilon, (1, 0)))
+    assert json.loads(PAYLOADS[0].write(seq, [], 0.0, None, ANN)) == {"seq": seq, "value": None, "epsilon": 0.0}
+    assert json.loads(GUARDED.write(seq, [code], math.inf, (code,), ANN))["epsilon"] is None
+    batch = json.loads(PAYLOADS[1].write(seq, [code, 0], epsilon, (1, 0), ANN))
     assert batch == {"seq": seq, "values": [SYMBOLS[code], SYMBOLS[0]], "epsilon": epsilon, "path": "x6"}
-    assert json.loads(PAYLOADS[1].write(seq, [], 0.0, None))["values"] is None
+    assert json.loads(PAYLOADS[1].write(seq, [], 0.0, None, ANN))["values"] is None
 
 
 def test_the_time_is_that_of_the_payload_or_of_the_arrival():
     timed = PAYLOADS[2]
     assert read(timed, {"seq": 0, "value": "zq-up", "time": NOW}, arrival=5.0).time == NOW
     assert read(timed, {"seq": 0, "value": "zq-up"}, arrival=5.0).time == 5.0
-    assert reason(timed, {"seq": 0, "value": "zq-up"}) == "time"
     assert reason(timed, {"seq": 0, "value": "zq-up", "time": "zq-soon"}) == "time"
 
 
@@ -93,7 +94,7 @@ def test_points_travel_as_json_and_what_json_cannot_hold_is_refused_at_the_start
     grid = MarkovModel.fit([[(0.1, 0.2), (1.5, 0.7), (0.1, 0.9)]], alphabet=Grid([0, 1, 2], [0, 1]), smoothing=1.0)
     payloads = of(grid)
     assert read(payloads, {"seq": 0, "value": [1.2, 0.5]}).codes == (1,)
-    assert json.loads(payloads.write(0, [1], 1.0, (1,)))["value"] == [1.5, 0.5]
+    assert json.loads(payloads.write(0, [1], 1.0, (1,), ANN))["value"] == [1.5, 0.5]
     assert read(payloads, {"seq": 0, "value": [1.2]}).codes == (UNKNOWN,)
     with pytest.raises(InputError, match="JSON"):
         of(MarkovModel.fit([[0.0, float("inf"), 0.0]]))
@@ -104,11 +105,11 @@ def test_a_plain_value_is_a_word_or_a_number():
     assert read(words, b"zq-up").codes == read(words, b'"zq-up"').codes == (SYMBOLS.index("zq-up"),)
     for other in (b"unavailable", b"\xff\xfe", b"{", b"3", b"{}", b"[" * 9000):
         assert read(words, other).codes == (UNKNOWN,)
-    assert words.write(5, [2], 1.0, (2,)) == SYMBOLS[2].encode()
-    assert words.write(5, [], 0.0, None) == b""
+    assert words.write(5, [2], 1.0, (2,), ANN) == SYMBOLS[2].encode()
+    assert words.write(5, [], 0.0, None, ANN) == b""
     numbers = of(MarkovModel.fit([[1.5, 2.5, 1.5]]), "value")
     assert read(numbers, b"2.5").codes == (1,)
-    assert numbers.write(0, [1], 1.0, (1,)) == b"2.5"
+    assert numbers.write(0, [1], 1.0, (1,), ANN) == b"2.5"
     switch = of(MarkovModel.fit([[True, False, True]]), "value")
     assert read(switch, b"true").codes != read(switch, b"false").codes
 
@@ -123,9 +124,9 @@ def test_a_member_of_a_json_object():
     assert read(door, {"state": {"contact": {"a": 1}, "at": NOW}}).codes == (UNKNOWN,)
     assert reason(door, [1]) == "json"
     assert reason(door, b" " * 70_000) == "size"
-    written = json.loads(door.write(7, [0], 0.5, (0,)))
+    written = json.loads(door.write(7, [0], 0.5, (0,), ANN))
     assert written == {"state": {"contact": SYMBOLS[0]}, "seqveil": {"seq": 7, "epsilon": 0.5}}
-    assert json.loads(door.write(7, [], 0.0, None))["state"] == {"contact": None}
+    assert json.loads(door.write(7, [], 0.0, None, ANN))["state"] == {"contact": None}
 
 
 def test_a_location_of_owntracks():
@@ -138,12 +139,12 @@ def test_a_location_of_owntracks():
     assert reason(payloads, {"_type": "location", "lon": 8.15, "tst": NOW}) == "member"
     assert reason(payloads, {"_type": "location", "lat": 49.05, "lon": 8.15}) == "time"
     assert reason(payloads, sent | {"tst": time.time() + 10**6}) == "time"
-    disclosed = json.loads(payloads.write(4, [3], 1.0, (3,), "joanne", NOW + 0.5))
+    disclosed = json.loads(payloads.write(4, [3], 1.0, (3,), PayloadEvent("joanne", None, (), stamp=NOW + 0.5)))
     assert disclosed.pop("lat") == pytest.approx(49.05)
     assert disclosed.pop("lon") == pytest.approx(8.15)
     assert disclosed.pop("acc") == pytest.approx(6640, abs=30)  # half the diagonal of a cell of 7.3 by 11.1 km
     assert disclosed == {"_type": "location", "tid": "ne", "tst": NOW, "seqveil": {"seq": 4, "epsilon": 1.0}}
-    assert json.loads(payloads.write(4, [], 0.0, None, "ann", NOW))["_type"] == "nothing"
+    assert json.loads(payloads.write(4, [], 0.0, None, ANN))["_type"] == "nothing"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import ever
-from seqveil.core.slots import NOTHING, Slots
+from seqveil.core.times import NOTHING, Slots
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
@@ -40,11 +40,11 @@ class Life:
         self.now, self.lines, self.wire = BEGIN + begin, [], Wire()
         self.core = core_of(store, form, self.wire, log=lambda *line: self.lines.append(line), clock=lambda: self.now)
         for at, *messages in steps:
-            self.wire.steps += [lambda at=at, messages=messages: self._at(at, messages), *([[]] * IDLE)]
+            self.wire.steps += [lambda at=at, messages=messages: self.at(at, messages), *([[]] * IDLE)]
         self.core.run()
         self.said = [said_of(user, payload) for user, payload in self.wire.published]
 
-    def _at(self, at, messages):
+    def at(self, at, messages):
         self.now = BEGIN + at
         return [came(one[0], {"v": one[1]}, *one[2:]) if isinstance(one, tuple) else one for one in messages]
 
@@ -126,7 +126,7 @@ def test_a_slot_that_is_released_late_has_what_came_in_it():
         return []
 
     def at(moment, *messages):
-        return [lambda: life._at(moment, messages), [], []]
+        return [lambda: life.at(moment, messages), [], []]
 
     life.wire.steps = [*at(1, ("ann", "zq-home")), *at(60), *at(61, ("ann", "zq-away")), *at(130, ("bob", "zq-home"))]
     life.wire.steps += [*at(185), confirm, [], [], []]
@@ -206,46 +206,6 @@ def test_slots_go_on_after_somebody_was_erased_and_beside_somebody_damaged(tmp_p
         life = Life(store, (130, *both), (180,), begin=130)
         assert [each[:3] for each in life.said] == [("bob", 1, 1), ("bob", 2, 2)]
         assert set(life.wire.reasons) == {"damaged"}
-
-
-@mosquitto.needed
-def test_slots_at_a_real_broker(bridged):
-    device, receiver, errors = bridged.device(), bridged.receiver(), bridged.receiver("errors")
-    clock = [BEGIN]
-    how = {"form": "json:v", "clock": lambda: clock[0]}
-
-    def seen():
-        return [(topic.split("/")[-1], json.loads(payload)) for topic, payload in list(receiver.got)]
-
-    with bridged.bridge(setting_of(), **how) as bridge:
-        words = [("ann", "zq-away"), ("bob", "zq-secret"), ("ann", "zq-home")]
-        device.send_all([(bridged.raw(user), json.dumps({"v": word}).encode()) for user, word in words])
-        device.send_all([(bridged.raw("ann"), b'{"w": "zq-secret"}')])
-        until(lambda: bridge.counts.received == 4)
-        assert not receiver.got
-        assert bridge.counts.acknowledged == 0  # they wait for their slot
-        clock[0] += 60
-        until(lambda: len(receiver.got) == 2)
-        until(lambda: bridge.counts.acknowledged == 4)
-        assert [(user, said["seqveil"]["seq"]) for user, said in seen()] == [("ann", 0), ("bob", 0)]
-        assert seen()[0][1]["v"] == "zq-home"
-        clock[0] += 60
-        until(lambda: len(receiver.got) == 4)
-        device.send_all([(bridged.raw("ann"), b'{"v": "zq-away"}')] * 30)  # more than the broker keeps under way
-        until(lambda: bridge.counts.received == 34)
-        assert bridge.hidden == 1
-    assert [json.loads(payload)["reason"] for _, payload in errors.got] == ["member"]
-    receiver.got.clear()
-    with bridged.bridge(setting_of(), **how) as bridge:
-        until(lambda: bridge.counts.received == 8)  # those that were left with the broker
-        clock[0] += 60
-        until(lambda: len(receiver.got) >= 4)
-        fresh = {(user, said["seqveil"]["seq"]): said["v"] for user, said in seen()}
-        assert fresh[("ann", 2)] == "zq-away"
-        assert set(fresh) == {(user, seq) for user in ("ann", "bob") for seq in (1, 2)}
-    with CodeStreams.open(bridged.state, setting_of(), key=KEY) as store:
-        assert [store.account(user).events for user in ("ann", "bob")] == [3, 3]
-    assert "zq-" not in repr(bridged.log)
 
 
 @pytest.mark.slow

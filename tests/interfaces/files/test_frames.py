@@ -15,9 +15,9 @@ import pytest
 import seqveil as sv
 from policies import promise
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.commands.secrets import parse
 
 USERS, EVENTS = 6, 10
+STOPS = sv.Budget(total=3.0, when_spent="stop")
 
 
 def rows(seed=0, numbers=False):
@@ -55,9 +55,10 @@ def plain(frame):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    "options", [{}, {"batch": 4}, {"budget": sv.Budget(total=3.0, when_spent="stop")}], ids=["one", "batch", "stop"]
+    ("kind", "options"),
+    [*((kind, {}) for kind in KINDS), ("polars", {"batch": 4}), ("pandas", {"budget": STOPS})],
+    ids=str,
 )
 def test_memory_and_file_release_the_same_to_the_last_bit(kind, options, tmp_path):
     source, out = tmp_path / "rows.csv", tmp_path / "out.csv"
@@ -97,35 +98,6 @@ def test_every_function_takes_every_kind_and_gives_it_back(kind):
         assert len(str(shown).splitlines()) >= 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"batch": 3}], ids=["one", "batch"])
-def test_rows_in_any_order_are_released_the_same(options):
-    data = ROWS.unique(["user", "time"], keep="first").sample(fraction=1, shuffle=True, seed=1)
-    straight = sv.release(data.sort("time", maintain_order=True), MODEL, epsilon=1.0, seed=5, **options)
-    made = sv.release(data, MODEL, epsilon=1.0, seed=5, **options)
-    assert made.frame.equals(straight.frame)
-    one, other = (sv.decode(made, MODEL, truth=each) for each in (data, data.sort("user", "time")))
-    assert one.frame.equals(other.frame)
-    assert one.right == other.right
-
-
-def test_users_one_after_another_leave_the_audit_quiet():
-    """Rows of different users are not in order, those of each user are."""
-    assert sv.audit(sv.release(ROWS.sort("user", maintain_order=True), MODEL, epsilon=1.0), MODEL).passed
-
-
-def test_missing_values_are_left_out_and_disclosed():
-    data = rows(numbers=True).to_pandas()
-    data["value"] = data["value"].astype("Int64")
-    data.loc[[2, 7, 30], "value"] = pd.NA
-    with pytest.raises(sv.errors.DataError, match="row 3: column 'value' is empty"):
-        sv.fit(data)
-    model = sv.fit(data, smoothing=1.0, missing="drop")
-    made = sv.release(data, model, epsilon=1.0)
-    assert len(made.frame) == len(data) - 3
-    assert len(sv.release(data, model, epsilon=1.0, missing="hold").frame) == len(data) - 1  # row 2 is its user's first
-
-
 def test_one_row_and_no_row():
     one = ROWS[:1]
     made = sv.release(one, MODEL, epsilon=1.0)
@@ -149,18 +121,6 @@ def test_no_bound_is_refused_in_one_line():
         sv.fit({"user": ["a"], "value": [1]})
     with pytest.raises(sv.errors.InputError, match=r"expected a model, .* got DataFrame"):
         sv.release(MODEL, ROWS, epsilon=1.0)
-
-
-@pytest.mark.slow
-def test_secrets_in_words_and_as_they_are():
-    by_words = sv.release(ROWS, MODEL, secrets=parse("ever:gym", epsilon=0.5), seed=1)
-    as_object = sv.release(ROWS, MODEL, secrets=[sv.secrets.ever(["gym"], epsilon=0.5)], seed=1)
-    assert by_words.frame.equals(as_object.frame)
-    assert by_words.account.secrets[0].log_odds_worst <= 0.5 + 1e-9
-    disclosed = sv.audit(sv.release(ROWS, MODEL, epsilon=0.5), MODEL, secrets=sv.secrets.ever("gym", epsilon=None))
-    assert len(disclosed.report.secrets) == 1
-    with pytest.raises(sv.errors.InputError, match="expected secrets as"):
-        sv.release(ROWS, MODEL, secrets=["ever:gym"])
 
 
 def test_no_raw_value_stands_in_an_error():
@@ -199,19 +159,6 @@ def test_nothing_is_written(monkeypatch, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.slow
-def test_paths_do_too(tmp_path):
-    source = tmp_path / "rows.csv"
-    ROWS.write_csv(source)
-    MODEL.save(tmp_path / "m.model")
-    assert sv.fit(source, smoothing=1.0).fingerprint == MODEL.fingerprint
-    assert sv.release(source, tmp_path / "m.model", epsilon=1.0).frame.height == ROWS.height
-    sv.release(source, MODEL, epsilon=1.0, out=tmp_path / "out.csv")
-    assert sv.audit(tmp_path / "out.csv", tmp_path / "m.model").passed
-    assert sv.decode(str(tmp_path / "out.csv"), MODEL, truth=source).rows == ROWS.height
-    assert sv.stats(tmp_path / "out.csv", MODEL).summary.events == ROWS.height
-
-
 TIMED = ROWS.with_columns(pl.datetime(2024, 1, 1, time_zone="Europe/Berlin") + pl.duration(hours="time").alias("time"))
 ODD = {
     "times with a zone": (lambda f: f.to_pandas(), {}),
@@ -221,6 +168,10 @@ ODD = {
     "a dictionary": (lambda f: f.with_columns(pl.col("user", "value").cast(pl.Categorical)).to_arrow(), {}),
     "a column of that name": (lambda f: f.with_columns(epsilon=pl.lit("x")), {}),
     "rows left out": (lambda f: f.to_pandas(), {"budget": sv.Budget(total=3.0, when_spent="stop")}),
+    "missing values": (
+        lambda f: f.with_columns(pl.when(pl.col("note") % 9 > 0).then("value").alias("value")).to_pandas(),
+        {"missing": "drop"},
+    ),
     "two columns of users": (lambda f: f.with_columns(a=pl.lit("x,y")), {"user": "a,user"}),
 }
 

@@ -1,7 +1,9 @@
 """`seqveil audit --html`: one page, escaped, self-contained, without a raw value."""
 
+import contextlib
 import json
 import re
+import shutil
 
 import pytest
 
@@ -11,9 +13,10 @@ from seqveil.interfaces.cli import main
 NAMES = ["homepage", "newsroom", "<b>clinic&"]
 
 
-@pytest.fixture
-def released(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a release within ε and one that keeps a secret."""
+    tmp_path = tmp_path_factory.mktemp("made")
     model = sv.MarkovModel([0.5, 0.4, 0.1], [[0.7, 0.25, 0.05], [0.3, 0.6, 0.1], [0.4, 0.4, 0.2]], alphabet=NAMES)
     model.save(tmp_path / "m.model")
     rows = [
@@ -22,9 +25,17 @@ def released(tmp_path, monkeypatch):
         for k, code in enumerate(codes)
     ]
     (tmp_path / "raw.csv").write_text("user,seq,value\n" + "\n".join(rows) + "\n")
-    assert main(["release", "raw.csv", "-m", "m.model", "-e", "1", "-o", "plain.csv"]) == 0
-    secret = ["--secret", "ever:<b>clinic&", "--secret-epsilon", "0.5"]
-    assert main(["release", "raw.csv", "-m", "m.model", *secret, "-o", "kept.csv"]) == 0
+    with contextlib.chdir(tmp_path):
+        assert main(["release", "raw.csv", "-m", "m.model", "-e", "1", "-o", "plain.csv"]) == 0
+        secret = ["--secret", "ever:<b>clinic&", "--secret-epsilon", "0.5"]
+        assert main(["release", "raw.csv", "-m", "m.model", *secret, "-o", "kept.csv"]) == 0
+    return tmp_path
+
+
+@pytest.fixture
+def released(made, tmp_path, monkeypatch):
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
@@ -32,47 +43,35 @@ def released(tmp_path, monkeypatch):
 def test_a_page_has_all_parts_and_no_raw_value(released, capsys):
     assert main(["audit", "plain.csv", "--model", "m.model", "--html", "r.html"]) == 0
     page = (released / "r.html").read_text()
-    for part in ("What was promised", "held-out check", "What an attacker got", "The account", "Settings",
+    for part in ("What was promised", "held-out check", "What an attacker got", "an audit found", "Settings",
                  "Fingerprints", "NIST SP 800-226", "Unit of privacy", "Threat model", "Bias", "Utility"):  # fmt: skip
         assert part in page
     side = json.loads((released / "plain.csv.meta.json").read_text())
     assert side["digest"] in page
     assert side["model"] in page
-    assert "every release within its ε</th><td>kept" in page
+    assert "kept</th><td>every release within its ε" in page
     for raw in ("homepage", "newsroom", "clinic", "person-"):
         assert raw not in page
     assert not re.search(r"<script|src=|href=|@import|url\(", page)
-    assert "check on these releases</th><td>the releases do not speak against it" in page
+    assert "model</th><td>the releases do not speak against it" in page
     assert re.search(r"^grade     (amber|red): ", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.slow
-def test_what_it_shows_is_escaped(released):
+def test_a_guarded_release_and_its_attack_are_shown_escaped(released):
     side = released / "kept.csv.meta.json"
     found = json.loads(side.read_text())
-    found["guarantee"] = "<script>alert(1)</script>"
-    found["seqveil"] = "<i>"
-    side.write_text(json.dumps(found))
-    attack = {"attacks": [{"about": "<u>", "sentence": "not refuted", "verdict": "not refuted", "guess": None}]}
-    (released / "attack.json").write_text(json.dumps(attack))
-    assert main(["audit", "kept.csv", "-m", "m.model", "--html", "r.html", "--attack", "attack.json"]) == 0
-    page = (released / "r.html").read_text()
-    assert "ever:&lt;b&gt;clinic&amp;" in page
-    for tag in ("<script", "<i>", "<u>", "<b>"):
-        assert tag not in page
-
-
-@pytest.mark.slow
-def test_a_guarded_release_and_its_attack(released):
+    side.write_text(json.dumps(found | {"guarantee": "<script>alert(1)</script>", "seqveil": "<i>"}))
     guess = {"likelihood_ratio": 1.5, "right": 3}
-    one = {"about": "ever", "sentence": "not refuted: promised ε = 0.5", "verdict": "not refuted", "guess": guess}
+    one = {"about": "<u>", "sentence": "not refuted: promised ε = 0.5", "verdict": "not refuted", "guess": guess}
     (released / "attack.json").write_text(json.dumps({"attacks": [one]}))
     assert main(["audit", "kept.csv", "-m", "m.model", "--html", "r.html", "--attack", "attack.json", "--json"]) == 0
     page = (released / "r.html").read_text()
-    assert "a suspicion of 10 % that it is right became 14 %" in page
-    assert 'class="grade green"' in page
-    assert "nothing is promised about the whole sequence" in page
-    assert "every declared secret within its ε, in every whole window</th><td>kept" in page
+    for part in ("ever:&lt;b&gt;clinic&amp;", "a suspicion of 10 % that it is right became 14 %", 'class="grade green"',
+                 "nothing is promised about the whole sequence",
+                 "kept</th><td>every declared secret within its ε, in every whole window"):  # fmt: skip
+        assert part in page
+    assert not any(tag in page for tag in ("<script", "<i>", "<u>", "<b>"))
 
 
 @pytest.mark.slow

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import polars as pl
 import pytest
@@ -12,9 +10,9 @@ import seqveil as sv
 from filed import fit_file
 from seqveil.core.alphabet import Alphabet, Bins, from_json
 from seqveil.core.errors import DataError, InputError
+from seqveil.core.files import Reading
 from seqveil.core.model import MarkovModel
-from seqveil.core.reading import Reading
-from seqveil.core.slots import NOTHING, Slots
+from seqveil.core.times import NOTHING, Slots
 from seqveil.interfaces.files.events import read_events
 from seqveil.interfaces.files.slots import MOST_ROWS
 
@@ -118,14 +116,14 @@ def test_what_is_refused():
     with pytest.raises(DataError, match="column of times"):
         rows(pl.DataFrame({"user": ["a"], "seq": [1], "value": ["x"]}), Slots(1))
     assert len(rows(events(("a", 2.0, "x"), ("a", 1.0, "y")), Slots(1))) == 2
-    with pytest.raises(InputError, match="mean"):
-        fit_file(events(("a", 2.0, "x")), every_seconds=1, slot="mean")
-    with pytest.raises(InputError, match="mean"):
-        fit_file(events(("a", 2.0, "x")), every_seconds=1, slot="mean", alphabet=Alphabet(["x"]))
-    with pytest.raises(InputError, match="leave pad out"):
-        fit_file(events(("a", 2.0, "x")), private=1.0, alphabet=["x"], every_seconds=1, slot="last,pad")
-    with pytest.raises(InputError, match="behind a comma"):
-        fit_file(events(("a", 2.0, "x")), every_seconds=1, slot="last,padded")
+    for said, words in {
+        "mean": {"slot": "mean"},
+        "the mean": {"slot": "mean", "alphabet": Alphabet(["x"])},
+        "leave pad out": {"private": 1.0, "alphabet": ["x"], "slot": "last,pad"},
+        "behind a comma": {"slot": "last,padded"},
+    }.items():
+        with pytest.raises(InputError, match=said):
+            fit_file(events(("a", 2.0, "x")), every_seconds=1, **words)
 
 
 def test_the_model_keeps_the_slots(tmp_path):
@@ -143,35 +141,6 @@ def test_the_model_keeps_the_slots(tmp_path):
     damaged = {**loaded.to_json(), "slots": {"seconds": -1}}
     with pytest.raises(InputError):
         from_json(damaged)
-
-
-@pytest.mark.slow
-def test_commands_share_the_slots(tmp_path, seqveil):
-    rng = np.random.default_rng(4)
-    given = [
-        (f"u{k % 9}", round(float(t), 3), "xyz"[rng.integers(3)])
-        for k, t in enumerate(np.sort(rng.uniform(0, 60, 200)))
-    ]
-    raw, model, out = tmp_path / "raw.csv", tmp_path / "m", tmp_path / "out.csv"
-    events(*given).write_csv(raw)
-    fitted = seqveil("fit", raw, "-o", model, "--every-seconds", 2, "--slot", "last,pad", "--smoothing", 1)
-    assert fitted.code == 0, fitted.err
-    assert "slots of 2 s (last, padded)" in fitted.out
-    made = seqveil("release", raw, "-m", model, "-e", 1, "-o", out, "--json")
-    assert made.code == 0, made.err
-    table = pl.read_csv(out)
-    assert table.height == 9 * 30
-    assert table["time"].to_list() == np.repeat(np.arange(0, 60, 2), 9).tolist()
-    assert json.loads(made.out)["events"] == 270
-    assert seqveil("audit", out, "-m", model).code == 0
-    decoded = seqveil("decode", out, "-m", model, "-o", tmp_path / "d.csv", "--truth", raw)
-    assert decoded.code == 0, decoded.err
-    assert pl.read_csv(tmp_path / "d.csv").height == 270
-    wrong = seqveil("release", raw, "-m", model, "-e", 1, "-o", tmp_path / "o3.csv", "--state", tmp_path / "s.db")
-    assert wrong.code == 2
-    assert "leave --state out" in wrong.err
-    assert not (tmp_path / "o3.csv").exists()
-    assert not (tmp_path / "s.db").exists()
 
 
 def in_slots() -> tuple[pl.DataFrame, sv.MarkovModel]:

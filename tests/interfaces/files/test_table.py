@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 
 from filed import FORMATS, frame_of, write
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.reading import Reading
+from seqveil.core.files import Reading
 from seqveil.interfaces.files import table
 from seqveil.interfaces.files.events import read_events
 from seqveil.interfaces.files.table import count_rows, separator_of, table_of_bytes
@@ -142,7 +142,11 @@ def test_standard_input_and_its_format(monkeypatch):
         ("d.csv", b"\xff\xfeu\x00s\x00e\x00r\x00", "the header is not UTF-8"),
         ("d.jsonl", f'{{"user":"a","value":1}}\n{{"user":"a","value":{SECRET}}}\n', "row 2 is not a JSON object"),
         ("d.jsonl", f'{{"user":"a","value":1}}\n\n["{SECRET}"]\n', "row 2 is not a JSON object"),
-        ("d.jsonl", f'{{"user":"{SECRET}","value":{{"a":1}}}}\n', "must hold text or numbers"),
+        ("d.jsonl", f'{{"user":"{SECRET}","value":{{"a":1}}}}\n', "row 1: column 'value' holds a list"),
+        ("d.jsonl", f'{{"user":"a","value":1}}\n{{"user":"a","user":"{SECRET}","value":1}}\n', "row 2 is not a JSON"),
+        ("d.jsonl", f'{{"user":"{SECRET}\\ud800","value":1}}\n', "row 1 is not a JSON object of UTF-8 text"),
+        ("d.jsonl", '{"user":"a","value":1}\n{"user":"a","value":NaN}\n', "row 2: column 'value' is empty"),
+        ("d.jsonl", "[" * 100_000, "row 1 is not a JSON object"),
         (
             "d.jsonl",
             f'{{"user":"a","value":"x"}}\n{{"user":"a","value":["{SECRET}"]}}\n',
@@ -182,11 +186,9 @@ def test_parquet_refusals(tmp_path):
     assert "cannot be read as Parquet" in refusal(path)
 
 
-def test_a_quote_never_closed_does_not_swallow_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(table, "BLOCK_BYTES", 1 << 10)
-    monkeypatch.setattr(table, "RECORD_BYTES", 4 << 10)
+def test_a_quote_never_closed_is_said(tmp_path):
     path = write(tmp_path, "d.csv", 'user,value\na,"1\n' + f"a,{SECRET}\n" * 2000)
-    assert "never closed" in refusal(path)
+    assert "row 1 cannot be read as CSV; close its quotes" in refusal(path)
 
 
 @pytest.mark.parametrize("extension", FORMATS)

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 pytest.importorskip("pyspark")
+import seqveil as sv
 import sparks
 from filed import streams_of
 from seqveil import Cells, MarkovModel
@@ -34,11 +35,7 @@ def two_kinds(users=160, length=30, seed=0):
     return frame.sample(fraction=1.0, shuffle=True, seed=seed)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"order": 2, "smoothing": 1.0}, {"switch": 0.1}],
-    ids=str,
-)
+@pytest.mark.parametrize("options", [{"order": 2, "smoothing": 1.0}, {"switch": 0.1}], ids=str)
 def test_a_mixture_is_the_embedded_one_to_the_last_bit(spark, run, tmp_path, options):
     """By the function and by the command; users may be numbers."""
     frame = two_kinds()
@@ -57,6 +54,23 @@ def test_a_mixture_is_the_embedded_one_to_the_last_bit(spark, run, tmp_path, opt
     assert (json.loads(said)["users"], json.loads(said)["events"]) == (160, frame.height)
 
 
+def test_a_trait_is_fitted_as_embedded_to_the_last_bit(spark, run, tmp_path):
+    """Calm and lively people with labels, some without; users in no order, rows shuffled."""
+    frame = two_kinds()
+    kinds = {name: ("calm", " lively ", None)[k % 3] for k, name in enumerate(sorted(set(frame["user"])))}
+    frame = frame.with_columns(pl.col("user").replace_strict(kinds).alias("kind"))
+    sparks.write(frame, tmp_path / "in", 2)
+    want = sv.fit(frame, time="seq", trait="kind", context="types:2")
+    code, said, _ = run("fit", tmp_path / "in", "-o", tmp_path / "m", "--trait", "kind", "--context", "types:2")
+    found = MarkovModel.load(tmp_path / "m")
+    assert (code, found.fingerprint, found.trait) == (0, want.fingerprint, want.trait)
+    assert "calm" in said
+    two = frame.with_columns(pl.col("seq").cast(str).alias("kind"))
+    for data, trait, message in ((frame, "none", "no column 'none'"), (two, "kind", "two answers to the trait")):
+        with pytest.raises(SeqveilError, match=message):
+            fit(spark.createDataFrame(data.to_pandas()), trait=trait)
+
+
 def test_what_cannot_be_fitted_is_refused_in_a_line(spark, run, small, tmp_path):
     for context, message in (
         ("kinds", "expected a context such as"),
@@ -67,18 +81,13 @@ def test_what_cannot_be_fitted_is_refused_in_a_line(spark, run, small, tmp_path)
         assert (code, said.count("\n")) == (2, 1)
         assert message in said
     assert not (tmp_path / "m").exists()
-    few = spark.createDataFrame([("ann", 0, "a"), ("ann", 1, "b")], "user STRING, seq INT, value STRING")
-    with pytest.raises(SeqveilError, match="at least as many people; got 1"):
-        fit(few, types=2)
 
 
-@pytest.mark.parametrize("order", [1, 2, 3])
-def test_the_fit_is_the_embedded_one_to_the_last_count(spark, small, order):
+def test_the_fit_is_the_embedded_one_to_the_last_count(spark, small):
     folder, frame = small
     on_spark = spark.read.parquet(str(folder / "in"))
-    for options in ({}, {"smoothing": 0.7}, {"alphabet": list(range(20))}):
-        want = MarkovModel.fit(streams_of(frame), order=order, **options)
-        assert fit(on_spark, order=order, **options).fingerprint == want.fingerprint
+    for options in ({}, {"smoothing": 0.7, "order": 3}, {"alphabet": list(range(20)), "order": 2}):
+        assert fit(on_spark, **options).fingerprint == MarkovModel.fit(streams_of(frame), **options).fingerprint
 
 
 CELLS = Cells(1000, (52.4, 52.6, 13.3, 13.5), "nearest")
@@ -117,6 +126,7 @@ def test_frames_that_cannot_be_fitted_are_refused_without_data(spark):
         ([("ann", 0, None)], {}, "1 rows have no user, order or value"),
         ([(None, 0, "a")], {}, "1 rows have no user"),
         ([], {}, "no rows"),
+        ([("ann", 0, "a"), ("ann", 1, "b")], {"types": 2}, "at least as many people; got 1"),
         ([("ann", 0, SECRET)], {"alphabet": ["a"]}, "alphabet"),
         ([("ann", 0, "a")], {"columns": FrameColumns(seq="t")}, "no column 't'"),
         ([("ann", 0, "a")], {"columns": FrameColumns(value="t")}, "no column 't'"),

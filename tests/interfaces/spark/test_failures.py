@@ -1,33 +1,14 @@
 """Where Spark itself fails: a task is tried once more, and what ended a query is named without data."""
 
-import subprocess
-import sys
-
 import pytest
 
 pytest.importorskip("pyspark")
-import sparks
 from seqveil.core.errors import InputError
 from seqveil.engine.calls import OutOfOrder
 from seqveil.interfaces.spark.failures import Refused, translated, worker_errors
 from seqveil.interfaces.spark.sessions import needs_spark, patient
 
 SECRET = "zq-secret-88"
-FAILS_ONCE = """
-import os, sys
-from seqveil.spark import session
-
-mark = sys.argv[1]
-
-def fails_once(frames):
-    if not os.path.exists(mark):
-        open(mark, "w").close()
-        os._exit(1)  # as one that is killed for its memory
-    yield from frames
-
-with session("local[1]") as spark:
-    print(spark.range(3).mapInPandas(fails_once, "id long").count())
-"""
 
 
 class Java:
@@ -97,15 +78,3 @@ MASTERS |= {other: other for other in ("yarn", "spark://head:7077", "local-clust
 @pytest.mark.parametrize(("master", "wanted"), MASTERS.items())
 def test_a_local_run_tries_a_task_once_more_and_any_other_is_left_as_it_is(master, wanted):
     assert patient(master) == wanted
-
-
-@pytest.mark.slow
-@pytest.mark.java
-@sparks.needs_java
-def test_a_worker_that_dies_once_ends_no_query(tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text(FAILS_ONCE)
-    command = [sys.executable, program, tmp_path / "failed"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert (done.returncode, done.stdout.strip()) == (0, "3"), done.stderr[-2000:]
-    assert (tmp_path / "failed").exists()

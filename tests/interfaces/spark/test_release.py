@@ -1,51 +1,37 @@
 """Seqveil on a real Spark, two threads of one machine: the releases and accounts of the embedded run."""
 
-import itertools
 import json
-import os
 import runpy
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
-from scipy import stats
 
 from policies import promise
 
 pytest.importorskip("pyspark")
-import reference_streams as ref
 import sparks
 from filed import release_file, streams_of
+from reference import streams as ref
 from seqveil import MarkovModel
 from seqveil.core.alphabet import Bins
-from seqveil.core.errors import DataError, InputError, SeqveilError
-from seqveil.core.randomness import key_file
+from seqveil.core.errors import DataError, InputError
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import UNKNOWN
-from seqveil.engine.upkeep import facts_of
 from seqveil.interfaces.spark.failures import driver_errors
 from seqveil.interfaces.spark.frames import read
 from seqveil.interfaces.spark.job import SparkJob
-from seqveil.spark import FrameColumns, account, release, session_conf, stream, total
+from seqveil.spark import FrameColumns, release, session_conf, stream
+from served import salt_of
 
 KEY, SECRET = sparks.KEY, "zq-secret-77"
 pytestmark = sparks.MARKS
 POLICIES = {
     "stop": Policy(epsilon=0.8, budget=Budget(total=6.0, when_spent="stop"), mechanism="balanced"),
-    "window": Policy(epsilon=1.0, budget=Budget(per_window=3.0, releases=5), mechanism="balanced"),
     "batches": Policy(epsilon=2.0, batch=4, mechanism="tree"),
 }
-
-
-def embedded(frame, policy, salt):
-    """The releases of streams in memory with this salt, and the streams."""
-    store = ref.twin(policy.on(sparks.model()), salt)
-    made = store.release(frame["user"].to_list(), frame["value"].to_numpy(), frame["seq"].to_numpy())
-    columns = [pl.Series("value", made.codes), pl.Series("epsilon", made.epsilons)]
-    return frame.with_columns(*columns).filter(pl.col("value") >= 0).sort("user", "seq"), store
 
 
 @pytest.fixture
@@ -57,95 +43,16 @@ def salted(monkeypatch):
     return lambda salt: monkeypatch.setattr(found, "SparkJob", partial(SparkJob, salt=salt))
 
 
-def file_salt(path):
-    """The salt of a state file."""
-    facts = facts_of(path)
-    return f"{facts['salt']} {facts['epoch']}".encode()
-
-
-def test_200_000_events_come_out_as_embedded_and_so_does_every_account(spark, tmp_path):
-    frame, policy = sparks.events(200_000, 10_000), Policy(epsilon=1.0, budget=14.0, mechanism="optimal")
-    sparks.write(frame, tmp_path / "in", 4)
-    query = sparks.stream(spark, tmp_path / "in", tmp_path, policy)
-    assert [each["numInputRows"] for each in query.recentProgress] == [50_000] * 4
-    got = sparks.released(spark, tmp_path)
-    want, store = embedded(frame, policy, sparks.query_id(tmp_path / "checkpoint"))
-    assert got.equals(want.select(got.columns))
-    checkpoint, accounts = str(tmp_path / "checkpoint"), store.accounts()
-    rows = {row.user: row for row in account(spark, checkpoint).collect()}
-    assert len(rows) == len(accounts.users) == 10_000
-    figures = (accounts.epsilon_spent, accounts.most, accounts.least, accounts.ldp)
-    kept = [row[1:7] for row in (rows[user] for user in accounts.users)]
-    assert [row[:2] for row in kept] == list(zip(accounts.events, accounts.releases, strict=True))
-    assert [row[2:] for row in kept] == [tuple(row) for row in np.stack(figures, axis=1).tolist()]
-    whole = total(spark, checkpoint)
-    assert (whole.users, whole.events) == (10_000, 200_000)
-    assert whole.leakage == accounts.leakage.max()
-    assert whole.budget_left == pytest.approx(14.0 - whole.leakage)
-
-
 @pytest.mark.parametrize("kind", POLICIES)
 def test_a_frame_at_once_is_what_release_with_state_and_key_writes(spark, small, tmp_path, salted, kind):
     folder, _ = small
     terms = POLICIES[kind].on(sparks.model())
     release_file(folder / "data.csv", terms, tmp_path / "out.csv", state=tmp_path / "s.db", key=KEY)
     want = pl.read_csv(tmp_path / "out.csv", schema_overrides={"path": pl.String}).sort("user", "seq")
-    salted(file_salt(tmp_path / "s.db"))
+    salted(salt_of(tmp_path / "s.db"))
     out = release(spark.read.parquet(str(folder / "in")), sparks.model(), POLICIES[kind], key=KEY)
     got = pl.from_arrow(out.toArrow()).sort("user", "seq")
     assert got.equals(want.select(got.columns))
-
-
-def test_at_an_epsilon_that_is_nearly_the_truth_every_row_has_its_own(spark, small):
-    """However Spark deals the rows out: the release of a user's event stands beside that user and event."""
-    folder, frame = small
-    shuffled = spark.read.parquet(str(folder / "in")).repartition(5)
-    made = release(shuffled, sparks.model(), Policy(epsilon=16.0, mechanism="optimal"), key=KEY)
-    got = pl.from_arrow(made.toArrow())
-    assert got.select("user", "seq", "value").sort("user", "seq").equals(frame.sort("user", "seq"))
-
-
-def test_one_key_for_two_checkpoints_and_two_frames_gives_four_salts(spark, small, tmp_path):
-    """Equal events get equal releases as often as by chance, and a frame looked at twice is the same twice."""
-    folder, frame = small
-    policy, found = Policy(epsilon=1.0, mechanism="randomized_response"), []
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        sparks.stream(spark, folder / "in", tmp_path / name, policy)
-        got = sparks.released(spark, tmp_path / name)
-        assert got.equals(embedded(frame, policy, sparks.query_id(tmp_path / name / "checkpoint"))[0][got.columns])
-        made = release(spark.read.parquet(str(folder / "in")), sparks.model(), policy, key=KEY)
-        once, again = (pl.from_arrow(made.toArrow()).sort("user", "seq") for _ in range(2))
-        assert once.equals(again)
-        found += [got, once]
-    kept = np.exp(1.0) / (np.exp(1.0) + 16)
-    chance = kept**2 + (1 - kept) ** 2 / 16
-    low, high = stats.binom.ppf([1e-9, 1 - 1e-9], 2000, chance)  # of six pairs: false alarms 12 in 10⁹
-    for one, two in itertools.combinations(found, 2):
-        assert low <= (one["value"] == two["value"]).sum() <= high
-
-
-def test_events_that_come_again_are_not_released_again(spark, small, tmp_path):
-    _, frame = small
-    policy = POLICIES["window"]
-    sparks.write(frame[:1000], tmp_path / "in", 1)
-    sparks.stream(spark, tmp_path / "in", tmp_path, policy)
-    again = frame[:1000].with_columns(value=(pl.col("value") + 1) % 17)  # a retry with other symbols
-    sparks.write(pl.concat([again, frame[1000:]]), tmp_path / "in2", 1)
-    os.rename(tmp_path / "in2" / "000.parquet", tmp_path / "in" / "001.parquet")
-    sparks.stream(spark, tmp_path / "in", tmp_path, policy)
-    want, _ = embedded(frame, policy, sparks.query_id(tmp_path / "checkpoint"))
-    got = sparks.released(spark, tmp_path)
-    assert got.equals(want.select(got.columns))
-
-
-def test_what_is_wrong_is_one_line_without_data(spark, tmp_path):
-    model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["a", "b"])
-    sparks.write(pl.DataFrame({"user": ["ann", "ann"], "seq": [0, 1], "value": ["a", SECRET]}), tmp_path / "in", 1)
-    with pytest.raises(SeqveilError, match=r"not in the model's alphabet \(2 symbols\)") as refused, driver_errors():
-        release(spark.read.parquet(str(tmp_path / "in")), model, Policy(epsilon=1.0), key=KEY).collect()
-    assert SECRET not in repr(refused.getrepr(chain=True))
-    assert "\n" not in str(refused.value)
 
 
 def test_a_stream_goes_on_where_a_value_is_unknown(spark, tmp_path):
@@ -182,12 +89,12 @@ def test_frames_that_cannot_be_released_are_refused_before_they_run(spark, tmp_p
         ({"frame": spark.readStream.format("rate").load()}, "use stream"),
     ]
     for options, message in wrong:
-        given = {"frame": frame, "model": sparks.model(), "policy": POLICIES["window"], "key": KEY, **options}
+        given = {"frame": frame, "model": sparks.model(), "policy": POLICIES["stop"], "key": KEY, **options}
         with pytest.raises((InputError, DataError), match=message):
             release(**given)
     streaming = spark.readStream.format("rate").load()
     for source, policy, message in (
-        (frame, POLICIES["window"], "readStream"),
+        (frame, POLICIES["stop"], "readStream"),
         (streaming, POLICIES["batches"], "takes no batch"),
     ):
         with pytest.raises(InputError, match=message):
@@ -213,7 +120,7 @@ def test_the_commands(spark, run, small, tmp_path):
     options = ("-m", tmp_path / "m", *promise(epsilon=1, budget=9), "--key", tmp_path / "key")
     code, _, said = run("release", folder / "in", *options, *place)
     assert code == 0
-    assert "2000 of 2000 events, 60 users" in said
+    assert "2,000 of 2,000 events, 60 users" in said
     store = ref.twin(Policy(epsilon=1.0, budget=9.0).on(model), sparks.query_id(tmp_path / "checkpoint"))
     made = store.release(frame["user"].to_list(), frame["value"].to_numpy(), frame["seq"].to_numpy())
     want = frame.with_columns(value=pl.Series(made.codes)).sort("user", "seq")
@@ -227,20 +134,16 @@ def test_the_commands(spark, run, small, tmp_path):
     assert "all 60" in run("account", tmp_path / "checkpoint", "--limit", 2)[1]
 
 
-def test_files_at_once_by_the_command(spark, run, small, tmp_path, salted):
+def test_files_at_once_by_the_command(spark, run, small, tmp_path):
     """CSV in and out; a folder that is there is not written over."""
     folder, _ = small
     sparks.model().save(tmp_path / "m")
     options = ("-m", tmp_path / "m", *promise(epsilon=0.8, mechanism="balanced"), "--key", tmp_path / "key")
     args = ("release", folder / "data.csv", *options, "--out", tmp_path / "out")
-    terms, key = Policy(epsilon=0.8, mechanism="balanced").on(sparks.model()), key_file(tmp_path / "key", create=True)
-    release_file(folder / "data.csv", terms, tmp_path / "one.csv", state=tmp_path / "s.db", key=key)
-    salted(file_salt(tmp_path / "s.db"))
     code, said, _ = run(*args, "--json")
-    assert code == 0
-    assert json.loads(said)["rows"] == 2000
+    assert (code, json.loads(said)["rows"]) == (0, 2000)
     got = pl.concat(map(pl.read_csv, (tmp_path / "out").glob("*.csv"))).sort("user", "seq")
-    assert got.equals(pl.read_csv(tmp_path / "one.csv").sort("user", "seq").select(got.columns))
+    assert got.select("user", "seq").equals(pl.read_csv(folder / "data.csv").sort("user", "seq").select("user", "seq"))
     assert run(*args)[0] == 2
 
 

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seqveil as sv
-from seqveil import mechanisms
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.inspection import inspect
@@ -52,7 +51,8 @@ def test_a_picture_is_what_a_session_releases_and_its_account(name, given):
     shown, source, policy = finish(Studio(), name, given, events=30, person=1), sample(name), sv.Policy.from_dict(given)
     session, alphabet = sv.Session(source.model, policy, seed=1), source.model.alphabet
     raw, size = alphabet.decode(source.streams[1][:30]), policy.batch
-    released = [session.release(x) for x in raw] if size == 1 else [y for x in raw for y in session.push(x)]
+    parts = [raw[at : at + size] for at in range(0, len(raw) - size + 1, size)]
+    released = [session.release(x) for x in raw] if size == 1 else [y for x in parts for y in session.release_batch(x)]
     assert [None if code < 0 else alphabet.decode_one(code) for code in shown["series"]["released"]] == released
     account, figures = session.account, shown["figures"]
     for figure, value in (("leakage", account.leakage), ("composition", account.epsilon_spent)):
@@ -83,49 +83,39 @@ def test_the_promise_does_not_depend_on_how_much_is_shown_or_of_whom():
     assert colours == ["red", "red", "unchecked", "unchecked"]
 
 
+def test_a_moment_shows_the_first_events_and_asking_again_goes_on(monkeypatch):
+    whole = finish(Studio(), *SETTINGS["plain"], events=6)
+    monkeypatch.setattr("seqveil.interfaces.studio.answers.SLICE", 0.0)
+    studio = Studio()
+    for done in range(1, 7):
+        shown = studio.show(asked(*SETTINGS["plain"], events=6))
+        assert (shown["done"], shown["events"], shown["complete"]) == (done, 6, done == 6)
+        assert all(shown["series"][name] == values[:done] for name, values in whole["series"].items())
+        assert shown["promise"] == whole["promise"]
+    assert shown == whole
+
+
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
-@given(
-    st.fixed_dictionaries(
-        {"epsilon": st.floats(0.01, 8.0), "batch": st.sampled_from([1, 1, 2, 3])},
-        optional={
-            "budget": st.fixed_dictionaries(
-                {"total": st.floats(0.1, 20.0)}, optional={"when_spent": st.sampled_from(["hold", "stop"])}
-            ),
-            "mechanism": st.sampled_from(["optimal", "balanced", "crr", "tree", "auto", "tree_ldp"]),
-        },
-    )
-)
-def test_every_policy_is_shown_with_its_account_or_refused(given):
-    try:
-        shown = finish(Studio(), "power", {"distortion": "absolute", **given}, events=12)
-    except InputError:
-        return
-    json.dumps(shown, allow_nan=False)
-    figures, series = shown["figures"], shown["series"]
-    if mechanisms.find(shown["mechanism"]).sound:
-        assert figures["leakage"] <= figures["composition"] * (1 + 1e-5)
-        assert figures["worst_release"] <= figures["claimed"] * (1 + 1e-5)
-        assert "budget" not in given or figures["leakage"] <= given["budget"]["total"] * (1 + 1e-5)
-    assert len(series["released"]) == len(series["spent"]) == 12
-    assert math.isclose(sum(series["epsilons"]), figures["composition"], rel_tol=1e-4)
+def test_a_secret_costs_those_who_have_it():
+    policy = {"secret": [{"ever": ["category16"], "epsilon": 0.5, "window": 20}]}
+    has, has_not = Studio().expect({"source": "clicks", "policy": policy})["by_answer"]
+    assert has > 10 * has_not
+    assert Studio().expect({"source": "clicks", "policy": {"epsilon": 1.0}})["by_answer"] == (None, None)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
-def test_what_is_offered_runs_and_what_is_expected_falls_with_epsilon(name):
+def test_what_is_offered_runs(name):
     source, costs = sample(name), sample(name).start["distortion"]
     for more in ({}, {"batch": 3}, {"budget": 3.0}):
         policy = sv.Policy(2.0, distortion=costs, **more)
-        fit = [each.name for each in offers(source, policy) if not each.why_not]
+        fit = [each["name"] for each in offers(source, policy) if not each["why_not"]]
         assert fit
         for mechanism in fit:
             made = sv.Policy(2.0, mechanism=mechanism, distortion=costs, **more).on(source.model)
             run = PictureRun(made, source.streams[0][:4], 1)
             run.go()
             assert run.complete
-    little, much = (expected(sv.Policy(e, mechanism="balanced", distortion=costs).on(source.model)) for e in (0.5, 6.0))
-    assert little > 2 * much
 
 
 JSON = st.recursive(
@@ -159,24 +149,6 @@ def test_no_request_gets_anything_but_an_answer_or_one_line(given):
         assert "\n" not in refusal
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {}, {"secret": [{"ever": ["x"], "epsilon": 1.0}]}, {"secret": [{"ever": [8]}]}, {**HIGH, "batch": 2},
-        {**HIGH, "mechanism": "optimal"}, {**HIGH, "budget": 3.0}, {"epsilon": -1.0},
-        {"epsilon": 1.0, "observers": ["/m"]}, {"epsilon": 1.0, "distortion": "metres"},
-        {"epsilon": 1.0, "budget": {"window": {"epsilon": 1.0, "seconds": 60}}},
-        {"secret": [{"zone": {"centre": [3], "radius": -1}, "epsilon": 1.0}]}, {"epsilon": 1.0, "mechanism": "none"},
-        {"epsilon": 9.0, "batch": 9, "mechanism": "batch_lp", "distortion": "absolute"},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_a_policy_that_cannot_be_kept_is_refused_in_one_line(wrong):
-    with pytest.raises(InputError) as caught:
-        Studio().show(asked("power", wrong))
-    assert "\n" not in str(caught.value)
-
-
 # files
 
 PAGES = ("home", "Travel and public transport", "cart", "clinic")
@@ -185,14 +157,8 @@ WHO = np.repeat([f"p{k:02}" for k in range(40)], 20)
 TIMES = np.tile(1_700_000_000 + 60 * np.arange(20), 40)
 CLICKS = pl.DataFrame({"person": WHO, "page": DRAWN.choice(PAGES, WHO.size, p=[0.5, 0.3, 0.17, 0.03])})
 NUMBERS = pl.DataFrame({"user": WHO, "time": TIMES, "value": DRAWN.normal(70, 9, WHO.size).round(1)})
-PLACES = pl.DataFrame(
-    {
-        "user": WHO,
-        "time": TIMES,
-        "lat": 48.85 + DRAWN.normal(0, 0.02, WHO.size),
-        "lon": 2.35 + DRAWN.normal(0, 0.03, WHO.size),
-    }
-)
+NORTH, EAST = 48.85 + DRAWN.normal(0, 0.02, WHO.size), 2.35 + DRAWN.normal(0, 0.03, WHO.size)
+PLACES = pl.DataFrame({"user": WHO, "time": TIMES, "lat": NORTH, "lon": EAST})
 HOLES = CLICKS.with_columns(pl.when(pl.int_range(pl.len()) % 7 > 0).then("page").alias("page"))
 
 
@@ -209,9 +175,7 @@ FILES = {
     "clicks.parquet": parquet(CLICKS),
     "clicks.jsonl": CLICKS.write_ndjson().encode(),
     "holes.csv": HOLES.write_csv().encode(),
-    "codes.csv": CLICKS.with_columns(pl.col("page").replace_strict(PAGES, ["01", "02", "03", "04"]))
-    .write_csv()
-    .encode(),
+    "codes.csv": CLICKS.with_columns("0" + pl.col("page").str.len_chars().cast(str)).write_csv().encode(),
     "rates.csv": NUMBERS[::-1].write_csv().encode(),
     "map.csv": PLACES.write_csv().encode(),
     "plane.parquet": parquet(PLACES.rename({"lat": "x", "lon": "y"})),
@@ -233,12 +197,8 @@ def test_every_file_that_inspect_reads_is_shown_and_its_commands_release_it(name
     (tmp_path / "policy.toml").write_text(shown["toml"])
     for command in (fit, [*release, "--yes"], audit):
         assert main(command[1:]) == 0, (command, capfd.readouterr().err)
-    assert (
-        sv.MarkovModel.load(fit[4]).alphabet
-        == loaded(Upload.of(FILES[name], name), UploadChoice(), "own").model.alphabet
-    )
-    assert attack[1] == "attack"
-    capfd.readouterr()
+    same = loaded(Upload.of(FILES[name], name), UploadChoice(), "own").model
+    assert (sv.MarkovModel.load(fit[4]).alphabet, attack[1]) == (same.alphabet, "attack")
 
 
 def test_the_model_is_fitted_to_some_people_and_others_are_shown():
@@ -253,18 +213,6 @@ def test_the_model_is_fitted_to_some_people_and_others_are_shown():
     assert (len(given.streams), given.fit, given.model_file) == (40, "", "m.model")
 
 
-def test_the_first_who_is_shown_has_the_secret():
-    studio = Studio()
-    found = studio.upload(FILES["clicks.csv"], "clicks.csv")
-    name = studio.load({"upload": found["upload"], "columns": found["chosen"]})["name"]
-    policy = {"secret": [{"ever": ["clinic"], "epsilon": 1.0, "window": 10}]}
-    shown, first = (finish(studio, name, policy, person=person) for person in (None, 0))
-    labels = studio.source({"source": name})["labels"]
-    code = labels.index("clinic")
-    assert code in shown["series"]["raw"]
-    assert shown["person"] == 0 or code not in first["series"]["raw"]
-
-
 def test_places_are_never_shown_in_degrees():
     source = loaded(Upload.of(FILES["map.csv"], "map.csv"), UploadChoice(cut=2000), "own")
     assert source.labels[0].endswith(" north")
@@ -277,10 +225,6 @@ def test_places_are_never_shown_in_degrees():
         said = json.dumps([shown[part] for part in ("risk", "promise", "secret")])
         assert source.labels[source.rare] in said
         assert "48." not in said
-    assert (
-        "500 m of"
-        in finish(studio, "own", {"secret": [{"zone": zone, "epsilon": 1.0, "window": 10}]})["secret"]["about"]
-    )
     [x0, y0, x1, y1] = source.boxes[0]
     assert (x1 - x0, y1 - y0) == (pytest.approx(2000, rel=0.01), pytest.approx(2000, rel=0.01))
 
@@ -288,24 +232,14 @@ def test_places_are_never_shown_in_degrees():
 @pytest.mark.slow
 def test_an_attack_is_computed_on_people_whom_the_model_was_not_fitted_to(monkeypatch):
     """What it says is what `sv.attack` says of them, without a value of theirs, and places are not in degrees."""
-    from seqveil.interfaces.studio import attacking
-
-    asked_of = []
-    monkeypatch.setattr(
-        sv, "attack", lambda *given, real=sv.attack, **more: asked_of.append(given) or real(*given, **more)
-    )
-    found = Studio().attack({"source": "clicks", "policy": {"epsilon": 1.0}, "seed": 1})
-    value = sample("clicks").labels[sample("clicks").usual]
-    assert (found["people"], found["about"]) == (100, f"whether {value} occurs at an event, each for itself")
-    assert found["verdict"] in ("not decided", "not refuted")
-    assert "a suspicion of 10 % that it is right became" in found["lines"][-1]
+    asked_of, real = [], sv.attack
+    monkeypatch.setattr(sv, "attack", lambda *given, **more: asked_of.append(given) or real(*given, **more))
+    monkeypatch.setattr("seqveil.interfaces.studio.attacking.FEWEST", 2)
     source = loaded(Upload.of(FILES["map.csv"], "map.csv"), UploadChoice(cut=2000), "own")
     policy = {"secret": [{"ever": [source.values[source.rare]], "epsilon": 1.0, "window": 5}]}
-    monkeypatch.setattr(attacking, "FEWEST", 2)
     said = json.dumps(Studio(source).attack({"source": "own", "policy": policy, "seed": 1}))
-    assert source.labels[source.rare] in said
-    assert "48." not in said
-    released, truth = asked_of[-1]
+    assert (source.labels[source.rare] in said, "48." in said) == (True, False)
+    [(released, truth)] = asked_of
     assert len(released) == len(truth) == sum(min(5, len(codes)) for codes in source.crowd)
     monkeypatch.undo()
     with pytest.raises(InputError, match="at least 40 people"):
@@ -314,17 +248,9 @@ def test_an_attack_is_computed_on_people_whom_the_model_was_not_fitted_to(monkey
 
 BAD = {
     "empty.csv": b"",
-    "header.csv": b"user,value\n",
-    "twice.csv": b"user,value,value\na,secret-77,b\na,b,b\n",
-    "short.csv": b"user,value\na\n",
-    "long.csv": b"user,value\na,secret-77,c\n",
     "quote.csv": b'user,value\na,"secret-77\n',
-    "null.csv": b"user,value\na,\0secret-77\0\n",
-    "text.jsonl": b"secret-77",
-    "list.jsonl": b'["secret-77"]\n',
     "cut.jsonl": b'{"user": "secret-77"',
     "cut.csv.gz": gzip.compress(b"user,value\na,secret-77\n")[:20],
-    "no.csv.gz": b"secret-77",
     "no.parquet": b"secret-77",
     "no.txt": b"user,value\na,secret-77\n",
     "one.csv": b"user,value\na,secret-77\nb,secret-77\n",
@@ -353,7 +279,7 @@ def test_columns_that_are_chosen_are_looked_at_as_chosen():
     )
     studio = Studio()
     found = studio.upload(weeks, "own.csv")
-    assert found["chosen"] == {"user": "person", "value": "tile", "time": "week,hour"}
+    assert found["chosen"] == {"user": "person", "value": "tile", "time": "week,hour", "trait": ""}
     name = found["upload"]
     other = studio.look({"upload": name, "columns": {"user": "person", "value": "hour", "time": ""}})
     assert (other["chosen"]["value"], other["problem"]) == ("hour", "")

@@ -1,7 +1,7 @@
 """The page over HTTP: who gets answers and what a refusal says."""
 
 import signal
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -80,26 +80,19 @@ def test_what_nobody_foresaw_tells_nothing(monkeypatch, capfd):
     assert "secret-77" not in said.out + said.err
 
 
+def finished(page, seed):
+    while not (answer := parsed(page.show(events=100, seed=seed)))["complete"]:
+        pass
+    return answer["figures"]["leakage"]
+
+
 @pytest.mark.slow
 def test_many_at_once_get_the_same():
     with studio() as page:
-        found, barrier = [], threading.Barrier(8)
-
-        def work(seed):
-            barrier.wait()
-            for _ in range(50):
-                answer = parsed(page.show(events=100, seed=seed))
-                if answer["complete"]:
-                    found.append((seed, answer["figures"]["leakage"]))
-                    return
-
-        threads = [threading.Thread(target=work, args=(k % 2,)) for k in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(found) == 8
-        assert len(set(found)) == 2
+        asking = [k % 2 for k in range(8)]
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(lambda seed: finished(page, seed), asking))
+    assert len(set(zip(asking, found, strict=True))) == 2
 
 
 @pytest.mark.slow

@@ -18,14 +18,12 @@ from seqveil.core.mechanisms.base import (
     Batch,
     BatchMechanism,
     Mechanism,
-    Rule,
     Sent,
     batched,
     check_epsilon,
     constant,
     find,
     get,
-    get_batched,
     instantaneous,
     names,
     register,
@@ -49,13 +47,6 @@ balanced = _sound(
     cost="O(n log n), no LP",
     reference="docs/theory.md, section 5",
     build=responses.balanced,
-)
-crr_repaired = _sound(
-    name="crr_repaired",
-    summary="the closed form, mixed with its marginal until it is sound",
-    cost="O(n)",
-    reference="docs/theory.md, section 4",
-    build=responses.crr_repaired,
 )
 randomized_response = Mechanism(
     name="randomized_response",
@@ -106,16 +97,12 @@ in_blocks = Mechanism(
 )
 
 
-def _auto(batch: Batch) -> Rule:
-    return choose(batch)[0].rule(batch)
-
-
 auto = _sound_batches(
     name="auto",
     summary="batch_lp where the possible batches are few, else tree",
     cost="that of its choice",
     reference="docs/theory.md, sections 13 and 16",
-    rule=_auto,
+    rule=lambda batch: choose(batch)[0].rule(batch),
     largest=trees.LARGEST_BATCH,
 )
 tree = _sound_batches(
@@ -157,7 +144,7 @@ batch_descent = BatchMechanism(
     rule=published.batch_descent,
 )
 
-register(optimal, balanced, crr_repaired, randomized_response, crr, guarded, in_blocks)
+register(optimal, balanced, randomized_response, crr, guarded, in_blocks)
 register(auto, tree, tree_ldp, batch_lp, batch_descent)
 
 EXACT = 128  # possible batches up to which the exact program takes some hundredths of a second
@@ -181,7 +168,15 @@ def choose(batch: Batch) -> tuple[BatchMechanism, str]:
 
     *Guarantee*: that of its choice, which is ε-SIP per batch on both sides.
     """
-    walks = _walks(batch)
+    model, reached, step = batch.model, (batch.states > 0).astype(np.float64), None
+    for _ in range(batch.length - 1):  # walks, no fewer than the possible batches, counted until they pass EXACT
+        if reached.sum() > EXACT:
+            break
+        step = model.chain.T.astype(bool).astype(np.float64) if step is None else step
+        jumps = float(reached[model.backoff > 0].sum())
+        reached = step @ reached
+        reached[model.base_state[model.base > 0]] += jumps
+    walks = reached.sum()
     if walks <= EXACT and batch.epsilon <= batch_lp.largest:
         return batch_lp, f"at most {EXACT} possible batches, so the exact optimum can be had"
     if walks <= EXACT:
@@ -189,26 +184,11 @@ def choose(batch: Batch) -> tuple[BatchMechanism, str]:
     return tree, f"more than {EXACT} possible batches, too many for the exact program"
 
 
-def _walks(batch: Batch) -> int:
-    """How many walks a batch may be (no fewer than the possible batches), counted until they pass EXACT."""
-    model, reached = batch.model, (batch.states > 0).astype(np.float64)
-    step = None
-    for _ in range(batch.length - 1):
-        if reached.sum() > EXACT:
-            break
-        step = model.chain.T.astype(bool).astype(np.float64) if step is None else step
-        jumps = float(reached[model.backoff > 0].sum())
-        reached = step @ reached
-        reached[model.base_state[model.base > 0]] += jumps
-    return int(min(reached.sum(), EXACT + 1))
-
-
 __all__ = [
     "LARGEST",
     "Batch",
     "BatchMechanism",
     "Mechanism",
-    "Rule",
     "Sent",
     "auto",
     "balanced",
@@ -219,10 +199,8 @@ __all__ = [
     "choose",
     "constant",
     "crr",
-    "crr_repaired",
     "find",
     "get",
-    "get_batched",
     "guarded",
     "in_blocks",
     "instantaneous",

@@ -8,16 +8,18 @@ that several share.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from functools import cache, wraps
+from functools import cache, cached_property, wraps
 from importlib.metadata import entry_points
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from seqveil.core import filtering
 from seqveil.core.distortion import Distortion, hamming
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, usable
@@ -84,6 +86,7 @@ class Mechanism(Promise):
 
     `build`: the kernels for beliefs (B, n) at one ε under a distortion.
     `wide`: a kernel may be a full table, a column for every symbol, so that few fit the memory at once.
+    `hamming_only`: it is the optimum for wrong symbols, and refuses every other distortion.
     `quick`: the same releases without a stack of kernels, where that is sooner.
     `for_model`: the rule for a given model, where more of it is needed than its belief; `build` is then the rule for
     independent events.
@@ -91,16 +94,26 @@ class Mechanism(Promise):
 
     build: Build
     wide: bool = False
+    hamming_only: bool = False
     quick: Quick | None = None
     for_model: Callable[[MarkovModel], Build] | None = None
 
     def kernels(self, beliefs: Floats, epsilon: float, distortion: Distortion | None = None) -> Kernels:
         """One kernel for each row of `beliefs`, verified from its integers; ε too small to use gives the constant."""
         costs = hamming() if distortion is None else distortion
+        self.check_distortion(costs)
         if usable(epsilon, beliefs.shape[1]) == 0.0 or beliefs.shape[1] == 1:
             return constant(beliefs, costs)
         built = self.build(beliefs, epsilon, costs)
         return built.made_sound(beliefs, epsilon, self.ldp * epsilon) if self.sound else built
+
+    def check_distortion(self, distortion: Distortion) -> None:
+        """Refuse a distortion that the mechanism has no kernels for."""
+        if self.hamming_only and not distortion.is_hamming:
+            raise InputError(
+                f'"{self.name}" counts wrong symbols, got distortion "{distortion.name}"; use '
+                'mechanism="randomized_response", or distortion "hamming"'
+            )
 
     def release(self, beliefs: Floats, epsilon: float, distortion: Distortion, asked: Asked) -> Made | None:
         """One release for each user without a stack of kernels; None where only `kernels` can make it."""
@@ -120,33 +133,23 @@ class Batch:
     distortion: Distortion
 
 
-class Sent(Protocol):
+@dataclass(frozen=True, eq=False)
+class Sent(ABC):
     """One batch as it was made public, and what follows from it for anyone who has the model."""
 
-    @property
-    def path(self) -> tuple[int, ...]:
-        """The release itself; everything else is computed from it."""
+    batch: Batch
+    path: tuple[int, ...]  # the release itself; everything else is computed from it
+    codes: Ints  # (w,) the reproduction: the best estimate of the batch from this release and the belief before it
+    posterior: Floats  # (S,) distribution of the state at the batch's last symbol, given this release too
+    least: float  # log of the least lift over all batches, in or out of the support, rounded down
+    most: float  # log of the largest, rounded up
 
-    @property
-    def codes(self) -> Ints:
-        """(w,) the reproduction: the best estimate of the batch from this release and the belief before it."""
-
-    @property
-    def posterior(self) -> Floats:
-        """(S,) distribution of the state at the batch's last symbol, given this release too."""
-
-    @property
+    @cached_property
     def ahead(self) -> Floats:
         """(S,) distribution of the state at the next batch's first symbol, given this release too."""
+        return filtering.predict(self.batch.model, self.posterior[None])[0]
 
-    @property
-    def least(self) -> float:
-        """Log of the least lift over all batches, in or out of the support, rounded down."""
-
-    @property
-    def most(self) -> float:
-        """Log of the largest lift over all batches, rounded up."""
-
+    @abstractmethod
     def smooth(self, later: Floats) -> tuple[Floats, Floats]:
         """Distributions of the w symbols (w, n) and the likelihood as a function of the first state (S,).
 
@@ -211,10 +214,8 @@ def instantaneous() -> list[str]:
     """Names of the mechanisms that release one symbol at a time, and need neither secrets nor blocks.
 
     >>> from seqveil.core import mechanisms
-    >>> mechanisms.instantaneous()[:5]
-    ['optimal', 'balanced', 'crr_repaired', 'randomized_response', 'crr']
-    >>> mechanisms.instantaneous()[5:]
-    ['optimal_ldp', 'mutual_information', 'temporal']
+    >>> mechanisms.instantaneous()
+    ['optimal', 'balanced', 'randomized_response', 'crr', 'optimal_ldp', 'mutual_information', 'temporal']
     """
     ours = [name for name, each in _registered.items() if isinstance(each, Mechanism) and name not in APART]
     return [*ours, *plugged()]
@@ -248,14 +249,6 @@ def get(mechanism: str | Mechanism | BatchMechanism) -> Mechanism:
     raise InputError(f'"{found.name}" releases batches; expected one of {", ".join(instantaneous())}')
 
 
-def get_batched(mechanism: str | Mechanism | BatchMechanism) -> BatchMechanism:
-    """A mechanism that releases batches."""
-    found = find(mechanism)
-    if isinstance(found, BatchMechanism):
-        return found
-    raise InputError(f'"{found.name}" releases one symbol at a time; for batches use one of {", ".join(batched())}')
-
-
 Kept = TypeVar("Kept", bound=Rule)
 
 
@@ -271,6 +264,7 @@ def rules_kept(build: Callable[[Batch], Kept]) -> Callable[[Batch], Kept]:
 
     @wraps(build)
     def rule(batch: Batch) -> Kept:
+        """The rule kept for such a batch, or a new one, which takes the place of those longest unused."""
         content = batch.distortion.content, batch.states.tobytes()
         key = batch.model.fingerprint, batch.length, batch.epsilon, *content
         with lock:
@@ -332,30 +326,27 @@ def stack(kernels: list[Kernels]) -> Kernels:
         return kernels[0]
     if any(k.places is not None for k in kernels):
         raise InputError("only kernels with full tables can be stacked")
-    most = max(k.outputs.shape[1] for k in kernels)
-    classes = max(k.extra.shape[1] for k in kernels)
-    n = kernels[0].n
-    users = sum(len(k) for k in kernels)
-    outputs, base = np.zeros((users, most), np.int64), np.zeros((users, most), np.int64)
-    extra, rows = np.zeros((users, classes, most), np.int64), np.zeros((users, n), np.int64)
-    at = 0
-    for k in kernels:
-        part, wide, high = slice(at, at + len(k)), k.outputs.shape[1], k.extra.shape[1]
-        outputs[part, :wide], base[part, :wide] = k.outputs, k.base
-        extra[part, :high, :wide], extra[part, high:, :wide] = k.extra, k.extra[:, :1]
-        rows[part] = np.arange(n) if k.rows is None else k.rows
-        at += len(k)
+    n, (classes, most) = kernels[0].n, np.max([k.extra.shape[1:] for k in kernels], axis=0)
+
+    def widened(k: Kernels) -> tuple[Ints, Ints, Ints, Ints]:
+        """The parts of a stack, padded to the widest one's outputs and classes."""
+        wide = ((0, 0), (0, most - k.outputs.shape[1]))
+        extra = k.extra[:, np.where(np.arange(classes) < k.extra.shape[1], np.arange(classes), 0)]
+        rows = np.broadcast_to(np.arange(n), (len(k), n)) if k.rows is None else k.rows
+        return np.pad(k.outputs, wide), np.pad(k.base, wide), np.pad(extra, ((0, 0), *wide)), rows
+
+    outputs, base, extra, rows = (np.concatenate(part) for part in zip(*map(widened, kernels), strict=True))
     return Kernels(n, outputs, base, extra, None, rows)
 
 
-def check_epsilon(epsilon: float, what: str = "epsilon", largest: float = LARGEST) -> float:
+def check_epsilon(epsilon: float, largest: float = LARGEST) -> float:
     """ε as a float, or one clear line."""
     number = isinstance(epsilon, (int, float, np.integer, np.floating)) and not isinstance(epsilon, bool)
     if not number or not (epsilon > 0 and math.isfinite(epsilon)):
         shown = epsilon if number else type(epsilon).__name__
-        raise InputError(f"expected {what} to be a finite number above 0, got {shown}; try 1.0")
+        raise InputError(f"expected epsilon to be a finite number above 0, got {shown}; try 1.0")
     if epsilon > largest:
         raise InputError(
-            f"expected {what} of at most {largest:g}, got {float(epsilon):g}: beyond it nothing is protected"
+            f"expected epsilon of at most {largest:g}, got {float(epsilon):g}: beyond it nothing is protected"
         )
     return float(epsilon)

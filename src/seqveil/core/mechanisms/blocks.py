@@ -23,13 +23,20 @@ For Hamming distortion the cells of an event that may use a part r of what is le
 of the optimum finds with the cap e^r on its lifts (`closed_form`); for distances they are sets of neighbours. With some
 probability any symbol may pass for the likeliest label: what is not disclosed now costs nothing now, and makes what is
 disclosed later likelier, hence cheaper. Which events are asked, for which part of what is left, and how often the cell
-is named is the schedule of the block (`block_schedule`).
+is named is the schedule of the block.
+
+**The schedule** is a function of model, L, w and costs alone, so every receiver finds the same one. Schedules that ask
+every m-th event, from one of the first on, are tried on simulated paths, the best ones on more of them, and the best is
+improved event by event. A path needs no stream: releases have the same distribution whether the hidden bit is real or
+fake, so all bits are fake, and what a release costs is what the belief after it expects of it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, NoReturn
 
@@ -37,15 +44,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import filtering
-from seqveil.core.compiled import compiled, form, in_parts, reals, wholes
-from seqveil.core.distortion import Distortion
+from seqveil.core.bulk import ByUser
+from seqveil.core.compiled import compiled, load, reals, row_by_row, wholes
+from seqveil.core.distortion import WHOLE, Distortion
 from seqveil.core.errors import InputError
-from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, slack, to_weights
+from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, slack
 from seqveil.core.leakage import Leakages, larger_side, weight_range
 from seqveil.core.mechanisms.base import Asked
-from seqveil.core.mechanisms.closed_form import DONE, IMPOSSIBLE, LEFT, ONE, Row, pick, room_for, table
-from seqveil.core.mechanisms.neighbours import centres, neighbours
+from seqveil.core.mechanisms.closed_form import ONE, Row, pick, room_for, table
+from seqveil.core.mechanisms.neighbours import near_table
 from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import SeededRandomness
 
 LONGEST = 1000  # events of a block
 LARGEST = 40.0  # L of a block: the weight of a fake bit, e^-L · 2**62, must not be lost in rounding
@@ -56,13 +65,18 @@ MARGIN = 1e-9  # of L that rounding may use
 ENTRIES = 64  # states up to which the account of a chain with impossible steps is exact over several blocks
 UNSAID = -1  # the code of an event of which nothing was disclosed, until the best guess stands there
 NEVER = 1e-200  # in place of a weight of 0 where logarithms are added up
+PERIODS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 25, 30, 40, 50)  # of schedules that are tried
+ROUNDS = ((64, 12), (256, 4), (1024, 1))  # paths for each schedule, and how many schedules go on
+IMPROVING = 200_000  # events simulated to improve a schedule
+PATHS = 128  # for each change at least
+GAIN = 1e-3  # of the cost, that a change must gain
+SMALL = 1000  # steps of the chain up to which so much is simulated; of larger ones less in proportion
+SHORT = 40  # events of a block, likewise
+NEARBY = 3.0  # times as long an event takes where cells are of neighbours, likewise
 # by how many axes both sides of an account have: up for the largest lifts, down for the least
 OUTWARD = {2: np.array([[1.0], [-1.0]]), 3: np.array([[[1.0]], [[-1.0]]])}
-ARRAYS = ("levels", "places", "numbers", "free", "given", "ratios", "skews")
-LISTED = 1024  # users whose beliefs are made into lists at a time
 
 Mask = NDArray[np.bool_]
-Rows = NDArray[np.intp] | slice
 
 
 def kernels(beliefs: Floats, epsilon: float, distortion: Distortion) -> NoReturn:
@@ -89,19 +103,16 @@ class Question(NamedTuple):
     named: int  # how often the cell is named; else the likeliest label
 
 
-class Level(NamedTuple):
-    """What follows from the L of a block."""
-
-    bit: int  # weight of a fake bit, over 2**62
-    fake: float  # its probability
-    kappa: float  # what q/F must not fall below, with room for rounding
-    ceiling: float  # e^L and e^-L, less what rounding may have done
-    floor: float
+Schedule = tuple[Question, ...]
+CHANGES = (Question(0, EIGHTHS), *(Question(EIGHTHS, named) for named in (8, 7, 6, 5)))  # tried in place of a question
 
 
 @lru_cache(maxsize=4096)
-def level_numbers(level: float, states: int, length: int) -> Level:
-    """The numbers of a block of L = `level`; its bounds keep away from e^±L by what so many roundings can do."""
+def level_numbers(level: float, states: int, length: int) -> tuple[int, Floats]:
+    """The weight of a fake bit of a block of L = `level`, over 2**62; its probability, κ, e^L and e^-L: (1, 4).
+
+    κ is what q/F must not fall below. All bounds keep away from theirs by what so many roundings can do.
+    """
     loose = (length + 2) * 4 * slack(states)
     aim = max(0.0, level - MARGIN - 4 * loose)
     bit = min(DENOMINATOR, math.ceil(math.exp(-aim) * ONE))
@@ -109,7 +120,7 @@ def level_numbers(level: float, states: int, length: int) -> Level:
     # the largest lift that the bit leaves is that of κ: fake + (1-fake)/ρ ≤ e^L
     room = math.exp(aim) - fake
     kappa = min(1.0, (1.0 - fake) / room) if room > 0 and fake < 1 else 1.0
-    return Level(bit, fake, kappa, math.exp(level) * (1.0 - loose), math.exp(-level) * (1.0 + loose))
+    return bit, np.array([[fake, kappa, math.exp(level) * (1.0 - loose), math.exp(-level) * (1.0 + loose)]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,12 +134,21 @@ class BlockRule:
     level: float
     length: int
     distortion: Distortion
-    schedule: tuple[Question, ...]
+    schedule: Schedule
 
     @cached_property
     def width(self) -> int:
-        """How many labels an event may have."""
-        return min(self.model.n, WIDEST, math.ceil(1.0 + math.exp(self.level)))
+        """How many labels an event may have; neighbours need no table, so they may have many."""
+        widest = WIDEST if self.distortion.points is None else self.model.n
+        return min(self.model.n, widest, math.ceil(1.0 + math.exp(self.level)))
+
+    @cached_property
+    def places(self) -> tuple[Floats, Ints]:
+        """Where symbols lie, and their order, axis by axis, both (d·n,); empty where a wrong one costs 1 anywhere."""
+        if self.distortion.points is None:
+            return np.empty(0), np.empty(0, np.int64)
+        lines = np.ascontiguousarray(self.distortion.points.reshape(self.model.n, -1).T)
+        return lines.ravel(), np.argsort(lines, axis=1, kind="stable").ravel()
 
     @cached_property
     def entries(self) -> int:
@@ -139,26 +159,17 @@ class BlockRule:
     def numbers(self, levels: Floats) -> Floats:
         """fake, κ, e^L and e^-L of each block: (B, 4)."""
         if levels.size == 1:  # a session's
-            return self._row(float(levels[0]))
+            return self._level(levels.item())[1]
         if levels.size and (levels == levels[0]).all():
-            return np.broadcast_to(self._row(float(levels[0])), (levels.size, 4))
-        return np.array([self._level(each)[1:] for each in levels.tolist()]).reshape(-1, 4)
+            return np.broadcast_to(self._level(levels[0].item())[1], (levels.size, 4))
+        return np.concatenate([np.zeros((0, 4)), *(self._level(each)[1] for each in levels.tolist())])
 
     def bits(self, levels: Floats, thrown: Ints) -> Mask:
         """Whether the hidden bit of each block is real, by one draw each."""
-        return thrown >= np.array([self._level(each).bit for each in levels.tolist()], np.int64)
+        return thrown >= np.array([self._level(each)[0] for each in levels.tolist()], np.int64)
 
-    def _level(self, level: float) -> Level:
+    def _level(self, level: float) -> tuple[int, Floats]:
         return level_numbers(level, self.model.size, self.length)
-
-    def _row(self, level: float) -> Floats:
-        if level not in self._rows:
-            self._rows[level] = np.array([self._level(level)[1:]])
-        return self._rows[level]
-
-    @cached_property
-    def _rows(self) -> dict[float, Floats]:
-        return {}
 
     @cached_property
     def asks(self) -> Ints:
@@ -167,14 +178,13 @@ class BlockRule:
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
+class Blocks(ByUser):
     """Public state of the running blocks of B users; where none runs, level and place are 0."""
 
     levels: Floats  # (B,) L
     places: Ints  # (B,) events so far
     numbers: Ints  # (B,) blocks before it
-    free: Floats  # (B, S) the first belief moved on freely
-    given: Floats  # (B, S) the belief given the path
+    filters: Floats  # (B, 2, S) the belief given the path, and the first belief moved on freely
     ratios: Floats  # (B,) ρ = q/F
     skews: Floats  # (B,) Π ŝ/q
     before: Leakages  # the account when it began
@@ -186,32 +196,19 @@ class Blocks:
         nothing, whole = np.zeros(users), (np.zeros(users, np.int64), np.zeros(users, np.int64))
         states, account = filtering.start(rule.model, users), Leakages.start(rule.model, users)
         ones, inside = (np.ones(users), np.ones(users)), _fresh(rule, users)
-        return cls(nothing, *whole, states, states.copy(), *ones, account, inside)
+        return cls(nothing, *whole, np.stack([states, states], axis=1), *ones, account, inside)
 
     def begin(self, rule: BlockRule, who: Mask, levels: Floats, states: Floats, account: Leakages) -> Blocks:
         """A block begins for some users, with the belief and the account that they have now."""
-        if not who.any():
-            return self
-        if who.all():
-            whole = np.zeros(len(who), np.int64), self.numbers, states, states
-            before = Leakages(*(getattr(account, each.name).copy() for each in fields(Leakages)))
-            return Blocks(levels, *whole, np.ones(len(who)), np.ones(len(who)), before, _fresh(rule, len(who)))
-        column = who[:, None]
-        return Blocks(
-            np.where(who, levels, self.levels),
-            np.where(who, 0, self.places),
-            self.numbers,
-            np.where(column, states, self.free),
-            np.where(column, states, self.given),
-            np.where(who, 1.0, self.ratios),
-            np.where(who, 1.0, self.skews),
-            either(who, account, self.before),
-            either(np.repeat(who, rule.entries), _fresh(rule, len(who)), self.inside),
-        )
+        users, before = len(who), account.where(who, account)  # which nobody else writes to
+        ones, zeros = (np.ones(users), np.ones(users)), np.zeros(users, np.int64)
+        both = np.stack([states, states], axis=1)
+        begun = Blocks(levels, zeros, self.numbers, both, *ones, before, _fresh(rule, users))
+        return begun if who.all() else begun.where(who, self)
 
     def end(self, who: Mask) -> Blocks:
         """The blocks of some users are over, at their length or cut before."""
-        if not who.any():
+        if not np.count_nonzero(who):
             return self
         return replace(
             self,
@@ -221,62 +218,57 @@ class Blocks:
         )
 
     @property
+    def given(self) -> Floats:
+        """The belief given the path: (B, S)."""
+        return self.filters[:, 0]
+
+    @property
+    def free(self) -> Floats:
+        """The first belief moved on freely: (B, S)."""
+        return self.filters[:, 1]
+
+    @property
     def running(self) -> Mask:
         """Whose block has begun and has events left."""
         return self.levels > 0
 
-    def left(self, rule: BlockRule) -> Floats:
-        """What is left of L in each block: log ρ/κ."""
-        return np.log(np.maximum(self.ratios / rule.numbers(self.levels)[:, 1], 1.0))
-
     def costs(self, rule: BlockRule) -> Floats:
         """What each running block has cost so far: the larger side of its own leakage."""
-        up, down = _lifts(rule, self, self.inside.most, self.inside.least)
+        up, down = _lifts(rule, self, np.zeros((2, 1)), self.inside.most, self.inside.least)
         shape = (len(self.levels), rule.entries)
         most, least = up.reshape(shape).max(1), down.reshape(shape).min(1)
         return np.where(self.running & (self.places > 0), larger_side(most, least), 0.0)
 
-    def take(self, rows: Rows) -> Blocks:
-        """Of some users."""
-        users = self._numbers(rows)
-        arrays: dict[str, Any] = {name: getattr(self, name)[users] for name in ARRAYS}
-        return Blocks(**arrays, before=self.before.take(users), inside=self.inside.take(self._inner(users)))
 
-    def put(self, rows: Rows, part: Blocks) -> None:
-        """Write those of some users back in place."""
-        users = self._numbers(rows)
-        for name in ARRAYS:
-            getattr(self, name)[users] = getattr(part, name)
-        for each in fields(Leakages):
-            getattr(self.before, each.name)[users] = getattr(part.before, each.name)
-            getattr(self.inside, each.name)[self._inner(users)] = getattr(part.inside, each.name)
-
-    def join(self, other: Blocks) -> Blocks:
-        """Two groups of users as one."""
-        arrays: dict[str, Any] = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in ARRAYS}
-        before, inside = (
-            Leakages(*(np.concatenate([getattr(one, f.name), getattr(two, f.name)]) for f in fields(Leakages)))
-            for one, two in ((self.before, other.before), (self.inside, other.inside))
-        )
-        return Blocks(**arrays, before=before, inside=inside)
-
-    def _numbers(self, rows: Rows) -> NDArray[np.intp]:
-        whole = isinstance(rows, np.ndarray) and rows.dtype.kind in "iu"
-        return rows if whole else np.arange(len(self.levels))[rows]  # type: ignore[return-value]
-
-    def _inner(self, users: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The rows of these users in the account inside."""
-        entries = len(self.inside.most) // max(1, len(self.levels))
-        return (users[:, None] * entries + np.arange(entries)).ravel()
-
-
-class Disclosed(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Disclosed:
     """What an event of B blocks made public."""
 
     codes: Ints  # (B,)
-    columns: Ints  # (B, n) f(released | x) · 2**62
-    drawn: Ints  # (B,) weight of the fake draw, over 2**62
+    wide: Ints  # (B, 2, n) f(released | x) · 2**62, and 2**62 for the filter that moves on freely
+    weights: Ints  # (B, 3) the least and the largest f(released | x), and the weight of the fake draw, over 2**62
     impossible: Mask  # (B,) which releases given cannot have been made
+
+    @classmethod
+    def nothing(cls, users: int, n: int) -> Disclosed:
+        """Events of which nothing was disclosed."""
+        wide, weights = np.full((users, 2, n), DENOMINATOR, np.int64), np.full((users, 3), DENOMINATOR, np.int64)
+        return cls(np.full(users, UNSAID, np.int64), wide, weights, np.zeros(users, bool))
+
+    @property
+    def columns(self) -> Ints:
+        """The weights of what was released, by symbol: (B, n)."""
+        return self.wide[:, 0]
+
+    @property
+    def drawn(self) -> Ints:
+        """The weight of the fake draw: (B,)."""
+        return self.weights[:, 2]
+
+    @property
+    def silent(self) -> Mask:
+        """Of which events nothing was disclosed: (B,)."""
+        return np.asarray(self.weights[:, 0] == self.weights[:, 1])
 
 
 def release(
@@ -285,31 +277,27 @@ def release(
     """One event of each running block: by raw codes, a draw each and the hidden bits, or read from releases `given`.
 
     `states` (B, S) is the public belief. Every label that might be drawn is checked before the draw (`kept`). `asks`
-    (B, 2) are other questions than those of the schedule, where schedules are tried.
+    (B, 2) are other questions than those of the schedule, where schedules are tried; what is not said is then UNSAID.
     """
-    users, n = len(states), rule.model.n
-    codes = np.full(users, UNSAID, np.int64)
-    columns, drawn = np.full((users, n), DENOMINATOR, np.int64), np.full(users, DENOMINATOR, np.int64)
-    numbers = rule.numbers(blocks.levels)
-    asks = rule.asks[blocks.places] if asks is None else asks
+    made, numbers = Disclosed.nothing(len(states), rule.model.n), rule.numbers(blocks.levels)
+    codes, given = made.codes, asked.given
+    tried, asks = asks is not None, rule.asks[blocks.places] if asks is None else asks
     caps = numbers[:, 1] / blocks.ratios
-    some = np.flatnonzero((asks[:, 0] > 0) & (caps < 1.0 - 1e-6) & blocks.running)
-    given, impossible = asked.given, np.zeros(users, bool)
+    some = ((asks[:, 0] > 0) & (caps < 1.0 - 1e-6) & blocks.running).nonzero()[0]
     if some.size:
-        if some.size == users:
-            part, chosen, truth = blocks, asked, real
-        else:
-            part, truth = blocks.take(some), None if real is None else real[some]
-            chosen = Asked(*(each[some] if each.size else each for each in asked))
-        beliefs = filtering.symbols(rule.model, part.given)
-        bits = np.zeros(some.size, bool) if truth is None else truth
-        filled = codes[some], columns[some], drawn[some]
-        impossible[some] = _ask(rule, (beliefs, numbers[some], caps[some], asks[some]), part, chosen, bits, filled)
-        codes[some], columns[some], drawn[some] = filled
-    rest = np.flatnonzero(codes == UNSAID)
-    if rest.size:
+        rows: Any = slice(None) if some.size == len(states) else some
+        hidden = (codes,) * 3 if real is None else (real.astype(np.int64), asked.truths, asked.randomness)
+        known = (numbers, caps, asks, blocks.ratios, blocks.skews, *hidden)
+        beliefs = filtering.symbols(rule.model, blocks.given[rows])
+        filled = codes[rows], made.wide[rows], made.weights[rows], made.impossible[rows]
+        here = beliefs, *(each[rows] for each in known), given[rows] if given.size else given
+        row_by_row(ask, (rule.width, *rule.places), here, filled)
+        if rows is some:
+            codes[rows], made.wide[rows], made.weights[rows], made.impossible[rows] = filled
+    rest = (codes == UNSAID).nonzero()[0]
+    if rest.size and not tried:
         codes[rest] = rule.distortion.best_guess(filtering.symbols(rule.model, states[rest]))
-    return Disclosed(codes, columns, drawn, impossible | (given != codes) if given.size else impossible)
+    return replace(made, impossible=made.impossible | (given != codes)) if given.size else made
 
 
 def after(rule: BlockRule, blocks: Blocks, made: Disclosed, account: Leakages) -> tuple[Floats, Leakages, Blocks]:
@@ -318,28 +306,26 @@ def after(rule: BlockRule, blocks: Blocks, made: Disclosed, account: Leakages) -
     A block that has had all its events is not ended here: its cost is charged first (`Blocks.costs`, `Blocks.end`).
     """
     states, moved, marginal = follow(rule, blocks, made)
-    disclosing = made.columns.min(1) != made.columns.max(1)
-    if not disclosing.any() and rule.model.full_support:
+    inside = _charged(rule, blocks, made, marginal)
+    if inside is blocks.inside:  # nothing was disclosed, and anything can follow anything
         return states, account, moved
-    inside = blocks.inside.skip(rule.model)
-    if disclosing.any():  # each user as if alone: nothing disclosed is nothing charged, not even for rounding
-        inside = either(np.repeat(disclosing, rule.entries), _charged(rule, blocks, made.columns, marginal), inside)
     moved = replace(moved, inside=inside)
     return states, _joined(rule, moved), moved
 
 
 def follow(rule: BlockRule, blocks: Blocks, made: Disclosed) -> tuple[Floats, Blocks, Floats]:
-    """Belief and blocks after an event, all but their account, and what the filter expected of the release: (B,)."""
-    model, columns, users = rule.model, made.columns, len(made.codes)
-    both, ones = np.concatenate([blocks.given, blocks.free]), np.full(columns.shape, DENOMINATOR, np.int64)
-    ahead, marginal = filtering.move(model, both, np.concatenate([columns, ones]))
-    given, free, marginal = ahead[:users], ahead[users:], marginal[:users]
-    high = columns.max(1)
-    silent = columns.min(1) == high
-    ratios = np.where(silent, blocks.ratios, blocks.ratios * (marginal / high))
-    skews = np.where(silent, blocks.skews, blocks.skews * (made.drawn / marginal))
-    moved = replace(blocks, places=blocks.places + 1, free=free, given=given, ratios=ratios, skews=skews)
-    return mixed(free, given, _fake(rule, moved)), moved, marginal
+    """Belief and blocks after an event, but for their account, and the marginal (B,) of what was released."""
+    model, silent, ratios, skews = rule.model, made.silent, blocks.ratios, blocks.skews
+    ahead, marginal = filtering.move(model, blocks.filters.reshape(-1, model.size), made.wide.reshape(-1, model.n))
+    filters, marginal = ahead.reshape(blocks.filters.shape), marginal[::2]
+    said = silent.size - np.count_nonzero(silent)
+    if said:
+        ratios, skews = ratios * (marginal / made.weights[:, 1]), skews * (made.drawn / marginal)
+    if 0 < said < silent.size:  # each user as if alone: nothing disclosed is nothing charged, not even for rounding
+        ratios, skews = np.where(silent, blocks.ratios, ratios), np.where(silent, blocks.skews, skews)
+    moved = replace(blocks, places=blocks.places + 1, filters=filters, ratios=ratios, skews=skews)
+    weight = _fake(rule, moved)[:, None]
+    return filtering.mixed(model, moved.free, moved.given, weight), moved, marginal
 
 
 def posterior(rule: BlockRule, blocks: Blocks, made: Disclosed) -> Floats:
@@ -356,25 +342,23 @@ def _fake(rule: BlockRule, blocks: Blocks) -> Floats:
     return fake * blocks.skews / (fake * blocks.skews + (1.0 - fake))
 
 
-def _charged(rule: BlockRule, blocks: Blocks, columns: Ints, marginal: Floats) -> Leakages:
+def _charged(rule: BlockRule, blocks: Blocks, made: Disclosed, marginal: Floats) -> Leakages:
     """The extremes of log f/q after an event; a weight of 0 rules nothing out, as the bit may be fake."""
-    weights: Any = np.maximum(columns, NEVER)
-    low, high = weight_range(weights, filtering.possible(rule.model, blocks.free))  # the path itself rules nothing out
+    inside, silent = blocks.inside, made.silent
+    quiet = np.count_nonzero(silent)
+    skipped = inside.skip(rule.model) if quiet else inside
+    if quiet == silent.size:
+        return skipped
+    weights, (low, high) = made.columns, np.maximum(made.weights[:, :2].T, NEVER)
+    if not rule.model.full_support:
+        weights = np.maximum(made.columns, NEVER)
+        low, high = weight_range(weights, filtering.possible(rule.model, blocks.free))  # the path rules nothing out
     if rule.entries > 1:
-        weights, marginal, low, high = (np.repeat(each, rule.entries, 0) for each in (weights, marginal, low, high))
-    return blocks.inside.charge(rule.model, weights, marginal, low, high)
-
-
-def mixed(first: Floats, second: Floats, weight: Floats) -> Floats:
-    """weight · first + (1-weight) · second, faint probabilities by their logarithms, as `filtering` keeps them."""
-    share = weight[:, None]
-    sums = share * filtering.clear(first) + (1.0 - share) * filtering.clear(second)
-    if sums.min(initial=1.0) >= filtering.FAINT:
-        return sums
-    with np.errstate(divide="ignore"):
-        logs = np.logaddexp(np.log(share) + filtering.as_logs(first), np.log1p(-share) + filtering.as_logs(second))
-    near = np.where(np.isneginf(logs), 0.0, logs)
-    return np.where(sums >= filtering.FAINT, sums, near)
+        weights, marginal, low, high, silent = (
+            np.repeat(each, rule.entries, 0) for each in (weights, marginal, low, high, silent)
+        )
+    charged = inside.charge(rule.model, weights, marginal, low, high)
+    return skipped.where(silent, charged) if quiet else charged
 
 
 def _fresh(rule: BlockRule, users: int) -> Leakages:
@@ -389,34 +373,24 @@ def _fresh(rule: BlockRule, users: int) -> Leakages:
     return Leakages(np.zeros(len(at)), np.zeros(len(at)), np.where(at, 0.0, -np.inf), np.where(at, 0.0, np.inf))
 
 
-def either(who: Mask, one: Leakages, other: Leakages) -> Leakages:
-    """The accounts of one kind for some users, of the other for the rest."""
-    column = who[:, None]
-    return Leakages(
-        np.where(who, one.most, other.most),
-        np.where(who, one.least, other.least),
-        np.where(column, one.ahead_most, other.ahead_most),
-        np.where(column, one.ahead_least, other.ahead_least),
-    )
+def _lifts(rule: BlockRule, blocks: Blocks, first: Floats, up: Floats, down: Floats) -> Floats:
+    """Both sides of the account with the blocks in it: `first`, what came before them, and the logs of their lifts.
 
-
-def _lifts(rule: BlockRule, blocks: Blocks, up: Floats, down: Floats) -> Floats:
-    """Logs of the block's lifts from logs of f/q, (B·E,) or (B·E, S), rounded outward; what cannot be stays infinite.
-
-    The lift is (fake · skew + (1-fake) · f/q) / (fake · skew + 1-fake). Both sides come in one array.
+    `up` and `down` are logs of f/q, (B·E,) or (B·E, S); the lift is (fake · skew + (1-fake) · f/q) / (fake · skew +
+    1-fake). Sums are rounded outward; what cannot be stays infinite, and nothing added is exact.
     """
     fake = rule.numbers(blocks.levels)[:, 0]
     guess, named = fake * blocks.skews, 1.0 - fake
     if rule.entries > 1:
         guess, named = np.repeat(guess, rule.entries), np.repeat(named, rule.entries)
     if up.ndim > 1:
-        guess, named = guess[:, None], named[:, None]
-    loose = (rule.length + 2) * 4 * slack(rule.model.size)
-    sides = np.array((up, down))
-    possible = np.isfinite(sides)
-    logs = np.log((guess + named * np.exp(np.where(possible, sides, 0.0))) / (guess + named))
-    logs = np.where(sides == 0, 0.0, logs + OUTWARD[logs.ndim] * (loose + 8 * UNIT * np.abs(logs)))
-    return np.where(possible, logs, sides)
+        guess, named, first = guess[:, None], named[:, None], first[:, :, None]
+    sides, loose = np.array((up, down)), (rule.length + 2) * 4 * slack(rule.model.size)
+    never = np.isinf(sides)
+    logs = np.log((guess + named * np.exp(np.where(never, 0.0, sides))) / (guess + named))
+    sums = first + np.where(never, sides, logs)
+    size = loose + UNIT * (8.0 * np.abs(logs) + 2.0 * np.abs(sums))
+    return np.where(sides == 0.0, first, sums + OUTWARD[sums.ndim] * np.where(np.isinf(sums), 0.0, size))
 
 
 def _joined(rule: BlockRule, blocks: Blocks) -> Leakages:
@@ -429,115 +403,51 @@ def _joined(rule: BlockRule, blocks: Blocks) -> Leakages:
         first = np.array((before.ahead_most.max(1), before.ahead_least.min(1)))
     else:
         first = np.array((before.ahead_most.ravel(), before.ahead_least.ravel()))
-    most, least = _add(first, _lifts(rule, blocks, inside.most, inside.least))
+    most, least = _lifts(rule, blocks, first, inside.most, inside.least)
     if rule.model.full_support:
         return Leakages(most, least, most[:, None], least[:, None])
-    up, down = _add(first[:, :, None], _lifts(rule, blocks, inside.ahead_most, inside.ahead_least))
+    up, down = _lifts(rule, blocks, first, inside.ahead_most, inside.ahead_least)
     shape, wide = (users, entries), (users, entries, rule.model.size)
     return Leakages(
         most.reshape(shape).max(1), least.reshape(shape).min(1), up.reshape(wide).max(1), down.reshape(wide).min(1)
     )
 
 
-def _add(total: Floats, part: Floats) -> Floats:
-    """Logs added on both sides, rounded outward; what cannot be stays infinite, and nothing added is exact."""
-    sums: Floats = total + part
-    size = np.where((part == 0) | np.isinf(sums), 0.0, np.abs(sums))
-    return sums + OUTWARD[sums.ndim] * (2 * UNIT * size)
-
-
-def _ask(
-    rule: BlockRule, public: tuple[Any, ...], blocks: Blocks, asked: Asked, real: Mask, filled: tuple[Ints, ...]
-) -> Mask:
-    """Fill in the releases of events that are asked, by cells that are checked; which given ones are impossible."""
-    if rule.distortion.points is not None:
-        return _ask_near(rule, public, blocks, asked, real, filled)
-    users, n = public[0].shape
-    codes, columns, drawn = filled
-    state, code = np.empty(users, np.int64), form(ask, users)
-    truths, thrown = (asked.truths, asked.randomness) if not asked.given.size else (codes, codes)
-    given = (*public, blocks.ratios, blocks.skews, real.astype(np.int64), truths, thrown)
-
-    def some(part: slice) -> None:
-        here, known = [np.ascontiguousarray(array[part]) for array in given], asked.given[part]
-        made = codes[part], columns[part], drawn[part], state[part]
-        if code is not ask:
-            code(rule.width, *here, known, *made)
-            return
-        lists = [array.tolist() for array in made]
-        ask(rule.width, *(array.tolist() for array in here), known.tolist(), *lists)
-        for array, values in zip(made, lists, strict=True):
-            array[:] = values
-
-    if code is ask:
-        for at in range(0, users, LISTED):
-            some(slice(at, at + LISTED))
-    else:
-        in_parts(users, some, n)
-    return np.asarray(state == IMPOSSIBLE)
-
-
-def _ask_near(
-    rule: BlockRule, public: tuple[Any, ...], blocks: Blocks, asked: Asked, real: Mask, filled: tuple[Ints, ...]
-) -> Mask:
-    """`_ask` where a wrong symbol costs by its distance: the cells are sets of neighbours."""
-    codes, columns, drawn = filled
-    impossible = np.zeros(len(codes), bool)
-    points = np.asarray(rule.distortion.points).reshape(rule.model.n, -1)
-    for user, (belief, number, whole, ask) in enumerate(zip(*public, strict=True)):
-        named = DENOMINATOR // EIGHTHS * int(ask[1])
-        cap, fine, everything = max(part_of(float(whole), int(ask[0])), LEAST) * (1 + MARGIN), False, belief.sum()
-        while not fine and cap < 1.0:
-            cells, masses = neighbours(belief, points, cap * everything)
-            base = np.where(np.arange(masses.size) == 0, DENOMINATOR - named, 0)
-            mean, high = masses * named + everything * base, base + named
-            hats = to_weights(mean / mean.sum())
-            lists = mean.tolist(), high.tolist(), hats.tolist()
-            fine = kept(float(blocks.ratios[user]), float(blocks.skews[user]), float(everything), number, *lists)
-            cap *= 2.0
-        if not fine or masses.size == 1:
-            continue
-        labels = centres(belief, points, cells, masses.size)
-        if asked.given.size:
-            label = int((labels == asked.given[user]).argmax())
-            impossible[user] = labels[label] != asked.given[user]
-        elif real[user]:
-            label = int(cells[asked.truths[user]]) if asked.randomness[user] < named else 0
-        else:
-            label = int((np.cumsum(hats) <= asked.randomness[user]).sum())
-        codes[user], drawn[user] = labels[label], hats[label]
-        columns[user] = base[label] + named * (cells == label)
-    return impossible
-
-
 @compiled
 def ask(
-    width: int, beliefs: Any, numbers: Any, caps: Row, asks: Any, ratios: Row, skews: Row, real: Row, truths: Row,
-    randomness: Row, given: Row, codes: Row, columns: Any, drawn: Row, state: Row,
+    width: int, points: Row, ranks: Row, beliefs: Any, numbers: Any, caps: Row, asks: Any, ratios: Row, skews: Row,
+    real: Row, truths: Row, randomness: Row, given: Row, codes: Row, wide: Any, weights: Any, impossible: Row,
 ) -> None:  # fmt: skip
     """Make each user's cells, check them, and draw from them; or find the column of the release given.
 
+    The cells are those of the closed form, or neighbours where symbols have `points`.
+
     A cap that leaves a label too rare for its weight, or outside of a bound, is raised until none is. Where nothing can
-    be said, what stands in `codes`, `columns` and `drawn` is left.
+    be said, what stands in `codes`, `wide` and `weights` is left.
     """
     rows, entries, plan = room_for(len(beliefs[0]), width)
     (labels, base, classes, masses), (owners, places, extras, known) = rows, entries
     top, after, share, filling, borders, marginal = plan
     mean, high, hats, of_row = reals(width), wholes(width), wholes(width), wholes(len(masses))
     for user in range(len(beliefs)):
-        belief, column, number = beliefs[user], columns[user], numbers[user]
+        belief, column, weight, number = beliefs[user], wide[user][0], weights[user], numbers[user]
         cap = max(part_of(caps[user], asks[user][0]), LEAST) * (1.0 + MARGIN)
         first = float(EIGHTHS - asks[user][1]) / EIGHTHS
         made, fine = 0, False
         while not fine and cap < 1.0:
-            made, everything, _ = table(
-                belief, (number[0], 1.0 - number[0], cap, 0.0, first), labels, base, classes, masses, owners, places,
-                extras, known, top, after, share, filling, borders, marginal,
-            )  # fmt: skip
+            if len(points):
+                made, everything = near_table(
+                    belief, points, ranks, cap, first, labels, base, classes, masses, owners, places, extras
+                )  # fmt: skip
+            else:
+                made, everything, _ = table(
+                    belief, (number[0], 1.0 - number[0], cap, 0.0, first), labels, base, classes, masses, owners,
+                    places, extras, known, top, after, share, filling, borders, marginal,
+                )  # fmt: skip
             fake_weights(made, everything, base, masses, owners, places, extras, mean, high, hats)
             fine = kept(ratios[user], skews[user], everything, number, mean, high, hats)
             cap *= 2.0
-        state[user], label = LEFT, 0
+        label = 0
         if not fine or hats[0] == DENOMINATOR:
             continue  # one label, which says nothing
         if len(given):
@@ -550,15 +460,16 @@ def ask(
             while uniform >= hats[label]:
                 uniform -= hats[label]
                 label += 1
-        state[user] = IMPOSSIBLE
-        if label < width and hats[label] > 0:
-            codes[user], drawn[user], state[user] = labels[label], hats[label], DONE
+        impossible[user] = label == width or hats[label] == 0
+        if not impossible[user]:
+            codes[user], weight[2] = labels[label], hats[label]
             for row in range(owners[made - 1] + 1):
                 of_row[row] = base[label]
             for entry in range(made):
                 of_row[owners[entry]] += extras[entry] if places[entry] == label else 0
             for x in range(len(belief)):
                 column[x] = of_row[classes[x]]
+                weight[0], weight[1] = min(weight[0], column[x]), max(weight[1] if x > 0 else 0, column[x])
 
 
 @compiled
@@ -607,3 +518,94 @@ def kept(ratio: float, skew: float, everything: float, number: Row, mean: Row, h
             if not (bounded and expected >= 0.5 * LEAST * ONE):
                 return False
     return True
+
+
+def candidates(length: int) -> list[Schedule]:
+    """Schedules to try for blocks of so many events, each once: all of what is left at every m-th event.
+
+    >>> [[each.share for each in schedule] for schedule in candidates(3)]
+    [[8, 8, 8], [8, 0, 8], [0, 8, 0], [8, 0, 0], [0, 0, 8]]
+    """
+    found: dict[Schedule, None] = {}
+    for period in PERIODS:
+        for first in sorted({0, 1, 2, 3, period // 2, period - 1}):
+            if first < period <= length:
+                asked = range(first, length, period)
+                found[tuple(Question(EIGHTHS * (place in asked), EIGHTHS) for place in range(length))] = None
+    return list(found)
+
+
+@lru_cache(maxsize=64)
+def block_rule(model: MarkovModel, level: float, length: int, distortion: Distortion) -> BlockRule:
+    """The rule of blocks of this length and L: with the schedule that simulated paths choose."""
+    load()  # so much is simulated that compiled code is worth its loading
+    going = candidates(length)
+    rule = BlockRule(model, level, length, distortion, going[0])
+    thin = min(1.0, SMALL / (model.chain.nnz + model.n), SHORT / length)
+    thin /= 1.0 if distortion.is_hamming else NEARBY
+    for paths, stay in ROUNDS:
+        costs = mean_costs(rule, going, max(4, int(thin * paths)))
+        going = [going[place] for place in np.argsort(costs, kind="stable")[:stay].tolist()]
+    schedule, events = going[0], int(thin * IMPROVING)
+    while events > 0:  # the change of one event that gains most, again and again, as far as so many events allow
+        tried = [schedule]
+        for place, change in itertools.product(range(rule.length), CHANGES):
+            tried.append((*schedule[:place], change, *schedule[place + 1 :]))
+        paths = max(PATHS, min(1024, events // (4 * len(tried) * rule.length)))
+        events -= paths * len(tried) * rule.length
+        if events < 0:
+            break
+        costs = mean_costs(rule, tried, paths)
+        best = int(costs.argmin())
+        if costs[best] > (1.0 - GAIN) * costs[0]:
+            break
+        schedule = tried[best]
+    return replace(rule, schedule=schedule)
+
+
+def mean_costs(rule: BlockRule, schedules: list[Schedule], paths: int) -> Floats:
+    """What an event is expected to cost by each schedule, on so many paths, all with the same draws.
+
+    Schedules share their paths as long as they ask alike. Means are rounded, so that no machine's order of summing
+    decides between schedules that are alike.
+    """
+    asks, randomness, among = np.array(schedules, np.int64), SeededRandomness(1), np.zeros(len(schedules), np.int64)
+    states, account = filtering.start(rule.model, paths), Leakages.start(rule.model, paths)
+    everyone, levels = np.ones(paths, bool), np.full(paths, rule.level)
+    blocks, costs = Blocks.start(rule, paths).begin(rule, everyone, levels, states, account), np.zeros(1)
+    for place in range(rule.length):
+        _, first, apart = np.unique(among * 81 + asks[:, place] @ (9, 1), return_index=True, return_inverse=True)
+        before = among[first]
+        if first.size > costs.size:
+            rows = (before[:, None] * paths + np.arange(paths)).ravel()
+            states, blocks = states[rows], blocks.take(rows)
+        thrown = randomness.draw(paths)  # each part of [0, 2**62) has one of them: means of so many vary much less
+        spread = np.argsort(thrown, kind="stable") * (DENOMINATOR // paths) + thrown % (DENOMINATOR // paths)
+        drawn = np.tile(spread, first.size)
+        fake, asked = np.zeros(drawn.size, bool), Asked(np.zeros_like(drawn), drawn)
+        made = release(rule, blocks, states, asked, fake, np.repeat(asks[first, place], paths, axis=0))
+        costs, among = costs[before] + _expected(rule, blocks, made).reshape(-1, paths).mean(1), apart
+        states, blocks, _ = follow(rule, blocks, made)
+    return (costs[among] / rule.length).round(9)
+
+
+def fingerprint(rule: BlockRule) -> str:
+    """What tells one rule from another, in 16 hexadecimal digits."""
+    said = f"{rule.model.fingerprint} {rule.level!r} {rule.length} {rule.distortion.name} {rule.schedule}"
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def _expected(rule: BlockRule, blocks: Blocks, made: Disclosed) -> Floats:
+    """What the belief after the release of an event expects that it costs: (B,); the least there is if nothing is said.
+
+    All rows at once: the last digits depend on who else is there, which rounding takes away again.
+    """
+    beliefs, costs = posterior(rule, blocks, made), rule.distortion
+    if costs.is_hamming:
+        said = beliefs[np.arange(len(beliefs)), made.codes]
+        return 1.0 - np.where(made.codes == UNSAID, beliefs.max(1), said)
+    if rule.model.n > WHOLE:
+        codes = np.where(made.codes == UNSAID, costs.best_guess(beliefs), made.codes)
+        return (beliefs * costs.between(np.arange(rule.model.n)[None, :], codes[:, None])).sum(1)
+    expected = beliefs @ costs.matrix(rule.model.n)
+    return np.where(made.codes == UNSAID, expected.min(1), expected[np.arange(len(beliefs)), made.codes])

@@ -46,24 +46,21 @@ whoever reads releases may have numba or not. Plain Python is given lists where 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from seqveil.core import programs
-from seqveil.core.compiled import compiled, form, in_parts, reals, wholes
+from seqveil.core.compiled import compiled, reals, row_by_row, wholes
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
-from seqveil.core.kernel import DENOMINATOR, DROP, Floats, Ints, Kernels, slack, usable
+from seqveil.core.kernel import DENOMINATOR, DROP, Floats, Kernels, slack, usable
 from seqveil.core.mechanisms.base import Asked, Made, stack
 
 WIDEST = 1024  # outputs a table may have
 QUICK = 40  # symbols up to which the program for any distortion takes some hundredths of a second
 MARGIN = 1e-12  # what the check in floats keeps away from a bound; the closed form keeps ten times as far (`usable`)
-LISTED = 1024  # users whose beliefs are made into lists at a time
 ONE = float(DENOMINATOR)
 DONE, LEFT, IMPOSSIBLE = 0, 1, 2  # what became of a row: released; in doubt; no such release can have been made
 
@@ -269,7 +266,7 @@ def inside_bounds(
 
 
 @compiled
-def write(beliefs: Any, numbers: Numbers, outputs: Any, base: Any, extra: Any, rows: Any, bound: Row) -> None:
+def write(numbers: Numbers, beliefs: Any, outputs: Any, base: Any, extra: Any, rows: Any, bound: Row) -> None:
     """Write each user's table out: outputs and base (B, K), entries (B, R, K), rows of the symbols, and the bound."""
     made_in, entries, plan = room_for(len(beliefs[0]), len(outputs[0]))
     (labels, shared, classes, masses), (owners, places, extras, _) = made_in, entries
@@ -289,14 +286,14 @@ def write(beliefs: Any, numbers: Numbers, outputs: Any, base: Any, extra: Any, r
 
 @compiled
 def draw(
-    beliefs: Any, width: int, numbers: Numbers, bounds: Bounds, truths: Row, randomness: Row, given: Row,
-    codes: Row, found: Any, state: Row,
+    width: int, numbers: Numbers, bounds: Bounds, beliefs: Any, truths: Row, randomness: Row, given: Row, codes: Row,
+    found: Any, state: Row,
 ) -> None:  # fmt: skip
     """Make each user's table, check it, and draw from it; or find the column of the release given.
 
     Parameters:
-        beliefs: (B, n).
         width, numbers, bounds: see `labels_and_bounds`.
+        beliefs: (B, n).
         truths, randomness: (B,) raw codes and whole numbers in [0, 2**62); not looked at where releases are `given`.
         given: (B,) or empty.
         codes, found, state: filled in with released codes (B,), columns (B, n), and what became of each row (B,).
@@ -382,76 +379,44 @@ def optimal(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     aim = usable(epsilon, n)
     if not distortion.is_hamming:
         programs.check_size(n, n)  # before n² distances are made
-        costs = distortion.matrix(n)
-        return stack([_by_program(belief, aim, costs) for belief in beliefs])
+        found = [(belief[None], programs.sound(belief, aim, distortion.matrix(n))) for belief in beliefs]
+        return stack([Kernels.from_tables(each.outputs[None], each.table[None], None, row) for row, each in found])
     if not fits(n, aim):
         raise InputError(
             f"the optimum for ε={epsilon:g} over {n} symbols needs more than {WIDEST} columns; "
             'use mechanism="balanced", mechanism="tree" or a smaller epsilon'
         )
-    return solve(beliefs, aim).kernels(beliefs)
+    return without_rare(solve(beliefs, aim)[0], beliefs)
 
 
-def _by_program(belief: Floats, aim: float, costs: Floats) -> Kernels:
-    found = programs.sound(belief, aim, costs)
-    return Kernels.from_tables(found.outputs[None, :], found.table[None], None, belief[None])
+def without_rare(kernels: Kernels, beliefs: Floats) -> Kernels:
+    """The kernels that `solve` found, without outputs that would hardly ever be released."""
+    weak = (kernels.marginal(beliefs) < DROP * ONE) & (kernels.base > 0)
+    some = np.flatnonzero(weak.any(1))
+    if some.size:
+        assert kernels.rows is not None
+        tables = (kernels.extra[some] + kernels.base[some, None]) / ONE
+        without = Kernels.from_tables(kernels.outputs[some], tables, kernels.rows[some], beliefs[some])
+        kernels.base[some], kernels.extra[some] = without.base, without.extra
+    return kernels
 
 
-@dataclass(frozen=True, eq=False)
-class Optimum:
-    """Optimal kernels of B users, and what no sound kernel does better than."""
+def solve(beliefs: Floats, epsilon: float) -> tuple[Kernels, Floats]:
+    """The exact optimum for Hamming distortion, sound at ε up to rounding, its labels the likeliest first.
 
-    stack: Kernels
-    bound: Floats  # (B,) expected distortion (the dual value)
+    Also what no sound kernel does better than: (B,) expected distortion (the dual value).
 
-    @property
-    def outputs(self) -> Ints:
-        """(B, K) the likeliest symbols, in that order."""
-        return self.stack.outputs
-
-    @property
-    def table(self) -> Floats:
-        """(B, R, K) as probabilities, a row for each class of symbols (`stack.rows`)."""
-        return (self.stack.extra + self.stack.base[:, None]) / ONE
-
-    def kernels(self, beliefs: Floats) -> Kernels:
-        """The kernels, without outputs that would hardly ever be released."""
-        stack = self.stack
-        weak = (stack.marginal(beliefs) < DROP * ONE) & (stack.base > 0)
-        some = np.flatnonzero(weak.any(1))
-        if some.size:
-            assert stack.rows is not None
-            without = Kernels.from_tables(stack.outputs[some], self.table[some], stack.rows[some], beliefs[some])
-            stack.base[some], stack.extra[some] = without.base, without.extra
-        return stack
-
-
-def solve(beliefs: Floats, epsilon: float) -> Optimum:
-    """The exact optimum for Hamming distortion, sound at ε up to rounding.
-
-    >>> solution = solve(np.array([[0.2, 0.8]]), 1.0)
-    >>> solution.outputs.tolist(), solution.stack.one(0).probabilities.round(3).tolist()
-    ([[1, 0]], [[0.269, 0.731], [0.847, 0.153]])
+    >>> kernels, bound = solve(np.array([[0.2, 0.8]]), 1.0)
+    >>> kernels.outputs.tolist(), kernels.one(0).probabilities.round(3).tolist(), bound.round(4).tolist()
+    ([[1, 0]], [[0.269, 0.731], [0.847, 0.153]], [0.1765])
     """
     users, n = beliefs.shape
-    width, code = columns(n, epsilon), form(write, users)
+    width = columns(n, epsilon)
     outputs, base, rows = (np.empty((users, size), np.int64) for size in (width, width, n))
     extra, bound = np.zeros((users, min(n, 4 * width), width), np.int64), np.empty(users)
-    filled = outputs, base, extra, rows, bound
-    if code is write:
-        for one in (slice(user, user + 1) for user in range(users)):
-            _in_lists(write, (beliefs[one],), (_numbers(epsilon),), [array[one] for array in filled])
-    else:
-        code(np.ascontiguousarray(beliefs), _numbers(epsilon), *filled)
-    return Optimum(Kernels(n, outputs, base, extra, None, rows), bound)
-
-
-def _in_lists(code: Callable[..., None], given: Any, numbers: Any, filled: Any) -> None:
-    """Call the plain form of `write` or `draw`, with lists in place of arrays."""
-    lists = [array.tolist() for array in filled]
-    code(given[0].tolist(), *numbers, *(array.tolist() for array in given[1:]), *lists)
-    for array, values in zip(filled, lists, strict=True):
-        array[:] = values
+    if users:
+        row_by_row(write, (_numbers(epsilon),), (beliefs,), (outputs, base, extra, rows, bound))
+    return Kernels(n, outputs, base, extra, None, rows), bound
 
 
 def release(beliefs: Floats, epsilon: float, distortion: Distortion, asked: Asked) -> Made | None:
@@ -460,23 +425,8 @@ def release(beliefs: Floats, epsilon: float, distortion: Distortion, asked: Aske
     aim = usable(epsilon, n)
     if not distortion.is_hamming or not fits(n, aim):
         return None
-    numbers = labels_and_bounds(epsilon, n)
     codes, found, state = np.zeros(users, np.int64), np.empty((users, n), np.int64), np.zeros(users, np.int8)
-    code = form(draw, users)
-
-    def some(part: slice) -> None:
-        given, filled = (beliefs[part], *(array[part] for array in asked)), (codes[part], found[part], state[part])
-        if code is draw:
-            _in_lists(draw, given, numbers, filled)
-        else:
-            code(given[0], *numbers, *given[1:], *filled)
-
-    if code is draw:
-        for at in range(0, users, LISTED):
-            some(slice(at, at + LISTED))
-    else:
-        beliefs = np.ascontiguousarray(beliefs)
-        in_parts(users, some, n)
+    row_by_row(draw, labels_and_bounds(epsilon, n), (beliefs, *asked), (codes, found, state))
     if not np.count_nonzero(state):  # all are done
         return Made(codes, found)
     return Made(codes, found, np.flatnonzero(state == LEFT), bool(np.count_nonzero(state == IMPOSSIBLE)))

@@ -16,17 +16,15 @@ from functools import cached_property
 
 import numpy as np
 
-from seqveil.core import filtering, programs
+from seqveil.core import programs
 from seqveil.core.bulk import row_entries
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, Kernels, usable
-from seqveil.core.mechanisms import closed_form
-from seqveil.core.mechanisms.base import Batch, rules_kept
+from seqveil.core.mechanisms.base import Batch, Sent, rules_kept
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import Randomness
 
 LARGEST = 400  # possible batches: seconds where symbols are correlated, up to minutes where they hardly are
-LARGEST_CLOSED_FORM = 100_000  # w = 1 and Hamming, where no program is needed
 GAIN = 1e-9  # relabelling stops when a round gains less, relative to the cost
 ROUNDS = 20
 WALKS_A_BATCH = 64  # walks that may share their symbols, on average, before we call the problem too large
@@ -86,18 +84,6 @@ class Support:
             np.add.at(out[:, position, :].T, symbols, weights.T)
         return out
 
-    def last_states(self, lifts: Floats) -> Floats:
-        """(S,) distribution of the state at the last symbol after a release with these lifts, one for each batch."""
-        distribution = np.bincount(self.last, self.walks * lifts[self.batch_of], self.batch.model.size)
-        return np.asarray(distribution / distribution.sum(), dtype=np.float64)
-
-    def smooth(self, lifts: Floats, later: Floats) -> tuple[Floats, Floats]:
-        """Distributions of the w symbols and the likelihood of the first state; see `Sent.smooth`."""
-        likelihood = lifts[self.batch_of] * later[self.last]
-        post: Floats = np.bincount(self.batch_of, self.walks * likelihood, len(self.batches)).astype(np.float64)
-        first = np.bincount(self.first, self.given_first * likelihood, self.batch.model.size).astype(np.float64)
-        return self.distributions(post[None])[0] / post.sum(), first
-
 
 @dataclass(frozen=True, eq=False)
 class Codebook:
@@ -110,7 +96,7 @@ class Codebook:
     def draw(self, codes: Ints, randomness: Randomness) -> TabledSent:
         """Release a batch: find its row, then draw a label from the row's kernel."""
         row = self.rows.row(codes)
-        return TabledSent(self, int(self.kernels.draw(np.array([row]), randomness)[0]))
+        return self._sent(int(self.kernels.draw(np.array([row]), randomness)[0]))
 
     def read(self, path: tuple[int, ...]) -> TabledSent:
         """The release with this path; one the kernel never makes is refused."""
@@ -120,7 +106,13 @@ class Codebook:
                 f"expected a path of one output below {count} that can be released, got {path}; "
                 "read with the model, ε, batch length and past paths it was released with"
             )
-        return TabledSent(self, int(path[0]))
+        return self._sent(int(path[0]))
+
+    def _sent(self, index: int) -> TabledSent:
+        lifts, rows = self.lifts(index), self.rows
+        sides = float(self.bounds[0][index]), float(self.bounds[1][index])
+        last = np.bincount(rows.last, rows.walks * lifts[rows.batch_of], rows.batch.model.size)
+        return TabledSent(rows.batch, (index,), self.labels[index], last / last.sum(), *sides, self, lifts)
 
     @cached_property
     def bounds(self) -> tuple[Floats, Floats]:
@@ -146,50 +138,19 @@ class Codebook:
 
 
 @dataclass(frozen=True, eq=False)
-class TabledSent:
-    """One release from a book; see `Sent`."""
+class TabledSent(Sent):
+    """One release from a book: its path is the label's number, and the label is the batch that is released."""
 
     book: Codebook
-    index: int
-
-    @property
-    def path(self) -> tuple[int, ...]:
-        """The label's number, which is all that is published."""
-        return (self.index,)
-
-    @property
-    def codes(self) -> Ints:
-        """(w,) the label: the batch that is released."""
-        return self.book.labels[self.index]
-
-    @cached_property
-    def lifts(self) -> Floats:
-        """(N,) lift of every row of the book."""
-        return self.book.lifts(self.index)
-
-    @cached_property
-    def posterior(self) -> Floats:
-        """(S,) distribution of the state at the batch's last symbol, given this release too."""
-        return self.book.rows.last_states(self.lifts)
-
-    @cached_property
-    def ahead(self) -> Floats:
-        """(S,) distribution of the state at the next batch's first symbol, given this release too."""
-        return filtering.predict(self.book.rows.batch.model, self.posterior[None])[0]
-
-    @property
-    def least(self) -> float:
-        """Log of the least lift over all batches, rounded down."""
-        return float(self.book.bounds[0][self.index])
-
-    @property
-    def most(self) -> float:
-        """Log of the largest lift over all batches, rounded up."""
-        return float(self.book.bounds[1][self.index])
+    lifts: Floats  # (N,) of every row of the book
 
     def smooth(self, later: Floats) -> tuple[Floats, Floats]:
         """Distributions of the w symbols and the likelihood of the first state; see `Sent.smooth`."""
-        return self.book.rows.smooth(self.lifts, later)
+        rows = self.book.rows
+        likelihood = self.lifts[rows.batch_of] * later[rows.last]
+        post: Floats = np.bincount(rows.batch_of, rows.walks * likelihood, len(rows.batches)).astype(np.float64)
+        first = np.bincount(rows.first, rows.given_first * likelihood, rows.batch.model.size).astype(np.float64)
+        return rows.distributions(post[None])[0] / post.sum(), first
 
 
 def support(batch: Batch, at_most: int) -> Support:
@@ -261,11 +222,10 @@ def batch_lp(batch: Batch) -> Codebook:
 
     o runs over the batches that can occur. r runs over all of X^w where the program stays within its size, and the
     optimum is then certified; else over the batches that can occur, and labels are improved as in `with_best_labels`.
-    With w = 1 and Hamming distortion the answer is in closed form, for large alphabets too.
 
     *Guarantee*: |log lift| ≤ ε for every batch in X^w, from the integers: a batch that the model rules out is
     released like the possible batch nearest to it, so it has that batch's lifts. Hence BIL ≤ ε, SIL ≤ Σ ε, and 2ε-LDP
-    whatever the truth's distribution is. The paper lets a kernel depend on the last L raw batches; ours depends on the
+    whatever the true distribution is. The paper lets a kernel depend on the last L raw batches; ours depends on the
     present one only (L = 1), and within one release no other does better (docs/theory.md, section 19). Each program is
     solved from scratch: an optimum need not be unique, and one found from an earlier batch's basis would depend on what
     else the process has solved, so that a receiver could not find it again. Equal contexts are solved once.
@@ -282,29 +242,13 @@ def batch_lp(batch: Batch) -> Codebook:
 
     Reference: the paper's problem (eq:batch); docs/theory.md, sections 3 to 5.
     """
-    closed_form = batch.length == 1 and batch.distortion.is_hamming
-    found = support(batch, LARGEST_CLOSED_FORM if closed_form else LARGEST)
+    found = support(batch, LARGEST)
     limit, mass = batch.epsilon - found.drift, found.mass
     aim = usable(limit, len(mass))
     if aim == 0.0 or len(mass) == 1:  # nothing may be disclosed: the best guess whatever the truth is
         return Codebook(found, found.guesses(mass[None]), found.kernels(np.ones((len(mass), 1))))
-    if closed_form:
-        labels, kernels = _closed_form(found, aim)
-    else:
-        best, labels = with_best_labels(found, aim, _first_labels(found))
-        kernels = found.kernels(best.table)
-    return Codebook(found, labels, kernels.made_sound(mass[None], limit, 2 * limit))
-
-
-def _closed_form(found: Support, epsilon: float) -> tuple[Ints, Kernels]:
-    """The optimum over single symbols for Hamming distortion: labels and kernel."""
-    if not closed_form.fits(len(found.batches), epsilon):
-        raise InputError(
-            f"the optimum over {len(found.batches)} symbols at ε={epsilon:.3g} needs a table of more than "
-            f'{closed_form.WIDEST} columns; use mechanism="tree" or a smaller epsilon'
-        )
-    solution = closed_form.solve(found.mass[None], epsilon)
-    return found.batches[solution.outputs[0]], solution.kernels(found.mass[None])
+    best, labels = with_best_labels(found, aim, _first_labels(found))
+    return Codebook(found, labels, found.kernels(best.table).made_sound(mass[None], limit, 2 * limit))
 
 
 def _first_labels(found: Support) -> Ints:

@@ -1,79 +1,186 @@
-"""Cells of symbols that lie together, by halving: for blocks where a wrong symbol costs by its distance."""
+"""Cells of symbols that lie together, by halving: for blocks where a wrong symbol costs by its distance.
+
+One source, plain or compiled (`compiled`), in the form that `closed_form.table` gives its cells: each symbol has a
+class, which is its cell, and each class one entry, on its own label. Along every axis the symbols of a cell stand in
+order, side by side, and a cut keeps that order: nothing is ever sorted again.
+"""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+import math
 
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.compiled import compiled, reals, wholes
+from seqveil.core.kernel import DENOMINATOR
+from seqveil.core.mechanisms.closed_form import Row
 
 ROUNDING = 1e-6  # of the least mass: more than running sums can be off
-TINY = 1e-300
+ONE = float(DENOMINATOR)
 
 
-def neighbours(belief: Floats, points: Floats, least: float) -> tuple[Ints, Floats]:
-    """Cells of symbols that lie together, each of at least this belief: the cell of each symbol, and their masses.
+@compiled
+def near_table(
+    belief: Row, points: Row, ranks: Row, cap: float, first: float, labels: Row, base: Row, classes: Row, masses: Row,
+    owners: Row, places: Row, extras: Row,
+) -> tuple[int, float]:  # fmt: skip
+    """Cells of neighbours, each of at least `cap` of the belief, the likeliest first; how many, and the whole belief.
 
-    Halved again and again, across where they are widest, as evenly as each half keeps its mass; the likeliest first.
+    `points` (d·n,) are the coordinates, axis by axis, and `ranks` (d·n,) the symbols in their order along each. With
+    probability `first` any symbol passes for the likeliest label. Fills in what `closed_form.table` does.
 
-    >>> neighbours(np.array([0.3, 0.3, 0.2, 0.2]), np.arange(4.0)[:, None], 0.25)
-    (array([1, 2, 0, 0]), array([0.4, 0.3, 0.3]))
+    >>> labels, base, classes, masses, owners, places, extras = ([0] * 4 for _ in range(7))
+    >>> made = labels, base, classes, masses, owners, places, extras
+    >>> near_table([0.3, 0.3, 0.2, 0.2], [0.0, 1.0, 2.0, 3.0], [0, 1, 2, 3], 0.25, 0.0, *made)
+    (3, 1.0)
+    >>> classes, labels[:3], [round(mass, 9) for mass in masses[:3]]
+    ([1, 2, 0, 0], [2, 0, 1], [0.4, 0.3, 0.3])
     """
-    cells, least, open_to_halves = np.zeros(len(belief), np.int64), least * (1.0 + ROUNDING), True
-    while open_to_halves:
-        count = int(cells.max()) + 1
-        halved = _second_halves(belief, points, cells, count, least)
-        open_to_halves = bool(halved.any())
-        _, cells = np.unique(cells + count * halved, return_inverse=True)
-    masses = np.bincount(cells, belief).astype(np.float64, copy=False)
-    order = np.argsort(-masses, kind="stable")
-    return np.argsort(order, kind="stable")[cells].astype(np.int64), masses[order]
+    n, everything = len(belief), 0.0
+    for x in range(n):
+        everything += belief[x]
+    order, spare, gone = wholes(len(points)), wholes(n), wholes(n)
+    begins, ends = wholes(len(labels)), wholes(len(labels))
+    for k in range(len(points)):
+        order[k] = ranks[k]
+    begins[0], ends[0], count, cell = 0, n, 1, 0
+    while cell < count:
+        kept = begins[cell]
+        if count < len(labels):
+            least = cap * everything * (1.0 + ROUNDING)
+            kept = halve(belief, points, order, begins[cell], ends[cell], least, gone, spare)
+        if kept == begins[cell]:
+            cell += 1
+        else:
+            begins[count], ends[count], ends[cell] = kept, ends[cell], kept
+            count += 1
+    return name(
+        belief, points, order, begins, ends, count, first, labels, base, classes, masses, owners, places, extras
+    ), everything
 
 
-def _second_halves(belief: Floats, points: Floats, cells: Ints, count: int, least: float) -> NDArray[np.bool_]:
-    """Which symbols leave their cell for a new one: all cells are halved at once, each across where it is widest.
+@compiled
+def halve(
+    belief: Row, points: Row, order: Row, begin: int, end: int, least: float, gone: Row, spare: Row
+) -> int:  # fmt: skip
+    """Cut a cell across where it is widest, as evenly as both halves keep their mass, else across its next widest side.
 
-    Where no cut there leaves both halves their mass, the next widest side is tried.
+    The cell is what stands in `order` from begin to end, along each axis. Returns where its second half begins now, or
+    `begin` where no cut leaves both halves their mass.
     """
-    masses = np.bincount(cells, belief, count).astype(np.float64, copy=False)
-    mass = np.maximum(masses, TINY)
-    gone, decided = np.zeros(len(belief), bool), masses < 2 * least
-    means = [np.bincount(cells, belief * line, count) / mass for line in points.T]
-    widths = [
-        np.bincount(cells, belief * (line - mean[cells]) ** 2, count)
-        for line, mean in zip(points.T, means, strict=True)
-    ]
-    cuts = [_cuts(belief, line, cells, masses, least) for line in points.T]
-    for axis in np.argsort(-np.array(widths), axis=0, kind="stable"):
-        cut = np.array(cuts)[axis, np.arange(count)]
-        now = ~decided & np.isfinite(cut)
-        value = points[np.arange(len(belief)), axis[cells]]
-        gone |= now[cells] & (value > cut[cells])
-        decided |= now
-    return gone
+    n = len(belief)
+    axes = len(points) // n
+    widths, mass = reals(axes), 0.0
+    for k in range(begin, end):
+        mass += belief[order[k]]
+    if mass < 2.0 * least:
+        return begin
+    for axis in range(axes):
+        mean = 0.0
+        for k in range(begin, end):
+            x = order[k]
+            mean += belief[x] * points[axis * n + x]
+        mean /= mass
+        widths[axis] = 0.0
+        for k in range(begin, end):
+            x = order[k]
+            away = points[axis * n + x] - mean
+            widths[axis] += belief[x] * away * away
+    for _ in range(axes):
+        widest = 0
+        for axis in range(axes):
+            if widths[axis] > widths[widest]:
+                widest = axis
+        widths[widest] = -1.0
+        at = even_cut(belief, points, order, widest * n, begin, end, mass, least)
+        if at > begin:
+            part(order, n, axes, widest, begin, at, end, gone, spare)
+            return at
+    return begin
 
 
-def _cuts(belief: Floats, line: Floats, cells: Ints, masses: Floats, least: float) -> Floats:
-    """Where along a line each cell is cut most evenly, of the cuts that leave both halves their mass; inf for none."""
-    order = np.lexsort((line, cells))
-    cell, value, upto = cells[order], line[order], np.cumsum(belief[order])
-    first = np.searchsorted(cell, np.arange(masses.size))
-    below = upto - np.where(first > 0, upto[first - 1], 0.0)[cell]
-    fits = (below >= least) & (masses[cell] - below >= least)
-    fits[:-1] &= (cell[1:] == cell[:-1]) & (value[1:] > value[:-1])
-    fits[-1] = False
-    uneven = np.where(fits, np.abs(below - masses[cell] / 2), np.inf)
-    best = np.minimum.reduceat(uneven, first)
-    found = np.flatnonzero(fits & (uneven == best[cell]))[::-1]
-    cuts = np.full(masses.size, np.inf)
-    cuts[cell[found]] = value[found]
-    return cuts
+@compiled
+def even_cut(
+    belief: Row, points: Row, order: Row, axis: int, begin: int, end: int, mass: float, least: float
+) -> int:  # fmt: skip
+    """Where along an axis the cell is cut most evenly, between two places that differ; `begin` for nowhere."""
+    below, best, at = 0.0, math.inf, begin
+    for k in range(begin, end - 1):
+        x, after = order[axis + k], order[axis + k + 1]
+        below += belief[x]
+        uneven = abs(below - mass / 2.0)
+        apart = points[axis + after] > points[axis + x]
+        if apart and below >= least and mass - below >= least and uneven < best:
+            best, at = uneven, k + 1
+    return at
 
 
-def centres(belief: Floats, points: Floats, cells: Ints, count: int) -> Ints:
-    """Of each cell the symbol nearest to its mean."""
-    masses = np.bincount(cells, belief, count)
-    means = np.stack([np.bincount(cells, belief * line, count) / masses for line in points.T], axis=1)
-    far = ((points - means[cells]) ** 2).sum(1)
-    order = np.lexsort((far, cells))
-    return order[np.searchsorted(cells[order], np.arange(count))]
+@compiled
+def part(order: Row, n: int, axes: int, widest: int, begin: int, at: int, end: int, gone: Row, spare: Row) -> None:
+    """Put those behind the cut behind the others along every axis, both in the order that they had."""
+    for k in range(begin, end):
+        gone[order[widest * n + k]] = int(k >= at)
+    for axis in range(axes):
+        kept, moved = axis * n + begin, 0
+        for k in range(axis * n + begin, axis * n + end):
+            x = order[k]
+            if gone[x]:
+                spare[moved] = x
+                moved += 1
+            else:
+                order[kept] = x
+                kept += 1
+        for k in range(moved):
+            order[kept + k] = spare[k]
+
+
+@compiled
+def name(
+    belief: Row, points: Row, order: Row, begins: Row, ends: Row, count: int, first: float, labels: Row, base: Row,
+    classes: Row, masses: Row, owners: Row, places: Row, extras: Row,
+) -> int:  # fmt: skip
+    """Number the cells, the likeliest first, and say how many; the label of each is its symbol nearest to its mean."""
+    shared = int(first * ONE)
+    for cell in range(count):
+        mass = 0.0
+        for k in range(begins[cell], ends[cell]):
+            mass += belief[order[k]]
+        at = cell
+        while at > 0 and masses[at - 1] < mass:
+            masses[at], owners[at] = masses[at - 1], owners[at - 1]
+            at -= 1
+        masses[at], owners[at] = mass, cell
+    for k in range(len(labels)):
+        base[k] = shared if k == 0 else 0
+    for k in range(count):
+        cell = owners[k]
+        labels[k] = nearest(belief, points, order, begins[cell], ends[cell], masses[k])
+        for i in range(begins[cell], ends[cell]):
+            classes[order[i]] = k
+    for k in range(count):
+        owners[k], places[k], extras[k] = k, k, DENOMINATOR - shared
+    return count
+
+
+@compiled
+def nearest(belief: Row, points: Row, order: Row, begin: int, end: int, mass: float) -> int:
+    """Of a cell the symbol nearest to its mean; of several the first."""
+    n = len(belief)
+    best, least = order[begin], math.inf
+    for k in range(begin, end):
+        best = min(best, order[k])
+    if mass <= 0.0:
+        return best
+    axes = len(points) // n
+    mean = reals(axes)
+    for axis in range(axes):
+        mean[axis] = 0.0
+        for k in range(begin, end):
+            mean[axis] += belief[order[k]] * points[axis * n + order[k]]
+        mean[axis] /= mass
+    for k in range(begin, end):
+        far, x = 0.0, order[k]
+        for axis in range(axes):
+            away = points[axis * n + x] - mean[axis]
+            far += away * away
+        if far < least or (far == least and x < best):
+            best, least = x, far
+    return best

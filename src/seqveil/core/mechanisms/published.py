@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core.distortion import Distortion
-from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Kernels
 from seqveil.core.mechanisms.base import Batch, parts, rules_kept, truth_or_draw
 from seqveil.core.mechanisms.codebook import Codebook, support
@@ -113,20 +112,13 @@ def _within(low: Floats, high: Floats, marginal: Floats, epsilon: float) -> NDAr
     return inside
 
 
-def descended(batch: Batch, step: float = STEP) -> Codebook:
-    """The paper's Algorithm 2 with step length φ, as a part of 1/N, in the only reading that ends with a kernel.
+@rules_kept
+def batch_descent(batch: Batch) -> Codebook:
+    """The paper's Algorithm 2 at step length φ = STEP, as a part of 1/N, in the only reading that ends with a kernel.
 
     *What it leaks*: ε up to rounding, as the bounds are checked at every move; exactly, what the integers say (`least`,
     `most`).
     """
-    if not 0.0 < step <= 1.0:
-        raise InputError(f"expected a step above 0 and at most 1, got {step:g}; try {STEP:g}")
     found = support(batch, LARGEST)
-    table = descend(found.mass, found.costs(found.batches), batch.epsilon, step)
+    table = descend(found.mass, found.costs(found.batches), batch.epsilon, STEP)
     return Codebook(found, found.batches, found.kernels(table))
-
-
-@rules_kept
-def batch_descent(batch: Batch) -> Codebook:
-    """The paper's Algorithm 2 at its usual step."""
-    return descended(batch)

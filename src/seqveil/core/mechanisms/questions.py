@@ -14,18 +14,18 @@ In a large alphabet batches sampled from the node with a public seed rank positi
 found from the exact distribution of the position. Sums over the sample are sums of integers, exact in any order, so
 that no tree depends on how a product of matrices is blocked.
 
-A question is asked only where either answer could be published as it is (`Search.sound`), so that every cell a walk can
-come to keeps the promise before the first draw.
+A question is asked only where either answer could be published as it is (`trees`), so that every cell a walk can come
+to keeps the promise before the first draw.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from seqveil.core.bulk import places_within, row_entries
 from seqveil.core.distortion import Distortion
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
+from seqveil.core.mechanisms.base import Batch
 from seqveil.core.model import MarkovModel
 
 if TYPE_CHECKING:
@@ -71,7 +72,6 @@ class Split:
     left: Ints  # (n,) each 0, 2**62, or one value in between
     mass: float  # of the left side, inside the node
     rest: float  # of the right side
-    leftward: Floats  # (n,) left / 2**62, exact
 
     @property
     def fresh(self) -> int:
@@ -84,68 +84,39 @@ class Split:
 
     def chance(self, side: int) -> float:
         """Probability of a fresh draw from the node to go to that side."""
-        return (DENOMINATOR - self.fresh if side else self.fresh) / float(DENOMINATOR)
+        return (DENOMINATOR - self.fresh if side else self.fresh) / ONE
 
     def share(self, side: int) -> Floats:
         """Probability (n,) that each symbol goes to that side (0: left, 1: right); exact in float64."""
-        return 1.0 - self.leftward if side else self.leftward
+        leftward = self.left / ONE
+        return 1.0 - leftward if side else leftward
 
 
 @dataclass(frozen=True, eq=False)
 class Search:
     """All that the choice of a split depends on besides the node; public."""
 
-    root: Node  # the whole batch
+    batch: Batch
+    before: Floats  # (w, n) distributions of the symbols before the release
     least: float  # mass of the smallest cell
     disclosed: float  # λ
-    sound: Callable[[float, float], bool]  # whether a cell of this chance and mass may be published
-
-    @property
-    def model(self) -> MarkovModel:
-        """The chain."""
-        return self.root.batch.model
-
-    @property
-    def distortion(self) -> Distortion:
-        """What a wrong symbol costs."""
-        return self.root.batch.distortion
-
-    @cached_property
-    def before(self) -> Floats:
-        """(w, n) distributions of the symbols before the release."""
-        return self.root.symbol_distributions()
-
-    def may_ask(self, node: Node, split: Split) -> bool:
-        """Whether either answer could be published as it is."""
-        sides = ((0, split.mass), (1, split.rest))
-        return all(self.sound(node.chance * split.chance(side), mass) for side, mass in sides)
-
-    @property
-    def balance(self) -> float:
-        """Share of the mass that both sides should have while many cells are left."""
-        return 0.0 if self.pairs <= AHEAD else LOOSE if self.exact else BALANCE
-
-    @property
-    def exact(self) -> bool:
-        """Whether splits are judged by exact joint distributions rather than by a sample."""
-        return self.pairs <= EXACT
 
     @property
     def pairs(self) -> int:
         """How many pairs there are of a position and state with another: what exact joint distributions take."""
-        return (self.root.batch.length * self.model.size) ** 2
+        return (self.batch.length * self.batch.model.size) ** 2
 
     @cached_property
     def levels(self) -> list[Ints]:
         """Orders of the symbols that the distortion suggests (or else the chain), each as a level (n,) per symbol."""
-        if self.distortion.is_hamming and not self.exact:
-            return _similar(self.model)
-        return _levels(self.distortion, self.model.n)
+        if self.batch.distortion.is_hamming and self.pairs > EXACT:
+            return _similar(self.batch.model)
+        return _levels(self.batch.distortion, self.batch.model.n)
 
     def orders(self, distribution: Floats) -> Iterator[Ints]:
         """Levels of the symbols to cut a position by, given the symbols' distribution there."""
         yield from self.levels
-        if self.distortion.points is None:
+        if self.batch.distortion.points is None:
             ranks = _ranked(distribution)
             yield ranks
             if self.pairs <= AHEAD:  # one symbol against the rest
@@ -240,17 +211,10 @@ class Cuts:
         left = by_level[self.level]
         share = left / ONE
         mass, rest = float((distribution * share).sum()), float((distribution * (1.0 - share)).sum())
-        return Split(self.position, left, mass, rest, share)
+        return Split(self.position, left, mass, rest)
 
 
-def cut(
-    position: int,
-    level: Ints,
-    masses: Floats,
-    mass: float,
-    least: float,
-    aims: Floats | None = None,
-) -> Cuts:
+def cut(position: int, level: Ints, masses: Floats, mass: float, least: float, aims: Floats | None = None) -> Cuts:
     """Cuts that leave a cell on both sides: between levels, and inside one where a whole number of cells fits.
 
     `masses` are those of the levels; `aims` are the shares near which to cut (every place where None).
@@ -289,11 +253,8 @@ def score(costs: Floats, sides: Floats, mass: float, least: float, balance: floa
 
 def best(search: Search, node: Node) -> Split | None:
     """The best split of a node, or None where nothing is left to gain."""
-    return best_exact(search, node) if search.exact else best_sampled(search, node)
-
-
-def best_exact(search: Search, node: Node) -> Split | None:
-    """The best split of a node, judged exactly, or None where nothing is left to gain."""
+    if search.pairs > EXACT:
+        return _best_sampled(search, node)
     cuts, costs, before = _weighed(search, node)
     if not cuts:
         return None
@@ -303,12 +264,14 @@ def best_exact(search: Search, node: Node) -> Split | None:
     disclosed = costs.sum(1) < before * (1 - 1e-9)
     if count > SOFT and not disclosed.any():
         return None
-    scores = score(costs, np.concatenate([c.sides for c in cuts]), node.mass, search.least, search.balance)
+    balance = LOOSE if search.pairs > AHEAD else 0.0
+    scores = score(costs, np.concatenate([c.sides for c in cuts]), node.mass, search.least, balance)
     if count > SOFT:  # a soft cut that tells nothing is balanced, and would only halve what must be distinguished later
         scores = np.where(disclosed, scores, np.inf)
     order = np.argsort(scores, kind="stable")
 
     def split(index: int) -> Split:
+        """The cut of this number among those of all positions, as a question."""
         which = int(owner[index])
         return cuts[which].split(node, index - int(start[which]))
 
@@ -336,13 +299,13 @@ def _follow(search: Search, node: Node, split: Split, costs: Floats) -> float:
 
 def _weighed(search: Search, node: Node) -> tuple[list[Cuts], Floats, float]:
     """All cuts of a node, the exact cost of their two sides (C, 2), and the node's own."""
-    length = node.batch.length
-    joint = _joint(search, node)
+    batch, joint = node.batch, _joint(node)
+    length = batch.length
     distributions = np.stack([joint[t, t].sum(0) for t in range(length)])
     cuts, lefts = [], []
     for position in range(length):
         for level in search.orders(distributions[position]):
-            rows = np.zeros((int(level.max()) + 1, length, search.model.n))
+            rows = np.zeros((int(level.max()) + 1, length, batch.model.n))
             np.add.at(rows, level, joint[position].transpose(1, 0, 2))
             found = cut(position, level, rows[:, position].sum(1), node.mass, search.least)
             if len(found.place):
@@ -351,25 +314,25 @@ def _weighed(search: Search, node: Node) -> tuple[list[Cuts], Floats, float]:
                 lefts.append(below[found.place] + found.theta[:, None, None] * at)
                 cuts.append(found)
     fresh = (1.0 - search.disclosed) * search.before
-    before = float(least_cost(search.distortion, search.disclosed * distributions + node.mass * fresh))
+    before = float(_least_cost(batch.distortion, search.disclosed * distributions + node.mass * fresh))
     if not cuts:
         return [], np.zeros((0, 2)), before
     left, mass = np.concatenate(lefts), np.concatenate([c.mass for c in cuts])[:, None, None]
     right = np.maximum(distributions - left, 0.0)
     sides = (search.disclosed * left + mass * fresh, search.disclosed * right + (node.mass - mass) * fresh)
-    return cuts, np.stack([least_cost(search.distortion, side) for side in sides], axis=1), before
+    return cuts, np.stack([_least_cost(batch.distortion, side) for side in sides], axis=1), before
 
 
-def least_cost(distortion: Distortion, distributions: Floats) -> Floats:
+def _least_cost(distortion: Distortion, distributions: Floats) -> Floats:
     """Σ_t min_r Σ_x distribution_t(x) D(x, r) for distributions (..., w, n)."""
     if distortion.is_hamming:
         return np.asarray((distributions.sum(-1) - distributions.max(-1)).sum(-1))
     return np.asarray(distortion.expected(distributions).min(-1).sum(-1))
 
 
-def _joint(search: Search, node: Node) -> Floats:
+def _joint(node: Node) -> Floats:
     """E[f; symbol_t = x, symbol_s = x'] for all pairs of positions: (w, w, n, n)."""
-    model, length = search.model, node.batch.length
+    model, length = node.batch.model, node.batch.length
     steps, newest = _dense(model)
     out = np.empty((length, length, model.n, model.n))
     reach = np.empty((0, model.n, model.size))
@@ -391,11 +354,11 @@ def _dense(model: MarkovModel) -> tuple[Floats, Floats]:
     return model.advance(np.eye(model.size)), np.eye(model.n)[model.newest]
 
 
-def best_sampled(search: Search, node: Node) -> Split | None:
+def _best_sampled(search: Search, node: Node) -> Split | None:
     """The best split among the most promising positions and orders, or None where nothing is left to gain."""
     sample = node.sample
     if sample is None or len(sample.codes) < ENOUGH:
-        kind = ByCounts if search.distortion.points is None else ByMoments
+        kind = ByCounts if node.batch.distortion.points is None else ByMoments
         sample = node.sample = kind(search, _draw(node, _public_draws(node.path, node.batch.length)))
     gain, positions, orders = sample.gains()
     ranked = np.argsort(-np.where(positions == node.asked, gain / STAY, gain).round(9), kind="stable")
@@ -439,7 +402,12 @@ def likeliest(belief: Floats, count: int) -> Ints:
 
 
 class Sample(ABC):
-    """Batches drawn from a node, (sample, w), and what the two sides of a question would cost by them."""
+    """Batches drawn from a node, (sample, w), and what the two sides of a question would cost by them.
+
+    What a part of the sample costs follows from sums of the features of its batches: whole numbers, exact in any order.
+    """
+
+    features: NDArray[Any]  # (sample, F)
 
     def __init__(self, search: Search, codes: Ints) -> None:
         self.search, self.codes = search, codes
@@ -448,9 +416,15 @@ class Sample(ABC):
         """The batches that a child inherits."""
         return type(self)(self.search, self.codes[kept])
 
-    @abstractmethod
     def both(self, weight: Floats) -> Floats:
         """(C, 2): cost of each side, for weights (C, sample) in [0, 1] of the left one."""
+        left, mass = weight.astype(self.features.dtype) @ self.features, weight.sum(1)
+        right = self.features.sum(0) - left, len(self.codes) - mass
+        return np.stack((self.cost(left, mass), self.cost(*right)), axis=1)
+
+    @abstractmethod
+    def cost(self, sums: NDArray[Any], mass: Floats) -> Floats:
+        """Cost of parts of the sample (C,) with these sums of features (C, F) and so many batches (C,)."""
 
     def gains(self) -> tuple[Floats, Ints, Ints]:
         """What each of the first questions gains (C,), its position and its order (-1: popularity).
@@ -463,12 +437,11 @@ class Sample(ABC):
             return np.zeros(0), positions[:0], orders[:0]
         return before - self.both(sides.astype(np.float64)).sum(1), positions, orders
 
-    @abstractmethod
     def first_questions(self) -> tuple[NDArray[np.bool_], Ints, Ints]:
-        """Questions that are tried to rank positions and orders: who goes left (C, sample), position and order (C,)."""
+        """Questions that are tried to rank positions and orders: who goes left (C, sample), position and order (C,).
 
-    def halves(self) -> tuple[NDArray[np.bool_], Ints, Ints]:
-        """The lower half of the sample at each position, by each order."""
+        By each order, the lower half of the sample at each position.
+        """
         count, length = self.codes.shape
         keys = np.stack([level[self.codes] for level in self.search.levels])
         middle = np.partition(keys, count // 2, axis=1)[:, count // 2, None]
@@ -483,31 +456,20 @@ class ByMoments(Sample):
 
     def __init__(self, search: Search, codes: Ints) -> None:
         super().__init__(search, codes)
-        points = search.distortion.points
+        points = search.batch.distortion.points
         assert points is not None
         flat = points.reshape(len(points), -1)[codes]  # (sample, w, d)
         low = flat.min((0, 1), initial=math.inf)
         span = float((flat - low).max(initial=0.0)) or 1.0
         whole = np.rint((flat - low) * (SCALE / span))
-        self.places: Floats = whole.reshape(len(codes), math.prod(whole.shape[1:]))  # of nobody, perhaps
-        self.squares: Floats = (whole**2).sum(2)
+        both = np.concatenate((whole, (whole**2).sum(2, keepdims=True)), axis=2)  # places, and their squares
+        self.features = both.reshape(len(codes), math.prod(both.shape[1:]))  # of nobody, perhaps
 
-    def first_questions(self) -> tuple[NDArray[np.bool_], Ints, Ints]:
-        """Halves by the coordinates."""
-        return self.halves()
-
-    def both(self, weight: Floats) -> Floats:
-        """(C, 2): cost of each side."""
-        mass = weight.sum(1)[:, None]
-        first, second = weight @ self.places, weight @ self.squares
-        left = self._cost(mass, first, second)
-        right = self._cost(len(self.places) - mass, self.places.sum(0) - first, self.squares.sum(0) - second)
-        return np.stack((left, right), axis=1)
-
-    def _cost(self, mass: Floats, first: Floats, second: Floats) -> Floats:
-        around = (first**2).reshape(*second.shape, -1).sum(2)
-        spread = np.maximum(mass * second - around, 0.0)
-        squared = self.search.distortion.name == "squared"
+    def cost(self, sums: NDArray[Any], mass: Floats) -> Floats:
+        """Cost of parts of the sample, by the spread of their places."""
+        moments, mass = sums.reshape(len(sums), self.codes.shape[1], -1), mass[:, None]
+        spread = np.maximum(mass * moments[..., -1] - (moments[..., :-1] ** 2).sum(2), 0.0)
+        squared = self.search.batch.distortion.name == "squared"
         return np.asarray((spread / np.maximum(mass, 1.0) if squared else np.sqrt(spread)).sum(1))
 
 
@@ -520,7 +482,7 @@ class ByCounts(Sample):
     def __init__(self, search: Search, codes: Ints) -> None:
         super().__init__(search, codes)
         count, length = codes.shape
-        n = search.model.n
+        n = search.batch.model.n
         symbols, place, counts = np.unique(codes + n * np.arange(length), return_inverse=True, return_counts=True)
         position = symbols // n
         order = np.lexsort((-counts, position))  # the most frequent symbols of each position first, ties by code
@@ -532,9 +494,9 @@ class ByCounts(Sample):
         self.middle = np.bincount(position[reached < count / 2], minlength=length) + 1
         kept = np.minimum(distinct, POPULAR)
         self.starts = np.cumsum(kept) - kept
-        self.hot: NDArray[np.float32] = np.zeros((count, int(kept.sum())), np.float32)
+        self.features = np.zeros((count, int(kept.sum())), np.float32)
         batch, column = np.nonzero(self.ranks < POPULAR)
-        self.hot[batch, self.starts[column] + self.ranks[batch, column]] = 1.0
+        self.features[batch, self.starts[column] + self.ranks[batch, column]] = 1.0
         self.popular: Ints = symbols[order[rank[order] < POPULAR]] % n
 
     def first_questions(self) -> tuple[NDArray[np.bool_], Ints, Ints]:
@@ -546,23 +508,19 @@ class ByCounts(Sample):
         ]
         positions, most = np.array(tried).T
         found = (self.ranks[:, positions] < most).T, positions, np.full(len(tried), -1)
-        sides, places, orders = (np.concatenate(both) for both in zip(self.halves(), found, strict=True))
+        halves = super().first_questions()
+        sides, places, orders = (np.concatenate(both) for both in zip(halves, found, strict=True))
         return sides, places, orders
 
-    def both(self, weight: Floats) -> Floats:
-        """(C, 2): cost of each side."""
-        left, mass = weight.astype(np.float32) @ self.hot, weight.sum(1)
-        return np.stack((self._cost(left, mass), self._cost(self.hot.sum(0) - left, len(self.codes) - mass)), axis=1)
-
-    def _cost(self, counts: NDArray[np.float32], mass: Floats) -> Floats:
-        """Cost of parts of the sample with so many of each popular symbol (C, …) and of all (C,)."""
-        table = self.search.distortion.table
+    def cost(self, sums: NDArray[Any], mass: Floats) -> Floats:
+        """Cost of parts of the sample, by the best guess at each position among its popular symbols."""
+        table = self.search.batch.distortion.table
         if table is None:
-            most = np.maximum.reduceat(counts, self.starts, axis=1).sum(1, dtype=np.float64)
+            most = np.maximum.reduceat(sums, self.starts, axis=1).sum(1, dtype=np.float64)
             return np.asarray(mass * len(self.starts) - most)
-        total = np.zeros(len(counts))
+        total = np.zeros(len(sums))
         for start, top in zip(self.starts, np.split(self.popular, self.starts[1:]), strict=True):
-            part = counts[:, start : start + len(top)].astype(np.float64)
+            part = sums[:, start : start + len(top)].astype(np.float64)
             total += np.einsum("cx,xr->cr", part, table[np.ix_(top, top)]).min(1)
         return total
 

@@ -49,46 +49,13 @@ def respond(beliefs: Floats, epsilon: float, distortion: Distortion, asked: Aske
 def response_weights(epsilon: float, n: int) -> tuple[int, int]:
     """Weight of releasing the truth (0: nothing is left to reveal) and of each symbol's being drawn."""
     gain = math.expm1(usable(epsilon, n))
-    each = math.ceil(
-        DENOMINATOR / (gain + n)
-    )  # rounded up, so that disclosed ≤ gain · each and all symbols weigh alike
+    each = math.ceil(DENOMINATOR / (gain + n))  # rounded up: disclosed ≤ gain · each, and all symbols weigh alike
     return max(0, DENOMINATOR - n * each), each
 
 
 def crr_weight(epsilon: float) -> int:
     """The probability 1-e^-ε of releasing the truth, as a weight."""
     return int(-math.expm1(-epsilon) * DENOMINATOR)
-
-
-def crr_repaired(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
-    """Tell the truth with the largest probability t that keeps every lift within ε, else draw from the belief.
-
-    Mixing Algorithm 1 with its own marginal β (docs/theory.md, section 4) leaves the lifts 1-t off the truth and
-    1-t+t/β(y) on it, so t = min{1-e^-ε, (e^ε-1)·b/(1-b)} with b the least positive belief. A symbol the belief rules
-    out is released as the most likely one, whose row is sound.
-
-    *Guarantee*: ε-SIP on both sides, 2ε-LDP without trusting the model. The price: one rare symbol silences all.
-
-    >>> from seqveil.core import mechanisms
-    >>> kernel = mechanisms.crr_repaired.kernels(np.array([[0.9, 0.1]]), 0.5).one(0)
-    >>> kernel.leakage([0.9, 0.1]) <= 0.5
-    True
-
-    Reference: docs/theory.md, section 4 (repair by mixing).
-    """
-    aim = usable(epsilon, beliefs.shape[1])
-    most = np.full(len(beliefs), crr_weight(aim))
-    base = parts(beliefs, DENOMINATOR - most)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # in integers: (b + t) ≤ e^ε (b + βt) and (b + βt) ≤ e^ε b, for every output that can be drawn
-        up = math.expm1(aim) * base / np.maximum(1.0 - math.exp(aim) * beliefs, 0.0)
-        down = math.expm1(aim) * base / beliefs
-    room = np.where(base > 0, np.minimum(up, down), np.inf).min(1)
-    disclosed = np.minimum(most.astype(np.float64), np.floor(room)).astype(np.int64)
-    mode = beliefs.argmax(1)
-    base[np.arange(len(beliefs)), mode] += most - disclosed
-    released_as = np.where(base > 0, np.arange(beliefs.shape[1]), mode[:, None])
-    return truth_or_draw(disclosed, base, released_as)
 
 
 def balanced(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:

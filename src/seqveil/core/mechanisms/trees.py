@@ -8,7 +8,7 @@ in y, and m_y = E f_y under the belief, which q_y is up to rounding,
 
 *Guarantee*: with masses of at least κ = 1/(1+e^ε) and λ = 1-e^-ε every lift a(y|o)/p(y) is within [e^-ε, e^ε], for
 every batch o, in or out of the support. Lower side: (1-λ)q/p = 1-λ = e^-ε. Upper side:
-((1-λ)q+λ)/p ≤ (1-λ) + λ/κ = e^ε. So BIL ≤ ε, SIL ≤ Σε, and 2ε-LDP whatever the truth's distribution is.
+((1-λ)q+λ)/p ≤ (1-λ) + λ/κ = e^ε. So BIL ≤ ε, SIL ≤ Σε, and 2ε-LDP whatever the true distribution is.
 In LDP mode κ = 1/M and λ = (e^ε-1)κ/(1+(e^ε-1)κ): largest over least weight is 1 + λ/((1-λ)q_y) ≤ e^ε for any q_y ≥ κ.
 A question is asked only where both its sides pass this from the numbers in use (`_keeps`), else the node is a
 leaf: a walk never comes to a cell that breaks the promise, so nothing is refused once anything is drawn.
@@ -27,14 +27,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 
 from seqveil.core import filtering
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, outward, slack, usable
-from seqveil.core.mechanisms.base import Batch, rules_kept
+from seqveil.core.mechanisms.base import Batch, Sent, rules_kept
 from seqveil.core.mechanisms.questions import Sample, Search, Split, best, cells
 from seqveil.core.randomness import Randomness
 
@@ -117,21 +117,18 @@ class Tree:
     """The public tree of one batch: how much is disclosed, and how it is split. It is the batch's `Rule`."""
 
     batch: Batch
+    ldp: bool
     disclosed: int  # λ out of 2**62
     search: Search
     nodes: dict[tuple[int, ...], tuple[Node, Split | None]] = field(default_factory=dict)
     leaves: dict[tuple[int, ...], TreeRelease] = field(default_factory=dict)
-
-    @property
-    def shares(self) -> tuple[float, float]:
-        """λ and 1-λ."""
-        return _shares(self.disclosed)
 
     def draw(self, codes: Ints, randomness: Randomness) -> TreeRelease:
         """Release a batch: exact integer randomness, one for disclosed or fresh and one a question."""
         disclosed = bool(randomness.draw(1)[0] < self.disclosed)
 
         def decide(level: int, split: Split) -> int:
+            """Draw a side by the truth, or from the model alone where this batch discloses nothing."""
             weight = split.left[codes[split.position]] if disclosed else split.fresh
             return int(randomness.draw(1)[0] >= weight)
 
@@ -143,6 +140,7 @@ class Tree:
             raise DataError("expected a path of zeros and ones; the record is damaged or of another mechanism")
 
         def decide(level: int, split: Split) -> int:
+            """The side that the path took."""
             if level >= len(path):
                 raise DataError(f"a path of {len(path)} steps ends inside the tree; model, ε or history must differ")
             return int(path[level])
@@ -166,7 +164,7 @@ class Tree:
 
     def walk(self, decide: Callable[[int, Split], int]) -> Node:
         """The leaf reached when `decide` answers each question."""
-        node, split = self._at((), lambda: self.search.root)
+        node, split = self._at((), lambda: Node.root(self.batch))
         while split is not None:
             side = decide(len(node.path), split)
             node, split = self._at((*node.path, side), partial(node.child, split, side))
@@ -174,7 +172,7 @@ class Tree:
 
     def everything(self) -> list[Node]:
         """Every leaf."""
-        found, todo = [], [self._at((), lambda: self.search.root)]
+        found, todo = [], [self._at((), lambda: Node.root(self.batch))]
         while todo:
             node, split = todo.pop()
             if split is None:
@@ -195,30 +193,48 @@ class Tree:
         if not self.disclosed or cells(node.mass, self.search.least) < 2:
             return None
         split = best(self.search, node)
-        return split if split is not None and self.search.may_ask(node, split) else None
+        if split is None:
+            return None
+        sides = ((0, split.mass), (1, split.rest))
+        return split if all(self._keeps(node.chance * split.chance(side), mass) for side, mass in sides) else None
+
+    def _keeps(self, chance: float, mass: float) -> bool:
+        """Whether every lift of a cell of this chance and mass is within ε, rounded outward."""
+        share, rest = self.shares
+        fresh, terms = rest * chance, slack(self.batch.model.size * self.batch.length)
+        marginal = fresh if self.ldp else fresh + share * mass  # in LDP mode whatever the belief is
+        sides = math.log((fresh + share) / marginal), math.log(marginal / fresh)
+        return all(side + 4 * terms + 8 * UNIT * side <= self.batch.epsilon for side in sides)
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """λ and 1-λ, each to the last bit."""
+        return self.disclosed / float(DENOMINATOR), (DENOMINATOR - self.disclosed) / float(DENOMINATOR)
 
     def _release(self, leaf: Node) -> TreeRelease:
-        """Everything that follows from the leaf; kept with the tree."""
-        if leaf.path not in self.leaves:
-            self.leaves[leaf.path] = TreeRelease.of(self, leaf)
-        return self.leaves[leaf.path]
+        """Everything that follows from the leaf, exactly; kept with the tree."""
+        if leaf.path in self.leaves:
+            return self.leaves[leaf.path]
+        batch, (disclosed, rest), end = self.batch, self.shares, self.batch.length - 1
+        fresh, last = rest * leaf.chance, leaf.forward(end)
+        marginal = fresh + disclosed * float(last.sum())
+        posterior = fresh * self._at((), lambda: Node.root(batch))[0].forward(end) + disclosed * last
+        least = most = 0.0
+        if leaf.path:
+            inside = [math.prod(float(pick(weights)) for weights in leaf.box.values()) for pick in (np.min, np.max)]
+            terms = slack(batch.model.size * batch.length)
+            low, high = ((fresh + disclosed * value) / marginal for value in inside)
+            least, most = float(outward(np.log(low), terms, -1)), float(outward(np.log(high), terms, +1))
+        posterior /= posterior.sum()
+        codes, box = batch.distortion.best_guess(self.released(leaf)), leaf.box
+        sent = TreeRelease(batch, leaf.path, codes, posterior, least, most, disclosed, fresh, marginal, box)
+        self.leaves[leaf.path] = sent
+        return sent
 
     def released(self, leaf: Node) -> Floats:
         """Pr(y, symbol) at every position, for the release y that the leaf stands for: (w, n)."""
         disclosed, rest = self.shares
         return disclosed * leaf.symbol_distributions() + rest * leaf.chance * self.search.before
-
-
-def _keeps(epsilon: float, disclosed: int, terms: float, ldp: bool, chance: float, mass: float) -> bool:
-    """Whether every lift of a cell of this chance and mass is within ε, rounded outward.
-
-    `disclosed` is λ as drawn, and `terms` the relative error of a mass.
-    """
-    share, rest = _shares(disclosed)
-    fresh = rest * chance
-    marginal = fresh if ldp else fresh + share * mass  # in LDP mode whatever the belief is
-    sides = math.log((fresh + share) / marginal), math.log(marginal / fresh)
-    return all(side + 4 * terms + 8 * UNIT * side <= epsilon for side in sides)
 
 
 def plant(batch: Batch, ldp: bool = False) -> Tree:
@@ -228,13 +244,8 @@ def plant(batch: Batch, ldp: bool = False) -> Tree:
     kappa = 1.0 / (1.0 + (MANY * math.exp(aim / 2) if ldp else math.exp(aim)))
     fresh = 1.0 / (1.0 + math.expm1(aim) * kappa) if ldp else math.exp(-aim)
     disclosed = DENOMINATOR - math.ceil(fresh * DENOMINATOR)
-    sound = partial(_keeps, batch.epsilon, disclosed, slack(size), ldp)
-    return Tree(batch, disclosed, Search(Node.root(batch), kappa * ROOM, 1.0 - fresh, sound))
-
-
-def _shares(disclosed: int) -> tuple[float, float]:
-    """λ and 1-λ, each to the last bit."""
-    return disclosed / float(DENOMINATOR), (DENOMINATOR - disclosed) / float(DENOMINATOR)
+    before = Node.root(batch).symbol_distributions()
+    return Tree(batch, ldp, disclosed, Search(batch, before, kappa * ROOM, 1.0 - fresh))
 
 
 @rules_kept
@@ -250,57 +261,22 @@ def tree_ldp(batch: Batch) -> Tree:
 
 
 @dataclass(frozen=True, eq=False)
-class TreeRelease:
-    """One batch as it was made public; see `Sent`."""
+class TreeRelease(Sent):
+    """One leaf of a tree as it was made public."""
 
-    batch: Batch
-    path: tuple[int, ...]
-    codes: Ints
-    posterior: Floats
-    least: float
-    most: float
     disclosed: float  # λ
-    rest: float  # 1-λ
-    fresh: float  # q_y
-    mass: float  # m_y
+    fresh: float  # (1-λ) q_y
+    marginal: float  # p(y): how likely this release was before it was made
     box: Box
-
-    @classmethod
-    def of(cls, tree: Tree, leaf: Node) -> TreeRelease:
-        """Everything that follows from the leaf, exactly."""
-        batch, (disclosed, rest), chance, end = tree.batch, tree.shares, leaf.chance, tree.batch.length - 1
-        root, last = tree.search.root.forward(end), leaf.forward(end)
-        mass = float(last.sum())
-        marginal = rest * chance + disclosed * mass
-        posterior = rest * chance * root + disclosed * last
-        least = most = 0.0
-        if leaf.path:
-            inside = [math.prod(float(pick(weights)) for weights in leaf.box.values()) for pick in (np.min, np.max)]
-            terms = slack(batch.model.size * batch.length)
-            low, high = ((rest * chance + disclosed * value) / marginal for value in inside)
-            least, most = float(outward(np.log(low), terms, -1)), float(outward(np.log(high), terms, +1))
-        posterior /= posterior.sum()
-        codes = batch.distortion.best_guess(tree.released(leaf))
-        return cls(batch, leaf.path, codes, posterior, least, most, disclosed, rest, chance, mass, leaf.box)
-
-    @cached_property
-    def ahead(self) -> Floats:
-        """(S,) distribution of the state at the next batch's first symbol."""
-        return filtering.predict(self.batch.model, self.posterior[None])[0]
-
-    @property
-    def marginal(self) -> float:
-        """p(y): how likely this release was before it was made."""
-        return self.rest * self.fresh + self.disclosed * self.mass
 
     def lift(self, codes: Ints) -> float:
         """a(y|o)/p(y) for any batch o."""
         inside = math.prod(float(weights[codes[position]]) for position, weights in self.box.items())
-        return (self.rest * self.fresh + self.disclosed * inside) / self.marginal
+        return (self.fresh + self.disclosed * inside) / self.marginal
 
     def smooth(self, later: Floats) -> tuple[Floats, Floats]:
         """Distributions of the w symbols and the likelihood of the first state; see `Sent.smooth`."""
-        batch, shares = self.batch, (self.rest * self.fresh, self.disclosed)
+        batch, shares = self.batch, (self.fresh, self.disclosed)
         boxes: list[Box] = [{}, self.box]
         nodes = [Node(batch, box, (), 1.0, 1.0, [_weighed(batch, box, 0, batch.states)], [later]) for box in boxes]
         fresh, inside = (share * node.symbol_distributions() for share, node in zip(shares, nodes, strict=True))

@@ -47,6 +47,7 @@ from seqveil.core.secrets.declared import Secret
 
 ROWS = 8  # the most that is remembered of a raw stream: beyond so many states of the automata rows go by symbol alone
 TOGETHER = 2_000_000  # numbers of the weights of users who are worked on together
+BY_USER = ("now", "ended", "records", "current", "gone", "disclosed_all")  # of a `TrackedSecret`
 Mask = NDArray[np.bool_]
 
 
@@ -104,30 +105,22 @@ class WindowRecords:
         found = cls.fresh(index, prior, len(states), plan.untracked if step else 0.0)
         if step and len(tables):
             found = found.after(np.stack([(states[:, None] * table).sum(2) for table in tables], 1), error)
-        return found.slots((prior > 0).sum(1) > 1)  # of others nothing can be disclosed
+        return found[:, (prior > 0).sum(1) > 1]  # of others nothing can be disclosed
 
-    def __len__(self) -> int:
-        return len(self.index)
+    def __getitem__(self, key: Any) -> WindowRecords:
+        """Of some users, or with a second key some windows of all."""
+        return WindowRecords(*(part[key] for part in vars(self).values()))
 
-    def slots(self, kept: Mask | slice) -> WindowRecords:
-        """Some of the windows of all users."""
-        return WindowRecords(*(part[:, kept] for part in vars(self).values()))
-
-    def users(self, rows: Any) -> WindowRecords:
-        """All windows of some users."""
-        return WindowRecords(*(part[rows] for part in vars(self).values()))
-
-    def and_then(self, other: WindowRecords) -> WindowRecords:
-        """These windows, then those."""
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return WindowRecords(*(np.concatenate(pair, axis=1) for pair in pairs))
+    def and_then(self, *others: WindowRecords, axis: int = 1) -> WindowRecords:
+        """These windows, then those; with `axis` 0 these users, then those."""
+        parts = zip(*(vars(each).values() for each in (self, *others)), strict=True)
+        return WindowRecords(*(np.concatenate(each, axis=axis) for each in parts))
 
     def worst(self, sides: str) -> WindowRecords:
         """The one of each user about which most was disclosed, the first of several: (B, 1); -1 of none."""
         size = self.highest if sides == "up" else np.maximum(self.highest, -self.lowest)
         place = np.where(self.index >= 0, size, -np.inf).argmax(1)
-        rows = np.arange(len(self))
-        return WindowRecords(*(part[rows, place][:, None] for part in vars(self).values()))
+        return self[np.arange(len(place))[:, None], place[:, None]]
 
     def after(self, posterior: Floats, error: float, disclosed_all: Mask | bool = False) -> WindowRecords:
         """The records after a release that moved the windows' distributions to `posterior`."""
@@ -148,13 +141,11 @@ class WindowRecords:
 
     def accounts(self, plan: Ahead) -> tuple[WindowAccount, ...]:
         """Those of the first user, each as an object to look at."""
-        columns = (part[0].tolist() for part in vars(self).values())
-        return tuple(_account(plan, *row) for row in zip(*columns, strict=True) if row[0] >= 0)
-
-
-def _account(plan: Ahead, index: int, prior: list[float], posterior: list[float], *odds: float) -> WindowAccount:
-    shares = (prior[1], posterior[1]) if plan.values == 2 else (tuple(prior), tuple(posterior))
-    return WindowAccount(*plan.span(index), *shares, *odds)
+        found = []
+        for index, prior, posterior, *odds in zip(*(part[0].tolist() for part in vars(self).values()), strict=True):
+            shares = (prior[1], posterior[1]) if plan.values == 2 else (tuple(prior), tuple(posterior))
+            found += [WindowAccount(*plan.span(index), *shares, *odds)] if index >= 0 else []
+        return tuple(found)
 
 
 def log_odds(posterior: Floats, prior: Floats) -> Floats:
@@ -215,7 +206,12 @@ class Automata:
 
     def target(self, step: int) -> Ints:
         """The state after reading the symbol that each state of the chain shows, at this event: (R, S)."""
-        reads = [_reading(plan, step) for plan in self.plans]
+        reads = []  # what each automaton does, and whether it begins anew; None where it is in no window
+        for plan in self.plans:
+            place = plan.offset + step
+            position = place % plan.length if plan.repeats else place
+            inside = plan.length and (plan.family or plan.repeats or place < plan.length)
+            reads.append((plan.target(position), position == 0 or step == 0) if inside else None)
         key = tuple(None if read is None else (id(read[0]), read[1]) for read in reads)
         if key not in self._targets:
             made = np.zeros((self.size, self.plans[0].model.size), np.int64)
@@ -225,13 +221,17 @@ class Automata:
             self._targets[key] = made
         return self._targets[key]
 
+    def by_symbol(self, step: int) -> Ints:
+        """The same by the symbol itself: (R, n)."""
+        return self.target(step)[:, self._showing]
+
     def row(self, memory: Ints) -> Ints:
         """The states r of users (B,) from those of each automaton (B, J)."""
         return np.asarray((memory * self._strides).sum(1), np.int64)
 
     def read(self, memory: Ints, codes: Ints, step: int) -> Ints:
         """Where the automata stand (B, J) once these raw symbols (B,) came as event number `step`."""
-        return self.states[:, self.target(step)[self.row(memory), self._showing[codes]]].T
+        return self.states[:, self.by_symbol(step)[self.row(memory), codes]].T
 
     @cached_property
     def _showing(self) -> Ints:
@@ -240,15 +240,6 @@ class Automata:
         showing = np.zeros(model.n, np.int64)
         showing[model.newest] = np.arange(model.size)
         return showing
-
-
-def _reading(plan: Ahead, step: int) -> tuple[Ints, bool] | None:
-    """What an automaton does at an event, and whether it begins anew there; None where it is in no window."""
-    place = plan.offset + step
-    if not plan.length or not (plan.family or plan.repeats or place < plan.length):
-        return None
-    position = place % plan.length if plan.repeats else place
-    return plan.target(position), position == 0 or step == 0
 
 
 def _gathered(distributions: Floats, target: Ints, size: int) -> Floats:
@@ -289,21 +280,15 @@ class TrackedSecret:
         ended = np.zeros((1, 0, plan.values, rows, model.size))
         if plan.family:
             found = WindowRecords.fresh(np.arange(1, plan.longest + 1), plan.family_priors, 1)
-            live = found.slots((found.index[0] <= (plan.limit or 0)) & ((plan.family_priors > 0).sum(1) > 1))
+            live = found[:, (found.index[0] <= (plan.limit or 0)) & ((plan.family_priors > 0).sum(1) > 1)]
         else:
             live = found = WindowRecords.coming(plan, unseen, unseen[None], 0, 0, 0.0)
         if not plan.length:  # a trait: over before the stream began
             ended = (plan.at_start[:, None] * now[:, None])[:, None]
-        first = found.slots(found.index[0] == plan.holding(0))
-        nothing = replace(_one_of(first, plan), index=np.full((1, 1), -1))
-        nobody = np.zeros(1, bool)
+        first, nobody = found[:, found.index[0] == plan.holding(0)], np.zeros(1, bool)
+        nothing = WindowRecords.fresh(np.full(1, -1), np.full((1, plan.values), 1.0 / plan.values), 1)
         made = cls(plan, memory, automata, which, 0, now, unseen, ended, live, first, nothing, nobody, kept)
-        return made if len(first.index[0]) else replace(made, current=made._known_before(0))
-
-    @property
-    def _place(self) -> int:
-        """Where the coming event stands, counted from the beginning of the stream's first window."""
-        return self.ahead.offset + self.step
+        return made if len(first.index[0]) else replace(made, current=made._known_before(1))
 
     @property
     def _own(self) -> Ints:
@@ -326,16 +311,17 @@ class TrackedSecret:
         now = filtering.clear(self.now)
         return np.add.reduce(now.reshape(len(now), self.rows, self._each, -1), 2)
 
-    def shown(self, distributions: Floats) -> Floats:
+    def _shown(self, distributions: Floats) -> Floats:
         """Distributions (…, M, S) of states as distributions (…, Z) of sources, symbols that are remembered alike
         together: z = n·m + x."""
-        found = self.ahead.shown(distributions)
-        return found.reshape(*found.shape[:-2], found.shape[-2] * found.shape[-1])
+        model, (*shape, _) = self.ahead.model, distributions.shape
+        found = filtering.symbols(model, distributions.reshape(-1, model.size))
+        return found.reshape(*shape[:-1], shape[-1] * model.n)
 
     @cached_property
     def belief(self) -> Floats:
         """β(z) = Pr(Z_k = z | y_<k): (B, Z)."""
-        return self.shown(self.states)
+        return self._shown(self.states)
 
     @cached_property
     def masses(self) -> Floats:
@@ -346,7 +332,7 @@ class TrackedSecret:
         waits = (left[coming] - plan.length + 1).tolist()
         parts = [filtering.clear(self.ended), *self._within(left[~coming])]
         parts += [(self.states[:, None] * plan.before.at(wait)[:, None])[:, None] for wait in waits]
-        return self.shown(np.concatenate(parts, axis=1))
+        return self._shown(np.concatenate(parts, axis=1))
 
     def _within(self, left: Ints) -> Iterator[Floats]:
         """Distributions (B, L, V, M, S) of windows in progress that have so many events left."""
@@ -383,16 +369,16 @@ class TrackedSecret:
         plan, window = self.ahead, self.ahead.holding(self.step)
         there = found.index.max(0, initial=-1) == window
         if there.any():
-            return found.slots(there)
-        if plan.family or (plan.repeats and self._place % plan.length == 0):
-            return self._known_before(len(found))
+            return found[:, there]
+        if plan.family or (plan.repeats and (plan.offset + self.step) % plan.length == 0):
+            return self._known_before(len(found.index))
         return self.current
 
     def _known_before(self, users: int) -> WindowRecords:
         """A window whose value is known beforehand: nothing can be disclosed about it."""
         plan, window = self.ahead, np.array([self.ahead.holding(self.step)])
         prior = plan.family_priors[self.step] if plan.family else (plan.at_start * self.unseen).sum(1)
-        return WindowRecords.fresh(window, prior[None], max(1, users))
+        return WindowRecords.fresh(window, prior[None], users)
 
     def _moved(self, columns: Floats, ruled_out: Mask) -> TrackedSecret:
         """One event on: condition every distribution on the release, then step the chain; windows end and begin."""
@@ -407,10 +393,11 @@ class TrackedSecret:
         given = columns[:, rows].reshape(-1, model.n)
         moved = filtering.carry(model, distributions.reshape(-1, model.size), given).reshape(distributions.shape)
         now, ended, step = moved[:, :size], moved[:, size:].reshape(self.ended.shape), self.step + 1
-        found, gone, over = self.records, self.gone, _is_last(plan, self.step)
+        found, gone, place = self.records, self.gone, plan.offset + step
+        over = plan.length and (place % plan.length == 0 if plan.repeats else place == plan.length)
         if plan.family:
             last = found.index[0] == step
-            gone, found = gone.and_then(found.slots(last)).worst(self.secret.sides), found.slots(~last)
+            gone, found = gone.and_then(found[:, last]).worst(self.ahead.secret.sides), found[:, ~last]
         elif over and (found.index == plan.holding(self.step)).any():
             ended = np.concatenate([ended, self._by_value(now)[:, None]], axis=1)
         if self.rows > 1 and ended.size:
@@ -443,7 +430,7 @@ class TrackedSecret:
         users, count = self.ended.shape[:2]
         if not count or not self.ahead.repeats:
             return self
-        past, scale, sides = self.records.slots(slice(count)), self.ahead.scale, self.secret.sides
+        past, scale, sides = self.records[:, :count], self.ahead.scale, self.ahead.secret.sides
         flat = self.ended.reshape(users * count, self.ahead.values, -1)
         prior, error = past.prior.reshape(users * count, -1), 2 * self.error
         up, down = ((np.maximum(reach(flat, prior, way), 0.0) + error).reshape(users, count) for way in (sides, "both"))
@@ -458,58 +445,37 @@ class TrackedSecret:
         index = np.where(over, -1, past.index)
         kept = np.concatenate([(index >= 0).any(0), np.ones(self.records.index.shape[1] - count, bool)])
         all_index = np.concatenate([index, self.records.index[:, count:]], axis=1)
-        found = replace(self.records, index=all_index).slots(kept)
+        found = replace(self.records, index=all_index)[:, kept]
         ended = np.where((index < 0)[:, :, None, None, None], 0.0, self.ended)  # which bounds nothing
         return replace(self, ended=ended[:, kept[:count]], records=found, gone=gone)
 
-    @property
-    def secret(self) -> Secret:
-        """What is watched."""
-        return self.ahead.secret
-
     def take(self, rows: Any) -> TrackedSecret:
         """Of some users."""
-        windows = {name: getattr(self, name).users(rows) for name in ("records", "current", "gone")}
-        return replace(
-            self, now=self.now[rows], ended=self.ended[rows], disclosed_all=self.disclosed_all[rows], **windows
-        )
+        return replace(self, **{name: getattr(self, name)[rows] for name in BY_USER})
 
     @staticmethod
     def joined(parts: Sequence[TrackedSecret]) -> TrackedSecret:
-        """All users of several, who stand at the same event."""
-        most = max(part.ended.shape[1] for part in parts)
-        wide = [part._padded(most - part.ended.shape[1]) for part in parts]
-        names = "now", "ended", "disclosed_all"
-        found: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in wide]) for name in names}
-        for name in ("records", "current", "gone"):
-            columns = zip(*(vars(getattr(part, name)).values() for part in wide), strict=True)
-            found[name] = WindowRecords(*map(np.concatenate, columns))
+        """All users of several, who stand at the same event; with room for as many windows that are over as any has."""
+        most, wide = max(part.ended.shape[1] for part in parts), []
+        for part in parts:
+            users, over = part.ended.shape[:2]
+            if over < most:
+                none = np.full((most - over, part.ahead.values), 0.5)
+                empty = WindowRecords.fresh(np.full(most - over, -1), none, users)
+                ended = np.concatenate([np.zeros((users, most - over, *part.ended.shape[2:])), part.ended], axis=1)
+                part = replace(part, ended=ended, records=empty.and_then(part.records))
+            wide.append(part)
+        found: dict[str, Any] = {}
+        for name in BY_USER:
+            first, *others = (getattr(part, name) for part in wide)
+            arrays = isinstance(first, np.ndarray)
+            found[name] = np.concatenate([first, *others]) if arrays else first.and_then(*others, axis=0)
         return replace(parts[0], **found)
 
-    def _padded(self, more: int) -> TrackedSecret:
-        """With room for so many windows more that are over."""
-        if not more:
-            return self
-        users, nobody = (
-            len(self.now),
-            WindowRecords.fresh(np.full(more, -1), np.full((more, self.ahead.values), 0.5), 1),
-        )
-        empty = nobody.users(np.zeros(users, np.int64))
-        ended = np.concatenate([np.zeros((users, more, *self.ended.shape[2:])), self.ended], axis=1)
-        return replace(self, ended=ended, records=empty.and_then(self.records))
 
-
-def _one_of(found: WindowRecords, plan: Ahead) -> WindowRecords:
-    """One window of one user, of whatever there is."""
-    if found.index.size:
-        return found
-    return WindowRecords.fresh(np.zeros(1, np.int64), np.full((1, plan.values), 1.0 / plan.values), 1)
-
-
-def _is_last(plan: Ahead, step: int) -> bool:
-    """Whether a window ends with this event."""
-    place = plan.offset + step + 1
-    return bool(plan.length) and (place % plan.length == 0 if plan.repeats else place == plan.length)
+def _of_latest(name: str, says: str) -> Any:
+    """A number of the window that holds the latest event, as a property of `SecretTracker`."""
+    return property(lambda tracker: getattr(tracker.latest, name), doc=says)
 
 
 class SecretTracker:
@@ -542,7 +508,7 @@ class SecretTracker:
         """The account after a release y with `column` = Q(y|·) (n,), of any mechanism; only proportions matter."""
         self.check_room()
         alone = self._users.take([self._row])
-        return SecretTracker(alone.observe(scaled(checked(column, self.model.n)[None], alone.rows, self.model.n)))
+        return SecretTracker(alone.observe(scaled([column], alone.rows, self.model.n)))
 
     @property
     def ahead(self) -> Ahead:
@@ -580,15 +546,10 @@ class SecretTracker:
         return self._users.masses[self._row][self._users.records.index[self._row] >= 0]
 
     @property
-    def _windows(self) -> WindowRecords:
-        """The records of the live windows: arrays of one row."""
-        found = self._users.records.users([self._row])
-        return found.slots(found.index[0] >= 0)
-
-    @property
     def records(self) -> WindowRecords:
-        """The same without that row: number (W,), prior and posterior (W, V), log odds and their extremes."""
-        return WindowRecords(*(part[0] for part in vars(self._windows).values()))
+        """Of the live windows: number (1, W), prior and posterior (1, W, V), log odds and their extremes."""
+        found = self._users.records[[self._row]]
+        return found[:, found.index[0] >= 0]
 
     @property
     def live_after_end(self) -> int:
@@ -623,18 +584,18 @@ class SecretTracker:
     @property
     def accounts(self) -> tuple[WindowAccount, ...]:
         """The account of every live window, in order."""
-        return self._windows.accounts(self.ahead)
+        return self.records.accounts(self.ahead)
 
     @property
     def latest(self) -> WindowAccount:
         """The account of the window that holds the latest event (of the first one, before any)."""
-        return self._users.current.users([self._row]).accounts(self.ahead)[0]
+        return self._users.current[[self._row]].accounts(self.ahead)[0]
 
     @property
     def worst(self) -> WindowAccount:
         """The account of the window most was disclosed about, live or not."""
-        gone, current = (part.users([self._row]) for part in (self._users.gone, self._users.current))
-        return gone.and_then(current).and_then(self._windows).worst(self.secret.sides).accounts(self.ahead)[0]
+        gone, current = (part[[self._row]] for part in (self._users.gone, self._users.current))
+        return gone.and_then(current, self.records).worst(self.secret.sides).accounts(self.ahead)[0]
 
     @property
     def epsilon(self) -> float | None:
@@ -651,46 +612,27 @@ class SecretTracker:
         """What is promised, or that nothing is, as a person can read it."""
         return self.secret.sentence if self.kept else words.measured(self.secret)
 
-    @property
-    def prior(self) -> Any:
-        """Pr(E) of that window."""
-        return self.latest.prior
-
-    @property
-    def posterior(self) -> Any:
-        """Pr(E | all releases so far), as `prior`."""
-        return self.latest.posterior
-
-    @property
-    def log_odds(self) -> float:
-        """Exact log B of that window."""
-        return self.latest.log_odds
-
-    @property
-    def lowest(self) -> float:
-        """The least log B of that window at any time so far, rounded down."""
-        return self.latest.lowest
-
-    @property
-    def highest(self) -> float:
-        """The largest log B of that window at any time so far, rounded up."""
-        return self.latest.highest
-
-
-def checked(column: ArrayLike, n: int) -> Floats:
-    """A column of a release, refused where it is none."""
-    try:
-        weights = np.asarray(column, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"a column must hold {n} numbers Q(y|x); got other objects") from None
-    if weights.shape != (n,) or not (weights.min() >= 0.0 and weights.max() < np.inf):  # nor where one is no number
-        raise InputError(f"a column must hold {n} numbers Q(y|x), finite and not negative; got shape {weights.shape}")
-    return weights
+    prior = _of_latest("prior", "Pr(E) of that window.")
+    posterior = _of_latest("posterior", "Pr(E | all releases so far), as `prior`.")
+    log_odds = _of_latest("log_odds", "Exact log B of that window.")
+    lowest = _of_latest("lowest", "The least log B of that window at any time so far, rounded down.")
+    highest = _of_latest("highest", "The largest log B of that window at any time so far, rounded up.")
 
 
 def scaled(columns: Any, rows: int, n: int) -> Floats:
-    """Columns (B, n) or (B, Z) as (B, M, n), the largest number of each 1."""
-    given = np.asarray(columns, np.float64)
+    """Columns (B, n) or (B, Z) as (B, M, n), the largest number of each 1; refused where they are none."""
+    try:
+        given = np.asarray(columns, np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"a column must hold {n} numbers Q(y|x); got other objects") from None
+    fits = given.ndim == 2 and given.shape[1] in (n, n * rows)
+    if not fits or not (
+        given.min(initial=0.0) >= 0.0 and given.max(initial=0.0) < np.inf
+    ):  # nor where one is no number
+        remembered = f", or {n * rows} by what is remembered" if rows > 1 else ""
+        raise InputError(
+            f"a column must hold {n} numbers Q(y|x){remembered}, finite and not negative; got shape {given.shape[1:]}"
+        )
     top = given.max(1, keepdims=True)
     given = (given / np.where(top > 0, top, 1.0)).reshape(len(given), -1, n)
     return np.broadcast_to(given, (len(given), rows, n))
@@ -748,7 +690,7 @@ class TrackedUsers:
         """How many releases there were."""
         return self.own[0].step
 
-    def observe(self, columns: ArrayLike) -> TrackedUsers:
+    def observe(self, columns: Any) -> TrackedUsers:
         """The accounts after releases with these columns: (B, n) Q(y|x), or (B, Z) Q(y|x, m) with z = n·m + x."""
         given = scaled(columns, self.memories, self.n)
         rows = tuple(tuple(one.observe(given) for one in row) for row in self.rows)
@@ -777,6 +719,14 @@ class TrackedUsers:
         found[:] = [SecretTrackers.of(self, row) for row in range(len(self))]
         return found
 
+    @cached_property
+    def with_room(self) -> bool:
+        """True; refuses one event more than the promises were made for. Asked once of all users."""
+        for row in self.rows:
+            for one in row:
+                SecretTracker(one).check_room()
+        return True
+
     @property
     def at_once(self) -> int:
         """How many users are worked on together."""
@@ -787,18 +737,18 @@ class TrackedUsers:
 
 def together(trackers: NDArray[np.object_]) -> Iterator[tuple[NDArray[np.intp], TrackedUsers]]:
     """Users who stand at the same event, with their places in the call, so many at a time as fit the memory."""
-    found: dict[tuple[Any, ...], dict[int, tuple[TrackedUsers, list[int], list[int]]]] = {}
+    held: dict[int, tuple[TrackedUsers, list[int], list[int]]] = {}
     for place, each in enumerate(trackers):
-        users = each.users
-        alike = found.setdefault((users.step, *(one.ahead.offset for one in users.own)), {})
-        held = alike.setdefault(id(users), (users, [], []))
-        held[1].append(place)
-        held[2].append(each.row)
-    for alike in found.values():
-        size = next(iter(alike.values()))[0].at_once
-        places = np.concatenate([np.array(one[1], np.intp) for one in alike.values()])
+        alike = held.get(id(each.users)) or held.setdefault(id(each.users), (each.users, [], []))
+        alike[1].append(place)
+        alike[2].append(each.row)
+    found: dict[tuple[int, ...], list[tuple[TrackedUsers, list[int], list[int]]]] = {}
+    for one in held.values():
+        found.setdefault((one[0].step, *(own.ahead.offset for own in one[0].own)), []).append(one)
+    for parts in found.values():
+        size, places = parts[0][0].at_once, np.concatenate([np.array(one[1], np.intp) for one in parts])
         everyone = TrackedUsers.joined(
-            [users if rows == list(range(len(users))) else users.take(rows) for users, _, rows in alike.values()]
+            [users if rows == list(range(len(users))) else users.take(rows) for users, _, rows in parts]
         )
         for at in range(0, places.size, size):
             some = slice(at, at + size)
@@ -859,35 +809,25 @@ class SecretTrackers:
     def observe(self, column: ArrayLike) -> SecretTrackers:
         """The accounts after a release with `column` = Q(y|·); these stay as they are."""
         self.check_room()
-        given = np.asarray(column)
-        n = self.users.n
-        wide = checked(column, n if given.size != n * self.users.memories else given.size)
-        return SecretTrackers.of(self.users.take([self.row]).observe(wide[None]))
+        return SecretTrackers.of(self.users.take([self.row]).observe([column]))
 
     def check_room(self) -> None:
         """Refuse one event more than the promises were made for, before anything is drawn."""
-        for row in self.rows:
-            for tracker in row:
-                tracker.check_room()
+        _ = self.users.with_room
 
     @property
     def limit(self) -> int | None:
         """The number of events that the promises were made for; None for no limit."""
-        ends = self._first_to_end
-        return None if ends is None else ends.limit
+        limits = (tracker.limit for row in self.rows for tracker in row)
+        return min((limit for limit in limits if limit is not None), default=None)
 
     @property
     def beyond(self) -> str:
         """Why the promises go no further, and what to do: the end of a message."""
-        ends = self._first_to_end
-        return "" if ends is None else ends.ahead.beyond
-
-    @property
-    def _first_to_end(self) -> SecretTracker | None:
-        limited = ((tracker.limit, tracker) for row in self.rows for tracker in row if tracker.limit is not None)
-        return min(limited, key=lambda pair: pair[0], default=(0, None))[1]
+        ends = (tracker.ahead.beyond for row in self.rows for tracker in row if tracker.limit == self.limit)
+        return "" if self.limit is None else next(ends)
 
     def worst(self) -> list[SecretTracker]:
-        """For every secret, the watch of the observer who learned most about it."""
+        """For every secret, the account of the observer who learned most about it."""
         columns = zip(*self.rows, strict=True)
         return [max(column, key=lambda one: one.worst.worst(one.secret.sides)) for column in columns]

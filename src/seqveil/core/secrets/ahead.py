@@ -60,6 +60,11 @@ class Sweep:
                 self._kept.append(table)
         self._block: tuple[int, Floats] = (-1, first[None])
 
+    @property
+    def held(self) -> bool:
+        """Whether all tables are in memory at once, in one block."""
+        return self._stride == self.count
+
     def at(self, index: int) -> Floats:
         """One table."""
         number, offset = divmod(index, self._stride)
@@ -117,7 +122,9 @@ class Ahead:
         self.at_start = self._from_place(0)  # g_v(s; 0): (V, S)
         self._check_uncertain()
         self.lead, self.untracked = self._watched()
-        self.before = Sweep(self.at_start, self._pulled, self.lead)  # g_v(s; d) for d = 0..lead-1
+        self.before = Sweep(
+            self.at_start, lambda _, held: filtering.pull(model, held), self.lead
+        )  # g_v(s; d) for d = 0..lead-1
         self._beginnings: dict[int, Ahead] = {0: self}
 
     def beginning(self, offset: int) -> Ahead:
@@ -144,26 +151,6 @@ class Ahead:
         distribution = np.zeros((self.automaton.size, self.model.size))
         distribution[0] = states
         return self.read(distribution, place)
-
-    def begun(self, states: Floats) -> tuple[Floats, Floats]:
-        """Distributions of the window in progress (A, S) and of those that are over (E, V, S), at a stream's first
-        event."""
-        return self.opened(states, self.offset), np.zeros((0, self.values, self.model.size))
-
-    def shown(self, distributions: Floats) -> Floats:
-        """Distributions of states as distributions of the symbols they show: (..., S) → (..., n)."""
-        if self.model.size == self.model.n:
-            return distributions
-        flat = np.asarray(self._shows @ distributions.reshape(-1, self.model.size).T).T
-        return np.ascontiguousarray(flat).reshape(*distributions.shape[:-1], self.model.n)
-
-    @cached_property
-    def _shows(self) -> Any:
-        """1 where a symbol (row) is shown by a state (column)."""
-        from scipy import sparse
-
-        ones, places = np.ones(self.model.size), (self.model.newest, self._places)
-        return sparse.csr_array((ones, places), shape=(self.model.n, self.model.size))
 
     def by_value(self, distribution: Floats) -> Floats:
         """Distribution (A, S) at the end of a window as the distribution of its value and the state: (V, S)."""
@@ -204,9 +191,6 @@ class Ahead:
             count += 1
         return count, 0.0
 
-    def _pulled(self, _: int, held: Floats) -> Floats:
-        return filtering.pull(self.model, held)
-
     @cached_property
     def disclosed_later(self) -> float:
         """The most that all releases after the end of the first window can tell about it: by the state that follows."""
@@ -218,8 +202,7 @@ class Ahead:
     @property
     def limit(self) -> int | None:
         """The number of events that can be promised for; None for no limit."""
-        limits = [each for each in (self.foreseen, self.countable) if each is not None]
-        return min(limits, default=None)
+        return min((each for each in (self.foreseen, self.countable) if each is not None), default=None)
 
     @property
     def foreseen(self) -> int | None:
@@ -301,14 +284,6 @@ class Ahead:
         """How many events of these windows come after an event: below 0 once they ended, `length` before they begin."""
         ends = windows if self.family else (windows + 1) * self.length - self.offset
         return ends - step - 1
-
-    def within(self, left: Ints, now: Floats) -> Floats:
-        """Distributions (W, V, S) of windows in progress that have so many events left, from that of the automaton."""
-        if not left.size:
-            return np.zeros((0, self.values, self.model.size))
-        first = int(left.min())
-        blocks = self.inside.blocks(first, int(left.max()) + 1)
-        return np.concatenate([np.einsum("lvas,as->lvs", block, now) for block in blocks])[left - first]
 
     def _log_priors(self) -> Iterator[tuple[int, Floats]]:
         """The event that each window ends with, and log Pr(v) of it (V,), however small, carried forward."""
@@ -395,13 +370,9 @@ class Answered(Ahead):
             raise InputError("the model does not know this trait; fit it to people whose answer is known, with trait=")
         self.values = len(model.trait.answers)
         self.at_start = self.at_first = (model.answers == np.arange(self.values)[:, None]).astype(np.float64)
-        self.before = Sweep(self.at_start, self._pulled, 1)
+        self.before = Sweep(self.at_start, lambda _, held: held, 1)
         if (self.at_start @ model.initial).min() <= CERTAIN:
             raise InputError("under this model an answer to the trait is certain or impossible; check its weights")
-
-    def begun(self, states: Floats) -> tuple[Floats, Floats]:
-        """No window is in progress, and one is over."""
-        return np.zeros((0, self.model.size)), (self.at_start * states)[None]
 
 
 def _span(logs: Floats) -> float:

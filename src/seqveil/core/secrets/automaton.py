@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -74,10 +74,6 @@ class Automaton:
             state = int(self.moves[state, code])
         return int(self.labels[state])
 
-    def on_letters(self, letters: Codes) -> Automaton:
-        """The automaton that takes symbol x as this one takes `letters[x]`."""
-        return minimal(self.moves[:, letters], self.labels, self.values)
-
 
 def product(parts: Sequence[Automaton]) -> Automaton:
     """All parts at once: the label is the combination of theirs, the first part's counting fastest.
@@ -86,10 +82,7 @@ def product(parts: Sequence[Automaton]) -> Automaton:
     >>> both.values, both.read([2]), both.read([0, 2]), both.read([1]), both.read([1, 0])
     (4, 0, 1, 2, 3)
     """
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = _pair(whole, part)
-    return whole
+    return reduce(_pair, parts)
 
 
 def _pair(one: Automaton, two: Automaton) -> Automaton:

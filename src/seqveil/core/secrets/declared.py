@@ -29,11 +29,11 @@ import numpy as np
 from seqveil.core import words
 from seqveil.core.alphabet import Bins, Codes, Grid, Symbols, _from_json_value, _plain, _to_json_value
 from seqveil.core.errors import InputError, UnknownSymbol
+from seqveil.core.geography import Cells
 from seqveil.core.kernel import Floats
-from seqveil.core.places import Cells
 from seqveil.core.secrets import automaton
 from seqveil.core.secrets.automaton import ANYTHING, THEN, VALUES, Automaton, Node
-from seqveil.core.slots import Slots
+from seqveil.core.times import Slots
 
 Sides = Literal["both", "up"]
 Window = int | str | None
@@ -48,7 +48,7 @@ _LARGEST_WINDOW = 1_000_000
 CALENDAR = {"day": 1, "week": 7}  # windows that follow the clock, and how many days each has
 CLOCKLESS = (
     'during, window="day" and window="week" need slots of time, whose beginnings are known; pass a model that was '
-    "fitted with them, for instance with every_seconds=1800"
+    "fitted with them, of half an hour each for instance"
 )
 NO_EPSILON = (
     "expected epsilon, the most that the log odds of the secret may move in total, got none; say for instance "
@@ -67,8 +67,9 @@ class Secret:
     ends it. `one_sided` bounds growing suspicion alone.
 
     >>> print(ever("health", epsilon=0.5, window="first 20"))
-    whether health occurs among the first 20 events; nobody's odds move by more than a factor 1.65 (ε = 0.5): a
-    suspicion of 25 % stays between 16 % and 36 %, if the stream follows the model
+    whether health occurs among the first 20 events; if the stream follows the model, the odds that an observer
+    who knows the model gives it move by at most a factor of 1.65 (ε = 0.5): a suspicion of 25 % stays between 16 % and
+    36 %
     """
 
     kind: str
@@ -338,7 +339,7 @@ def during(
     values: Any, hours: tuple[float, float], *, epsilon: float | None, window: Window = "day", one_sided: bool = False
 ) -> Secret:
     """Whether one of the values occurs in these hours of a day (or of some day of a week, with window="week"), for
-    models in slots of time (`core.slots`).
+    models in slots of time (`core.times.Slots`).
 
     Hours are those of the clock that the slots go by (`Slots.utc_offset`), from the first up to, not including, the
     second, over midnight where it is smaller: 22-6 is before six and from ten on, of one day of the calendar.
@@ -385,8 +386,9 @@ def joint(*secrets: Secret, epsilon: float | None = None) -> Secret:
     return Secret("joint", total, first.window, first.one_sided, parts=parts)
 
 
-_MAKERS = {"ever": ever, "always": always, "count": count, "followed_by": followed_by, "pattern": pattern,
-           "zone": zone, "during": during}  # fmt: skip
+_MAKERS: dict[str, Callable[..., Secret]] = {
+    "ever": ever, "always": always, "count": count, "followed_by": followed_by, "zone": zone, "during": during,
+}  # fmt: skip
 
 
 def several(values: Any) -> tuple[Any, ...]:
@@ -481,10 +483,9 @@ def _joined(machines: list[tuple[Automaton, Codes]], n: int) -> tuple[Automaton,
     period = max(len(clock) for _, clock in machines)
     clocks = np.stack([np.resize(clock, period) for _, clock in machines])
     ticks, clock = np.unique(clocks, axis=1, return_inverse=True)
-    symbols = np.arange(n)[None, :]
-    parts = []
-    for (machine, _), own in zip(machines, ticks, strict=True):
-        parts.append(machine.on_letters((symbols + n * own[:, None]).ravel()))
+    letters = [(np.arange(n) + n * own[:, None]).ravel() for own in ticks]  # that each automaton takes
+    parts = [automaton.minimal(machine.moves[:, each], machine.labels, machine.values)
+             for (machine, _), each in zip(machines, letters, strict=True)]  # fmt: skip
     return automaton.product(parts), clock.ravel().astype(np.int64)
 
 
@@ -605,30 +606,18 @@ def from_dict(saved: Any) -> Secret:
     if unknown:
         raise InputError(f"a secret '{kind}' in TOML has no line '{min(unknown)[:40]}'; take it out")
     if kind == "joint":
-        return _joint_of(given, rest)
-    if kind == "zone" and isinstance(given, dict):
-        names = {"latitude", "longitude", "metres"}  # of a zone on the map
-        on_map = given.keys() == names and {
-            "centre": [given["latitude"], given["longitude"]],
-            "radius": given["metres"],
-        }
-        return _made(zone, rest | (on_map or given))
-    if kind == "trait":
+        if not isinstance(given, list) or not given or not all(isinstance(part, dict) for part in given):
+            raise InputError("a joint secret in TOML is a list of tables, such as joint = [{ever = 'A'}, {ever = 'B'}]")
+        return joint(*(from_dict({**rest, **part}) for part in given), epsilon=rest["epsilon"])
+    if kind in ("pattern", "trait"):
         return Secret(kind, text=given, **rest)
     if "then" in rest:
         rest["then"] = _values(rest["then"])
-    return _made(_MAKERS[kind], rest, given if kind == "pattern" else _values(given))
-
-
-def _joint_of(parts: Any, rest: dict[str, Any]) -> Secret:
-    if not isinstance(parts, list) or not parts or not all(isinstance(part, dict) for part in parts):
-        raise InputError("a joint secret in TOML is a list of tables, such as joint = [{ever = 'A'}, {ever = 'B'}]")
-    return joint(*(from_dict({**rest, **part}) for part in parts), epsilon=rest["epsilon"])
-
-
-def _made(maker: Any, options: dict[str, Any], *given: Any) -> Secret:
+    circle: dict[str, Any] | None = given if kind == "zone" and isinstance(given, dict) else None
+    if circle is not None and circle.keys() == {"latitude", "longitude", "metres"}:  # of a zone on the map
+        circle = {"centre": [circle["latitude"], circle["longitude"]], "radius": circle["metres"]}
     try:
-        return maker(*given, **options)
+        return _MAKERS[kind](*([_values(given)] if circle is None else []), **rest | (circle or {}))
     except TypeError:
         raise InputError("a secret in TOML lacks a line it needs, or has a line of the wrong kind; check it") from None
 

@@ -55,10 +55,11 @@ from seqveil.core.kernel import DENOMINATOR
 UNLIKELY = 1e-7  # sources below this probability that may not be released as they are draw from what is released
 NEGLIGIBLE = 1e-7  # mass below which nothing is left on a label that others are released as
 ONE = float(DENOMINATOR)
-TELLS, COVERS_HIGH, COVERS_LOW, REST = 0, 1, 2, 3  # shares of a row: as it is, by the two distributions, the marginal
 STEPS = 200  # of the simplex method; some six are taken
 NEAR = 1e-13
 SMALL = 2.0**33  # a weight of which rounding takes more than one part in 10^10
+ROUNDING = 1e-11  # by so much labels may miss a box in all, before it is aimed at once more
+GROUPS = 64  # of symbols alike, the latest, that one more is compared with
 DUST = 1e-11  # shares of a source that are rounding, not a choice
 TINY = 1e-300
 DONE, LEFT, IMPOSSIBLE = 0, 1, 2  # what became of a row: released; for the program; no such release can have been made
@@ -382,155 +383,300 @@ def _marginal(mass: Any, n: int, rows: int, shares: Any, spread: Any) -> None:
         one += mass[z] * shares[size + z]
         two += mass[z] * shares[2 * size + z]
     for y in range(n):
-        told = 0.0
+        truthful = 0.0
         for z in range(y, size, n):
-            told += mass[z] * shares[z]
-        spread[2 * n + y] = told + one * spread[y] + two * spread[n + y]
+            truthful += mass[z] * shares[z]
+        spread[2 * n + y] = truthful + one * spread[y] + two * spread[n + y]
         total += spread[2 * n + y]
     for y in range(n):
         spread[2 * n + y] /= total
 
 
 @compiled
-def keeping(
-    belief: Any, yes: Any, low: Any, high: Any, promised: Any, n: int, rows: int, noise: Any, ratio: float, shares: Any,
-    spread: Any, big: Any, left: Any,
-) -> bool:  # fmt: skip
-    """The closed form for the window that would be broken most, and whether its integers keep every bound and the dial.
+def _broken(mass: Any, secret: Any, lo: float, hi: float, n: int, rows: int) -> float:
+    """By how much labels break a box, if every source is released as it is."""
+    need = 0.0
+    for y in range(n):
+        over, under = 0.0, 0.0
+        for z in range(y, n * rows, n):
+            over += secret[z] - hi * mass[z]
+            under += lo * mass[z] - secret[z]
+        need += max(0.0, over, under)
+    return need
 
-    The integers are those of `GuardingTable.of`: a source puts `ONE` times its first share on the label of its symbol,
-    `ONE` times its part of the distributions on all labels, each rounded down, and what that leaves, `left`, on the
-    label of its largest weight, `big`.
-    """
-    size, window, most = n * rows, -1, 0.0
-    for w in range(len(low)):
-        need = 0.0
+
+@compiled
+def _released_as(numbers: Any, n: int, rows: int, parts: int, shares: Any, spread: Any, out: Any) -> None:
+    """What numbers by source (Z,) become by label: Σ_z numbers(z) Q(y|z)."""
+    size = n * rows
+    for y in range(n):
+        out[y] = 0.0
+        for z in range(y, size, n):
+            out[y] += numbers[z] * shares[z]
+    for part in range(parts):
+        total = 0.0
+        for z in range(size):
+            total += numbers[z] * shares[(part + 1) * size + z]
+        if total != 0.0:
+            for y in range(n):
+                out[y] += total * spread[part * n + y]
+
+
+@compiled
+def _followed(n: int, rows: int, parts: int, shares: Any, spread: Any, after: Any, labels: Any) -> None:
+    """Let a kernel be followed by another one over its labels: that has three parts more, and all it needs."""
+    size = n * rows
+    for j in range(3):
+        new = parts + j
+        for z in range(size):
+            shares[(new + 1) * size + z] = shares[z] * after[(j + 1) * n + z % n]
+        for part in range(parts):
+            inner = 0.0
+            for y in range(n):
+                inner += spread[part * n + y] * after[(j + 1) * n + y]
+            if inner != 0.0:
+                for z in range(size):
+                    shares[(new + 1) * size + z] += shares[(part + 1) * size + z] * inner
         for y in range(n):
-            over, under = 0.0, 0.0
-            for z in range(y, size, n):
-                over += yes[w][z] - high[w] * belief[z]
-                under += low[w] * belief[z] - yes[w][z]
-            need += max(0.0, over, under)
+            spread[new * n + y] = labels[j * n + y]
+    for z in range(size):
+        shares[z] *= after[z % n]
+    for part in range(parts):
+        for y in range(n):
+            spread[part * n + y] *= after[y]
+
+
+@compiled
+def in_turn(
+    belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, noise: Any, turns: int, shares: Any, spread: Any
+) -> int:
+    """The closed form for the window that would be broken most, then for up to `turns` - 1 others that still are.
+
+    How many parts besides the first the shares have; 0 where there is no such kernel.
+    """
+    windows, window, most = len(low), -1, 0.0
+    for w in range(windows):
+        need = _broken(belief, yes[w], low[w], high[w], n, rows)
         if need > most:
             window, most = w, need
-    lo, hi, chosen = 0.0, 1.0, belief
-    if window >= 0:
-        lo, hi, chosen = low[window], high[window], yes[window]
-    if not pooled(belief, chosen, lo, hi, n, rows, noise, shares, spread):
-        return False
-    sums, cells, whole, even = reals(len(promised) * n), wholes(size), wholes(rows), ratio < 1e300
+    if window < 0:
+        return 3 if pooled(belief, belief, 0.0, 1.0, n, rows, noise, shares, spread) else 0
+    if not pooled(belief, yes[window], low[window], high[window], n, rows, noise, shares, spread):
+        return 0
+    if turns == 1 or windows == 1:
+        return 3
+    parts, done, mass, secret, chosen = 3, wholes(windows), reals(n), reals(n), reals(n)
+    after, labels, alone = reals(4 * n), reals(3 * n), reals(1)
+    alone[0] = 1.0
+    for w in range(windows):
+        done[w] = 0
+    done[window] = 1
+    for _ in range(turns - 1):
+        window, most = -1, ROUNDING
+        _released_as(belief, n, rows, parts, shares, spread, mass)
+        for w in range(windows):
+            if not done[w]:
+                _released_as(yes[w], n, rows, parts, shares, spread, secret)
+                need = _broken(mass, secret, low[w], high[w], n, 1)
+                if need > most:
+                    window, most = w, need
+                    for y in range(n):
+                        chosen[y] = secret[y]
+        if window < 0:
+            break
+        if not pooled(mass, chosen, low[window], high[window], n, 1, alone, after, labels):
+            return 0
+        _followed(n, rows, parts, shares, spread, after, labels)
+        parts, done[window] = parts + 3, 1
+    return parts if parts == 3 or _right(belief, n, rows, parts, shares, spread) else 0
+
+
+@compiled
+def _right(belief: Any, n: int, rows: int, parts: int, shares: Any, spread: Any) -> bool:
+    """Whether more symbols are released right than if the likeliest one were released whatever the truth is."""
+    size, right, most = n * rows, 0.0, 0.0
+    for x in range(n):
+        whole = 0.0
+        for z in range(x, size, n):
+            whole += belief[z]
+            right += belief[z] * shares[z]
+            for part in range(parts):
+                right += belief[z] * shares[(part + 1) * size + z] * spread[part * n + x]
+        most = max(most, whole)
+    return right > most
+
+
+@compiled
+def keeping(
+    n: int, rows: int, noise: Any, ratio: float, turns: int, belief: Any, yes: Any, low: Any, high: Any, promised: Any,
+    shares: Any, spread: Any, big: Any, left: Any,
+) -> int:  # fmt: skip
+    """`in_turn`, and whether its integers keep every bound and the dial: how many parts the shares have, else 0.
+
+    A source puts `ONE` times its first share on the label of its symbol, `ONE` times its part of the distributions on
+    all labels, each rounded down, and what that leaves, `left`, on the label of its largest weight, `big`. Symbols
+    whose sources have the same shares are looked at together.
+    """
+    size, parts = n * rows, in_turn(belief, yes, low, high, n, rows, noise, turns, shares, spread)
+    if parts == 0:
+        return 0
+    first, later = wholes(n), wholes(n)
+    count = _alike(shares, n, rows, parts, first, later)
+    sums, cells, part, own = reals(len(promised) * n), wholes(size), reals(rows), wholes(rows)
     for k in range(len(promised) * n):
         sums[k] = 0.0
-    for x in range(n):
-        for m in range(rows):
-            z, whole[m] = m * n + x, 0
-            if shares[z] >= 1.0:
-                whole[m], big[z], left[z] = 1, x, 0
-                for i in range(len(promised)):
-                    sums[i * n + x] += promised[i][z] * ONE
-                continue
-            total, best = int(shares[z] * ONE), -1
-            for y in range(n):
-                cell = _cell(shares, spread, z, y, n, size, even)
-                cells[m * n + y] = cell
-                total += cell
-                if best < 0 or cell > cells[m * n + best]:
-                    best = y
-            big[z], left[z] = best, DENOMINATOR - total
-            cells[m * n + best] += left[z]
-            if cells[m * n + best] < 0:
-                return False
-            cells[m * n + x] += int(shares[z] * ONE)
-            for i in range(len(promised)):
+    for k in range(count):
+        if not _rounded(shares, spread, first[k], n, rows, parts, ratio, cells, big, left):
+            return 0
+        x = first[k]
+        while x >= 0:
+            for z in range(x, size, n):
+                big[z], left[z] = (x, 0) if shares[z] >= 1.0 else (big[first[k] + z - x], left[first[k] + z - x])
+            for m in range(rows):
+                own[m] = int(shares[m * n + x] * ONE)
+            if not _dialled(cells, own, x, n, rows, ratio):
+                return 0
+            x = later[x]
+        for i in range(len(promised)):
+            row = promised[i]
+            for m in range(rows):
+                part[m] = 0.0
+            x = first[k]
+            while x >= 0:
+                for m in range(rows):
+                    part[m] += row[m * n + x]
+                    sums[i * n + x] += row[m * n + x] * float(int(shares[m * n + x] * ONE))
+                x = later[x]
+            for m in range(rows):
                 for y in range(n):
-                    sums[i * n + y] += promised[i][z] * float(cells[m * n + y])
-        if not _dialled(cells, whole, x, n, rows, ratio):
-            return False
-    most = 0.0
+                    sums[i * n + y] += part[m] * float(cells[m * n + y])
     for k in range(len(promised) * n):
-        most = max(most, sums[k])
-    return most <= 0.0
+        if sums[k] > 0.0:
+            return 0
+    return parts
+
+
+@compiled
+def _alike(shares: Any, n: int, rows: int, parts: int, first: Any, later: Any) -> int:
+    """Groups of symbols whose sources have the same shares: how many, the `first` symbol of each, the one after each
+    symbol (-1: none)."""
+    size, count, last = n * rows, 0, wholes(n)
+    for x in range(n):
+        later[x], group = -1, -1
+        for k in range(count - 1, max(-1, count - 1 - GROUPS), -1):
+            same = True
+            for at in range(first[k], (parts + 1) * size, n):
+                if shares[at] != shares[at + x - first[k]]:
+                    same = False
+                    break
+            if same:
+                group = k
+                break
+        if group < 0:
+            first[count], last[count] = x, x
+            count += 1
+        else:
+            later[last[group]] = x
+            last[group] = x
+    return count
+
+
+@compiled
+def _rounded(
+    shares: Any, spread: Any, x: int, n: int, rows: int, parts: int, ratio: float, cells: Any, big: Any, left: Any
+) -> bool:
+    """The integers that the sources of a symbol put on all labels by the distributions; whether none is below zero
+    and all keep to the dial."""
+    even, here, nothing = ratio < 1e300, reals(rows), wholes(rows)
+    total, best = wholes(rows), wholes(rows)
+    for m in range(rows):
+        total[m], best[m], nothing[m] = int(shares[m * n + x] * ONE), 0, 0
+    for y in range(n):
+        rounded_at(shares, spread, x, y, n, rows, parts, even, here)
+        for m in range(rows):
+            cells[m * n + y] = int(here[m])
+            total[m] += cells[m * n + y]
+            if cells[m * n + y] > cells[m * n + best[m]]:
+                best[m] = y
+    for m in range(rows):
+        z = m * n + x
+        big[z], left[z] = best[m], DENOMINATOR - total[m]
+        cells[m * n + best[m]] += left[z]
+        if cells[m * n + best[m]] < 0:
+            return False
+    if even:
+        for y in range(n):
+            if not _dialled(cells, nothing, y, n, rows, ratio):
+                return False
+    return True
+
+
+@compiled
+def rounded_at(shares: Any, spread: Any, x: int, y: int, n: int, rows: int, parts: int, even: bool, here: Any) -> None:
+    """Fill in what the sources of a symbol put on a label by the distributions, rounded down: (M,).
+
+    Where the dial is asked for (`even`), weights so small that rounding would tell the rows of a symbol apart are made
+    equal.
+    """
+    size, least, largest = n * rows, -1.0, 0.0
+    for m in range(rows):
+        weight = 0.0
+        for part in range(parts):
+            weight += shares[(part + 1) * size + m * n + x] * spread[part * n + y]
+        here[m] = weight * ONE
+        least = here[m] if least < 0.0 else min(least, here[m])
+        largest = max(largest, here[m])
+    for m in range(rows):
+        weight = least if even and largest < SMALL else here[m]
+        here[m] = 0.0 if shares[m * n + x] >= 1.0 else float(int(weight))
+
+
+@compiled
+def _dialled(cells: Any, own: Any, y: int, n: int, rows: int, ratio: float) -> bool:
+    """Whether what the rows of a symbol put on a label differs by at most e^c; `own` (M,) is put there besides."""
+    least, largest = -1.0, 0.0
+    for m in range(rows):
+        number = float(cells[m * n + y] + own[m])
+        least = number if least < 0.0 else min(least, number)
+        largest = max(largest, number)
+    return ratio > 1e300 or largest <= ratio * least
 
 
 @compiled
 def release_each(
-    belief: Any, yes: Any, low: Any, high: Any, promised: Any, n: int, rows: int, noise: Any, ratio: float,
+    n: int, rows: int, noise: Any, ratio: float, turns: int, belief: Any, yes: Any, low: Any, high: Any, promised: Any,
     sources: Any, uniforms: Any, given: Any, codes: Any, columns: Any, status: Any,
 ) -> None:  # fmt: skip
-    """`keeping` for each user, and the draw, or the release that was made, with its column."""
+    """`keeping` for each user, and the draw, or the release that was made, with its column: what every source puts on
+    its label. A release of what is no symbol, or of what no source puts anything on, is impossible."""
     size, even = n * rows, ratio < 1e300
-    shares, spread, big, left = reals(4 * size), reals(3 * n), wholes(size), wholes(size)
+    shares, spread, here = reals((3 * turns + 1) * size), reals(3 * turns * n), reals(rows)
+    big, left = wholes(size), wholes(size)
     for b in range(len(belief)):
-        status[b] = LEFT
-        if not keeping(
-            belief[b], yes[b], low[b], high[b], promised[b], n, rows, noise, ratio, shares, spread, big, left
-        ):
+        y, z, u = given[b], sources[b], uniforms[b]
+        status[b] = LEFT if y < n and z < size and (y >= 0 or z >= 0) else IMPOSSIBLE
+        if status[b] == IMPOSSIBLE:
             continue
-        y = given[b]
+        parts = keeping(
+            n, rows, noise, ratio, turns, belief[b], yes[b], low[b], high[b], promised[b], shares, spread, big, left
+        )
+        if parts == 0:
+            continue
         if y < 0:
-            z, u = sources[b], uniforms[b]
-            y, told = z % n, int(shares[z] * ONE)
-            if shares[z] < 1.0 and u >= told:
-                u, y = u - told, 0
-                reached = _cell(shares, spread, z, 0, n, size, even) + (left[z] if big[z] == 0 else 0)
+            y, truthful = z % n, int(shares[z] * ONE)
+            if shares[z] < 1.0 and u >= truthful:
+                y, reached = -1, truthful
                 while reached <= u:
                     y += 1
-                    reached += _cell(shares, spread, z, y, n, size, even) + (left[z] if big[z] == y else 0)
-        codes[b] = y
-        status[b] = DONE if column_of(shares, spread, big, left, y, n, size, even, columns[b]) else IMPOSSIBLE
-
-
-@compiled
-def column_of(
-    shares: Any, spread: Any, big: Any, left: Any, y: int, n: int, size: int, even: bool, column: Any
-) -> bool:
-    """Fill in what every source puts on a label; whether any puts something there."""
-    some = False
-    for z in range(size):
-        if shares[z] >= 1.0:
-            column[z] = DENOMINATOR if z % n == y else 0
-        else:
-            column[z] = _cell(shares, spread, z, y, n, size, even)
-            if big[z] == y:
-                column[z] += left[z]
-            if z % n == y:
-                column[z] += int(shares[z] * ONE)
-        some = some or column[z] > 0
-    return some
-
-
-@compiled
-def _cell(shares: Any, spread: Any, z: int, y: int, n: int, size: int, even: bool) -> int:
-    """What a source puts on a label by the distributions, rounded down.
-
-    Where the dial is asked for, weights so small that rounding would tell the rows of a symbol apart are made equal.
-    """
-    covers = shares[size + z] * spread[y] + shares[2 * size + z] * spread[n + y]
-    weight = (covers + shares[3 * size + z] * spread[2 * n + y]) * ONE
-    if even and weight < 10.0 * SMALL:
-        least, largest = weight, weight
-        for row in range(z % n, size, n):
-            covers = shares[size + row] * spread[y] + shares[2 * size + row] * spread[n + y]
-            other = (covers + shares[3 * size + row] * spread[2 * n + y]) * ONE
-            least, largest = min(least, other), max(largest, other)
-        if largest < SMALL:
-            weight = least
-    return int(weight)
-
-
-@compiled
-def _dialled(cells: Any, whole: Any, x: int, n: int, rows: int, ratio: float) -> bool:
-    """Whether the rows of a symbol differ by at most e^c."""
-    if rows == 1 or ratio > 1e300:
-        return True
-    for y in range(n):
-        least, largest = -1.0, 0.0
-        for m in range(rows):
-            number = float(cells[m * n + y])
-            if whole[m]:
-                number = ONE if x == y else 0.0
-            least = number if least < 0.0 else min(least, number)
-            largest = max(largest, number)
-        if largest > ratio * least:
-            return False
-    return True
+                    rounded_at(shares, spread, z % n, y, n, rows, parts, even, here)
+                    reached += int(here[z // n]) + (left[z] if big[z] == y else 0)
+        codes[b], status[b] = y, IMPOSSIBLE
+        for x in range(n):
+            rounded_at(shares, spread, x, y, n, rows, parts, even, here)
+            for m in range(rows):
+                source = m * n + x
+                cell = int(here[m]) + (left[source] if big[source] == y else 0)
+                cell += int(min(1.0, shares[source]) * ONE) if x == y else 0
+                columns[b][source] = cell
+                if cell > 0:
+                    status[b] = DONE

@@ -10,7 +10,10 @@ A solver may leave labels of next to no mass that keep to nothing; once drawn, s
 They are dropped first, and what they held is spread as the rest of its row is.
 
 *Several windows.* A table that is best for one window alone and keeps all others is best for all of them: so the closed
-form is tried for the window that would be broken most, and the program is for what is left.
+form is tried for the window that would be broken most. Labels inside a box stay inside it whatever is done to them: so
+the windows of one secret are kept in turn, each by the closed form over what the ones before it would release. That is
+not the best for all of them together, and costs little: windows that are over need it at few events, and hardly there.
+For several secrets, where that is every event, there is the program.
 
 *With an ε for every release as well*, every lift within e^±ε is a row of the same program for small alphabets. For
 larger ones the table is mixed with its marginal until every lift is within ε; beside it the table that is best for ε
@@ -26,18 +29,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core import programs
 from seqveil.core.alphabet import WITHHELD
-from seqveil.core.compiled import form
+from seqveil.core.compiled import form, row_by_row
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.kernel import Floats, Ints, mix, usable
 from seqveil.core.mechanisms import optimal
+from seqveil.core.secrets import pools
 from seqveil.core.secrets.account import TrackedUsers
-from seqveil.core.secrets.pools import NEGLIGIBLE, ONE, UNLIKELY, column_of, keeping, release_each
-from seqveil.core.secrets.tables import WRITABLE, AskedOfUsers, Bounds, Boxes, Dial, Draft, GuardingTable
+from seqveil.core.secrets.pools import NEGLIGIBLE, ONE, keeping, release_each
+from seqveil.core.secrets.tables import TURNS, WRITABLE, AskedOfUsers, Bounds, Dial, Draft, GuardingTable
 
 MIXES = (1e-9, 1e-7, 1e-5, 1e-3, 0.03)
 SMALL = 160  # symbols up to which the program is over all of them, where all wrong symbols cost the same
@@ -73,7 +76,9 @@ def guarded(
     >>> round(made.error, 4), made.outputs.tolist(), (made.full() / 2**62).round(4).tolist()
     (0.3543, [0, 1], [[0.6225, 0.3775], [0.331, 0.669]])
     """
-    work = _Work(bounds, distortion, lies, epsilon, Dial(bounds.belief.size) if dial is None else dial)
+    dial = Dial(bounds.belief.size) if dial is None else dial
+    dial.check(bounds.belief.size)
+    work = _Work(bounds, distortion, lies, epsilon, dial)
     if lies and epsilon is None and (not len(bounds.aimed) or (distortion.is_hamming and bounds.boxes is not None)):
         made = work.in_closed_form()
         if made is not None:
@@ -92,46 +97,49 @@ class _Work:
     dial: Dial
 
     def in_closed_form(self) -> GuardingTable | None:
-        """The best table for the window that would be broken most, where it keeps all the others too."""
+        """The closed form for one window after another (`pools.in_turn`), where its integers pass; those integers."""
         bounds, dial, size, code = self.bounds, self.dial, self.bounds.belief.size, form(keeping)
-        boxes = bounds.boxes or Boxes(np.zeros((0, size)), np.zeros(0), np.zeros(0))
-        asked = bounds.belief, boxes.masses, boxes.low, boxes.high, bounds.promised
-        rooms = np.zeros(4 * size), np.zeros(3 * dial.n), np.zeros(size, np.int64), np.zeros(size, np.int64)
-        belief, yes, low, high, promised, noise, *filled = _given(code is keeping, (*asked, dial.noise.ravel(), *rooms))
-        if not code(belief, yes, low, high, promised, dial.n, dial.rows, noise, dial.ratio, *filled):
+        boxes = bounds.boxes or (np.zeros((0, size)), np.zeros(0), np.zeros(0))
+        turns, whole = bounds.turns, np.zeros(size, np.int64)
+        filled = np.zeros((3 * turns + 1) * size), np.zeros(3 * turns * dial.n), whole, whole.copy()
+        arrays: tuple[Any, ...] = (dial.noise.ravel(), bounds.belief, *boxes, bounds.promised, *filled)
+        arrays = tuple(each.tolist() if code is keeping else np.ascontiguousarray(each) for each in arrays)
+        parts = code(dial.n, dial.rows, arrays[0], dial.ratio, turns, *arrays[1:])
+        if not parts:
             return None
-        shares, spread, big, left = filled
-        if dial.rows > 1:
-            return self._written_out(shares, spread, big, left)
-        parts, labels = np.array(shares).reshape(4, size), np.array(spread).reshape(3, dial.n)
-        rows, kinds = np.unique(parts, axis=1, return_inverse=True)
-        table = (rows[1, :, None] * labels[0] + rows[2, :, None] * labels[1]) + rows[3, :, None] * labels[2]
-        told = parts[0].reshape(dial.rows, dial.n).any(0)
-        used = np.flatnonzero(told | (table[rows[0] < 1.0] * ONE >= 1.0).any(0))
-        draft = Draft(dial.n, used, kinds.ravel(), rows[0], np.arange(used.size), table[:, used], -np.inf)
-        made = GuardingTable.of(draft, bounds.belief, self.distortion)
-        return replace(made, bound=made.error)  # best for one window alone, and it keeps the others
+        made = self._from_shares(parts, *map(np.array, arrays[-4:]))
+        best = parts == 3 and (dial.rows <= 2 or math.isinf(dial.c))  # for one window alone, and it keeps the others
+        return replace(made, bound=made.error) if best else made
 
-    def _written_out(self, shares: Any, spread: Any, big: Any, left: Any) -> GuardingTable:
-        """The integers of the closed form, a row for each source."""
-        n, size, even = self.dial.n, self.bounds.belief.size, self.dial.ratio < 1e300
-        table, code = np.zeros((n, size), np.int64), column_of if isinstance(shares, list) else form(column_of)
-        for y in range(n):
-            column = table[y].tolist() if isinstance(shares, list) else table[y]
-            code(shares, spread, big, left, y, n, size, even, column)
-            table[y] = column
-        used = np.flatnonzero(table.any(1))
-        zeros = np.zeros(size, np.int64)
-        of = n, used, np.arange(size), zeros, np.arange(used.size), np.ascontiguousarray(table[used].T)
-        made = GuardingTable(*of, self.bounds.belief, self.distortion)
-        exact = self.dial.rows == 2 or math.isinf(self.dial.c)
-        return replace(made, bound=made.error) if exact else made
+    def _from_shares(self, parts: int, shares: Floats, spread: Floats, big: Ints, left: Ints) -> GuardingTable:
+        """The integers of the closed form (`pools.rounded_at`), a row for each kind of symbol and what is remembered:
+        symbols are of one kind if their sources have the same shares."""
+        n, rows = self.dial.n, self.dial.rows
+        distinct, first, of = np.unique(
+            shares[: (parts + 1) * n * rows].reshape(-1, n), axis=1, return_index=True, return_inverse=True
+        )
+        given = distinct.reshape(parts + 1, rows, -1)
+        weights = np.zeros((rows, first.size, n))
+        for part in range(parts):  # in the order of `pools`: the same bits
+            weights += given[part + 1, :, :, None] * spread[part * n : (part + 1) * n]
+        weights *= ONE
+        if math.isfinite(self.dial.ratio):
+            weights = np.where(weights.max(0) < pools.SMALL, weights.min(0), weights)
+        cells, truthful = weights.astype(np.int64), (given[0] * ONE).astype(np.int64)
+        cells[given[0] >= 1.0] = 0
+        sources = first + n * np.arange(rows)[:, None]
+        m, k = np.indices(sources.shape)
+        cells[m, k, big[sources]] += left[sources]
+        kinds = (of.ravel() + first.size * np.arange(rows)[:, None]).ravel()
+        used = np.flatnonzero(given[0][:, of.ravel()].any(0) | cells.any((0, 1)))
+        table = n, used, kinds, truthful.ravel(), np.arange(used.size), cells.reshape(-1, n)[:, used]
+        return GuardingTable(*table, self.bounds.belief, self.distortion)
 
     def by_program(self) -> GuardingTable:
         """The best table that a program finds, mixed until it passes."""
         many = self.bounds.belief.size * self.dial.n > SMALL_WITH_MEMORY
         if self.dial.rows > 1 and (many or (self.epsilon is not None and self.dial.n > SMALL_WITH_EPSILON)):
-            work = replace(self, bounds=self.bounds.by_symbol(self.dial), dial=self.dial.by_symbol)
+            work = replace(self, bounds=self.bounds.by(self.dial.collapsed), dial=Dial(self.dial.n))
             made = work.by_program()
             return replace(made, belief=self.bounds.belief, kinds=np.tile(made.kinds, self.dial.rows))
         tables = [self.checked(draft) for draft in self.drafts()]
@@ -144,22 +152,16 @@ class _Work:
         said = Draft.constant(n, bounds.belief.size, np.array([self._guess()]), np.ones(1))
         if not self.lies:
             return [_truth_or_nothing(bounds), said]
-        if self.dial.rows > 1:
-            found = self._remembering()
-            return [said] if found is None else [found, said]
-        if self.epsilon is None:
-            return [self._programmed(bounds.distinguished(), None) or said, said]
-        if n <= SMALL_WITH_EPSILON:
-            found = self._programmed(bounds.distinguished(), self.epsilon)
+        if self.epsilon is None or n <= SMALL_WITH_EPSILON:
+            found = self._programmed(self.epsilon)
             return [said] if found is None else [found, said]
         if n**2 > WRITABLE:
             raise InputError(
                 f"an ε for every release beside declared secrets is for at most {int(WRITABLE**0.5)} symbols, got "
                 f"{n}; leave epsilon out, or use a coarser alphabet"
             )
-        taken = bounds.distinguished()
-        alone = self._programmed(taken, None) if len(taken.aimed) else None
-        as_it_is = Draft.of_rows(n, np.arange(n), np.arange(n), np.eye(n), 0.0, None)
+        alone = self._programmed(None) if len(bounds.aimed) else None
+        as_it_is = Draft.of_rows(n, np.arange(n), np.arange(n), np.eye(n), 0.0)
         return [alone or as_it_is, said, _best_for(self.epsilon, bounds, self.distortion)]
 
     def _guess(self) -> int:
@@ -188,7 +190,7 @@ class _Work:
             distribution = self.bounds.belief / self.bounds.belief.sum()
             within = usable(self.epsilon, distribution.size) * (1 - 1e-9)
             table = mix(draft.full()[None], distribution[None], within)[0]
-            draft = Draft.of_rows(draft.n, draft.outputs, np.arange(len(table)), table, draft.least, draft.towards)
+            draft = Draft.of_rows(draft.n, draft.outputs, np.arange(len(table)), table, draft.least)
             yield draft
         distribution = draft.distribution(self.bounds.belief)
         for share in MIXES:
@@ -197,35 +199,16 @@ class _Work:
         yield Draft.constant(n, sources, draft.outputs, distribution)
         yield Draft.constant(n, sources, draft.outputs[[distribution.argmax()]], np.ones(1))
 
-    def _remembering(self) -> Draft | None:
-        """The program whose rows go by what is read of the memory: labels of negligible mass are dropped, and sources
-        that cannot come draw from the marginal."""
-        n, belief, dial = self.dial.n, self.dial.read(self.bounds.belief), self.dial
-        rows = dial.read(self.bounds.aimed)
-        members = np.flatnonzero((belief >= UNLIKELY) & (dial.read(self.bounds.possible.astype(np.float64)) > 0.0))
-        rest = np.delete(rows, members, axis=1).sum(1)
-        mass = belief[members] / belief[members].sum()
-        bounded = rows[:, members] + np.multiply.outer(rest, mass)
-        labels = np.unique(members % n)
-        if self.epsilon is not None:
-            bounded = np.concatenate([bounded, _lifts(mass, usable(self.epsilon, belief.size) - 1e-9)])
-        try:
-            found = programs.bounded(mass, self.distortion.between(members[:, None] % n, labels[None, :]), bounded)
-        except programs.Unsolved:
-            return None
-        marginal = mass @ found.table
-        kept = marginal >= NEGLIGIBLE
-        marginal = marginal[kept] / marginal[kept].sum()
-        table = np.tile(marginal, (belief.size, 1))
-        told = found.table[:, kept]
-        left = told.sum(1, keepdims=True)
-        table[members] = np.where(left > 0.5, told / np.where(left > 0.5, left, 1.0), marginal)
-        least = found.bound if math.isinf(dial.c) or dial.rows == 2 else -np.inf
-        return Draft.of_rows(n, labels[kept], np.arange(belief.size), dial.table(table), least, marginal)
+    def _programmed(self, epsilon: float | None) -> Draft | None:
+        """The program over all sources of a small alphabet, whose rows go by what is read of the memory; else over the
+        likeliest, with the rest gathered at them. None where it is given up.
 
-    def _programmed(self, bounds: Bounds, epsilon: float | None) -> Draft | None:
-        """The program over all symbols of a small alphabet; else over the likeliest, with the rest gathered at them."""
-        free = bounds.free()
+        Labels of negligible mass are dropped, what they held is spread as the rest is; sources left with nothing, and
+        those that are not known at all, share one more row: the marginal. Free symbols outside the program are
+        disclosed.
+        """
+        dial, n, bounds = self.dial, self.dial.n, self.bounds.by(self.dial.read).distinguished()
+        belief, free = bounds.belief, bounds.free() & bounds.possible
         likely, count = self._likeliest(bounds)
         whole, members = count == np.count_nonzero(bounds.possible), np.sort(likely)
         if not whole:
@@ -234,98 +217,80 @@ class _Work:
             if (bounds.aimed[:, inside].sum(1) > 0.0).any():  # they need all others as cover
                 inside = bounds.possible
             members = np.flatnonzero(inside)
-        rows = _Rows.of(bounds, self.distortion, members, np.sort(likely), np.sort(likely[:count]))
-        bounded = rows.bounded
-        if epsilon is not None:
-            bounded = np.concatenate([bounded, _lifts(rows.mass, usable(epsilon, free.size) - 1e-9)])
+        labels = np.unique(likely[:count] % n)
+        shared_by, mass, cost, bounded = _rows(bounds, self.distortion, n, members, np.sort(likely), labels)
+        if epsilon is not None:  # every lift Q(y|x) / p(y) is within e^±ε
+            one, share, lift = np.eye(mass.size), mass / mass.sum(), usable(epsilon, belief.size) - 1e-9
+            bounded = np.concatenate([bounded, one - np.exp(lift) * share, np.exp(-lift) * share - one])
+            free = np.zeros_like(free)
         try:
-            found = programs.bounded(rows.mass, rows.cost, bounded)
+            found = programs.bounded(mass, cost, bounded)
         except programs.Unsolved:
             return None
-        pure = bounds.possible & free if epsilon is None else np.zeros_like(free)
-        least = found.bound if whole else -np.inf
-        return _without_residue(bounds, pure, rows, found.table, least)
+        table, marginal, outside = found.table, mass @ found.table, np.flatnonzero(free & (shared_by < 0))
+        alone = np.bincount(shared_by[shared_by >= 0], minlength=len(table)) == 1  # rows of one source, which is free
+        alone[shared_by[~free & (shared_by >= 0)]] = False
+        pure = ((table > 0.0).sum(0) == 1) & (table[~alone] == 0.0).all(0) & (marginal > 0.0)
+        kept = (marginal >= NEGLIGIBLE) | pure
+        labels, table = labels[kept], table[:, kept]
+        left = table.sum(1)
+        good = left > 0.5
+        outputs, distribution = np.concatenate([labels, outside]), np.concatenate([marginal[kept], belief[outside]])
+        rows = int(good.sum())
+        places = np.full(len(table) + 1, rows + 1)  # the last is for sources outside the program
+        places[:-1][good] = np.arange(rows)
+        kinds = places[shared_by]
+        kinds[outside] = rows
+        spread, disclosed = np.zeros((rows + 2, outputs.size)), np.zeros(rows + 2)
+        spread[:rows, : labels.size] = table[good] / left[good, None]
+        spread[rows + 1], disclosed[rows] = distribution / distribution.sum(), 1.0
+        least = found.bound if whole and (math.isinf(dial.c) or dial.rows <= 2) else -np.inf
+        draft = Draft(n, outputs, kinds, disclosed, np.arange(outputs.size), spread, least)
+        if dial.rows == 1 or math.isinf(dial.c):
+            return draft
+        return Draft.of_rows(n, outputs, np.arange(kinds.size), dial.read(draft.full().T).T, least)
 
     def _likeliest(self, bounds: Bounds) -> tuple[Ints, int]:
-        """The symbols that get rows of their own in the program, the likeliest first, and how many are its labels."""
-        symbols = np.flatnonzero(bounds.possible)
-        symbols = symbols[np.argsort(-bounds.belief[symbols], kind="stable")]
+        """The sources that get rows of their own in the program, the likeliest first, and how many of them are labels:
+        all where there is a memory."""
+        sources = np.flatnonzero(bounds.possible)
+        sources = sources[np.argsort(-bounds.belief[sources], kind="stable")]
+        if self.dial.rows > 1 or (self.distortion.is_hamming and sources.size <= SMALL):
+            return sources, sources.size
         if self.distortion.is_hamming:
-            return symbols[:SMALL], symbols.size if symbols.size <= SMALL else LABELS
-        held = np.cumsum(bounds.belief[symbols])
+            return sources[:SMALL], LABELS
+        held = np.cumsum(bounds.belief[sources])
         wide = int(held.searchsorted(MOST_OF_IT * held[-1])) + 1
-        if wide > NEAR or symbols.size <= NEAR:
-            return symbols[:WIDEST], min(WIDEST, symbols.size)
-        return symbols[:NEAR], NEAR if len(bounds.aimed) <= 2 else NEAR_LABELS
+        if wide > NEAR or sources.size <= NEAR:
+            return sources[:WIDEST], min(WIDEST, sources.size)
+        return sources[:NEAR], NEAR if len(bounds.aimed) <= 2 else NEAR_LABELS
 
 
-def _lifts(belief: Floats, epsilon: float) -> Floats:
-    """Rows that hold every lift Q(y|x) / p(y) within e^±ε."""
-    one, distribution = np.eye(belief.size), np.tile(belief / belief.sum(), (belief.size, 1))
-    return np.concatenate([one - np.exp(epsilon) * distribution, np.exp(-epsilon) * distribution - one])
+def _rows(
+    bounds: Bounds, distortion: Distortion, n: int, members: Ints, likely: Ints, labels: Ints
+) -> tuple[Ints, Floats, Floats, Floats]:
+    """The rows of a program: one for each of the `likely` sources, which other `members` share with the nearest of
+    them. The row of each source (Z,), -1 for those that are not in the program; of each row the belief in its sources
+    (X,), their mean cost (X, Y) and bounds (I, X).
 
-
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """The rows of a program: one for each of the likeliest symbols, which rarer symbols share with the nearest of them.
-
-    Sharing a row keeps every bound, since bounds are sums over symbols; it costs what the rare symbols would have saved
-    by a row of their own.
+    Sharing a row keeps every bound, since bounds are sums over sources; it costs what the rare ones would have saved by
+    a row of their own.
     """
-
-    shared_by: Ints  # (n,) the row of each symbol; -1 for those that are not in the program
-    labels: Ints  # (Y,)
-    mass: Floats  # (X,) the belief in all symbols of a row
-    cost: Floats  # (X, Y) their mean cost
-    bounded: Floats  # (I, X)
-
-    @classmethod
-    def of(cls, bounds: Bounds, distortion: Distortion, members: Ints, likely: Ints, labels: Ints) -> _Rows:
-        """The rows of `likely` symbols, shared by all `members`; `labels` are some of the likely symbols."""
-        belief, count = bounds.belief[members], likely.size
-        apart = distortion.between(members[:, None], likely[None, :])
-        nearest = apart.argmin(1)
-        if distortion.is_hamming and members.size > count:  # all alike far: one more row for all of them
-            nearest, count = np.full(members.size, count), count + 1
-        nearest[members.searchsorted(likely)] = np.arange(likely.size)
-        mass, cost, bounded = belief, apart[:, likely.searchsorted(labels)], bounds.aimed[:, members]
-        if count < members.size:
-            order = np.argsort(nearest, kind="stable")
-            first = np.searchsorted(nearest[order], np.arange(count))
-            mass = np.add.reduceat(belief[order], first)
-            cost = np.add.reduceat((belief[:, None] * cost)[order], first, axis=0) / mass[:, None]
-            bounded = np.add.reduceat(bounded[:, order], first, axis=1)
-        shared_by = np.full(bounds.belief.size, -1)
-        shared_by[members] = nearest
-        return cls(shared_by, labels, mass, cost, bounded)
-
-
-def _without_residue(bounds: Bounds, free: NDArray[np.bool_], rows: _Rows, table: Floats, least: float) -> Draft:
-    """Labels of negligible mass dropped, what they held spread as the rest is; symbols left with nothing, and those
-    that are not known at all, share one more row: the marginal. `free` symbols outside the program are disclosed."""
-    belief, inside = bounds.belief, rows.shared_by >= 0
-    outside = np.flatnonzero(free & ~inside)
-    marginal = rows.mass @ table
-    alone = np.bincount(rows.shared_by[inside], minlength=len(table)) == 1
-    pure = ((table > 0.0).sum(0) == 1) & (table[~alone] == 0.0).all(0) & np.isin(rows.labels, np.flatnonzero(free))
-    kept = (marginal >= NEGLIGIBLE) | (pure & (marginal > 0.0))
-    labels, table, marginal = rows.labels[kept], table[:, kept], marginal[kept]
-    left = table.sum(1)
-    good = left > 0.5
-    outputs = np.concatenate([labels, outside])
-    distribution = np.concatenate([marginal, belief[outside]])
-    distribution = distribution / distribution.sum()
-    count = int(good.sum())
-    places = np.full(len(table) + 1, count + 1)  # the last is for symbols outside the program
-    places[:-1][good] = np.arange(count)
-    kinds = places[rows.shared_by]
-    kinds[outside] = count
-    spread = np.zeros((count + 2, outputs.size))
-    spread[:count, : labels.size] = table[good] / left[good, None]
-    spread[count + 1] = distribution
-    disclosed = np.zeros(count + 2)
-    disclosed[count] = 1.0
-    return Draft(belief.size, outputs, kinds, disclosed, np.arange(outputs.size), spread, least, distribution)
+    mass, count = bounds.belief[members], likely.size
+    nearest = distortion.between(members[:, None] % n, likely[None, :] % n).argmin(1)
+    if distortion.is_hamming and members.size > count:  # all alike far: one more row for all of them
+        nearest, count = np.full(members.size, count), count + 1
+    nearest[members.searchsorted(likely)] = np.arange(likely.size)
+    cost, bounded = distortion.between(members[:, None] % n, labels[None, :]), bounds.aimed[:, members]
+    if count < members.size:
+        order = np.argsort(nearest, kind="stable")
+        first, belief = np.searchsorted(nearest[order], np.arange(count)), mass
+        mass = np.add.reduceat(belief[order], first)
+        cost = np.add.reduceat((belief[:, None] * cost)[order], first, axis=0) / mass[:, None]
+        bounded = np.add.reduceat(bounded[:, order], first, axis=1)
+    shared_by = np.full(bounds.belief.size, -1)
+    shared_by[members] = nearest
+    return shared_by, mass, cost, bounded
 
 
 def _truth_or_nothing(bounds: Bounds) -> Draft:
@@ -343,10 +308,7 @@ def _truth_or_nothing(bounds: Bounds) -> Draft:
     shared, spread = np.array([disclosed.size]), shares[:, None]
     if not hidden.any():
         shared, spread = np.zeros(1, np.int64), np.zeros((1, 1))
-    towards = np.zeros(outputs.size)
-    towards[-1] = 1.0
-    least = float(belief @ hidden)
-    return Draft(belief.size, outputs, kinds.astype(np.int64), 1.0 - shares, shared, spread, least, towards)
+    return Draft(belief.size, outputs, kinds.astype(np.int64), 1.0 - shares, shared, spread, float(belief @ hidden))
 
 
 def _least_cover(mass: Floats, rows: Floats, excess: Floats) -> Floats:
@@ -383,7 +345,7 @@ def _best_for(epsilon: float, bounds: Bounds, distortion: Distortion) -> Draft:
     moved, still = bounds.aimed @ table, np.multiply.outer(bounds.aimed.sum(1), marginal)
     share = np.where(moved > 0.0, moved / np.maximum(moved - still, TINY), 0.0).max(initial=0.0)
     mixed = (1.0 - share) * table + share * marginal
-    return Draft.of_rows(belief.size, made.codes, np.arange(belief.size), mixed, -np.inf, marginal)
+    return Draft.of_rows(belief.size, made.codes, np.arange(belief.size), mixed)
 
 
 def released(
@@ -396,26 +358,19 @@ def released(
     for each are given, or the codes that were released.
     """
     asked = [AskedOfUsers.of(one, dial) for one in users.own]
-    count, size = len(users), dial.n * dial.rows
+    dial.check(asked[0].belief.shape[1])
+    count, size, nobody = len(users), dial.n * dial.rows, np.full(len(users), -1)
     binding = np.concatenate([one.binding for one in asked], axis=1)
-    wanted = binding.any(0)  # windows that are not asked of a user ask for nothing of them, whoever else is there
-    chosen, there = binding[:, wanted], np.flatnonzero(wanted)
+    there = binding.any(0)  # windows that are not asked of a user ask for nothing of them, whoever else is there
     yes, low, high = (
         np.concatenate([getattr(one, name) for one in asked], 1)[:, there] for name in ("yes", "low", "high")
     )
-    low, high = np.where(chosen, low, 0.0), np.where(chosen, high, 2.0)
+    low, high = np.where(binding[:, there], low, 0.0), np.where(binding[:, there], high, 2.0)
     pairs = [np.where(one.binding[:, :, None, None], one.promised, 0.0)[:, one.binding.any(0)] for one in asked]
     promised = np.concatenate([each.reshape(count, -1, size) for each in pairs], axis=1)
-    nobody, code = np.full(count, -1), form(release_each, count)
-    inputs = asked[0].belief, yes, low, high, promised, dial.noise.ravel()
+    numbers = dial.n, dial.rows, dial.noise.ravel(), dial.ratio, TURNS if len(asked) == 1 else 1
+    inputs = asked[0].belief, yes, low, high, promised
     draws = (nobody if each is None else each for each in (sources, uniforms, given))
-    outputs = np.zeros(count, np.int64), np.zeros((count, size), np.int64), np.zeros(count, np.int64)
-    parts = _given(code is release_each, (*inputs, *draws, *outputs))
-    code(*parts[:5], dial.n, dial.rows, parts[5], dial.ratio, *parts[6:])
-    codes, columns, status = (np.asarray(each, np.int64) for each in parts[-3:])
-    return status, codes, columns.reshape(count, size)
-
-
-def _given(plain: bool, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arrays for compiled code; as lists for plain Python, which is quicker with them."""
-    return tuple(array.tolist() if plain else np.ascontiguousarray(array) for array in arrays)
+    codes, columns, status = np.zeros(count, np.int64), np.zeros((count, size), np.int64), np.zeros(count, np.int64)
+    row_by_row(release_each, numbers, (*inputs, *draws), (codes, columns, status))
+    return status, codes, columns

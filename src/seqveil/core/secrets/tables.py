@@ -33,9 +33,9 @@ covered, from the integers that are drawn from, every rounding going outward.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,7 @@ from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, Kernels, slack, to_weights
 from seqveil.core.secrets.account import TrackedSecret, TrackedUsers
+from seqveil.core.secrets.cover import cover, pairs
 from seqveil.core.secrets.pools import UNLIKELY
 
 TIGHTER = 1e-6  # of ε: how much less than promised is aimed at
@@ -53,6 +54,7 @@ START = 0.5  # share of ε that a window of known length begins with
 REMEMBERING = 0.7  # the same where kernels go by what is remembered, which spend less early
 FIRST = 0.2  # share of ε that the first event may reveal about a trait, whose events nobody can count beforehand
 OPENING = 4.0  # events in which half of what is left of it opens
+TURNS = 3  # windows of one secret that are kept one after another; more at once are for the program
 WRITABLE = 25_000_000  # numbers of a table that is written out in full
 ONE = float(DENOMINATOR)
 
@@ -61,11 +63,11 @@ def schedule(tracker: TrackedSecret) -> Floats:
     """The ε aimed at now for every live window of a secret (B, W): all of it for windows whose end is unknown.
 
     What is spent early is missed later: a window of known length may move its odds by e^(ε/2) at its first event, by
-    e^ε at its last, and linearly in between. Windows of N events that follow one another keep 1/(2N²) of ε at their
+    e^ε at its last, and linearly in between. Windows of N events that follow one another keep 1/(2√N) of ε at their
     last event, or what all later releases together can reveal about them where that is less, and half of what is left
-    is added at each event after it. On a chain that stays where it is, the next events reveal nearly as much about a
-    window as its own; at the edge of its box they would have to say nothing of it. A trait has no last event: it opens
-    ever more slowly, and at the edge releases go on that say nothing of it. All this is public, so it costs nothing.
+    is added at each event after it: the next events reveal much about a window that is over, and at the edge of its box
+    they would have to say nothing of it. A trait has no last event: it opens ever more slowly, and at the edge releases
+    go on that say nothing of it. All this is public, so it costs nothing.
     """
     plan, windows = tracker.ahead, tracker.records.index
     if plan.family:
@@ -73,8 +75,8 @@ def schedule(tracker: TrackedSecret) -> Floats:
     if not plan.length:  # a trait: all of a person's events, however many will come
         return np.full(windows.shape, plan.aim * (1.0 - (1.0 - FIRST) * 0.5 ** (tracker.step / OPENING)))
     events = plan.offset + tracker.step - windows * plan.length
-    start = START if tracker.rows == 1 else REMEMBERING
-    kept = min((1.0 - start) / plan.length**2, plan.disclosed_later / plan.aim) if plan.repeats else 0.0
+    start = START if tracker.rows == 1 or plan.length == 1 else REMEMBERING
+    kept = min(1.0 - start, 0.5 / plan.length**0.5, plan.disclosed_later / plan.aim) if plan.repeats else 0.0
     return np.asarray(plan.aim * _shares(plan.length, events, kept, start))
 
 
@@ -92,14 +94,6 @@ def _shares(length: int, events: Ints, kept: float, start: float = START) -> Flo
     shares = start + (1.0 - start) * inside / max(1, length - 1)
     within = start + (shares - start) * (1.0 - kept / (1.0 - start))
     return np.asarray(within + kept * (1.0 - 0.5 ** np.maximum(events - (length - 1), 0)))
-
-
-@lru_cache(maxsize=64)
-def pairs(values: int, sides: str) -> tuple[list[int], list[int]]:
-    """Pairs (v, v') of values whose ratio Pr(y|v)/Pr(y|v') is bounded, as two lists; on one side that of E alone."""
-    every = range(values)
-    both = [(1, 0)] if sides == "up" else [(one, two) for one in every[::-1] for two in every if one != two]
-    return [one for one, _ in both], [two for _, two in both]
 
 
 @dataclass(frozen=True)
@@ -127,47 +121,26 @@ class Dial:
         """e^c, rounded down; infinite where nothing is asked."""
         return math.exp(self.c) * (1.0 - 8 * UNIT) if self.rows > 1 and self.c < 700.0 else math.inf
 
-    @property
-    def by_symbol(self) -> Dial:
-        """Rows by symbol alone."""
-        return Dial(self.n)
+    def check(self, sources: int) -> None:
+        """Refuse accounts of another number of sources: compiled code would read beyond their end."""
+        if sources != self.n * self.rows:
+            raise InputError(
+                f"the accounts are over {sources} sources, and the terms ask for {self.n * self.rows}; start the "
+                "accounts from the same terms"
+            )
 
     def read(self, numbers: Floats) -> Floats:
-        """Numbers (…, Z) by what is remembered as numbers by what is read."""
+        """Numbers (…, Z) by what is remembered as numbers by what is read; and back, since the noise is symmetric."""
         if self.rows == 1 or math.isinf(self.c):
             return numbers
         wide, out = numbers.reshape(*numbers.shape[:-1], self.rows, self.n), np.zeros(numbers.shape)
-        for m, chances in enumerate(self.noise):
+        for m, chances in enumerate(self.noise):  # one after another: the same bits on every machine
             out += (wide[..., m, None, :] * chances[:, None]).reshape(out.shape)
         return out
-
-    def table(self, rows: Floats) -> Floats:
-        """The table (Z, K) by what is remembered, from one by what is read."""
-        if self.rows == 1 or math.isinf(self.c):
-            return rows
-        wide, out = rows.reshape(self.rows, self.n, -1), np.zeros((self.rows, self.n, rows.shape[1]))
-        for m, chances in enumerate(self.noise):
-            for read, chance in enumerate(chances):
-                out[m] += chance * wide[read]
-        return out.reshape(rows.shape)
 
     def collapsed(self, numbers: Floats) -> Floats:
         """Numbers (…, Z) summed over what is remembered: (…, n)."""
         return np.add.reduce(numbers.reshape(*numbers.shape[:-1], self.rows, self.n), -2)
-
-
-@dataclass(frozen=True, eq=False)
-class Boxes:
-    """Boxes for the weight of every label: Σ_z m(z) Q(y|z) within [low, high] · p(y), for W windows."""
-
-    masses: Floats  # (W, Z) Pr(E, Z = z | y_<k)
-    low: Floats  # (W,) least weight a label may have
-    high: Floats  # (W,) largest
-
-    @classmethod
-    def joined(cls, parts: Sequence[Boxes]) -> Boxes:
-        """All of them."""
-        return cls(*(np.concatenate([getattr(one, name) for one in parts]) for name in ("masses", "low", "high")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,14 +157,15 @@ class AskedOfUsers:
 
     @classmethod
     def of_windows(
-        cls, belief: Floats, masses: Floats, prior: Floats, epsilon: float, sides: str, error: float,
+        cls, belief: Floats, masses: Floats, prior: Floats, epsilon: Floats | float, sides: str, error: float,
         aims: Floats | float = math.inf,
     ) -> AskedOfUsers:  # fmt: skip
-        """`masses` are Pr(v, Z = z | y_<k) (B, W, V, Z), `prior` those of the values (B, W, V), `epsilon` is what is
-        promised, `aims` (B, W) what is aimed at where that is less."""
+        """`masses` are Pr(v, Z = z | y_<k) (B, W, V, Z), `prior` those of the values (B, W, V), `epsilon` (W,) is what
+        is promised, `aims` (B, W) what is aimed at where that is less."""
         size, values = belief.shape[1], prior.shape[2]
-        room = max(TIGHTER * epsilon, 4 * (error + slack(size)))
-        factor = np.minimum(math.exp(max(0.0, epsilon - room)), np.exp(aims)) * np.ones(prior.shape[:2])
+        promise = np.zeros(prior.shape[:2]) + epsilon
+        room = np.maximum(TIGHTER * promise, 4 * (error + slack(size)))
+        factor = np.minimum(np.exp(np.maximum(0.0, promise - room)), np.exp(aims))
         first, second = pairs(values, sides)
         everywhere = bool(prior.all())
         lifts = masses / (prior if everywhere else np.where(prior > 0.0, prior, np.inf))[..., None]
@@ -201,7 +175,7 @@ class AskedOfUsers:
             plus, minus = np.where(bounded, plus, 0.0), np.where(bounded, minus, 0.0)
         aimed = plus - factor[:, :, None, None] * minus  # (B, W, pairs, Z)
         binding = np.asarray((aimed > 0.0).any((2, 3)))
-        minus = math.exp(epsilon) * minus
+        minus = np.exp(promise)[:, :, None, None] * minus
         promised = (plus - minus) + (2 * error + slack(size)) * (plus + minus)
         over = np.maximum(np.add.reduce(aimed, 3), 0.0)  # as loose as it takes for saying nothing to be allowed
         whole = np.add.reduce(belief, 1)
@@ -214,21 +188,25 @@ class AskedOfUsers:
     @classmethod
     def of(cls, one: TrackedSecret, dial: Dial) -> AskedOfUsers:
         """Of the live windows of a secret; by symbol alone where the dial has one row a symbol."""
-        belief, masses = one.belief, one.masses
+        plan, belief, masses, prior = one.ahead, one.belief, one.masses, one.records.prior
+        epsilon, aims = np.array(plan.aim), schedule(one)
+        if plan.family:
+            chosen, epsilon = cover(plan).at(one.records.index[0], one.step)
+            masses, prior, aims = masses[:, chosen], prior[:, chosen], aims[:, chosen]
         if dial.rows < one.rows:
             wide = Dial(dial.n, one.rows)
             belief, masses = wide.collapsed(belief), wide.collapsed(masses)
-        plan = one.ahead
-        return cls.of_windows(belief, masses, one.records.prior, plan.aim, plan.secret.sides, one.error, schedule(one))
+        return cls.of_windows(belief, masses, prior, epsilon, plan.secret.sides, one.error, aims)
 
     def one(self, user: int) -> Bounds:
         """What is asked of the next release of one user."""
-        size, chosen = self.belief.shape[1], np.flatnonzero(self.binding[user])
-        promised, aimed = (part[user, chosen].reshape(-1, size) for part in (self.promised, self.aimed))
-        boxes = None
-        if self.promised.shape[2] <= 2:  # true or not
-            boxes = Boxes(self.yes[user, chosen], self.low[user, chosen], self.high[user, chosen])
-        return Bounds(self.belief[user], promised, aimed, self.belief[user] > 0.0, boxes)
+        chosen = np.flatnonzero(self.binding[user])
+        promised, aimed, yes, low, high = (
+            part[user, chosen] for part in (self.promised, self.aimed, self.yes, self.low, self.high)
+        )
+        boxes = (yes, low, high) if promised.shape[1] <= 2 else None  # true or not
+        promised, aimed = (part.reshape(-1, self.belief.shape[1]) for part in (promised, aimed))
+        return Bounds(self.belief[user], promised, aimed, self.belief[user] > 0.0, boxes, TURNS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,15 +214,17 @@ class Bounds:
     """Rows (I, Z) with Σ_z row(z) Q(y|z) ≤ 0 for every label y, under a belief (Z,).
 
     Each number of the promised rows is raised by as much as it may be off. `possible` are the sources that no observer
-    rules out; the others are never disclosed. `boxes` are there where all rows come from secrets that are true or not,
-    under the stream's own model.
+    rules out; the others are never disclosed. Where all rows come from secrets that are true or not, under the stream's
+    own model, `boxes` are Pr(E, Z = z | y_<k) (W, Z) of their windows and the least and largest weight [low, high]
+    (W,) of a label, Σ_z m(z) Q(y|z) / p(y).
     """
 
     belief: Floats
     promised: Floats
     aimed: Floats
     possible: NDArray[np.bool_]
-    boxes: Boxes | None = None
+    boxes: tuple[Floats, Floats, Floats] | None = None
+    turns: int = 1  # windows that may be kept one after another: more than one where all are of one secret
 
     @classmethod
     def of(cls, users: TrackedUsers, dial: Dial | None = None) -> Bounds:
@@ -256,19 +236,17 @@ class Bounds:
 
     @classmethod
     def of_windows(
-        cls, belief: Floats, masses: Floats, prior: Floats, epsilon: float, sides: str, error: float,
-        aims: Floats | float = math.inf,
-    ) -> Bounds:  # fmt: skip
+        cls, belief: Floats, masses: Floats, prior: Floats, epsilon: float, sides: str, error: float
+    ) -> Bounds:
         """Of the windows of one secret that some source, released as it is, could break (`AskedOfUsers`)."""
-        asked = AskedOfUsers.of_windows(belief[None], masses[None], prior[None], epsilon, sides, error, aims)
+        asked = AskedOfUsers.of_windows(belief[None], masses[None], prior[None], epsilon, sides, error)
         return replace(asked.one(0), belief=belief)
 
-    def by_symbol(self, dial: Dial) -> Bounds:
-        """The same for tables whose rows go by symbol alone."""
-        boxes = self.boxes and replace(self.boxes, masses=dial.collapsed(self.boxes.masses))
-        possible = dial.collapsed(self.possible.astype(np.float64)) > 0.0
-        belief, promised, aimed = (dial.collapsed(part) for part in (self.belief, self.promised, self.aimed))
-        return Bounds(belief, promised, aimed, possible, boxes)
+    def by(self, change: Callable[[Floats], Floats]) -> Bounds:
+        """The same for the program, with rows by symbol alone (`Dial.collapsed`), or by what is read of the memory
+        (`Dial.read`)."""
+        possible = change(self.possible.astype(np.float64)) > 0.0
+        return Bounds(change(self.belief), change(self.promised), change(self.aimed), possible)
 
     @classmethod
     def joined(cls, parts: Sequence[Bounds], own: Floats) -> Bounds:
@@ -277,21 +255,22 @@ class Bounds:
         >>> belief, prior = np.array([0.5, 0.5]), np.array([[0.405, 0.595]])
         >>> one = Bounds.of_windows(belief, belief * np.array([[[0.81, 0.0], [0.19, 1.0]]]), prior, 0.5, "both", 0.0)
         >>> bounds = Bounds.joined([one], belief)
-        >>> bounds.promised.shape, [round(float(edge[0]), 5) for edge in (bounds.boxes.low, bounds.boxes.high)]
+        >>> bounds.promised.shape, [round(float(edge[0]), 5) for edge in bounds.boxes[1:]]
         ((2, 2), [0.4712, 0.70779])
         """
         if len(parts) == 1 and parts[0].belief is own:
             return parts[0]
         possible = np.logical_and.reduce([own > 0.0, *(part.possible for part in parts)])
         binding = [part for part in parts if len(part.aimed)]
-        boxes = [part.boxes for part in binding if part.boxes is not None and part.belief is own]
-        return cls(
-            own,
-            np.concatenate([np.zeros((0, own.size)), *(part.promised for part in binding)]),
-            np.concatenate([np.zeros((0, own.size)), *(part.aimed for part in binding)]),
-            possible,
-            Boxes.joined(boxes) if boxes and len(boxes) == len(binding) else None,
+        promised, aimed = (
+            np.concatenate([np.zeros((0, own.size)), *rows])
+            for rows in ([part.promised for part in binding], [part.aimed for part in binding])
         )
+        boxes = [part.boxes for part in binding if part.boxes is not None and part.belief is own]
+        if not boxes or len(boxes) < len(binding):
+            return cls(own, promised, aimed, possible)
+        yes, low, high = map(np.concatenate, zip(*boxes, strict=True))
+        return cls(own, promised, aimed, possible, (yes, low, high))
 
     def free(self) -> NDArray[np.bool_]:
         """Sources that may be released as they are: alone on their label they keep every bound."""
@@ -308,13 +287,12 @@ class Bounds:
         taken = self.possible & (self.free() | (self.belief >= UNLIKELY))
         if not taken.any():
             taken = self.belief == self.belief.max()
-        if not self.belief[~taken].any():
-            return replace(self, possible=taken)
         belief = np.where(taken, self.belief, 0.0)
-        belief = belief / belief.sum()
         rest = self.aimed[:, ~taken].sum(1)
-        aimed = np.where(taken, self.aimed + np.multiply.outer(rest, belief), 0.0)
-        return replace(self, belief=belief, aimed=aimed, possible=taken, boxes=None)
+        belief, aimed = belief / belief.sum(), self.aimed
+        if self.belief[~taken].any():
+            aimed = np.where(taken, self.aimed + np.multiply.outer(rest, belief), 0.0)
+        return Bounds(belief, self.promised, aimed, taken)
 
 
 @dataclass(frozen=True, eq=False)
@@ -353,25 +331,25 @@ class _ByKind:
 
 @dataclass(frozen=True, eq=False)
 class Draft(_ByKind):
-    """A table in floats, what no table can go below, and the label distribution it is mixed with where it fails."""
+    """A table in floats, and what no table can go below."""
 
-    least: float
-    towards: Floats | None = None  # (K,) None: the marginal
+    least: float = -np.inf
 
     @classmethod
-    def of_rows(cls, n: int, outputs: Ints, kinds: Ints, table: Floats, least: float, towards: Floats | None) -> Draft:
+    def of_rows(cls, n: int, outputs: Ints, kinds: Ints, table: Floats, least: float = -np.inf) -> Draft:
         """A table that is written out, a row for each kind."""
-        return cls(n, outputs, kinds, np.zeros(len(table)), np.arange(outputs.size), table, least, towards)
+        return cls(n, outputs, kinds, np.zeros(len(table)), np.arange(outputs.size), table, least)
 
     @classmethod
     def constant(cls, n: int, sources: int, outputs: Ints, distribution: Floats) -> Draft:
         """The same distribution of labels whatever the truth is."""
-        return cls.of_rows(n, outputs, np.zeros(sources, np.int64), distribution[None], -np.inf, distribution)
+        return cls.of_rows(n, outputs, np.zeros(sources, np.int64), distribution[None])
 
     def distribution(self, belief: Floats) -> Floats:
-        """The distribution of labels that it is mixed with."""
-        if self.towards is not None:
-            return self.towards
+        """The distribution of labels that it is mixed with where it fails: the marginal, or nothing where that is
+        among the labels, since what may be withheld is never released wrong."""
+        if (self.outputs == WITHHELD).any():
+            return (self.outputs == WITHHELD).astype(np.float64)
         distribution = np.zeros(self.outputs.size)
         by_kind = np.bincount(self.kinds, belief, self.disclosed.size)
         distribution[self.shared] = (by_kind[:, None] * self.spread).sum(0)  # no BLAS: the same bits on every machine
@@ -383,7 +361,7 @@ class Draft(_ByKind):
         """The table mixed with one distribution for all."""
         spread = np.zeros((self.disclosed.size, self.outputs.size))
         spread[:, self.shared] = (1.0 - share) * self.spread
-        made = Draft.of_rows(self.n, self.outputs, self.kinds, spread + share * distribution, self.least, distribution)
+        made = Draft.of_rows(self.n, self.outputs, self.kinds, spread + share * distribution, self.least)
         return replace(made, disclosed=(1.0 - share) * self.disclosed)
 
 
@@ -445,11 +423,6 @@ class GuardingTable(_ByKind):
     @cached_property
     def error(self) -> float:
         """The expected cost under the belief; a release that says nothing costs 1."""
-        return float(self.belief @ self.expected)
-
-    @cached_property
-    def expected(self) -> Floats:
-        """The expected cost for each source: (Z,)."""
         codes = self.outputs[self.shared]
         said = codes != WITHHELD
         spread = self.spread[:, said] / ONE
@@ -459,12 +432,11 @@ class GuardingTable(_ByKind):
             right = np.zeros(self.kinds.size)
             for place, code in enumerate(codes[said].tolist()):
                 right[code :: self.n] = spread[self.kinds[code :: self.n], place]
-            return np.maximum(0.0, spread.sum(1)[self.kinds] - right) + cost
+            return float(self.belief @ (np.maximum(0.0, spread.sum(1)[self.kinds] - right) + cost))
         z = np.flatnonzero(self.belief)
         own = self.costs.between(symbols[z], symbols[z]) * self.disclosed[self.kinds[z]] / ONE
         moved = self.costs.between(symbols[z, None], codes[said][None, :]) * spread[self.kinds[z]]
-        cost[z] += own + moved.sum(1)
-        return cost
+        return float(self.belief[z] @ (cost[z] + own + moved.sum(1)))
 
     def keeps(self, bounds: Bounds) -> bool:
         """Whether every label keeps to every bound, from the integers, rounded outward."""
@@ -474,9 +446,11 @@ class GuardingTable(_ByKind):
         if not len(rows):
             return True
         places, codes, disclosed = self.own
-        sums = np.zeros((len(rows), self.outputs.size))
+        sums, count = np.zeros((len(rows), self.outputs.size)), self.disclosed.size
         sums[:, places] = (rows.reshape(len(rows), -1, self.n)[:, :, codes] * disclosed).sum(1)
-        sums[:, self.shared] += _by_kind(rows, self.kinds, self.disclosed.size) @ self.spread.astype(np.float64)
+        bins = self.kinds + count * np.arange(len(rows))[:, None]
+        by_kind = np.bincount(bins.ravel(), rows.ravel(), len(rows) * count).reshape(-1, count)
+        sums[:, self.shared] += by_kind @ self.spread.astype(np.float64)
         return bool(np.maximum.reduce(sums, None) <= 0.0)
 
     def dials(self, dial: Dial) -> bool:
@@ -490,10 +464,3 @@ class GuardingTable(_ByKind):
         """Whether every lift over the whole alphabet is within ε, and the table 2ε-LDP."""
         made = self.kernels()
         return bool(made.leakage(self.belief[None], True)[0] <= epsilon and made.ldp()[0] <= 2 * epsilon)
-
-
-def _by_kind(numbers: Floats, kinds: Ints, count: int) -> Floats:
-    """Sums of rows of numbers (I, Z) over the sources of each kind: (I, count)."""
-    bins = kinds + count * np.arange(len(numbers))[:, None]
-    sums = np.bincount(bins.ravel(), numbers.ravel(), len(numbers) * count)
-    return sums.reshape(-1, count).astype(np.float64, copy=False)

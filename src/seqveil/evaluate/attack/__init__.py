@@ -21,14 +21,12 @@ is broken may go unnoticed, where the attackers are too weak or the people too f
 
 from seqveil.evaluate.attack.finding import AttackerGuess, Finding, Findings
 from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_labels, attack_secret, windows_of
-from seqveil.evaluate.attack.identity import attack_identity
 
 __all__ = [
     "FALSE_ALARM",
     "AttackerGuess",
     "Finding",
     "Findings",
-    "attack_identity",
     "attack_labels",
     "attack_secret",
     "windows_of",

@@ -7,13 +7,15 @@ automaton,
     J(a', s') ∝ Q(y | x(s')) · Σ_{a, s: a moves to a' on x(s')} J(a, s) · P(s'|s),      J(start, s) = f(s),
 
 and with b(s), the likelihood of all releases after the window, Pr(v | all releases) ∝ Σ J(a, s)·b(s) over the automaton
-states labelled v. It is exact under the attacker's model, whatever model the release was made with. The better that
-model describes people, the better the guess.
+states labelled v. Where releases follow more than the symbol, the bit of a block or what is remembered of the raw
+stream, all of it runs over that, too. It is exact under the attacker's model, whatever model the release was made with.
+The better that model describes people, the better the guess.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +27,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets.declared import Compiled
 from seqveil.evaluate.attack.features import Windows
-from seqveil.receiver.learn import Evidence
+from seqveil.receiver.evidence import Evidence, Says
 
 STRONGEST = 100  # columns that boosted trees look at
 NUMBERS = 1 << 22  # of the posteriors held at once
@@ -43,12 +45,15 @@ def classifiers(seed: int, columns: int = STRONGEST) -> Attackers:
         from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler
 
     def strongest(most: int) -> Any:
+        """Keeps the columns that go most with the labels."""
         return SelectKBest(_correlation, k=min(most, columns))
 
     def linear(most: int) -> Any:
+        """Logistic regression on so many columns."""
         return make_pipeline(strongest(most), MaxAbsScaler(), LogisticRegression(C=0.3, max_iter=500))
 
     def boosted() -> Any:
+        """Gradient boosting, which needs a dense table."""
         trees = HistGradientBoostingClassifier(max_iter=80, learning_rate=0.08, max_leaf_nodes=15, random_state=seed)
         dense = FunctionTransformer(_dense, accept_sparse=True)
         return make_pipeline(strongest(STRONGEST), dense, trees)
@@ -77,12 +82,11 @@ def beliefs(
     models: Mapping[str, MarkovModel], evidence: Evidence | None, secret: Compiled, windows: Windows
 ) -> list[dict[str, Floats]]:
     """For each value of the secret, how likely each Bayes attacker holds it to be in each window."""
-    if not models:
-        return [{} for _ in range(secret.automaton.values)]
-    if evidence is None:
+    if models and evidence is None:
         raise InputError("a Bayes attacker needs evidence=, what each release tells of the truth (`Evidence.of`)")
-    found = {f"Bayes with {name}": posteriors(evidence, model, secret, windows) for name, model in models.items()}
-    return [{name: held[:, value] for name, held in found.items()} for value in range(secret.automaton.values)]
+    held = {name: posteriors(evidence, one, secret, windows) for name, one in models.items() if evidence is not None}
+    values = range(secret.automaton.values)
+    return [{f"Bayes with {name}": found[:, value] for name, found in held.items()} for value in values]
 
 
 def posteriors(evidence: Evidence, model: MarkovModel, secret: Compiled, windows: Windows) -> Floats:
@@ -101,48 +105,79 @@ def posteriors(evidence: Evidence, model: MarkovModel, secret: Compiled, windows
     ids = np.full(int(evidence.users.max(initial=-1)) + 1, -1)
     ids[people] = np.arange(people.size)
     part = evidence.of_users(ids >= 0)
-    part = Evidence(part.table, ids[part.users], part.index)
-    order = np.argsort(-np.bincount(part.users, minlength=people.size), kind="stable")  # as the blocks have them
-    spans = np.bincount(part.users, minlength=people.size)[owner] if windows.length is None else windows.length
-    spans = np.broadcast_to(spans, owner.shape)
-    out, done, several = np.empty((owner.size, secret.automaton.values)), 0, int(np.bincount(owner).max())
-    room = max(1, NUMBERS // (model.size * secret.automaton.size * several))
-    for index, lengths in part.blocks(max(1, NUMBERS // model.size), room):
+    part = part.renumbered(ids[part.users])
+    lengths = np.bincount(part.users, minlength=people.size)
+    order = np.argsort(-lengths, kind="stable")  # as the blocks have them
+    spans = np.broadcast_to(lengths[owner] if windows.length is None else windows.length, owner.shape)
+    out, done, states = np.empty((owner.size, secret.automaton.values)), 0, model.size * part.cases
+    room = max(1, NUMBERS // (states * secret.automaton.size * int(np.bincount(owner).max())))
+    for places, lengths in part.layout.blocks(max(1, NUMBERS // states), room):
         place = np.full(people.size, -1)
         place[order[done : done + lengths.size]] = np.arange(lengths.size)
         own = np.flatnonzero(place[owner] >= 0)
-        seen = np.ones((int((windows.begins + spans)[own].max(initial=index.shape[1])), lengths.size, model.n))
-        for t in range(min(index.shape[1], len(seen))):
-            seen[t, lengths > t] = part.table[index[lengths > t, t]]
-        out[own] = _values(seen, model, secret, place[owner[own]], windows.begins[own], spans[own])
+        steps = int((windows.begins + spans)[own].max(initial=places.shape[1]))
+        said = _Said([part.says(places, lengths, t, model.newest) for t in range(steps)])
+        out[own] = _values(said, model, secret, place[owner[own]], windows.begins[own], spans[own])
         done += lengths.size
     return out
 
 
-def _values(seen: Floats, model: MarkovModel, secret: Compiled, owners: Ints, begins: Ints, spans: Ints) -> Floats:
-    """Probability of each value of the secret in each window, from Q(y_t|·) of all releases of people: (T, B, n).
+class _Said:
+    """What all releases of people say, step by step."""
+
+    def __init__(self, said: list[Says]) -> None:
+        self.first, self.rows = said[0], np.stack([one.rows for one in said])  # (T, B, K, S)
+        none = np.zeros(len(said[0]), np.int64)  # past the longest stream
+        self.links = np.stack([none if one.links is None else one.links for one in said])
+
+    def at(self, steps: int | Ints, people: Ints | slice = slice(None)) -> Says:
+        """What the events at these steps say."""
+        links = None if self.first.links is None else self.links[steps, people]
+        return replace(self.first, rows=self.rows[steps, people], links=links)
+
+
+def _values(said: _Said, model: MarkovModel, secret: Compiled, owners: Ints, begins: Ints, spans: Ints) -> Floats:
+    """Probability of each value of the secret in each window."""
+    before, after, automaton = _before(said, model), _after(said, model), secret.automaton
+    inside = np.zeros((automaton.size, owners.size, *before.shape[2:]))
+    inside[0] = before[begins, owners]
+    for k in range(int(spans.max())):
+        going = np.flatnonzero(spans > k)
+        here = said.at(begins[going] + k, owners[going])
+        now = here.onward(model.advance(inside[:, going]) if k else inside[:, going])
+        letters = model.newest + model.n * int(secret.clock[k % len(secret.clock)])
+        flat = now.reshape(automaton.size, -1, model.size)
+        now = filtering.read(flat, automaton.moves[:, letters]).reshape(now.shape) * here.rows
+        inside[:, going] = now / now.sum((0, 2, 3))[:, None, None]
+    held = np.einsum("awks,wks->wa", inside, after[begins + spans, owners])
+    values = np.stack([held[:, automaton.labels == value].sum(1) for value in range(automaton.values)], axis=1)
+    return np.asarray(values / values.sum(1, keepdims=True))
+
+
+def _before(said: _Said, model: MarkovModel) -> Floats:
+    """The distribution of case and state before each event, given the releases before it: (T, B, K, S).
 
     Where the model rules out what was released, that tells its believer nothing: ones stand there, as where nothing was
     released.
     """
-    steps, users, _ = seen.shape
-    before, states = np.empty((steps, users, model.size)), filtering.start(model, users)
-    for t in range(steps):
-        before[t] = filtering.clear(states)
-        seen[t, (filtering.symbols(model, states) * seen[t]).sum(1) <= 0] = 1.0
-        states, _ = filtering.move(model, states, seen[t])
-    after, later = np.ones((steps + 1, users, model.size)), np.ones((users, model.size))
-    for t, _ in filtering.back(model, later, seen):
-        after[t + 1] = later
-    automaton = secret.automaton
-    inside = np.zeros((automaton.size, owners.size, model.size))
-    inside[0] = before[begins, owners]
-    for k in range(int(spans.max())):
-        going = np.flatnonzero(spans > k)
-        now = model.advance(inside[:, going]) if k else inside[:, going]
-        letters = model.newest + model.n * int(secret.clock[k % len(secret.clock)])
-        now = filtering.read(now, automaton.moves[:, letters]) * seen[begins[going] + k, owners[going]][:, model.newest]
-        inside[:, going] = now / now.sum((0, 2))[:, None]
-    held = np.einsum("aws,ws->wa", inside, after[begins + spans, owners])
-    values = np.stack([held[:, automaton.labels == value].sum(1) for value in range(automaton.values)], axis=1)
-    return np.asarray(values / values.sum(1, keepdims=True))
+    before, now = np.empty(said.rows.shape), np.zeros(said.rows.shape[1:])
+    now[:, 0] = model.initial
+    for t in range(len(before)):
+        says = said.at(t)
+        before[t], moved = now, says.onward(now)
+        says.rows[(moved * says.rows).sum((1, 2)) <= 0] = 1.0
+        joint = moved * says.rows
+        now = model.advance(joint / joint.sum((1, 2), keepdims=True))
+    return before
+
+
+def _after(said: _Said, model: MarkovModel) -> Floats:
+    """The likelihood of the releases from each event on, by case and state at the event before it: (T + 1, B, K, S)."""
+    steps, *shape = said.rows.shape
+    after = np.ones((steps + 1, *shape))
+    for t in range(steps - 1, 0, -1):
+        says = said.at(t)
+        ahead = says.back(after[t + 1] * says.rows)
+        ahead /= ahead.max((1, 2), keepdims=True)
+        after[t] = filtering.pull(model, ahead.reshape(-1, model.size)).reshape(ahead.shape)
+    return after

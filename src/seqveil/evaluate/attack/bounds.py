@@ -31,6 +31,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import bdtrik, betaincinv, ndtri, stdtrit
 
 from seqveil.core.kernel import Floats, Ints
 
@@ -79,11 +80,6 @@ class Ratio:
         up = math.log(high / self._least)
         return self.estimate - math.sqrt(max(down**2 + up**2 - 2 * self.correlation * down * up, 0.0))
 
-    def of_more(self, times: float) -> Ratio:
-        """The same shares, of so many times the people."""
-        worth = {name: getattr(self, name) * times for name in ("worth_true", "worth_false")}
-        return replace(self, **worth, unseen=self.unseen / times)
-
 
 def share_low(count: float, of: float, wrong: float) -> float:
     """Clopper and Pearson's lower bound on a share, wrong with a probability of at most `wrong`.
@@ -91,8 +87,6 @@ def share_low(count: float, of: float, wrong: float) -> float:
     >>> round(share_low(10, 10, 0.05), 4)
     0.7411
     """
-    from scipy.special import betaincinv
-
     return float(betaincinv(count, of - count + 1, wrong)) if count > 0 else 0.0
 
 
@@ -140,29 +134,25 @@ class AttackSample:
         norms = [float(own @ own) for own in apart]
         together = float(apart[0] @ apart[1]) / math.sqrt(norms[0] * norms[1]) if min(norms) > 0 else 0.0
         together *= hits / (hits + FEW) if together > 0 else 1.0
-        unseen = self._unseen(weights[1])
-        worth = (
-            self._worth(weights[0], shares[0], norms[0], inside),
-            self._worth(weights[1], shares[1], norms[1], inside, unseen),
-        )
-        return Ratio(shares[0], shares[1], *worth, together, unseen)
+        alone, whole = self._spreads(weights[1])
+        unseen = whole - alone if whole > alone else 0.0  # Clopper and Pearson count one more window already
+        true = self._worth(weights[0], shares[0], norms[0], inside, 0.0)
+        false = self._worth(weights[1], shares[1], norms[1], inside, unseen)
+        return Ratio(shares[0], shares[1], true, false, together, unseen)
 
     def _spreads(self, weights: Floats) -> tuple[float, float]:
-        """The variance of a share, but for a factor, if windows were independent, and if those of a person were one."""
+        """The variance of a share, but for a factor, if windows were independent, and if those of a person were one.
+
+        With one window a person they are the same.
+        """
         ids, people = self._people
-        return float(weights @ weights), float((np.bincount(ids, weights, people) ** 2).sum())
+        alone, whole = float(weights @ weights), float((np.bincount(ids, weights, people) ** 2).sum())
+        return alone, whole if whole > alone * (1 + 1e-9) else alone
 
-    def _unseen(self, weights: Floats) -> float:
-        """The weight of one more person, less that of one more window, which Clopper and Pearson count already."""
-        alone, whole = self._spreads(weights)
-        return whole - alone if whole > alone * (1 + 1e-9) else 0.0
-
-    def _worth(self, weights: Floats, share: float, spread: float, inside: Flags, unseen: float = 0.0) -> float:
+    def _worth(self, weights: Floats, share: float, spread: float, inside: Flags, unseen: float) -> float:
         """How many independent people would make a share as sure as these windows do."""
-        from scipy.special import ndtri, stdtrit
-
         alone, whole = self._spreads(weights)
-        if whole <= alone * (1 + 1e-9):  # one window a person
+        if whole == alone:
             return 1 / alone
         ids, _ = self._people
         count, hits = (int(np.unique(ids[rows]).size) for rows in (weights > 0, inside & (weights > 0)))
@@ -193,14 +183,10 @@ def noticeable(of: Ratio, epsilon: float, sides: Sides, false_alarm: float) -> f
 
 def _noticed(of: Ratio, epsilon: float, leak: float, sides: Sides, false_alarm: float) -> bool:
     """Whether a leak of this size gives a bound above ε, on every side, with counts that are seldom less telling."""
-    from scipy.special import bdtrik
-
     wrong = min(SUREST, 0.9 * math.exp(-leak))
     right = wrong * math.exp(leak)
-    seldom = (1 - NOTICED) / 2
-    for yes, no in ((of.worth_true, of.worth_false),) if sides == "up" else (
-        (of.worth_true, of.worth_false), (of.worth_false, of.worth_true)
-    ):  # fmt: skip
+    seldom, worth = (1 - NOTICED) / 2, (of.worth_true, of.worth_false)
+    for yes, no in (worth,) if sides == "up" else (worth, worth[::-1]):
         least = max(float(np.ceil(bdtrik(seldom, yes, right))), 0.0)
         most = min(float(np.ceil(bdtrik(1 - seldom, no, wrong))), no)
         if not Ratio(least / yes, most / no, yes, no, unseen=of.unseen).low(false_alarm) > epsilon:
@@ -212,7 +198,10 @@ def times_needed(of: Ratio, epsilon: float, sides: Sides, false_alarm: float) ->
     """How many times the people it takes to decide: to show what was seen, or else to notice a leak of twice ε."""
 
     def decides(times: float) -> bool:
-        more = of.of_more(times)
+        """Whether so many times the people would decide between kept and broken."""
+        more = replace(
+            of, worth_true=of.worth_true * times, worth_false=of.worth_false * times, unseen=of.unseen / times
+        )
         if of.estimate > epsilon:
             return more.low(false_alarm) > epsilon
         return _noticed(more, epsilon, 2 * epsilon, sides, false_alarm)

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
+from seqveil.core.bulk import places_within
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 
@@ -53,8 +55,6 @@ def features(releases: Sequence[Ints], n: int, windows: Windows, times: Sequence
     windows: the rows.
     times: when the releases were made, in seconds.
     """
-    from scipy import sparse
-
     lengths = np.array([len(codes) for codes in releases], np.int64)
     if not lengths.size or not lengths.all():
         raise InputError("an attack needs at least one release of every person; leave out people without any")
@@ -77,6 +77,7 @@ class _Streams:
 
     @classmethod
     def of(cls, codes: Ints, n: int, lengths: Ints) -> _Streams:
+        """Streams from their codes, one behind another; all but the most frequent symbols share a number."""
         codes = np.where(codes < 0, n, codes)  # a release that says nothing counts as a symbol of its own
         often = np.argsort(-np.bincount(codes, minlength=n + 1), kind="stable")
         number = np.full(n + 1, SYMBOLS)
@@ -87,17 +88,16 @@ class _Streams:
 
     @property
     def people(self) -> int:
+        """How many people there are."""
         return self.lengths.size
 
     @property
     def places(self) -> Ints:
         """The place of each release in its stream."""
-        return np.arange(self.who.size) - self.begins[self.who]
+        return places_within(self.lengths)
 
 
 def _of_people(streams: _Streams, stamps: Floats | None) -> list[Any]:
-    from scipy import sparse
-
     people, m, begins, lengths = streams.people, streams.m, streams.begins, streams.lengths
     counts = counted(streams.who, streams.symbols, people, m)
     parts = [counts, counts.sign(), sparse.csr_array(np.log1p(lengths)[:, None])]
@@ -125,7 +125,7 @@ def _of_windows(streams: _Streams, windows: Windows) -> list[Any]:
     ends = (streams.begins + streams.lengths)[windows.owners]
     sizes = np.clip(ends - at, 0, windows.length)
     rows = np.repeat(np.arange(size), sizes)
-    place = np.arange(rows.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    place = places_within(sizes)
     symbols = streams.symbols[np.repeat(at, sizes) + place]
     bins = min(windows.length, max(PLACES // m, 2))
     parts = [counted(rows, place * bins // windows.length * m + symbols, size, bins * m)]
@@ -141,8 +141,6 @@ def _of_windows(streams: _Streams, windows: Windows) -> list[Any]:
 
 def counted(rows: Ints, columns: Ints, height: int, width: int) -> Any:
     """How often each column occurs in each row."""
-    from scipy import sparse
-
     return sparse.coo_array((np.ones(rows.size), (rows, columns)), shape=(height, width)).tocsr()
 
 
@@ -165,8 +163,6 @@ def _phases(streams: _Streams, phase: Ints, period: int) -> list[Any]:
 
     A habit of one phase shows in the fullest, whichever phase it is.
     """
-    from scipy import sparse
-
     top, people = min(RHYTHMS, streams.m), streams.people
     there = streams.symbols < top
     found = counted(streams.who[there], (streams.symbols * period + phase)[there], people, top * period)
@@ -179,8 +175,6 @@ def _phases(streams: _Streams, phase: Ints, period: int) -> list[Any]:
 
 def _echoes(streams: _Streams, lag: int) -> Any:
     """How often each frequent symbol was released again so many events later, and the share of all that were."""
-    from scipy import sparse
-
     top, people = min(RHYTHMS, streams.m), streams.people
     both = np.flatnonzero(streams.who[:-lag] == streams.who[lag:])
     same = both[streams.symbols[both] == streams.symbols[both + lag]]
@@ -192,8 +186,6 @@ def _echoes(streams: _Streams, lag: int) -> Any:
 
 def _pauses(streams: _Streams) -> Any:
     """Of each frequent symbol: where it first and last was, the longest run, and the longest and mean pause."""
-    from scipy import sparse
-
     top, people = min(RHYTHMS, streams.m), streams.people
     first, last, run, longest, total, pauses = np.zeros((6, people * top))
     ends = np.flatnonzero(np.append((np.diff(streams.symbols) != 0) | (np.diff(streams.who) != 0), True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -9,33 +10,34 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from seqveil.core.alphabet import Alphabet, OnMissing, Symbols
-from seqveil.core.errors import InputError, ModelError
+from seqveil.core.alphabet import Alphabet, OnMissing, Symbols, from_json
+from seqveil.core.errors import InputError, ModelError, option
+from seqveil.core.files import Reading
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.reading import Reading
 from seqveil.core.secrets import ever, from_dict
 from seqveil.core.secrets.declared import Secret
-from seqveil.core.slots import Slots
 from seqveil.core.words import about
 from seqveil.engine.terms import OTHER_MODEL
 from seqveil.evaluate.attack.finding import Finding, Findings
 from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_secret, attack_trait
-from seqveil.evaluate.attack.identity import attack_identity
 from seqveil.interfaces.files import writing
-from seqveil.interfaces.files.events import Events, Progress, ValueType, model_events, read_events
-from seqveil.interfaces.files.fit import ColumnWords, answers_of
-from seqveil.interfaces.files.frames import as_polars, chain_of
+from seqveil.interfaces.files.events import Events, Progress, ValueType, read_events, symbol_events
+from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords, answers_of
+from seqveil.interfaces.files.ordering import DECIMAL
 from seqveil.interfaces.files.receive import evidence_of
+from seqveil.interfaces.files.received import paired
 from seqveil.interfaces.files.received import received as received_rows
-from seqveil.interfaces.files.release import ReleasedRows
-from seqveil.interfaces.files.table import FilePath
-from seqveil.interfaces.files.truth import paired
-from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, Meta
-from seqveil.receiver.learn import Evidence
+from seqveil.interfaces.files.released import Meta, ReleasedRows
+from seqveil.interfaces.files.table import FilePath, as_polars, chain_of
+from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT
+from seqveil.receiver.evidence import Evidence
 
 SYMBOLS = 5  # the most frequent ones, of which single events are attacked where no secret is named
 SPLITS = 3
+
+MOST_NAMES = 10_000  # different values, where nothing but the files says which there are
+THE_MODEL = "the model, which says how they become symbols; pass {}"
 
 Rows = FilePath | Any  # a path, or a polars frame
 
@@ -47,7 +49,6 @@ def attack(
     model: MarkovModel | FilePath | None = None,
     secrets: Secret | Sequence[Secret] = (),
     epsilon: float | None = None,
-    who: bool = False,
     with_model: Mapping[str, MarkovModel | FilePath] | None = None,
     meta: Any = None,
     splits: int = SPLITS,
@@ -63,10 +64,9 @@ def attack(
     Parameters:
         released: what `release` gave back, or a frame or path of released rows.
         truth: the raw rows that it was made from, users in any order.
-        model: gives the alphabet, which numbers and places need; no classifier uses its chain.
+        model: gives the alphabet where no side file does; no classifier uses its chain.
         secrets: what to attack; by default what the release promised to keep, else single events of frequent values.
         epsilon: what was promised about them, where that is not what they and the release say.
-        who: also whether people are recognised by their past.
         with_model: models of Bayes attackers by name, fitted to other people than those of the release; `model` must be
             the one that the release was made with.
         meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
@@ -91,26 +91,23 @@ def attack(
     people = read_people(rows, raw, chain, found, names, progress, missing)
     wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
     chosen = wanted or people.secrets or people.events()
-    share = false_alarm / (len(chosen) + who)
+    share = false_alarm / len(chosen)
     learned, show = count(1), working or (lambda done: None)
     # how often classifiers learn is not known beforehand, so each time a part of what is left counts as done
-    plan: dict[str, Any] = {"seeds": tuple(range(seed, seed + splits)), "false_alarm": share}
+    plan: dict[str, Any] = {"seeds": tuple(range(seed, seed + splits)), "false_alarm": share, "times": people.times}
     plan["working"] = lambda: show(1 - 0.97 ** next(learned))
     findings = list[Finding]()
     for secret in chosen:
         promised = people.promised(secret) if epsilon is None else epsilon
         if secret.kind == "trait":
-            answers = _answers(rows, raw, names, secret.text)
-            findings.append(attack_trait(people.releases, answers, people.alphabet.n, promised, about=about(secret),
-                                         times=people.times, **plan))  # fmt: skip
-            continue
-        skipped = people.before_window(secret) if secret.follows_clock else None
-        over = secret.over(people.alphabet)
-        findings.append(attack_secret(people.releases, people.truth, over, promised, times=people.times,
-                                      skipped=skipped, models=others, evidence=evidence, **plan))  # fmt: skip
-    if who:
-        sought = (people.releases, people.truth, people.alphabet.n, people.total)
-        findings.append(attack_identity(*sought, seed=seed, false_alarm=share))
+            answers, size = _answers(rows, raw, names, secret.text), people.alphabet.n
+            found_out = attack_trait(people.releases, answers, size, promised, about=about(secret), **plan)
+        else:
+            skipped = people.before_window(secret) if secret.follows_clock else None
+            known: dict[str, Any] = {"skipped": skipped, "models": others, "evidence": evidence}
+            over = secret.over(people.alphabet)
+            found_out = attack_secret(people.releases, people.truth, over, promised, **known, **plan)
+        findings.append(found_out)
     return Findings(tuple(findings))
 
 
@@ -133,9 +130,9 @@ class AttackedPeople:
         return None if self.total is None else 2 * self.total
 
     def events(self) -> list[Secret]:
-        """Single events of the most frequent values."""
-        codes = np.concatenate(self.truth)
-        counts = np.bincount(codes[codes >= 0], minlength=self.alphabet.n)  # others are outside the alphabet
+        """Single events of the values that were released most often."""
+        codes = np.concatenate(self.releases)
+        counts = np.bincount(codes[codes >= 0], minlength=self.alphabet.n)  # of others nothing was released
         often = np.argsort(-counts, kind="stable")[: min(SYMBOLS, self.alphabet.n)]
         return [ever([value], epsilon=None, window="event") for value in self.alphabet.decode(often[counts[often] > 0])]
 
@@ -169,20 +166,14 @@ def read_people(
     said, reading = found or {}, names or _reading(found, model)
     if model is not None and found is not None and found.get("model") != model.fingerprint:
         raise ModelError(OTHER_MODEL)
-    holes = missing or said.get("missing")
-    more: dict[str, Any] = {} if holes is None else {"missing": holes}
-    beside = (EPSILON, EVENT, BATCH)
-    if model is not None:
-        out = model_events(released, model, reading, missing=None, slots=None, holes="any", beside=beside)
-        raw = model_events(truth, model, reading, holes="any", **more)
-        alphabet: Symbols = model.alphabet
-    else:
-        if len(reading.value_columns) > 1:
-            raise InputError("places in two columns need the model, which says how they become symbols")
-        slots = Slots(**said["slots"]) if "slots" in said else None
-        out = read_events(released, reading, "text", holes="any", beside=beside)
-        raw = read_events(truth, reading, "text", slots=slots, **more)
-        alphabet = _alphabet([out, raw])
+    named = from_json(said["alphabet"]) if "alphabet" in said else None if model is None else model.alphabet
+    if named is None and len(reading.value_columns) > 1:
+        raise InputError(f"places in two columns need {THE_MODEL.format(option('model'))}")
+    how: dict[str, Any] = {} if missing is None else {"missing": missing}
+    some = named or Alphabet([""])  # of text
+    out = symbol_events(released, some, reading, missing=None, slots=None, holes="any", beside=(EPSILON, EVENT, BATCH))
+    raw = symbol_events(truth, some, reading, holes="any" if named else "none", **how)
+    alphabet = named or _alphabet(out, raw)
     promised = said.get("setting") or {}
     if progress is not None:
         progress(out.n + raw.n)
@@ -222,22 +213,19 @@ def _evidence(
             )
     received = received_rows(released, model, None, meta, **reading.to_json())
     terms = received.setting
-    if terms.in_batches or terms.in_blocks or terms.budget.seconds is not None:
+    if terms.in_batches or terms.budget.seconds is not None:
         raise InputError(
-            "a Bayes attacker weighs releases one by one, without batches, blocks or a budget per seconds; leave other "
-            "models out"
+            "a Bayes attacker weighs single events, without batches or a budget per seconds; leave other models out"
         )
     return evidence_of(received)
 
 
-def _alphabet(files: Sequence[Events]) -> Symbols:
-    """All values of both files, where no model names them."""
-    values: set[object] = set()
-    for file in files:
-        values.update(file.frame["value"].drop_nulls().unique().to_list())
-        if len(values) > 10_000:
-            raise InputError(f"{file.name}: more than 10,000 values; pass the model, which says how they are cut")
-    return Alphabet(sorted(values, key=str)).with_policy("hide")
+def _alphabet(released: Events, raw: Events) -> Symbols:
+    """All values of both files, where neither a side file nor a model names them: names, or a few numbers."""
+    found = set(released.frame["value"].drop_nulls()) | set(raw.frame["value"].drop_nulls())
+    if len(found) > (MOST_NAMES if any(re.match(DECIMAL, value) is None for value in found) else MOST_NUMBERS):
+        raise InputError(f"{released.name}: {len(found):,} different values need {THE_MODEL.format(option('model'))}")
+    return Alphabet(sorted(found)).with_policy("hide")
 
 
 def _total(released: Events, budget: Mapping[str, Any]) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -11,7 +11,7 @@ import numpy as np
 
 from seqveil.core.results import Line, Result, plain
 from seqveil.core.words import count
-from seqveil.interfaces.sentences import IDENTITY, guess_means
+from seqveil.interfaces.sentences import guess_means
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,12 +42,10 @@ class AttackerGuess:
     @property
     def sentence(self) -> str:
         """How the guess did on the people who had no part in picking it."""
-        if self.target.startswith(IDENTITY):
-            return f"{self.attacker}: right of {self.right:,} of {self.of_true:,} people"
         true, false = ("with", "without") if self.says == "has it" else ("without", "with")
         return (
             f"{self.attacker} singles out {self.share_true:.2%} of the windows {true} {self.target} and "
-            f"{self.share_false:.2%} of those {false}: {self.likelihood_ratio:.3g} times as likely"
+            f"{self.share_false:.2%} of those {false}, {self.likelihood_ratio:.3g} times as often"
         )
 
 
@@ -126,7 +124,7 @@ class Findings(Result):
         for one in self.attacks:
             said += [("attacked", one.about), ("verdict", one.sentence)]
             if one.guess is not None:
-                means = guess_means(one.about, one.guess.likelihood_ratio)
+                means = guess_means(one.guess.likelihood_ratio)
                 said += [("guess", one.guess.sentence), *([("means", means)] if means else [])]
         return said
 
@@ -134,21 +132,20 @@ class Findings(Result):
         """The worst finding, and all of them under `attacks`."""
         return self.worst.to_dict() | {"attacks": [one.to_dict() for one in self.attacks]}
 
-    def picture(self, path: str | Path | None = None, titles: Sequence[str] = ()) -> Figure:
+    def picture(self, path: str | Path | None = None) -> Figure:
         """Each tenth of the scored windows, from the least suspected to the most, against what was promised."""
         from seqveil.interfaces.plots import DECODED, LIMIT, RELEASED, blank, finish
 
-        named = zip(titles or [one.about for one in self.attacks], self.attacks, strict=True)
-        drawn = [(title, one) for title, one in named if one.curve]
+        drawn = [one for one in self.attacks if one.curve]
         figure, tenths = blank((6.4, 1.2 + 2.2 * max(len(drawn), 1))), range(1, 11)
-        for place, (title, one) in enumerate(drawn, 1):
+        for place, one in enumerate(drawn, 1):
             axes = figure.add_subplot(len(drawn), 1, place)
             seen, low, high = (np.clip(column, -4, 4) for column in zip(*one.curve, strict=True))
             axes.vlines(tenths, low, high, color=DECODED)
             axes.plot(tenths, seen, "o", color=RELEASED)
             if one.epsilon_claimed is not None:
                 axes.axhspan(-one.epsilon_claimed, one.epsilon_claimed, color=LIMIT, alpha=0.1, lw=0)
-            axes.set(title=f"{title}: {one.verdict}", ylabel="log of the factor")
+            axes.set(title=f"{one.about}: {one.verdict}", ylabel="log of the factor")
             axes.set_xticks(tenths)
             if place == len(drawn):
                 axes.set_xlabel("tenth of the windows, by how strongly the attacker suspects them")

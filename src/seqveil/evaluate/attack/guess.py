@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from seqveil.core import words
-from seqveil.core.errors import InputError
+from seqveil.core.bulk import places_within
+from seqveil.core.errors import InputError, needs_extra
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets.declared import Compiled
@@ -19,7 +19,7 @@ from seqveil.evaluate.attack.attackers import Attackers, beliefs, classifiers
 from seqveil.evaluate.attack.bounds import AttackSample, Flags, Ratio, Sides, noticeable, times_needed
 from seqveil.evaluate.attack.features import Windows, features
 from seqveil.evaluate.attack.finding import AttackerGuess, Finding, Verdict
-from seqveil.receiver.learn import Evidence
+from seqveil.receiver.evidence import Evidence
 
 FALSE_ALARM = 0.05
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5)  # of the windows: how many a guess may single out
@@ -27,31 +27,6 @@ FOLDS = 5
 FEWEST = 10  # people with and without the secret, in each half, below which nothing is decided
 LEARNERS = 5_000  # people, and windows of theirs, whom the classifiers learn from at most; all others score them
 MOST_WINDOWS = 30_000  # that are attacked; of more so many are drawn
-
-
-@dataclass(frozen=True)
-class AttackPlan:
-    """How an attack is made.
-
-    seeds: each splits the people and makes the classifiers anew; several share the false-alarm rate.
-    false_alarm: how likely a promise that holds may be called broken.
-    attackers: makers of classifiers in scikit-learn's manner, by name; by default those of `classifiers`.
-    working: called whenever a classifier is about to learn, for signs of progress.
-    """
-
-    seeds: tuple[int, ...] = (0,)
-    false_alarm: float = FALSE_ALARM
-    attackers: Attackers | None = None
-    working: Callable[[], None] = lambda: None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.false_alarm < 1:
-            raise InputError(f"a false-alarm rate lies between 0 and 1; got {self.false_alarm:g}")
-
-    @property
-    def each(self) -> float:
-        """The false-alarm rate of one split."""
-        return self.false_alarm / len(self.seeds)
 
 
 def attack_secret(
@@ -64,7 +39,8 @@ def attack_secret(
     skipped: Ints | None = None,
     models: Mapping[str, MarkovModel] | None = None,
     evidence: Evidence | None = None,
-    **plan: Any,
+    seeds: tuple[int, ...] = (0,),
+    **more: Any,
 ) -> Finding:
     """Attack what was promised about a secret.
 
@@ -78,10 +54,9 @@ def attack_secret(
     models: models of Bayes attackers by name, who guess by the probability of the secret given all releases. They must
         not have been fitted to the people who are attacked.
     evidence: what each release tells of the truth, people numbered as in `releases`; Bayes attackers need it.
-    plan: fields of `AttackPlan`.
+    seeds, more: as in `attack_labels`.
     """
-    made = AttackPlan(**plan)
-    windows = windows_of(secret, truth, times, skipped, made.seeds[0])
+    windows = windows_of(secret, truth, times, skipped, seeds[0])
     held = beliefs(models or {}, evidence, secret, windows)
     values = secret.automaton.values
     named = {"the secret": 1} if values == 2 else {f"combination {value}": value for value in range(values)}
@@ -94,7 +69,8 @@ def attack_secret(
         owners=windows.owners,
         numbers=windows.numbers,
         scores={name: held[value] for name, value in named.items()},
-        **plan,
+        seeds=seeds,
+        **more,
     )
 
 
@@ -106,7 +82,7 @@ def attack_trait(
     *,
     about: str,
     times: Sequence[Floats] | None = None,
-    **plan: Any,
+    **more: Any,
 ) -> Finding:
     """Attack a label of the person from everything that was released; people without one (None) are left out."""
     known = np.array([k for k, answer in enumerate(answers) if answer is not None], np.int64)
@@ -117,14 +93,14 @@ def attack_trait(
     mine = np.array([str(answers[k]) for k in known])
     targets = {kind: mine == kind for kind in (kinds[1:] if len(kinds) == 2 else kinds)}
     windows = Windows(known, nothing, nothing, nothing, None)
-    return attack_labels(_seen(releases, n, windows, times), targets, epsilon, about=about, owners=known, **plan)
+    return attack_labels(_seen(releases, n, windows, times), targets, epsilon, about=about, owners=known, **more)
 
 
 def _seen(releases: Sequence[Ints], n: int, windows: Windows, times: Sequence[Floats] | None) -> Any:
     """What the attacker counts, of the people who have a window."""
     people, owners = np.unique(windows.owners, return_inverse=True)
-    own = Windows(owners, windows.numbers, windows.begins, windows.values, windows.length)
-    return features([releases[k] for k in people], n, own, None if times is None else [times[k] for k in people])
+    stamps = None if times is None else [times[k] for k in people]
+    return features([releases[k] for k in people], n, replace(windows, owners=owners), stamps)
 
 
 def draws(seed: int) -> np.random.Generator:
@@ -151,8 +127,7 @@ def windows_of(
     counts = np.asarray(several if secret.secret.repeats else np.minimum(several, 1), np.int64)
     if not counts.sum():
         raise InputError(f"an attack on this secret needs streams of at least {length or 1} events; got none")
-    owners = np.repeat(np.arange(sizes.size), counts)
-    numbers = np.arange(owners.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    owners, numbers = np.repeat(np.arange(sizes.size), counts), places_within(counts)
     if owners.size > MOST_WINDOWS:
         drawn = np.sort(draws(seed).choice(owners.size, MOST_WINDOWS, replace=False))
         owners, numbers = owners[drawn], numbers[drawn]
@@ -191,7 +166,10 @@ def attack_labels(
     owners: Ints | None = None,
     numbers: Ints | None = None,
     scores: Mapping[str, Mapping[str, Floats]] | None = None,
-    **plan: Any,
+    seeds: tuple[int, ...] = (0,),
+    false_alarm: float = FALSE_ALARM,
+    attackers: Attackers | None = None,
+    working: Callable[[], None] = lambda: None,
 ) -> Finding:
     """Attack labels of windows from what was released.
 
@@ -203,46 +181,43 @@ def attack_labels(
     owners: whose each window is; by default every window is another person's.
     numbers: the place of each window in its stream; those of one number are compared with one another.
     scores: further attackers that need no training, one number a window, by label and name.
-    plan: fields of `AttackPlan`.
+    seeds: each splits the people and makes the classifiers anew; several share the false-alarm rate.
+    false_alarm: how likely a promise that holds may be called broken.
+    attackers: makers of classifiers in scikit-learn's manner, by name; by default those of `classifiers`.
+    working: called whenever a classifier is about to learn, for signs of progress.
     """
-    made, rows = AttackPlan(**plan), int(found.shape[0])
+    if not 0 < false_alarm < 1:
+        raise InputError(f"a false-alarm rate lies between 0 and 1; got {false_alarm:g}")
+    rows, rate = int(found.shape[0]), false_alarm / len(seeds)
     whose = np.arange(rows) if owners is None else owners
     places = np.zeros(rows, np.int64) if numbers is None else numbers
     people = int(np.unique(whose).size)
     samples = {name: AttackSample(whose, places, flags) for name, flags in targets.items()}
     usable = {name: one for name, one in samples.items() if min(one.people_with()) >= 2 * FEWEST}
-    rate = made.false_alarm
     if not usable:
         rarest = max(min(one.people_with()) for one in samples.values())
         needed = None if rarest == 0 else math.ceil(people * 2 * FEWEST / rarest)
-        return Finding(about, "not decided", epsilon, 0.0, None, None, people, rows, rate, needed)
-    with _one_thread():
-        rules = [_pick(found, usable, sides, made, scores or {}, seed) for seed in made.seeds]
+        return Finding(about, "not decided", epsilon, 0.0, None, None, people, rows, false_alarm, needed)
+    with needs_extra("the attack", "attack"):
+        from threadpoolctl import threadpool_limits  # comes with scikit-learn
+    with threadpool_limits(1):  # threads gain nothing with so few people, and wait for one another on a busy machine
+        rules = [_pick(found, usable, sides, rate, scores or {}, seed, attackers, working) for seed in seeds]
     scored = [rule.scored() for rule in rules]
-    lows = [max(ratio.low(made.each), 0.0) for _, ratio in scored]
+    lows = [max(ratio.low(rate), 0.0) for _, ratio in scored]
     best = int(np.argmax(lows))  # the first of several, so that an earlier seed wins
     (guess, ratio), low = scored[best], lows[best]
     estimate = max(low, float(np.median([max(one.estimate, 0.0) for _, one in scored])))
-    curve = rules[best].curve(made.each)
+    curve = rules[best].curve(rate)
     if epsilon is None:
-        return Finding(about, "not decided", None, low, estimate, None, people, rows, rate, None, guess, curve)
-    noticed = noticeable(ratio, epsilon, sides, made.each) if guess.right + guess.wrong > 0 else None
+        return Finding(about, "not decided", None, low, estimate, None, people, rows, false_alarm, None, guess, curve)
+    noticed = noticeable(ratio, epsilon, sides, rate) if guess.right + guess.wrong > 0 else None
     within = estimate <= epsilon and noticed is not None and noticed <= 2 * epsilon
     verdict: Verdict = "broken" if low > epsilon else "not refuted" if within else "not decided"
     needed = None
     if verdict == "not decided":
-        times = times_needed(ratio, epsilon, sides, made.each)
+        times = times_needed(ratio, epsilon, sides, rate)
         needed = None if times is None or times <= 1 else math.ceil(people * times)
-    return Finding(about, verdict, epsilon, low, estimate, noticed, people, rows, rate, needed, guess, curve)
-
-
-def _one_thread() -> AbstractContextManager[Any]:
-    """Classifiers of so few people gain nothing by threads, and wait for one another where a machine is busy."""
-    try:
-        from threadpoolctl import threadpool_limits
-    except ImportError:  # it comes with scikit-learn, which attackers of one's own may do without
-        return nullcontext()
-    return threadpool_limits(1)
+    return Finding(about, verdict, epsilon, low, estimate, noticed, people, rows, false_alarm, needed, guess, curve)
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,12 +259,14 @@ def _pick(
     found: Any,
     samples: Mapping[str, AttackSample],
     sides: Sides,
-    plan: AttackPlan,
+    rate: float,
     ready: Mapping[str, Mapping[str, Floats]],
     seed: int,
+    attackers: Attackers | None,
+    working: Callable[[], None],
 ) -> _Rule:
     """The guess that revealed most on half of the people, each scored by classifiers that had not seen them."""
-    makers = classifiers(seed, int(found.shape[1])) if plan.attackers is None else plan.attackers
+    makers = classifiers(seed, int(found.shape[1])) if attackers is None else attackers
     best: tuple[float, _Rule] | None = None
     for target, sample in samples.items():
         half = _half(sample, seed)
@@ -297,13 +274,13 @@ def _pick(
         known = sample.at(learned)
         trained = {}
         for name, make in makers.items():
-            plan.working()
+            working()
             trained[name] = _trained(make, found, sample, learned, ~half, seed)
         for name, score in {**trained, **ready.get(target, {})}.items():
             for up in (True,) if sides == "up" else (True, False):
                 for threshold in _thresholds(score[learned], up):
                     rule = _Rule(name, target, up, threshold, score[~half], held)
-                    low = known.ratio(rule.inside(score[learned]), up).low(plan.each)
+                    low = known.ratio(rule.inside(score[learned]), up).low(rate)
                     if best is None or low > best[0]:
                         best = (low, rule)
     assert best is not None

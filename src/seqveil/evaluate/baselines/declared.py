@@ -1,10 +1,7 @@
-"""Other ways to keep a declared secret, to compare with `guarded`: all release one symbol at a time.
+"""Other ways to keep a declared secret, to compare with `guarded`: mechanisms made for the secrets at hand.
 
 - `utility_optimised`: randomised response that protects the sensitive symbols alone, without a model;
-- `suppression`: the sensitive symbols are never released, something else stands in for them;
-- `Halving`: randomised response whose ε is halved until the secret is kept.
-
-The first two are mechanisms, made for the secrets at hand; the third is a step that looks at their account.
+- `suppression`: the sensitive symbols are never released, something else stands in for them.
 """
 
 from __future__ import annotations
@@ -14,23 +11,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqveil.core import filtering
 from seqveil.core.alphabet import Symbols
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, to_weights, usable
-from seqveil.core.mechanisms import Mechanism, randomized_response
+from seqveil.core.mechanisms import Mechanism
 from seqveil.core.mechanisms.base import full_tables
-from seqveil.core.model import MarkovModel
-from seqveil.core.randomness import Randomness
-from seqveil.core.secrets import Secret, SecretTrackers
-from seqveil.core.secrets.tables import Bounds
-from seqveil.engine.state import Private, State
-from seqveil.engine.stream import Released, take_in
-from seqveil.engine.terms import Terms
-
-BEGINS = 4.0  # the ε that a release begins with where it is halved
-HALVINGS = 40  # after so many a release tells nothing worth the name, and one that tells nothing at all is made
+from seqveil.core.secrets import Secret
 
 
 def sensitive(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> Ints:
@@ -64,6 +51,7 @@ def utility_optimised(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> 
     secret = np.isin(np.arange(n), codes)
 
     def build(beliefs: Floats, epsilon: float, _distortion: Distortion) -> Kernels:
+        """One table for all beliefs: it does not look at them."""
         grown = math.exp(usable(epsilon, n))
         each = 1.0 / (codes.size + grown - 1.0)
         table = np.where(secret[None, :], each, 0.0) * np.ones((n, 1))
@@ -99,6 +87,7 @@ def suppression(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> Mechan
     others = np.setdiff1d(np.arange(n), codes)
 
     def build(beliefs: Floats, _epsilon: float, _distortion: Distortion) -> Kernels:
+        """Each user's table: the likeliest symbol that is not sensitive stands in."""
         users = len(beliefs)
         stands_in = beliefs[:, others].argmax(1)
         weights = np.zeros((users, n, others.size), np.int64)
@@ -119,60 +108,3 @@ def suppression(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> Mechan
         build=build,
         wide=True,
     )
-
-
-class Halving:
-    """Randomised response whose ε is halved until no label moves the odds of a secret further than promised.
-
-    *Guarantee*: that of `guarded`, for the same secrets under the same model: the account is the same, and a release
-    that keeps no label within the promise, however small its ε, is replaced by one that tells nothing.
-
-    Parameters: the model, the secrets, and the ε that every release begins with.
-
-    Reference: Cao, Xiao, Xiong, Bai, *PriSTE: from location privacy to spatiotemporal event privacy*, ICDE 2019,
-    Algorithm 2, with randomised response as the mechanism that is tuned.
-    """
-
-    def __init__(self, model: MarkovModel, secrets: Secret | Sequence[Secret], epsilon: float = BEGINS) -> None:
-        self.model, self.epsilon = model, epsilon
-        self.start = SecretTrackers(model, secrets, kept=True)
-        self._made: dict[float, tuple[Ints, Ints]] = {}
-
-    def _response(self, epsilon: float) -> tuple[Ints, Ints]:
-        """The weights (n, n) of randomised response, and their running sums."""
-        if epsilon not in self._made:
-            n = self.model.n
-            kernel = randomized_response.kernels(np.full((1, n), 1.0 / n), epsilon).one(0)
-            weights = np.zeros((n, n), np.int64)
-            weights[:, kernel.codes] = kernel.weights
-            self._made[epsilon] = weights, np.cumsum(weights, axis=1)
-        return self._made[epsilon]
-
-    def choose(self, trackers: SecretTrackers) -> tuple[float, Ints, Ints]:
-        """The ε that keeps every promise, with the weights and their running sums; 0 where none does."""
-        bounds, epsilon = Bounds.of(trackers.users.take([trackers.row])), self.epsilon
-        for _ in range(HALVINGS):
-            weights, sums = self._response(epsilon)
-            if not len(bounds.promised) or bool((bounds.promised @ weights.astype(np.float64) <= 0.0).all()):
-                return epsilon, weights, sums
-            epsilon /= 2
-        weights = np.zeros((self.model.n, self.model.n), np.int64)
-        weights[:, int(bounds.belief.argmax())] = DENOMINATOR
-        return 0.0, weights, np.cumsum(weights, axis=1)
-
-    def step(
-        self, setting: Terms, state: State, private: Private, codes: Ints, randomness: Randomness
-    ) -> tuple[Released, State, Private]:
-        """One release for each user of a state that holds the accounts of the secrets."""
-        if state.trackers is None:
-            raise InputError("halving looks at the account of declared secrets; pass secrets to the setting")
-        alike = {id(each): each for each in state.trackers}  # whose accounts are one object share a table
-        made = {key: self.choose(each) for key, each in alike.items()}
-        chosen = [made[id(each)] for each in state.trackers]
-        places = zip(chosen, codes.tolist(), randomness.draw(len(state)).tolist(), strict=True)
-        drawn = [int(np.searchsorted(sums[code], uniform, side="right")) for (_, _, sums), code, uniform in places]
-        columns = np.stack([weights[:, y] for (_, weights, _), y in zip(chosen, drawn, strict=True)])
-        beliefs = filtering.symbols(self.model, state.states)
-        epsilons = np.array([epsilon for epsilon, _, _ in chosen])
-        weighed, after = take_in(setting, state, columns, epsilons)
-        return Released(np.array(drawn, np.int64), epsilons, columns, beliefs, weighed, columns), after, private

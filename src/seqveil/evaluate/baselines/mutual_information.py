@@ -77,7 +77,8 @@ def _hamming(beliefs: Floats, epsilon: float) -> Kernels:
     users, n = beliefs.shape
     order = np.argsort(-beliefs, axis=1, kind="stable")
     ordered = np.take_along_axis(beliefs, order, axis=1)
-    count, level = _water(ordered, epsilon)
+    count, mass, _, weight = _slope(ordered, epsilon)
+    level = mass / (1.0 + (count - 1) * weight) * weight  # θ
     widest = int(count.max())
     if widest > WIDEST:
         raise InputError(
@@ -94,12 +95,6 @@ def _hamming(beliefs: Floats, epsilon: float) -> Kernels:
     np.put_along_axis(rows, order[:, :widest], np.where(disclosed, np.arange(widest), widest), axis=1)
     outputs = order[:, :widest]
     return Kernels(n, outputs, np.zeros_like(outputs), to_weights(table), None, rows)
-
-
-def _water(ordered: Floats, epsilon: float) -> tuple[Ints, Floats]:
-    """(B,) how many symbols are disclosed, K, and the level θ, for beliefs in descending order."""
-    count, mass, _, weight = _slope(ordered, epsilon)
-    return count, mass / (1.0 + (count - 1) * weight) * weight
 
 
 def _slope(ordered: Floats, epsilon: float) -> tuple[Ints, Floats, Floats, Floats]:

@@ -1,4 +1,4 @@
-"""The least expected distortion that ε-LDP allows to someone who knows the belief: the limit of all LDP baselines."""
+"""The fewest wrong symbols that ε-LDP allows to someone who knows the belief: the limit of all LDP baselines."""
 
 from __future__ import annotations
 
@@ -7,19 +7,14 @@ import math
 import numpy as np
 
 from seqveil.core.distortion import Distortion
-from seqveil.core.errors import InputError
-from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, to_weights, usable
-from seqveil.core.mechanisms.base import Mechanism, stack
-from seqveil.core.programs import cheapest_rows, minimise
-
-MOST = 300  # symbols of the linear program: some seconds a release
-FAINT = 1e-9  # a share l_y the solver leaves below this is its residue
+from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, usable
+from seqveil.core.mechanisms.base import Mechanism
 
 
-def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
-    """min Σ β(x) Q(y|x) D(x, y) over row-stochastic Q with Q(y|x) ≤ e^ε Q(y|x') for all x, x' and y.
+def build(beliefs: Floats, epsilon: float, _distortion: Distortion) -> Kernels:
+    """max Σ β(x) Q(x|x) over row-stochastic Q with Q(y|x) ≤ e^ε Q(y|x') for all x, x' and y.
 
-    **Hamming, in closed form.** Put a = e^ε and l_y = max_x Q(y|x) / a, so l_y ≤ Q(y|x) ≤ a·l_y. In the row where
+    **Closed form.** Put a = e^ε and l_y = max_x Q(y|x) / a, so l_y ≤ Q(y|x) ≤ a·l_y. In the row where
     column y is largest, a·l_y + Σ_{z≠y} l_z ≤ 1, that is (a-1)·l_y ≤ 1 - L with L = Σ l; and Pr(Y = X) ≤ a Σ β(y) l_y.
     For fixed L that is a fractional knapsack: fill the likeliest symbols, each up to c = (1-L)/(a-1). Between two L
     where a whole number K of them is full, the value is linear in L, so the best L is one of those: L = K·c gives
@@ -27,11 +22,8 @@ def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     if each other symbol raises exactly one column too; hence the best K is the optimum. Which column is free; the other
     symbols are handed out likeliest first so that the columns become equally likely, which tells a receiver most.
 
-    **Other distortions.** Given l, each row is cheapest at l plus 1-L spread over the cheapest columns, at most
-    (a-1)·l_y on each; the best l is a linear program with n² + n variables, for at most 300 symbols.
-
     *Guarantee*: ε-LDP whatever the model is, hence ε-SIP for every belief (docs/theory.md, section 3). The model is
-    trusted for utility only. For Hamming no ε-LDP kernel errs less; otherwise none by more than the solver's tolerance.
+    trusted for utility only. No ε-LDP kernel has fewer wrong symbols in expectation.
 
     >>> kernel = MECHANISM.kernels(np.array([[0.5, 0.3, 0.1, 0.1]]), math.log(3.0)).one(0)
     >>> kernel.codes.tolist(), kernel.probabilities.round(6).tolist()
@@ -40,19 +32,10 @@ def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     Reference: Kairouz, Oh, Viswanath, *Extremal mechanisms for local differential privacy*, JMLR 2016 (that such optima
     are staircase kernels); the closed form is proved above.
     """
-    n = beliefs.shape[1]
-    aim = usable(epsilon, n)
-    if distortion.is_hamming:
-        order = np.argsort(-beliefs, axis=1, kind="stable")
-        count = likeliest(np.take_along_axis(beliefs, order, axis=1), aim)
-        return respond(count, math.expm1(aim), order[:, : count.max()], _columns(beliefs, order, count))
-    if n > MOST:
-        raise InputError(
-            f"the best ε-LDP kernel for this distortion is a linear program for at most {MOST} symbols, got {n}; "
-            'use mechanism="randomized_response" or distortion "hamming"'
-        )
-    costs = distortion.matrix(n)
-    return stack([_full(program(belief, aim, costs), epsilon) for belief in beliefs])
+    aim = usable(epsilon, beliefs.shape[1])
+    order = np.argsort(-beliefs, axis=1, kind="stable")
+    count = likeliest(np.take_along_axis(beliefs, order, axis=1), aim)
+    return respond(count, math.expm1(aim), order[:, : count.max()], _columns(beliefs, order, count))
 
 
 def likeliest(ordered: Floats, epsilon: float) -> Ints:
@@ -91,58 +74,6 @@ def _columns(beliefs: Floats, order: Ints, count: Ints) -> Ints:
     return column
 
 
-def program(belief: Floats, epsilon: float, costs: Floats) -> Floats:
-    """The optimal table Q (n, n) for any costs, by a linear program over m_y = (e^ε-1)·l_y and R = Q - l.
-
-    minimise Σ_y m_y β·D(·,y)/(a-1) + Σ β R D  subject to  R(y|x) ≤ m_y  and  Σ_y (R(y|x) + m_y/(a-1)) = 1.
-
-    *Guarantee*: whatever the solver returns, rows sum to one and are ε-LDP up to rounding: only m is taken from it.
-
-    >>> distance = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
-    >>> program(np.full(3, 1 / 3), np.log(3.0), distance).round(6).tolist()
-    [[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.2, 0.2, 0.6]]
-    """
-    spread = float(np.ptp(costs)) or 1.0
-    scaled, gain = (costs - costs.min()) / spread, math.expm1(epsilon)
-    mean = (belief[:, None] * scaled).sum(0)
-    most = _solve(belief, scaled, mean, gain)
-    share = np.where(most < FAINT, 0.0, most) / gain
-    total = share.sum() or 1.0
-    share *= min(1.0, 1.0 / total) * max(1.0, 1.0 / (total * (1.0 + gain)))
-    table = share + cheapest_rows(scaled, gain * share, 1.0 - share.sum())
-    best = int(mean.argmin())
-    if not share.any() or (belief[:, None] * table * scaled).sum() >= mean[best]:
-        table = np.zeros_like(table)
-        table[:, best] = 1.0
-    return table
-
-
-def _solve(belief: Floats, costs: Floats, mean: Floats, gain: float) -> Floats:
-    """The optimal m of the program above; its variables are R, row by row, then m."""
-    from scipy import sparse
-
-    n = len(belief)
-    each, all_columns = sparse.eye_array(n), np.ones((1, n))
-    matrix = sparse.block_array(
-        [
-            [sparse.eye_array(n * n), -sparse.kron(np.ones((n, 1)), each)],
-            [sparse.kron(each, all_columns), sparse.csr_array(np.full((n, n), 1.0 / gain))],
-        ],
-        format="csc",
-    )
-    cost = np.concatenate(((belief[:, None] * costs).ravel(), mean / gain))
-    lower = np.concatenate((np.full(n * n, -np.inf), np.ones(n)))
-    found, _ = minimise(cost, matrix, lower, np.concatenate((np.zeros(n * n), np.ones(n))))
-    return found[n * n :]
-
-
-def _full(table: Floats, epsilon: float) -> Kernels:
-    n = len(table)
-    used = np.flatnonzero(table.max(0) > 0)
-    weights = ldp_weights(table[:, used], epsilon)[None]
-    return Kernels(n, used[None], np.zeros((1, used.size), np.int64), weights)
-
-
 def respond(wanted: Ints, gain: float, outputs: Ints, released_as: Ints) -> Kernels:
     """k-ary randomised response over some symbols: base weight l on each, and gain · l more on the one disclosed.
 
@@ -159,31 +90,15 @@ def respond(wanted: Ints, gain: float, outputs: Ints, released_as: Ints) -> Kern
     return Kernels(n, outputs, base, disclosed, np.where(silent[:, None], 0, released_as)[:, :, None])
 
 
-def ldp_weights(table: Floats, epsilon: float) -> Ints:
-    """Integers of a table that is LDP at usable(ε), for which they stay within ε; columns too thin are merged away.
-
-    A weight of w units rounds by one part in w. Columns whose least weight could not bear that are added to the
-    column before (the first: after), which is post-processing, and are left without weight.
-    """
-    aim = 1e-11 + 4.0 * math.exp(2 * epsilon) / DENOMINATOR
-    thin = table.min(0) < 2.0 / (DENOMINATOR * aim)
-    kept = np.flatnonzero(~thin)
-    if thin.any():
-        heir = kept[np.maximum(np.searchsorted(kept, np.arange(thin.size), side="right") - 1, 0)]
-        merged = np.zeros_like(table)
-        np.add.at(merged.T, heir, table.T)
-        table = merged
-    return to_weights(table / table.sum(1, keepdims=True))
-
-
 MECHANISM = Mechanism(
     name="optimal_ldp",
-    summary="least expected distortion of all ε-LDP kernels, for the belief",
+    summary="fewest wrong symbols of all ε-LDP kernels, for the belief",
     guarantee="ε-LDP, hence ε-SIP for every model",
     trusts="nothing; the model only for utility",
-    cost="Hamming: O(n log n); else an LP",
+    cost="O(n log n)",
     reference="Kairouz, Oh, Viswanath 2016",
     sound=True,
     ldp=1.0,
     build=build,
+    hamming_only=True,
 )

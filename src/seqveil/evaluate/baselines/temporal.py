@@ -83,6 +83,7 @@ def _upper_left(points: Floats) -> Floats:
     return np.array(hull)
 
 
+@lru_cache(maxsize=8)
 def quantifiers(model: MarkovModel) -> tuple[Quantifier, Quantifier]:
     """L of the backward and of the forward transitions, over as many steps as the model has order.
 
@@ -127,24 +128,19 @@ def middle(model: MarkovModel, alpha: float) -> float:
     >>> round(middle(MarkovModel([0.5, 0.5], [[0.8, 0.2], [0.2, 0.8]]), 1.0), 2)
     0.26
     """
-    return _middle(quantifiers(model), model.order, alpha)
-
-
-def _middle(both: tuple[Quantifier, Quantifier], order: int, alpha: float) -> float:
     if not alpha > 0:
         raise InputError(f"expected a temporal leakage α above 0, got {alpha}")
-    back, ahead = both
-
-    def others(first: float) -> tuple[float, float]:
-        epsilon = (first - float(back(first))) / order
-        return alpha - first + epsilon, epsilon
-
-    low, high = 0.0, alpha
+    back, ahead = quantifiers(model)
+    low, high, found = 0.0, alpha, 0.0
     for _ in range(60):
-        first = 0.5 * (low + high)
-        last, epsilon = others(first)
-        low, high = (first, high) if last - ahead(last) >= order * epsilon else (low, first)
-    return max(0.0, math.floor(others(low)[1] / STEP - 0.5) * STEP)
+        first = 0.5 * (low + high)  # what a release may leak backward
+        epsilon = (first - float(back(first))) / model.order
+        last = alpha - first + epsilon  # and forward
+        if last - ahead(last) >= model.order * epsilon:
+            low, found = first, epsilon
+        else:
+            high = first
+    return max(0.0, math.floor(found / STEP - 0.5) * STEP)
 
 
 def build(
@@ -171,8 +167,9 @@ def build(
 
 
 def _for_model(model: MarkovModel) -> Build:
-    """The rule for this model, whose quantifiers are computed here, once, and the share of each ε once."""
-    return partial(build, share_of=lru_cache(64)(partial(_middle, quantifiers(model), model.order)))
+    """The rule for this model, where the share of each ε is found once."""
+    quantifiers(model)  # refuses a model of too many states
+    return partial(build, share_of=lru_cache(64)(partial(middle, model)))
 
 
 MECHANISM = Mechanism(

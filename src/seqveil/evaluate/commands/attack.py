@@ -18,32 +18,30 @@ def attack(
     *,
     truth: Annotated[Path, o.option("RAW", "The raw file that the release was made from.")],
     model: Annotated[
-        Path | None, o.option("MODEL", "The release's model: how values become symbols.", "--model", "-m")
+        Path | None, o.option("MODEL", "The model that the release was made with.", "--model", "-m")
     ] = None,
     with_model: Annotated[
         list[Path] | None,
         o.option("M2", "Also attack by Bayes' rule with this model of other people; may be repeated.", "--with-model"),
     ] = None,
     asked: o.SecretOptions,
-    who: Annotated[bool, o.flag("--who", "Also try to recognise people by their past.")] = False,
-    false_alarm: Annotated[float, o.option("P", "Probability of calling a kept promise broken.")] = 0.05,
+    false_alarm: Annotated[float, o.option("P", "Highest probability of calling a kept promise broken.")] = 0.05,
     splits: Annotated[int, o.option("N", "How many times the people are split.")] = 3,
     seed: Annotated[int, o.option("N", "Seed of the first split.")] = 0,
     plot: Annotated[Path | None, o.option("FILE.png", "Draw what the attack found.")] = None,
     meta: o.Meta = None,
-    jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
-    """Attack a release: is the promise broken for real people?
+    """Try to break the promise for real people.
 
-    Half of the people teach classifiers to guess the secret in every window from releases alone, those of the
-    window and all others of its person; the other half scores them. They use no model. It prints a lower bound on
-    the realised ε and a verdict: broken; not refuted, with the leak that would have been noticed; or not decided,
-    with the number of people it would take.
+    Classifiers are trained on half of the people, whose true answers they see, to guess the secret in every window from
+    all releases of the same person; they are scored on the other half. They use no model. The command prints a lower
+    confidence bound on the effective ε for these people and a verdict: broken; not refuted, with the size of a leak
+    that would have been noticed; or not decided, with the number of people needed to decide.
 
-    With --with-model an attacker who believes another model, such as a mixture of types or a chain of order 2,
-    also guesses, by the exact probability of the secret given all releases. Fit it to people who are not attacked,
-    and name the release's own model by --model.
+    With --with-model, an attacker who believes another model, such as a mixture of types or a chain of order 2,
+    guesses too, by the exact probability of the secret given all releases. Fit that model to people who are not
+    attacked, and name the release's own model with --model.
 
     It reads the truth, so it is for those who hold the raw data. Run it before a stream goes live, on people who
     had no part in fitting the model. Exit code 1: a promise is broken.
@@ -61,7 +59,6 @@ def attack(
             model=model,
             secrets=asked.declared(),
             epsilon=asked.secret_epsilon,
-            who=who,
             with_model=_named(with_model or ()),
             meta=meta,
             splits=splits,

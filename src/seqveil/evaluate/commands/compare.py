@@ -21,41 +21,43 @@ def compare(
         Path | None, o.option("FILE", "What is promised: its secrets, distortion, ε, batch or block.", "--policy")
     ] = None,
     epsilon: Annotated[
-        str | None, o.option("E,E,…", "What an event may cost on average  [default: the policy's]", "--epsilon", "-e")
+        str | None,
+        o.option("E,E,…", "ε per event, averaged over a batch or block  [default: the policy's]", "--epsilon", "-e"),
     ] = None,
     mechanisms: Annotated[str, o.option("NAME,…", "all, or names that `seqveil mechanisms` lists.")] = "all",
-    batch: Annotated[str, o.option("W,W,…", "Sizes for those that take batches, each with W·ε.")] = "5",
-    block: Annotated[str, o.option("W,W,…", "Sizes of blocks, each with W·ε, answered at once.")] = "5,20",
-    people: Annotated[int | None, o.option("N", "People who are released  [default: all]")] = None,
-    first: Annotated[int | None, o.option("N", "Events of a stream that are released  [default: all]")] = None,
-    attack: Annotated[bool, o.flag("--attack", "Attack each secret on the people released, without a model.")] = False,
+    batch: Annotated[str, o.option("W,W,…", "Batch sizes, where mechanisms take batches; each gets W·ε.")] = "5",
+    block: Annotated[str, o.option("W,W,…", "Block sizes; each gets W·ε and releases events at once.")] = "5,20",
+    people: Annotated[int | None, o.option("N", "Number of people whose streams are released  [default: all]")] = None,
+    first: Annotated[
+        int | None, o.option("N", "Release only the first N events of each stream  [default: all]")
+    ] = None,
+    attack: Annotated[bool, o.flag("--attack", "Attack each secret, without a model.")] = False,
     plot: Annotated[Path | None, o.option("FILE.png", "Draw error and leakage against ε.")] = None,
     seed: Annotated[int, o.option("N", "Seed of the choice of people and of the randomness.")] = 0,
     markdown: Annotated[bool, o.flag("--markdown", "Print the table alone, as Markdown.")] = False,
-    jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
-    """Compare mechanisms on your data: error, true leakage, attack.
+    """Compare mechanisms on your data: error, leakage, attack.
 
-    Releases people of DATA with every mechanism at the same cost an event, under a model, ideally one fitted to
-    other people. It is an evaluation of data that you hold: it looks at the truth and its randomness is seeded, so
-    nothing it makes is private. Leakage is measured: a mechanism that exceeds its claim is marked.
+    Releases the streams of people in DATA with every mechanism at the same ε per event, under a model, ideally one
+    fitted to other people. It is an evaluation of data that you hold: it looks at the truth and its randomness is
+    seeded, so nothing it makes is private. Leakage is measured: a mechanism that exceeds its claim, or moves the odds
+    of a secret beyond its declared ε, is marked.
 
-    With a policy that keeps secrets every row says what it promises about each and the most that was disclosed about
-    it (the exact account under the model). The ways to keep a secret run too: guarded, total, halving,
-    utility_optimised and suppression, or those of them that --mechanisms names. With --attack classifiers learn from
-    half of the released people to guess the secret, and the other half gives a lower bound on the realised ε, and a
-    verdict.
+    If the policy declares secrets, every row shows what the mechanism promises about each secret and the most that it
+    disclosed about that secret (the exact account under the model). Methods made for secrets take part too, all of
+    them or those that --mechanisms names: guarded and total, which bound what is disclosed, and utility_optimised and
+    suppression, which do not. With --attack, classifiers are trained on half of the people to guess the secret, and
+    the other half gives a lower bound on the effective ε and a verdict.
 
     Example: seqveil compare today.csv -m clicks.model --epsilon 0.5,1,2 --plot compare.png
 
     Example: seqveil compare today.csv -m clicks.model --policy policy.toml --attack
     """
-    from seqveil.core.compiled import threads
     from seqveil.core.model import MarkovModel
     from seqveil.engine.policy import Policy
-    from seqveil.evaluate.compare import compare as made
-    from seqveil.evaluate.compare.files import read_streams
+    from seqveil.evaluate.compare.comparison import compare as made
+    from seqveil.evaluate.compare.comparison import read_streams
 
     check_picture(plot)
     promised, chain = None if policy is None else Policy.load(policy), MarkovModel.load(model)
@@ -73,7 +75,6 @@ def compare(
             blocks=parse_batches(block),
             attack=attack,
             seed=seed,
-            processes=threads(),
             show=lambda label, share: under_way(label, 100 * share),
         )
     if plot is not None:

@@ -5,19 +5,7 @@ private release.
 """
 
 from seqveil.evaluate.compare.comparison import Comparison, compare
-from seqveil.evaluate.compare.measure import ComparisonRow, SecretFigures, constant, converse, measured
-from seqveil.evaluate.compare.ways import KEEPERS, Arena, Way, ways
+from seqveil.evaluate.compare.measure import ComparisonRow, constant, converse, measured
+from seqveil.evaluate.compare.ways import Arena, Way, ways
 
-__all__ = [
-    "KEEPERS",
-    "Arena",
-    "Comparison",
-    "ComparisonRow",
-    "SecretFigures",
-    "Way",
-    "compare",
-    "constant",
-    "converse",
-    "measured",
-    "ways",
-]
+__all__ = ["Arena", "Comparison", "ComparisonRow", "Way", "compare", "constant", "converse", "measured", "ways"]

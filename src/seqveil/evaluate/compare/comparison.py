@@ -1,24 +1,18 @@
-"""The rows of a comparison: made by several processes, and shown as one table, as plain values and as a picture."""
+"""The rows of a comparison, shown as one table, as plain values and as a picture."""
 
 from __future__ import annotations
 
+import hashlib
 import math
-import multiprocessing
-import signal
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from seqveil.core import mechanisms
-from seqveil.core.compiled import use_threads
 from seqveil.core.distortion import error_name
-from seqveil.core.errors import InputError, SeqveilError
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.results import Line, Result, ResultTable
@@ -27,11 +21,12 @@ from seqveil.evaluate.attack.attackers import classifiers
 from seqveil.evaluate.attack.guess import FEWEST
 from seqveil.evaluate.compare.measure import ComparisonRow, SecretFigures, constant, converse, measured
 from seqveil.evaluate.compare.ways import PAPER, Arena, ways
+from seqveil.interfaces.files.events import Progress, symbol_events
+from seqveil.interfaces.files.table import FilePath
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LARGE = 20_000  # events over all rows from which on other processes are asked to help, which take seconds to start
 FEWEST_PEOPLE = 4 * FEWEST  # half of them learn, and of each half some have the secret and some do not
 LEGEND: tuple[Line, ...] = (
     ("error", "mean over events of the release as it is, ± 95 % by person"),
@@ -52,7 +47,6 @@ ATTACK_LEGEND: tuple[Line, ...] = (
                "bound, 95 % sure; the verdict is about the ε declared, whatever the row promises"),
 )  # fmt: skip
 
-Job = Callable[[], ComparisonRow]
 Show = Callable[[str, float], None]
 
 
@@ -157,7 +151,6 @@ def compare(
     blocks: Sequence[int] = (5, 20),
     attack: bool = False,
     seed: int = 0,
-    processes: int = 1,
     show: Show = lambda label, done: None,
 ) -> Comparison:
     """Release people's streams in every way that is asked for, and measure each.
@@ -172,7 +165,6 @@ def compare(
         batches, blocks: sizes for those that take batches, and of blocks, each with as many times ε.
         attack: whether classifiers attack each secret on the people released.
         seed: of the randomness, which is not private.
-        processes: how many make rows at once.
         show: called with the row under way and the share of rows that are done.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
@@ -192,14 +184,44 @@ def compare(
         if not arena.secrets:
             raise InputError("expected what an event may cost, got nothing; pass --epsilon 0.5,1, or a policy with one")
         chosen = [way for way in chosen if not way.by_event]
-    jobs: list[tuple[str, Job]] = []
+    to_make: list[tuple[str, Callable[[], ComparisonRow]]] = []
     for epsilon in bounds:
-        jobs += [(way.label, partial(measured, arena, way, epsilon)) for way in chosen if way.by_event]
-        jobs += [("limits", partial(limit, arena, epsilon)) for limit in (constant, converse)]
-    jobs += [(way.label, partial(measured, arena, way, None)) for way in chosen if not way.by_event]
+        to_make += [(way.label, partial(measured, arena, way, epsilon)) for way in chosen if way.by_event]
+        to_make += [("limits", partial(limit, arena, epsilon)) for limit in (constant, converse)]
+    to_make += [(way.label, partial(measured, arena, way, None)) for way in chosen if not way.by_event]
+    rows = list[ComparisonRow]()
+    for label, make in to_make:
+        show(label, len(rows) / len(to_make))
+        rows.append(make())
     events = sum(len(codes) for codes in streams)
-    rows = tuple(made(jobs, processes if events * len(jobs) > LARGE else 1, show))
-    return Comparison(rows, model.fingerprint, model.n, len(streams), events, arena.distortion.name, seed)
+    return Comparison(tuple(rows), model.fingerprint, model.n, len(streams), events, arena.distortion.name, seed)
+
+
+def read_streams(
+    data: FilePath,
+    model: MarkovModel,
+    people: int | None = None,
+    first: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> list[Ints]:
+    """The codes of each person's events, the first ones where so many are asked for.
+
+    Of more people some are drawn. Who that is follows from the seed and the names alone, not from the file.
+    """
+    for name, value in (("people", people), ("first", first)):
+        if value is not None and value < 1:
+            raise InputError(f"expected --{name} of at least 1, got {value}")
+    if seed < 0:
+        raise InputError(f"expected a seed that is a whole number ≥ 0, got {seed}")
+    events = symbol_events(data, model.alphabet, model.reading)
+    streams = events.streams(model.alphabet.with_policy("error"))
+    if progress is not None:
+        progress(events.n)
+    names, found = list(streams), list(streams.values())
+    keys = [hashlib.sha256(f"{seed} {name}".encode()).digest() for name in names]
+    drawn = sorted(range(len(found)), key=lambda k: keys[k])[:people]
+    return [found[k][:first] for k in drawn]
 
 
 def _with(sizes: Sequence[int], own: int) -> list[int]:
@@ -218,50 +240,6 @@ def _check_attack(arena: Arena) -> None:
                 f"an attack needs at least {FEWEST_PEOPLE} released people with a whole window of each secret, got "
                 f"{whole}; release more people, or take a shorter window"
             )
-
-
-def made(jobs: Sequence[tuple[str, Job]], processes: int, show: Show) -> Iterator[ComparisonRow]:
-    """The rows in their order. They do not depend on one another, so each is the same whichever process makes it."""
-    if processes < 2:
-        for place, (label, job) in enumerate(jobs):
-            show(label, place / len(jobs))
-            yield job()
-        return
-    before = set(multiprocessing.active_children())
-    spawned = multiprocessing.get_context("spawn")  # a fork would take over locks that some thread holds
-    pool = ProcessPoolExecutor(min(processes, len(jobs)), spawned, initializer=_begin)
-    try:
-        with _signals_wait():
-            waiting = [pool.submit(job) for _, job in jobs]
-        for (label, _), each in zip(jobs, waiting, strict=True):
-            while not each.done():
-                show(label, sum(one.done() for one in waiting) / len(jobs))
-                time.sleep(0.05)
-            yield each.result()
-    except BrokenProcessPool:
-        raise SeqveilError(
-            "a process that made rows ended early, for want of memory perhaps; pass fewer --jobs"
-        ) from None
-    finally:
-        for child in set(multiprocessing.active_children()) - before:
-            child.terminate()  # whatever is under way there is nowhere yet
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-@contextmanager
-def _signals_wait() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait while processes are started: one that is only half begun would complain."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _begin() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who began this process ends it
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    use_threads(1)
 
 
 def error_cell(value: float | None, half: float | None) -> str:

@@ -6,13 +6,13 @@ The limits are the best guess without a release, and a lower bound on the error 
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
+from scipy.special import stdtrit
 
 from seqveil.core import filtering, mechanisms, words
 from seqveil.core.errors import InputError
@@ -20,18 +20,17 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import between
 from seqveil.core.mechanisms import Sent
 from seqveil.core.randomness import Randomness, SeededRandomness
-from seqveil.core.secrets import Secret, SecretTrackers
+from seqveil.core.secrets import SecretTrackers
 from seqveil.engine import batches
+from seqveil.engine.blocks import Made
 from seqveil.engine.secrets import totals
-from seqveil.engine.state import Private, State
-from seqveil.engine.step import Made, step
-from seqveil.engine.stream import Released, observed
+from seqveil.engine.stream import Released, State, observed, step
 from seqveil.engine.terms import Terms
 from seqveil.evaluate.attack import FALSE_ALARM, Finding, attack_secret
-from seqveil.evaluate.baselines.declared import Halving
 from seqveil.evaluate.baselines.mutual_information import single_release
 from seqveil.evaluate.compare.ways import Arena, Way
-from seqveil.receiver.decode import decode_steps
+from seqveil.interfaces.planning import error_of_mean
+from seqveil.receiver.decode import decode_seen
 
 TOLERANCE = 1e-9  # a lift may pass what is claimed by this much and still count as kept
 PART = 1_000_000  # numbers of one array over the people who are released at once
@@ -42,7 +41,6 @@ CONSTANT, CONVERSE = "best guess, no release", "converse, ε at each symbol"
 ERRORS = ("error", "filtered", "smoothed")
 
 Status = Literal["sound", "unsound", "no promise", "limit", "skipped"]
-Step = Callable[[Terms, State, Private, Ints, Randomness], tuple[Made, State, Private]]
 
 
 @dataclass(frozen=True)
@@ -143,8 +141,7 @@ def measured(arena: Arena, way: Way, epsilon: float | None) -> ComparisonRow:
         if epsilon is not None:
             mechanisms.check_epsilon(epsilon)
         terms = way.terms(arena, epsilon)
-        take: Step = Halving(arena.model, arena.secrets).step if way.mechanism == "halving" else step
-        runs = release(terms, arena.streams, arena.seed, arena.trackers, take)
+        runs = release(terms, arena.streams, arena.seed, arena.trackers)
     except InputError as refusal:
         return ComparisonRow(way.label, way.mechanism, epsilon, "skipped", f"does not fit: {refusal}", way.limit)
     claimed = None if terms.unbounded else terms.epsilon
@@ -155,11 +152,7 @@ def measured(arena: Arena, way: Way, epsilon: float | None) -> ComparisonRow:
         bounded = [one for one in figures if one.promised is not None]
         passed = any((one.log_odds_worst or 0.0) > (one.promised or 0.0) for one in bounded)
         status, claimed = "unsound" if passed else "sound" if bounded else "no promise", None
-    counts = np.concatenate(runs.events).astype(np.float64)
-    means = [clustered(sums, counts) for sums in np.concatenate(runs.costs).T]
-    errors: dict[str, Any] = {}
-    for name, (mean, half) in zip(ERRORS, means, strict=True):
-        errors |= {name: mean, f"{name}_half": half}
+    counts = np.concatenate(runs.events)
     return ComparisonRow(
         way.label,
         way.mechanism,
@@ -170,7 +163,7 @@ def measured(arena: Arena, way: Way, epsilon: float | None) -> ComparisonRow:
         claimed=claimed,
         people=counts.size,
         events=int(counts.sum()),
-        **errors,
+        **_errors(np.concatenate(runs.costs).T, counts),
         lift_most=runs.lift_most,
         lift_least=runs.lift_least,
         ldp=None if terms.in_blocks else runs.ldp,
@@ -181,24 +174,29 @@ def measured(arena: Arena, way: Way, epsilon: float | None) -> ComparisonRow:
     )
 
 
-def release(
-    terms: Terms, streams: Sequence[Ints], seed: int = 0, follow: SecretTrackers | None = None, take: Step = step
-) -> Runs:
+def _errors(costs: Iterable[Floats], counts: Ints) -> dict[str, Any]:
+    """The mean of each kind of error over all events, and the half-width of its interval, from sums by person."""
+    found: dict[str, Any] = {}
+    for name, sums in zip(ERRORS, costs, strict=False):
+        found[name], found[f"{name}_half"] = clustered(sums, counts)
+    return found
+
+
+def release(terms: Terms, streams: Sequence[Ints], seed: int = 0, follow: SecretTrackers | None = None) -> Runs:
     """Release streams with seeded randomness, and measure.
 
     terms: what they are released with.
     streams: the true codes of each.
     follow: accounts of secrets that the terms do not keep, before the first release.
-    take: how one event is released.
     """
     runs, randomness = Runs(), SeededRandomness(seed)
     if terms.in_batches:
         for place, codes in enumerate(streams):
             _in_batches(runs, terms, place, codes, randomness)
         return runs
-    take(terms, State.start(terms), Private.start(terms), streams[0][:1], SeededRandomness(0))  # loads, untimed
+    step(terms, State.start(terms), streams[0][:1], SeededRandomness(0))  # loads, untimed
     for places in together(streams, max(terms.model.size, terms.model.n)):
-        _side_by_side(runs, terms, take, places, [streams[k] for k in places], randomness, follow)
+        _side_by_side(runs, terms, places, [streams[k] for k in places], randomness, follow)
     return runs
 
 
@@ -210,17 +208,30 @@ def together(streams: Sequence[Ints], width: int) -> Iterator[list[int]]:
     [[1], [2, 0]]
     """
     order = sorted(range(len(streams)), key=lambda k: -len(streams[k]))
-    begin = 0
-    while begin < len(order):
-        many = max(1, PART // (len(streams[order[begin]]) * width))
-        yield order[begin : begin + many]
-        begin += many
+    while order:
+        many = max(1, PART // (len(streams[order[0]]) * width))
+        yield order[:many]
+        order = order[many:]
+
+
+def _steps(
+    runs: Runs, terms: Terms, streams: Sequence[Ints], randomness: Randomness
+) -> Iterator[tuple[Ints, State, Made, State]]:
+    """Streams released event by event, the longest first: truth, state before, release and state after of those that
+    have got so far."""
+    lengths, state = np.array([len(own) for own in streams]), State.start(terms, len(streams))
+    for t in range(int(lengths[0])):
+        before = state.take(slice(0, int((lengths > t).sum())))
+        truth = np.array([own[t] for own in streams[: len(before)]])
+        began = time.process_time()
+        made, state = step(terms, before, truth, randomness)
+        runs.seconds += time.process_time() - began
+        yield truth, before, made, state
 
 
 def _side_by_side(
     runs: Runs,
     terms: Terms,
-    take: Step,
     places: Sequence[int],
     streams: Sequence[Ints],
     randomness: Randomness,
@@ -228,35 +239,26 @@ def _side_by_side(
 ) -> None:
     """Release streams event by event, the longest first."""
     lengths = np.array([len(codes) for codes in streams])
-    state, private = State.start(terms, len(streams)), Private.start(terms, len(streams))
     kept_apart = follow is not None and not terms.secrets and not terms.in_blocks  # blocks have no account of secrets
     trackers = np.full(len(streams), follow, object) if kept_apart else None
-    codes, columns = list[Ints](), list[Ints]()
-    for t in range(int(lengths[0]) + 1):
-        now = int((lengths > t).sum())
-        if now < len(state):  # these are over
-            over = state.take(slice(now, None))
-            runs.ended(over)
-            accounts = over.trackers if trackers is None else trackers[now : len(state)]
-            runs.trackers += [] if accounts is None else list(accounts)
-            state, private = state.take(slice(0, now)), private.take(slice(0, now))
-        if not now:
-            break
-        truth = np.array([own[t] for own in streams[:now]])
-        began = time.process_time()
-        made, state, private = take(terms, state, private, truth, randomness)
-        runs.seconds += time.process_time() - began
-        codes.append(made.codes)
+    seen, truths = list[tuple[int, State, Made]](), list[Ints]()
+    for t, (truth, before, made, after) in enumerate(_steps(runs, terms, streams, randomness)):
+        seen.append((t, before, made))
+        truths.append(truth)
         if isinstance(made, Released):
-            columns.append(made.columns)
             _look(runs, made)
             if trackers is not None:
-                trackers[:now] = observed(trackers[:now], made.columns)
+                trackers[: truth.size] = observed(trackers[: truth.size], made.columns)
         else:
             runs.saw(float(made.costs.max()), -float(made.costs.max()), 0.0)
-    truths = [np.array([own[t] for own in streams[: part.size]]) for t, part in enumerate(codes)]
-    sums = np.zeros((len(streams), len(ERRORS)))
-    parts = (codes, *([terms.distortion.best_guess(each) for each in known] for known in _known(terms, codes, columns)))
+        over = slice(int((lengths > t + 1).sum()), truth.size)
+        if over.start < over.stop:
+            runs.ended(after.take(over))
+            accounts = after.trackers if trackers is None else trackers
+            runs.trackers += [] if accounts is None else list(accounts[over])
+    codes, sums = [made.codes for _, _, made in seen], np.zeros((len(streams), len(ERRORS)))
+    decoded = ((guess for _, guess in decode_seen(terms, seen, smooth)) for smooth in (False, True))
+    parts = (codes, *(map(terms.distortion.best_guess, known) for known in decoded))
     for kind, guesses in enumerate(parts):
         for truth, guess in zip(truths, guesses, strict=True):
             sums[: truth.size, kind] += terms.distortion.between(truth, guess)
@@ -267,28 +269,11 @@ def _side_by_side(
 
 
 def _look(runs: Runs, made: Released) -> None:
-    """The lifts of releases, and how far apart they tell any two symbols, allowed by the model or not."""
+    """The lifts of releases, and how far apart they tell any two symbols and pasts, allowed by the model or not."""
     least, most = between(made.weights.low, made.weights.high, made.weights.marginal, made.weights.terms)
     with np.errstate(divide="ignore"):
-        apart = np.log(made.columns.max(1) / made.columns.min(1).astype(np.float64))
+        apart = np.log(made.remembered.max(1) / made.remembered.min(1).astype(np.float64))
     runs.saw(float(most.max()), float(least.min()), float(apart.max()))
-
-
-def _known(terms: Terms, codes: list[Ints], columns: list[Ints]) -> Iterator[list[Floats]]:
-    """What anyone knows of each symbol at each step (B_t, n): from the releases so far, then from all of them."""
-    if not columns:  # of blocks no column says alone how a release was drawn
-        yield from ([each for _, each in decode_steps(terms, codes, smooth=smooth)] for smooth in (False, True))
-        return
-    model, users = terms.model, codes[0].size
-    padded = np.ones((len(columns), users, model.n))
-    for t, column in enumerate(columns):
-        padded[t, : len(column)] = column / column.max(1, keepdims=True)
-    _, posteriors = filtering.filtered(model, padded)
-    for smooth in (False, True):
-        if smooth:
-            filtering.smooth(model, posteriors, padded)
-        found = filtering.symbols_of_streams(model, posteriors)
-        yield [found[: part.size, t] for t, part in enumerate(codes)]
 
 
 def _in_batches(runs: Runs, terms: Terms, place: int, codes: Ints, randomness: Randomness) -> None:
@@ -313,8 +298,6 @@ def _in_batches(runs: Runs, terms: Terms, place: int, codes: Ints, randomness: R
 
 def _secrets(arena: Arena, way: Way, terms: Terms, runs: Runs) -> tuple[SecretFigures, ...]:
     """What the row says about each secret; several secrets share the false-alarm rate of their attacks."""
-    if not arena.secrets:
-        return ()
     promised = way.promised(arena, terms)
     worst: list[float | None] = [None] * len(promised)
     if runs.trackers:
@@ -330,26 +313,18 @@ def _secrets(arena: Arena, way: Way, terms: Terms, runs: Runs) -> tuple[SecretFi
     return tuple(figures)
 
 
-def silent(secrets: Sequence[Secret]) -> tuple[SecretFigures, ...]:
-    """What is disclosed where nothing is released."""
-    return tuple(SecretFigures(one.name, words.about(one), one.total, 0.0, 0.0) for one in secrets)
-
-
 def constant(arena: Arena, epsilon: float | None = None) -> ComparisonRow:
     """The best guess from the model alone, at each step: leaks nothing, costs nothing."""
     guesses = arena.distortion.best_guess(filtering.unseen(arena.model, arena.longest))
     sums = np.array([arena.distortion.between(own, guesses[: len(own)]).sum() for own in arena.streams])
-    counts = np.array([len(own) for own in arena.streams], np.float64)
-    row = _limit(CONSTANT, "constant", epsilon, *clustered(sums, counts), counts.size, int(counts.sum()))
-    return replace(row, smoothed=row.error, smoothed_half=row.error_half, claimed=0.0, lift_most=0.0, lift_least=0.0,
-                   ldp=0.0, leakage_most=0.0, leakage_least=0.0, secrets=silent(arena.secrets))  # fmt: skip
-
-
-def _limit(
-    label: str, name: str, epsilon: float | None, error: float, half: float | None, people: int, events: int
-) -> ComparisonRow:
-    errors: dict[str, Any] = {"error": error, "error_half": half, "filtered": error, "filtered_half": half}
-    return ComparisonRow(label, name, epsilon, "limit", limit=True, people=people, events=events, **errors)
+    counts = np.array([len(own) for own in arena.streams])
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("claimed", "lift_most", "lift_least", "ldp", "leakage_most", "leakage_least"), 0.0
+    )
+    silent = tuple(SecretFigures(one.name, words.about(one), one.total, 0.0, 0.0) for one in arena.secrets)
+    many: dict[str, Any] = {"people": counts.size, "events": int(counts.sum())}
+    return ComparisonRow(CONSTANT, "constant", epsilon, "limit", limit=True, secrets=silent, **many, **nothing,
+                         **_errors([sums] * 3, counts))  # fmt: skip
 
 
 def converse(arena: Arena, epsilon: float) -> ComparisonRow:
@@ -369,9 +344,9 @@ def converse(arena: Arena, epsilon: float) -> ComparisonRow:
     except InputError as refusal:
         return ComparisonRow(CONVERSE, "converse", epsilon, "skipped", f"does not fit: {refusal}", limit=True)
     _, places, counts = np.unique(people, return_inverse=True, return_counts=True)
-    mean = clustered(np.bincount(places, bounds).astype(np.float64), counts.astype(np.float64))
-    row = _limit(CONVERSE, "converse", epsilon, *mean, counts.size, bounds.size)
-    return replace(row, claimed=epsilon, reason=f"at {bounds.size} beliefs that {met.mechanism} met")
+    sums, reason = np.bincount(places, bounds).astype(np.float64), f"at {bounds.size} beliefs that {met.mechanism} met"
+    return ComparisonRow(CONVERSE, "converse", epsilon, "limit", reason, True, claimed=epsilon, people=counts.size,
+                         events=bounds.size, **_errors([sums] * 2, counts))  # fmt: skip
 
 
 def _realised(arena: Arena, terms: Terms) -> tuple[Floats, Ints]:
@@ -381,13 +356,9 @@ def _realised(arena: Arena, terms: Terms) -> tuple[Floats, Ints]:
     n, hamming = arena.model.n, arena.distortion.is_hamming
     wanted = max(1, min(BELIEFS, WORK // (n if hamming else 4 * n * n)))
     share = min(1.0, wanted / sum(len(codes) for codes in streams))
-    lengths, state, private = np.array([len(own) for own in streams]), State.start(terms, len(streams)), Private()
     beliefs, people = list[Floats](), list[Ints]()
-    for t in range(int(lengths[0])):
-        now = int((lengths > t).sum())
-        truth = np.array([own[t] for own in streams[:now]])
-        made, state, private = step(terms, state.take(slice(0, now)), private, truth, randomness)
-        kept = np.flatnonzero(draw.random(now) < share)
+    for truth, _, made, _ in _steps(Runs(), terms, streams, randomness):
+        kept = np.flatnonzero(draw.random(truth.size) < share)
         assert isinstance(made, Released)
         beliefs.append(made.beliefs[kept])
         people.append(kept)
@@ -396,18 +367,12 @@ def _realised(arena: Arena, terms: Terms) -> tuple[Floats, Ints]:
     return (found, np.concatenate(people)) if len(found) else (arena.model.prior[None, :], np.zeros(1, np.int64))
 
 
-def clustered(sums: Floats, counts: Floats) -> tuple[float, float | None]:
-    """m = Σ s_u / Σ n_u, and t · sqrt(G/(G-1) Σ (s_u - m n_u)²) / Σ n_u over the G users: users differ, events follow.
+def clustered(sums: Floats, counts: Ints) -> tuple[float, float | None]:
+    """The mean over all events, and the half-width of its 95 % interval over people, from each person's sum and count.
 
     >>> mean, half = clustered(np.array([1.0, 3.0]), np.array([2.0, 2.0]))
     >>> mean, round(half, 3)
     (1.0, 6.353)
     """
-    total, groups = float(counts.sum()), counts.size
-    mean = float(sums.sum()) / total
-    if groups < 2:
-        return mean, None
-    from scipy.special import stdtrit
-
-    spread = math.sqrt(groups / (groups - 1) * float(((sums - mean * counts) ** 2).sum())) / total
-    return mean, float(stdtrit(groups - 1, 0.975)) * spread
+    mean, people = float(sums.sum() / counts.sum()), counts.size
+    return mean, None if people < 2 else float(stdtrit(people - 1, 0.975)) * error_of_mean(sums, counts)

@@ -4,7 +4,6 @@ Where secrets are declared, those take part too that keep one:
 
 - `guarded`: the least error under the totals of the secrets, with memory of the raw stream and without;
 - `total`: a promise about the whole sequence, `optimal` with the secrets' ε as its budget, spent at once;
-- `halving`: randomised response whose ε is halved until the secret is kept;
 - `utility_optimised`: randomised response that protects the sensitive symbols alone, at the ε of an event;
 - `suppression`: the sensitive symbols are never released.
 """
@@ -14,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from seqveil.core import mechanisms
@@ -31,7 +29,7 @@ from seqveil.evaluate.baselines.declared import suppression, utility_optimised
 DOUBLED = ("randomized_response", "optimal_ldp")  # ε-SIP is 2ε-LDP, so these are shown at the level it has, too
 LIMITS = ("optimal_ldp",)  # at ε and 2ε it marks the field that every mechanism sound at ε lies in
 IN_BATCHES = ("auto", "tree", "tree_ldp")
-KEEPERS = ("guarded", "total", "halving", "utility_optimised", "suppression")
+KEEPERS = ("guarded", "total", "utility_optimised", "suppression")
 PAPER = {  # what the paper calls them
     "crr": "instantaneous release, Algorithm 1 as published",
     "optimal": "instantaneous release, sound",
@@ -44,9 +42,9 @@ PAPER = {  # what the paper calls them
     "mutual_information": "MIP",
     "guarded": "Pufferfish",
 }
+MEMORY = (None, 0.0, math.inf)  # what the release of a known event may reveal: as usual, nothing, anything
 _LABELS = {
     "total": "optimal, total ε",
-    "halving": "randomized_response, halved",
     "suppression": "suppression of the named symbols",
 }
 
@@ -69,28 +67,20 @@ class Arena:
     seed: int = 0
 
     @classmethod
-    def of(
-        cls,
-        model: MarkovModel,
-        streams: Sequence[Ints],
-        policy: Policy | None = None,
-        *,
-        attack: bool = False,
-        seed: int = 0,
-    ) -> Arena:
-        """A checked arena; `policy` gives secrets, observers and distortion."""
+    def of(cls, model: MarkovModel, streams: Sequence[Ints], policy: Policy | None = None, **more: Any) -> Arena:
+        """A checked arena; `policy` gives secrets, observers and distortion, `more` are the other fields."""
         if not len(streams) or not all(len(codes) for codes in streams):
             raise InputError("expected at least one stream to release, and an event in each")
         costs = resolve("hamming" if policy is None else policy.distortion, model.alphabet)
-        secrets = () if policy is None else tuple(policy.secrets)
-        others = () if policy is None else policy.loaded_observers()
+        secrets, others = ((), ()) if policy is None else (tuple(policy.secrets), policy.loaded_observers())
         if any(secret.follows_clock for secret in secrets):
             raise InputError(
                 "a comparison has no clock, so it takes no secret that follows one (during, a window of a day); give a "
                 "window of events"
             )
-        made = cls(model, streams, costs, secrets, others, attack, seed)
-        limit = None if made.trackers is None else made.trackers.limit
+        made = cls(model, streams, costs, secrets, others, **more)
+        trackers = made.trackers
+        limit = None if trackers is None else trackers.limit
         if limit is not None and made.longest > limit:
             raise InputError(
                 f"a secret is for streams of at most {limit} events here, got one of {made.longest}; release the first "
@@ -104,7 +94,7 @@ class Arena:
         """What `guarded` releases with."""
         return Policy(secrets=self.secrets, distortion=self.distortion, observers=self.observers, **more).on(self.model)
 
-    @cached_property
+    @property
     def trackers(self) -> SecretTrackers | None:
         """The exact accounts of the secrets before the first release; None where no secret is declared."""
         return SecretTrackers(self.model, self.secrets) if self.secrets else None
@@ -166,8 +156,6 @@ class Way:
         rate = self.factor * (epsilon or 1.0)
         if self.mechanism == "guarded":
             return arena.keeping(side_information=self.side_information)
-        if self.mechanism == "halving":
-            return Policy(secrets=arena.secrets, distortion=costs).on(model)  # for the accounts that it looks at
         if self.mechanism == "total":
             name = mechanisms.one_by_one(model.n, costs, arena.least)
             name = "balanced" if name == "tree" else name
@@ -185,7 +173,7 @@ class Way:
         A mechanism whose releases at ε are c·ε-LDP moves them by at most e^(c·Σε), whatever the model; one that is
         sound at ε is 2ε-LDP or bounds the leakage of the sequence by Σε, hence the odds by e^(2Σε).
         """
-        if self.mechanism in ("guarded", "halving"):
+        if self.mechanism == "guarded":
             return [secret.epsilon for secret in arena.secrets]
         level = min(terms.mechanism.ldp, 2.0 if terms.mechanism.sound else math.inf)
         if self.mechanism == "total":
@@ -212,7 +200,8 @@ def ways(
     keepers = [name for name in names if name in KEEPERS]
     others = [name for name in names if name not in KEEPERS] if keepers else names
     found = [way for name in others for way in _named(name, batches, blocks)]
-    found += [way for name in (keepers or KEEPERS) * secrets for way in _keepers(name)]
+    for name in (keepers or KEEPERS) * secrets:
+        found += [Way(name, side_information=limit) for limit in (MEMORY if name == "guarded" else MEMORY[:1])]
     if not found:
         raise InputError(f"expected all, or names of mechanisms, with sizes for batches and blocks; got {len(names)}")
     return list(dict.fromkeys(found))
@@ -227,12 +216,5 @@ def _named(name: str, batches: Sequence[int], blocks: Sequence[int]) -> Iterator
     elif name == "blocks":
         yield from (Way(name, block=size) for size in blocks if size > 1)
     else:
-        yield Way(name, limit=name in LIMITS)
-        if name in DOUBLED:
-            yield Way(name, factor=2.0, limit=name in LIMITS)
-
-
-def _keepers(name: str) -> list[Way]:
-    if name == "guarded":
-        return [Way(name), Way(name, side_information=0.0), Way(name, side_information=math.inf)]
-    return [Way(name)]
+        factors = (1.0, 2.0) if name in DOUBLED else (1.0,)
+        yield from (Way(name, factor=factor, limit=name in LIMITS) for factor in factors)

@@ -1,8 +1,9 @@
 """The core of all bridges: *link → Streams → link*. One loop takes messages, releases what they hold, and publishes it.
 
-A link (`mqtt`, `kafka`) is a source and a sink: it says whose a message is, what its broker calls it and whether it may
-have come before; it publishes what comes back, and settles the message when the broker has that for good. Everything
-else is here: numbers for events that bring none, each event once, refusals that block nothing, counts, and the log.
+A link (`mqtt`, `kafka`) is a source and a sink. It says whose a message is, what its broker calls it and whether it may
+have come before; it publishes what comes back (`release`, `refuse`), and settles messages when the broker has that for
+good (`settle`). Everything else is here: numbers for events that bring none, each event once, refusals that block
+nothing, counts, and the log.
 
 **Numbers.** An event without a sequence number gets its user's next one. The number is kept, under what the broker
 calls the message, in the same transaction as the release. Cut anywhere, an event that comes again finds its number, and
@@ -14,10 +15,9 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.engine.calls import OutOfOrder
@@ -27,11 +27,17 @@ from seqveil.engine.stream import UNKNOWN
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.payloads import NoEvent, PayloadEvent, Payloads, Refusal
 from seqveil.interfaces.bridge.slots import SlotStreams
-from seqveil.interfaces.events import EventJob, Noted, release_together
+from seqveil.interfaces.events import EventJob, release_together
+from seqveil.interfaces.logs import log
+
+if TYPE_CHECKING:
+    from seqveil.interfaces.bridge.kafka import KafkaLink
+    from seqveil.interfaces.bridge.mqtt import MqttLink
+
+    Link: TypeAlias = KafkaLink | MqttLink
 
 GROUP = 1000  # events of a transaction, at most
 KEPT = 4 * GROUP  # events whose numbers are kept: a broker that was restarted sends more again than it had under way
-PAGE = 50  # of those numbers that are written together
 IDLE = 1.0  # seconds that a link waits for messages
 REPORT = 60.0  # seconds between lines about progress
 
@@ -49,6 +55,7 @@ SET_APART = (
 )
 
 Log = Callable[[str, dict[str, object]], None]
+Outcome = bytes | Refusal | None  # what is to be published of an event; None: nothing
 
 
 class BrokerError(SeqveilError):
@@ -83,72 +90,18 @@ class Message:
     handle: Any = field(default=None, repr=False)  # the link's own
 
 
-class Link(Protocol):
-    """A source of raw messages and a sink of what is released of them."""
-
-    name: str  # under which positions are kept in the state file
-    slotted: bool  # whether its streams may be released in slots of time
-    certain: bool  # whether `again` says that a message did come before, not that it may have
-    nobody: str  # the reason to refuse a message without a user
-
-    @property
-    def waiting(self) -> int:
-        """Messages that came and were not received yet."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether it was asked to stop, and nothing is under way."""
-
-    def open(self, core: Core) -> None:
-        """Begin."""
-
-    def close(self) -> None:
-        """End."""
-
-    def stop(self) -> None:
-        """Finish what was accepted; may be called from a signal handler."""
-
-    def receive(self, timeout: float) -> list[Message]:
-        """What came, at most a group, waiting at most so long."""
-
-    def positions(self, messages: Sequence[Message]) -> Mapping[str, Position]:
-        """What is to be kept with the releases of these."""
-
-    def release(self, message: Message, user: str, payload: bytes) -> None:
-        """Publish a release."""
-
-    def refuse(self, message: Message, user: str | None, refusal: Refusal) -> None:
-        """Tell whoever sent the message why nothing of it is released."""
-
-    def settle(self, messages: Sequence[Message]) -> None:
-        """All of these were answered: they need not come again once the broker has the answers."""
-
-
-class BridgeResult(NamedTuple):
-    """What is to be published of an event."""
-
-    payload: bytes
-    repeated: bool  # whether it had been released before
-
-
-Outcomes = Releases | Exception | None
-Outcome = BridgeResult | Refusal | None  # None: nothing is to be published
-
-
 class Numbers:
-    """The numbers that events without one were given, by what the broker calls them: the latest `KEPT` ones or so.
+    """The numbers that events without one were given, by what the broker calls them: the latest `KEPT` ones.
 
-    They stand in a ring of pages in the state file, so that a transaction writes little more than it adds.
+    Each stands in a place of its own in the state file, and the places form a ring.
     """
 
     def __init__(self, store: CodeStreams, name: str) -> None:
         self._store, self._name, self._known = store, name, dict[str, int]()
         self._first, self._count = json.loads(str(store.position(f"{name}:numbered") or "[0,0]"))
-        self._pages: dict[int, dict[str, int]] = {}  # the last one, and those before it that are not saved yet
-        end = -(-self._count // PAGE)  # after the last page that was begun
-        for page in range(max(self._first, end - KEPT // PAGE), end):
-            self._pages = {page: json.loads(str(store.position(self._place(page)) or "{}"))}
-            for ident, seq in self._pages[page].items():
+        self._unsaved: dict[str, Position] = {}
+        for count in range(max(self._first, self._count - KEPT), self._count):
+            for ident, seq in json.loads(str(store.position(self._place(count)) or "{}")).items():
                 self._remember(ident, seq)
 
     def of(self, event: PayloadEvent) -> int | None:
@@ -159,28 +112,25 @@ class Numbers:
         """Note the number of an event; a name that the broker uses anew is that of the new one."""
         if self._known.get(ident) != seq:
             self._remember(ident, seq)
-            if self._count % PAGE == 0:
-                self._pages[self._count // PAGE] = {}
-            self._pages[self._count // PAGE][ident] = seq
+            self._unsaved[self._place(self._count)] = json.dumps({ident: seq})
             self._count += 1
 
     def unsaved(self) -> dict[str, Position]:
         """What is to be kept with the next transaction."""
-        pages = {self._place(page): json.dumps(numbers) for page, numbers in self._pages.items() if numbers}
-        return {**pages, f"{self._name}:numbered": json.dumps([self._first, self._count])} if pages else {}
+        return self._unsaved | self._range() if self._unsaved else {}
 
     def saved(self) -> None:
         """A transaction has kept them."""
-        last = self._count // PAGE
-        self._pages = {last: self._pages.get(last, {})}
+        self._unsaved = {}
 
     def forget(self) -> None:
         """The broker has forgotten what it sent: nothing of that comes again."""
         if self._known:
-            self._known.clear()
-            self._first = self._count // PAGE + 1
-            self._count, self._pages = self._first * PAGE, {}
-            self._store.release([], [], [], None, {f"{self._name}:numbered": json.dumps([self._first, self._count])})
+            self._known, self._unsaved, self._first = {}, {}, self._count
+            self._store.release([], [], [], None, self._range())
+
+    def _range(self) -> dict[str, Position]:
+        return {f"{self._name}:numbered": json.dumps([self._first, self._count])}
 
     def _remember(self, ident: str, seq: int) -> None:
         self._known.pop(ident, None)
@@ -188,8 +138,8 @@ class Numbers:
         if len(self._known) > KEPT:
             del self._known[next(iter(self._known))]
 
-    def _place(self, page: int) -> str:
-        return f"{self._name}:{page % (KEPT // PAGE)}{NUMBERS}"
+    def _place(self, count: int) -> str:
+        return f"{self._name}:{count % KEPT}{NUMBERS}"
 
 
 class Core:
@@ -203,7 +153,7 @@ class Core:
         store: where events are released; its setting says how.
         payloads: reads and writes them.
         link: to the broker.
-        log: takes an event's name and details, never data or users.
+        log: takes an event's name and details, never data or users; standard error by default.
         clock: tells the seconds since 1970.
 
     A model in slots of time, and payloads that are not seqveil's own: then each stream is released once a slot
@@ -215,26 +165,30 @@ class Core:
         store: CodeStreams,
         payloads: Payloads,
         link: Link,
-        log: Log = lambda event, details: None,
+        log: Log | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.store, self.payloads, self.link, self.log = store, payloads, link, log
+        self.store, self.payloads, self.link, self.log = store, payloads, link, log or _write_log
         self.counts, self.numbers = BridgeCounts(), Numbers(store, link.name)
         self.hidden = 0  # values outside the alphabet; follows from raw data, so it is in no log and no metric
         self._clock, self._arrival = clock, -math.inf  # when messages came last, which never goes back
-        self._refusals: Counter[str] = Counter()  # since the last line about them
         self._warned: set[str] = set()
+        self._said: dict[str, int] = {}  # refusals by reason that the log has
         self._reported = (time.monotonic(), 0)
         self._slots, self._sent = SlotStreams.of(self, clock), Message()  # what is under way of the last slot
 
     def run(self) -> BridgeCounts:
         """Work until `stop`, or until there is no point in going on."""
+        slots = self._slots
         try:
             self.link.open(self)
-            self._publish_slot([] if self._slots is None else self._slots.repeated())
+            self._publish_slot([] if slots is None else slots.repeated())
             while not self.link.finished:
-                self.round(self.link.receive(self._pause()))
-                self._end_slot()
+                # no slot is drawn before the broker has all of the one before
+                self.round(self.link.receive(IDLE if slots is None or self._sent.waits else min(IDLE, slots.remaining)))
+                if slots is not None and not self._sent.waits:
+                    self._publish_slot(slots.draw())
+                    self.link.settle([])
                 self.report()
         finally:
             self.link.close()
@@ -251,13 +205,11 @@ class Core:
         events = [(message, event) for message, event in read if event is not None]
         made = self.release([event for _, event in events], self.link.positions(messages))
         for (message, event), outcome in zip(events, made, strict=True):
-            doubled = isinstance(outcome, BridgeResult) and outcome.repeated and self.link.certain
-            if not doubled or message.again:  # else it was published, and the sender has sent it twice
-                self._answer(message, event.user, outcome)
+            self._answer(message, event.user, outcome)
         self.link.settle(messages)
 
     def _read(self, message: Message, arrival: float) -> PayloadEvent | None:
-        """The event in a message; None where there is none, or where it counts in its slot."""
+        """The event in a message; None where there is none to be released now."""
         try:
             if message.user is None:
                 raise Refusal(self.link.nobody)
@@ -265,39 +217,24 @@ class Core:
                 raise Refusal("retained")
             if not message.payload:  # that is how something kept is taken off
                 raise NoEvent
-            when = arrival if message.time is None else message.time
-            event = self.payloads.read(message.user, message.payload, when)
+            event = self.payloads.read(message.user, message.payload, message.time or arrival)
             if message.ident is not None:
                 event.ident, event.again = f"{message.ident}/{event.user}", message.again
-            return self._new(message, event)
+            if message.retained:  # it says what is the case
+                if self._slots is not None:
+                    self._slots.state(event)
+                raise NoEvent
+            if self._slots is not None:
+                self._slots.take(message, event)
+            elif self.link.certain and event.again and self.numbers.of(event) is None:
+                self.counts.repeated += 1  # released and published before, or by another message
+            else:
+                return event
         except Refusal as refusal:
             self._answer(message, message.user, refusal)
         except NoEvent:
             self.counts.states += 1
         return None
-
-    def _new(self, message: Message, event: PayloadEvent) -> PayloadEvent | None:
-        if message.retained:  # it says what is the case
-            if self._slots is not None:
-                self._slots.state(event)
-            raise NoEvent
-        if self._slots is not None:
-            self._slots.take(message, event)
-            return None
-        if self.link.certain and event.again and self.numbers.of(event) is None:
-            self.counts.repeated += 1  # released and published before, or by another message
-            return None
-        return event
-
-    def _pause(self) -> float:
-        """Seconds to wait for messages: no longer than a slot lasts."""
-        return IDLE if self._slots is None or self._sent.waits else min(IDLE, self._slots.remaining)
-
-    def _end_slot(self) -> None:
-        """Release a slot that has ended, once the broker has all of the one before."""
-        if self._slots is not None and not self._sent.waits:
-            self._publish_slot(self._slots.draw())
-            self.link.settle([])
 
     def _publish_slot(self, releases: Iterable[tuple[str, Outcome]]) -> None:
         for user, outcome in releases:
@@ -308,14 +245,12 @@ class Core:
             self.count(outcome)
             self.link.refuse(message, user, outcome)
         elif outcome is not None and user is not None:
-            self.link.release(message, user, outcome.payload)
+            self.link.release(message, user, outcome)
 
     def release(self, events: Sequence[PayloadEvent], positions: Mapping[str, Position] | None = None) -> list[Outcome]:
         """Release events, in the order they came, and say what is to be published of each.
 
-        Parameters:
-            events: those without a number get the next one of their user.
-            positions: kept in the store with them.
+        Those without a number get the next one of their user. Positions are kept in the store with them.
         """
         kept, written = dict(positions or {}), False
         late = [self._is_late(event, kept) for event in events]
@@ -323,18 +258,20 @@ class Core:
         left = [k for k, each in enumerate(late) if not each]
 
         def noted(made: Releases | None) -> Mapping[str, Position]:
+            """What is saved in the transaction of these releases."""
             nonlocal written
             written = True
             return kept | self.numbers.unsaved()
 
         while left:
-            numbered = self._numbered([events[k] for k in left])
+            jobs = self._numbered([events[k] for k in left])
+            release_together(self.store, jobs, noted)  # one that cannot be released holds up no other
             moved_up = []
-            for k, (event, seq), made in zip(left, numbered, self._drawn(numbered, noted), strict=True):
-                if event.seq is None and isinstance(made, OutOfOrder):
+            for k, job in zip(left, jobs, strict=True):
+                if events[k].seq is None and isinstance(job.outcome, OutOfOrder):
                     moved_up.append(k)  # one before it was refused, whose number is free now
                 else:
-                    outcomes[k] = self._outcome(event, seq, made)
+                    outcomes[k] = self._outcome(events[k], job)
             if len(moved_up) == len(left):
                 raise DataError("events could not be numbered; start the bridge again")
             left = moved_up
@@ -354,11 +291,12 @@ class Core:
         kept[place] = repr(event.stamp)
         return False
 
-    def _numbered(self, events: Sequence[PayloadEvent]) -> list[tuple[PayloadEvent, int]]:
+    def _numbered(self, events: Sequence[PayloadEvent]) -> list[EventJob]:
+        """The events with their numbers, each to be released by itself."""
         certain = self.link.certain  # then the message that an event first came by is known, be it numbered or not
         users = list(dict.fromkeys(event.user for event in events if certain or event.seq is None))
         upcoming = dict(zip(users, self.next_seqs(users), strict=True))
-        out = []
+        jobs = []
         for event in events:
             following, known, seq = upcoming.get(event.user, 0), self.numbers.of(event), event.seq
             if seq is None:
@@ -367,8 +305,9 @@ class Core:
                 self.numbers.add(event.ident, seq)
             if seq == following:
                 upcoming[event.user] = seq + 1
-            out.append((event, seq))
-        return out
+            codes = event.codes if self.store.setting.in_batches else event.codes[0]
+            jobs.append(EventJob([event.user], [seq], [codes], [event.time]))
+        return jobs
 
     def next_seqs(self, users: Sequence[str]) -> list[int]:
         """The next number of each user as the store has it; 0 for one whose records are damaged, who is refused."""
@@ -380,17 +319,8 @@ class Core:
                 return [0]
             return [seq for user in users for seq in self.next_seqs([user])]
 
-    def _drawn(self, numbered: Sequence[tuple[PayloadEvent, int]], noted: Noted) -> list[Outcomes]:
-        """What each event was released as, or why it was not; one that cannot be holds up no other."""
-        batches = self.store.setting.in_batches
-        jobs = [
-            EventJob([event.user], [seq], [event.codes if batches else event.codes[0]], [event.time])
-            for event, seq in numbered
-        ]
-        release_together(self.store, jobs, noted)
-        return [job.outcome for job in jobs]
-
-    def _outcome(self, event: PayloadEvent, seq: int, made: Outcomes) -> Outcome:
+    def _outcome(self, event: PayloadEvent, job: EventJob) -> Outcome:
+        made, seq = job.outcome, job.seqs[0]
         if isinstance(made, OutOfOrder):
             self.warn(STALLED)
             return Refusal("order", seq, made.upcoming)
@@ -410,13 +340,14 @@ class Core:
         if made.codes[0] == EARLIER:
             self.warn(DROPPED)
             return None
+        if repeated and self.link.certain and not event.again:  # it was published, and the sender has sent it twice
+            return None
         codes, path = made.disclosed(0)
-        disclosed = self.payloads.write(seq, codes, float(made.epsilons[0]), path, event.user, event.stamp, event.slot)
-        return BridgeResult(disclosed, repeated)
+        return self.payloads.write(seq, codes, float(made.epsilons[0]), path, event)
 
     def count(self, refusal: Refusal) -> None:
         """Count a refusal."""
-        self._refusals[refusal.reason] += 1
+        self.counts.refused[refusal.reason] = self.counts.refused.get(refusal.reason, 0) + 1
 
     def warn(self, text: str) -> None:
         """Log a warning, once: what repeats is in the counts."""
@@ -426,11 +357,16 @@ class Core:
 
     def report(self) -> None:
         """Log what was refused since the last time, and now and then how far it has come."""
-        if self._refusals:
-            self.log("refused", {"reasons": dict(self._refusals), "messages so far": self.counts.received})
-            self.counts.refused = dict(self._refusals + Counter(self.counts.refused))
-            self._refusals.clear()
+        new = {reason: count - self._said.get(reason, 0) for reason, count in self.counts.refused.items()}
+        if any(new.values()):
+            reasons = {reason: count for reason, count in new.items() if count}
+            self.log("refused", {"reasons": reasons, "messages so far": self.counts.received})
+            self._said = dict(self.counts.refused)
         now = time.monotonic()
         if now - self._reported[0] > REPORT and self.counts.received > self._reported[1]:
             self._reported = (now, self.counts.received)
             self.log("progress", asdict(self.counts))
+
+
+def _write_log(event: str, details: dict[str, object]) -> None:
+    log(event, "warning" if event == "warning" else "info", **details)

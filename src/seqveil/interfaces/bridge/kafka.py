@@ -36,49 +36,27 @@ from seqveil.interfaces.bridge.payloads import MOST_NAME, Refusal
 IDLE = 0.2  # seconds between two tries
 PATIENCE = 30.0  # seconds for an answer of the cluster
 TRIES = 5  # transactions before the bridge gives up
-OURS = (
-    "bootstrap.servers",
-    "group.id",
-    "group.instance.id",
-    "transactional.id",
-    "enable.auto.commit",
-    "enable.auto.offset.store",
-    "auto.offset.reset",
-    "isolation.level",
-    "enable.idempotence",
-    "acks",
+OURS = {  # settings of librdkafka that nobody else may make
+    *("bootstrap.servers", "group.id", "group.instance.id", "transactional.id", "acks", "enable.idempotence"),
+    *("enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset", "isolation.level"),
     "plugin.library.paths",
-)
-NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-HOPELESS = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError._AUTHENTICATION,
 }
+NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+NO_RIGHT = KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION
 TAKEN_OVER = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where the cluster is, which topics are read and written, and under which name.
+    """Where the cluster is, which topics are read and written, and under which name."""
 
-    Parameters:
-        bootstrap: HOST:PORT of some brokers, with commas between.
-        raw: the topic to read.
-        released: the topic to write.
-        errors: where refusals go; None: to the log only.
-        group: under which offsets are committed.
-        partitions: of the raw topic that this bridge reads; None: all.
-        settings: of librdkafka, such as those for TLS and passwords.
-    """
-
-    bootstrap: str
-    raw: str
-    released: str
-    errors: str | None = None
-    group: str = "seqveil-bridge"
-    partitions: tuple[int, ...] | None = None
-    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    bootstrap: str  # HOST:PORT of some brokers, with commas between
+    raw: str  # the topic to read
+    released: str  # the topic to write
+    errors: str | None = None  # the topic for refusals; None: they are in the log only
+    group: str = "seqveil-bridge"  # under which offsets are committed
+    partitions: tuple[int, ...] | None = None  # of the raw topic that this bridge reads; None: all
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)  # of librdkafka: TLS, passwords
 
     def __post_init__(self) -> None:
         named = [name for name in (self.raw, self.released, self.errors) if name is not None]
@@ -88,7 +66,7 @@ class Cluster:
             raise InputError("the raw, released and errors topics must differ; name another one")
         if not self.group or not self.bootstrap:
             raise InputError("expected --bootstrap HOST:PORT and a group.id, the same at every start")
-        for name in set(self.settings) & set(OURS):
+        for name in OURS & self.settings.keys():
             raise InputError(f"{name} is the bridge's own to set; leave it out of the client's settings")
 
     @property
@@ -144,17 +122,14 @@ class KafkaLink:
         self._next: dict[int, int] = {}  # the offset up to which each partition was released
         self._answers: list[tuple[str, bytes, bytes]] = []  # topic, key and payload of what this round publishes
         self._file = ""  # the name of the state file
-        shared = {**cluster.settings, "bootstrap.servers": cluster.bootstrap, "error_cb": lambda error: None}
-        quiet = {"log_level": 2, **shared}  # their log would stand between the lines of ours
-        reading = {
-            "group.id": cluster.group,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-        }
+        # their log would stand between the lines of ours, and what goes wrong is raised where it is met
+        quiet = {"log_level": 2, **cluster.settings, "error_cb": lambda error: None}
+        shared = {**quiet, "bootstrap.servers": cluster.bootstrap}
+        reading = {"group.id": cluster.group, "enable.auto.commit": False}
+        reading |= {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
         try:
-            self._consumer = Consumer({**quiet, **reading})
-            self._producer = Producer({**quiet, "transactional.id": cluster.transactional_id, "linger.ms": 5})
+            self._consumer = Consumer({**shared, **reading})
+            self._producer = Producer({**shared, "transactional.id": cluster.transactional_id, "linger.ms": 5})
         except KafkaException as error:
             raise InputError(f"the client's settings cannot be used ({_why(error)}); check them") from None
 
@@ -263,7 +238,7 @@ class KafkaLink:
             error = message.error()
             if error is None:
                 found.append(message)
-            elif error.fatal() or error.code() in HOPELESS:
+            elif error.fatal() or error.code() in NO_RIGHT:
                 raise BrokerError(f"the cluster does not let the bridge read ({error.name()}); check its ACL")
         return found
 
@@ -293,16 +268,16 @@ class KafkaLink:
         self._core.counts.acknowledged += len(messages)
 
     def write(self, messages: Sequence[tuple[str, bytes, bytes]], offsets: Mapping[int, int], name: str) -> None:
-        """Publish topic, key and payload of each, and commit these offsets, all in one transaction.
-
-        Parameters:
-            messages: to publish.
-            offsets: the next one to read of each partition.
-            name: of the state file.
-        """
+        """Publish topic, key and payload of each, and commit the next offset to read of each partition, under the name
+        of the state file: all in one transaction."""
+        done = [TopicPartition(self.cluster.raw, number, at, name) for number, at in offsets.items()]
         for tried in range(TRIES):
             try:
-                self._transaction(messages, offsets, name)
+                self._producer.begin_transaction()
+                for message in messages:
+                    self._produce(*message)
+                self._producer.send_offsets_to_transaction(done, self._consumer.consumer_group_metadata(), PATIENCE)
+                self._producer.commit_transaction(PATIENCE)
                 return
             except KafkaException as error:
                 if not self._may_try_again(error):
@@ -310,18 +285,13 @@ class KafkaLink:
                 time.sleep(IDLE * 2**tried)
         raise BrokerError("the cluster did not take releases in several tries; start the bridge again")
 
-    def _transaction(self, messages: Sequence[tuple[str, bytes, bytes]], offsets: Mapping[int, int], name: str) -> None:
-        self._producer.begin_transaction()
-        for topic, key, payload in messages:
-            while True:
-                try:
-                    self._producer.produce(topic, key=key, value=payload)
-                    break
-                except BufferError:
-                    self._producer.poll(IDLE)
-        done = [TopicPartition(self.cluster.raw, number, at, name) for number, at in offsets.items()]
-        self._producer.send_offsets_to_transaction(done, self._consumer.consumer_group_metadata(), PATIENCE)
-        self._producer.commit_transaction(PATIENCE)
+    def _produce(self, topic: str, key: bytes, payload: bytes) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, key=key, value=payload)
+                return
+            except BufferError:  # it is full
+                self._producer.poll(IDLE)
 
     def _may_try_again(self, error: KafkaException) -> bool:
         """Whether the transaction was taken back, so that it can be tried anew with the same payloads."""

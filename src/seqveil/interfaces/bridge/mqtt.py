@@ -8,24 +8,22 @@ A message without a number of its own is known by the number that the broker gav
 when it comes again) and its user. A message that the broker sends again under both is the same event; in doubt that is
 assumed, because a second draw would tell more.
 
-paho's network thread only puts what is to be done into a queue; the thread of the bridge does it. So no state is shared
-but the number of the connection, by which a message of an earlier one is recognised: the broker sends that one again.
+The thread of the bridge works on the network too, so no state is shared. A message of an earlier connection is known by
+the number of that connection, and dropped: the broker sends it again.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 import socket
 import ssl
-import sys
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -38,17 +36,15 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from seqveil.core.errors import InputError
 from seqveil.engine.store import Position
 from seqveil.interfaces.bridge.core import GROUP, BrokerError, Core, Message
-from seqveil.interfaces.bridge.homeassistant import Discovery
-from seqveil.interfaces.bridge.payloads import MOST_NAME, Refusal
+from seqveil.interfaces.bridge.payloads import MOST_NAME, Discovery, Refusal
 
-BACKOFF = (1, 60)  # seconds before connecting again: at first, at most
+BACKOFF = (1.0, 60.0)  # seconds before connecting again: at first, at most
 KEEPALIVE = 60  # seconds of silence before the connection is checked
 EXPIRY = 7 * 24 * 3600  # seconds that the broker queues for us while we are away
 IN_FLIGHT = 1000  # messages that it sends before the first is acknowledged
 MOST = 2 * IN_FLIGHT  # messages of ours under way, and waiting at QoS 0
 MOST_PACKET = 1 << 20  # bytes that the broker may send at once
 FINISH = 10.0  # seconds for what was accepted, after being asked to end
-PATIENCE = 5.0  # seconds for the network thread to end
 SHORT, MANY = 5.0, 3  # seconds of a connection, and connections in a row, that look like two clients with one id
 TAKEN_OVER = 0x8E
 HOPELESS = {0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C}  # refusals that trying again does not change
@@ -65,10 +61,6 @@ class Broker:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        if not self.client_id or len(self.client_id.encode()) > 1024:
-            raise InputError("expected a client id, the same at every start: the broker queues under it")
 
     @classmethod
     def at(
@@ -103,20 +95,18 @@ class Broker:
             raise InputError(expected)
         if password is not None and parts.username is None:
             raise InputError("a password needs a name; pass --broker NAME@HOST")
-        tls = _context(ca, cert) if parts.scheme == "mqtts" or ca or cert else None
-        usual = 1883 if tls is None else 8883
-        return cls(host, port or usual, client_id, parts.username, password, tls)
-
-
-def _context(ca: Path | None, cert: Path | None) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=ca)
-        if cert is not None:
-            context.load_cert_chain(cert, password=lambda: b"")  # never ask at the terminal
-    except (OSError, ValueError):
-        names = ", ".join(path.name for path in (ca, cert) if path is not None)
-        raise InputError(f"{names}: cannot be used for TLS; expected PEM files, the key without a password") from None
-    return context
+        if parts.scheme == "mqtt" and ca is None and cert is None:
+            return cls(host, port or 1883, client_id, parts.username, password)
+        try:
+            tls = ssl.create_default_context(cafile=ca)
+            if cert is not None:
+                tls.load_cert_chain(cert, password=lambda: b"")  # never ask at the terminal
+        except (OSError, ValueError):
+            names = ", ".join(path.name for path in (ca, cert) if path is not None)
+            raise InputError(
+                f"{names}: cannot be used for TLS; expected PEM files, the key without a password"
+            ) from None
+        return cls(host, port or 8883, client_id, parts.username, password, tls)
 
 
 @dataclass(frozen=True)
@@ -149,13 +139,15 @@ class Topics:
         """The topic filter that takes in the raw events of all users."""
         return self.raw.replace(USER, "+")
 
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        before, after = map(re.escape, self.raw.split(USER))
+        return re.compile(f"{before}([^/$][^/]*){after}", re.DOTALL)
+
     def user_of(self, topic: str) -> str | None:
         """The user of a raw topic; None where it has none."""
-        levels, given = self.raw.split("/"), topic.split("/")
-        at = levels.index(USER)
-        user = given[at] if len(given) == len(levels) else ""
-        fits = given[:at] == levels[:at] and given[at + 1 :] == levels[at + 1 :]
-        return user if fits and not user.startswith("$") and 0 < len(user.encode()) <= MOST_NAME else None
+        found = self._pattern.fullmatch(topic)
+        return found[1] if found and len(found[1].encode()) <= MOST_NAME else None
 
 
 def _check_pattern(name: str, pattern: str) -> None:
@@ -177,12 +169,9 @@ Kind = Literal["release", "report", "clearing", "announcement"]  # of a message 
 
 
 class MqttLink:
-    """One client of the broker, whose session outlives it. Its methods are for one thread; `stop` is for any.
+    """One client of the broker, whose session outlives it. One thread does everything; `stop` is for any.
 
-    Parameters:
-        broker: where it is.
-        topics: to read and to write.
-        own: whether payloads are seqveil's own, which must not be retained; of others the broker may keep the latest.
+    Payloads that are seqveil's `own` must not be retained; of others the broker may keep the latest.
     """
 
     name, nobody = "mqtt", "topic"
@@ -191,54 +180,39 @@ class MqttLink:
     def __init__(self, broker: Broker, topics: Topics, own: bool = True) -> None:
         self.broker, self.topics, self._own = broker, topics, own
         self._core: Core
-        self._client = self._make_client()
-        self._todo: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._lock = threading.Lock()
         self._connection = 0  # changes whenever the connection is lost
         self._since, self._short = 0.0, 0  # when it came up; connections in a row that were short
+        self._pause, self._next_try = BACKOFF[0], 0.0  # seconds between two tries, and when the next one is
         self._waiting: deque[Message] = deque()
         self._unacknowledged: deque[Message] = deque()  # in the order they came, in which they must be acknowledged
         self._under_way: dict[int, tuple[Kind, Message]] = {}  # our messages, by number
         self._deadline: float | None = None
-
-    def _make_client(self) -> paho.Client:
-        version, client_id = MQTTProtocolVersion.MQTTv5, self.broker.client_id
-        client = paho.Client(CallbackAPIVersion.VERSION2, client_id, protocol=version, manual_ack=True)
-        if self.broker.username is not None:
-            client.username_pw_set(self.broker.username, self.broker.password)
-        if self.broker.tls is not None:
-            client.tls_set_context(self.broker.tls)
-        client.reconnect_delay_set(*BACKOFF)
+        version, name = MQTTProtocolVersion.MQTTv5, broker.client_id
+        self._client = client = paho.Client(CallbackAPIVersion.VERSION2, name, protocol=version, manual_ack=True)
+        if broker.username is not None:
+            client.username_pw_set(broker.username, broker.password)
+        if broker.tls is not None:
+            client.tls_set_context(broker.tls)
         client.on_socket_open = _send_at_once
-        client.on_connect, client.on_connect_fail = self._on_connect, self._on_connect_fail
-        client.on_disconnect, client.on_subscribe = self._on_disconnect, self._on_subscribe
-        client.on_message, client.on_publish = self._on_message, self._on_publish
-        return client
+        client.on_connect, client.on_disconnect = self._on_connect, self._on_disconnect
+        client.on_subscribe, client.on_publish = self._on_subscribe, self._on_publish
+        client.on_message = self._on_message
 
     def open(self, core: Core) -> None:
-        """Begin to connect, and go on trying."""
+        """Begin; the first try to connect is made when messages are asked for."""
         self._core = core
         wanted = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         wanted.SessionExpiryInterval, wanted.ReceiveMaximum, wanted.MaximumPacketSize = EXPIRY, IN_FLIGHT, MOST_PACKET
         where = self.broker.host, self.broker.port, KEEPALIVE
         self._client.connect_async(*where, clean_start=False, properties=wanted)
-        self._client.loop_start()
 
     def close(self) -> None:
-        """Say goodbye, which keeps the session at the broker, and end the network thread."""
+        """Say goodbye, which keeps the session at the broker."""
         self._client.disconnect()
-        ending = threading.Thread(target=self._client.loop_stop, daemon=True)
-        ending.start()
-        ending.join(PATIENCE)
 
     def stop(self) -> None:
         """Finish what was accepted and end; may be called from a signal handler."""
-        self._todo.put(self._begin_to_end)
-
-    def _begin_to_end(self) -> None:
-        if self._deadline is None:
-            self._deadline = time.monotonic() + FINISH
-            self._core.log("stopping", {"waiting": self.waiting, "under way": len(self._under_way)})
+        self._deadline = self._deadline or time.monotonic() + FINISH
 
     @property
     def waiting(self) -> int:
@@ -253,9 +227,7 @@ class MqttLink:
 
     def receive(self, timeout: float) -> list[Message]:
         """What came, at most a group, and none while too much of ours is under way."""
-        ready = self._waiting and len(self._under_way) < MOST
-        if not self._work(0.0 if ready else timeout) and not self._alive:
-            raise BrokerError("the connection to the broker ended unexpectedly; start the bridge again")
+        self._work(0.0 if self._waiting and len(self._under_way) < MOST else timeout)
         found: list[Message] = []
         while self._waiting and len(found) < GROUP and len(self._under_way) < MOST:
             message = self._waiting.popleft()
@@ -266,21 +238,31 @@ class MqttLink:
             self.settle(())
         return found
 
-    def _work(self, timeout: float) -> int:
-        """Do what the network thread asks for, waiting at most so long for the first of it; how much that was."""
-        for done in range(GROUP):
-            try:
-                todo = self._todo.get(timeout=timeout) if timeout > 0 and not done else self._todo.get_nowait()
-            except Empty:
-                return done
-            todo()
-        return GROUP
+    def _work(self, timeout: float) -> None:
+        """Read and write what the network has and takes, waiting at most so long for the first of it."""
+        if self._client.socket() is None and not self._connect(timeout):
+            return
+        for _ in range(GROUP):
+            before = len(self._waiting), len(self._under_way)
+            lost = self._client.loop(timeout) != MQTTErrorCode.MQTT_ERR_SUCCESS
+            if lost or (len(self._waiting), len(self._under_way)) == before:
+                return
+            timeout = 0.0
 
-    @property
-    def _alive(self) -> bool:
-        """Whether the network thread runs."""
-        name = f"paho-mqtt-client-{self.broker.client_id}"
-        return any(thread.name == name for thread in threading.enumerate())
+    def _connect(self, timeout: float) -> bool:
+        """Try to connect, now and then; whether that was begun."""
+        wait = self._next_try - time.monotonic()
+        if wait > 0:
+            time.sleep(min(wait, timeout))
+            return False
+        self._next_try, self._pause = time.monotonic() + self._pause, min(2 * self._pause, BACKOFF[1])
+        try:
+            self._client.reconnect()
+        except (OSError, ValueError) as error:
+            said = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
+            self._core.log("cannot connect", {"reason": str(said)})
+            return False
+        return True
 
     def positions(self, messages: Sequence[Message]) -> Mapping[str, Position]:
         """Nothing: the broker knows what it sent."""
@@ -306,91 +288,60 @@ class MqttLink:
         """Acknowledge, in order, what nothing is awaited for any more."""
         while self._unacknowledged and not self._unacknowledged[0].waits:
             connection, came = self._unacknowledged.popleft().handle
-            with self._lock:
-                if connection == self._connection:
-                    self._client.ack(came.mid, 1)
-                    self._core.counts.acknowledged += 1
+            if connection == self._connection:
+                self._client.ack(came.mid, 1)
+                self._core.counts.acknowledged += 1
 
     def _send(self, kind: Kind, message: Message, topic: str, payload: bytes) -> None:
         """Hand a message over, QoS 1; it is confirmed in time, if need be after connecting again."""
         sent = self._client.publish(topic, payload, qos=1, retain=kind in ("clearing", "announcement"))
-        if sent.rc not in (MQTTErrorCode.MQTT_ERR_SUCCESS, MQTTErrorCode.MQTT_ERR_NO_CONN):
+        if sent.rc in (MQTTErrorCode.MQTT_ERR_QUEUE_SIZE, MQTTErrorCode.MQTT_ERR_PAYLOAD_SIZE):
             raise BrokerError("a message could not be queued for the broker; start the bridge again")
         message.waits += 1
         self._under_way[sent.mid] = kind, message
 
-    def _confirm(self, mid: int, refused: str | None) -> None:
-        kind, message = self._under_way.pop(mid)
-        if refused is not None and kind == "release":
-            raise BrokerError(f"the broker refuses a release ({refused}); check its ACL and limits")
-        message.waits -= 1
-        if refused is not None:
-            self._core.warn(f"the broker refuses a {kind} ({refused}); check its ACL")
-        elif kind == "clearing":
-            self._core.counts.cleared += 1
-            self._core.warn("a retained raw message was taken off the broker; devices must publish without retain")
+    # called by paho, while it works on the network
 
-    def _accept(self, message: Message) -> None:
+    def _on_connect(self, client: paho.Client, data: Any, flags: Any, reason: Any, properties: Any) -> None:
+        if reason.value in HOPELESS:
+            raise BrokerError(f"the broker refuses the bridge ({reason}); check client id, user, password and ACL")
+        if reason.is_failure:
+            self._core.log("refused by the broker", {"reason": str(reason)})
+            return
+        self._since, self._pause = time.monotonic(), BACKOFF[0]
+        if not flags.session_present:
+            self._core.numbers.forget()
+        self._core.log("connected", {"session": "resumed" if flags.session_present else "new"})
+        # of seqveil's own payloads the retain flag as the device set it, to refuse them. Else it says that the
+        # broker had kept the message, which comes at every connection
+        options = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=self._own)
+        client.subscribe(self.topics.subscription, options=options)
+
+    def _on_disconnect(self, client: paho.Client, data: Any, flags: Any, reason: Any, properties: Any) -> None:
+        self._connection += 1
+        self._short = self._short + 1 if time.monotonic() - self._since < SHORT else 0
+        if self._short == MANY:
+            self._core.log("warning", {"reason": "connections end soon; does another client use this client id?"})
+        if reason.value == TAKEN_OVER:
+            raise BrokerError(
+                "another client has taken this client id over; give each bridge a state file with a name of its own"
+            )
+        self._core.log("disconnected", {"reason": str(reason)})
+
+    def _on_subscribe(self, client: paho.Client, data: Any, mid: int, reasons: Any, properties: Any) -> None:
+        if any(reason.is_failure for reason in reasons):
+            raise BrokerError("the broker does not let the bridge read the raw topics; check its ACL")
+        self._core.log("subscribed", {})
+
+    def _on_message(self, client: paho.Client, data: Any, came: paho.MQTTMessage) -> None:
         if self._deadline is not None:
             return  # not acknowledged, so it comes again next time
-        if message.ident is None:
+        if not came.qos:
             self._core.counts.unreliable += 1
             self._core.warn("messages at QoS 0 may get lost on the way; devices should publish with QoS 1")
             if len(self._waiting) >= MOST:
                 self._core.count(Refusal("load"))
                 return
-        self._waiting.append(message)
-
-    def _fail(self, why: str) -> None:
-        raise BrokerError(why)
-
-    def _connected(self, new: bool) -> None:
-        if new:
-            self._core.numbers.forget()
-        self._core.log("connected", {"session": "new" if new else "resumed"})
-
-    # called by paho, in its thread
-
-    def _log(self, event: str, **details: object) -> None:
-        self._todo.put(lambda: self._core.log(event, details))
-
-    def _on_connect(self, client: paho.Client, data: Any, flags: Any, reason: Any, properties: Any) -> None:
-        if reason.value in HOPELESS:
-            why = f"the broker refuses the bridge ({reason}); check client id, user, password and ACL"
-            self._todo.put(partial(self._fail, why))
-        elif reason.is_failure:
-            self._log("refused by the broker", reason=str(reason))
-        else:
-            self._since = time.monotonic()
-            self._todo.put(partial(self._connected, not flags.session_present))
-            # of seqveil's own payloads the retain flag as the device set it, to refuse them. Else it says that the
-            # broker had kept the message, which comes at every connection
-            options = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=self._own)
-            client.subscribe(self.topics.subscription, options=options)
-
-    def _on_connect_fail(self, client: paho.Client, data: Any) -> None:
-        error = sys.exc_info()[1]  # paho calls this while it handles the error
-        said = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
-        self._log("cannot connect", reason=str(said))
-
-    def _on_disconnect(self, client: paho.Client, data: Any, flags: Any, reason: Any, properties: Any) -> None:
-        with self._lock:
-            self._connection += 1
-        self._short = self._short + 1 if time.monotonic() - self._since < SHORT else 0
-        if self._short == MANY:
-            self._log("warning", reason="connections end soon; does another client use this client id?")
-        if reason.value == TAKEN_OVER:
-            why = "another client has taken this client id over; give each bridge a state file with a name of its own"
-            self._todo.put(partial(self._fail, why))
-        self._log("disconnected", reason=str(reason))
-
-    def _on_subscribe(self, client: paho.Client, data: Any, mid: int, reasons: Any, properties: Any) -> None:
-        if any(reason.is_failure for reason in reasons):
-            self._todo.put(partial(self._fail, "the broker does not let the bridge read the raw topics; check its ACL"))
-        else:
-            self._log("subscribed")
-
-    def _on_message(self, client: paho.Client, data: Any, came: paho.MQTTMessage) -> None:
         try:
             topic = came.topic
         except UnicodeDecodeError:
@@ -403,10 +354,19 @@ class MqttLink:
             retained=bool(came.retain),
             handle=(self._connection, came),
         )
-        self._todo.put(partial(self._accept, message))
+        self._waiting.append(message)
 
     def _on_publish(self, client: paho.Client, data: Any, mid: int, reason: Any, properties: Any) -> None:
-        self._todo.put(partial(self._confirm, mid, str(reason) if reason.is_failure else None))
+        kind, message = self._under_way.pop(mid)
+        refused = str(reason) if reason.is_failure else None
+        if refused is not None and kind == "release":
+            raise BrokerError(f"the broker refuses a release ({refused}); check its ACL and limits")
+        message.waits -= 1
+        if refused is not None:
+            self._core.warn(f"the broker refuses a {kind} ({refused}); check its ACL")
+        elif kind == "clearing":
+            self._core.counts.cleared += 1
+            self._core.warn("a retained raw message was taken off the broker; devices must publish without retain")
 
 
 def _send_at_once(client: paho.Client, data: Any, connection: Any) -> None:

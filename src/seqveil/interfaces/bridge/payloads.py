@@ -1,5 +1,5 @@
 """What events look like on their way in and out of a bridge: seqveil's own JSON, plain values, members of JSON objects,
-and the messages of OwnTracks.
+and the messages of OwnTracks; and how Home Assistant finds what is released.
 
 A released payload has the shape of the raw one, with the released value in it and nothing else of the raw one: other
 members could tell what the value was. Where the shape is a JSON object, the member `seqveil` has the account.
@@ -7,6 +7,7 @@ members could tell what the value was. Where the shape is a JSON object, the mem
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -15,11 +16,11 @@ from typing import Any, Literal
 
 from seqveil.core.alphabet import Grid
 from seqveil.core.errors import InputError
-from seqveil.core.places import Cells
+from seqveil.core.geography import Cells
 from seqveil.core.times import check_clock, seconds
 from seqveil.engine.batches import encode_path
 from seqveil.engine.stream import UNKNOWN, Terms
-from seqveil.interfaces.events import Wording
+from seqveil.interfaces.events import Wording, from_json
 
 MOST_BYTES = 64 << 10  # of a raw payload
 MOST_NAME = 256  # bytes of a user's name
@@ -31,9 +32,9 @@ REASONS = {
     "topic": f"the topic holds no user of 1 to {MOST_NAME} bytes that begins with no $",
     "key": f"the key holds no user, UTF-8 text of 1 to {MOST_NAME} bytes",
     "size": f"the payload is longer than {MOST_BYTES} bytes",
-    "json": "the payload is not a JSON object",
+    "json": "the payload is not a JSON object whose members each have a name of their own",
     "seq": "expected seq to be a whole number that counts from 0",
-    "shape": "expected value (or values, a list, where releases are batches)",
+    "shape": "expected value; where releases are batches, the list of its values",
     "member": "the payload has no member where the bridge was to look for the value",
     "time": "expected time, in seconds, in ms, µs or ns since 1970, or as ISO 8601 text, at most a day ahead of now",
     "late": "an event of this time or a later one came before; each event of a user needs a later time",
@@ -43,6 +44,12 @@ REASONS = {
     "event": "the event cannot be released as it is",
     "load": "more messages at QoS 0 than can be held; publish with QoS 1",
 }
+# templates of Home Assistant: what it takes for the account, and for a location
+ACCOUNT = {"seqveil": "{'seq': value_json.seq, 'epsilon': value_json.epsilon}", "json": "value_json.seqveil"}
+LOCATION = (
+    "{{ dict(value_json.seqveil, latitude=value_json.lat, longitude=value_json.lon, gps_accuracy=value_json.acc) "
+    "| tojson if value_json.lat is defined else value_json.seqveil | tojson }}"
+)
 
 
 class Refusal(Exception):
@@ -130,15 +137,13 @@ class Payloads:
     >>> from seqveil.engine.policy import Policy
     >>> setting = Policy(epsilon=1.0).on(MarkovModel.fit([["a", "b", "a"]]))
     >>> payloads = Payloads(setting)
-    >>> payloads.read("ann", b'{"seq": 3, "value": "b"}').codes
-    (1,)
-    >>> payloads.write(3, [0], 1.0, (0,))
-    b'{"seq":3,"value":"a","epsilon":1.0}'
+    >>> event = payloads.read("ann", b'{"seq": 3, "value": "b"}')
+    >>> event.codes, payloads.write(3, [0], 1.0, (0,), event)
+    ((1,), b'{"seq":3,"value":"a","epsilon":1.0}')
     >>> door = Payloads(setting, Form.parse("json:door.contact"))
-    >>> door.read("ann", b'{"door": {"contact": "b"}, "battery": 88}').codes
-    (1,)
-    >>> door.write(3, [0], 1.0, (0,))
-    b'{"door":{"contact":"a"},"seqveil":{"seq":3,"epsilon":1.0}}'
+    >>> event = door.read("ann", b'{"door": {"contact": "b"}, "battery": 88}')
+    >>> event.codes, door.write(3, [0], 1.0, (0,), event)
+    ((1,), b'{"door":{"contact":"a"},"seqveil":{"seq":3,"epsilon":1.0}}')
     """
 
     def __init__(self, setting: Terms, form: Form | None = None) -> None:
@@ -149,18 +154,15 @@ class Payloads:
         if not self.form.own and setting.in_batches:
             raise InputError("batches need seqveil's own payload; leave the batch out, or the form of the payload")
 
-    def read(self, user: str, payload: bytes, arrival: float | None = None) -> PayloadEvent:
+    def read(self, user: str, payload: bytes, arrival: float = 0.0) -> PayloadEvent:
         """The event in a payload; raises `Refusal`, and `NoEvent` where there is none.
 
-        Parameters:
-            user: whose it is.
-            payload: as it came.
-            arrival: when it came, for a payload without a time.
+        The time of a payload without one is that of its arrival.
         """
         if len(payload) > MOST_BYTES:
             raise Refusal("size")
         if self.form.kind == "value":
-            return PayloadEvent(user, None, self._plain(payload), self._arrived(arrival))
+            return PayloadEvent(user, None, self._plain(payload), arrival)
         content = _object(payload)
         if self.form.own:
             return self._own(user, content, arrival)
@@ -168,22 +170,19 @@ class Payloads:
             raise NoEvent
         codes = self._encoded([self._cells.value(content) if self._cells else _at(content, self.form.path)])
         if self.form.time is None:
-            return PayloadEvent(user, None, codes, self._arrived(arrival))
+            return PayloadEvent(user, None, codes, arrival)
         stamp = _stamp(None, _at(content, self.form.time, "time"))
         return PayloadEvent(user, None, codes, stamp, stamp)
 
-    def _own(self, user: str, content: dict[str, Any], arrival: float | None) -> PayloadEvent:
-        seq, values, batched = content.get("seq"), content.get("values"), self.setting.in_batches
+    def _own(self, user: str, content: dict[str, Any], arrival: float) -> PayloadEvent:
+        seq, values = content.get("seq"), content.get("value")
         if "seq" in content and (type(seq) is not int or not 0 <= seq < MOST_SEQ):
             raise Refusal("seq")
-        if ("value" in content) == batched or ("values" in content) != batched:
+        if not self.setting.in_batches:
+            values = [values]
+        if "value" not in content or type(values) is not list or not 1 <= len(values) <= self.setting.batch:
             raise Refusal("shape", seq)
-        if not batched:
-            values = [content["value"]]
-        elif not isinstance(values, list) or not 1 <= len(values) <= self.setting.batch:
-            raise Refusal("shape", seq)
-        timed = self.setting.timed and (arrival is None or "time" in content)
-        time = _stamp(seq, content.get("time")) if timed else self._arrived(arrival)
+        time = _stamp(seq, content["time"]) if self.setting.timed and "time" in content else arrival
         return PayloadEvent(user, seq, self._encoded(values), time)
 
     def _encoded(self, values: list[Any]) -> tuple[int, ...]:
@@ -192,40 +191,28 @@ class Payloads:
     def _plain(self, payload: bytes) -> tuple[int, ...]:
         """The code of a bare value: the text where the alphabet has such a word, else what it is as JSON."""
         try:
-            text = payload.decode()
-            found = self._encoded([text]) if self._wordy else (UNKNOWN,)
-            return found if found != (UNKNOWN,) else self._encoded([json.loads(text)])
-        except (ValueError, RecursionError):
+            found = self._encoded([payload.decode()]) if self._wordy else (UNKNOWN,)
+            return found if found != (UNKNOWN,) else self._encoded([from_json(payload)])
+        except ValueError:
             return (UNKNOWN,)
 
-    def _arrived(self, arrival: float | None) -> float:
-        if not self.setting.timed:
-            return 0.0
-        if arrival is None:
-            raise Refusal("time")
-        return arrival
-
     def write(
-        self,
-        seq: int,
-        codes: Sequence[int],
-        epsilon: float,
-        path: tuple[int, ...] | None,
-        user: str = "",
-        stamp: float | None = None,
-        slot: float | None = None,
+        self, seq: int, codes: Sequence[int], epsilon: float, path: tuple[int, ...] | None, event: PayloadEvent
     ) -> bytes:
-        """The release of one event, or of a slot that begins at this time; without a path nothing was released."""
+        """The release of one event; without a path nothing was released.
+
+        Of the raw event it has the user, and the time that its payload brought or that its slot begins at.
+        """
         words = None if path is None else [self._wording.shown[code] for code in codes]
         used = None if self.setting.unbounded else epsilon  # null: nothing is promised about the whole sequence
         account: dict[str, Any] = {"seq": seq, "epsilon": used}
-        if slot is not None:
-            account["slot"], stamp = int(slot) if slot.is_integer() else slot, slot
+        if event.slot is not None:
+            account["slot"] = int(event.slot) if event.slot.is_integer() else event.slot
         value = words[0] if words else None
         if self.form.kind == "value":
             return b"" if words is None else value.encode() if type(value) is str else as_json(value)
         if self._cells is not None:
-            return as_json(self._cells.location(codes[0] if words else None, user, stamp) | {"seqveil": account})
+            return as_json(self._cells.location(codes[0] if words else None, event) | {"seqveil": account})
         if self.form.kind == "json":
             shape: Any = value
             for member in reversed(self.form.path):
@@ -255,8 +242,9 @@ class _Cells:
         lat, lon = _at(content, ("lat",)), _at(content, ("lon",))
         return [lat, lon] if self._alphabet.on_map else [lon, lat]
 
-    def location(self, code: int | None, user: str, stamp: float | None) -> dict[str, Any]:
+    def location(self, code: int | None, event: PayloadEvent) -> dict[str, Any]:
         """A location that OwnTracks' apps show: the middle of the cell, with the reach of the cell as its accuracy."""
+        stamp = event.stamp if event.slot is None else event.slot
         when = {} if stamp is None else {"tst": int(stamp)}
         if code is None:
             return {"_type": "nothing", **when}
@@ -264,7 +252,7 @@ class _Cells:
         assert symbols.points is not None
         first, second = symbols.points[code].tolist()
         lat, lon = (first, second) if symbols.on_map else (second, first)
-        place = {"_type": "location", "tid": user[-2:], "lat": lat, "lon": lon}
+        place = {"_type": "location", "tid": event.user[-2:], "lat": lat, "lon": lon}
         if isinstance(symbols, Grid):
             ix, iy = divmod(code, symbols.y.n)
             wide = (symbols.x.edges[ix + 1] - symbols.x.edges[ix]) * math.cos(math.radians(lat))
@@ -275,10 +263,68 @@ class _Cells:
         return place | when
 
 
+class Discovery:
+    """Home Assistant's MQTT discovery: one retained message for each user, and the released entity appears by itself.
+
+    What is released and its account (number and ε, as attributes) come from the released topic; no other is needed.
+
+    >>> discovery = Discovery("homeassistant", Form.parse("value"))
+    >>> topic, _ = discovery.announcement("hall motion", "released/hall motion")
+    >>> topic.startswith("homeassistant/sensor/seqveil_hall_motion_"), discovery.announcement("hall motion", "x")
+    (True, None)
+
+    The prefix is Home Assistant's own, `homeassistant` unless it was changed there.
+    """
+
+    def __init__(self, prefix: str, form: Form) -> None:
+        if not prefix or prefix.startswith("$") or any(sign in prefix for sign in "+#{}\0"):
+            raise InputError("expected Home Assistant's discovery prefix, without wildcards, as in homeassistant")
+        self._prefix, self._form = prefix, form
+        self._known: set[str] = set()
+        self.topics = tuple(f"{prefix}/{component}/{{user}}/config" for component in ("sensor", "device_tracker"))
+
+    def announcement(self, user: str, topic: str) -> tuple[str, bytes] | None:
+        """Topic and payload that announce a user's released entity; None where that was done."""
+        if user in self._known:
+            return None
+        self._known.add(user)
+        plain = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in user)[:40]
+        name = f"seqveil_{plain}_{hashlib.blake2s(user.encode(), digest_size=4).hexdigest()}"  # two users, two names
+        component, content = self._content(user, topic)
+        about = {
+            "unique_id": name,
+            "object_id": name,
+            "device": {"identifiers": [name], "name": f"{user} (released)", "manufacturer": "seqveil"},
+        }
+        return f"{self._prefix}/{component}/{name}/config", as_json(content | about)
+
+    def _content(self, user: str, topic: str) -> tuple[str, dict[str, Any]]:
+        if self._form.kind == "owntracks":
+            attributes = {"json_attributes_topic": topic, "json_attributes_template": LOCATION}
+            return "device_tracker", {"name": "location", "source_type": "gps", **attributes}
+        if self._form.kind == "value":
+            return "sensor", {"name": "value", "state_topic": topic}
+        path = "['value']" if self._form.kind == "seqveil" else "".join(f"[{_quoted(p)}]" for p in self._form.path)
+        attributes = {
+            "json_attributes_topic": topic,
+            "json_attributes_template": "{{ " + ACCOUNT[self._form.kind] + " | tojson }}",
+        }
+        name = "value" if self._form.kind == "seqveil" else self._form.path[-1]
+        return "sensor", {
+            "name": name,
+            "state_topic": topic,
+            "value_template": f"{{{{ value_json{path} }}}}",
+        } | attributes
+
+
+def _quoted(member: str) -> str:
+    return "'" + member.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def _object(payload: bytes) -> dict[str, Any]:
     try:
-        content = json.loads(payload)  # NaN and infinities too: that is how a sensor says that it has failed
-    except (ValueError, RecursionError):
+        content = from_json(payload)  # NaN and infinities too: that is how a sensor says that it has failed
+    except ValueError:
         raise Refusal("json") from None
     if not isinstance(content, dict):
         raise Refusal("json")

@@ -14,14 +14,13 @@ with `gaps="skip"` given up. The last one, which may not have been published, is
 from __future__ import annotations
 
 import math
-from bisect import insort
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import InputError
-from seqveil.core.slots import MICRO, NOTHING, Slots
+from seqveil.core.times import MICRO, NOTHING, Slots
 from seqveil.engine.calls import MOST_SKIPPED, MOST_WATCHED
 from seqveil.engine.stream import UNKNOWN
 from seqveil.interfaces.bridge.payloads import PayloadEvent, Payloads, Refusal
@@ -59,11 +58,6 @@ class SlotStreams:
 
     *Guarantee*: each slot of each stream is drawn once and charged once, and when it is drawn, in which order and what
     its payload looks like depend on the clock and the names of streams alone.
-
-    Parameters:
-        core: of the bridge, which releases and counts.
-        slots: how long they are, and what stands for several messages of one.
-        clock: tells the seconds since 1970.
     """
 
     def __init__(self, core: Core, slots: Slots, clock: Callable[[], float]) -> None:
@@ -73,15 +67,15 @@ class SlotStreams:
         self._nothing = int(alphabet.encode([NOTHING])[0]) if isinstance(alphabet, Alphabet) else None
         limit = MOST_SKIPPED if store.setting.trackers is None else MOST_WATCHED
         self._skips = limit if store.gaps == "skip" else 0  # slots that may be given up at once
-        self._users: list[str] = sorted(user for user in store.names() if type(user) is str)
-        self._next = dict(zip(self._users, core.next_seqs(self._users), strict=True))
+        users = [user for user in store.names() if type(user) is str]
+        self._next = dict(zip(users, core.next_seqs(users), strict=True))  # the number of each stream's next release
         self._since = self._now()  # of slots before it nobody here knows what happened
         kept = store.position(_place(core))
-        if kept is None and self._users:
+        if kept is None and users:
             raise InputError(NO_SLOTS)
         self._last = self._since - 1 if kept is None else int(kept)  # the last slot that was drawn
         self._odd: str | None = None  # what is wrong with the clock, as it was last said
-        self._came: dict[int, dict[str, list[PayloadEvent]]] = {}  # by slot and stream
+        self._came: list[tuple[int, PayloadEvent]] = []  # and counts in a slot that was not drawn
         self._held: deque[tuple[int, Message]] = deque()  # the latest messages, by slot
         self._values: dict[str, int] = {}  # the last code of each stream, in memory only
         self._stamps: dict[str, float] = {}  # the last time that a payload of each stream brought, in memory only
@@ -111,32 +105,22 @@ class SlotStreams:
         """Count a message in the slot of now, which it waits for, unless it was counted in one that was drawn.
 
         Raises `Refusal` for one whose payload says that it is no newer than one before it.
-
-        Parameters:
-            message: as it came.
-            event: what it holds.
         """
         if self._core.numbers.of(event) is not None:
             return
         slot = max(self._now(), self._last + 1)
-        own = self._came.setdefault(slot, {}).setdefault(event.user, [])
-        counted = event.again and any(each.ident == event.ident for each in own)
-        if not counted and event.stamp is not None:
-            if event.stamp <= self._stamps.get(event.user, -math.inf):
+        if not (event.again and any(each.ident == event.ident for _, each in self._came)):
+            if event.stamp is not None and event.stamp <= self._stamps.get(event.user, -math.inf):
                 raise Refusal("late")
-            self._stamps[event.user] = event.stamp
-        if not counted:
-            self._begin_stream(event.user)
-            own.append(event)
+            if event.stamp is not None:
+                self._stamps[event.user] = event.stamp
+            if event.user not in self._next:
+                self._next[event.user] = self._core.next_seqs([event.user])[0]  # who was erased and comes back has one
+            self._came.append((slot, event))
         message.waits += 1
         self._held.append((slot, message))
         if len(self._held) > HELD:
             self._held.popleft()[1].waits -= 1
-
-    def _begin_stream(self, user: str) -> None:
-        if user not in self._next:
-            self._next[user] = self._core.next_seqs([user])[0]  # who was erased and comes back has one
-            insort(self._users, user)
 
     def state(self, event: PayloadEvent) -> None:
         """Take a message that the broker had kept for what is the case; it begins no stream."""
@@ -145,7 +129,7 @@ class SlotStreams:
     def repeated(self) -> list[tuple[str, Outcome]]:
         """The releases of the last slot once more: it is not known that all of them were published."""
         begin = self._begin(self._last)
-        begun = [user for user in self._users if self._next[user]]
+        begun = [user for user in sorted(self._next) if self._next[user]]
         events = [PayloadEvent(user, self._next[user] - 1, (UNKNOWN,), begin, slot=begin) for user in begun]
         return list(zip(begun, self._core.release(events), strict=True))
 
@@ -156,13 +140,17 @@ class SlotStreams:
         if ended <= self._last:
             return []
         slot = min(self._last + self._skips + 1, ended)
-        came = self._until(slot)
-        users = [user for user in self._users if self._next[user] or user in came]
+        came: dict[str, list[PayloadEvent]] = {}
+        for number, event in sorted(self._came, key=lambda each: each[0]):
+            if number <= slot:
+                came.setdefault(event.user, []).append(event)
+        self._came = [each for each in self._came if each[0] > slot]
+        users = [user for user in sorted(self._next) if self._next[user] or user in came]
         events = [self._event(user, slot, came.get(user, ())) for user in users]
         for event in events:
-            for ident in (each.ident for each in came.get(event.user, ())):
-                if ident is not None:
-                    self._core.numbers.add(ident, event.seq or 0)
+            for each in came.get(event.user, ()):
+                if each.ident is not None:
+                    self._core.numbers.add(each.ident, event.seq or 0)
         outcomes = self._core.release(events, {_place(self._core): slot}) if events else []
         self._last = slot
         for event, outcome in zip(events, outcomes, strict=True):
@@ -173,11 +161,7 @@ class SlotStreams:
         return list(zip(users, outcomes, strict=True))
 
     def _look_at_clock(self, ended: int) -> None:
-        """Say once that the clock went back, so that releases wait, or that several slots are to be drawn at once.
-
-        Parameters:
-            ended: slots that ended since the last one that was drawn.
-        """
+        """Say once that the clock went back, so that releases wait, or that several slots are to be drawn at once."""
         late = self.remaining - self._slots.seconds
         odd = "back" if late > LEEWAY else "ahead" if ended > 1 else None
         if odd == "back" != self._odd:
@@ -185,14 +169,6 @@ class SlotStreams:
         elif odd == "ahead" != self._odd:
             self._core.log("warning", {"reason": MANY_ENDED, "slots": ended})
         self._odd = odd
-
-    def _until(self, slot: int) -> dict[str, list[PayloadEvent]]:
-        """What came of each stream up to the end of a slot, and was not counted in one before it."""
-        found: dict[str, list[PayloadEvent]] = {}
-        for number in sorted(number for number in self._came if number <= slot):
-            for user, own in self._came.pop(number).items():
-                found.setdefault(user, []).extend(own)
-        return {user: own for user, own in found.items() if own}
 
     def _event(self, user: str, slot: int, own: Sequence[PayloadEvent]) -> PayloadEvent:
         begun, begin, missed = self._next[user], self._begin(slot), slot - self._last - 1

@@ -1,4 +1,4 @@
-"""Commands that make models: `seqveil fit` from raw data, `learn` from what was released."""
+"""Commands that look at raw data and make models: `seqveil inspect`, `fit`, and `learn` from what was released."""
 
 from __future__ import annotations
 
@@ -9,16 +9,29 @@ from typing import Annotated, Any
 from seqveil.core.errors import DataError
 from seqveil.core.fitting import SMOOTHING
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import emit_json, lines, stages
+from seqveil.interfaces.commands.terminal import emit_json, lines, show, stages
+
+
+@o.option_groups
+def inspect(data: o.Data, *, columns: o.ColumnOptions, format: o.Format = None, json: o.Json = False) -> None:
+    """Say what a file holds, and what to type next.
+
+    Shows how each column is interpreted, and why; how many people and events there are; how rows are ordered; gaps
+    in time; missing, outlying and rare values; and a `fit` command to paste. It prints only values that at least 10
+    people share. It reads the raw file, so show its output only to people who may see that file.
+
+    Example: seqveil inspect clicks.csv
+    """
+    from seqveil.interfaces.files.inspection import inspect as look
+
+    show(look(data, format=format, **columns.given), json)
 
 
 @dataclass(frozen=True)
 class PrivateFitOptions:
     """A fit with differential privacy, and an alphabet that does not come from the data."""
 
-    private: Annotated[float | None, o.option("EPSILON", "Fit with differential privacy at this ε for each user.")] = (
-        None
-    )
+    private: Annotated[float | None, o.option("EPSILON", "Fit with user-level differential privacy at this ε.")] = None
     contribution: Annotated[
         int | None, o.option("M", "With --private: the most transitions of one user to count  [default: 20]")
     ] = None
@@ -29,7 +42,8 @@ class PrivateFitOptions:
         str | None,
         o.option(
             "LO,HI",
-            "Range not taken from data, of --bins (of --grid X0,X1,Y0,Y1, of --cell-metres SOUTH,NORTH,WEST,EAST).",
+            "Fixed range instead of that of the data: LO,HI for --bins; X0,X1,Y0,Y1 for --grid; SOUTH,NORTH,WEST,EAST "
+            "for --cell-metres.",
             "--range",
         ),
     ] = None
@@ -48,7 +62,8 @@ def fit(
         ),
     ] = None,
     trait: Annotated[
-        str | None, o.option("COLUMN", "One label for each user: each label gets types of its own, for --secret trait:")
+        str | None,
+        o.option("COLUMN", "Column with one label per user, for --secret trait:COLUMN; each label gets its own types."),
     ] = None,
     smoothing: o.Smoothing = SMOOTHING,
     cuts: o.CutOptions,
@@ -59,7 +74,8 @@ def fit(
         str | None,
         o.option(
             "error|hide|nearest|other",
-            "What later commands do with values outside the alphabet  [default: error; other; nearest for cells]",
+            "What later commands do with values outside the alphabet  [default: error; other with --other; nearest "
+            "for bins and cells]",
         ),
     ] = None,
     privacy: PrivateFitOptions,
@@ -69,19 +85,20 @@ def fit(
     timing: o.SlotOptions,
     json: o.Json = False,
 ) -> None:
-    """Fit a model of how the streams are correlated.
+    """Fit a model of how events within a stream are correlated.
 
-    A plain fit reads raw data and is not itself private: fit on public or consented data, and treat the model as
-    public. With --private noise is added to the counts: adding or removing any one user changes the probability of
-    any model by a factor of at most e^EPSILON, and the model records that. A private fit takes its alphabet from
-    --alphabet, or from --bins or --grid with --range, never from the data.
+    A plain fit reads raw data and is not private. Use only the data of people who agreed to the publication
+    of such a model, and treat it as public. With --private noise is added to the counts. This is user-level ε-DP:
+    adding or removing any one user changes the probability of any resulting model by a factor of at most e^EPSILON. The
+    model file records EPSILON. A private fit takes its alphabet from --alphabet, or from --bins or --grid with --range,
+    never from the data.
 
     With --context some people are held out of the fit, and the table of how well each candidate predicts them is
     printed and kept in the model file. types:16 is a mixture of 16 chains, one for each type of person; types with
-    fewer than 50 people are merged into others.
+    fewer than 50 people are merged into others, which is no privacy guarantee.
 
-    The model remembers the columns, slots and what is done with missing values: later commands need them only where a
-    file differs. `seqveil inspect DATA` proposes options.
+    The model remembers columns, slots and the treatment of missing values; give those options to later commands only
+    for a file that differs from this one. `seqveil inspect DATA` proposes options.
 
     Example: seqveil fit clicks.csv -o clicks.model
 
@@ -94,13 +111,8 @@ def fit(
     from seqveil.interfaces.files.fit import fit_table
 
     _check_out(out, data)
-    words: dict[str, Any] = {
-        "format": format,
-        "missing": missing,
-        "other": other,
-        "on_unknown": on_unknown,
-    }
-    with stages(data, "fitting", 1, "comparing contexts") as (advance, done):
+    words: dict[str, Any] = {"format": format, "missing": missing, "other": other, "on_unknown": on_unknown}
+    with stages(data, "fitting", work="comparing contexts") as (advance, done):
         fitted = fit_table(
             data, context=context, trait=trait, smoothing=smoothing, progress=advance, working=done, **words,
             **columns.given, **vars(cuts), **vars(privacy), **vars(timing),
@@ -120,16 +132,17 @@ def learn(
     *,
     order: o.Order = 1,
     strength: Annotated[
-        float | None, o.option("W", "Pseudo-transitions added to each row  [default: tried on held-out users]")
+        float | None,
+        o.option("W", "Pseudo-count added to each row of the transitions  [default: tried on held-out users]"),
     ] = None,
-    confidence: Annotated[float, o.option("C", "Confidence of the region for the rows.")] = 0.95,
+    confidence: Annotated[float, o.option("C", "Confidence level of the region for the learned rows.")] = 0.95,
     meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:
-    """Learn how streams are correlated from what was released of them.
+    """Learn how streams are correlated, from releases alone.
 
-    It looks at releases only, so it costs no privacy. --model is what the release was made with. It prints how
-    certain the learned transitions are.
+    This costs no privacy. --model names the model that the release was made with. The command prints how certain the
+    learned transitions are.
 
     Example: seqveil learn released.csv --model pages.model -o learned.model
     """

@@ -4,22 +4,22 @@ A group is a frozen dataclass whose fields are options. A command decorated with
 parameter of that type; its options then stand in the command's help where the parameter stands in the signature:
 
     @option_groups
-    def audit(released: ReleasedFile, *, asked: SecretOptions, json: Json = False) -> None: ...
+    def audit(released: ReleasedFile, *, asked: SecretOptions, delta: float = opt("D", "…"), json: Json = False): ...
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from seqveil.core.compiled import use_threads
-from seqveil.core.errors import InputError
+from seqveil.core.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from seqveil.core.secrets import Secret
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 def option_groups(command: Callable[..., None]) -> Callable[..., None]:
     """The command with each parameter whose type is a dataclass replaced by that dataclass's fields, for typer to read.
-
-    A field that its class keeps out of the constructor (`init=False`) is no option of that group.
 
     >>> @option_groups
     ... def show(data: Data, *, columns: ColumnOptions, json: Json = False) -> None:
@@ -40,17 +38,23 @@ def option_groups(command: Callable[..., None]) -> Callable[..., None]:
     {'user': 'who', 'value': None, 'time': None}
     """
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, dict[str, inspect.Parameter]] = {}
+    groups: dict[str, list[str]] = {}
     taken: dict[str, inspect.Parameter] = {}
     for name, parameter in inspect.signature(command).parameters.items():
-        if is_dataclass(hints[name]):
-            groups[name] = _parameters(hints[name])
-            taken |= groups[name]
-        else:
-            taken[name] = parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+        own, types, group = {name: (parameter, parameter.default)}, hints, hints[name]
+        if isinstance(group, type) and is_dataclass(group):
+            declared = inspect.signature(group).parameters
+            own = {each.name: (declared[each.name], each) for each in fields(group)}
+            types, groups[name] = get_type_hints(group, include_extras=True), list(own)
+        for each, (one, said) in own.items():
+            kind, default = types[each], one.default
+            if isinstance(said, Field) and "option" in said.metadata:
+                kind, default = Annotated[kind, said.metadata["option"](each)], said.default
+            taken[each] = one.replace(annotation=kind, default=default, kind=inspect.Parameter.KEYWORD_ONLY)
 
     @functools.wraps(command)
     def grouped(**given: Any) -> None:
+        """The command, given the options of each group as one object."""
         built = {name: hints[name](**{each: given.pop(each) for each in group}) for name, group in groups.items()}
         command(**given, **built)
 
@@ -59,62 +63,75 @@ def option_groups(command: Callable[..., None]) -> Callable[..., None]:
     return grouped
 
 
-def _parameters(group: type[Any]) -> dict[str, inspect.Parameter]:
-    """The parameters of a group's constructor, with their annotations as objects."""
-    hints = get_type_hints(group, include_extras=True)
-    return {
-        name: parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in inspect.signature(group).parameters.items()
-    }
+def opt(metavar: str, help: str, *short: str, default: Any = None) -> Any:
+    """An option with a value, as the default of a field or parameter, which gives it its name and type."""
+    return field(
+        default=default,
+        metadata={"option": lambda name: typer.Option(spelled(name), *short, metavar=metavar, help=help)},
+    )
+
+
+def switch(help: str) -> Any:
+    """The same for an option without a value."""
+    return field(default=False, metadata={"option": lambda name: flag(spelled(name), help)})
 
 
 def option(metavar: str, help: str, *names: str) -> Any:
-    """An option with a value; it is called what its parameter is called, unless `names` are given."""
+    """An option with a value, in an annotation that several commands share, or where it is required."""
     return typer.Option(*names, metavar=metavar, help=help)
 
 
 def flag(name: str, help: str) -> Any:
-    """An option without a value."""
+    """The same for an option without a value."""
     return typer.Option(name, help=help)
+
+
+def spelled(name: str) -> str:
+    """The option of a parameter as it is typed."""
+    return "--" + name.replace("_", "-")
 
 
 Data = Annotated[
     str,
-    typer.Argument(metavar="DATA", help="CSV, TSV, JSONL, JSON or Parquet, text also as .gz; - for standard input."),
+    typer.Argument(metavar="DATA", help="CSV, TSV, JSON lines or Parquet, text also as .gz; - for standard input."),
 ]
 ReleasedFile = Annotated[Path, typer.Argument(metavar="RELEASED", help="A file that `seqveil release` wrote.")]
 ModelFile = Annotated[Path, option("MODEL", "The model file.", "--model", "-m")]
-ModelOrNone = Annotated[Path | None, option("MODEL", "The model file.", "--model", "-m")]
 ModelOut = Annotated[Path, option("MODEL", "Where to write the model.", "--out", "-o")]
 Out = Annotated[str, option("FILE", "Where to write; - for standard output.", "--out", "-o")]
-Format = Annotated[str | None, option("csv|jsonl", "Format of standard input and output; of files, by their name.")]
-Meta = Annotated[Path | None, option("FILE", "The side file, where it is not FILE.meta.json.")]
-UserColumn = Annotated[str | None, option("NAME", "Column of the user, or several as in a,b  [default: user]")]
-ValueColumn = Annotated[str | None, option("NAME", "Column of the value, or two as in x,y  [default: value]")]
+Format = Annotated[
+    str | None, option("csv|jsonl", "Format of standard input and output; that of a file is taken from its name.")
+]
+Meta = Annotated[Path | None, option("FILE", "The side file that describes the release  [default: RELEASED.meta.json]")]
+UserColumn = Annotated[str | None, option("NAME", "Column that names the user, or several: a,b  [default: user]")]
+ValueColumn = Annotated[str | None, option("NAME", "Column of the value, or two: x,y  [default: value]")]
 MissingValues = Annotated[
-    str | None, option("drop|hold|symbol", "Rows without a value  [default: the model's, or they are refused]")
+    str | None,
+    option(
+        "drop|hold|symbol",
+        "Rows without a value: drop them, repeat the last value, or make them a symbol  [default: refuse the file]",
+    ),
 ]
 
 Order = Annotated[int, option("M", "How many past symbols the next one depends on.")]
 Smoothing = Annotated[
-    float, option("A", "Pseudo-events added to each context; with 0, what nobody did counts as impossible.")
-]
-Prior = Annotated[str, option("data|uniform", "Distribution of a stream's first symbol.")]
-
-Epsilon = Annotated[float | None, option("E", "Bound for one release or batch.", "--epsilon", "-e")]
-Mechanism = Annotated[str | None, option("NAME", "See `seqveil mechanisms`  [default: optimal; auto for batches]")]
-DistortionName = Annotated[
-    str | None, option("hamming|absolute|squared|euclidean|metres", "Cost of a wrong release  [default: hamming]")
+    float,
+    option("A", "Pseudo-count added to each context; with 0, transitions that nobody made get probability zero."),
 ]
 PolicyFile = Annotated[Path, option("FILE", "What is promised: the policy, as `seqveil plan` writes it.", "--policy")]
 PolicyOfRelease = Annotated[
     Path | None, option("FILE", "The policy of the release, where no side file has it.", "--policy")
 ]
 OnUnknown = Annotated[
-    str | None, option("error|hide|nearest|other", "Values outside the alphabet  [default: the model's]")
+    str | None, option("error|hide|nearest|other", "Values outside the alphabet  [default: the model's setting]")
 ]
 OnUnknownLive = Annotated[
-    str | None, option("hide|nearest|other", "Values outside the alphabet  [default: the model's, hide for error]")
+    str | None,
+    option(
+        "hide|nearest|other",
+        "Values outside the alphabet; hide: draw from the mechanism's output distribution  [default: hide, unless the "
+        "model says otherwise]",
+    ),
 ]
 SecretOption = Annotated[
     list[str] | None,
@@ -125,27 +142,24 @@ SecretOption = Annotated[
 ]
 SecretWindow = Annotated[
     str | None,
-    option("N|first N|day|week|event|stream", "Events that a --secret is about  [default: the whole stream]"),
-]
-Json = Annotated[bool, flag("--json", "Print the result as JSON.")]
-
-
-def _use_jobs(count: int | None) -> int | None:
-    """Let compiled work use so many cores; the results are the same to the last bit whatever their number."""
-    if count is not None:
-        if count < 1:
-            raise InputError(f"expected --jobs as a number of cores, 1 or more; got {count}")
-        use_threads(count)
-    return count
-
-
-Jobs = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", help="Cores for compiled work; the output is the same  [default: all]", callback=_use_jobs
+    option(
+        "N|first N|day|week|event|stream",
+        "Events that a --secret is about  [default: the whole stream, at most 1,000 events of a user]",
     ),
 ]
-
+Begin = Annotated[
+    bool,
+    flag(
+        "--begin",
+        "Create a state file that is missing or empty; all accounts start at zero. For the first start only: otherwise "
+        "a lost file would go unnoticed.",
+    ),
+]
+Gaps = Annotated[
+    str,
+    option("refuse|skip", "If earlier sequence numbers are missing: refuse the event, or skip those for good."),
+]
+Json = Annotated[bool, flag("--json", "Print the result as JSON.")]
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -155,9 +169,9 @@ class ShortSecrets:
     """What must stay secret, in words of the command line."""
 
     secret: SecretOption = None
-    secret_epsilon: Annotated[
-        float | None, option("E", "The most that the log odds of each --secret may move, in total for its window.")
-    ] = None
+    secret_epsilon: float | None = opt(
+        "E", "ε of each --secret: its odds change by at most a factor of e^E over its window (0.5: 1.65; 1: 2.72)."
+    )
     secret_window: SecretWindow = None
 
     def __post_init__(self) -> None:
@@ -167,7 +181,8 @@ class ShortSecrets:
         """The secrets that the options name; one without an ε can be asked about, and not be kept."""
         from seqveil.interfaces.commands.secrets import parse
 
-        window = _window(self.secret_window)
+        typed = self.secret_window
+        window = None if typed == "stream" else int(typed) if typed and re.fullmatch("[0-9]+", typed) else typed
         return [parse(text, window=window, epsilon=self.secret_epsilon) for text in self.secret or ()]
 
     def promised(self) -> list[Secret]:
@@ -183,9 +198,9 @@ class ShortSecrets:
 class SecretOptions(ShortSecrets):
     """What is asked about, in words or in a file."""
 
-    secrets: Annotated[Path | None, option("FILE", "TOML with a table [[secret]] for each secret, as in a policy.")] = (
-        None
-    )
+    secret: list[str] | None = opt("KIND:VALUES", "A secret to measure, such as ever:health; may be repeated.")
+    secret_epsilon: float | None = opt("E", "The ε to check each --secret against.")
+    secrets: Path | None = opt("FILE", "TOML with a table [[secret]] for each secret, as in a policy.")
 
     def declared(self) -> list[Secret]:
         """The secrets that the options name; one without an ε can be asked about, and not be kept."""
@@ -203,21 +218,20 @@ class SecretOptions(ShortSecrets):
 class PromiseOptions(ShortSecrets):
     """What is promised: a policy in a file, or the most usual fields of one."""
 
-    policy: Annotated[
-        Path | None, option("FILE", "What is promised, as `seqveil plan` writes it; replaces the options below.")
-    ] = None
-    epsilon: Epsilon = None
-    batch: Annotated[
-        int | None, option("W", "Release W events of a user at a time: less error, more delay  [default: 1]")
-    ] = None
-    block: Annotated[
-        int | None, option("W", "W events share one ε, each is answered at once: less error, no delay  [default: 1]")
-    ] = None
-    budget: Annotated[float | None, option("TOTAL", "The most that a user's whole stream may leak.")] = None
-    mechanism: Mechanism = None
+    policy: Path | None = opt(
+        "FILE",
+        "A policy from `seqveil plan`, instead of --secret*, --epsilon, --batch, --block, --budget, --mechanism.",
+    )
+    epsilon: float | None = opt("E", "The most that a release, batch or block may leak, in nats under the model.", "-e")
+    batch: int | None = opt("W", "Release W events of a user at a time: less error, more delay  [default: 1]")
+    block: int | None = opt(
+        "W", "W events share one ε, each released at once: less error than one by one at ε/W  [default: 1]"
+    )
+    budget: float | None = opt("TOTAL", "The most that a user's stream may leak, in nats under the model.")
+    mechanism: str | None = opt("NAME", "See `seqveil mechanisms`  [default: optimal; auto for batches]")
 
-    def made(self) -> Policy:
-        """The policy that the options spell out, or that the file holds."""
+    def source(self) -> Policy | Path:
+        """The file of the policy, or the policy that the options spell out."""
         from seqveil.engine.budget import Budget
         from seqveil.engine.policy import Policy
 
@@ -225,9 +239,9 @@ class PromiseOptions(ShortSecrets):
         given = {name: value for name, value in given.items() if value is not None}
         if self.policy is not None:
             if given:
-                named = ", ".join("--" + name.replace("_", "-") for name in given)
+                named = ", ".join(map(spelled, given))
                 raise InputError(f"--policy says what is promised; leave out {named}, or write it into the policy")
-            return Policy.load(self.policy)
+            return self.policy
         if not given:
             raise InputError(
                 "expected what is promised, got nothing; pass --epsilon E, --secret ever:VALUE with --secret-epsilon "
@@ -237,23 +251,15 @@ class PromiseOptions(ShortSecrets):
         return Policy(secrets=self.promised(), budget=Budget(self.budget), **plain)
 
 
-def _window(text: str | None) -> int | str | None:
-    """The window of a secret as it is typed: a number of events, a word, or "stream"."""
-    if text is None or text == "stream":
-        return None
-    return int(text) if text.isascii() and text.isdigit() else text
-
-
 @dataclass(frozen=True)
 class ColumnOptions:
     """What the columns of a file are called."""
 
     user_column: UserColumn = None
     value_column: ValueColumn = None
-    time_column: Annotated[
-        str | None,
-        option("NAME", "Column of the order, or several as in week,hour  [default: seq, time, timestamp, ts or date]"),
-    ] = None
+    time_column: str | None = opt(
+        "NAME", "Column that orders a user's events, or several: week,hour  [default: seq, time, timestamp, ts or date]"
+    )
 
     @property
     def given(self) -> dict[str, Any]:
@@ -265,36 +271,27 @@ class ColumnOptions:
 class CutOptions:
     """How numbers and points become symbols."""
 
-    bins: Annotated[str | None, option("WIDTH|auto", "Cut numbers into bins of this width; auto: about 20 bins.")] = (
-        None
-    )
-    levels: Annotated[int | None, option("N", "Cut numbers into N bins of about equal count.")] = None
-    grid: Annotated[
-        str | None, option("10x10|auto", "Cut points (--value-column x,y) into a grid; auto: over their bulk.")
-    ] = None
-    cell_metres: Annotated[
-        float | None, option("M", "Cut the map into cells of this size around the bulk of latitudes and longitudes.")
-    ] = None
+    bins: str | None = opt("WIDTH|auto", "Cut numbers into bins of this width; auto: about 20 bins.")
+    levels: int | None = opt("N", "Cut numbers into N bins of about equal count.")
+    grid: str | None = opt("10x10|auto", "Cut points (--value-column x,y) into a grid; auto: covering most points.")
+    cell_metres: float | None = opt("M", "Cut the map into cells of this size, over the area where most points lie.")
 
 
 @dataclass(frozen=True)
 class SlotOptions:
     """How events at irregular times become one for each slot."""
 
-    every_seconds: Annotated[
-        float | None, option("S", "One symbol for each slot of S seconds, something or nothing in it.")
-    ] = None
-    slot: Annotated[
-        str | None,
-        option(
-            "last|mean|most",
-            "What stands for several events of a slot; ,pad lets all streams begin and end together, ,hold or "
-            ",nothing says what an empty slot is  [default: last]",
-        ),
-    ] = None
-    utc_offset: Annotated[
-        float | None, option("H", "Hours by which the clock of `during` and of days is ahead of UTC  [default: 0]")
-    ] = None
+    every_seconds: float | None = opt(
+        "S", "One symbol for each slot of S seconds, whether or not anything happened in it."
+    )
+    slot: str | None = opt(
+        "last|mean|most",
+        "How several events in a slot become one. Append ,pad to make all streams begin and end together, and "
+        ",hold or ,nothing for empty slots, as in last,pad,hold  [default: last]",
+    )
+    utc_offset: float | None = opt(
+        "H", "Clock of `during`, day and week: hours ahead of UTC, the same all year  [default: 0]"
+    )
 
 
 def parse_epsilons(text: str, name: str = "epsilon") -> list[float]:
@@ -334,7 +331,5 @@ def check_picture(plot: Path | None) -> None:
 
 def check_model_out(out: Path) -> None:
     """Refuse a place where no model can be written, before anything is read for it."""
-    from seqveil.core.errors import DataError
-
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise DataError(f"{out.name}: is a folder, or lies in none; name a file in a folder that exists")

@@ -1,9 +1,8 @@
-"""`seqveil plan`: the error to expect at each ε, and the policy that does what somebody wants, as `policy.toml`."""
+"""Commands to choose by: `seqveil plan`, the error to expect at each ε and a policy, and `seqveil mechanisms`."""
 
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,64 +10,64 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from seqveil.core import mechanisms as registry
 from seqveil.core.errors import InputError
+from seqveil.core.mechanisms import BatchMechanism, Mechanism
+from seqveil.core.results import Line, Result, ResultTable
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import lines, show, steps
+from seqveil.interfaces.commands.terminal import emit_json, lines, show, steps
 
 if TYPE_CHECKING:
     from seqveil.core.kernel import Ints
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.planning import Wishes
 
+AnyMechanism = Mechanism | BatchMechanism
+HEADINGS = ("name", "what it does", "guarantee", "LDP", "sound")
 USUAL_LENGTH = 50
-QUESTIONS = {
-    "seen_by": "1. Who sees it? public, partner or team; empty for a table alone",
-    "secret": "2. What must stay secret? Such as ever:health; empty for nothing in particular",
-    "wait": "3. For how many later events may a release wait? Empty for none",
-    "wrong": "4. How wrong may it be? Such as 20%; empty for whatever the protection costs",
-}
 
 
 @dataclass(frozen=True)
 class WishOptions:
     """What is wanted of a release, in words of the command line."""
 
-    seen_by: Annotated[
-        str | None,
-        o.option(
-            "public|partner|team|10:30",
-            "Recommend a policy by who sees the release, or by odds: 10:30 keeps a suspicion of 10 % under 30 %.",
-        ),
-    ] = None
-    wrong: Annotated[str | None, o.option("0.2|20%", "Recommend the policy whose error is at most this.")] = None
-    wait: Annotated[int | None, o.option("N", "How many events a release may wait (batches)  [default: 0]")] = None
+    seen_by: str | None = o.opt(
+        "public|partner|team|10:30",
+        "Recommend a policy by who will see the release: a suspicion of 10 % may grow to at most 15, 25 or 40 %; "
+        "10:30 lets it grow to at most 30 % (percentages, not odds).",
+    )
+    wrong: str | None = o.opt("0.2|20%", "Recommend the policy with the least ε whose error is at most this.")
+    wait: int | None = o.opt("N", "How many further events a release may wait for; allows batches  [default: 0]")
     secret: o.SecretOption = None
     secret_window: o.SecretWindow = None
-    secret_epsilon: Annotated[str | None, o.option("E,E,…", "ε of each --secret to compare.")] = None
-    policy: Annotated[Path | None, o.option("FILE", "Plan for this policy; instead of --secret and the like.")] = None
-    epsilon: Annotated[str | None, o.option("E,E,…", "ε of an event to compare.", "--epsilon", "-e")] = None
-    block: Annotated[str | None, o.option("W,W,…", "Lengths of blocks to choose from  [default: 5,10,20,40]")] = None
-    distortion: o.DistortionName = None
+    secret_epsilon: str | None = o.opt(
+        "E,E,…", "Values of ε to show for each --secret; --seen-by or --wrong gives the recommended one."
+    )
+    policy: Path | None = o.opt("FILE", "Plan for this policy, instead of --secret and its options.")
+    epsilon: str | None = o.opt("E,E,…", "Values of ε per event to compare.", "-e")
+    block: str | None = o.opt("W,W,…", "Lengths of blocks to choose from  [default: 5,10,20,40]")
+    distortion: str | None = o.opt(
+        "hamming|absolute|squared|euclidean|metres", "Cost of a wrong release  [default: hamming]"
+    )
 
     def wishes(self) -> Wishes:
-        """What is wished; at a terminal it asks for what the options leave out."""
+        """What is wished."""
         from seqveil.engine.policy import Policy
         from seqveil.interfaces.planning import BLOCKS, Wishes
 
         if self.policy is not None:
             self._refuse("policy", *(each.name for each in fields(self) if each.name != "policy"))
             return Wishes(policy=Policy.load(self.policy))
-        asked = self._asked()
-        secrets = tuple(o.ShortSecrets(asked["secret"], None, self.secret_window).declared())
+        secrets = tuple(o.ShortSecrets(self.secret, None, self.secret_window).declared())
         if secrets:
             self._refuse("secret", "epsilon", "block", "wait")
         elif (self.secret_epsilon, self.secret_window) != (None, None):
             raise InputError("--secret-epsilon and --secret-window came without a secret; add --secret ever:VALUE")
         name, text = ("secret-epsilon", self.secret_epsilon) if secrets else ("epsilon", self.epsilon)
         return Wishes(
-            odds=None if asked["seen_by"] is None else _odds(asked["seen_by"]),
-            wrong=None if asked["wrong"] is None else _share(asked["wrong"]),
-            wait=asked["wait"] or 0,
+            odds=None if self.seen_by is None else _odds(self.seen_by),
+            wrong=None if self.wrong is None else _share(self.wrong),
+            wait=self.wait or 0,
             epsilons=None if text is None else tuple(o.parse_epsilons(text, name)),
             blocks=BLOCKS if self.block is None else tuple(o.parse_batches(self.block, "block")),
             secrets=secrets,
@@ -76,23 +75,9 @@ class WishOptions:
         )
 
     def _refuse(self, beside: str, *names: str) -> None:
-        given = ["--" + name.replace("_", "-") for name in names if getattr(self, name) not in (None, [])]
+        given = [o.spelled(name) for name in names if getattr(self, name) not in (None, [])]
         if given:
             raise InputError(f"--{beside} does not go with {', '.join(given)}; leave one of them out")
-
-    def _asked(self) -> dict[str, Any]:
-        """The answers to the four questions: those of the options, then of the terminal."""
-        given: dict[str, Any] = {name: getattr(self, name) or None for name in QUESTIONS}
-        if any(value is not None for value in given.values()) or not (sys.stdin.isatty() and sys.stderr.isatty()):
-            return given
-        for name, question in QUESTIONS.items():
-            answer = str(typer.prompt(question, default="", show_default=False, err=True)).strip()
-            if name == "seen_by" and not answer:
-                return given
-            given[name] = answer or None
-        given["secret"] = None if given["secret"] is None else [part.strip() for part in given["secret"].split(";")]
-        given["wait"] = None if given["wait"] is None else o.parse_batches(given["wait"], "wait")[0]
-        return given
 
 
 @o.option_groups
@@ -100,117 +85,97 @@ def plan(
     source: Annotated[str, typer.Argument(metavar="DATA|MODEL", help="Data, or a model that `seqveil fit` wrote.")],
     *,
     wanted: WishOptions,
-    data: Annotated[
-        str | None, o.option("FILE", "With a model: people whom it was not fitted to, to try policies on.")
-    ] = None,
-    length: Annotated[
-        int | None, o.option("T", "Events of a stream  [default: the median of the data, else 50]")
-    ] = None,
-    people: Annotated[int | None, o.option("N", "People to try on  [default: 200; 20 to 40 where it is slow]")] = None,
-    plot: Annotated[Path | None, o.option("FILE.png", "Draw error against ε.")] = None,
-    out: Annotated[Path | None, o.option("FILE", "Write the recommended policy.", "--out", "-o")] = None,
-    force: Annotated[bool, o.flag("--force", "Replace a policy that is there already.")] = False,
+    data: str | None = o.opt("FILE", "With a model: people whom it was not fitted to, to try policies on."),
+    length: int | None = o.opt("T", "Number of events in a stream  [default: the median of the data, else 50]"),
+    people: int | None = o.opt("N", "People to try it on  [default: 200; fewer where it is slow]"),
+    plot: Path | None = o.opt("FILE.png", "Draw error against ε."),
+    out: Path | None = o.opt("FILE", "Write the recommended policy.", "-o"),
+    force: bool = o.switch("Replace a policy that is there already."),
     columns: o.ColumnOptions,
     json: o.Json = False,
 ) -> None:
-    """Show the error to expect at each ε, and recommend a policy.
+    """Show the error to expect at each ε; recommend a policy.
 
-    With data it fits a model to four people in five and tries every policy on the others. With a model and --data it
-    tries them on those people; with a model alone, on simulated people: errors are larger for people who do not follow
-    the model. Nothing is released.
+    Given data, it fits a model to four fifths of the people, read as `seqveil inspect` proposes, and tries every policy
+    on the data of the rest. With a model and --data it tries them on those people. With a model alone it simulates
+    people; releases of real people, who do not follow the model exactly, may have larger errors. Nothing is released.
 
-    It shows the error of releases one by one, in blocks (several events share one ε, each is answered at once) and in
-    batches, where releases may wait; for a --secret, the error of people who have it and of those who do not.
+    It shows the error of releasing events one by one, in blocks (several events share one ε, and each is released at
+    once) and, if releases may wait (--wait), in batches. For a --secret it shows the error for people who have it and
+    for those who do not.
 
     With --seen-by or --wrong it recommends a policy: what to promise, what that costs, and what it means for a person.
-    At a terminal it asks. --out writes the policy; release, serve, bridge and spark take it by --policy.
+    --out writes the policy; pass it to release, serve, bridge and spark with --policy.
 
     Example: seqveil plan clicks.csv --seen-by partner --secret ever:health --out policy.toml
 
     Example: seqveil plan clicks.model --data others.csv --epsilon 0.25,0.5,1 --plot plan.png
     """
     from seqveil.interfaces import planning
+    from seqveil.interfaces.files.writing import taken, write_text
 
     o.check_picture(plot)
     wishes = wanted.wishes()
-    if out is not None:
-        _check_out(out, force, wishes)
-    model, streams = _read(source, data, columns)
-    usual = USUAL_LENGTH if streams is None else int(np.median([len(codes) for codes in streams]))
-    with steps(None, "policies tried") as tell:
-        made = planning.plan(
-            model, wishes, length=usual if length is None else length, streams=streams, people=people, progress=tell
-        )
+    if out is not None and wishes.odds is None and wishes.wrong is None and wishes.policy is None:
+        raise InputError("--out is for a recommended policy; add --seen-by partner, or --wrong 20%")
+    if out is not None and not force and taken(out):
+        raise InputError(f"{out.name}: is there already; name another file with --out, or pass --force to replace it")
+    with steps(100, "%") as tell:
+        tell("reading", 0)
+        model, streams = _read(source, data, columns)
+        usual = USUAL_LENGTH if streams is None else int(np.median([len(codes) for codes in streams]))
+        how: dict[str, Any] = {"length": usual if length is None else length, "streams": streams, "people": people}
+        made = planning.plan(model, wishes, **how, progress=lambda label, share: tell(label, 100 * share))
     if plot is not None:
         from seqveil.interfaces import plots
 
         plots.tradeoff(made, plot)
     show(made, json)
-    if out is not None:
-        _write(made, out)
+    if out is not None and made.policy is not None:
+        said = [f"{name}: {text}" for name, text in made.lines() if name not in ("policy", "promise")]
+        comments = ["Written by `seqveil plan`; pass it to release, serve, bridge and spark with --policy.", *said]
+        write_text(out, made.policy.to_toml(comments))
         if not json:
-            lines([("wrote", f"{out}; use it by `seqveil release DATA --model MODEL --policy {out} --out RELEASED`")])
-
-
-def _check_out(out: Path, force: bool, wishes: Wishes) -> None:
-    from seqveil.interfaces.files.writing import taken
-
-    if wishes.odds is None and wishes.wrong is None and wishes.policy is None:
-        raise InputError("--out is for a recommended policy; add --seen-by partner, or --wrong 20%")
-    if not force and taken(out):
-        raise InputError(f"{out.name}: is there already; name another file by --out, or pass --force to replace it")
-
-
-def _write(made: Any, out: Path) -> None:
-    from seqveil.engine import toml
-    from seqveil.interfaces.files.writing import write_text
-
-    said = [f"{name}: {text}" for name, text in made.lines() if name not in ("policy", "promise")]
-    comments = ["Written by `seqveil plan`; release, serve, bridge and spark take it by --policy.", *said]
-    write_text(out, toml.written(made.policy.to_dict(), comments))
+            lines([("wrote", f"{out}; use it with `seqveil release DATA --model MODEL --policy {out} --out RELEASED`")])
 
 
 def _read(source: str, data: str | None, columns: o.ColumnOptions) -> tuple[MarkovModel, list[Ints] | None]:
     """The model, and people whom it was not fitted to: those of --data, or a fifth of those that were to be fitted."""
+    from seqveil.core.files import Reading
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.choosing import Context, people_held_out
+    from seqveil.interfaces.choosing import CodedEvents, Context, people_held_out
+    from seqveil.interfaces.files.events import symbol_events
     from seqveil.interfaces.files.fit import fit
-    from seqveil.interfaces.files.table import known_format
+    from seqveil.interfaces.files.inspection import inspect
+    from seqveil.interfaces.files.table import known_format, read_table
+
+    def coded(data: Any, model: MarkovModel, **names: Any) -> list[Ints]:
+        """The codes of each person's events, people in the order of their names."""
+        events = symbol_events(data, model.alphabet, (model.reading or Reading()).but(**names))
+        kept = model.alphabet if model.alphabet.on_unknown in ("other", "nearest") else model.alphabet.strict
+        return [codes for _, codes in sorted(events.streams(kept).items(), key=lambda one: str(one[0]))]
 
     if source != "-" and known_format(source) is None:
         model = MarkovModel.load(source)
-        return model, None if data is None else [*_coded(data, model, columns)]
+        return model, None if data is None else coded(data, model, **columns.given)
     if data is not None:
         raise InputError("--data goes with a model; with data in its place some people are held out of the fit")
-    everyone = fit(source, **columns.given)
-    streams = [*_coded(source, everyone, columns)]
-    held = set(people_held_out(len(streams)).tolist())
-    kept = [codes for k, codes in enumerate(streams) if k not in held]
-    users = np.repeat(np.arange(len(kept)), [codes.size for codes in kept])
-    model = Context().fit(users, np.concatenate(kept), everyone.alphabet)
-    return model, [streams[k] for k in sorted(held)]
-
-
-def _coded(data: str, model: MarkovModel, columns: o.ColumnOptions) -> list[Ints]:
-    """The codes of each person of a file, by name."""
-    from seqveil.core.reading import Reading
-    from seqveil.interfaces.files.events import model_events
-
-    events = model_events(data, model, (model.reading or Reading()).but(**columns.given))
-    kept = model.alphabet if model.alphabet.on_unknown in ("other", "nearest") else model.alphabet.strict
-    return [codes for _, codes in sorted(events.streams(kept).items())]
+    table = read_table(source)
+    how = {name: value for name, value in inspect(table, **columns.given).options.items() if name != "other"}
+    everyone = fit(table, **how)
+    streams = coded(table, everyone)
+    held = people_held_out(len(streams))
+    rows = np.repeat(np.arange(len(streams)), [codes.size for codes in streams])
+    people = CodedEvents(rows, np.concatenate(streams), len(streams))
+    return people.fit(Context(), everyone.alphabet, held), [streams[k] for k in sorted(held.tolist())]
 
 
 def _share(text: str) -> float:
     """A share as people write it: 0.2, 20% or 20 %."""
-    plain = text.strip()
     try:
-        value = float(plain.removesuffix("%")) / (100 if plain.endswith("%") else 1)
+        return float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
     except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError("expected how wrong it may be as 0.2 or 20%, for one release in five; got something else")
-    return value
+        raise InputError("expected how wrong it may be as 0.2 or 20%, for one release in five") from None
 
 
 def _odds(text: str) -> tuple[float, float]:
@@ -219,14 +184,52 @@ def _odds(text: str) -> tuple[float, float]:
 
     if text in SEEN_BY:
         return SEEN_BY[text]
-    before, _, after = text.replace("%", "").partition(":")
     try:
-        found = float(before) / 100, float(after) / 100
+        before, after = (float(part) / 100 for part in text.replace("%", "").split(":"))
     except ValueError:
-        found = math.nan, math.nan
-    if not 0 < found[0] < found[1] < 1:
-        raise InputError(
-            f"expected --seen-by as {', '.join(SEEN_BY)}, or as 10:30 for a suspicion of 10 % that must stay under "
-            "30 %; got something else"
-        )
-    return found
+        asked = f"expected --seen-by as {', '.join(SEEN_BY)}, or as 10:30 for a suspicion of 10 % that must stay under"
+        raise InputError(f"{asked} 30 %; got something else") from None
+    return before, after
+
+
+@dataclass(frozen=True, repr=False)
+class Registered(Result):
+    """All mechanisms, by how they release."""
+
+    def lines(self) -> list[Line]:
+        """What the tables leave out."""
+        return [("--json", "says of each mechanism whom its promise trusts, and what a release costs to compute")]
+
+    def tables(self) -> list[ResultTable]:
+        """A table for each way to release."""
+        kinds = {
+            "one symbol at a time (seqveil release --epsilon E); ε is that of a release": registry.instantaneous(),
+            "batches of W symbols (--batch W); ε is that of a batch": registry.batched(),
+            "declared secrets (--secret …); ε is that of a secret, for its whole window": [registry.guarded.name],
+            "blocks of W events, each answered at once (--block W); ε is that of a block": [registry.in_blocks.name],
+        }
+        return [ResultTable(kind, HEADINGS, [_row(registry.find(name)) for name in kinds[kind]]) for kind in kinds]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is known of each mechanism, by its name."""
+        return {name: _facts(registry.find(name)) for name in registry.names()}
+
+
+def mechanisms(json: o.Json = False) -> None:
+    """List the mechanisms and what each promises.
+
+    Example: seqveil mechanisms --json
+    """
+    found = Registered()
+    emit_json(list(found.to_dict().values())) if json else show(found)
+
+
+def _facts(mechanism: AnyMechanism) -> dict[str, Any]:
+    own = {each.name: getattr(mechanism, each.name) for each in fields(mechanism)}
+    shown = {name: value for name, value in own.items() if not callable(value)}
+    return shown | {"batched": isinstance(mechanism, BatchMechanism)}
+
+
+def _row(m: AnyMechanism) -> tuple[str, ...]:
+    ldp = f"{m.ldp:g}ε" if math.isfinite(m.ldp) else "none"
+    return m.name, m.summary, m.guarantee, ldp, "yes" if m.sound else "NO"

@@ -18,31 +18,32 @@ def audit(
     *,
     policy: o.PolicyOfRelease = None,
     asked: o.SecretOptions,
-    delta: Annotated[float, o.option("D", "Failure probability of the (ε, δ) total.")] = 1e-6,
+    delta: Annotated[float, o.option("D", "Probability that the bound on the true sequence's total fails.")] = 1e-6,
     html: Annotated[Path | None, o.option("FILE", "Also write a report for a data protection officer.")] = None,
     attack: Annotated[Path | None, o.option("FILE", "With --html: what `seqveil attack --json` printed.")] = None,
     meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:
-    """Check what a released file leaked, exactly, and whether these people follow the model.
+    """Check what a released file leaked under the model.
 
-    Recomputes each user's leakage from the model and the releases alone, and checks every promise against it. For
-    batches it does so from their paths, and a stream's total is a bound from above.
+    Computes exactly what each user's releases leaked under the model, checks it against the promises, and tests whether
+    these people follow the model. For batches it reads the column `path`; the total of a stream is then an
+    upper bound.
 
-    It also tests whether the releases fit the model, by betting against it: odds of 100 to 1 raise an alarm. If
-    the model is right, an alarm has a probability of at most 1 %, however many releases there are. No alarm is no
-    proof.
+    The test works like a bet against the model, renewed with every release; it raises an alarm once its imaginary
+    capital has grown a hundredfold. If the model is right, an alarm has a probability of at most 1 %, however many
+    releases there are. No alarm is no proof.
 
     With --html it writes a page for a data protection officer: what was promised to whom, the model and its checks,
-    what an attacker got, the account, settings and fingerprints, and a claim sheet along the questions of NIST SP
-    800-226. It names no user and no released value.
+    what an attacker got, the account, settings and fingerprints, and a claim sheet that follows the questions of NIST
+    SP 800-226. It names no user and no released value.
 
     With --secret it measures exactly what all releases of a stream together disclosed about it, whatever the
     mechanism, and checks its ε where --secret-epsilon or the side file has one.
 
-    Policy and columns come from the side file; name a policy only where there is none. Exit code 1: a check
-    failed, the release was seeded, or these people do not follow the model. Exit code 2: the file cannot be a release
-    made with this model and policy.
+    Policy and columns come from the side file; pass --policy if there is none, or for observers. Exit code 1: a check
+    failed, the release was seeded, or these people do not follow the model; with --json `checks` and `check` say
+    which. Exit code 2: the file cannot be a release made with this model and policy.
 
     Example: seqveil audit released.csv --model clicks.model --json
     """
@@ -64,9 +65,9 @@ def decode(
     model: o.ModelFile,
     out: o.Out,
     *,
-    online: Annotated[bool, o.flag("--online", "Use the releases up to each row only.")] = False,
+    online: Annotated[bool, o.flag("--online", "For each row, use only the releases up to that row.")] = False,
     distortion: Annotated[
-        str | None, o.option("NAME", "Cost that the estimate minimises  [default: that of the release]")
+        str | None, o.option("NAME", "Expected cost that the estimate minimises  [default: that of the release]")
     ] = None,
     histogram: Annotated[
         str | None, o.option("FILE", "Write how often each symbol is expected to have occurred.")
@@ -81,10 +82,11 @@ def decode(
 ) -> None:
     """Estimate the true value of every row.
 
-    Writes the receiver's best estimate and its probability under the model; it is post-processing, so it costs no
-    privacy. It also says whether the releases fit that model, as `seqveil audit` does.
+    Writes the receiver's best estimate and its probability under the model. Without --truth it uses only public
+    information (releases, model and side file), so it costs no privacy. It also says whether the releases fit that
+    model, as `seqveil audit` does.
 
-    If you hold the raw data, --truth also prints the share of estimates that are right, beside the share that the
+    With --truth, if you hold the raw data, it also prints the share of correct estimates next to the share that the
     model expects.
 
     Example: seqveil decode released.csv --model clicks.model --out decoded.csv
@@ -107,7 +109,7 @@ def stats(
     released: o.ReleasedFile,
     model: o.ModelFile,
     *,
-    confidence: Annotated[float, o.option("C", "Confidence of every interval.")] = 0.95,
+    confidence: Annotated[float, o.option("C", "Confidence level of each interval, not of all together.")] = 0.95,
     per: Annotated[
         int | None, o.option("N", "Histogram over time: one for every N events of a stream.", "--per")
     ] = None,
@@ -119,10 +121,11 @@ def stats(
     meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:
-    """Estimate histograms, transitions, dwell times and top symbols, with intervals.
+    """Estimate counts, transitions and dwell times, with intervals.
 
-    It is post-processing and costs no privacy. Where releases can be inverted the intervals assume nothing about the
-    data; else a chain is learned from the releases. The output says which.
+    It uses only what was released, so it costs no privacy. Where the release probabilities can be inverted as a matrix
+    (design-based estimates), the intervals assume nothing about the data; otherwise a Markov chain is learned from the
+    releases. The output says which.
 
     It also tests whether the releases fit the model, as `seqveil audit` does. If they do not, it says so and
     leaves out intervals that rest on a chain.

@@ -19,16 +19,15 @@ class StateOptions:
         Path | None,
         o.option(
             "FILE",
-            "Record releases here, so that the same command continues after a stop or crash; --out is "
-            "appended to (CSV, TSV, JSONL).",
+            "Record releases here, so that the same command continues after a stop or crash, and draws no value twice.",
         ),
     ] = None
     key: Annotated[
         Path | None,
         o.option(
             "FILE",
-            "With --state: draw from the secret key in this file (made if missing), so that an event drawn again "
-            "comes out the same. Anyone with the key can undo the release.",
+            "With --state: derive the randomness from the secret key in this file (created if missing), so that "
+            "repeating an event gives the same value. Anyone with it and the releases can recover the true values.",
         ),
     ] = None
     must_exist: Annotated[
@@ -49,45 +48,49 @@ def release(
     format: o.Format = None,
     meta: o.Meta = None,
     kept: StateOptions,
-    force: Annotated[bool, o.flag("--force", "Replace an earlier release, which nobody may have seen.")] = False,
+    force: Annotated[
+        bool, o.flag("--force", "Replace an earlier release; only safe if nobody saw it: two reveal more than either.")
+    ] = False,
     yes: Annotated[
-        bool, o.flag("--yes", "Skip the warning that a stream reveals so much that little is protected.")
+        bool, o.flag("--yes", "Suppress the warning that a stream reveals so much that little is protected.")
     ] = False,
     json: o.Json = False,
 ) -> None:
     """Release every row of a file, with a guarantee.
 
-    Writes the user, the order, the released value and the ε it used, row by row; all other columns are dropped. How the
-    file is read the model remembers; name columns where this file differs.
+    Writes for each row the user, the order column as it is (so timestamps are published), the released value and the ε
+    used; all other columns are dropped. The model remembers how files are read; name columns only where this file
+    differs.
 
-    With --batch W, a user's events are released W at a time; ε is for the batch, whose first row carries ε and path.
+    With --batch W a user's events are released W at a time. ε is for the whole batch. The first row of a batch has
+    its ε and, in the column `path`, the batch's code, which receivers need to decode it.
 
-    With --state FILE the run can be stopped or killed at any point; the same command continues without losing or
-    repeating a row. Values outside the alphabet are then hidden (drawn from the public belief), because stopping
-    at one would reveal it.
+    With --state FILE the run can be stopped or killed at any point; the same command continues, no row is lost, and no
+    row's released value is drawn twice.
 
-    With --secret, rows are released with as little error as possible while nobody's odds of the secret move by
-    more than a factor e^E, in total for the whole stream (--secret-epsilon E). Without --epsilon nothing is
-    promised about anything else.
+    With --secret, all releases together move the odds of the secret by at most a factor of e^E in total over its window
+    (--secret-epsilon E), if the stream follows the model; `seqveil plan` estimates the error. Without --epsilon
+    nothing is promised about anything else.
 
     Example: seqveil release clicks.csv --model clicks.model --epsilon 1 --out released.csv
 
     Example: seqveil release clicks.csv -m clicks.model --secret ever:health --secret-epsilon 0.5 --out released.csv
 
     Example: seqveil release clicks.csv --model clicks.model --policy policy.toml --out released.csv
+
+    Example: seqveil release - --model clicks.model --epsilon 1 --out - < clicks.csv
     """
     from seqveil.interfaces.files.release import release as run
 
     begins = kept.state is not None and not (kept.state.is_file() and kept.state.stat().st_size)
-    inputs = [model, *([] if chosen.policy is None else [chosen.policy])]
-    terminal = sys.stderr.isatty() and not json  # what was changed follows from raw data: no log and no file sees it
-    changes: list[tuple[str, str]] = []
+    terminal = sys.stderr.isatty() and not json  # what follows from raw data no log and no file sees
+    raw: list[tuple[str, str]] = []
     try:
         with progress(data, "releasing") as advance:
             how: dict[str, Any] = {"on_unknown": on_unknown, **vars(kept), **columns.given}
             found = run(
-                data, model, chosen.made(), out=out, seed=seed, format=format, meta=meta, force=force, inputs=inputs,
-                progress=advance, shown=changes.extend if terminal else None, **how,
+                data, model, chosen.source(), out=out, seed=seed, format=format, meta=meta, force=force,
+                progress=advance, shown=raw.extend if terminal else None, **how,
             )  # fmt: skip
     except INTERRUPTIONS:
         if kept.state is None:
@@ -96,5 +99,5 @@ def release(
     if json:
         emit_json({**found.to_dict(), "out": out}, to_stderr=out == "-")
         return
-    said = [("state", f"{kept.state.name} is new: its ledger began at zero")] if begins and kept.state else []
-    lines([*said, *found.lines(warned=yes), *changes], to_stderr=True)
+    said = [("state", f"{kept.state.name} is new: all accounts begin at zero")] if begins and kept.state else []
+    lines([*said, *found.lines(warned=yes), *raw], to_stderr=True)

@@ -7,14 +7,24 @@ zone:48.8566,2.3522,300   (on the map: latitude, longitude, metres)         trai
 
 from __future__ import annotations
 
+import re
 import tomllib
 from typing import Any
 
 from seqveil.core.errors import InputError
 from seqveil.core.secrets import Secret, from_dict
-from seqveil.core.secrets.declared import KINDS
 
-_FORMS = "ever:A, always:A, count:A:3, followed_by:A>B, pattern:A B, zone:x,y,radius, during:A:22-6 or trait:NAME"
+_NUMBER = r"\s*([-+.\deE]+)\s*"
+_FORMS = {  # of each kind: how it is written, and what stands after the colon
+    "ever": ("ever:A", r"(.+)"),
+    "always": ("always:A", r"(.+)"),
+    "count": ("count:A:3", r"(.+):\s*([0-9]+)\s*"),
+    "followed_by": ("followed_by:A>B", r"([^>]+)>(.+)"),
+    "pattern": ("pattern:A B", r"(.+)"),
+    "zone": ("zone:x,y,radius", rf"{_NUMBER},{_NUMBER}(?:,{_NUMBER})?"),  # or zone:x,radius on a line of numbers
+    "during": ("during:A:22-6", rf"(.+):{_NUMBER}-{_NUMBER}"),
+    "trait": ("trait:NAME", r"(.+)"),
+}
 
 
 def parse(text: str, **options: Any) -> Secret:
@@ -27,40 +37,31 @@ def parse(text: str, **options: Any) -> Secret:
     >>> parse("followed_by:home>clinic").then
     ('clinic',)
     """
-    kind, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
-    if not colon or not rest.strip() or kind not in KINDS or kind == "joint":
-        raise InputError(f"a secret is written {_FORMS}; got something else")
-    return from_dict(_table(kind, rest) | {name: value for name, value in options.items() if value is not None})
+    kind, _, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
+    form, pattern = _FORMS.get(kind, (", ".join(form for form, _ in _FORMS.values()), "(?!)"))
+    found = re.fullmatch(pattern, rest.strip())
+    try:
+        table = None if found is None else _table(kind, *filter(None, found.groups()))
+    except ValueError:  # of a number
+        table = None
+    if table is None:
+        raise InputError(f"a secret is written {form}; got something else")
+    return from_dict(table | {name: value for name, value in options.items() if value is not None})
 
 
-def _table(kind: str, rest: str) -> dict[str, Any]:
+def _table(kind: str, first: str, *more: str) -> dict[str, Any]:
     """What stands after the kind, as the lines of a table in TOML."""
     if kind in ("pattern", "trait"):
-        return {kind: rest.strip()}
+        return {kind: first}
     if kind == "zone":
-        *centre, radius = (_number(part, "zone:x,y,radius") for part in rest.split(","))
-        if not centre:
-            raise InputError("a zone is written zone:x,y,radius (zone:x,radius on a line of numbers); got one number")
+        *centre, radius = map(float, (first, *more))
         return {kind: {"centre": centre, "radius": radius}}
+    named = {kind: _names(first)}
     if kind == "followed_by":
-        first, then = _two(*rest.partition(">"), form="followed_by:A>B", lacks="no >")
-        return {kind: _names(first), "then": _names(then)}
+        return named | {"then": _names(*more)}
     if kind == "count":
-        names, number = _two(*rest.rpartition(":"), form="count:A:3", lacks="no end")
-        if not (number.strip().isascii() and number.strip().isdigit()):
-            raise InputError("a count is written count:A:3, with a whole number at the end; got something else")
-        return {kind: _names(names), "at_least": int(number)}
-    if kind == "during":
-        names, hours = _two(*rest.rpartition(":"), form="during:A:22-6", lacks="no end")
-        begin, _, end = hours.partition("-")
-        return {kind: _names(names), "hours": [_number(hour, "during:A:22-6") for hour in (begin, end)]}
-    return {kind: _names(rest)}
-
-
-def _two(first: str, between: str, second: str, *, form: str, lacks: str) -> tuple[str, str]:
-    if not between:
-        raise InputError(f"this secret is written {form}; got {lacks}")
-    return first, second
+        return named | {"at_least": int(*more)}
+    return named | ({"hours": [float(hour) for hour in more]} if kind == "during" else {})
 
 
 def _names(text: str) -> list[str]:
@@ -70,13 +71,6 @@ def _names(text: str) -> list[str]:
     return names
 
 
-def _number(text: str, form: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"this secret is written {form}, with numbers; got something else") from None
-
-
 def from_toml(text: str) -> list[Secret]:
     """Secrets from TOML: one table `[[secret]]` each, with the kind as the key of its values.
 
@@ -84,17 +78,13 @@ def from_toml(text: str) -> list[Secret]:
     ... [[secret]]
     ... ever = ["health", "travel"]
     ... epsilon = 0.5
-    ...
-    ... [[secret]]
-    ... followed_by = "home"
-    ... then = "clinic"
     ... ''')
-    >>> found[0].values, [each.epsilon for each in found]
-    (('health', 'travel'), [0.5, None])
+    >>> found[0].values, found[0].epsilon
+    (('health', 'travel'), 0.5)
     """
     try:
         tables = tomllib.loads(text).get("secret")
-    except (tomllib.TOMLDecodeError, TypeError):
+    except tomllib.TOMLDecodeError:
         raise InputError("this is not TOML; each secret is a table [[secret]] with a line such as ever = 'A'") from None
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         raise InputError("secrets in TOML are tables [[secret]], each with a line such as ever = 'A'; got none")

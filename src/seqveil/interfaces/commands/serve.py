@@ -1,21 +1,23 @@
-"""Commands that serve: `seqveil serve` over HTTP, and `serve token` for who may use it."""
+"""Commands that serve: `seqveil serve` over HTTP, `serve token` for who may use it, and `seqveil studio`, the page."""
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqveil.core.errors import InputError, needs_extra
+from seqveil.core.errors import DataError, InputError, needs_extra
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, emit_json, table
 from seqveil.interfaces.service.config import ServeOptions
 
 if TYPE_CHECKING:
     from seqveil.interfaces.service.tokens import Token
-
+    from seqveil.interfaces.studio.answers import Studio
 
 serve = typer.Typer(name="serve", rich_markup_mode=None)
 
@@ -24,17 +26,18 @@ serve = typer.Typer(name="serve", rich_markup_mode=None)
 @o.option_groups
 def _serve(
     context: typer.Context,
-    model: o.ModelOrNone = None,
-    policy: Annotated[Path | None, o.option("FILE", "What is promised, as `seqveil plan` writes it.")] = None,
-    state: Annotated[Path | None, o.option("FILE", "Where releases and accounts are kept.")] = None,
+    model: Path | None = o.opt("MODEL", "The model file.  [required]", "-m"),
+    policy: Path | None = o.opt("FILE", "What is promised: the policy, as `seqveil plan` writes it.  [required]"),
+    state: Path | None = o.opt("FILE", "Where releases and accounts are kept.  [required]"),
     *,
     options: ServeOptions,
 ) -> None:
-    """Release over HTTP, each event on the disk before it is answered.
+    """Release over HTTP; each release is on disk before it is sent.
 
-    Ends on SIGTERM or Ctrl-C after it has released and answered what it had accepted; see docs/service.md.
+    On SIGTERM or Ctrl-C it releases and answers what it has accepted (up to 30 seconds), then exits; see
+    docs/service.md.
 
-    Example: seqveil serve --model clicks.model --policy policy.toml --state clicks.db --tokens tokens.db
+    Example: seqveil serve --model clicks.model --policy policy.toml --state clicks.db --tokens tokens.json
     """
     if context.invoked_subcommand is not None:
         return
@@ -58,41 +61,42 @@ serve.add_typer(token)
 
 
 @token.command()
+@o.option_groups
 def add(
     file: TokenFile,
-    scope: Annotated[list[str], o.option("NAME", "release, read, metrics or admin; repeat it.", "--scope", "-s")],
-    user: Annotated[
-        str | None, o.option("PATTERN", "The user it is for; a * at the end: all whose names begin so.")
-    ] = None,
-    rate: Annotated[float | None, o.option("N", "Events a second  [default: the service's]")] = None,
-    note: Annotated[str, o.option("TEXT", "What it is for; shown by list.")] = "",
-    expires: Annotated[
-        str | None, o.option("30d|DATE", "Good for so many hours (h), days (d) or weeks (w), or to the end of a day.")
-    ] = None,
+    scope: Annotated[
+        list[str],
+        o.option(
+            "NAME", "release, read, metrics, or admin, which allows everything; may be repeated.", "--scope", "-s"
+        ),
+    ],
+    user: str | None = o.opt("PATTERN", "The user it is for; end it with * for all users whose names begin that way."),
+    rate: float | None = o.opt("N", "Events per second  [default: the service's]"),
+    note: str = o.opt("TEXT", "What it is for; shown by list.", default=""),
+    expires: str | None = o.opt(
+        "30d|DATE", "Valid for hours (h), days (d) or weeks (w), or until a date (its first moment, UTC) or time."
+    ),
     json: o.Json = False,
 ) -> None:
-    """Make a token and print it, this once: the file keeps its hash alone.
+    """Create a token and print it once; the file stores only its hash.
 
-    Example: seqveil serve token add tokens.db --scope release --scope read --user ann
+    Example: seqveil serve token add tokens.json --scope release --scope read --user ann
     """
     from seqveil.interfaces.service import tokens as kept
 
     made, secret = kept.add(file, scope, user, rate, note, expires)
-    if json:
-        emit_json(_token_facts(made) | {"token": secret})
-    else:
-        print(secret)
+    emit_json(_token_facts(made) | {"token": secret}) if json else print(secret)
 
 
 @token.command("list")
 def list_(file: TokenFile, json: o.Json = False) -> None:
     """Show the tokens' ids, scopes, users and when they expire; a token itself cannot be shown again.
 
-    Example: seqveil serve token list tokens.db
+    Example: seqveil serve token list tokens.json
     """
     from seqveil.interfaces.service import tokens as kept
 
-    found = [_token_facts(each) for each in kept.read(file)]
+    found = [_token_facts(each) for each in kept.read(file).values()]
     if json:
         emit_json(found)
     else:
@@ -108,19 +112,76 @@ def revoke(
     id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as list shows it.")],
     json: o.Json = False,
 ) -> None:
-    """Take a token away; a running service knows at once.
+    """Revoke a token; a running service stops accepting it at once.
 
-    Example: seqveil serve token revoke tokens.db 3f9a0c11d2e4
+    Example: seqveil serve token revoke tokens.json 3f9a0c11d2e4
     """
     from seqveil.interfaces.service import tokens as kept
 
     gone = kept.revoke(file, id)
-    if json:
-        emit_json(_token_facts(gone))
-    else:
-        print(f"revoked {gone.id}")
+    emit_json(_token_facts(gone)) if json else print(f"revoked {gone.id}")
 
 
 def _token_facts(token: Token) -> dict[str, object]:
     facts = {name: getattr(token, name) for name in ("id", "scopes", "user", "rate", "created", "note", "expired")}
     return facts | {"expires": token.end}
+
+
+@o.option_groups
+def studio(
+    data: Annotated[
+        str | None, typer.Argument(metavar="DATA", help="Any file that `inspect` reads  [default: none]")
+    ] = None,
+    model: Path | None = o.opt("MODEL", "Release under this model; without DATA, sample from it.", "-m"),
+    *,
+    columns: o.ColumnOptions,
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
+    ] = 8714,
+    no_browser: bool = o.switch("Print the address and leave the browser alone."),
+) -> None:
+    """Find a policy step by step in the browser.
+
+    Inspect the data, name a secret, choose how far a suspicion may grow, see what is released, save policy.toml. Serves
+    a page that only this machine can reach and prints its address, which contains an access token: do not share it.
+    Ctrl-C stops it; nothing is stored.
+
+    Example: seqveil studio clicks.csv
+    """
+    from seqveil.interfaces.studio.serving import serve
+
+    def announce(address: str) -> None:
+        """Print the address, and open it where somebody sits at the terminal."""
+        print(f"page  {address}\nopen it in a browser on this machine; Ctrl-C ends it", flush=True)
+        if not no_browser and sys.stdout.isatty():
+            import webbrowser
+
+            webbrowser.open(address)
+
+    answering = _studio(data, model, columns)
+    try:
+        serve(answering, port, announce)
+    except INTERRUPTIONS:  # the signal that ends it
+        os._exit(0)  # an answer may be half made on another thread, in compiled code that Python's own end would abort
+
+
+def _studio(data: str | None, model: Path | None, columns: o.ColumnOptions) -> Studio:
+    """The answers of the page, with the file or the model that it begins with."""
+    from seqveil.core.model import MarkovModel
+    from seqveil.interfaces.studio.answers import Studio
+    from seqveil.interfaces.studio.source import sampled
+    from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
+
+    chain = None if model is None else MarkovModel.load(model)
+    if data is None:
+        return Studio(None if chain is None else sampled(chain, str(model)))
+    if data == "-":
+        raise InputError("the page needs a file that it can name again; save the data and name it")
+    try:
+        upload = Upload.of(Path(data).read_bytes(), data)
+    except OSError as error:
+        raise DataError(f"{Path(data).name}: cannot be read ({error.strerror}); check the path") from None
+    chosen = UploadChoice(columns.user_column or "", columns.value_column or "", columns.time_column or "")
+    if chain is not None:
+        return Studio(loaded(upload, chosen, "data", chain, str(model)))
+    return Studio(upload, chosen)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,18 +14,22 @@ import typer
 
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import SMOOTHING
-from seqveil.core.words import Risk
+from seqveil.core.results import Line
+from seqveil.core.words import Risk, count
 from seqveil.engine.releases import left_of
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interrupted, emit_json, lines, show, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from seqveil.interfaces.spark import FrameColumns
 
-spark = typer.Typer(help="The same on Apache Spark, for users who do not fit one machine.", rich_markup_mode=None)
+spark = typer.Typer(
+    help="Fit and release on Apache Spark, for very many users.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Frame = Annotated[str, typer.Argument(metavar="DATA", help="File or folder: Parquet, CSV or JSON lines.")]
 FrameFormat = Annotated[str | None, o.option("parquet|csv|json", "Format of DATA, and of what is written.", "--format")]
@@ -36,8 +39,8 @@ FrameFormat = Annotated[str | None, o.option("parquet|csv|json", "Format of DATA
 class ClusterOptions:
     """Where Spark runs."""
 
-    master: Annotated[str | None, o.option("URL", "Where to run  [default: spark-submit's, else local[*]]")] = None
-    log: Annotated[Path | None, o.option("FILE", "Where Spark's own log goes  [default: nowhere]")] = None
+    master: str | None = o.opt("URL", "Where to run  [default: spark-submit's, else local[*]]")
+    log: Path | None = o.opt("FILE", "Where Spark's own log goes  [default: off]")
 
     def session(self) -> AbstractContextManager[SparkSession]:
         """A Spark session on the cluster that was asked for, closed when the block ends."""
@@ -52,22 +55,16 @@ class FrameOptions:
 
     user_column: o.UserColumn = None
     value_column: o.ValueColumn = None
-    seq_column: Annotated[str, o.option("NAME", "Column that orders a user's events (0, 1, 2, …).")] = "seq"
+    seq_column: str = o.opt("NAME", "Column that orders a user's events (0, 1, 2, …).", default="seq")
 
     def columns(self, time: str | None = None) -> FrameColumns:
         """The columns that were asked for, with the usual names for those that were not."""
         from seqveil.interfaces.spark import FrameColumns
 
-        parts = tuple((self.value_column or "value").split(","))
-        if len(parts) > 2:
-            raise InputError(f"expected one value column, or two as in x,y; got {len(parts)}")
-        value = parts[0] if len(parts) == 1 else (parts[0], parts[1])
-        return FrameColumns(self.user_column or "user", value, self.seq_column, time)
-
-
-@spark.callback()
-def _commands() -> None:
-    """One sub-command for each thing to do."""
+        first, *more = (self.value_column or "value").split(",")
+        if len(more) > 1:
+            raise InputError(f"expected one value column, or two as in x,y; got {1 + len(more)}")
+        return FrameColumns(self.user_column or "user", (first, more[0]) if more else first, self.seq_column, time)
 
 
 @spark.command()
@@ -76,17 +73,21 @@ def fit(
     data: Frame,
     out: o.ModelOut,
     *,
-    context: Annotated[str, o.option("order:2|types:16", "What the next symbol depends on.")] = "order:1",
+    context: str = o.opt("order:2|types:16", "What the next symbol depends on.", default="order:1"),
+    trait: str | None = o.opt(
+        "COLUMN", "Column with one label per user; each label gets its own types, as --context says."
+    ),
     smoothing: o.Smoothing = SMOOTHING,
     frames: FrameOptions,
     format: FrameFormat = None,
     cluster: ClusterOptions,
     json: o.Json = False,
 ) -> None:
-    """Fit a model by counting on Spark: the same model as `seqveil fit` makes. The fit itself is not private.
+    """Fit a model by counting on Spark.
 
-    With types:16 each person's runs of symbols are counted, and the driver finds the types. To choose a context,
-    run `seqveil fit --context auto` on a sample of the people.
+    The result is the model that `seqveil fit` would make of the same rows. The fit is not private. With types:16 the
+    executors count each person's short sequences of symbols (n-grams), and the driver finds the types. To choose a
+    context, run `seqveil fit --context auto` on a sample of the people.
 
     Example: seqveil spark fit clicks/ -o clicks.model --context types:16
     """
@@ -101,7 +102,8 @@ def fit(
     if isinstance(chosen.switch, str):
         raise InputError("`seqveil fit` estimates how often people switch types; name a number here")
     with cluster.session() as session:
-        found = fitted(read(session, data, kind, names, None, False), names, **vars(chosen), smoothing=smoothing)
+        frame, how = read(session, data, kind, names, None, False), vars(chosen) | {"trait": trait}
+        found = fitted(frame, names, **how, smoothing=smoothing)
     found.model.save(out)
     show(found, json)
 
@@ -112,24 +114,28 @@ def release(
     data: Frame,
     model: o.ModelFile,
     policy: o.PolicyFile,
-    key: Annotated[Path, o.option("FILE", "The secret key, made if missing. Anyone with it can undo the release.")],
+    key: Annotated[
+        Path,
+        o.option(
+            "FILE", "The secret key, created if missing. Anyone with it and the releases can recover the true values."
+        ),
+    ],
     out: Annotated[str, o.option("DIR", "Folder for the released rows.", "--out", "-o")],
     *,
-    checkpoint: Annotated[
-        str | None, o.option("DIR", "Record releases here: the same command continues, with new files only.")
-    ] = None,
-    follow: Annotated[bool, o.flag("--follow", "With --checkpoint: stay, and release files as they arrive.")] = False,
+    checkpoint: str | None = o.opt("DIR", "Record releases here: the same command continues, with new files only."),
+    follow: bool = o.switch("With --checkpoint: keep running and release files as they arrive."),
     frames: FrameOptions,
-    time_column: Annotated[str | None, o.option("NAME", "Column of the time, in seconds.")] = None,
+    time_column: str | None = o.opt("NAME", "Column of the time: a timestamp, or seconds, ms, µs or ns since 1970."),
     format: FrameFormat = None,
     cluster: ClusterOptions,
     json: o.Json = False,
 ) -> None:
-    """Release the rows of files on Spark: the releases of `seqveil release --state --key`.
+    """Release the rows of files on Spark.
 
-    Without --checkpoint all rows are released at once. With it the run can be stopped or killed at any point: the
-    same command continues without losing or repeating a row, and takes the files that arrived since. Read DIR with
-    Spark.
+    The guarantee and the accounts are the same as with `seqveil release --state --key`; the random draws differ.
+    Without --checkpoint all rows are released in one job, and nothing is recorded for a later run. With it the run can
+    be stopped or killed at any point: the same command continues without losing or repeating a row, and takes the files
+    that arrived since. Read the output folder with Spark: its `_spark_metadata` says which files count.
 
     Example: seqveil spark release clicks/ -m clicks.model --policy policy.toml --key clicks.key --checkpoint state/
     --out released/
@@ -143,18 +149,30 @@ def release(
     known, promised, names = MarkovModel.load(model), Policy.load(policy), frames.columns(time_column)
     if checkpoint is None and follow:
         raise InputError("--follow needs --checkpoint, which says what was released before; name a folder for it")
-    kind, how = format_of(data, format), {"key": key_file(key, create=True), "columns": names}
+    kind = format_of(data, format)
+    how: dict[str, Any] = {"key": key_file(key, create=True), "columns": names}
     with cluster.session() as session:
         frame = read(session, data, kind, names, known.alphabet, checkpoint is not None)
         if checkpoint is None:
-            facts = _at_once(on_spark.release(frame, known, promised, **how), out, kind)  # type: ignore[arg-type]
+            facts = _at_once(on_spark.release(frame, known, promised, **how), kind, out)
         else:
             _refuse_mixed(session, checkpoint, out)
-            writer = on_spark.stream(frame, known, promised, checkpoint=checkpoint, **how)  # type: ignore[arg-type]
+            writer = on_spark.stream(frame, known, promised, checkpoint=checkpoint, **how)
             _stream(writer.format(kind).options(**headed(kind)).option("path", out), follow)
             facts = asdict(on_spark.total(session, checkpoint))
-    facts = {"setting": promised.on(known).to_dict()} | facts | {"out": out}
-    emit_json(facts) if json else _say(facts, known.rules_out)
+    facts |= {"setting": promised.on(known), "out": out}
+    emit_json(facts) if json else lines(_said(facts, known.rules_out), to_stderr=True)
+
+
+def _said(facts: dict[str, Any], rules_out: bool) -> list[Line]:
+    """What was released, and what that means; `rules_out`: whether the model calls something impossible."""
+    if "users" not in facts:  # without a checkpoint there are no accounts
+        return [("released", f"{count(facts['rows'], 'row')} into {facts['out']}")]
+    left = "" if facts["budget_left"] is None else f", at least {facts['budget_left']:.4g} of each budget left"
+    said = f"{facts['releases']:,} of {count(facts['events'], 'event')}, {count(facts['users'], 'user')}"
+    worst = f"worst total over a stream {facts['leakage']:.4g} (composition charges {facts['epsilon_spent']:.4g}){left}"
+    means = Risk(facts["leakage"], ldp=facts["ldp"] if rules_out else None).sentences
+    return [("released", f"{said}, into {facts['out']}"), *(("means", each) for each in means), ("realised", worst)]
 
 
 @spark.command()
@@ -162,8 +180,8 @@ def release(
 def account(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint of a release.")],
     *,
-    user: Annotated[str | None, o.option("NAME", "Only this user.")] = None,
-    limit: Annotated[int, o.option("N", "How many users to show, those with the largest account first.")] = 20,
+    user: str | None = o.opt("NAME", "Only this user."),
+    limit: int = o.opt("N", "How many users to show, those with the largest account first.", default=20),
     cluster: ClusterOptions,
     json: o.Json = False,
 ) -> None:
@@ -192,20 +210,13 @@ def account(
     if json:
         emit_json(asdict(everyone) | {"shown": shown})
         return
+    names = ("user", "events", "releases", "leakage", "epsilon_spent", "budget_left")
     whole = asdict(everyone) | {"user": f"all {everyone.users}"}
-    figures = ("leakage", "epsilon_spent", "budget_left")
-    cells = [
-        [*(str(each[name]) for name in ("user", "events", "releases")), *(_figure(each[name]) for name in figures)]
-        for each in (*shown, whole)
-    ]
-    table(("user", "events", "releases", "leakage", "sum of epsilon", "budget left"), cells)
+    headings = (*names[:4], "sum of epsilon", "budget left")
+    table(headings, [[each[name] for name in names] for each in (*shown, whole)])
 
 
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
-
-
-def _at_once(released: DataFrame, out: str, format: str) -> dict[str, Any]:
+def _at_once(released: DataFrame, format: str, out: str) -> dict[str, Any]:
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -213,16 +224,13 @@ def _at_once(released: DataFrame, out: str, format: str) -> dict[str, Any]:
     from seqveil.interfaces.spark.frames import headed
 
     if os.path.exists(out):
-        raise DataError(
-            f"{os.path.basename(out.rstrip('/'))}: is there already, and a second release is a second spend; "
-            "name a new folder"
-        )
+        name = os.path.basename(out.rstrip("/"))
+        raise DataError(f"{name}: is there already, and a second release is a second spend; name a new folder")
     seen = Observation()
     with driver_errors():
-        writer = released.observe(seen, F.count(F.lit(1)).alias("rows"), F.sum("epsilon").alias("epsilon"))
-        writer.write.format(format).options(**headed(format)).save(out)
-        counted = seen.get
-    return {"rows": counted["rows"], "epsilon_spent_of_all": counted["epsilon"] or 0.0}
+        rows = released.observe(seen, F.count(F.lit(1)).alias("rows"), F.sum("epsilon").alias("epsilon"))
+        rows.write.format(format).options(**headed(format)).save(out)
+        return {"rows": seen.get["rows"], "epsilon_spent_of_all": seen.get["epsilon"] or 0.0}
 
 
 def _refuse_mixed(session: SparkSession, checkpoint: str, out: str) -> None:
@@ -242,13 +250,12 @@ def _stream(writer: DataStreamWriter, follow: bool) -> None:
             query = (writer if follow else writer.trigger(availableNow=True)).start()
             lines([("order", ARRIVAL)], to_stderr=True)
             try:
-                while _undisturbed(lambda: query.isActive):
+                while _active(query):
                     time.sleep(0.2)
             except INTERRUPTIONS:
                 query.stop()
-                raise Interrupted(
-                    "interrupted; what was released stands, and the same command goes on with it"
-                ) from None
+                stands = "interrupted; what was released stands, and the same command goes on with it"
+                raise Interrupted(stands) from None
             query.awaitTermination()  # raises what ended it
     except (DataError, InputError) as error:  # raised by a worker, before the sink lists anything
         remedy = "nothing of this micro-batch was published; put the files right, and run the same command again"
@@ -256,22 +263,10 @@ def _stream(writer: DataStreamWriter, follow: bool) -> None:
         raise
 
 
-def _undisturbed(ask: Callable[[], Any]) -> Any:
-    """What the driver says; a signal waits for the answer, as half of one would spoil the next."""
+def _active(query: StreamingQuery) -> bool:
+    """Whether it runs; a signal waits for what the driver answers, as half of an answer would spoil the next."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
-        return ask()
+        return bool(query.isActive)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _say(facts: dict[str, Any], rules_out: bool) -> None:
-    """What was released; `rules_out`: whether the model calls something impossible."""
-    if "users" not in facts:
-        lines([("released", f"{facts['rows']} rows into {facts['out']}")], to_stderr=True)
-        return
-    left = "" if facts["budget_left"] is None else f", at least {facts['budget_left']:.4g} of each budget left"
-    said = f"{facts['releases']} of {facts['events']} events, {facts['users']} users, into {facts['out']}"
-    worst = f"worst total over a stream {facts['leakage']:.4g} (composition charges {facts['epsilon_spent']:.4g}){left}"
-    means = Risk(facts["leakage"], ldp=facts["ldp"] if rules_out else None).sentences
-    lines([("released", said), *(("means", each) for each in means), ("realised", worst)], to_stderr=True)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json as codec
-import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import DataError, InputError, ModelError
+from seqveil.core.files import replacing
+from seqveil.core.results import plain
+from seqveil.core.words import count
 from seqveil.engine.policy import saved_terms
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import emit_json, lines, table
+from seqveil.interfaces.commands.terminal import emit_json, lines, note, table
 
 if TYPE_CHECKING:
     from seqveil.engine.sqlite import SqliteRecords
@@ -24,13 +26,14 @@ if TYPE_CHECKING:
     from seqveil.engine.stream import Terms
 
 StateFile = Annotated[Path, typer.Argument(metavar="FILE", help="The state file.")]
+Users = Annotated[list[str] | None, o.option("NAME", "Only this user; may be repeated  [default: all]", "--user")]
 HEADINGS = ("user", "events", "releases", "leakage", "epsilon_spent", "ldp")
 
 state = typer.Typer(
     name="state",
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Look at a state file, copy it, check it, erase people.",
+    help="Inspect, copy or check a state file; erase a person's data.",
 )
 
 
@@ -45,13 +48,13 @@ def verify(file: StateFile, json: o.Json = False) -> None:
     from seqveil.engine.upkeep import verify as look
 
     found = look(file)
-    facts = {"users": found.users, "releases": found.releases}
     if json:
-        wrong = {"damaged_users": sorted(found.damaged_users), "problems": found.problems}
-        emit_json({"sound": found.sound} | facts | wrong)
+        names = ("sound", "users", "releases", "damaged_users", "problems")
+        emit_json({name: getattr(found, name) for name in names} | {"damaged_users": sorted(found.damaged_users)})
     else:
+        held = f"{count(found.users, 'user')}, {count(found.releases, 'release')}"
         said = [("damaged", problem) for problem in found.problems]
-        lines([*said, ("verified" if found.sound else "read", f"{found.users} users, {found.releases} releases")])
+        lines([*said, ("verified" if found.sound else "read", held)])
     if not found.sound:
         raise typer.Exit(1)
 
@@ -64,10 +67,11 @@ def backup(
     ],
     json: o.Json = False,
 ) -> None:
-    """Copy a state file as it is now, for its owner alone, and check the copy.
+    """Copy a state file as it is now, and check the copy.
 
-    A service may keep the file open meanwhile. Going on from an older copy draws the events since then again:
-    see docs/operations.md first.
+    Only the owner may read the copy. A service may keep the file open meanwhile. If you continue from an older copy,
+    the values of events released since then are drawn a second time, which reveals more than the account says: see
+    docs/operations.md first.
 
     Example: seqveil state backup clicks.db backups/clicks.db
     """
@@ -75,47 +79,73 @@ def backup(
 
     found = copy(file, out)
     if json:
-        emit_json({"out": str(out), "users": found.users, "releases": found.releases})
+        emit_json({"out": out, "users": found.users, "releases": found.releases})
     else:
-        print(f"copied  {found.users} users, {found.releases} releases to {out}, and checked them")
+        held = f"{count(found.users, 'user')}, {count(found.releases, 'release')}"
+        lines([("copied", f"{held} to {out}, and checked them")])
 
 
 @state.command()
-def account(
-    file: StateFile,
-    user: Annotated[list[str] | None, o.option("NAME", "Only this user; may be repeated  [default: all]")] = None,
-    json: o.Json = False,
-) -> None:
-    """Show the ledgers: events, releases, leakage in nats, what composition charges, LDP level.
+def account(file: StateFile, user: Users = None, json: o.Json = False) -> None:
+    """Show each user's account.
+
+    It lists events, releases, leakage in nats, the sum of ε by composition, and the LDP level; for each declared
+    secret, the furthest that its log odds have moved, and its ε.
 
     Example: seqveil state account clicks.db --user ann
     """
     from seqveil.engine.sqlite import reading
 
+    try:
+        history = _history_of(file)
+    except ModelError:
+        note("the accounts of secrets need the models of all observers, and are left out")
+        history = []
     with reading(file) as found:
-        if user:
-            rows = [{"user": name} | _figures(row) for name, row in _rows(found, user)]
-        else:
-            everyone = ((k, name, row) for k, name, row in found.users() if not isinstance(name, bytes))
-            rows = [
-                {"user": f"user number {k}", "damaged": True} if row is None else {"user": name} | _figures(row)
-                for k, name, row in everyone
-            ]
+        named = ((0, *each) for each in _rows(found, user)) if user else found.users()
+        rows: list[dict[str, Any]] = [
+            {"user": f"user number {k}", "damaged": True} if row is None else _figures(found, history, name, row)
+            for k, name, row in named
+            if not isinstance(name, bytes)  # of whom only the total is kept
+        ]
     if json:
         emit_json(rows)
-    else:
-        table(HEADINGS, [[_shown(row.get(name, "damaged")) for name in HEADINGS] for row in rows])
+        return
+    secrets = [each.name for each in history[-1].secrets] if history else []
+    cells = [[_shown(row.get(name, "damaged")) for name in HEADINGS] for row in rows]
+    for row, shown in zip(rows, cells, strict=True):
+        moved = [f"{_shown(each['worst'])} of {_shown(each['epsilon'])}" for each in row.get("secrets", ())]
+        shown += moved or [""] * len(secrets)
+    table((*HEADINGS, *secrets), cells)
+
+
+def _figures(found: SqliteRecords, history: Sequence[Terms], name: str, row: UserRow) -> dict[str, Any]:
+    """A user's account by name, leakage in nats, with what was disclosed about each declared secret."""
+    from seqveil.engine.calls import restored
+    from seqveil.engine.releases import SecretAccount
+
+    leakage = {"leakage": max(row.most, -row.least, 0.0), "most": row.most, "least": row.least}
+    figures = {"user": name, "events": row.events, "releases": row.releases, **leakage}
+    figures |= {"epsilon_spent": row.spent, "ldp": row.ldp}
+    if not history or history[-1].trackers is None or not row.events:
+        return figures
+    trackers = restored(history, found, [row]).trackers
+    assert trackers is not None
+    own = [SecretAccount.of(each) for each in trackers[0].worst()]
+    kept = ("name", "epsilon", "log_odds", "lowest", "highest", "worst")
+    return figures | {"secrets": [{each: getattr(secret, each) for each in kept} for secret in own]}
+
+
+def _shown(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 @state.command()
-def export(
-    file: StateFile,
-    out: o.Out,
-    user: Annotated[list[str] | None, o.option("NAME", "Only this user; may be repeated  [default: all]")] = None,
-) -> None:
-    """Write what was released as lines of JSON: user, seq, status, value (or values and path), epsilon, time.
+def export(file: StateFile, out: o.Out, user: Users = None) -> None:
+    """Write what was released as lines of JSON.
 
-    Everything in it was published before; no raw symbol is in a state file.
+    A line has user, seq, status, value (or values and path), epsilon and time: only what was released, with users'
+    names, numbers and times. Raw symbols are never written.
 
     Example: seqveil state export clicks.db --out releases.jsonl
     """
@@ -123,136 +153,34 @@ def export(
     from seqveil.engine.store import ERASED, with_gaps
     from seqveil.interfaces.events import Wording
 
-    setting = _terms_of(file)
+    setting = _history_of(file)[-1]
     if out != "-" and os.path.exists(out):
         raise InputError(f"{os.path.basename(out)}: is there already; name a file that is not")
     shown = Wording(setting.model.alphabet).shown
-    count, dropped = 0, 0
+    made = begun_later = 0
     with reading(file) as found, _written(out) as sink:
         names = user or [str(name) for _, name, row in found.users() if row is None or not row.erased]
         for name, row in _rows(found, names):
             for stored in with_gaps(found.releases(row), 0):
                 if stored.code == ERASED:
-                    dropped += 1
-                    continue
-                sink.write(codec.dumps({"user": name} | _disclosed(stored, shown, setting)) + "\n")
-                count += 1
+                    begun_later += 1
+                else:
+                    sink.write(codec.dumps(plain({"user": name} | _disclosed(stored, shown, setting))) + "\n")
+                    made += 1
     if out != "-":
-        print(f"wrote  {count} releases to {out}")
-    if dropped:
-        note = "begin later than with number 0, for their first releases were erased"
-        print(f"note: the releases of {dropped} users {note}", file=sys.stderr)
+        lines([("wrote", f"{count(made, 'release')} to {out}")])
+    if begun_later:
+        whose = count(begun_later, "user")
+        note(f"the releases of {whose} begin later than with number 0, for their first releases were erased")
 
 
-@state.command()
-def adopt(
-    file: StateFile,
-    model: Annotated[Path | None, o.option("FILE", "Another model of the same values, to go on with.")] = None,
-    key: Annotated[Path | None, o.option("FILE", "With --model: the key of the state file, where it has one.")] = None,
-) -> None:
-    """Go on with another model, or with a state file that is not the latest one.
-
-    With --model: all stored releases are replayed, so that beliefs, leakage and the accounts of secrets become
-    those of the new model, exact for the kernels that were drawn from, and every budget goes on. Of erased
-    releases only the LDP level is kept.
-
-    Without it: for a copy that was put in the place of the file, or a file that lost its end. Run it once before
-    the first release. With a key, later events then use fresh randomness. What was released since the copy is not
-    in its ledger: see docs/operations.md first.
-
-    Nobody may have the file open.
-
-    Example: seqveil state adopt clicks.db --model refitted.model
-    """
-    from seqveil.engine.upkeep import accept as take_on
-
-    if model is not None:
-        _adopt_model(file, model, key)
-        return
-    take_on(file)
-    print(f"adopted  {file}: it goes on from what it holds, with randomness of its own")
-
-
-def _adopt_model(file: Path, new: Path, key: Path | None) -> None:
-    from seqveil.core.model import MarkovModel
-    from seqveil.core.randomness import key_file
-    from seqveil.engine.streams import CodeStreams
-
-    model, secret = MarkovModel.load(new), None if key is None else key_file(key)
-    with CodeStreams.open(file, _terms_of(file), key=secret, must_exist=True) as streams:
-        found = streams.adopt(model)
-        disclosed = [
-            each for each in streams.secrets() if each.epsilon is not None and each.log_odds_worst > each.epsilon
-        ]
-    print(f"adopted  {new} for {file}: {found.users} users go on with what they disclosed under this model")
-    if found.erased:
-        note = "some releases were erased, so of those only the LDP level goes on"
-        print(f"note: of {found.erased} users {note}", file=sys.stderr)
-    if found.beyond:
-        print(f"note: {found.beyond} users are past the total of the budget under this model", file=sys.stderr)
-    for each in disclosed:
-        said = f"under this model the log odds of {each.name} have moved by up to {each.log_odds_worst:.4g}"
-        print(f"note: {said}, past its ε = {each.epsilon:g}; no later release moves them further", file=sys.stderr)
-
-
-@state.command()
-def erase(
-    file: StateFile,
-    user: Annotated[list[str], typer.Argument(metavar="USER", help="Whom to erase; name several at once.")],
-    key: Annotated[Path | None, o.option("FILE", "The key of the state file, where it has one.")] = None,
-    forget_ledger: Annotated[
-        bool, typer.Option("--forget-ledger", help="Drop the ledger too: a person who returns starts at zero.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask about --forget-ledger.")] = False,
-) -> None:
-    """Erase a person: the releases, the state and the name, from the whole file.
-
-    The total of the ledger is kept under a keyed hash of the name, so that a person who returns gets no new budget.
-    Nobody may have the file open. Copies of the file are not touched; see docs/operations.md.
-
-    Example: seqveil state erase clicks.db ann --key clicks.key
-    """
-    from seqveil.core.randomness import key_file
-    from seqveil.engine.upkeep import erase as take_out
-
-    if forget_ledger and not yes:
-        print(
-            "Without it nobody knows what was disclosed about this person. A return begins at zero, and what is "
-            "disclosed then adds to what was disclosed before, beyond the budget.",
-            file=sys.stderr,
-        )
-        if not _confirmed("Drop the ledger?"):
-            raise InputError(
-                "nothing was erased; leave --forget-ledger out to keep the total of the ledger, or answer y (--yes)"
-            )
-    count, left = take_out(file, user, None if key is None else key_file(key), forget_ledger)
-    ledger = "dropped too" if forget_ledger else "kept under a keyed hash of the name"
-    print(f"erased  {len(set(user))} users and {count} releases from {file}; the total of the ledger is {ledger}")
-    for source in left:
-        print(
-            f"note: what {source} wrote down of how far it was read still has the name in it; let it read on, and run "
-            "this again afterwards",
-            file=sys.stderr,
-        )
-
-
-def _terms_of(file: Path) -> Terms:
-    """What a state file was released with, the latest model included."""
-    from seqveil.engine.upkeep import facts_of, models
-
-    facts = facts_of(file)
-    if "setting" not in facts:
-        raise DataError(f"{file.name}: does not say what it was released with; run `seqveil state verify` on it")
-    return saved_terms(codec.loads(facts["setting"]), models(facts)[-1])
-
-
-def _confirmed(question: str) -> bool:
-    """Whether somebody says yes; where nobody is there to answer, no."""
-    try:
-        return typer.confirm(question, err=True)
-    except typer.Abort:
-        print(file=sys.stderr)
-        return False
+def _disclosed(stored: Stored, shown: list[Any], setting: Terms) -> dict[str, Any]:
+    words = [shown[code] for code in stored.codes] if stored.released else None
+    said: dict[str, Any] = {"value": words[0] if words else None}
+    if setting.in_batches:
+        events = setting.batch if stored.status == "given-up" else stored.events
+        said = {"values": words, "path": stored.path, "events": events}
+    return {"seq": stored.seq, "status": stored.status, **said, "epsilon": stored.epsilon, "time": stored.time}
 
 
 @contextmanager
@@ -261,17 +189,98 @@ def _written(out: str) -> Iterator[TextIO]:
     if out == "-":
         yield sys.stdout
         return
-    part = f"{out}.part"
     try:
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(handle, "w", encoding="utf-8") as file:
+        with replacing(out, private=True) as part, part.open("w", encoding="utf-8") as file:
             yield file
-        os.replace(part, out)
     except OSError as error:
         raise InputError(f"{os.path.basename(out)}: cannot be written ({error.strerror}); check the path") from None
-    finally:
-        with suppress(OSError):
-            os.unlink(part)
+
+
+@state.command()
+@o.option_groups
+def adopt(
+    file: StateFile,
+    model: Path | None = o.opt("FILE", "Another model of the same values, to continue with."),
+    key: Path | None = o.opt("FILE", "With --model: the key of the state file, where it has one."),
+) -> None:
+    """Continue with another model, or accept a restored copy.
+
+    With --model: all stored releases are replayed, so that beliefs, leakage and the accounts of secrets become those of
+    the new model. They are exact, because the kernels that were used are known; budgets continue from the recomputed
+    totals. Of erased releases only the LDP level is kept.
+
+    Without --model: accept a copy that was restored in place of the file, or a file that was truncated. Run the command
+    once, before the first release from that file. With a key, later events then use fresh randomness. What was released
+    after the copy was made is missing from its accounts: read docs/operations.md first.
+
+    Close every program that has the file open first.
+
+    Example: seqveil state adopt clicks.db --model refitted.model
+    """
+    from seqveil.core.model import MarkovModel
+    from seqveil.core.randomness import key_file
+    from seqveil.engine.streams import CodeStreams
+    from seqveil.engine.upkeep import accept
+
+    if model is None:
+        accept(file)
+        lines([("adopted", f"{file}: it goes on from what it holds, with randomness of its own")])
+        return
+    new, secret = MarkovModel.load(model), None if key is None else key_file(key)
+    with CodeStreams.open(file, _history_of(file)[-1], key=secret, must_exist=True) as streams:
+        found, disclosed = streams.adopt(new), streams.secrets()
+    whose = f"{count(found.users, 'user goes', 'users go')} on with what they disclosed under this model"
+    lines([("adopted", f"{model} for {file}: {whose}")])
+    if found.erased:
+        note(f"of {count(found.erased, 'user')} some releases were erased, so of those only the LDP level goes on")
+    if found.beyond:
+        past = "past the total of the budget, or of a secret, under this model: nothing is left of it for them"
+        note(f"{found.beyond} of the users are {past}")
+    for each in disclosed:
+        if each.epsilon is not None and each.log_odds_worst > each.epsilon:
+            moved = f"under this model the log odds of {each.name} have moved by up to {each.log_odds_worst:.4g}"
+            note(f"{moved}, past its ε = {each.epsilon:g}; no later release moves them further")
+
+
+@state.command()
+@o.option_groups
+def erase(
+    file: StateFile,
+    user: Annotated[list[str], typer.Argument(metavar="USER", help="Whom to erase; several names may be given.")],
+    key: Path | None = o.opt("FILE", "The key of the state file, where it has one."),
+) -> None:
+    """Erase a person's data: releases, state and name, everywhere in the file.
+
+    Only the account's total is kept, under a keyed hash of the name, so that a person who returns gets no new budget.
+    Close every program that has the file open first. Copies of the file are not touched; see docs/operations.md.
+
+    Example: seqveil state erase clicks.db ann --key clicks.key
+    """
+    from seqveil.core.randomness import key_file
+    from seqveil.engine.upkeep import erase as take_out
+
+    releases, left = take_out(file, user, None if key is None else key_file(key))
+    gone = f"{count(len(set(user)), 'user')} and {count(releases, 'release')} from {file}"
+    lines([("erased", f"{gone}; the total of the account is kept under a keyed hash of the name")])
+    for source in left:
+        note(
+            f"what {source} wrote down of how far it was read still has the name in it; let it read on, and run this "
+            "again afterwards"
+        )
+
+
+def _history_of(file: Path) -> list[Terms]:
+    """What a state file was released with: its terms with each of its models, the present one last."""
+    from seqveil.engine.sqlite import reading
+    from seqveil.engine.upkeep import models
+
+    with reading(file) as found:
+        facts = found.facts()
+    if "setting" not in facts:
+        raise DataError(f"{file.name}: does not say what it was released with; run `seqveil state verify` on it")
+    past = models(facts)
+    present = saved_terms(codec.loads(facts["setting"]), past[-1])
+    return [*(present.policy.on(model) for model in past[:-1]), present]
 
 
 def _rows(found: SqliteRecords, names: Sequence[str]) -> Iterator[tuple[str, UserRow]]:
@@ -280,41 +289,3 @@ def _rows(found: SqliteRecords, names: Sequence[str]) -> Iterator[tuple[str, Use
         if row is None or row.erased:
             raise DataError(f"{found.name}: nothing was released of this user; `seqveil state account` lists all")
         yield name, row
-
-
-def _figures(row: UserRow) -> dict[str, Any]:
-    """A user's ledger by name, leakage in nats."""
-    figures = {
-        "events": row.events,
-        "releases": row.releases,
-        "leakage": max(row.most, -row.least, 0.0),
-        "most": row.most,
-        "least": row.least,
-        "epsilon_spent": row.spent,
-        "ldp": row.ldp,
-    }
-    return {name: _number(figure) for name, figure in figures.items()}
-
-
-def _disclosed(stored: Stored, shown: list[Any], setting: Terms) -> dict[str, Any]:
-    from seqveil.engine.store import GAP
-
-    words = [shown[code] for code in stored.codes] if stored.released else None
-    status = "released" if stored.released else "given-up" if stored.code == GAP else "withheld"
-    said: dict[str, Any] = {"value": words[0] if words else None}
-    if setting.in_batches:
-        events = setting.batch if stored.code == GAP else stored.events
-        said = {"values": words, "path": stored.path, "events": events}
-    time = None if stored.time is None or math.isnan(stored.time) else stored.time
-    return {"seq": stored.seq, "status": status} | said | {"epsilon": _number(stored.epsilon), "time": time}
-
-
-def _number(value: float | int) -> float | int | str | None:
-    """JSON has no infinity, and what is not known is null."""
-    if isinstance(value, int) or math.isfinite(value):
-        return value
-    return None if math.isnan(value) else str(value)
-
-
-def _shown(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)

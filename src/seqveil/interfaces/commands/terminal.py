@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -12,19 +13,16 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from seqveil.core.compiled import heard
-from seqveil.core.results import Line, Result, ResultTable, aligned, cell_text, to_json
+from seqveil.core.results import Line, Result, ResultTable, aligned, to_json
 from seqveil.core.words import count, duration
 
 if TYPE_CHECKING:
     from seqveil.interfaces.files.events import Progress
 
 REFRESH = 0.1  # seconds between two states of a line on a terminal
-WIDE = 160  # columns of a table that goes to a file or a pipe
-LOGGED = 10.0  # seconds between two lines in a log
+LOGGED, FOREVER = 10.0, 1e6  # seconds between two lines in a log, and the most that a thread can wait
 ARRIVAL = "releases are written in the order in which events arrive, and whoever reads them sees it"
 AGAIN = 1.0  # seconds until an interruption that Python dropped is raised again
-
-figure = cell_text
 
 
 class Interrupted(BaseException):
@@ -55,10 +53,12 @@ def interruptible() -> Iterator[None]:
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
+        """Raise, and remember that the run was asked to end."""
         _Request.made = True
         raise Interrupted
 
     def dropped(lost: sys.UnraisableHookArgs) -> None:
+        """Ask again later, where Python drops an interruption; else do as before."""
         if not issubclass(lost.exc_type, Interrupted):
             hook(lost)
             return
@@ -76,6 +76,7 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     finally:
+        _Request.made = False  # the request was for this run; the next one in the same process begins without it
         if signal.SIGALRM in before:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
@@ -99,6 +100,11 @@ def lines(pairs: Sequence[Line], to_stderr: bool = False) -> None:
     print(aligned(pairs), file=sys.stderr if to_stderr else sys.stdout)
 
 
+def note(text: str) -> None:
+    """Say on standard error what somebody who looks at the result has to know beside it."""
+    print(f"note: {text}", file=sys.stderr)
+
+
 def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table on standard output."""
     print(ResultTable("", headings, rows))
@@ -114,44 +120,77 @@ def tell_hidden(values: int) -> None:
 class Meter:
     """How far a run is: one line that is rewritten on a terminal, one line every ten seconds in a log.
 
-    It also looks for interruptions, so every long loop calls `at`.
+    A thread of its own shows it, so that a step which takes minutes does not leave anybody in the dark. `at` also looks
+    for interruptions, so every long loop calls it.
     """
 
     def __init__(self, label: str, total: float | None, unit: str) -> None:
         self._label, self._total, self._unit = label, total, unit
         self._terminal = sys.stderr.isatty()
         self._begun = time.monotonic()
-        self._due = self._begun + (0.0 if self._terminal else LOGGED)
+        self._over = threading.Event()
         self._most = 0.0  # what was shown is never taken back
+        self._rows = self._since = 0  # rows of whole chunks, and steps of streams since the last one
 
     def at(self, done: float, label: str | None = None) -> None:
-        """So much is done; `label` says what is under way."""
+        """So much is done, never more than there is; `label` says what is under way."""
         check_interrupted()
-        self._label, self._most = label or self._label, max(self._most, done)
-        now = time.monotonic()
-        if now >= self._due:
-            self._due = now + (REFRESH if self._terminal else LOGGED)
-            begin, end = ("\r", "\x1b[K") if self._terminal else ("", "\n")
-            print(begin + self.text(now - self._begun), end=end, file=sys.stderr, flush=True)
+        most = done if self._total is None else min(done, self._total)
+        self._label, self._most = label or self._label, max(self._most, most)
+
+    def advance(self, rows: int) -> None:
+        """A chunk of rows is done."""
+        self._rows, self._since = self._rows + rows, 0
+        self.at(self._rows)
+
+    def took_step(self, streams: int) -> None:
+        """So many streams went one event on, between two chunks, or once more in a check after the last.
+
+        Where nobody knows how many rows there are, that cannot be distinguished, and whole chunks alone count.
+        """
+        self._since += streams if self._total is not None else 0
+        self.at(self._rows + self._since)
+
+    def turn(self, label: str, share: float) -> None:
+        """What was counted is over; from now on it is the share that is done of something else, 0 to 1."""
+        if self._unit != "%":
+            self._label, self._total, self._unit, self._most, self._begun = label, 100, "%", 0.0, time.monotonic()
+        self.at(100 * share)
 
     def text(self, seconds: float) -> str:
         """The line after so many seconds.
 
         >>> meter = Meter("releasing", 2000, "rows")
+        >>> meter.text(20.0)
+        'releasing: 0 of 2,000 rows, for 20 seconds'
         >>> meter.at(500)
         >>> meter.text(10.0)
         'releasing: 500 of 2,000 rows, 50 a second, 30 seconds left'
+        >>> meter.took_step(2500)
+        >>> meter.text(50.0)
+        'releasing: all 2,000 rows, finishing, for 50 seconds'
         """
+        if self._unit == "rows" and self._total == self._most:
+            return f"{self._label}: all {self._total:,.0f} rows, finishing, for {duration(seconds)}"
         rate = self._most / max(seconds, 1e-3)
         parts = [f"{self._most:,.0f}{'' if self._total is None else f' of {self._total:,.0f}'} {self._unit}"]
-        if rate > 0:
-            parts.append(f"{rate:,.0f} a second" if rate >= 1 else f"{60 * rate:,.2g} a minute")
+        parts.append(f"{rate:,.0f} a second" if rate >= 1 and self._unit != "%" else f"for {duration(seconds)}")
         if rate > 0 and self._total is not None:
             parts.append(f"{duration(max(self._total - self._most, 0.0) / rate)} left")
         return f"{self._label}: {', '.join(parts)}"
 
-    def close(self) -> None:
-        """Take the line off a terminal."""
+    def __enter__(self) -> Meter:
+        threading.Thread(target=self._show, daemon=True).start()
+        return self
+
+    def _show(self) -> None:
+        begin, end = ("\r", "\x1b[K") if self._terminal else ("", "\n")
+        while not self._over.wait(REFRESH if self._terminal else min(LOGGED, FOREVER)):
+            with suppress(OSError, ValueError):  # whoever read it has gone
+                print(begin + self.text(time.monotonic() - self._begun), end=end, file=sys.stderr, flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
         if self._terminal:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
@@ -159,17 +198,14 @@ class Meter:
 @contextmanager
 def steps(total: int | None, unit: str = "steps") -> Iterator[Callable[[str, float], None]]:
     """Progress over so many steps: a function to call with what is under way and how many are done, parts included."""
-    meter = Meter("starting", total, unit)
-    try:
+    with Meter("starting", total, unit) as meter:
         yield lambda label, done: meter.at(done, label)
-    finally:
-        meter.close()
 
 
 @contextmanager
-def progress(path: str | Path, label: str, passes: int = 1) -> Iterator[Progress]:
+def progress(path: str | Path, label: str) -> Iterator[Progress]:
     """Progress over the rows of a file: a function to call with how many more are done."""
-    with stages(path, label, passes) as (advance, _):
+    with stages(path, label) as (advance, _):
         yield advance
 
 
@@ -178,38 +214,10 @@ def stages(
     path: str | Path, label: str, passes: int = 1, work: str = "working"
 ) -> Iterator[tuple[Progress, Callable[[float], None]]]:
     """`progress`, and a second function for the work that comes after the reading: it takes the share done, 0 to 1."""
-    reading, later = Meter(label, _rows(path, passes), "rows"), Meter(work, 100, "%")
-    counted = CountedRows(reading.at)
-    try:
-        with heard(counted.took_step):
-            yield counted.advance, lambda share: later.at(100 * share)
-    finally:
-        reading.close()
-
-
-def _rows(path: str | Path, passes: int) -> int | None:
-    """How many rows there are to read, where somebody looks on."""
     from seqveil.interfaces.files.table import count_rows
 
-    found = None
-    if sys.stderr.isatty() and str(path) != "-":
-        with suppress(ValueError):  # an odd name: the command itself will say what is wrong with it
-            found = count_rows(path)
-    return None if found is None else found * passes
-
-
-class CountedRows:
-    """Rows that are done, chunk by chunk, and between two chunks by the steps that their streams have taken."""
-
-    def __init__(self, at: Callable[[float], None]) -> None:
-        self._at, self._done, self._since = at, 0, 0
-
-    def advance(self, rows: int) -> None:
-        """A chunk is done."""
-        self._done, self._since = self._done + rows, 0
-        self._at(self._done)
-
-    def took_step(self, rows: int) -> None:
-        """So many streams went one event on."""
-        self._since += rows
-        self._at(self._done + self._since)
+    rows = None
+    with suppress(ValueError, OSError):  # an odd name: the command itself will say what is wrong with it
+        rows = count_rows(path)
+    with Meter(label, None if rows is None else rows * passes, "rows") as meter, heard(meter.took_step):
+        yield meter.advance, lambda share: meter.turn(work, share)

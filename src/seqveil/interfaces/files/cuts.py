@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from seqveil.core import geography
 from seqveil.core.alphabet import MISSING, OTHER, Alphabet, Bins, Grid, OnUnknown, Symbols
 from seqveil.core.errors import DataError, InputError, option
+from seqveil.core.geography import LEAST, MOST_CELLS, Cells, count_cells
 from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel
-from seqveil.core.places import LEAST, MOST_CELLS, Cells, count_cells
-from seqveil.core.slots import NOTHING, Slots
+from seqveil.core.times import NOTHING, Slots
 from seqveil.interfaces.files.slots import no_mean
-from seqveil.interfaces.files.table import FilePath
-
-if TYPE_CHECKING:
-    import polars as pl
 
 MOST_SYMBOLS = 100_000
 AUTO, AUTO_BINS, AUTO_CELLS = "auto", 20, 10  # about how many bins, or cells each way, "auto" cuts
@@ -35,8 +33,6 @@ TAIL, FENCE, MARGIN = 0.005, 10.0, 0.1  # the bulk: within these quantiles, so m
 
 def distinct(values: pl.Series, users: pl.Series, name: str, other: int | None = None) -> tuple[set[object], int]:
     """The values that occur, and with `other` how many that fewer people have were left out."""
-    import polars as pl
-
     if other is not None and other < 1:
         raise InputError(f"expected {option('other')} as a number of people, at least 1; got {other}")
     seen = set(values.unique().to_list())
@@ -52,68 +48,49 @@ def distinct(values: pl.Series, users: pl.Series, name: str, other: int | None =
     return (seen - rare) | {OTHER}, sum(value not in (OTHER, MISSING, NOTHING) for value in rare)
 
 
-def cut(
-    numbers: Floats,
-    name: str,
-    bins: float | str | None = None,
-    levels: int | None = None,
-    grid: str | None = None,
-    cell_metres: float | None = None,
-) -> Symbols:
-    """The cells of one way to cut numbers (T,) or points (T, 2); what lies outside counts to those at the edge."""
-    numbers = np.clip(numbers, -LARGEST, LARGEST)
-    if cell_metres is not None:
-        good = geography.possible(numbers)
-        if good.mean() < 1.0 - STRANGE:
-            raise DataError(
-                f"{name}: {int((~good).sum()):,} rows are no places: expected latitudes from -90 to 90 and longitudes "
-                f"from -180 to 180 degrees; check that {option('value')} names them in this order"
-            )
-        return cells_over(cell_metres, around(numbers[good])).with_policy("nearest")
-    if grid is not None:
-        sides = [numbers[:, axis] for axis in (0, 1)]
-        if grid == AUTO:
-            x, y = (_round_edges(side, AUTO_CELLS) for side in sides)
-            return Grid(x, y, "nearest")
-        (x0, x1), (y0, y1) = (_apart(*bulk(side)) for side in sides)
-        return Grid.regular(*sides_of(grid), (x0, x1, y0, y1), "nearest")
-    if levels is not None:
-        if not 1 <= levels <= MOST_SYMBOLS:
-            raise InputError(f"expected a number of levels from 1 to {MOST_SYMBOLS}, got {levels}")
-        return Bins.quantiles(numbers, levels).with_policy("nearest")
-    assert bins is not None
-    return Bins(_round_edges(numbers, AUTO_BINS), "nearest") if bins == AUTO else _bins(*bulk(numbers), width_of(bins))
+def cut(way: str, size: Any, numbers: Floats | None, span: str | None = None, name: str = "") -> Symbols:
+    """The cells of one way to cut numbers (T,) or points (T, 2); what lies outside counts to those at the edge.
 
-
-def cut_of_range(
-    span: str | None,
-    bins: float | str | None = None,
-    levels: int | None = None,
-    grid: str | None = None,
-    cell_metres: float | None = None,
-) -> Symbols:
-    """The same over a range that is named, without a look at the data."""
-    if levels is not None:
+    They are cut over a range that is named, without a look at the data, or over the bulk of the numbers.
+    """
+    if numbers is None and (span is None or way == "levels"):
         raise InputError(
             f"levels are quantiles of the data, which is not looked at here; use {option('bins')} and {option('range')}"
         )
-    if cell_metres is not None:
-        south, north, west, east = _numbers(span, 4, "SOUTH,NORTH,WEST,EAST")
-        return cells_over(cell_metres, (south, north, west, east)).with_policy("nearest")
-    if grid is not None:
-        x0, x1, y0, y1 = _numbers(span, 4, "X0,X1,Y0,Y1")
-        sides = (AUTO_CELLS, AUTO_CELLS) if grid == AUTO else sides_of(grid)
-        return Grid.regular(*sides, (x0, x1, y0, y1), "nearest")
-    if bins is None:
-        ways = " or ".join(option(way) for way in ("bins", "grid", "cell_metres"))
-        raise InputError(f"{option('range')} goes with {ways}; add one of them, or leave it out")
+    data = np.zeros(0) if numbers is None else np.clip(numbers, -LARGEST, LARGEST)
+    if way == "levels":
+        if not 1 <= size <= MOST_SYMBOLS:
+            raise InputError(f"expected a number of levels from 1 to {MOST_SYMBOLS}, got {size}")
+        return Bins.quantiles(data, size).with_policy("nearest")
+    if way == "cell_metres":
+        box = around(_places(data, name)) if span is None else _numbers(span, 4, "SOUTH,NORTH,WEST,EAST")
+        return cells_over(size, (box[0], box[1], box[2], box[3])).with_policy("nearest")
+    if way == "grid":
+        if size == AUTO and span is None:
+            return Grid(_round_edges(data[:, 0], AUTO_CELLS), _round_edges(data[:, 1], AUTO_CELLS), "nearest")
+        ends = [bulk(data[:, axis]) for axis in (0, 1)] if span is None else ()
+        found = [end for low, high in ends for end in (low, high if high > low else low + 1)]
+        x0, x1, y0, y1 = found or _numbers(span, 4, "X0,X1,Y0,Y1")
+        return Grid.regular(*((AUTO_CELLS,) * 2 if size == AUTO else sides_of(size)), (x0, x1, y0, y1), "nearest")
+    if span is None:
+        return Bins(_round_edges(data, AUTO_BINS), "nearest") if size == AUTO else _bins(*bulk(data), width_of(size))
     low, high = _numbers(span, 2, "LO,HI")
-    if bins == AUTO:
+    if size == AUTO:
         return Bins(np.linspace(low, high, AUTO_BINS + 1), "nearest")
-    width = width_of(bins)
-    if (high - low) / width > MOST_SYMBOLS:
+    if (high - low) / width_of(size) > MOST_SYMBOLS:
         raise InputError(f"expected a bin width above 0 that cuts the range into at most {MOST_SYMBOLS} bins")
-    return Bins.of_width(low, high, width, "nearest")
+    return Bins.of_width(low, high, width_of(size), "nearest")
+
+
+def _places(points: Floats, name: str) -> Floats:
+    """The points that are places on the map; where many are none, the columns are doubted."""
+    good = geography.possible(points)
+    if good.mean() < 1.0 - STRANGE:
+        raise DataError(
+            f"{name}: {int((~good).sum()):,} rows are no places: expected latitudes from -90 to 90 and longitudes from "
+            f"-180 to 180 degrees; check that {option('value')} names them in this order"
+        )
+    return points[good]
 
 
 def _bins(low: float, high: float, width: float) -> Bins:
@@ -125,10 +102,6 @@ def _bins(low: float, high: float, width: float) -> Bins:
     if last - first > MOST_SYMBOLS:
         raise InputError(f"bins this narrow cut the data into {last - first}, more than {MOST_SYMBOLS}; widen them")
     return Bins.of_width(first * width, last * width, width, "nearest")
-
-
-def _apart(low: float, high: float) -> tuple[float, float]:
-    return (low, high) if high > low else (low, low + 1)
 
 
 def width_of(bins: float | str) -> float:
@@ -265,14 +238,13 @@ def named_alphabet(given: object, on_unknown: OnUnknown | None) -> Symbols:
     text.
     """
     if isinstance(given, str | Path):
-        found: Symbols = _alphabet_file(given)
+        found: Symbols = _alphabet_file(Path(given))
     else:
         found = given if isinstance(given, Symbols) else Alphabet(list(given))  # type: ignore[call-overload]
     return found.with_policy(on_unknown or found.on_unknown)
 
 
-def _alphabet_file(path: FilePath) -> Symbols:
-    file = Path(path)
+def _alphabet_file(file: Path) -> Symbols:
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -281,18 +253,14 @@ def _alphabet_file(path: FilePath) -> Symbols:
         return MarkovModel.load(file).alphabet
     try:
         text = content.decode("utf-8-sig")
-        values = json.loads(text) if text.lstrip().startswith("[") else [line for line in text.splitlines() if line]
-        if values and all(isinstance(value, str) and _whole(value) for value in values) and text[:1] != "[":
-            values = [int(value) for value in values]
-        return Alphabet(values)
+        if text.lstrip().startswith("["):
+            return Alphabet(json.loads(text))
+        values = [line for line in text.splitlines() if line]
+        numbers = all(re.fullmatch(r"0|-?[1-9]\d*", value) for value in values)
+        return Alphabet([int(value) for value in values] if numbers else values)
     except (ValueError, TypeError, RecursionError) as error:
         why = f" ({error})" if isinstance(error, InputError) else ""
         raise DataError(f"{file.name}: expected distinct values, one a line, or a JSON list{why}") from None
-
-
-def _whole(text: str) -> bool:
-    digits = text[1:] if text[:1] == "-" else text
-    return digits.isdecimal() and str(int(text)) == text
 
 
 def _numbers(span: str | None, count: int, form: str) -> list[float]:

@@ -10,33 +10,31 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from seqveil.core.alphabet import MISSING, WITHHELD, Alphabet, Symbols
 from seqveil.core.alphabet import OnMissing as Missing
 from seqveil.core.errors import DataError, InputError, UnknownSymbol, option
+from seqveil.core.files import Reading
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.model import MarkovModel
-from seqveil.core.reading import Reading
-from seqveil.core.slots import Slots
+from seqveil.core.times import Slots
 from seqveil.interfaces.files import ordering
 from seqveil.interfaces.files.slots import resampled
 from seqveil.interfaces.files.table import FRAME, FilePath, Table, file_name, read_table
-
-if TYPE_CHECKING:
-    import polars as pl
 
 Progress = Callable[[int], None]
 ValueType = Literal["auto", "text", "number"]
 Holes = Literal["none", "empty", "any"]  # values that may be missing: none, those of empty fields, any unreadable one
 
-LATITUDES, LONGITUDES = ("latitude", "lat"), ("longitude", "lon", "lng")
+PLACE = (("latitude", "lat"), ("longitude", "lon", "lng"))  # what the columns of places are called
 UNKNOWN_VALUE = "check the value column, release with {option}, or refit the model with it"
 OTHER_RELEASE = "check the value column, and that the model is the one of the release"
 _WHOLE, _PADDED = r"^[+-]?(0|[1-9]\d{0,17}|[1-8]\d{18})$", r"^[+-]?0\d"
+KEY = "\x00key"  # what columns are called that hold the order in numbers
 _FIELD = re.compile(r"((?:\\.|[^\\,])*)(?:,|$)", re.DOTALL)
 
 
@@ -74,9 +72,8 @@ class Taken:
     @property
     def holes(self) -> str:
         """How many rows had no value, and what was done with them; empty where all had one."""
-        kept = self.missing - self.dropped - self.held
-        parts = [f"{self.dropped:,} dropped"] * bool(self.dropped) + [f"{self.held:,} held"] * bool(self.held)
-        parts += [f"{kept:,} kept as such"] * bool(kept)
+        ways = {"dropped": self.dropped, "held": self.held, "kept as such": self.missing - self.dropped - self.held}
+        parts = [f"{rows:,} {way}" for way, rows in ways.items() if rows]
         return f"{self.missing:,} rows without a value: {', '.join(parts)}" if self.missing else ""
 
     @property
@@ -116,9 +113,8 @@ class Events:
     @property
     def values(self) -> pl.Series | NDArray[np.float64]:
         """The values: a series, or an array (T, 2) for two columns."""
-        return (
-            self.frame["value"] if "value" in self.frame.columns else self.frame.select("value0", "value1").to_numpy()
-        )
+        one = "value" in self.frame.columns
+        return self.frame["value"] if one else self.frame.select("value0", "value1").to_numpy()
 
     @property
     def order(self) -> pl.Series | None:
@@ -126,11 +122,21 @@ class Events:
         return self.frame["order"].rename(self.taken.order or "") if "order" in self.frame.columns else None
 
     @cached_property
+    def keys(self) -> list[pl.Series]:
+        """The order in numbers, which are read once; none where there is no order."""
+        known = [self.frame[name] for name in self.frame.columns if name.startswith(KEY)]
+        return known or ([] if self.order is None else ordering.order_keys(self.order, self.row, self.name))
+
+    @cached_property
     def people(self) -> tuple[list[Any], Ints]:
         """The users there are, in the order they come, and which of them each event is of."""
         names = self.users.unique(maintain_order=True)
+        return names.to_list(), self._numbered(names)
+
+    def _numbered(self, names: pl.Series) -> Ints:
+        """The place of each event's user among these names."""
         numbers = self.users.to_frame().join(names.to_frame().with_row_index("n"), on="user", maintain_order="left")
-        return names.to_list(), np.asarray(numbers["n"].to_numpy(), np.int64)
+        return np.asarray(numbers["n"].to_numpy(), np.int64)
 
     def row(self, i: int) -> int:
         """The row of the file, counted from 1, that entry ``i`` came from."""
@@ -138,7 +144,7 @@ class Events:
 
     def seconds(self) -> Floats:
         """When each event was."""
-        return ordering.seconds(self.order, self.counts, self.row, self.name)
+        return ordering.seconds(self.order, self.keys, self.counts, self.row, self.name)
 
     def at(self, places: Ints | slice) -> Events:
         """Some of them."""
@@ -150,12 +156,8 @@ class Events:
         By time or number where there is one, then by user; else, and where what is released `together` must stay so,
         user by user. Each user's events keep their sequence.
         """
-        users = self.users.to_frame().with_row_index("place")
-        places = users.sort("user", maintain_order=True)["place"].to_numpy().astype(np.int64)
-        if self.order is not None and not together:
-            keys = ordering.order_keys(self.order, self.row, self.name)
-            places = places[np.lexsort([key.to_numpy()[places] for key in keys[::-1]])]
-        return self.at(places)
+        users, keys = self._numbered(self.users.unique().sort()), [] if together else self.keys
+        return self.at(np.lexsort([users, *(key.to_numpy() for key in keys[::-1])]))
 
     def codes(self, alphabet: Symbols, remedy: str = UNKNOWN_VALUE) -> Ints:
         """The code of each value; one outside the alphabet is hidden, or refused by its row, never with the value."""
@@ -165,10 +167,10 @@ class Events:
         try:
             return alphabet.encode(self.values)
         except UnknownSymbol as error:
-            row, choice = self.row(int(vars(error)["position"])), "hide" if alphabet.points is None else "nearest"
+            choice = "hide" if alphabet.points is None else "nearest"
             raise DataError(
-                f"{self.name}: row {row}: the value is not in the model's alphabet ({alphabet.n} symbols); "
-                f"{remedy.format(option=option('on_unknown', choice))}"
+                f"{self.name}: row {self.row(int(error.position))}: the value is not in the model's alphabet "
+                f"({alphabet.n} symbols); {remedy.format(option=option('on_unknown', choice))}"
             ) from None
 
     def streams(self, alphabet: Symbols) -> dict[Any, Ints]:
@@ -223,14 +225,14 @@ def read_events(
     if missing not in (None, "drop", "hold", "symbol"):
         raise InputError(f"expected missing values to be drop, hold or symbol, got {missing!r}")
     name = data.name if isinstance(data, Table) else file_name(data)
-    chosen = _Columns(name, reading, clock or slots is not None, on_map, tuple(beside))
+    chosen = EventColumns(name, reading, clock or slots is not None, on_map, tuple(beside))
     if isinstance(data, Table):
         table = replace(data, frame=data.frame.select(chosen.pick(data.frame.columns)))
     else:
         wanted = (*reading.user_columns, *reading.value_columns, *reading.time_columns)
         table = read_table(data, chosen.pick, format, wanted)
     kind = "text" if missing == "symbol" and kind == "auto" else kind
-    found = chosen.settled(table).events(kind, missing, holes)
+    found = chosen.with_rows(table).events(kind, missing, holes)
     found = _filled(_in_order(found), missing)
     if slots is None:
         return found
@@ -238,13 +240,12 @@ def read_events(
     return replace(found, frame=frame, taken=replace(found.taken, slots=slots.describe()))
 
 
-def model_events(
-    data: FilePath | pl.DataFrame | Table, model: MarkovModel, reading: Reading | None = None, **how: Any
+def symbol_events(
+    data: FilePath | pl.DataFrame | Table, alphabet: Symbols, reading: Reading | None, **how: Any
 ) -> Events:
-    """The events of raw data as a model says that they are read; `how` takes the place of what it says."""
-    alphabet = model.alphabet
+    """The events of raw data as the alphabet of a model says that they are read; `how` takes the place of it."""
     said: dict[str, Any] = {"missing": alphabet.missing, "slots": alphabet.slots, "on_map": alphabet.on_map}
-    return read_events(data, reading or model.reading or Reading(), value_type_of(alphabet), **said | how)
+    return read_events(data, reading or Reading(), value_type_of(alphabet), **said | how)
 
 
 def value_type_of(alphabet: Symbols) -> ValueType:
@@ -256,20 +257,37 @@ def value_type_of(alphabet: Symbols) -> ValueType:
     return "number" if exact else "auto"
 
 
-def coordinates_in(found: Sequence[str]) -> tuple[str, str] | None:
-    """The columns that are called as latitude and longitude are, whatever the case, or so after a word such as gps_.
+def coordinates_in(found: Sequence[str], pair: Sequence[Sequence[str]] = PLACE) -> tuple[str, str] | None:
+    """The columns that are called as two coordinates are, whatever the case, or so after a word such as gps_.
 
     >>> coordinates_in(["user", "Lng", "Lat"])
     ('Lat', 'Lng')
     """
     plain = {name.strip().lower().rsplit("_", 1)[-1]: name for name in reversed(found)}
     plain |= {name.strip().lower(): name for name in reversed(found)}
-    lat, lon = (next((plain[name] for name in names if name in plain), None) for names in (LATITUDES, LONGITUDES))
-    return None if lat is None or lon is None else (lat, lon)
+    first, second = (next((plain[name] for name in names if name in plain), None) for names in pair)
+    return None if first is None or second is None else (first, second)
+
+
+def order_in(found: Sequence[str], reading: Reading, clock: bool = False) -> tuple[tuple[str, ...], str]:
+    """The columns that give the order among those found, and why they are taken; with `clock` they must be times.
+
+    >>> order_in(["user", "Timestamp", "value"], Reading())
+    (('Timestamp',), 'by its name')
+    """
+    if reading.time is not None:
+        return reading.time_columns, "as named"
+    taken = {*reading.user_columns, *reading.value_columns}
+    free = [name for name in found if name not in taken]
+    for usual in ordering.TIMES if clock else ordering.ORDERS:
+        alike = [name for name in free if name == usual] or [name for name in free if name.strip().lower() == usual]
+        if len(alike) == 1:
+            return (alike[0],), "by its name"
+    return (), "no column is called " + ", ".join(ordering.ORDERS)
 
 
 @dataclass
-class _Columns:
+class EventColumns:
     """The columns of one table by their roles."""
 
     name: str
@@ -284,11 +302,10 @@ class _Columns:
     def pick(self, found: Sequence[str]) -> list[str]:
         """The columns to keep; which of them give the order is noted, and why."""
         pair = coordinates_in(found)
-        if (self.on_map and pair is not None and not set(self.reading.value_columns) <= set(found)) or (
-            self.on_map and pair is not None and self.reading.value == Reading().value
-        ):
+        named = self.reading.value != Reading().value and set(self.reading.value_columns) <= set(found)
+        if self.on_map and pair is not None and not named:
             self.reading = self.reading.but(value=",".join(pair))
-        self.order, self.why = ordering.order_in(found, self.reading, self.clock)
+        self.order, self.why = order_in(found, self.reading, self.clock)
         names = self.reading
         wanted = list(dict.fromkeys([*names.user_columns, *names.value_columns, *self.order]))
         lacking = [name for name in wanted if name not in found]
@@ -313,8 +330,8 @@ class _Columns:
         look = "" if self.name in ("-", FRAME) else f", or see `seqveil inspect {self.name}`"
         raise DataError(f"{self.name}: no column {what} ({has}); name yours with {names}{look}")
 
-    def settled(self, table: Table) -> _Columns:
-        """The same with the table; a column that was taken for the time by its name alone, and holds none, let go."""
+    def with_rows(self, table: Table) -> EventColumns:
+        """The same with a table; a column that was taken for the time by its name alone, and holds none, is let go."""
         self.table = table
         guessed = self.reading.time is None and bool(self.order) and self.order[0] not in ("seq", "time")
         if guessed and ordering.holds_no_times(table.frame[self.order[0]]):
@@ -323,31 +340,25 @@ class _Columns:
 
     def events(self, kind: ValueType, missing: Missing | None, holes: Holes) -> Events:
         """The rows as they stand in the table, each column with its type."""
-        import polars as pl
-
         names, frame, pairs = self.reading, self.table.frame, len(self.reading.value_columns) == 2
         typed = {name: self._typed(frame[name]) for name in (*names.user_columns, *self.order)}
-        users = joined([typed[name] for name in names.user_columns]).rename("user")
-        allowed: Holes = holes if missing is None else "empty"
-        own = [self._value(frame[name], kind, pairs, missing, allowed) for name in names.value_columns]
-        made = [users, *(column.rename(f"value{k}" if pairs else "value") for k, column in enumerate(own))]
-        unit = ""
-        if self.order:
-            order = typed[self.order[0]]
-            unit = ordering.unit_of(order, self.name) if len(self.order) == 1 else ""
-            if len(self.order) > 1:
-                order = pl.DataFrame([typed[name] for name in self.order]).to_struct()
-            made.append(order.rename("order"))
-        made.append(pl.Series("row", np.arange(1, frame.height + 1)))
+        made, unit = [joined([typed[name] for name in names.user_columns]).rename("user")], ""
+        for k, name in enumerate(names.value_columns):
+            column = self._value(frame[name], kind, pairs, missing, holes if missing is None else "empty")
+            made.append(column.rename(f"value{k}" if pairs else "value"))
+        if len(self.order) == 1:
+            made.append(typed[self.order[0]].rename("order"))
+            unit = ordering.unit_of(typed[self.order[0]], self.name)
+        elif self.order:
+            made.append(pl.DataFrame([typed[name] for name in self.order]).to_struct("order"))
+        made.append(pl.Series("row", np.arange(frame.height) + 1))
         made += [frame[name] for name in self.beside if name in frame.columns]
-        order_name = ",".join(self.order) or None
-        taken = Taken(self.table.form, names.user, names.value, order_name, self.why, unit, rows=frame.height)
+        order = ",".join(self.order) or None
+        taken = Taken(self.table.form, names.user, names.value, order, self.why, unit, rows=frame.height)
         return Events(self.name, names, pl.DataFrame(made), taken, names.time is None and self.order == ("seq",))
 
     def _typed(self, series: pl.Series) -> pl.Series:
         """A column of users or of the order, none of it empty."""
-        import polars as pl
-
         empty = _empty(series)
         if empty.any():
             self._refuse(empty, f"column {series.name!r} is empty; fill it in or remove the row")
@@ -356,20 +367,14 @@ class _Columns:
             return series.cast(pl.String)
         if series.dtype.is_decimal():
             return series.cast(pl.Float64)
-        if (
-            series.dtype != pl.String
-            or series.name not in self.order
-            or not series.str.contains(ordering.DECIMAL).all()
-        ):
-            return series
-        return series.cast(pl.Int64 if series.str.contains(_WHOLE).all() else pl.Float64)
+        if series.dtype == pl.String and series.name in self.order and series.str.contains(ordering.DECIMAL).all():
+            return series.cast(pl.Int64 if series.str.contains(_WHOLE).all() else pl.Float64)
+        return series
 
     def _value(
         self, series: pl.Series, kind: ValueType, pairs: bool, missing: Missing | None, holes: Holes
     ) -> pl.Series:
         """A column of values, null where `holes` lets them be missing or unreadable."""
-        import polars as pl
-
         empty = _empty(series)
         if missing is not None and series.dtype.is_float():
             empty |= series.is_nan().fill_null(False)
@@ -390,8 +395,6 @@ class _Columns:
 
     def _kind(self, filled: pl.Series, kind: ValueType) -> Any:
         """What to read values as; None for the type that the file gives them."""
-        import polars as pl
-
         if filled.dtype == pl.Boolean:
             return None  # true is no number
         if kind == "number":
@@ -405,8 +408,6 @@ class _Columns:
         return pl.Int64 if filled.str.contains(_WHOLE).all() else pl.Float64
 
     def _refuse_odd(self, series: pl.Series) -> None:
-        import polars as pl
-
         if series.dtype.is_nested() or series.dtype in (pl.Binary, pl.Object):
             raise DataError(
                 f"{self.name}: column {series.name!r} must hold text or numbers; unpack it into plain columns"
@@ -417,44 +418,41 @@ class _Columns:
 
 
 def _empty(series: pl.Series) -> pl.Series:
-    import polars as pl
-
     return series.is_null() | ((series == "").fill_null(True) if series.dtype == pl.String else False)
 
 
 def _in_order(events: Events) -> Events:
     """The events put in order where a user's go back in time: all by the order column, ties as they stand."""
-    import polars as pl
-
     if events.order is None:
         return events
-    keys = ordering.order_keys(events.order, events.row, events.name)
-    frame = pl.DataFrame([events.users, *(key.rename(f"key{k}") for k, key in enumerate(keys))])
-    earlier = frame.select(pl.exclude("user").shift(1).over("user"))
-    back, same = pl.Series([False]), pl.Series([True])
-    for name in earlier.columns:
-        back = back | (same & (frame[name] < earlier[name]).fill_null(False))
-        same = same & (frame[name] == earlier[name]).fill_null(False)
-    if not back.any():
-        return replace(events, taken=replace(events.taken, ties=int(same.sum())))
-    places = np.lexsort([key.to_numpy() for key in keys[::-1]])
-    in_time = frame[places].select(pl.struct(pl.all()) == pl.struct(pl.all()).shift(1).over("user")).to_series()
-    taken = replace(events.taken, sorted=True, ties=int(in_time.fill_null(False).sum()))
-    return replace(events.at(places), taken=taken)
+    keys = [key.rename(f"{KEY}{k}") for k, key in enumerate(events.keys)]
+    events = replace(events, frame=events.frame.with_columns(keys))
 
+    def compared(frame: pl.DataFrame) -> tuple[bool, int]:
+        """Whether a user's rows go back, and how many stand where the row before of their user does."""
+        now = frame.select(key.name for key in keys)
+        before = frame.select(pl.col(key.name).shift(1).over("user") for key in keys)
+        back, same = pl.Series([False]), pl.Series([True])
+        for name in now.columns:
+            back = back | (same & (now[name] < before[name]).fill_null(False))
+            same = same & (now[name] == before[name]).fill_null(False)
+        return bool(back.any()), int(same.sum())
 
-NO_SYMBOL = "a missing value can be a symbol of its own where values are names, not numbers that are cut; choose {}"
+    back, ties = compared(events.frame)
+    if back:
+        events = events.at(np.lexsort([key.to_numpy() for key in keys[::-1]]))
+        ties = compared(events.frame)[1]
+    return replace(events, taken=replace(events.taken, sorted=back, ties=ties))
 
 
 def no_symbol() -> str:
     """What to do about missing values that cannot be a symbol."""
-    return NO_SYMBOL.format(" or ".join(option("missing", way) for way in ("drop", "hold")))
+    ways = " or ".join(option("missing", way) for way in ("drop", "hold"))
+    return f"a missing value can be a symbol of its own where values are names, not numbers that are cut; choose {ways}"
 
 
 def _filled(events: Events, missing: Missing | None) -> Events:
     """The events with what was chosen for rows without a value done."""
-    import polars as pl
-
     if missing is None:
         return events
     values = [name for name in events.frame.columns if name.startswith("value")]
@@ -477,14 +475,27 @@ def _filled(events: Events, missing: Missing | None) -> Events:
     return replace(events, frame=frame.filter(left), taken=taken)
 
 
+def ranks(*keys: Ints) -> Ints:
+    """How many rows with the same keys come before each.
+
+    >>> ranks(np.array([7, 3, 7, 7])).tolist()
+    [0, 0, 1, 2]
+    """
+    order = np.lexsort(keys)
+    new = np.ones(order.size, bool)
+    new[1:] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
+    begins = np.flatnonzero(new)
+    found = np.empty(order.size, np.int64)
+    found[order] = np.arange(order.size) - np.repeat(begins, np.diff(begins, append=order.size))
+    return found
+
+
 def _quoted(names: str) -> str:
     return ", ".join(repr(name.strip()) for name in names.split(","))
 
 
 def joined(parts: Sequence[pl.Series]) -> pl.Series:
     """Several columns as one column of keys; of one column the column itself."""
-    import polars as pl
-
     if len(parts) == 1:
         return parts[0]
     texts = [
@@ -502,8 +513,6 @@ def parted(keys: pl.Series, names: Sequence[str]) -> list[pl.Series]:
     >>> [part.to_list() for part in parted(keys, ["a", "b"])]
     [['x,y', 'z'], ['1', '2']]
     """
-    import polars as pl
-
     if len(names) == 1:
         return [keys.rename(names[0])]
     rows = [

@@ -7,33 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from types import SimpleNamespace
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
 from seqveil.core.alphabet import MISSING, Alphabet, OnMissing, OnUnknown, Symbols
 from seqveil.core.errors import InputError, option
+from seqveil.core.files import Reading
 from seqveil.core.fitting import SMOOTHING
+from seqveil.core.geography import Cells
 from seqveil.core.kernel import Ints
 from seqveil.core.mixture import SWITCH, fit_trait, one_answer_each
-from seqveil.core.model import Counts, MarkovModel
-from seqveil.core.places import Cells
+from seqveil.core.model import MarkovModel
 from seqveil.core.private import CONTRIBUTION, BoundedCounts
 from seqveil.core.randomness import randomness
-from seqveil.core.reading import Reading
 from seqveil.core.results import Line, Result, plain
-from seqveil.core.slots import NOTHING, Slots
+from seqveil.core.times import NOTHING, Slots
+from seqveil.core.words import count
+from seqveil.interfaces.choosing import Choice, CodedEvents, Context, called, choose
 from seqveil.interfaces.files import cuts
 from seqveil.interfaces.files.events import Events, Progress, ValueType, no_symbol, read_events, value_type_of
-from seqveil.interfaces.files.frames import as_polars
 from seqveil.interfaces.files.slots import no_mean
-
-if TYPE_CHECKING:
-    from seqveil.interfaces.choosing import Choice
+from seqveil.interfaces.files.table import as_polars
 
 FOR_FIT = "check the value column, or add the value to the alphabet"
 MANY_CLAMPED = 0.02  # share of events at the edge beyond which the range should be named
 MOST_NUMBERS = 30  # different numbers beyond which they are to be cut
+WAYS = ("bins", "levels", "grid", "cell_metres")  # to cut numbers, points and places
 _UNITS = ("nothing", "hold")
 
 
@@ -101,26 +102,26 @@ def read_values(data: Any, *, public: bool = False, **words: Unpack[ValueWords])
     """
     strange = sorted(set(words) - set(ValueWords.__annotations__))
     if strange:
-        raise InputError(f"{strange[0]!r} is not known here; see the options of `seqveil fit --help`, with _ for -")
-    given: dict[str, Any] = dict.fromkeys(ValueWords.__annotations__) | words
-    slots = slots_of(given["every_seconds"], given["slot"], given["utc_offset"])
-    reading, missing = Reading().but(given["user"], given["value"], given["time"]), given["missing"]
-    ways = {name: given[name] for name in ("bins", "levels", "grid", "cell_metres") if given[name] is not None}
+        raise InputError(f"{strange[0]!r} is not known here; expected {', '.join(ValueWords.__annotations__)}")
+    given: Any = SimpleNamespace(**dict.fromkeys(ValueWords.__annotations__) | words)
+    slots = slots_of(given.every_seconds, given.slot, given.utc_offset)
+    ways = {name: words[name] for name in WAYS if words.get(name) is not None}  # type: ignore[literal-required]
     named = _named(given, ways, public)
     on_map = "cell_metres" in ways or (named is not None and named.on_map)
     if on_map and slots is not None:
         slots = replace(slots, empty=slots.empty or "hold")
-    _refuse(given, ways, named, slots)
-    names: ValueType = "text" if given["other"] is not None or slots is not None else "auto"
+    if slots is not None and slots.rule == "mean" and not ways and (named is None or isinstance(named, Alphabet)):
+        raise InputError(no_mean())
+    names: ValueType = "text" if given.other is not None or slots is not None else "auto"
     kind = value_type_of(named) if named is not None else "number" if ways else names
-    events = read_events(
-        as_polars(data), reading, kind, format=given["format"], missing=missing, slots=slots, on_map=on_map
-    )
-    pooled = 0
+    reading = Reading().but(given.user, given.value, given.time)
+    how: dict[str, Any] = {"format": given.format, "missing": given.missing, "slots": slots, "on_map": on_map}
+    events, pooled = read_events(as_polars(data), reading, kind, **how), 0
     if named is None:
-        named, pooled = _found(events, ways, given["other"], missing, slots)
-    alphabet = in_policy(cuts.in_slots(named, slots), given["on_unknown"], given["other"])
-    alphabet = alphabet.with_missing(missing).with_slots(slots)
+        named, pooled = _found(events, ways, given.other, given.missing, slots)
+    alphabet = cuts.in_slots(named, slots)
+    usual: OnUnknown = "other" if given.other is not None else alphabet.on_unknown
+    alphabet = alphabet.with_policy(given.on_unknown or usual).with_missing(given.missing).with_slots(slots)
     clamped = 0
     if alphabet.on_unknown == "nearest" and not isinstance(alphabet, Alphabet):
         clamped = int((alphabet.with_policy("hide").encode(events.values) < 0).sum())
@@ -128,48 +129,35 @@ def read_values(data: Any, *, public: bool = False, **words: Unpack[ValueWords])
     return CodedValues(events, alphabet, events.codes(counted, FOR_FIT), pooled, clamped)
 
 
-def in_policy(alphabet: Symbols, on_unknown: OnUnknown | None, other: int | None) -> Symbols:
-    """The alphabet with what later commands do with values outside: those that are cut go to the cell at the edge."""
-    usual: OnUnknown = "other" if other is not None else alphabet.on_unknown
-    return alphabet.with_policy(on_unknown or usual)
+def _named(given: Any, ways: Mapping[str, Any], public: bool) -> Symbols | None:
+    """The alphabet that is spelled out without a look at the data; None where the data have to say it.
 
-
-def _named(given: Mapping[str, Any], ways: Mapping[str, Any], public: bool) -> Symbols | None:
-    """The alphabet that is spelled out without a look at the data; None where the data have to say it."""
-    if given["alphabet"] is not None:
-        if ways or given["range"] is not None:
-            raise InputError(
-                f"{option('alphabet')} names the values, so no cut and no range go with it; leave them out"
-            )
-        return cuts.named_alphabet(given["alphabet"], given["on_unknown"])
-    if public and "levels" not in ways and (given["range"] is None or not ways):
+    Refuses what does not go together.
+    """
+    if given.alphabet is not None and (ways or given.range is not None):
+        raise InputError(f"{option('alphabet')} names the values, so no cut and no range go with it; leave them out")
+    if len(ways) > 1:
+        raise InputError(
+            f"expected at most one of {', '.join(map(option, ways))}, ways to cut numbers; leave the others out"
+        )
+    if given.other is not None and (ways or given.alphabet is not None):
+        raise InputError(f"{option('other')} pools names that occur; with cuts or an alphabet leave it out")
+    if ways and given.missing == "symbol":
+        raise InputError(no_symbol())
+    if given.alphabet is not None:
+        return cuts.named_alphabet(given.alphabet, given.on_unknown)
+    if public and "levels" not in ways and (given.range is None or not ways):
         raise InputError(
             "a private fit needs a public alphabet, since collecting it from the data would show who had what; pass "
             f"{option('alphabet')}, or {option('bins')}, {option('grid')} or {option('cell_metres')} with "
             f"{option('range', 'LO,HI')}"
         )
-    if given["range"] is None and not public:
+    if given.range is None and not public:
         return None
-    _one_way(ways)
-    return cuts.cut_of_range(given["range"], **ways)
-
-
-def _one_way(ways: Mapping[str, Any]) -> None:
-    if len(ways) > 1:
-        raise InputError(
-            f"expected at most one of {', '.join(map(option, ways))}, ways to cut numbers; leave the others out"
-        )
-
-
-def _refuse(given: Mapping[str, Any], ways: Mapping[str, Any], named: Symbols | None, slots: Slots | None) -> None:
-    """Refuse what does not go together."""
-    _one_way(ways)
-    if given["other"] is not None and (ways or named is not None):
-        raise InputError(f"{option('other')} pools names that occur; with cuts or an alphabet leave it out")
-    if ways and given["missing"] == "symbol":
-        raise InputError(no_symbol())
-    if slots is not None and slots.rule == "mean" and not ways and (named is None or isinstance(named, Alphabet)):
-        raise InputError(no_mean())
+    if not ways:
+        named = " or ".join(option(way) for way in ("bins", "grid", "cell_metres"))
+        raise InputError(f"{option('range')} goes with {named}; add one of them, or leave it out")
+    return cuts.cut(*next(iter(ways.items())), None, given.range)
 
 
 def _found(
@@ -190,7 +178,7 @@ def _found(
             f"{option('value', 'x,y')}"
         )
     if ways:
-        return cuts.cut(np.asarray(events.values, np.float64), events.name, **ways), 0
+        return cuts.cut(*next(iter(ways.items())), np.asarray(events.values, np.float64), name=events.name), 0
     values = events.frame["value"]
     seen, pooled = cuts.distinct(values, events.users, events.name, other)
     more = {MISSING} if missing == "symbol" else set()
@@ -225,16 +213,16 @@ class Fitted(Result):
 
     def lines(self, name: str = "") -> list[Line]:
         """What was fitted, and whether that is private; `name` is that of the file that the model went to."""
-        from seqveil.interfaces.choosing import called
-
         model, choice, origin = self.model, self.choice, self.model.origin
         noisy = "about " if origin is not None and origin.get("kind") == "private fit" else ""
         types = f"{model.types} types, " if model.types > 1 else ""
         where = f"{name}: " if name else ""
+        size = f"{count(model.n, 'symbol')}, {count(model.transitions, 'transition')}"
+        taken = f"{noisy}{count(self.events, 'event')} of {noisy}{count(self.users, 'user')}"
         said = [
             *([("read", self.read_as)] if self.read_as else []),
-            ("model", f"{where}{types}order {model.order}, {model.n} symbols, {model.transitions} transitions"),
-            ("from", f"{noisy}{self.events} events of {noisy}{self.users} users{' (noisy counts)' if noisy else ''}"),
+            ("model", f"{where}{types}order {model.order}, {size}"),
+            ("from", taken + " (noisy counts)" * bool(noisy)),
         ]
         said += [] if self.smoothing is None else [("added", _smoothed(self.smoothing))]
         if self.pooled:
@@ -245,16 +233,17 @@ class Fitted(Result):
             said.append(("clamped", f"{self.clamped:,} events outside the cells count to those at the edge{more}"))
         said += self._about_values()
         if model.trait is not None and origin is not None:
+            made = origin.get("mixture", origin)
             types_of = zip(model.trait.answers, model.trait.types, strict=True)
             answers = ", ".join(f"{answer} ({own})" for answer, own in types_of)
-            left_out = f"{origin['people_without_answer']:,} users without an answer are left out"
+            left_out = f"{made['people_without_answer']:,} users without an answer are left out"
             said.append(("trait", f"{model.trait.name}, by answer (types): {answers}; {left_out}"))
         if choice is not None:
             said += [("compared", line) for line in choice.lines()]
             said.append(
                 ("context", f"{called(model, choice.taken)}, checked on {choice.taken.people:,} held-out people")
             )
-        raw = "the fit is not private: the model shows how the raw data behave"
+        raw = "the fit is not private: the model may reveal something about the people it was fitted to"
         return [*said, ("note", origin_in_words(origin) if noisy and origin is not None else raw)]
 
     def _about_values(self) -> list[Line]:
@@ -295,7 +284,6 @@ def fit_table(
     *,
     order: int = 1,
     smoothing: float = SMOOTHING,
-    prior: str = "data",
     context: str | None = None,
     trait: str | None = None,
     private: float | None = None,
@@ -309,7 +297,7 @@ def fit_table(
 
     Parameters:
         data: a polars, pandas or Arrow frame, or the path of a file.
-        order, smoothing, prior: of the chain, as in `MarkovModel.fit`.
+        order, smoothing: of the chain, as in `MarkovModel.fit`.
         context: what the next symbol depends on ("auto", "order:2", "types:16"), checked on held-out people.
         trait: a column with one label for each user; each label gets types of its own, as many as `context` says.
         private: fit with differential privacy at this ε for each user. Users and events are noisy then too: nothing
@@ -322,31 +310,32 @@ def fit_table(
     """
     if context is not None and order != 1:
         raise InputError(f"{option('context')} says what {option('order')} says; pass {option('context', 'order:2')}")
-    _check_private(private, context or trait, order, smoothing, prior, contribution, seed, words)
+    plain = (order, smoothing) == (1, SMOOTHING)
+    _check_private(private, context or trait, plain, (contribution, seed), words)
     found = read_values(data, public=private is not None, **words)
     if progress is not None:
         progress(found.events.n)
     if private is not None:
         return _fit_private(found, private, contribution, seed)
     people, who = found.events.people
-    choice = None
+    by_name = np.argsort(np.argsort(np.array(people, object).astype(str), kind="stable"))
+    who, choice = by_name[who], None  # the same people are held out whatever the order of rows
+    how: dict[str, Any] = {"smoothing": smoothing, "progress": working}
+    coded, labels = CodedEvents.of(who, found.codes), list[str | None]()
     if trait is not None:
-        model = _with_trait(found, trait, answers_of(data, found.events.reading, trait, words.get("format")),
-                            context, order, smoothing=smoothing, prior=prior, progress=working)  # fmt: skip
-    elif context is None:
-        counts = Counts(found.alphabet.n, order)
-        counts.add(who, found.codes)
-        model = counts.model(found.alphabet, smoothing, prior)
-    else:
-        from seqveil.interfaces.choosing import CodedEvents, choose
-
-        events = CodedEvents.of(
-            _by_name(people)[who], found.codes
-        )  # the same people are held out whatever the order of rows
-        choice = choose(events, found.alphabet, context, smoothing=smoothing, prior=prior, progress=working)
+        answers = answers_of(data, found.events.reading, trait, words.get("format"))
+        labels = [answers.get(name) for name in sorted(people, key=str)]
+        coded = replace(coded, trait=trait, labels=labels)
+    if context is not None and (coded.enough or (trait is None and context == "auto")):
+        choice = choose(coded, found.alphabet, context, **how)
         model = choice.model
+    elif trait is not None and context in (None, "auto"):  # as many types of each answer as predict others
+        model = fit_trait(trait, labels, coded.rows, coded.codes, order, SWITCH, None, found.alphabet, **how)
+    else:  # nothing to choose, or too few to hold any out
+        wanted = Context(order) if context is None else Context.parse(context)
+        model = coded.fit(wanted, found.alphabet, np.zeros(0, np.int64), **how)
     return Fitted(
-        model.with_reading(_kept(found.events, words)),
+        model.with_reading(replace(found.events.reading, time=words.get("time"))),  # an order by name is found again
         found.codes.size,
         len(people),
         found.events.taken.to_dict(),
@@ -372,54 +361,27 @@ def _label(text: str | None) -> str | None:
     return None if text is None or text.strip().lower() in ("", "nan") else text.strip()
 
 
-def _with_trait(
-    found: CodedValues, trait: str, answers: Mapping[Any, str | None], context: str | None, order: int, **how: Any
-) -> MarkovModel:
-    """A mixture whose types answer a question about people."""
-    from seqveil.interfaces.choosing import Context
-
-    people, who = found.events.people
-    labels = [answers.get(name) for name in sorted(people, key=str)]
-    wanted = None if context in (None, "auto") else Context.parse(str(context))
-    order, switch = (order, SWITCH) if wanted is None else (wanted.order, wanted.switch)
-    types = None if wanted is None else wanted.types
-    return fit_trait(trait, labels, _by_name(people)[who], found.codes, order, switch, types, found.alphabet, **how)
-
-
-def _by_name(people: Sequence[Any]) -> Ints:
-    """For each person the place of the name among all names: the same whatever the order of the rows."""
-    return np.argsort(np.argsort(np.array(people, object).astype(str), kind="stable"))
-
-
-def _kept(events: Events, words: Mapping[str, Any]) -> Reading:
-    """The columns that later files are read by; an order that was found by its name is looked for again."""
-    return replace(events.reading, time=words.get("time"))
-
-
 def _check_private(
-    private: float | None,
-    context: str | None,
-    order: int,
-    smoothing: float,
-    prior: str,
-    contribution: int | None,
-    seed: int | None,
-    words: Mapping[str, Any],
+    private: float | None, beyond: str | None, plain: bool, bounds: Sequence[int | None], words: Mapping[str, Any]
 ) -> None:
-    """Refuse what a fit with differential privacy cannot do, and what only such a one can."""
+    """Refuse what a fit with differential privacy cannot do, and what only such a one can.
+
+    `beyond` is a context or a trait; `plain`, whether order and smoothing are as usual; `bounds`, what is said
+    about the noise.
+    """
     if private is None:
-        if contribution is not None or seed is not None:
+        if any(each is not None for each in bounds):
             raise InputError(
                 f"{option('contribution')} and {option('seed')} are for a private fit; pass {option('private')} as well"
             )
         return
-    if context is not None:
+    if beyond is not None:
         raise InputError(
             "a private fit is of one chain: noise for n² counts hides a person, noise for each type's would hide the "
             f"types; leave {option('context')} and {option('trait')} out, or fit it to data that may be published"
         )
-    if order != 1 or smoothing != SMOOTHING or prior != "data":
-        raise InputError("a private fit is of order 1 and smooths by its noise; leave order, smoothing and prior out")
+    if not plain:
+        raise InputError("a private fit is of order 1 and smooths by its noise; leave order and smoothing out")
     if words.get("other") is not None:
         raise InputError(f"{option('other')} looks at who has what, which a private fit may not; leave it out")
     if "pad" in (words.get("slot") or ""):

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from seqveil.core.errors import DataError, option
-from seqveil.core.reading import Reading
-from seqveil.interfaces.files.events import coordinates_in
-from seqveil.interfaces.files.ordering import DECIMAL, ORDERS, TIMES, order_in, text_times
-
-if TYPE_CHECKING:
-    import polars as pl
+from seqveil.core.files import Reading
+from seqveil.interfaces.files.events import coordinates_in, order_in
+from seqveil.interfaces.files.ordering import DECIMAL, ORDERS, TIMES, since_1970, text_times
 
 PEOPLE = (
     *("user", "person", "people", "participant", "subject", "customer", "client", "patient", "member", "household"),
@@ -29,11 +27,8 @@ VALUES = (
     *("steps", "speed", "temperature", "power", "kwh", "wh", "watts", "load", "consumption", "intensity", "glucose"),
 )
 CALENDAR = ("year", "month", "week", "day", "weekday", "hour", "minute", "second")  # parts of a time, coarsest first
-POINTS = ("x", "y")
+POINTS = (("x",), ("y",))
 OTHERS = 3  # columns that are named beside one that was guessed
-
-
-BY_VALUES = "its values repeat among people"
 
 
 @dataclass(frozen=True)
@@ -74,21 +69,20 @@ class _Guesser:
         self.questions: list[str] = []
 
     def all(self) -> Guess:
-        given, named = self.given, Reading()
-        for role, names, asked in (
-            ("user", given.user_columns, given.user != named.user),
-            ("value", given.value_columns, given.value != named.value),
-            ("order", given.time_columns, given.time is not None),
-        ):
-            if asked:
-                self._take([name for name in names if name not in self.roles], role, "as named")
-        user = given.user if given.user != named.user else self._user()
+        """The role of each column, those that were named first."""
+        given, usual = self.given, Reading()
+        user, value = (None if name == other else name for name, other in
+                       ((given.user, usual.user), (given.value, usual.value)))  # fmt: skip
+        for role, names in (("user", user), ("value", value), ("order", given.time)):
+            if names is not None:
+                own = [name.strip() for name in names.split(",")]
+                self._take([name for name in own if name not in self.roles], role, "as named")
+        user = user or self._user()
         order = given.time if given.time is not None else self._order(user)
-        value = given.value if given.value != named.value else self._named_value()
-        value = value or self._guessed_value()
+        value = value or self._named_value() or self._guessed_value()
         unused = [Role(name, "not used", "nothing else is needed") for name in self._free()]
-        disclosed = sorted([*self.roles.values(), *unused], key=lambda role: self.head.columns.index(role.column))
-        return Guess(disclosed, Reading(user, value, order), self.questions)
+        roles = sorted([*self.roles.values(), *unused], key=lambda role: self.head.columns.index(role.column))
+        return Guess(roles, Reading(user, value, order), self.questions)
 
     def _take(self, names: Sequence[str], role: str, why: str) -> str:
         self.roles.update({name: Role(name, role, why) for name in names if name in self.head.columns})
@@ -100,7 +94,7 @@ class _Guesser:
     def _has(self) -> str:
         """The columns there are; where no name is known, a CSV may have no header, and they are somebody's data."""
         names = self.head.columns
-        known = _by_name(names, (*PEOPLE, *VALUES, *ORDERS, *CALENDAR, *POINTS)) or coordinates_in(names)
+        known = _by_name(names, (*PEOPLE, *VALUES, *ORDERS, *CALENDAR, "x", "y")) or coordinates_in(names)
         return f"it has {_listed(names)}" if known else f"it has {len(names)}; the first line of a CSV must be a header"
 
     def _user(self) -> str:
@@ -131,13 +125,12 @@ class _Guesser:
 
     def _named_value(self) -> str | None:
         free = self._free()
-        place, (x, y) = coordinates_in(free), _pair(free, POINTS)
-        named = _by_name(free, VALUES)
-        if named is None and place is not None:
+        named, place, point = _by_name(free, VALUES), coordinates_in(free), coordinates_in(free, POINTS)
+        if named is not None:
+            return self._take([named], "value", "by its name")
+        if place is not None:
             return self._take(place, "value, a place on the map", "by their names")
-        if named is None and x and y:
-            return self._take([x, y], "value, a point", "by their names")
-        return None if named is None else self._take([named], "value", "by its name")
+        return None if point is None else self._take(point, "value, a point", "by their names")
 
     def _guessed_value(self) -> str:
         alike = _alike(self.head.select(self._free()))
@@ -151,7 +144,7 @@ class _Guesser:
                 f"is {alike[0]!r} the value? It is a guess; {_listed(alike[1:])} could be, too. Name yours with "
                 f"{option('value')}"
             )
-        return self._take(alike[:1], "value", BY_VALUES)
+        return self._take(alike[:1], "value", "its values repeat among people")
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -168,13 +161,6 @@ def _by_name(names: Sequence[str], known: Sequence[str]) -> str | None:
             if text in (word, f"{word}_id", f"{word}id", f"{word}_name", f"{word}_category", f"{word}s"):
                 return name
     return None
-
-
-def _pair(names: Sequence[str], pair: tuple[str, str]) -> tuple[str | None, str | None]:
-    """The columns that are called so, or so after a word such as gps_ or eye_."""
-    plain = {name.strip().lower().rsplit("_", 1)[-1]: name for name in names}
-    plain |= {name.strip().lower(): name for name in names}
-    return plain.get(pair[0]), plain.get(pair[1])
 
 
 def _repeating(head: pl.DataFrame) -> str | None:
@@ -199,8 +185,6 @@ def _calendar_parts(head: pl.DataFrame) -> tuple[str, ...]:
 
 def _rising(head: pl.DataFrame, user: str, names: Sequence[str]) -> tuple[str, ...]:
     """The columns of numbers that never fall from a row of a person to the next, and nearly always rise."""
-    import polars as pl
-
     people = [name for name in user.split(",") if name in head.columns]
     found = []
     for name in names if people else ():
@@ -216,13 +200,10 @@ def _rising(head: pl.DataFrame, user: str, names: Sequence[str]) -> tuple[str, .
 
 def _alike(head: pl.DataFrame) -> list[str]:
     """The columns with more than one value, words before numbers, the fewest values first: what people share."""
-    import polars as pl
-
     named = [name for name in head.columns if _calendar_name(name) is None and not _dated(head[name])]
     counts = {name: head[name].n_unique() for name in named}
-    words = {
-        name: head[name].dtype in (pl.String, pl.Categorical, pl.Enum) and not _timely(head[name]) for name in counts
-    }
+    text = (pl.String, pl.Categorical, pl.Enum)
+    words = {name: head[name].dtype in text and not _timely(head[name]) for name in counts}
     own = {name: words[name] and n > head.height / 2 for name, n in counts.items()}  # a note in each row, say
     fit = [name for name, n in counts.items() if n > 1]
     return sorted(fit, key=lambda name: (own[name], not words[name], counts[name]))
@@ -230,8 +211,6 @@ def _alike(head: pl.DataFrame) -> list[str]:
 
 def _timely(column: pl.Series) -> bool:
     """Whether a column can be read as times or numbers of an order."""
-    import polars as pl
-
     if column.dtype != pl.String:
         return column.dtype.is_numeric() or column.dtype.is_temporal()
     text = column.drop_nulls()
@@ -240,14 +219,9 @@ def _timely(column: pl.Series) -> bool:
 
 def _dated(column: pl.Series) -> bool:
     """Whether a column holds calendar times, whatever it is called: text, or numbers since 1970 in some unit."""
-    import polars as pl
-
     if column.dtype.is_temporal():
         return True
     if not _timely(column):
         return False
     numbers = column.cast(pl.Float64, strict=False).drop_nulls()
-    if not numbers.len():
-        return column.dtype == pl.String
-    low, high = float(numbers.min() or 0), float(numbers.max() or 0)  # type: ignore[arg-type]
-    return any(1e9 * 10.0 ** (3 * k) <= low and high < 3e9 * 10.0 ** (3 * k) for k in range(4))
+    return since_1970(numbers.to_numpy()) if numbers.len() else column.dtype == pl.String

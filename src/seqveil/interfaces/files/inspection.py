@@ -9,31 +9,27 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Hashable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from seqveil.core import geography
-from seqveil.core.alphabet import Alphabet, Bins, Symbols
 from seqveil.core.errors import InputError, option
-from seqveil.core.places import LEAST, count_cells
-from seqveil.core.reading import Reading
+from seqveil.core.files import Reading
+from seqveil.core.geography import LEAST, count_cells
 from seqveil.core.results import Line, Result
-from seqveil.interfaces.choosing import held_out
+from seqveil.core.words import count, duration
 from seqveil.interfaces.files.cuts import around, round_near, round_up
 from seqveil.interfaces.files.events import Events, coordinates_in, read_events
 from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords
-from seqveil.interfaces.files.frames import as_polars
-from seqveil.interfaces.files.guessing import Guess, Role, guessed
+from seqveil.interfaces.files.guessing import Role, guessed
 from seqveil.interfaces.files.ordering import TIMES
-from seqveil.interfaces.files.table import FilePath, Table, read_table
-
-if TYPE_CHECKING:
-    import polars as pl
+from seqveil.interfaces.files.table import FilePath, Table, as_polars, read_table
 
 SHARED = 10  # people who must have a value before it is shown, and below which it is rare
 SHOWN = 8  # values shown at most
@@ -64,9 +60,8 @@ class Inspection(Result):
     rare: int  # values that fewer than ten people have
     rare_events: int
     shared: list[tuple[str, int]]  # values that at least ten people have, and how often they come
-    log_likelihood: dict[str, float]  # a symbol, on held-out people
-    held_out_people: int
     questions: list[str] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)  # of `fit`, by their names in Python
     command: str = ""
 
     def lines(self) -> list[Line]:
@@ -77,29 +72,25 @@ class Inspection(Result):
         unused = [repr(role.column) for role in self.roles if role.role == "not used"]
         more = f" and {len(unused) - SHOWN} more" if len(unused) > SHOWN else ""
         said += [("column", f"not used: {', '.join(unused[:SHOWN])}{more}")] if unused else []
-        length = f"{self.shortest} to {self.longest} events each, median {self.typical}"
-        said += [("read", self.read), ("people", f"{self.users:,} people, {self.events:,} events; {length}")]
+        length = f"{count(self.shortest, 'event')} each"
+        if self.shortest < self.longest:
+            length = f"{self.shortest} to {self.longest} events each, median {self.typical}"
+        said += [
+            ("read", self.read),
+            ("people", f"{count(self.users, 'person', 'people')}, {count(self.events, 'event')}; {length}"),
+        ]
         if self.gap_typical is not None and self.gap_longest is not None:
-            gaps = f"median {_span(self.gap_typical)} between two events, {_span(self.gap_longest)} at most"
+            gaps = f"median {duration(self.gap_typical)} between two events, {duration(self.gap_longest)} at most"
             said.append(("gaps", gaps))
-        kind = "numbers" if self.numbers else "values"
-        said.append(("values", f"{self.values:,} different {kind}, {self.reading['missing']:,} rows without one"))
+        different = count(self.values, "different number" if self.numbers else "different value")
+        said.append(("values", f"{different}, {count(self.reading['missing'], 'row')} without one"))
         if self.numbers and self.outliers:
             said.append(("outliers", f"{self.outliers:,} rows far from the bulk"))
         if not self.numbers:
-            few = f"{self.rare:,} value{'s' * (self.rare != 1)} that fewer than {SHARED} people have"
-            said.append(("rare", f"{few}, in {self.rare_events:,} events"))
-            shown = ", ".join(f"{value!r} {count:,}" for value, count in self.shared)
+            few = f"{count(self.rare, 'value')} that fewer than {SHARED} people have"
+            said.append(("rare", f"{few}, in {count(self.rare_events, 'event')}"))
+            shown = ", ".join(f"{value!r} {many:,}" for value, many in self.shared)
             said += [("shared", shown)] if shown else []
-        if self.log_likelihood:
-            zero, one = self.log_likelihood["order 0"], self.log_likelihood["order 1"]
-            said.append(
-                (
-                    "predicted",
-                    f"{one:.3f} nats a symbol from the one before, {zero:.3f} from how often it comes, on "
-                    f"{self.held_out_people:,} held-out people ({one - zero:+.3f} is what correlation tells)",
-                )
-            )
         said += [("question", text) for text in self.questions]
         return [*said, ("next", self.command)]
 
@@ -130,24 +121,10 @@ def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords
     guess = guessed(table.frame.head(HEAD), Reading().but(**words), table.name)
     on_map = coordinates_in(guess.reading.value_columns) == guess.reading.value_columns
     events = read_events(table, guess.reading, missing="drop")
-    return _found(events, guess, _title(source), on_map)
-
-
-def _title(data: FilePath | pl.DataFrame | Table) -> tuple[str, str]:
-    """The words for the data and the model in a command."""
-    if not isinstance(data, str | os.PathLike):
-        return "DATA", "DATA.model"
-    stem = Path(data).name.split(".")[0] or "data"
-    return shlex.quote(os.fspath(data)), shlex.quote(f"{stem}.model")
-
-
-def _found(events: Events, guess: Guess, title: tuple[str, str], on_map: bool) -> Inspection:
     people, who = events.people
-    lengths = np.bincount(who)
-    gaps = _gaps(events, who)
-    values = _Values.of(events, who)
-    alphabet, codes = values.cut(len(people))
-    zero, one, held = _predicted(alphabet, codes, who)
+    lengths, gaps, values = np.bincount(who), _gaps(events, who), _Values.of(events, who)
+    options = _options(values, events, len(people), on_map)
+    asked = _about_places(guess.roles, events.reading, on_map)
     return Inspection(
         roles=guess.roles,
         reading=events.taken.to_dict(),
@@ -165,25 +142,18 @@ def _found(events: Events, guess: Guess, title: tuple[str, str], on_map: bool) -
         rare=values.rare,
         rare_events=values.rare_events,
         shared=values.shared,
-        log_likelihood={} if zero is None or one is None else {"order 0": zero, "order 1": one},
-        held_out_people=held,
-        questions=[
-            *guess.questions,
-            *_about_places(guess.roles, events.reading, on_map),
-            *_questions(values, events.reading, len(people), int(lengths.max())),
-        ],
-        command=_command(values, events, len(people), title, on_map),
+        questions=[*guess.questions, *asked, *_questions(values, events.reading, len(people), int(lengths.max()))],
+        options=options,
+        command=_command(options, source),
     )
 
 
 def _gaps(events: Events, who: NDArray[np.int64]) -> NDArray[np.float64] | None:
     """Seconds between two events of a stream; None where the order is no time."""
-    import polars as pl
-
     order = events.order
     if order is None or events.counts or order.dtype == pl.Struct:
         return None
-    if not (order.name.strip().lower() in TIMES or order.dtype == pl.String or order.dtype.is_temporal()):
+    if not (order.name.strip().lower() in TIMES or events.taken.unit):
         return None
     places = np.argsort(who, kind="stable")
     steps, same = np.diff(events.seconds()[places]), np.diff(who[places]) == 0
@@ -201,12 +171,10 @@ class _Values:
     rare: int = 0
     rare_events: int = 0
     shared: list[tuple[str, int]] = field(default_factory=list)
-    people_of: dict[Hashable, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, events: Events, who: NDArray[np.int64]) -> _Values:
-        import polars as pl
-
+        """The values of all events, and how often each occurs and with how many people."""
         series = events.values
         if isinstance(series, np.ndarray):
             return cls(series, len(np.unique(series, axis=0)), True, int(_far(series).sum()))
@@ -221,8 +189,7 @@ class _Values:
         shown = [] if numbers else table.filter(pl.col("people") >= SHARED).head(SHOWN).select("v", "events").rows()
         far = int(_far(np.asarray(series.to_numpy(), np.float64)[:, None]).sum()) if numbers else 0
         shared = [(str(value), int(events)) for value, events in shown]
-        own = dict(zip(table["v"].to_list(), table["people"].to_list(), strict=True))
-        return cls(series, table.height, numbers, far, few.height, int(few["events"].sum()), shared, own)
+        return cls(series, table.height, numbers, far, few.height, int(few["events"].sum()), shared)
 
     def pools(self, people: int) -> bool:
         """Whether rare values are better taken together: some are, and several are not."""
@@ -233,19 +200,6 @@ class _Values:
         """Whether numbers must be cut before they are symbols."""
         return self.numbers and self.count > MOST_NUMBERS
 
-    def cut(self, people: int) -> tuple[Symbols | None, NDArray[np.int64]]:
-        """An alphabet to see how predictable the values are, and the code of each; None where that is not computed."""
-        if isinstance(self.series, np.ndarray) or (not self.numbers and self.count > MOST_SYMBOLS):
-            return None, np.zeros(0, np.int64)
-        if self.numbers and self.count > 1:
-            alphabet: Symbols = Bins.quantiles(self.series.to_numpy(), LEVELS)
-            return alphabet, alphabet.encode(self.series)
-        kept = [value for value, own in self.people_of.items() if own >= SHARED or not self.pools(people)]
-        if len(kept) < self.count:
-            pooled = Alphabet([*map(str, kept), "other"] if "other" not in kept else list(map(str, kept)), "other")
-            return pooled, pooled.encode([str(value) for value in self.series.to_list()])
-        return Alphabet(kept), Alphabet(kept).encode(self.series)
-
 
 def _far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Which rows lie far from the bulk in some column."""
@@ -253,25 +207,6 @@ def _far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
     with np.errstate(over="ignore"):  # then nothing is far
         reach = FAR * np.where(high > low, high - low, np.inf)
     return np.asarray(((numbers < low - reach) | (numbers > high + reach)).any(1))
-
-
-def _predicted(
-    alphabet: Symbols | None, codes: NDArray[np.int64], who: NDArray[np.int64]
-) -> tuple[float | None, float | None, int]:
-    """Log-likelihood a symbol on held-out people, from frequencies alone and from the symbol before."""
-    from seqveil.core.filtering import log_likelihoods
-    from seqveil.core.model import Counts
-
-    people = int(who.max()) + 1
-    if alphabet is None or people < 5 or alphabet.n < 2:
-        return None, None, 0
-    held = held_out(who)
-    counts = np.bincount(codes[~held], minlength=alphabet.n) + 1.0 / alphabet.n
-    zero = float(np.log(counts / counts.sum())[codes[held]].mean())
-    fitted = Counts(alphabet.n, 1)
-    fitted.add(who[~held], codes[~held])
-    total = log_likelihoods(fitted.model(alphabet), who[held], codes[held]).sum()
-    return zero, float(total / held.sum()), int(np.unique(who[held]).size)
 
 
 def _about_places(roles: list[Role], reading: Reading, on_map: bool) -> list[str]:
@@ -300,35 +235,47 @@ def _questions(values: _Values, reading: Reading, people: int, longest: int) -> 
     elif not values.numbers and values.count > MOST_SYMBOLS:
         asked.append(f"{values.count:,} different values are many: is this the value column?")
     if people < SHARED:
-        asked.append(f"{people} people are few: a model of them shows how they behave. Is the user column right?")
+        few = f"{count(people, 'person', 'people')} {'is' if people == 1 else 'are'} few"
+        asked.append(f"{few}: a model of them shows how they behave. Is the user column right?")
     elif longest == 1:
         asked.append("each person has one event, so nothing follows upon anything. Is the user column right?")
     return asked
 
 
-def _command(values: _Values, events: Events, people: int, title: tuple[str, str], on_map: bool) -> str:
-    """What to type next."""
+def _options(values: _Values, events: Events, people: int, on_map: bool) -> dict[str, Any]:
+    """How `fit` is to read this file, by the names that it has for it, where that is not what it does anyway."""
     names, usual = events.reading, Reading()
-    words = ["seqveil fit", title[0], "-o", title[1]]
-    for role, given, default in (
-        ("--user-column", names.user, usual.user),
-        ("--value-column", names.value, usual.value),
-        ("--time-column", names.time, None),
-    ):
-        words += [role, shlex.quote(given)] if given is not None and given != default else []
+    given = {"user": names.user, "value": names.value, "time": names.time}
+    found: dict[str, Any] = {role: name for role, name in given.items() if name != getattr(usual, role)}
     cut = len(names.value_columns) == 2 or values.asks
     if events.taken.missing:
-        words += ["--missing", "hold" if cut else "symbol"]
+        found["missing"] = "hold" if cut else "symbol"
     if on_map:
-        words += ["--cell-metres", f"{_cell(values.series):g}"]
+        found["cell_metres"] = _cell(values.series)
     elif len(names.value_columns) == 2:
-        words += ["--grid", "auto"]
+        found["grid"] = "auto"
     elif values.asks and (values.outliers or not _width(values.series)):
-        words += ["--levels", str(LEVELS)]
+        found["levels"] = LEVELS
     elif values.asks:
-        words += ["--bins", f"{_width(values.series):g}"]
-    words += ["--other", str(SHARED)] if values.pools(people) and not cut else []
-    return " ".join(words)
+        found["bins"] = _width(values.series)
+    return found | ({"other": SHARED} if values.pools(people) and not cut else {})
+
+
+def _command(options: Mapping[str, Any], data: FilePath | pl.DataFrame | Table) -> str:
+    """What to type next."""
+    title, model = "DATA", "DATA.model"
+    if isinstance(data, str | os.PathLike):
+        title, model = os.fspath(data), f"{Path(data).name.split('.')[0] or 'data'}.model"
+    return f"seqveil fit {shlex.quote(title)} -o {shlex.quote(model)}{option_words(options)}"
+
+
+def option_words(options: Mapping[str, Any]) -> str:
+    """Options of `fit` by their names in Python, as one types them after a command."""
+    words = ""
+    for name, value in options.items():
+        text = f"{value:g}" if isinstance(value, int | float) else shlex.quote(value)
+        words += f" --{name.replace('_', '-')}{'-column' * (name in ('user', 'value', 'time'))} {text}"
+    return words
 
 
 def _cell(points: NDArray[np.float64]) -> float:
@@ -347,15 +294,3 @@ def _width(series: Any) -> float:
     low, high = np.quantile(np.asarray(series.to_numpy(), np.float64), [0.01, 0.99])
     raw = (high - low) / LEVELS
     return round_near(float(raw)) if raw > 0 and math.isfinite(raw) else 0.0
-
-
-def _span(time: float) -> str:
-    """A number of seconds in words.
-
-    >>> _span(60), _span(5400), _span(0.5)
-    ('1 minute', '1.5 hours', '0.5 seconds')
-    """
-    sizes = {"day": 86_400.0, "hour": 3_600.0, "minute": 60.0, "second": 1.0}
-    unit = next((name for name, size in sizes.items() if time >= size), "second")
-    text = f"{time / sizes[unit]:.3g}"
-    return f"{text} {unit}{'s' * (text != '1')}"

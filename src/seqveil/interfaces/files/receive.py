@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from seqveil.core.bulk import Layout
@@ -23,18 +24,17 @@ from seqveil.core.results import Line, Result, ResultTable, cell_text, plain
 from seqveil.core.secrets import Secret
 from seqveil.core.words import count, moved, percent
 from seqveil.engine import batches
+from seqveil.engine.blocks import Made
 from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import SecretTotal
-from seqveil.engine.stream import Released
 from seqveil.interfaces.files import writing
-from seqveil.interfaces.files.events import Progress, read_events, value_type_of
+from seqveil.interfaces.files.events import Progress, symbol_events
 from seqveil.interfaces.files.fit import ColumnWords, origin_in_words
-from seqveil.interfaces.files.frames import as_kind, as_polars, chain_of
-from seqveil.interfaces.files.received import Received, received
-from seqveil.interfaces.files.release import CALL_ROWS, CHECK_ON_PEOPLE, ReleasedRows, model_check
-from seqveil.interfaces.files.table import FilePath
-from seqveil.interfaces.files.truth import paired
-from seqveil.interfaces.files.writing import CONFIDENCE, symbol_columns
+from seqveil.interfaces.files.received import Received, paired, received
+from seqveil.interfaces.files.release import CALL_ROWS
+from seqveil.interfaces.files.released import CHECK_ON_PEOPLE, ReleasedRows, model_check
+from seqveil.interfaces.files.table import FilePath, as_kind, as_polars, chain_of
+from seqveil.interfaces.files.writing import CONFIDENCE
 from seqveil.interfaces.sentences import CHECKS
 from seqveil.receiver.audit import Audit, Report
 from seqveil.receiver.decode import decode_steps, observe_sized
@@ -42,7 +42,8 @@ from seqveil.receiver.drift import Drift, ModelCheck
 from seqveil.receiver.statistics import Estimate, Summary, summarise
 
 if TYPE_CHECKING:
-    from seqveil.receiver.learn import Evidence, Learned, Region
+    from seqveil.receiver.evidence import Evidence
+    from seqveil.receiver.learn import Learned, Region
 
 TOGETHER = 1 << 25  # numbers that the distributions of one batch of streams may take
 WORTH_A_CALL = 1 << 14  # numbers of distributions that are turned into estimates together
@@ -73,29 +74,30 @@ class Audited(Result):
         best = None if report.composed is None else {**composed, "best": report.composed.best}
         share = report.held / report.releases if report.releases else 0.0
         found = {"passed": report.passed, "checks": checks, **facts, "held_share": share, "composed": best}
-        found |= {"grade": report.grade, "grade_why": report.graded.why, "origin": self.model.origin}
+        found |= {"grade": report.graded.colour, "grade_why": report.graded.why, "origin": self.model.origin}
         return dict(plain(found))
 
-    def lines(self) -> list[Line]:
-        """What was found, line by line."""
+    def lines(self, named: bool = True) -> list[Line]:
+        """What was found, line by line; with the name of the user of whom most was disclosed, unless it is hidden."""
         report = self.report
-        share = report.held / report.releases if report.releases else 0.0
-        many = "releases" if report.exact else "batches"
-        what, why = (many, "ε = 0") if report.exact else (f"batches of at most {report.batch}", "they reveal nothing")
+        held = f", {report.held / report.releases:.1%} held at the best guess" if report.held else ""
+        words = ("release", "releases") if report.exact else ("batch", "batches")
+        most = "" if report.exact else f" of at most {report.batch}"
         said = [
             ("read", report.read),
-            ("audited", f"{report.releases:,} {what} of {count(report.users, 'user')}, {share:.1%} held ({why})"),
+            ("audited", f"{count(report.releases, *words)}{most} of {count(report.users, 'user')}{held}"),
             *(("means", sentence) for sentence in report.words),
             ("grade", f"{report.graded.text} (docs/guarantee.md)"),
-            ("leakage", _leaked(report)),
-            ("no model", f"{_level(report.ldp)} over a stream, whatever the truth's distribution is"),
+            ("leakage", _leaked(report, named)),
+            ("no model", f"{_level(report.ldp)} over a stream"),
         ]
         said += [("secret", _disclosed(total)) for total in report.secrets]
         if report.worst_window is not None:
             said.append(("window", f"at most {report.worst_window:.4g} realised in any one window"))
         if report.composed is not None:
             c = report.composed
-            said.append(("(ε, δ)", f"({c.best:.4g}, {c.delta:g}) for the longest stream, {c.releases} paid {many}"))
+            paid = f"{c.releases} charged {words[c.releases != 1]}"
+            said.append(("(ε, δ)", f"({c.best:.4g}, {c.delta:g}) for the longest stream, {paid}"))
         said += [*_verdicts(report), report.check.said]
         if self.model.origin is not None:
             said.append(("model", origin_in_words(self.model.origin)))
@@ -103,15 +105,16 @@ class Audited(Result):
 
 
 def _level(ldp: float) -> str:
-    return f"{ldp:.4g}-LDP" if math.isfinite(ldp) else cell_text(ldp)
+    return f"{ldp:.4g}-LDP" if math.isfinite(ldp) else "no LDP bound"
 
 
-def _leaked(report: Report) -> str:
+def _leaked(report: Report, named: bool) -> str:
     composed = report.whole_sequence or f"composition charges {report.composition:.4g}"
     if not math.isfinite(report.leakage):
         return composed
     bound, one = ("at most", "release") if report.exact else ("batches added up, at most", "batch")
-    sides = f"up {cell_text(report.most)}, down {cell_text(report.least)}; user {report.worst_user!r}"
+    user = f"; user {report.worst_user!r}" if named else ""
+    sides = f"up {cell_text(report.most)}, down {cell_text(report.least)}{user}"
     return (
         f"{bound} {report.leakage:.4g} over a stream ({sides}); {composed}; one {one} at most "
         f"{cell_text(report.worst_release)}"
@@ -120,7 +123,7 @@ def _leaked(report: Report) -> str:
 
 def _disclosed(total: SecretTotal) -> str:
     """What the releases disclosed about a secret."""
-    figures = f"worst over {total.users} users (between {total.lowest:.4g} and {total.highest:.4g})"
+    figures = f"worst over {count(total.users, 'user')} (between {total.lowest:.4g} and {total.highest:.4g})"
     if total.epsilon is None:
         became = percent(moved(0.10, max(0.0, total.highest)))
         means = f"the log odds moved by {total.log_odds_worst:.4g}, so that a suspicion of 10 % became {became}"
@@ -179,15 +182,10 @@ def audit(
     if attack is not None and html is None:
         raise InputError(f"{option('attack')} goes with {option('html')}, whose page says what an attacker got")
     found = received(released, chain, policy, meta, **columns)
-    taken = Audit(found.setting, secrets=asked)
-    used = None
-    if found.setting.in_batches:
-        _audit_batches(found, taken, progress)
-    else:
-        clocked = any(secret.follows_clock for secret in asked)
-        used = _audit_symbols(found, taken, found.events.seconds() if clocked else found.times, progress)
+    found = replace(found, clock=any(secret.follows_clock for secret in asked))
+    taken, side = Audit(found.setting, secrets=asked), found.meta
+    used = (_audit_batches if found.setting.in_batches else _audit_symbols)(found, taken, progress or _silent)
     report = taken.report(delta, found.unchanged(used), model_check(found.setting, *found.symbols))
-    side = found.meta
     unseeded = None if side is None else side.get("seed") is None and side.get("private") is True
     audited = Audited(replace(report, unseeded=unseeded, read=found.events.taken.sentence), chain)
     if html is not None:
@@ -195,47 +193,46 @@ def audit(
     return audited
 
 
-def _audit_symbols(found: Received, taken: Audit, times: Floats | None, progress: Progress | None) -> Floats:
+def _silent(rows: int) -> None:
+    """Where nobody asks how far it is."""
+
+
+def _audit_symbols(found: Received, taken: Audit, progress: Progress) -> Floats:
     """Account for all releases; returns the ε that each row used."""
     log, used = found.log, []
-    if times is not None and log.times is None:
-        times = times[log.rows]
     for begin in range(0, len(log.users), CALL_ROWS):
         part = slice(begin, begin + CALL_ROWS)
         rows = log.rows[part][log.rows[part] >= 0]
         where = f"rows {found.events.row(int(rows[0]))} to {found.events.row(int(rows[-1]))}: " if rows.size else ""
-        stamps = None if times is None else (times if log.times is None else log.times)[part]
-        claimed = None if log.epsilons is None else log.epsilons[part]
+        beside = (None if each is None else each[part] for each in (log.times, log.epsilons))
         with found.naming(where):
-            used.append(taken.take(log.users[part], log.codes[part], stamps, claimed))
-        if progress is not None:
-            progress(rows.size)
+            used.append(taken.take(log.users[part], log.codes[part], *beside))
+        progress(rows.size)
     return np.concatenate(used)[log.rows >= 0]
 
 
-def _audit_batches(found: Received, taken: Audit, progress: Progress | None) -> None:
+def _audit_batches(found: Received, taken: Audit, progress: Progress) -> None:
     for batch in found.batches:
         sent = batch.path is not None
         codes = found.codes[batch.rows] if sent else batch.rows
         claimed = found.epsilons[batch.rows] if sent and found.epsilons is not None else None
         with found.naming(f"rows {found.events.row(int(batch.rows[0]))} on: " if sent else ""):
             taken.take_batch(batch.user, batch.path, codes, claimed, batch.time)
-        if progress is not None:
-            progress(batch.rows.size)
+        progress(batch.rows.size)
 
 
 def _write_page(
     place: FilePath, released: Any, audited: Audited, meta: Any, attack: FilePath | None, named: Any
 ) -> None:
     """Write the page for a data protection officer over nothing that it is made from."""
-    from seqveil.interfaces.files.report import material, page
+    from seqveil.interfaces.files.report import page
 
     path = released.frame if isinstance(released, ReleasedRows) else released
     inputs = [path, named, attack, writing.side_of(path) if isinstance(path, str | os.PathLike) else None]
     if any(isinstance(each, str | os.PathLike) and writing.same_file(place, each) for each in inputs):
         name = os.path.basename(place)
         raise InputError(f"{name}: is read for the page; name another file by {option('html')}")
-    writing.write_text(place, page(material(path, audited.report, audited.model, meta, attack)))
+    writing.write_text(place, page(path, audited, meta, attack))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -311,18 +308,18 @@ def decode(
     alphabet, events = chain.alphabet, found.events
     loss = found.setting.distortion if distortion is None else resolve(distortion, alphabet)
     disclosed = None if truth is None else _truth(found, truth)
-    sheet = (_decode_batches if found.setting.in_batches else _decode_symbols)(found, loss, online, progress)
-    table = writing.rows_frame(
-        events.reading, events.users, events.order, alphabet, sheet.estimates, {CONFIDENCE: sheet.confidence}
-    )
+    sheet = _Sheet(found, loss)
+    (_decode_batches if found.setting.in_batches else _decode_symbols)(found, sheet, online, progress or _silent)
+    more = {CONFIDENCE: sheet.confidence}
+    table = writing.rows_frame(events.reading, events.users, events.order, alphabet, sheet.estimates, more)
     table = table[np.argsort(events.frame["row"].to_numpy(), kind="stable")]  # as the rows stood in what came
     if histogram is not None:
-        writing.write_frame(histogram, _histogram(found, sheet.expected))
-    data = released.frame if isinstance(released, ReleasedRows) else released
+        expected = {"expected": sheet.expected}
+        writing.write_frame(histogram, writing.symbols_frame(alphabet, events.reading, expected))
     if out is not None:
         writing.write_frame(out, table, format if out == "-" else None)
+    frame = out if out is not None else _like(released, table)
     mean = float(sheet.confidence.mean(dtype=np.float64))
-    frame = out if out is not None else as_kind(data, table)
     made = Estimates(frame, events.n, len(events.people[0]), mean, sheet.expected, sheet.check)
     if disclosed is None or not (disclosed >= 0).any():
         return made
@@ -334,32 +331,23 @@ def decode(
 def _truth(found: Received, truth: Any) -> Ints:
     """The true code of each released row, from the raw file; negative outside the alphabet."""
     alphabet = found.setting.model.alphabet.tracked()
-    raw = read_events(
-        as_polars(truth),
-        replace(found.events.reading, time=found.events.taken.order),
-        value_type_of(alphabet),
-        missing=alphabet.missing,
-        slots=alphabet.slots,
-        holes="any",
-        on_map=alphabet.on_map,
-    )
+    reading = replace(found.events.reading, time=found.events.taken.order)
+    raw = symbol_events(as_polars(truth), alphabet, reading, holes="any")
     return paired(found.events, raw, raw.codes(alphabet), found.setting.batch).codes
 
 
-def _histogram(found: Received, expected: Floats) -> Any:
-    import polars as pl
-
-    columns = symbol_columns(found.setting.model.alphabet, found.events.reading.value_columns)
-    return pl.DataFrame([*columns, pl.Series("expected", expected)])
+def _like(released: Any, table: pl.DataFrame) -> Any:
+    """A table in the kind of frame that came."""
+    return as_kind(released.frame if isinstance(released, ReleasedRows) else released, table)
 
 
 class _Sheet:
     """Estimate and its probability for every row, and the expected number of times each symbol occurred."""
 
-    def __init__(self, rows: int, loss: Distortion, n: int) -> None:
-        self.estimates: Ints = np.zeros(rows, np.int64)
-        self.confidence: NDArray[np.float32] = np.zeros(rows, np.float32)
-        self.expected: Floats = np.zeros(n)
+    def __init__(self, found: Received, loss: Distortion) -> None:
+        self.estimates: Ints = np.zeros(found.codes.size, np.int64)
+        self.confidence: NDArray[np.float32] = np.zeros(found.codes.size, np.float32)
+        self.expected: Floats = np.zeros(found.setting.model.n)
         self.check = ModelCheck.none("that takes releases one by one, by a sound mechanism")
         self._loss = loss
 
@@ -373,19 +361,37 @@ class _Sheet:
         self.expected += distributions.sum(0)
 
 
-def groups(ids: Ints, width: int, online: bool) -> Iterator[list[Ints]]:
-    """Streams that are decoded together, as many as fit: the positions of their t-th events for t = 0, 1, …
+def _decode_symbols(found: Received, sheet: _Sheet, online: bool, progress: Progress) -> None:
+    """Decode as many streams together as fit, event by event."""
+    setting, log = found.setting, found.log
+    drift = Drift(setting) if setting.mechanism.sound else None
+    width, layout = setting.model.size + setting.model.n, Layout.of(log.who)
+    if not online:
+        _refuse_long(int(layout.lengths.max(initial=0)), width)
+    room = max(1, TOGETHER // width)
+    for part in layout.parts(most=room) if online else layout.parts(events=room):
+        steps = list(part.steps())
 
-    `ids` are the users event by event, `width` the numbers that one event takes.
-    """
-    layout, room = Layout.of(ids), max(1, TOGETHER // width)
-    longest = int(layout.lengths.max(initial=0))
-    if not online and longest * width > LONGEST:
+        def ask(t: int, seen: Made, steps: list[Ints] = steps) -> None:
+            """Show the releases of a step to the model check."""
+            if drift is not None:
+                drift.take(log.who[steps[t]].astype(np.intp), seen)
+
+        codes = [log.codes[places] for places in steps]
+        times, used = (None if each is None else [each[places] for places in steps] for each in found.symbols[2:])
+        with found.naming():
+            decoded = decode_steps(setting, codes, times, not online, ask, used)
+            for places, distributions in _together(steps, decoded):
+                sheet.fill(log.rows[places], distributions)
+        progress(sum(places.size for places in steps))
+    sheet.check = sheet.check if drift is None else ModelCheck.of(drift)
+
+
+def _refuse_long(rows: int, width: int) -> None:
+    if rows * width > LONGEST:
         raise InputError(
-            f"a stream of {longest} rows over {width} numbers is too long to smooth; pass {option('online', True)}"
+            f"a stream of {rows} rows over {width} numbers is too long to smooth; pass {option('online', True)}"
         )
-    parts = layout.parts(most=room) if online else layout.parts(events=room)
-    return (list(part.steps()) for part in parts)
 
 
 def _together(steps: list[Ints], found: Iterator[tuple[int, Floats]]) -> Iterator[tuple[Ints, Floats]]:
@@ -402,38 +408,15 @@ def _together(steps: list[Ints], found: Iterator[tuple[int, Floats]]) -> Iterato
         yield np.concatenate(places), np.concatenate(distributions)
 
 
-def _decode_symbols(found: Received, loss: Distortion, online: bool, progress: Progress | None) -> _Sheet:
-    setting, log = found.setting, found.log
-    sheet = _Sheet(found.codes.size, loss, setting.model.n)
-    drift = Drift(setting) if setting.mechanism.sound and not setting.in_blocks else None
-    for steps in groups(log.who, setting.model.size + setting.model.n, online):
-
-        def ask(t: int, seen: Released, steps: list[Ints] = steps) -> None:
-            if drift is not None:
-                drift.take(log.who[steps[t]].astype(np.intp), seen)
-
-        codes = [log.codes[places] for places in steps]
-        times = None if log.times is None else [log.times[places] for places in steps]
-        used = None if log.epsilons is None or not setting.in_blocks else [log.epsilons[places] for places in steps]
-        with found.naming():
-            decoded = decode_steps(setting, codes, times, not online, ask, used)
-            for places, distributions in _together(steps, decoded):
-                sheet.fill(log.rows[places], distributions)
-        if progress is not None:
-            progress(sum(places.size for places in steps))
-    sheet.check = sheet.check if drift is None else ModelCheck.of(drift)
-    return sheet
-
-
-def _decode_batches(found: Received, loss: Distortion, online: bool, progress: Progress | None) -> _Sheet:
+def _decode_batches(found: Received, sheet: _Sheet, online: bool, progress: Progress) -> None:
+    """Decode user by user."""
     setting, own = found.setting, dict[Any, list[Any]]()
     for batch in found.batches:
         own.setdefault(batch.user, []).append(batch)
-    sheet = _Sheet(found.codes.size, loss, setting.model.n)
     for mine in own.values():
         rows, sizes = np.concatenate([each.rows for each in mine]), [each.rows.size for each in mine]
-        if not online and rows.size * setting.model.n > LONGEST:
-            raise InputError(f"a stream of {rows.size} rows is too long to smooth; pass {option('online', True)}")
+        if not online:
+            _refuse_long(rows.size, setting.model.n)
         with found.naming():
             observed = observe_sized(setting, [each.path for each in mine], sizes, [each.time for each in mine])
             if not online:
@@ -441,9 +424,7 @@ def _decode_batches(found: Received, loss: Distortion, online: bool, progress: P
             else:
                 for each, sent in zip(mine, observed, strict=True):
                     sheet.fill(each.rows, batches.filtered(setting, [sent]))
-        if progress is not None:
-            progress(rows.size)
-    return sheet
+        progress(rows.size)
 
 
 LEFT_OUT = (
@@ -522,40 +503,31 @@ class Statistics(Result):
         """The most frequent values, the most frequent moves, and the shares over time where they were asked for."""
         found, names = self.summary, self._names
         counts, stays, moves = found.histogram, found.dwell, found.transitions
-        order = sorted(range(self.model.n), key=lambda code: _from_most(float(counts.value[code])))[:SHOWN]
+        unknown = np.isin(np.arange(len(names)), found.undisclosed)
+        order = np.lexsort([-np.asarray(counts.value), unknown])[:SHOWN].tolist()  # what is not known comes last
         rows = [
             (names[x], _span(counts, x), _span(counts, x, 1 / found.events, ".3f"), _span(stays, x, 1.0, ".3g"))
             for x in order
         ]
-        shown = [ResultTable("", ("symbol", "events", "share", "mean run"), rows)]
         pairs = [(a, b) for a in order for b in order if not math.isnan(moves.value[a, b])]
         largest = sorted(pairs, key=lambda pair: -moves.value[pair])[:SHOWN]
         steps = [(names[a], names[b], _span(moves, (a, b))) for a, b in largest]
+        shown = [ResultTable("", ("symbol", "events", "share", "mean run"), rows)]
         shown.append(ResultTable("", ("from", "to", "transitions"), steps))
         if self.per is not None:
-            spans = [
-                (
-                    f"{w * self.per}",
-                    *(_span(found.over_time, (w, x), 1 / max(1, int(found.in_window[w])), ".3f") for x in order[:5]),
-                )
-                for w in range(len(found.in_window))
-            ]
-            shown.append(ResultTable("", ("from event", *(names[x] for x in order[:5])), spans[:SHOWN]))
+            spans = []
+            for w, events in enumerate(found.in_window[:SHOWN]):
+                parts = (_span(found.over_time, (w, x), 1 / max(1, int(events)), ".3f") for x in order[:5])
+                spans.append((f"{w * self.per}", *parts))
+            shown.append(ResultTable("", ("from event", *(names[x] for x in order[:5])), spans))
         return shown
-
-
-def _from_most(number: float) -> float:
-    """A key that puts the largest first, and what is not known last."""
-    return math.inf if math.isnan(number) else -number
 
 
 def _span(estimate: Estimate, at: Any, scale: float = 1.0, form: str = ".0f") -> str:
     value, low, high = (float(part[at]) * scale for part in (estimate.value, estimate.low, estimate.high))
     if math.isnan(value):
         return "not known"
-    if math.isnan(low):
-        return f"{value:{form}}"
-    return f"{value:{form}} ({low:{form}} to {high:{form}})"
+    return f"{value:{form}}" + ("" if math.isnan(low) else f" ({low:{form}} to {high:{form}})")
 
 
 def stats(
@@ -587,26 +559,21 @@ def stats(
         method: "auto", "design", "learned" or "model" (docs/receiver.md).
         progress: called with the number of rows done.
     """
-    import polars as pl
-
     chain = chain_of(model)
     found = received(released, chain, policy, meta, **columns)
     options: dict[str, Any] = {"confidence": confidence, "window": per, "top": top, "method": method}
-    who, codes, times = found.symbols
-    summary = summarise(found.setting, who.tolist(), codes, times, **options)
-    check = model_check(found.setting, who, codes, times)
-    if progress is not None:
-        progress(found.codes.size)
+    who, codes, times, used = found.symbols
+    summary = summarise(found.setting, who.tolist(), codes, times, used, **options)
+    check = model_check(found.setting, who, codes, times, used)
+    (progress or _silent)(found.codes.size)
     one_chain = chain.size == chain.n  # else the model itself says that one chain of order 1 does not describe people
     read_rightly = one_chain or summary.method == "model"
     supported = summary.method == "design" or (check.fits is not False and read_rightly)
     summary = summary if supported else summary.without_intervals()
     figures = {"events": summary.histogram.value, "low": summary.histogram.low, "high": summary.histogram.high}
     figures |= {"mean_run": summary.dwell.value}
-    values = symbol_columns(chain.alphabet, found.events.reading.value_columns)
-    table = pl.DataFrame([*values, *(pl.Series(name, numbers) for name, numbers in figures.items())])
-    data = released.frame if isinstance(released, ReleasedRows) else released
-    return Statistics(as_kind(data, table), summary, check, supported, chain, per)
+    table = writing.symbols_frame(chain.alphabet, found.events.reading, figures)
+    return Statistics(_like(released, table), summary, check, supported, chain, per)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -619,11 +586,10 @@ class LearnedModel(Result):
     def to_dict(self) -> dict[str, Any]:
         """How it was learned, as plain values."""
         learned, held_out, region = self.learned, self.learned.held_out, self.region
-        facts: dict[str, Any] = {
-            "users": learned.found.users, "releases": learned.found.events, "symbols": learned.model.n,
-            "order": learned.model.order, "rounds": learned.rounds, "converged": learned.converged,
-            "strength": learned.strength, "model": learned.model.fingerprint,
-        }  # fmt: skip
+        model, found = learned.model, learned.found
+        facts: dict[str, Any] = {"users": found.users, "releases": found.events, "symbols": model.n}
+        facts |= {name: getattr(learned, name) for name in ("rounds", "converged", "strength")}
+        facts |= {"order": model.order, "model": model.fingerprint}
         if held_out is not None:
             facts |= {"gain": held_out.gain, "gain_error": held_out.error}
             facts |= {"log_evidence": held_out.log_evidence, "earned": held_out.earned}
@@ -634,13 +600,14 @@ class LearnedModel(Result):
     def lines(self) -> list[Line]:
         """How it was learned, line by line."""
         learned, held_out = self.learned, self.learned.held_out
-        said = [("learned", f"{learned.model!r} from {learned.found.events} releases of {learned.found.users} users")]
+        taken = f"{count(learned.found.events, 'release')} of {count(learned.found.users, 'user')}"
+        said = [("learned", f"{learned.model!r} from {taken}")]
         ended = "converged" if learned.converged else f"not converged: still {learned.change:.1e} nats an event a round"
-        said.append(("EM", f"{learned.rounds} rounds, {ended}; prior of {learned.strength:g} moves a row"))
+        said.append(("EM", f"{count(learned.rounds, 'round')}, {ended}; pseudo-count of {learned.strength:g} per row"))
         if held_out is not None:
             beats = "beyond chance" if held_out.earned else "NOT beyond chance: keep releasing without it"
             gain = f"{held_out.gain:.4f} ± {held_out.error:.4f} nats an event over no context, {beats}"
-            said.append(("held out", f"{held_out.users} users: {gain}"))
+            said.append(("held out", f"{count(held_out.users, 'user')}: {gain}"))
         return said + ([] if self.region is None else [("region", repr(self.region))])
 
 
@@ -673,11 +640,12 @@ def learn_released(
 
 def evidence_of(found: Received) -> Evidence:
     """What each release of a file reveals of the truth, in the file's order; users numbered as they come."""
-    from seqveil.receiver.learn import Evidence
+    from seqveil.receiver.evidence import Evidence
 
     if found.setting.in_batches:
         raise InputError("a release in batches cannot be learned from; release one by one what shall be")
     if found.setting.budget.seconds is not None:
         raise InputError("a release with a budget per seconds cannot be learned from; use a budget without a window")
     with found.naming():
-        return Evidence.of_streams(found.setting, found.log.who.astype(np.intp), found.log.codes, found.log.times)
+        who, codes, times, used = found.symbols
+        return Evidence.of_streams(found.setting, who.astype(np.intp), codes, times, used)

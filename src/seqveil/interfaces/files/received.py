@@ -1,34 +1,36 @@
-"""Released rows as their receiver sees them: the setting, and every release in order, those left out included."""
+"""Released rows as their receiver sees them: the setting, and every release in order, those left out included.
+
+Whoever holds the raw file too sees both beside each other, event by event (`paired`): by user and by the order of each
+user's events, by time where rows have one. The order of users in either file does not matter, and an event without a
+release moves no other one: the columns `event` and `batch` of a release say which event a row is.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+import polars as pl
 
 from seqveil.core.errors import DataError, InputError, ModelError, option
+from seqveil.core.files import Reading
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.reading import Reading
 from seqveil.engine.batches import decode_path, encode_path
 from seqveil.engine.policy import policy_of, saved_terms
 from seqveil.engine.stream import NOTHING
 from seqveil.engine.terms import OTHER_MODEL, Terms
 from seqveil.interfaces.files import writing
-from seqveil.interfaces.files.events import OTHER_RELEASE, Events, read_events, value_type_of
-from seqveil.interfaces.files.frames import as_polars
-from seqveil.interfaces.files.release import ReleasedRows, gaps, loaded_policy
-from seqveil.interfaces.files.table import FilePath, file_name
-from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, PATH, SAME_PATH, Meta
-
-if TYPE_CHECKING:
-    pass
+from seqveil.interfaces.files.events import OTHER_RELEASE, Events, ranks, read_events, value_type_of
+from seqveil.interfaces.files.release import gaps, loaded_policy
+from seqveil.interfaces.files.released import Meta, ReleasedRows
+from seqveil.interfaces.files.table import FilePath, as_polars, file_name
+from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, PATH, SAME_PATH
 
 ADOPTED = (
     "the release went on with another model after `seqveil state adopt`, so no one model says how it was drawn; its "
@@ -67,6 +69,7 @@ class Received:
     setting: Terms
     meta: Meta | None
     codes: Ints  # of each row
+    clock: bool = False  # whether times are asked for that the setting does not need
 
     @cached_property
     def epsilons(self) -> Floats | None:
@@ -74,12 +77,11 @@ class Received:
         return self._numbers(EPSILON)
 
     def _numbers(self, name: str) -> Floats | None:
-        import polars as pl
-
+        """A further column of the release."""
         if name not in self.events.frame.columns:
             return None
         column = self.events.frame[name].cast(pl.Float64, strict=False)
-        wrong = column.is_null() | ~column.is_finite()
+        wrong = ~column.is_finite().fill_null(False)
         if wrong.any():
             row = self.events.row(int(wrong.arg_max() or 0))
             raise DataError(f"{self.events.name}: row {row}: column {name!r} must hold finite numbers; mend the row")
@@ -87,8 +89,8 @@ class Received:
 
     @cached_property
     def times(self) -> Floats | None:
-        """When each row was, where the setting needs it."""
-        return self.events.seconds() if self.setting.timed else None
+        """When each row was, where that is needed."""
+        return self.events.seconds() if self.setting.timed or self.clock else None
 
     @contextmanager
     def naming(self, where: str = "") -> Iterator[None]:
@@ -104,7 +106,7 @@ class Received:
         if claimed is None:
             claimed = np.full(self.codes.size, self.setting.epsilon)
         batches = [self.events.frame[name] for name in (BATCH, PATH) if self.setting.in_batches]
-        return writing.released_digest(self.events.users, self.codes, claimed, *batches)
+        return writing.digest(self.events.users, self.codes, claimed, *batches)
 
     def unchanged(self, used: Floats | None = None) -> bool | None:
         """Whether the rows are those that the side file is about; None where it does not say."""
@@ -112,10 +114,15 @@ class Received:
         return None if claimed is None else claimed == self.digest(used)
 
     @property
-    def symbols(self) -> tuple[Ints, Ints, Floats | None]:
-        """Users as numbers, codes and times of all events that were released one by one; of batches none."""
+    def symbols(self) -> tuple[Ints, Ints, Floats | None, Floats | None]:
+        """Users as numbers, codes and times of all events that were released one by one; of batches none.
+
+        Of blocks also the ε of the record, which says where one was cut.
+        """
         none = np.zeros(0, np.int64)
-        return (none, none, None) if self.setting.in_batches else (self.log.who, self.log.codes, self.log.times)
+        if self.setting.in_batches:
+            return none, none, None, None
+        return self.log.who, self.log.codes, self.log.times, self.log.epsilons if self.setting.in_blocks else None
 
     @cached_property
     def log(self) -> Log:
@@ -146,23 +153,18 @@ class Received:
         owner = np.repeat(np.arange(counted.size), missed + 1)
         at = np.cumsum(missed + 1) - 1
         codes, rows, epsilons = np.full(owner.size, NOTHING), np.full(owner.size, -1), np.full(owner.size, np.nan)
-        codes[at], rows[at] = self.codes, np.arange(counted.size)
-        epsilons[at] = self.epsilons if self.epsilons is not None else np.nan
-        times = None
-        if self.times is not None:
+        codes[at], rows[at], epsilons[at] = self.codes, np.arange(counted.size), self.epsilons
+        times = self.times
+        if times is not None:
             # an event without a release came after its user's last one: at that time the budget was gone already
             last = np.empty(counted.size)
-            last[order] = np.where(first, -np.inf, np.roll(self.times[order], 1))
-            times = last[owner]
-            times[at] = self.times
-        users = self.events.users.gather(owner).to_list()
-        return Log(users, who[owner], codes, times, epsilons, rows)
+            last[order] = np.where(first, -np.inf, np.roll(times[order], 1))
+            times = np.where(rows >= 0, times[owner], last[owner])
+        return Log(self.events.users.gather(owner).to_list(), who[owner], codes, times, epsilons, rows)
 
     @cached_property
     def batches(self) -> list[ReleasedBatch]:
         """The batches of a release, each user's in order; refuses what `release` does not write."""
-        import polars as pl
-
         frame = self.events.frame
         if self._numbers(BATCH) is None or self.epsilons is None or PATH not in frame.columns:
             raise DataError(
@@ -170,23 +172,20 @@ class Received:
                 "all columns of the release"
             )
         numbered = frame.select("user", pl.Series(BATCH, self._numbers(BATCH)), pl.col(PATH).cast(pl.String))
-        numbered = numbered.with_row_index("at").with_columns(pl.col("at").cast(pl.Int64))
-        parts = numbered.group_by("user", BATCH, maintain_order=True).agg("at", pl.col(PATH))
+        numbered = numbered.with_columns(at=pl.int_range(pl.len(), dtype=pl.Int64))
         found: list[ReleasedBatch] = []
-        following: dict[Any, tuple[int, float | None, bool]] = {}
-        for user, number, places, paths in parts.iter_rows():
-            upcoming, before, short = following.get(user, (0, None, False))
-            rows, row = np.array(places, np.int64), self.events.row(places[0])
-            gap = number - upcoming
-            if short or any(path != SAME_PATH for path in paths[1:]) or len(paths) > self.setting.batch:
-                self._refuse(row, f"no batch of its user has room for it, with {self.setting.batch} rows to a batch")
+        following: dict[Any, tuple[int, float | None, bool]] = {}  # of each user: number, last time, whether it ended
+        for user, number, paths, places in numbered.group_by("user", BATCH, maintain_order=True).all().iter_rows():
+            upcoming, before, ended = following.get(user, (0, None, False))
+            row, gap, size = self.events.row(places[0]), number - upcoming, self.setting.batch
+            if ended or any(path != SAME_PATH for path in paths[1:]) or len(paths) > size:
+                self._refuse(row, f"no batch of its user has room for it, with {size} rows to a batch")
             if not (0 <= gap <= MOST_LEFT_OUT and gap == int(gap)) or (gap and not gaps(self.setting)):
                 self._refuse(row, f"column {BATCH!r} does not count its user's batches")
-            none = np.full(self.setting.batch, -1, np.int64)
-            found += [ReleasedBatch(user, None, none, before)] * int(gap)
-            time = None if self.times is None else float(self.times[rows[-1]])
-            found.append(ReleasedBatch(user, self._path(paths[0], row), rows, time))
-            following[user] = (int(number) + 1, time, len(paths) < self.setting.batch)
+            found += [ReleasedBatch(user, None, np.full(size, -1, np.int64), before)] * int(gap)
+            time = None if self.times is None else float(self.times[places[-1]])
+            found.append(ReleasedBatch(user, self._path(paths[0], row), np.array(places, np.int64), time))
+            following[user] = (int(number) + 1, time, len(paths) < size)
         return found
 
     def _path(self, text: str, row: int) -> tuple[int, ...]:
@@ -210,45 +209,42 @@ def received(
     model: MarkovModel,
     policy: Any = None,
     meta: FilePath | Mapping[str, Any] | None = None,
-    observers: Sequence[MarkovModel] = (),
     **columns: str | None,
 ) -> Received:
     """What `release` gave back, a frame or a path of released rows, with the setting that the side file gives.
 
-    `policy` is for rows that have no side file. A release that was made for further `observers` needs their models too.
+    `policy` is for rows that have no side file, and brings the models of further observers.
     """
     if isinstance(released, ReleasedRows):
         released, meta = released.frame, released.meta if meta is None else meta
-    table = as_polars(released)
-    path = table if isinstance(table, str | os.PathLike) else None
-    found, given = writing.load_meta(table, meta), loaded_policy(policy)
+    table, given = as_polars(released), loaded_policy(policy)
+    found = writing.load_meta(table, meta)
     setting = None if given is None else policy_of(given, {}).on(model)
-    observers = [*observers, *([] if setting is None else setting.observers)]
-    if found is not None:
-        if found.get("model") != model.fingerprint:
-            raise ModelError(OTHER_MODEL)
-        if found.get("models", 1) > 1:
-            raise DataError(ADOPTED)
-        if setting is not None and found.get("setting") != setting.to_dict():
-            raise InputError("the side file gives another setting than the policy; leave the policy out")
-        setting = setting or saved_terms(found.get("setting", {}), model, observers)
-    elif setting is None:
-        _refuse_unknown(path)
-    assert setting is not None
-    if {each.fingerprint for each in observers} - {each.fingerprint for each in setting.observers}:
-        raise InputError("the release was not made for this observer; leave it out")
-    stored = writing.stored_reading(found) if found is not None else model.reading or Reading()
-    return received_events(table, stored.but(**columns), setting, found)
+    if found is None:
+        if setting is None:
+            _refuse_unknown(table)
+        return received_events(table, (model.reading or Reading()).but(**columns), setting)
+    if found.get("model") != model.fingerprint:
+        raise ModelError(OTHER_MODEL)
+    if found.get("models", 1) > 1:
+        raise DataError(ADOPTED)
+    if setting is None:
+        setting = saved_terms(found.get("setting", {}), model)
+    elif found.get("setting") == setting.by_symbol.to_dict():  # as a state file without a key releases it
+        setting = setting.by_symbol
+    elif found.get("setting") != setting.to_dict():
+        raise InputError("the side file gives another setting than the policy; leave the policy out")
+    return received_events(table, writing.stored_reading(found).but(**columns), setting, found)
 
 
-def _refuse_unknown(path: FilePath | None) -> NoReturn:
-    if path is None:
+def _refuse_unknown(table: Any) -> NoReturn:
+    if not isinstance(table, str | os.PathLike):
         raise InputError("the frame says nothing of how it was released; pass what `release` gave back, or meta=")
-    if not Path(path).exists():
-        raise DataError(f"{file_name(path)}: no such file; check the path")
+    if not os.path.exists(table):
+        raise DataError(f"{file_name(table)}: no such file; check the path")
     raise InputError(
-        f"{file_name(path)} has no side file; expected a file of `seqveil release` with its .meta.json beside it: name "
-        f"it by {option('meta')}, or the policy of the release by {option('policy')}"
+        f"{file_name(table)} has no side file; expected a file of `seqveil release` with its .meta.json beside it: "
+        f"name it by {option('meta')}, or the policy of the release by {option('policy')}"
     )
 
 
@@ -267,3 +263,77 @@ def received_events(table: Any, reading: Reading, setting: Terms, meta: Meta | N
     if not setting.in_batches and {BATCH, PATH} <= set(events.frame.columns):
         raise InputError(f"{events.name} was released in batches; pass the policy of the release")
     return Received(events, setting, meta, codes)
+
+
+@dataclass(frozen=True, eq=False)
+class Paired:
+    """Released rows and the raw events that they were made from. Users are numbered as the released file has them.
+
+    `truth`, `times`: of each user all raw events, in order; negative codes are outside the alphabet. `users`, `events`:
+    of each released row its user, and which of that user's events it was.
+    """
+
+    truth: list[Ints]
+    times: list[Floats] | None
+    users: Ints
+    events: Ints
+
+    @property
+    def codes(self) -> Ints:
+        """The true code of each released row."""
+        begins = np.cumsum([0, *(own.size for own in self.truth[:-1])])
+        return np.concatenate(self.truth)[begins[self.users] + self.events]
+
+    def aligned(self, codes: Ints) -> list[Ints]:
+        """What was released at each event of each user, from the codes of the rows; NOTHING where nothing was."""
+        found = [np.full(own.size, NOTHING, np.int64) for own in self.truth]
+        order = np.argsort(self.users, kind="stable")
+        for user, rows in enumerate(np.split(order, np.cumsum(np.bincount(self.users))[:-1])):
+            found[user][self.events[rows]] = codes[rows]
+        return found
+
+
+def paired(released: Events, raw: Events, codes: Ints, batch: int = 1) -> Paired:
+    """The rows of both, person by person and event by event.
+
+    Parameters:
+        released: read with the columns `event` and `batch` beside it.
+        raw: as the release read them.
+        codes: of the raw events; negative outside the alphabet.
+        batch: rows that were released together.
+    """
+    (names, ids), (owners, raw_ids) = released.people, raw.people
+    number = {str(name): k for k, name in enumerate(names)}
+    apart = len(number.keys() ^ {str(name) for name in owners})
+    if apart:
+        raise DataError(
+            f"{released.name} and {raw.name} must hold the same people; {apart} are in one of them only, name the raw "
+            "file that the release was made from"
+        )
+    raw_ids = np.array([number[str(name)] for name in owners], np.int64)[raw_ids]
+    sizes = np.bincount(raw_ids)
+    events = _which(released, ids, batch)
+    if events is None:
+        events = ranks(ids)
+        other = int((np.bincount(ids) != sizes).sum())
+    else:
+        other = int(np.unique(ids[events >= sizes[ids]]).size)
+    if other:
+        raise DataError(
+            f"{released.name} and {raw.name} must hold the same events of the same users, and {other} have others; "
+            "name the raw file that was released, and keep all columns of the release"
+        )
+    order, cuts, times = np.argsort(raw_ids, kind="stable"), np.cumsum(sizes)[:-1], None
+    with suppress(InputError):  # the order is no time
+        times = np.split(raw.seconds()[order], cuts)
+    return Paired(np.split(codes[order], cuts), times, ids, events)
+
+
+def _which(released: Events, ids: Ints, batch: int) -> Ints | None:
+    """Which event of its user each row is, where the release says so."""
+    name = BATCH if batch > 1 else EVENT
+    column = released.frame[name].cast(pl.Int64, strict=False) if name in released.frame.columns else None
+    if column is None or column.null_count():
+        return None
+    number = np.asarray(column.to_numpy(), np.int64)
+    return number * batch + ranks(ids, number) if batch > 1 else number

@@ -6,18 +6,14 @@ first slot of a stream to its last, nobody can see from the rows when events hap
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from seqveil.core import times as clock
 from seqveil.core.errors import DataError, InputError, option
-from seqveil.core.kernel import Floats, Ints
-from seqveil.core.slots import NOTHING, Slots
-
-if TYPE_CHECKING:
-    import polars as pl
+from seqveil.core.kernel import Floats
+from seqveil.core.times import NOTHING, Slots
 
 MOST_ROWS = 50_000_000  # slots of all streams together: they are held in memory
 
@@ -43,8 +39,6 @@ def resampled(events: pl.DataFrame, times: Floats, slots: Slots, name: str) -> p
         slots: how long they are, and what stands for several events.
         name: what messages call the file.
     """
-    import polars as pl
-
     values = [column for column in events.columns if column.startswith("value")]
     table = events.select("user", pl.Series("slot", slots.numbers(times)), *values, "row")
     found = _disclosed(table, values, slots.rule, name).sort("user", "slot")
@@ -60,8 +54,6 @@ def resampled(events: pl.DataFrame, times: Floats, slots: Slots, name: str) -> p
 
 def _disclosed(table: pl.DataFrame, values: list[str], rule: str, name: str) -> pl.DataFrame:
     """What stands for the events of each slot that has some."""
-    import polars as pl
-
     place = ["user", "slot"]
     if rule == "mean":
         if not all(table[value].dtype.is_numeric() for value in values):
@@ -69,49 +61,37 @@ def _disclosed(table: pl.DataFrame, values: list[str], rule: str, name: str) -> 
         return table.group_by(place).agg(pl.col(*values).mean(), pl.col("row").last())
     if rule == "most":  # of several that are as frequent the one that came last
         often = table.with_row_index("at").group_by([*place, *values])
-        counts = often.agg(pl.len().alias("often"), pl.col("at").max(), pl.col("row").last()).sort("often", "at")
-        return counts.group_by(place, maintain_order=True).agg(pl.col(*values, "row").last())
+        table = often.agg(pl.len().alias("often"), pl.col("at").max(), pl.col("row").last()).sort("often", "at")
     return table.group_by(place, maintain_order=True).agg(pl.col(*values, "row").last())
 
 
 def _all_slots(found: pl.DataFrame, slots: Slots, name: str) -> pl.DataFrame:
     """Every slot of every stream from its first to its last, or with `pad` from the first of all to the last of all."""
-    import polars as pl
-
-    spans = found.group_by("user", maintain_order=True).agg(
-        pl.col("slot").min().alias("first"), pl.col("slot").max().alias("last")
-    )
+    spans = found.group_by("user", maintain_order=True).agg(first=pl.col("slot").min(), last=pl.col("slot").max())
     if slots.pad:
         spans = spans.with_columns(pl.col("first").min(), pl.col("last").max())
-    lengths = np.asarray((spans["last"] - spans["first"] + 1).to_numpy(), np.int64)
-    total = float(lengths.astype(np.float64).sum())
+    total = float((spans["last"] - spans["first"] + 1).cast(pl.Float64).sum())
     if total > MOST_ROWS:
         raise InputError(
             f"{name}: slots of {slots.seconds:g} s would be {total:,.0f} rows, more than {MOST_ROWS:,}; take longer "
             "slots, or check that times are in seconds"
         )
-    who = np.repeat(np.arange(spans.height), lengths)
-    within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    first: Ints = np.asarray(spans["first"].to_numpy(), np.int64)
-    return pl.DataFrame({"user": spans["user"].gather(who), "slot": first[who] + within})
+    return spans.select("user", slot=pl.int_ranges("first", pl.col("last") + 1)).explode("slot")
 
 
 def stamps(micros: NDArray[np.int64], like: pl.Series) -> pl.Series:
     """The beginnings of slots in the form in which the times of the file came."""
-    import polars as pl
-
     times = pl.Series(like.name, micros)
     if like.dtype == pl.String:
         return times.cast(pl.Datetime("us")).dt.strftime("%Y-%m-%dT%H:%M:%S%.fZ")
     if like.dtype == pl.Date:
         return times.cast(pl.Datetime("us"))
     if like.dtype.is_temporal():
-        unit = getattr(like.dtype, "time_unit", "ns")
         parts = {"ns": times * 1000, "us": times, "ms": times // 1000}
-        return parts[unit].cast(like.dtype)
-    power = 3 * int(clock.powers(np.array([float(np.abs(like.to_numpy().astype(np.float64)).max())]))[0])
+        return parts[getattr(like.dtype, "time_unit", "ns")].cast(like.dtype)
+    largest = np.abs(like.to_numpy().astype(np.float64)).max()
+    power = 3 * int(clock.powers(np.array([largest]))[0])
     if power >= 6:
         return times * 10 ** (power - 6)
-    if not (micros % 10 ** (6 - power)).any():
-        return times // 10 ** (6 - power)
-    return times / 10 ** (6 - power)
+    whole = not (micros % 10 ** (6 - power)).any()
+    return times // 10 ** (6 - power) if whole else times / 10 ** (6 - power)

@@ -1,10 +1,11 @@
-"""Reading a table: delimited text, JSON lines or Parquet, plain or compressed, standard input, or a frame in memory.
+"""Tables: delimited text, JSON lines or Parquet, plain or compressed, standard input, and frames of three libraries.
 
 What separates the fields of a CSV is determined from its first lines. Only the columns asked for are kept. All rows are
 held: whatever is fitted, released or decoded needs them together, because the order of rows must reveal nothing.
 
 *Guarantee.* No message holds a field of the file: a problem is named by its row (the first row of data is row 1), and
-what a parser says about it is never passed on, because parsers quote what they choke on.
+what a parser says about it is never passed on, because parsers quote what they choke on. pandas and pyarrow are never
+imported before a frame of theirs came: that can only be from somebody who did.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ import os
 import select
 import sys
 import zlib
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from seqveil.core.errors import FILES, DataError, InputError, needs_extra
+import polars as pl
 
-if TYPE_CHECKING:
-    import polars as pl
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.model import MarkovModel
+from seqveil.interfaces.events import from_json
 
 FilePath = str | os.PathLike[str]
 Pick = Callable[[Sequence[str]], Sequence[str]]
@@ -35,8 +37,7 @@ FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", 
 FORMS = {"csv": "CSV", "tsv": "CSV", "jsonl": "JSON lines", "parquet": "Parquet"}
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 FRAME = "the frame"  # what a message calls a frame
-BLOCK_BYTES = 4 << 20  # of text that are parsed together: what is wrong in one is looked for in it alone
-RECORD_BYTES = 16 << 20  # a longer record is a quote that was never closed
+BLOCK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,27 +69,20 @@ def read_table(
     >>> found.form, found.frame.rows()
     ('CSV with semicolons', [('007', '3'), ('008', '4')])
     """
-    with needs_extra(*FILES):
-        import polars  # noqa: F401 -- what reads uses it
     if not isinstance(data, str | os.PathLike):
         found = Table(FRAME, "a frame", data if pick is None else data.select(pick(data.columns)))
-    elif (kind := format_of(data, format)) == "parquet":
-        found = _Reader(file_name(data), kind, pick).parquet(data)
     else:
-        reader = _Reader(file_name(data), kind, pick, wanted)
-        found = reader.table(_content(data), os.fspath(data) != "-" and compressed(data))
+        reader = TableReader(file_name(data), format_of(data, format), pick, wanted)
+        found = reader.parquet(data) if reader.format == "parquet" else reader.table(_content(data), compressed(data))
     if not found.frame.height:
         raise DataError(f"{found.name}: holds no rows of data; pass a file with at least one")
     return found
 
 
-def table_of_bytes(content: bytes, name: str, format: str | None = None) -> Table:
+def table_of_bytes(content: bytes, name: str) -> Table:
     """All rows and columns of a file that is in memory, of the format that its name gives."""
-    with needs_extra(*FILES):
-        import polars  # noqa: F401 -- what reads uses it
-    kind = format_of(name, format)
-    reader = _Reader(file_name(name), kind)
-    if kind == "parquet":
+    reader = TableReader(file_name(name), format_of(name, None))
+    if reader.format == "parquet":
         return reader.parquet(io.BytesIO(content))
     found = reader.table(content, compressed(name))
     if reader.width > found.frame.width:
@@ -99,12 +93,27 @@ def table_of_bytes(content: bytes, name: str, format: str | None = None) -> Tabl
 def _content(path: FilePath) -> bytes:
     """The bytes of a file or of standard input."""
     if os.fspath(path) == "-":
-        return _piped()
+        return b"".join(standard_input())
     _refuse_no_file(path)
     try:
         return Path(path).read_bytes()
     except OSError as error:
         raise DataError(f"{file_name(path)}: cannot be opened ({error.strerror}); check its permissions") from None
+
+
+def standard_input() -> Iterator[bytes]:
+    """What comes, as it comes. A signal may reach another thread than this one, so none is waited for without end."""
+    try:
+        number = sys.stdin.fileno()
+    except OSError:  # not a file, as in a test
+        yield sys.stdin.buffer.read()
+        return
+    while True:
+        if select.select([number], [], [], 0.2)[0]:
+            block = os.read(number, 1 << 16)
+            if not block:
+                return
+            yield block
 
 
 def _refuse_no_file(path: FilePath) -> None:
@@ -121,7 +130,7 @@ def file_name(path: FilePath | pl.DataFrame) -> str:
 
 def compressed(path: FilePath) -> bool:
     """Whether a file is compressed, by its name."""
-    return Path(path).suffix.lower() == ".gz"
+    return Path(path).suffix.lower() == ".gz"  # which - has not
 
 
 def known_format(path: FilePath) -> str | None:
@@ -148,19 +157,19 @@ def format_of(path: FilePath, format: str | None) -> str:
 
 
 @dataclass
-class _Reader:
-    """One pass over one file. What the first block settles and the number of the next row are kept here."""
+class TableReader:
+    """One pass over one file. What its header settles is kept here."""
 
     name: str
     format: str
     pick: Pick | None = None
     wanted: Sequence[str] = ()
-    row: int = 1
     width: int = 0
     separator: str = ","
     keep: dict[str, str] = field(default_factory=dict)  # of a CSV: position to name
 
     def refuse(self, problem: str) -> NoReturn:
+        """Say what is wrong with the file."""
         raise DataError(f"{self.name}: {problem}") from None
 
     def chosen(self, found: Sequence[str]) -> list[str]:
@@ -174,8 +183,6 @@ class _Reader:
 
     def table(self, content: bytes, packed: bool) -> Table:
         """The rows of a text file."""
-        import polars as pl
-
         try:
             plain = gzip.decompress(content) if packed else content
         except (gzip.BadGzipFile, zlib.error, EOFError):
@@ -183,46 +190,25 @@ class _Reader:
         plain = plain.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
         if not plain.strip():
             self.refuse("is empty; pass a file with at least one row")
-        behind = ", compressed" * packed
-        if self.format == "jsonl":
-            return Table(self.name, FORMS[self.format] + behind, self.json(plain))
-        frame = pl.concat([self.csv(block) for block in self.blocks(plain)])
-        return Table(self.name, f"CSV with {SEPARATORS[self.separator]}{behind}", frame, text=True)
-
-    def blocks(self, content: bytes) -> Iterator[bytes]:
-        """Parts that end just behind a newline outside quotes: an even number of quotes lies before."""
-        at, size = 0, BLOCK_BYTES
-        while at < len(content):
-            end = len(content) if at + size >= len(content) else content.rfind(b"\n", at, at + size) + 1
-            while 0 < end < len(content) and content.count(b'"', at, end) % 2:
-                end = content.rfind(b"\n", at, content.rfind(b'"', at, end)) + 1
-            if end > at:
-                yield content[at:end]
-                at, size = end, BLOCK_BYTES
-            elif size > RECORD_BYTES:
-                self.refuse(f"a record exceeds {RECORD_BYTES >> 20} MB; look for a quote that is never closed")
-            else:
-                size *= 2
+        frame = self.json(plain) if self.format == "jsonl" else self.csv(plain.rstrip(b"\r\n"))
+        form = FORMS[self.format] if self.format == "jsonl" else f"CSV with {SEPARATORS[self.separator]}"
+        return Table(self.name, form + ", compressed" * packed, frame, self.format != "jsonl")
 
     def csv(self, block: bytes) -> pl.DataFrame:
         """Every kept field as text. A row with a field too many or too few is refused, a blank line skipped."""
-        import polars as pl
-
-        if not self.width:
-            block = self.header(block)
-        separator = self.separator
+        block = self.header(block)
+        names = [f"c{i}" for i in range(self.width)]
         try:
-            head = separator.join(f"c{i}" for i in range(self.width)).encode()
-            frame = pl.read_csv(head + b"\n" + block, separator=separator, infer_schema=False)
+            head = self.separator.join(names).encode()
+            frame = pl.read_csv(head + b"\n" + block, separator=self.separator, infer_schema=False)
         except (Exception, pl.exceptions.PanicException):
             frame = pl.DataFrame()
         # polars refuses a long row but fills up a short one: then separators are missing from the count.
         inside = 0
         if b'"' in block and frame.height:
-            inside = sum(frame.select(pl.all().str.count_matches(separator, literal=True).sum()).row(0))
-        if not frame.width or block.count(separator.encode()) != frame.height * (self.width - 1) + inside:
-            frame = frame.filter(self.filled_rows(block, frame.height))
-        self.row += frame.height
+            inside = sum(frame.select(pl.all().str.count_matches(self.separator, literal=True).sum()).row(0))
+        if not frame.width or block.count(self.separator.encode()) != frame.height * (self.width - 1) + inside:
+            frame = pl.DataFrame(self.checked_rows(block), dict.fromkeys(names, pl.String), orient="row")
         return frame.select(list(self.keep)).rename(self.keep)
 
     def header(self, block: bytes) -> bytes:
@@ -239,80 +225,69 @@ class _Reader:
         self.width = len(names)
         return block[end:]
 
-    def filled_rows(self, block: bytes, height: int) -> pl.Series:
-        """Which rows of a doubtful block are not blank, by a slow reading that refuses the first wrong row."""
-        import polars as pl
-
-        rows = self.csv_rows(block)
-        widths = [len(row) for row in rows if row]
-        for i, width in enumerate(widths):
-            if width != self.width:
-                self.refuse(f"row {self.row + i} has {width} fields, the header {self.width}; mend or quote it")
-        if height != len(rows):
-            span = f"rows {self.row} to {self.row + len(widths) - 1}"
-            self.refuse(f"{span} cannot be read as CSV; quote fields that hold a quote or a newline")
-        return pl.Series([bool(row) for row in rows], dtype=pl.Boolean)
+    def checked_rows(self, block: bytes) -> list[list[str]]:
+        """The rows of a doubtful block that are not blank, by a slow reading that refuses the first wrong row."""
+        rows = list(filter(None, self.csv_rows(block)))
+        for i, row in enumerate(rows):
+            if len(row) != self.width:
+                self.refuse(f"row {i + 1} has {len(row)} fields, the header {self.width}; mend or quote it")
+        return rows
 
     def csv_rows(self, block: bytes) -> list[list[str]]:
+        """The fields of each row, by the slow and strict parser."""
         rows: list[list[str]] = []
         try:
             rows.extend(csv.reader(io.StringIO(block.decode(), newline=""), delimiter=self.separator, strict=True))
         except UnicodeDecodeError as error:
             lines = block.count(b"\n", 0, error.start)
-            where = f"row {self.row + lines}" if self.width else "the header"
+            where = f"row {lines + 1}" if self.width else "the header"
             self.refuse(f"{where} is not UTF-8 text; save the file as UTF-8, or name it for the format it has")
         except csv.Error:
-            where = f"row {self.row + sum(map(bool, rows))}" if self.width else "the header"
+            where = f"row {sum(map(bool, rows)) + 1}" if self.width else "the header"
             self.refuse(f"{where} cannot be read as CSV; close its quotes and double those inside a field")
         return rows
 
     def json(self, content: bytes) -> pl.DataFrame:
-        """An object a line; a column of several types is text."""
-        import polars as pl
+        """An object a line; a column of several types is text, and NaN is no value."""
+        lines = [line for line in content.splitlines() if line.strip()]
+        rows = [self.json_row(line, row) for row, line in enumerate(lines, 1)]
+        kept = self.chosen(list(dict.fromkeys(chain.from_iterable(rows))))
+        return pl.DataFrame([self.json_column(name, [row.get(name) for row in rows]) for name in kept])
 
-        def parse(text: bytes) -> pl.DataFrame | None:
-            try:
-                return pl.read_ndjson(text, infer_schema_length=None)
-            except (Exception, pl.exceptions.PanicException):
-                return None
+    def json_row(self, line: bytes, row: int) -> dict[str, Any]:
+        """The object that stands in a line."""
+        try:
+            found = from_json(line)
+            if b"\\u" in line:  # half a character would be the same in all names that have one
+                json.dumps(found, ensure_ascii=False).encode()
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            self.refuse(f"row {row} is not a JSON object of UTF-8 text, each name in it once; mend or remove the line")
+        return found
 
-        frame = parse(content)
-        if frame is None:
-            lines = [line for line in content.splitlines(keepends=True) if line.strip()]
-            bad = bisect_left(range(1, len(lines)), True, key=lambda n: parse(b"".join(lines[:n])) is None)
-            try:
-                known = isinstance(json.loads(lines[bad]), dict)
-            except ValueError:
-                known = False
-            what = "holds another type than the rows before; write one type" if known else "is not a JSON object; mend"
-            self.refuse(f"row {bad + 1} {what} or remove the line")
-        kept = frame.select(self.chosen(frame.columns))
-        self.refuse_nested(kept, content)
-        return kept
-
-    def refuse_nested(self, frame: pl.DataFrame, content: bytes) -> None:
-        """Refuse a list or an object where other rows have text: the parser writes it out as text, brackets and all."""
-        import polars as pl
-
-        lines = list[bytes]()
-        for name in (name for name in frame.columns if self.pick is not None and frame.schema[name] == pl.String):
-            for row in frame[name].str.contains(r"^[\[{]").fill_null(False).arg_true():
-                lines = lines or [line for line in content.splitlines() if line.strip()]
-                if isinstance(json.loads(lines[row]).get(name), list | dict):
-                    self.refuse(
-                        f"row {row + 1}: column {name!r} holds a list or an object where text is expected; write a row "
-                        "for each event"
-                    )
+    def json_column(self, name: str, values: list[Any]) -> pl.Series:
+        """A column in the type of its values; lists only where somebody looks at all columns."""
+        values = [None if value != value else value for value in values]  # NaN
+        kinds = {type(value) for value in values} - {type(None)}
+        if kinds & {list, dict}:
+            if self.pick is not None:
+                row = next(k for k, value in enumerate(values, 1) if isinstance(value, list | dict))
+                self.refuse(f"row {row}: column {name!r} holds a list or an object; write a row for each event")
+            return pl.Series(name, [None] * len(values), pl.List(pl.String))
+        if (len(kinds) > 1 and kinds != {int, float}) or any(type(each) is int and abs(each) >> 63 for each in values):
+            texts = (each if each is None or isinstance(each, str) else json.dumps(each) for each in values)
+            return pl.Series(name, list(texts), pl.String)
+        return pl.Series(name, values, strict=False)
 
     def parquet(self, source: FilePath | io.BytesIO) -> Table:
         """The columns of a Parquet file, which has types of its own."""
-        import polars as pl
-
         place = source if isinstance(source, io.BytesIO) else Path(source)
         if isinstance(place, Path):
             _refuse_no_file(place)
 
         def attempt(step: Callable[[], Any]) -> Any:
+            """Do a step of reading; whatever goes wrong, the file is refused in one line."""
             try:
                 return step()
             except (Exception, pl.exceptions.PanicException):
@@ -336,35 +311,23 @@ def separator_of(block: bytes, wanted: Sequence[str], usual: str) -> str | None:
     text = block[: 1 << 16].decode("utf-8", errors="replace")
     if len(block) > 1 << 16:
         text = text.rpartition("\n")[0] or text
-    scores: dict[str, tuple[bool, int]] = {}
+    fits: dict[str, tuple[int, bool]] = {}  # how many of the wanted columns there are, and whether all rows are alike
     for separator in SEPARATORS:
-        rows: list[list[str]] = []
         try:
-            for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator):
-                if row:
-                    rows.append(row)
-                if len(rows) > 20:
-                    break
+            rows = list(islice(filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=separator)), 20))
         except csv.Error:
             continue
         if rows and len(rows[0]) > 1:
             found = sum(name.strip() in wanted for name in rows[0])
-            scores[separator] = all(len(row) == len(rows[0]) for row in rows), found
-    if not scores:
-        return usual
-    best = max(found for _, found in scores.values())
-    leading = [separator for separator, (_, found) in scores.items() if found == best]
-    if len(leading) > 1:
-        leading = [separator for separator in leading if scores[separator][0]] or leading
-    if len(leading) > 1 and best == 0:  # none of the names is there, which is said in its own words
+            fits[separator] = found, all(len(row) == len(rows[0]) for row in rows)
+    leading = [separator for separator in fits if fits[separator] == max(fits.values())]
+    if len(leading) > 1 and max(fits.values())[0] == 0:  # none of the names is there, which is said in its own words
         return usual if usual in leading else leading[0]
-    return leading[0] if len(leading) == 1 else None
+    return leading[0] if len(leading) == 1 else None if leading else usual
 
 
 def count_rows(path: FilePath) -> int | None:
     """About how many rows a file holds, for a progress bar: lines of text, exact for Parquet; None where unknown."""
-    import polars as pl
-
     kind = known_format(path) if os.path.isfile(path) and not compressed(path) else None
     if kind is None:
         return None
@@ -378,15 +341,75 @@ def count_rows(path: FilePath) -> int | None:
     return max(0, lines - (kind != "jsonl"))
 
 
-def _piped() -> bytes:
-    """All of standard input. A signal may reach another thread than this one, so none is waited for without end."""
+def kind_of(data: Any) -> str:
+    """Which library's frame it is: "polars", "pandas", "arrow", or "path" for a file; anything else is refused."""
+    pandas, arrow = sys.modules.get("pandas"), sys.modules.get("pyarrow")
+    kinds = {
+        "path": (str, os.PathLike, Table),
+        "polars": (pl.DataFrame, pl.LazyFrame),
+        "pandas": () if pandas is None else (pandas.DataFrame,),
+        "arrow": () if arrow is None else (arrow.Table, arrow.RecordBatch),
+    }
+    for kind, classes in kinds.items():
+        if isinstance(data, classes):
+            return kind
+    raise InputError(f"expected a file, or a polars, pandas or Arrow frame; got {type(data).__name__}")
+
+
+def as_polars(data: Any) -> FilePath | pl.DataFrame | Table:
+    """A file's path, or a table that was read, as it is; a frame of any kind as polars has it, rows in their order."""
+    kind = kind_of(data)
+    if kind == "path":
+        return data
+    if kind == "polars":
+        return data.collect() if isinstance(data, pl.LazyFrame) else data
+    names = [str(name) for name in (data.columns if kind == "pandas" else data.schema.names)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"two columns of the frame are called {twice!r}; rename one of them")
+    if kind == "arrow":
+        return pl.DataFrame(pl.from_arrow(data))
+    return pl.DataFrame([_from_pandas(data.iloc[:, k], name) for k, name in enumerate(names)])
+
+
+def _from_pandas(column: Any, name: str) -> pl.Series:
+    """A column of pandas; one of mixed types stays as it is, and is refused where it is needed."""
     try:
-        number = sys.stdin.fileno()
-    except OSError:  # not a file, as in a test
-        return sys.stdin.buffer.read()
-    parts = []
-    while True:
-        if select.select([number], [], [], 0.2)[0]:
-            parts.append(os.read(number, 1 << 20))
-            if not parts[-1]:
-                return b"".join(parts)
+        return pl.Series(name, pl.from_pandas(column))
+    except ImportError:
+        raise InputError("a pandas frame is read through pyarrow, which is missing; pip install pyarrow") from None
+    except Exception:  # pyarrow's errors quote the value, and nobody's value may stand in an error
+        return pl.Series(name, column.tolist(), dtype=pl.Object)
+
+
+def as_kind(data: Any, made: pl.DataFrame) -> Any:
+    """A table of its own in the kind of another frame, of which nothing else is taken: neither index nor types.
+
+    Gathered text is views into the memory of the rows that came, which holds all of them, in the order they came in; an
+    Arrow file or a pickle of the frame would carry it along. So text is written into memory of its own.
+    """
+    texts = [pl.Series(each.name, each.to_list(), pl.String) for each in made if each.dtype == pl.String]
+    kind, made = kind_of(data), made.with_columns(texts)
+    if kind == "pandas":
+        import pandas as pd
+
+        labels = {str(label): label for label in data.columns if type(label) is int}
+        whole = {each.name: pd.array(each.to_list(), dtype="Int64") for each in made  # as floats they would be others
+                 if each.dtype.is_integer() and each.null_count()}  # fmt: skip
+        return pd.DataFrame({labels.get(each.name, each.name): whole.get(each.name, each.to_pandas()) for each in made})
+    if kind == "arrow":
+        import pyarrow as pa
+
+        table = made.to_arrow()
+        one = iter(table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)])
+        return table if isinstance(data, pa.Table) else next(one)
+    return made.lazy() if isinstance(data, pl.LazyFrame) else made
+
+
+def chain_of(model: Any) -> MarkovModel:
+    """A model, as it is or from a file."""
+    if isinstance(model, MarkovModel):
+        return model
+    if isinstance(model, str | os.PathLike):
+        return MarkovModel.load(model)
+    raise InputError(f"expected a model, as fit gives it, or the path of one; got {type(model).__name__}")

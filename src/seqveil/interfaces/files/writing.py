@@ -11,29 +11,24 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 
-from seqveil.core.alphabet import Bins, Symbols
+from seqveil.core.alphabet import Bins, OnMissing, Symbols
 from seqveil.core.errors import DataError, InputError, option
+from seqveil.core.files import Reading, replacing
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.reading import Reading
-from seqveil.core.replacing import replacing
 from seqveil.engine.terms import Terms
 from seqveil.interfaces.files.events import parted
+from seqveil.interfaces.files.released import Meta
 from seqveil.interfaces.files.table import FORMATS, FilePath, compressed, file_name, format_of
-
-if TYPE_CHECKING:
-    import polars as pl
-
 
 FORMAT, EDITION = "seqveil-release", 1
 EPSILON, EVENT, CONFIDENCE = "epsilon", "event", "confidence"  # the columns that the commands add
 BATCH, PATH = "batch", "path"  # those of a release in batches
 SAME_PATH = "-"  # on the rows of a batch after its first: an empty field would look like a damaged one
-
-Meta = dict[str, Any]
 
 
 def same_file(a: FilePath, b: FilePath) -> bool:
@@ -51,10 +46,9 @@ def taken(path: FilePath) -> bool:
 
 def output_format(path: FilePath, format: str | None = None) -> str:
     """The format of a file to write."""
-    chosen = format_of(path, format)
     if os.fspath(path) != "-" and compressed(path):
         raise DataError(f"{file_name(path)}: is written as {', '.join(FORMATS)}; name one, and convert it then")
-    return chosen
+    return format_of(path, format)
 
 
 def check_place(path: FilePath, inputs: Sequence[Any] = (), format: str | None = None) -> None:
@@ -69,17 +63,15 @@ def check_place(path: FilePath, inputs: Sequence[Any] = (), format: str | None =
 def _target(path: FilePath) -> Path:
     """Where a file goes, once it is clear that it can stand there; a link stays, and what it leads to is replaced."""
     target = Path(os.path.realpath(path))
-    problem = None
-    if target.is_dir():
-        problem = "is a folder; name a file in it"
-    elif target.exists() and not target.is_file():
-        problem = "is not a regular file; use - to write to standard output"
-    elif not target.parent.is_dir():
-        problem = "its folder does not exist; create it first"
-    elif not os.access(target.parent, os.W_OK):
-        problem = "its folder cannot be written to; choose another"
-    if problem is not None:
-        raise DataError(f"{file_name(path)}: {problem}")
+    problems = {
+        "is a folder; name a file in it": target.is_dir(),
+        "is not a regular file; use - to write to standard output": target.exists() and not target.is_file(),
+        "its folder does not exist; create it first": not target.parent.is_dir(),
+        "its folder cannot be written to; choose another": not os.access(target.parent, os.W_OK),
+    }
+    for problem, is_so in problems.items():
+        if is_so:
+            raise DataError(f"{file_name(path)}: {problem}")
     return target
 
 
@@ -90,8 +82,13 @@ def as_text(frame: pl.DataFrame, format: str, header: bool = True) -> bytes:
     return frame.write_csv(include_header=header, separator="\t" if format == "tsv" else ",").encode()
 
 
-def write_frame(path: FilePath, frame: pl.DataFrame, format: str | None = None, meta: Mapping[str, Any] | None = None,
-                side: FilePath | None = None) -> None:  # fmt: skip
+def write_frame(
+    path: FilePath,
+    frame: pl.DataFrame,
+    format: str | None = None,
+    meta: Mapping[str, Any] | None = None,
+    side: FilePath | None = None,
+) -> None:
     """Write a table, and its side file where there is one; both appear whole or not at all. ``-``: standard output.
 
     *Guarantee.* After any exception, KeyboardInterrupt included, the target is as it was and nothing lies beside it.
@@ -149,13 +146,12 @@ def side_of(out: FilePath, side: FilePath | None = None) -> FilePath:
 
 def load_meta(released: Any, named: FilePath | Mapping[str, Any] | None = None) -> Meta | None:
     """The side file of a released file, or None where there is none; another kind of side file is refused."""
-    if isinstance(named, Mapping):
-        meta: Any = dict(named)
-        name = "meta"
-    elif named is None and not isinstance(released, str | os.PathLike):
+    if named is None and not isinstance(released, str | os.PathLike):
         return None  # beside a frame there is nothing
-    else:
-        side = Path(named if named is not None else f"{os.fspath(released)}.meta.json")
+    meta: Any = named
+    name = "meta"
+    if not isinstance(named, Mapping):
+        side = Path(side_of(released, named))
         name = side.name
         try:
             meta = json.loads(side.read_text(encoding="utf-8"))
@@ -165,14 +161,14 @@ def load_meta(released: Any, named: FilePath | Mapping[str, Any] | None = None) 
             raise DataError(f"{name}: no such file; check the path") from None
         except (OSError, ValueError):
             meta = None
-    if not isinstance(meta, dict):
+    if not isinstance(meta, Mapping):
         raise DataError(f"{name}: cannot be read as a JSON object; name the side file that release wrote")
     if meta.get("format") != FORMAT or meta.get("version") != EDITION:
         raise DataError(f"{name}: expected a side file of format {FORMAT} {EDITION}; release the data again")
-    return meta
+    return dict(meta)
 
 
-def header(setting: Terms, reading: Reading, order: str | None, seed: int | None) -> Meta:
+def header(setting: Terms, reading: Reading, order: str | None, missing: OnMissing | None, seed: int | None) -> Meta:
     """The part of the side file that is known before the first row."""
     from seqveil import __version__
 
@@ -183,7 +179,7 @@ def header(setting: Terms, reading: Reading, order: str | None, seed: int | None
         "seqveil": __version__,
         "setting": setting.to_dict(),
         "model": setting.model.fingerprint,
-        "alphabet": {"kind": alphabet.to_json()["kind"], "symbols": alphabet.n},
+        "alphabet": alphabet.with_missing(missing or alphabet.missing).to_json(),
         "columns": {"user": reading.user, "value": reading.value, "order": order},
         "seed": seed,
         "private": seed is None,
@@ -199,38 +195,14 @@ def stored_reading(meta: Meta) -> Reading:
         raise DataError("the side file lacks the column names; release the data again") from None
 
 
-class Digest:
-    """A digest of columns, each of its own, so that it does not depend on how the rows were cut into parts.
-
-    That of released rows (`released_digest`) follows the content, not the file: the same rows in another format have
-    the same.
-    """
-
-    def __init__(self) -> None:
-        self._parts: list[Any] = []
-
-    def add(self, *columns: pl.Series | Floats | Ints) -> Digest:
-        """Take in the next rows of the columns."""
-        texts = [part for column in columns for part in _as_bytes(column)]
-        self._parts = self._parts or [hashlib.sha256() for _ in texts]
-        for part, data in zip(self._parts, texts, strict=True):
-            part.update(data)
-        return self
-
-    def hex(self) -> str:
-        """Of all rows so far."""
-        return hashlib.sha256(b"".join(part.digest() for part in self._parts)).hexdigest()
-
-
-def released_digest(users: pl.Series, codes: Ints, epsilons: Floats, *batches: pl.Series) -> str:
-    """Of the rows released: who, what, at which ε, and of batches their numbers and paths."""
-    return Digest().add(users, codes, epsilons, *batches).hex()
+def digest(*columns: pl.Series | Floats | Ints) -> str:
+    """A digest of columns, each of its own. It follows the content, not the file: other formats of it have the same."""
+    parts = (hashlib.sha256(part).digest() for column in columns for part in _as_bytes(column))
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def _as_bytes(column: pl.Series | Floats | Ints) -> tuple[bytes, ...]:
     """A column in bytes; of text also the length of each entry: without it "a", "bc" would look like "ab", "c"."""
-    import polars as pl
-
     if isinstance(column, np.ndarray):
         return (np.ascontiguousarray(column, "<f8" if column.dtype.kind == "f" else "<i8").tobytes(),)
     text = column.struct.json_encode() if column.dtype == pl.Struct else column.cast(pl.String)
@@ -249,8 +221,6 @@ def rows_frame(
 
     Of a code below 0 nothing was said.
     """
-    import polars as pl
-
     public = parted(users, reading.user_columns)
     if order is not None:
         public += order.struct.unnest().get_columns() if order.dtype == pl.Struct else [order]
@@ -266,9 +236,13 @@ def rows_frame(
 
 def symbol_columns(alphabet: Symbols, names: tuple[str, ...]) -> list[pl.Series]:
     """The alphabet's values as columns, one entry a code: two columns for points of a grid or the map."""
-    import polars as pl
-
     if alphabet.width == 2 and alphabet.points is not None:
         return [pl.Series(name, alphabet.points[:, axis]) for axis, name in enumerate(names)]
     values = alphabet.points if isinstance(alphabet, Bins) else alphabet.decode(np.arange(alphabet.n))
     return [pl.Series(names[0], values, strict=False)]
+
+
+def symbols_frame(alphabet: Symbols, reading: Reading, figures: Mapping[str, Any]) -> pl.DataFrame:
+    """Figures about each symbol beside its value."""
+    columns = symbol_columns(alphabet, reading.value_columns)
+    return pl.DataFrame([*columns, *(pl.Series(name, numbers) for name, numbers in figures.items())])

@@ -30,7 +30,6 @@ class Limits:
     connection: float = 30.0  # in which a connection must bring a request to its end
     linger: float = 0.0005  # that a transaction waits for more events
     grace: float = 30.0  # at the end, for what was accepted
-    probe: float = 2.0  # for which a look at the disk holds
     figures: float = 60.0  # for which figures over all users hold
     free: int = 64 << 20  # bytes on the disk, below which the service is not ready
 
@@ -43,23 +42,28 @@ class ServeOptions:
     """
 
     key: Annotated[
-        Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing); keep it apart.")
+        Path | None,
+        o.option(
+            "FILE",
+            "Derive the randomness from the secret key in this file (created if missing); keep it on a different "
+            "volume from the state file and its backups.",
+        ),
     ] = None
-    begin: Annotated[
-        bool, o.flag("--begin", "Begin a state file that is missing or empty: its account starts at zero.")
-    ] = False
+    begin: o.Begin = False
     on_unknown: o.OnUnknownLive = None
-    gaps: Annotated[str, o.option("refuse|skip", "An event that skips others: refuse it, or give those up.")] = "refuse"
+    gaps: o.Gaps = "refuse"
     host: Annotated[str, o.option("ADDRESS", "Address to bind.")] = "127.0.0.1"
     port: Annotated[int, o.option("N", "Port; 0 takes a free one.")] = 8713
     tokens: Annotated[Path | None, o.option("FILE", "Made by `seqveil serve token add`.")] = None
-    no_auth: Annotated[bool, o.flag("--no-auth", "Ask for no tokens; on a loopback address only.")] = False
+    no_auth: Annotated[bool, o.flag("--no-auth", "Require no tokens; loopback addresses only.")] = False
     tls_cert: Annotated[Path | None, o.option("FILE", "Certificate chain (PEM).")] = None
     tls_key: Annotated[Path | None, o.option("FILE", "Its private key (PEM).")] = None
     insecure: Annotated[
         bool, o.flag("--insecure", "Serve a network address without TLS: a proxy in front provides it.")
     ] = False
-    rate: Annotated[float, o.option("N", "Events a second of a token that has no rate of its own.")] = 100_000.0
+    rate: Annotated[float, o.option("N", "Limit in events per second for tokens without a limit of their own.")] = (
+        100_000.0
+    )
 
     def check(self) -> None:
         """Refuse to serve in a way that lets strangers in or raw symbols out."""

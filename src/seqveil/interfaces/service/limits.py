@@ -1,4 +1,15 @@
-"""Who may come in and how much they may ask for: looked at before a body is read, let alone understood."""
+"""Who may come in and how much they may ask for: connections, tokens and requests, before a body is understood.
+
+Nobody needs a token to connect, so nobody may be kept out, or the others slowed down, by those who only do that. The
+HTTP server limits none of it by its settings, so four rules stand here:
+
+1. A connection brings a request to its end every so many seconds, or it is closed: silent, slow and unread ones alike.
+2. Where there are too many, the one without a request for the longest time makes room; too many from one address are
+   refused.
+3. The head of a request has at most `HEAD` bytes.
+4. A request waits for the answer to the one before (no pipelining), and says how long its body is (no chunks): of both
+   one packet may hold thousands, which would be worked on one after another while everybody waits.
+"""
 
 from __future__ import annotations
 
@@ -7,39 +18,186 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from seqveil.interfaces.client import is_loopback
 from seqveil.interfaces.service.config import Limits
-from seqveil.interfaces.service.connections import PENALTY
 from seqveil.interfaces.service.messages import Problem
 from seqveil.interfaces.service.tokens import ANYBODY, Keyring, Token
 
+HEAD = 32 << 10  # bytes of a request before its body
+PENALTY = 2.0  # seconds until a refusal, or whoever breaks these rules would be back at once
+DRAIN = 2.0  # seconds for the rest of a body that was answered before it had come
+BARE = b"HTTP/1.1 %b\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 BURST = 2.0  # seconds of its rate that somebody may use at once
 MOST_KNOWN = 10_000  # addresses that are remembered
 
 
-class Bucket:
-    """An allowance that fills at `rate` a second up to `burst`; what costs more than is in it may still go once it is
-    full, and is paid back before anything else goes.
+class BrokenRule(Exception):
+    """Ends the parsing of what a client sent."""
 
-    >>> bucket = Bucket(rate=2.0, burst=4.0, now=0.0)
+
+@dataclass(eq=False)
+class Connections:
+    """Which connections there are."""
+
+    most: int  # in all
+    of_one: int  # from one address
+    seconds: float  # in which one must bring a request to its end
+    _open: dict[Connection, None] = field(default_factory=dict)  # the one whose latest request is oldest first
+    _counts: Counter[str] = field(default_factory=Counter)
+
+    def enter(self, new: Connection) -> None:
+        """Let a connection in; where there are too many, another one goes, or else this one does."""
+        self._open[new] = None
+        self._counts[new.address] += 1
+        if len(self._open) > self.most:
+            idle = (each for each in self._open if each.idle and each is not new)
+            next(idle, new).drop()
+        if self._counts[new.address] > self.of_one:
+            new.refuse(b"503 Service Unavailable")
+
+    def served(self, one: Connection) -> None:
+        """A request came to its end on this connection: others make room first."""
+        if one in self._open:
+            del self._open[one]
+            self._open[one] = None
+
+    def leave(self, gone: Connection) -> None:
+        """A connection is closed."""
+        if gone in self._open:
+            del self._open[gone]
+            self._counts[gone.address] -= 1
+            if not self._counts[gone.address]:
+                del self._counts[gone.address]
+
+    def protocol(self) -> type[Connection]:
+        """The protocol of connections that are counted here."""
+        return type("CountedConnection", (Connection,), {"all": self})
+
+
+class Connection(HttpToolsProtocol):
+    """HTTP as uvicorn speaks it, by the rules above."""
+
+    all: Connections
+    address = ""
+    _head = 0  # bytes since the latest request
+    _in_body = False
+    _refused = False
+    _end: asyncio.TimerHandle | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is in progress."""
+        return self.cycle is None or bool(self.cycle.response_complete)
+
+    def connection_made(self, transport: Any) -> None:
+        """Count the connection, and wait for its first request."""
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        self._end_after(self.all.seconds)
+        self.all.enter(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Make room."""
+        if self._end is not None:
+            self._end.cancel()
+        self.all.leave(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came, unless the connection is refused; a head that has no end is."""
+        if self._refused:
+            return
+        if not self._in_body:
+            self._head += len(data)
+        super().data_received(data)
+        if not self._in_body and self._head > HEAD:
+            self.refuse(b"431 Request Header Fields Too Large")
+
+    def on_message_begin(self) -> None:
+        """Refuse a request that does not wait for its turn."""
+        if not self.idle:
+            self.refuse(None)
+            raise BrokenRule
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Refuse a head that came at once and is too large, and a body of unknown length."""
+        if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > HEAD:
+            self.refuse(b"431 Request Header Fields Too Large")
+        elif any(name == b"transfer-encoding" for name, _ in self.headers):
+            self.refuse(b"411 Length Required")
+        if self._refused:
+            raise BrokenRule
+        self._head, self._in_body = 0, True
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The body is whole; what comes next is the head of another request."""
+        self._in_body = False
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """A request came to its end. Of one that was answered early the rest of the body is dropped, for a while."""
+        self.all.served(self)
+        self._end_after(DRAIN if self._in_body else self.all.seconds)
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP is refused as all else is; uvicorn calls this, also after a rule was broken."""
+        self.refuse(b"400 Bad Request")
+
+    def drop(self) -> None:
+        """Close the connection at once, with what it still had to be sent."""
+        self.connections.discard(self)
+        self.all.leave(self)
+        self.transport.abort()
+
+    def _end_after(self, seconds: float) -> None:
+        if self._end is not None:
+            self._end.cancel()
+        self._end = self.loop.call_later(seconds, self.drop)
+
+    def refuse(self, status: bytes | None) -> None:
+        """Read no more, and later answer and close; without a status there is an answer under way already."""
+        if not self._refused and not self.transport.is_closing():
+            self._refused = True
+            self.transport.pause_reading()
+            self.loop.call_later(PENALTY, self._leave, status)
+
+    def _leave(self, status: bytes | None) -> None:
+        if status is not None and not self.transport.is_closing():
+            self.transport.write(BARE % status)
+            self.transport.close()
+        self._end_after(DRAIN)
+
+
+class Bucket:
+    """An allowance that fills at `rate` a second up to two seconds' worth; what costs more than is in it may still go
+    once it is full, and is paid back before anything else goes.
+
+    >>> bucket = Bucket(rate=2.0, now=0.0)
     >>> bucket.take(3, now=0.0), bucket.take(3, now=0.0), bucket.take(3, now=1.0), bucket.take(9, now=3.0)
     (0.0, 1.0, 0.0, 0.0)
     >>> bucket.take(1, now=3.0)
     3.0
     """
 
-    def __init__(self, rate: float, burst: float, now: float) -> None:
-        self.rate, self._burst, self._level, self._at = rate, burst, burst, now
+    def __init__(self, rate: float, now: float) -> None:
+        self.rate, self.burst, self._at = rate, max(1.0, rate * BURST), now
+        self._level = self.burst
 
     def take(self, cost: float, now: float, paid: float = 0.0) -> float:
         """Take the cost out and return 0, or take nothing and return the seconds to wait; what was paid a moment ago
         for the same thing counts as if it were there."""
-        self._level, self._at = min(self._burst, self._level + (now - self._at) * self.rate), now
-        short = min(cost, self._burst - paid) - self._level
+        self._level, self._at = min(self.burst, self._level + (now - self._at) * self.rate), now
+        short = min(cost, self.burst - paid) - self._level
         if short > 0:
             return short / self.rate
         self._level -= cost
@@ -47,20 +205,14 @@ class Bucket:
 
 
 class Guard:
-    """Lets callers in: those with a token of the ring, or where there is none those on this machine.
-
-    Parameters:
-        ring: the tokens; None asks for none.
-        rate: events a second of a token that says nothing else.
-        limits: of requests in progress and without a token.
-    """
+    """Lets callers in: those with a token of the ring, or where there is none those on this machine. A token that says
+    nothing else may send `rate` events a second."""
 
     def __init__(self, ring: Keyring | None, rate: float, limits: Limits) -> None:
         self._ring, self._rate, self._limits = ring, rate, limits
         self._buckets: dict[str, Bucket] = {}
         self._strangers: dict[str, Bucket] = {}
-        self._tokens: Counter[str] = Counter()  # requests in progress
-        self._addresses: Counter[str] = Counter()
+        self._busy: Counter[tuple[str, str]] = Counter()  # requests in progress of each token and each address
 
     async def slow_down(self, address: str) -> None:
         """Let a request without a good token wait where more of them come from its address than are let through."""
@@ -68,32 +220,54 @@ class Guard:
         if address not in self._strangers:
             if len(self._strangers) >= MOST_KNOWN:
                 self._strangers.clear()
-            self._strangers[address] = Bucket(self._limits.strangers, self._limits.strangers * BURST, now)
+            self._strangers[address] = Bucket(self._limits.strangers, now)
         if self._strangers[address].take(1, now):
             await asyncio.sleep(PENALTY)
 
     def admit(self, request: Request, scope: str) -> Token:
-        """The caller's token, if it has this scope; an empty one is any token's."""
-        token = self._known(request)
-        if scope and not token.may(scope):
+        """The caller's token, if it has this scope."""
+        token = self._token_of(request)
+        if not token.may(scope):
             raise Problem("forbidden", f"expected a token with the scope {scope}")
+        self.charge(token, 1)
         return token
+
+    def _token_of(self, request: Request) -> Token:
+        if self._ring is None:
+            _check_host(request)
+            return ANYBODY
+        kind, _, secret = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not secret.strip():
+            raise Problem("unauthorised", "expected the header Authorization: Bearer TOKEN")
+        token = self._ring.find(secret.strip())
+        self.check_tokens()
+        if token is None:
+            raise Problem("unauthorised", "the token is not known, or was revoked")
+        if token.expired:
+            raise Problem("unauthorised", f"the token expired at {token.end}; ask whoever made it for a new one")
+        return token
+
+    def check_tokens(self) -> None:
+        """Refuse everyone while the tokens cannot be read."""
+        if self._ring is not None and self._ring.look():
+            detail = "the file of tokens cannot be read, so no token is good; ask whoever runs the service"
+            raise Problem("tokens", detail, wait=5)
 
     @asynccontextmanager
     async def in_progress(self, token: Token, address: str) -> AsyncIterator[None]:
         """Count a request of a token while it goes on; refuse it where its token or its address has too many."""
-        if self._tokens[token.id] >= self._limits.one_token or self._addresses[address] >= self._limits.one_address:
+        most = {("token", token.id): self._limits.one_token, ("address", address): self._limits.one_address}
+        if any(self._busy[who] >= limit for who, limit in most.items()):
             await asyncio.sleep(self._limits.request / 2)  # or it would be back at once
             raise Problem("too-many", "too many requests of this token are in progress; wait for their answers", wait=1)
-        self._tokens[token.id] += 1
-        self._addresses[address] += 1
+        self._busy.update(most.keys())
         try:
             yield
         finally:
-            for counted, name in ((self._tokens, token.id), (self._addresses, address)):
-                counted[name] -= 1
-                if not counted[name]:
-                    del counted[name]
+            for who in most:
+                self._busy[who] -= 1
+                if not self._busy[who]:
+                    del self._busy[who]
 
     def charge(self, token: Token, events: int, paid: int = 0, left_out: int = 0) -> None:
         """Charge a token for so many events, of which some are paid for, and for the numbers they leave out, or refuse
@@ -103,70 +277,23 @@ class Guard:
         that: they are paid back before anything else goes.
         """
         now, rate = time.monotonic(), token.rate or self._rate
-        burst = max(1.0, rate * BURST)
-        if events > burst:
-            detail = f"this token may send {rate:g} events a second, so at most {int(burst)} at once; send fewer"
-            raise Problem("too-large", detail, most=int(burst))
         bucket = self._buckets.get(token.id)
         if bucket is None or bucket.rate != rate:
-            bucket = self._buckets[token.id] = Bucket(rate, burst, now)
+            bucket = self._buckets[token.id] = Bucket(rate, now)
+        if events > bucket.burst:
+            most = int(bucket.burst)
+            detail = f"this token may send {rate:g} events a second, so at most {most} at once; send fewer"
+            raise Problem("too-large", detail, most=most)
         wait = bucket.take(events - paid + left_out, now, paid)
         if wait:
             raise Problem("too-many", f"this token may send {rate:g} events a second; wait", wait=wait)
 
-    def _known(self, request: Request) -> Token:
-        if self._ring is None:
-            check_host(request, "without tokens the service")
-            return ANYBODY
-        secret = bearer(request)
-        if not secret:
-            raise Problem("unauthorised", "expected the header Authorization: Bearer TOKEN")
-        token = self._ring.find(secret)
-        if token is None and self._ring.trouble is not None:
-            raise Problem(
-                "tokens", "the file of tokens cannot be read, so no token is good; ask whoever runs it", wait=5
-            )
-        if token is None:
-            raise Problem("unauthorised", "the token is not known, or was revoked")
-        if token.expired:
-            raise Problem("unauthorised", f"the token expired at {token.end}; ask whoever made it for a new one")
-        return token
 
-
-def bearer(request: Request) -> str:
-    """The token that a request carries, or nothing."""
-    kind, _, secret = request.headers.get("authorization", "").partition(" ")
-    return secret.strip() if kind.lower() == "bearer" else ""
-
-
-def check_host(request: Request, who: str) -> None:
+def _check_host(request: Request) -> None:
     """A page in the browser of this machine may be made to call us; it cannot forge the Host it was loaded from."""
     try:
         name = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
     except ValueError:
         name = ""
     if not is_loopback(name):
-        raise Problem("forbidden", f"{who} answers to a loopback host name alone")
-
-
-async def body_of(request: Request, most: int, seconds: float, smaller: str) -> bytes:
-    """The body of a request, if it is JSON and ends in time and size; `smaller` says what to do about its size."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise Problem("wrong-type", "expected the header Content-Type: application/json")
-    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise Problem("wrong-type", "expected a body that is not compressed, without the header Content-Encoding")
-    too_large = Problem("too-large", f"the body is larger than {most} bytes; {smaller}")
-    length = request.headers.get("content-length", "0")
-    if length.isdecimal() and int(length) > most:
-        raise too_large
-    found = bytearray()
-    try:
-        async with asyncio.timeout(seconds):
-            async for part in request.stream():
-                found += part
-                if len(found) > most:
-                    raise too_large
-    except TimeoutError:
-        raise Problem("too-slow", f"the body had not come after {seconds:g} seconds; send it again") from None
-    return bytes(found)
+        raise Problem("forbidden", "without tokens the service answers to a loopback host name alone")

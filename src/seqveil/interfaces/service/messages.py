@@ -1,97 +1,28 @@
-"""What comes over the wire, as OpenAPI describes it, and refusals (RFC 9457).
+"""What a request says and what it is answered, as `openapi.json` describes it; refusals are those of RFC 9457.
 
-No refusal holds a value that came in: a wrong one is named by its place in the request.
+No answer holds a value that came in: what is wrong is named by its place in the request.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import math
-from collections.abc import Sequence
-from typing import Annotated, Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
-from starlette.exceptions import HTTPException
+import numpy as np
+from starlette.requests import Request
 from starlette.responses import Response
 
-from seqveil.interfaces.service.answers import Value
-
-MOST = 2**53 - 1  # whole numbers that every JSON reader keeps
-PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$"  # no control characters, and no ends of lines
-
-UserName = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=256, pattern=PRINTABLE)]
-Seq = Annotated[int, Field(strict=True, ge=0, le=MOST, description="Counts the user's events from 0, without gaps.")]
-Moment = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Written = Annotated[
-    str, StringConstraints(strict=True, max_length=40, pattern=r"^\d{4}-\d{2}-\d{2}([T ][0-9:.,+Zz-]+)?$")
-]
-Time = Annotated[
-    Moment | Written | None,
-    Field(
-        description="Where the budget counts in seconds: a number of seconds, one of milli-, micro- or nanoseconds "
-        "since 1970 (its size says which), or ISO 8601 text; at most a day ahead of the service's clock."
-    ),
-]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    def __repr_args__(self) -> Any:  # raw values are in no repr
-        return ()
-
-
-class SymbolEvent(_Strict):
-    """One symbol of a user."""
-
-    user: UserName
-    seq: Seq
-    value: Value
-    time: Time = None
-
-
-class BatchEvent(_Strict):
-    """One batch of a user; a shorter one than the policy's, as at the end of a stream, costs as much."""
-
-    user: UserName
-    seq: Seq
-    values: list[Value] = Field(min_length=1)
-    time: Time = None
-
-
-Fingerprint = Annotated[
-    str | None,
-    Field(max_length=128, description="Fingerprint of the model the sender believes in; refused if it is another."),
-]
-
-
-class SymbolsRequest(_Strict):
-    """Events released together: all of them, or none."""
-
-    events: list[SymbolEvent] = Field(min_length=1)
-    model: Fingerprint = None
-
-
-class BatchesRequest(_Strict):
-    """Batches released together: all of them, or none."""
-
-    events: list[BatchEvent] = Field(min_length=1)
-    model: Fingerprint = None
-
-
-class ProblemDetails(BaseModel):
-    """RFC 9457."""
-
-    model_config = ConfigDict(extra="allow")
-
-    type: str
-    title: str
-    status: int
-    detail: str
-
-
-MEDIA_TYPE = "application/problem+json"
-TYPE = "urn:problem:seqveil:"
+from seqveil.engine.releases import EARLIER, Account, Releases
+from seqveil.engine.store import GAP, Damaged, Erased, NoLongerKept, NoSuchUser, Stored, StoreError
+from seqveil.engine.stream import NOTHING, REFUSED, WITHHELD
+from seqveil.engine.terms import Terms
+from seqveil.interfaces.events import Wording, finite_or_text, from_json
+from seqveil.interfaces.logs import log
 
 REASONS: dict[str, tuple[int, str]] = {
     "malformed": (400, "The request is not as documented"),
@@ -102,7 +33,6 @@ REASONS: dict[str, tuple[int, str]] = {
     "too-slow": (408, "The request took too long to come"),
     "out-of-order": (409, "Events are missing before this one"),
     "time-went-back": (409, "The times of a user's events went back"),
-    "wrong-model": (409, "The service releases with another model"),
     "gone": (410, "It was taken out of the state file"),
     "too-large": (413, "The request is too large"),
     "wrong-type": (415, "The body must be JSON"),
@@ -115,82 +45,188 @@ REASONS: dict[str, tuple[int, str]] = {
     "stopping": (503, "The service is shutting down"),
     "timeout": (503, "The service was too slow"),
 }
+MOST = 2**53 - 1  # whole numbers that every JSON reader keeps
 USER = "a user of 1 to 256 characters, without control characters and ends of lines"
-_PLAIN = {
-    "missing": "this field",
-    "extra_forbidden": "no other fields",
-    "json_invalid": "JSON in UTF-8, without numbers of thousands of digits and nested less than some hundred deep",
-    "string_pattern_mismatch": USER,
-    "too_short": "a list that is not empty",
-    "string_unicode": "text of whole characters",
-    "string_type": "text",
-    "list_type": "a list",
-    "model_type": "an object",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-}
-_FIELDS = {"events", "user", "seq", "value", "values", "time", "model", "since", "limit", "forget_ledger"}
+JSON = "JSON in UTF-8, every field once, not nested deeply and without numbers of thousands of digits"
+NEEDED, KNOWN = {"user", "seq", "value"}, {"user", "seq", "value", "time"}
+_NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,256}")
+_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}([T ][0-9:.,+Zz-]{1,29})?")
+_STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up", EARLIER: "erased"}
 
 
-class Problem(HTTPException):
+class Problem(Exception):
     """A refusal. `reason` is a key of REASONS; `members` go into the answer beside the standard ones."""
 
     def __init__(self, reason: str, detail: str, *, wait: float | None = None, **members: Any) -> None:
-        status, _ = REASONS[reason]
-        headers = {"Retry-After": str(max(1, math.ceil(wait)))} if wait is not None else {}
-        if status == 401:
-            headers["WWW-Authenticate"] = 'Bearer realm="seqveil"'
-        super().__init__(status, detail, headers)
-        self.reason, self.members = reason, members
+        super().__init__(detail)
+        self.reason, self._wait, self._members = reason, wait, members
+
+    @classmethod
+    def malformed(cls, expected: str, place: int | None = None) -> Problem:
+        """What was expected of a request, or of the event at this place of it."""
+        if place is None:
+            return cls("malformed", f"expected {expected}")
+        return cls("malformed", f"event {place}: expected {expected}", position=place)
 
     def answer(self) -> Response:
-        """The refusal as a response, in the form of RFC 9457."""
+        """The refusal as a response."""
         status, title = REASONS[self.reason]
-        content = {"type": TYPE + self.reason, "title": title, "status": status, "detail": self.detail} | self.members
-        return Response(json.dumps(content), status, self.headers, MEDIA_TYPE)
+        content = {"type": f"urn:problem:seqveil:{self.reason}", "title": title, "status": status, "detail": str(self)}
+        headers = {} if self._wait is None else {"Retry-After": str(max(1, math.ceil(self._wait)))}
+        if status == 401:
+            headers["WWW-Authenticate"] = 'Bearer realm="seqveil"'
+        return Response(json.dumps(content | self._members), status, headers, "application/problem+json")
 
 
-def wrong(*found: tuple[Sequence[str | int], str]) -> Problem:
-    """The refusal of fields: the place of each, and what was expected there."""
-    errors: list[dict[str, Any]] = []
-    for place, expected in found:
-        one = {"where": list(place), "expected": expected}
-        if one not in errors:  # a time that is none is neither of two kinds
-            errors.append(one)
-    return Problem("malformed", "expected the documented form; see errors for where it differs", errors=errors[:10])
+def store_problem(error: StoreError) -> Problem:
+    """The refusal for what the store cannot do; a user is named in no answer, and by number in the log."""
+    if isinstance(error, NoSuchUser):
+        return Problem("not-found", "nothing was released of this user")
+    if isinstance(error, NoLongerKept):
+        detail = f"releases before number {error.kept} of this user were erased; ask from there on"
+        return Problem("gone", detail, kept_from=error.kept)
+    if isinstance(error, Erased):
+        return Problem("gone", "this user was erased, so nothing more can be released of it")
+    log("the store refused", "error", detail=str(error))
+    if isinstance(error, Damaged):
+        return Problem("damaged", "the records of this user are damaged; whoever runs the service must see to it")
+    return Problem("store", str(error), wait=5)
 
 
-def malformed(error: ValidationError) -> Problem:
-    """The refusal of a body that does not fit its schema: where and what was expected, never what came."""
-    found = []
-    for each in error.errors(include_url=False, include_context=False, include_input=False):
-        place = where(each["loc"])
-        found.append((place, _expected(each["type"], each["msg"], place)))
-    return wrong(*found)
+async def body_of(request: Request, most: int, seconds: float) -> bytes:
+    """The body of a request, if it is JSON and ends in time and size."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Problem("wrong-type", "expected the header Content-Type: application/json")
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise Problem("wrong-type", "expected a body that is not compressed, without the header Content-Encoding")
+    if int(request.headers.get("content-length", "0")) > most:  # which the server keeps it to
+        raise Problem("too-large", f"the body is larger than {most} bytes; send fewer events at once")
+    try:
+        async with asyncio.timeout(seconds):
+            return await request.body()
+    except TimeoutError:
+        raise Problem("too-slow", f"the body had not come after {seconds:g} seconds; send it again") from None
 
 
-def where(place: Sequence[Any]) -> list[str | int]:
-    """The place of a mistake, without names that the caller made up.
+class SentEvents(NamedTuple):
+    """The columns of a request; no repr of theirs is ever written."""
 
-    >>> where(("events", 3, "zq-secret"))
-    ['events', 3, '?']
+    users: list[str]
+    seqs: list[int]
+    values: list[Any]
+    times: list[float | str | None]
+
+
+def sent_events(content: bytes, batch: int | None) -> SentEvents:
+    """The events in a body; `batch` is how many values an event has at most, where releases are batches.
+
+    >>> sent_events(b'{"events": [{"user": "ann", "seq": 0, "value": "news"}]}', None).values
+    ['news']
     """
-    return [part if isinstance(part, int) or part in _FIELDS else "?" for part in place if part not in _UNIONS]
+    try:
+        body = from_json(content)
+    except ValueError:
+        raise Problem.malformed(JSON) from None
+    if type(body) is not dict or body.keys() != {"events"}:
+        raise Problem.malformed("an object with events alone")
+    events = body["events"]
+    if type(events) is not list or not events:
+        raise Problem.malformed("events, a list that is not empty")
+    for place, event in enumerate(events):
+        expected = _expected(event, batch)
+        if expected is not None:
+            raise Problem.malformed(expected, place)
+    return SentEvents(*([event.get(name) for event in events] for name in ("user", "seq", "value", "time")))
 
 
-_UNIONS = {"float", "constrained-str"}  # which of two kinds of time was tried
+def _expected(event: Any, batch: int | None) -> str | None:
+    """What was expected of an event, where it is not as documented."""
+    if type(event) is not dict:
+        return "an object"
+    if not event.keys() <= KNOWN:
+        return "user, seq, value and time alone"
+    if not event.keys() >= NEEDED:
+        return "user, seq and value"
+    if not is_user(event["user"]):
+        return f"user to be {USER}"
+    if type(event["seq"]) is not int or not 0 <= event["seq"] <= MOST:
+        return f"seq to be a whole number from 0 to {MOST}"
+    if batch is not None and (type(event["value"]) is not list or not 1 <= len(event["value"]) <= batch):
+        return f"value to be a list of 1 to {batch} values"
+    if not _is_time(event.get("time")):
+        return "time to be a time as a number or as ISO 8601 text"
+    return None
 
 
-def _expected(kind: str, message: str, place: Sequence[str | int]) -> str:
-    """What was expected there, in words that hold nothing of what came.
+def is_user(value: object) -> bool:
+    """Whether this can be a user.
 
-    >>> _expected("string_too_long", "String should have at most 256 characters", ["user"])
-    'text of at most 256 characters'
+    >>> is_user("ann"), is_user("ann\\n"), is_user(7)
+    (True, False, False)
     """
-    if "time" in place:
-        return "a time as a number or as ISO 8601 text"
-    if kind in _PLAIN:
-        return _PLAIN[kind]
-    if kind in ("string_too_short", "string_too_long"):
-        return message.replace("String should have", "text of")
-    return message.removeprefix("Input should ").removeprefix("be ") if message.startswith("Input should") else kind
+    return type(value) is str and _NAME.fullmatch(value) is not None
+
+
+def _is_time(value: Any) -> bool:
+    if type(value) in (int, float):
+        return abs(value) < 1e300  # NaN and infinities are not
+    return value is None or (type(value) is str and _MOMENT.fullmatch(value) is not None)
+
+
+def released(users: Sequence[str], made: Releases, wording: Wording) -> bytes:
+    """What was released, event by event; those refused are left out."""
+    columns = [column.tolist() for column in (made.seqs, made.codes, made.epsilons, made.replayed)]
+    batches = itertools.repeat(None) if made.sent is None else zip(made.paths, made.symbols, strict=True)
+    rows = [
+        {"user": user, "seq": seq, **_shown(code, batch, wording), "epsilon": _finite(ε), "replayed": replayed}
+        for user, seq, code, ε, replayed, batch in zip(users, *columns, batches, strict=False)
+        if code != REFUSED
+    ]
+    return json_of({"releases": rows})
+
+
+def user_of(
+    account: Account, stored: Sequence[Stored], since: int, limit: int, wording: Wording, terms: Terms
+) -> bytes:
+    """A user's account and releases for a receiver, at most `limit` of them; `stored` may have one more.
+
+    `terms` are the store's own, on which releases are made: without a key they promise less than the policy asks for.
+    """
+    shown, rows = stored[:limit], []
+    for each in shown:
+        row = {"seq": each.seq, **_shown(each.code, (each.path, each.codes) if terms.in_batches else None, wording)}
+        size = {"events": each.events} if terms.in_batches else {}
+        rows.append(row | size | {"epsilon": _finite(each.epsilon), "time": _finite(each.time)})
+    following = shown[-1].seq + 1 if shown else since
+    secrets = [vars(each) for each in account.secrets]
+    disclosed = _plain(vars(account) | {"sentences": account.sentences, "secrets": secrets})
+    page = {"releases": rows, "next": following, "more": len(stored) > limit}
+    return json_of({"account": disclosed, "terms": _plain(terms.to_dict()), **page})
+
+
+def _shown(code: int, batch: tuple[Any, Any] | None, wording: Wording) -> dict[str, Any]:
+    """Status and value of a release; of a batch its values and what was published, both None where nothing was."""
+    status = "released" if code >= 0 else _STATUS[code]
+    if batch is None:
+        return {"status": status, "value": wording.shown[code] if code >= 0 else None}
+    path, codes = batch
+    return {"status": status, "values": None if path is None else [wording.shown[c] for c in codes], "path": path}
+
+
+def json_of(answer: Any) -> bytes:
+    """An answer as JSON."""
+    return json.dumps(answer, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _finite(number: float | None) -> float | None:
+    return None if number is None or not math.isfinite(number) else number
+
+
+def _plain(value: Any) -> Any:
+    """A public figure, or many of them, as JSON has them; infinite ones as text."""
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else finite_or_text(value)

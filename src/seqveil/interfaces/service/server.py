@@ -21,11 +21,11 @@ from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import key_for
 from seqveil.interfaces.client import is_loopback
 from seqveil.interfaces.commands.terminal import ARRIVAL
-from seqveil.interfaces.events import check_begun
+from seqveil.interfaces.events import BY_SYMBOL, check_begun
+from seqveil.interfaces.logs import log
 from seqveil.interfaces.service.app import Service
 from seqveil.interfaces.service.config import Limits, ServeOptions
-from seqveil.interfaces.service.connections import Connections
-from seqveil.interfaces.service.monitoring import begin_log, log
+from seqveil.interfaces.service.limits import Connections
 
 # seconds after which a thread that reads lets the event loop go on, if that waits; Python's own 5 ms would be felt
 SWITCH = 0.0002
@@ -37,7 +37,6 @@ def serve(setting: Terms, state: Path, options: ServeOptions) -> None:
     options.check()
     _check_certificate(options)
     with ExitStack() as opened:
-        opened.callback(begin_log())
         check_begun(state, options.begin)
         secret = key_for(state, options.key)
         how: Any = {"key": secret, "gaps": options.gaps, "must_exist": not options.begin}
@@ -49,17 +48,24 @@ def serve(setting: Terms, state: Path, options: ServeOptions) -> None:
         gc.freeze()  # what is loaded stays: looking through it for garbage would stop everything for tens of ms
         listener = opened.enter_context(listen(options.host, options.port))
         if store.begun:
-            log.warning("an account begins at zero", extra={"facts": {"file": state.name, "detail": BEGINS}})
+            log("an account begins at zero", "warning", file=state.name, detail=BEGINS)
+        if store.setting is not setting:
+            log(BY_SYMBOL, "warning")
         _announce(options, listener.getsockname()[1])
         server(service, options, Limits()).run(sockets=[listener])
 
 
 def server(service: Service, options: ServeOptions, limits: Limits) -> uvicorn.Server:
-    """The HTTP server of a service: quiet, and patient at the end."""
+    """The HTTP server of a service: quiet, without headers that tell about it, and patient at the end."""
     connections = Connections(limits.connections, limits.connections_of_one, limits.connection)
-    settings = quiet(
+    settings = uvicorn.Config(
         service,
+        log_config=None,  # its own lines would stand between ours, and could hold data
+        log_level="critical",
+        access_log=False,
+        server_header=False,
         proxy_headers=False,
+        ws="none",
         lifespan="on",
         http=connections.protocol(),
         timeout_keep_alive=math.ceil(limits.connection),
@@ -79,11 +85,6 @@ def listen(host: str, port: int) -> socket.socket:
         raise InputError(
             f"cannot listen on {host} port {port} ({error.strerror}); choose another with --port"
         ) from None
-
-
-def quiet(app: Any, **options: Any) -> uvicorn.Config:
-    """The HTTP server's options for an application: no log of its own, no headers that tell about it."""
-    return uvicorn.Config(app, log_config=None, access_log=False, server_header=False, ws="none", **options)
 
 
 def warm(setting: Terms) -> None:
@@ -117,11 +118,9 @@ def _check_certificate(options: ServeOptions) -> None:
 def _announce(options: ServeOptions, port: int) -> None:
     scheme = "http" if options.tls_cert is None else "https"
     host = f"[{options.host}]" if ":" in options.host else options.host
-    log.info("listening", extra={"facts": {"url": f"{scheme}://{host}:{port}"}})
-    log.info(ARRIVAL)
+    log("listening", url=f"{scheme}://{host}:{port}")
+    log(ARRIVAL)
     if options.no_auth:
-        log.warning("no tokens are asked for: whoever can reach this machine's loopback can release for any user")
+        log("no tokens are asked for: whoever can reach this machine's loopback can release for any user", "warning")
     if options.tls_cert is None and not is_loopback(options.host):
-        log.warning(
-            "NO TLS ON A NETWORK ADDRESS: raw symbols and tokens are readable unless something in front does it"
-        )
+        log("no TLS: raw symbols and tokens can be read on the network unless a proxy in front does it", "warning")

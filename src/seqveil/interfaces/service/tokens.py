@@ -1,4 +1,4 @@
-"""Bearer tokens: who may do what for which users, in a small SQLite file that holds hashes alone.
+"""Bearer tokens: who may do what for which users, in a small JSON file that holds hashes alone.
 
 A token is 32 random bytes, so SHA-256 is enough to store it: a slow, salted hash protects secrets that can be guessed,
 and 2**256 cannot. Whoever reads the file learns no token; whoever may write it may let anyone in.
@@ -6,30 +6,27 @@ and 2**256 cannot. Whoever reads the file learns no token; whoever may write it 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import hmac
+import json
 import os
 import re
 import secrets
-import sqlite3
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import astuple, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import quote
 
 from seqveil.core.errors import InputError
+from seqveil.interfaces.logs import log
 
 SCOPES = ("release", "read", "metrics", "admin")
-APPLICATION = 0x73766B31  # in the head of the file: that it is one of tokens
-PATIENCE, SHORT = 30.0, 0.05  # seconds to wait for another change of the file; the same for a running service
 SLOWEST, FASTEST = 1e-6, 1e12  # events a second that a rate may be
-TABLE = """CREATE TABLE IF NOT EXISTS tokens (id TEXT PRIMARY KEY, sha256 TEXT NOT NULL, scopes TEXT NOT NULL,
- user TEXT, rate REAL, note TEXT NOT NULL, created TEXT NOT NULL, expires REAL) STRICT"""
-LATEST = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
+LAST = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
 _NAMED = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 _SPAN = re.compile(r"(\d{1,9})([hdw])")
 _UNITS = {"h": 3600, "d": 86_400, "w": 604_800}  # in seconds
@@ -102,19 +99,13 @@ def expiry(text: str, now: float) -> float:
             given = datetime.fromisoformat(text.strip())
             moment = (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError, OSError):
+        moment = float("nan")
+    if not now < moment < LAST:
         raise InputError(
-            "expected --expires as a span such as 12h, 30d or 8w, as a day such as 2027-01-31, or as a time such as "
-            "2027-01-31T12:00Z"
-        ) from None
-    if not now < moment < LATEST:
-        raise InputError("expected --expires in the future and before the year 9000; leave it out for no end at all")
+            "expected --expires in the future, as a span such as 12h, 30d or 8w, or as a day or a time such as "
+            "2027-01-31 or 2027-01-31T12:00Z; leave it out for no end at all"
+        )
     return moment
-
-
-def read(path: FilePath) -> list[Token]:
-    """The tokens in a file, in the order they were made."""
-    with _opened(path) as file:
-        return [Token(*row) for row in file.execute("SELECT * FROM tokens ORDER BY rowid")]
 
 
 def add(
@@ -137,8 +128,8 @@ def add(
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     token, secret = add(f"{folder}/tokens.db", ["release"], user="ann")
-    ...     ring = Keyring(f"{folder}/tokens.db")
+    ...     token, secret = add(f"{folder}/tokens.json", ["release"], user="ann")
+    ...     ring = Keyring(f"{folder}/tokens.json")
     ...     ring.find(secret) == token, ring.find(secret + "x")
     (True, None)
     """
@@ -156,109 +147,101 @@ def add(
     until, secret = None if expires is None else expiry(expires, now), f"sv_{name}_{secrets.token_urlsafe(32)}"
     chosen = " ".join(scope for scope in SCOPES if scope in scopes)
     token = Token(name, _digest(secret), chosen, user, rate, note, written(now), until)
-    with _opened(path, make=True) as file:
-        file.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?)", astuple(token))
+    with _changing(path) as kept:
+        kept[name] = token
     return token, secret
 
 
 def revoke(path: FilePath, name: str) -> Token:
     """Take a token out of the file, by its id; a running service knows at once."""
-    with _opened(path) as file:
-        row = file.execute("DELETE FROM tokens WHERE id = ? RETURNING *", (name,)).fetchone()
-    if row is None:
-        raise InputError(f"{Path(path).name}: has no token with this id; `seqveil serve token list` shows them")
-    return Token(*row)
+    read(path)  # a file that is not there is refused, not made
+    with _changing(path) as kept:
+        if name not in kept:
+            raise InputError(f"{Path(path).name}: has no token with this id; `seqveil serve token list` shows them")
+        return kept.pop(name)
+
+
+def read(path: FilePath) -> dict[str, Token]:
+    """The tokens in a file by their ids, in the order they were made, if nobody but its owner may change it."""
+    _version(path)
+    try:
+        rows = json.loads(Path(path).read_bytes())["seqveil tokens"]
+        return {row["id"]: Token(**row) for row in rows}
+    except OSError as error:
+        raise _unusable(path, error) from None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise InputError(f"{Path(path).name}: is no file of tokens; make one with `seqveil serve token add`") from None
+
+
+def _version(path: FilePath) -> tuple[int, ...]:
+    """Which file it is and when it was changed; refuses what is no plain file or may be changed by others."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise _unusable(path, error) from None
+    if not stat.S_ISREG(found.st_mode):
+        raise InputError(f"{Path(path).name}: expected a file of tokens, got a pipe or a device; name a plain file")
+    if found.st_mode & 0o022:
+        raise InputError(f"{Path(path).name}: others may change the tokens; run chmod go-w on it")
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+
+
+def _unusable(path: FilePath, error: OSError) -> InputError:
+    return InputError(f"{Path(path).name}: the tokens cannot be used ({error.strerror}); check the path")
 
 
 @contextmanager
-def _opened(path: FilePath, make: bool = False) -> Iterator[sqlite3.Connection]:
-    """The file of tokens, if nobody but its owner may change it; `make` makes it where there is none."""
-    name = Path(path).name
+def _changing(path: FilePath) -> Iterator[dict[str, Token]]:
+    """The tokens, to be changed: by nobody else meanwhile, and cut anywhere the file is the old one or the new one."""
+    real = os.path.realpath(path)
+    new = f"{real}-new"
     try:
-        if make:
-            with suppress(FileExistsError):
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        _check_file(path)
-        with closing(_connected(path, PATIENCE)) as file:
-            if make and not os.path.getsize(path):
-                file.execute(f"PRAGMA application_id = {APPLICATION}")
-                file.execute(TABLE)
-            _check_kind(file, name)
-            yield file
+        with open(f"{real}-lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            kept = read(real) if os.path.exists(real) else {}
+            yield kept
+            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+                json.dump({"seqveil tokens": [asdict(token) for token in kept.values()]}, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, real)
     except OSError as error:
-        raise InputError(f"{name}: the tokens cannot be read or written ({error.strerror}); check the path") from None
-    except sqlite3.OperationalError:
-        raise InputError(f"{name}: somebody else is changing the tokens, or it may not be written; try again") from None
-    except sqlite3.DatabaseError:
-        raise InputError(f"{name}: is no file of tokens; make one with `seqveil serve token add`") from None
-
-
-def _connected(path: FilePath, patience: float, mode: str = "rw") -> sqlite3.Connection:
-    place = f"file:{quote(os.path.realpath(path))}?mode={mode}"
-    return sqlite3.connect(place, uri=True, timeout=patience, isolation_level=None, check_same_thread=False)
-
-
-def _check_file(path: FilePath) -> tuple[int, int]:
-    """Refuse what is no plain file or may be changed by others; else which file it is."""
-    found = os.stat(path)
-    if not stat.S_ISREG(found.st_mode):
-        raise InputError(f"{Path(path).name}: expected a file of tokens, got a pipe or a device; name a plain file")
-    if os.name == "posix" and found.st_mode & 0o022:
-        raise InputError(f"{Path(path).name}: others may change the tokens; run chmod go-w on it")
-    return found.st_dev, found.st_ino
-
-
-def _check_kind(file: sqlite3.Connection, name: str) -> None:
-    if file.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
-        raise InputError(f"{name}: is no file of tokens; make one with `seqveil serve token add`")
+        raise _unusable(path, error) from None
 
 
 class Keyring:
-    """The tokens of a running service, looked up in the file at each request. While that cannot be read, no token is
+    """The tokens of a running service, read again whenever the file is another. While it cannot be read, no token is
     good: a service that goes on with tokens someone meant to take away would be worse than one that waits.
-
-    `trouble` says why it cannot be read, and None while it can; `changed` hears of every change of that.
     """
 
-    def __init__(self, path: FilePath, changed: Callable[[str | None], None] = lambda trouble: None) -> None:
-        self._path, self._changed = path, changed
-        self._file: sqlite3.Connection | None = None
-        self._which: tuple[int, int] | None = None
-        self.trouble: str | None = None
-        read(path)  # refused now rather than at the first request
+    def __init__(self, path: FilePath) -> None:
+        self._path, self._trouble = path, ""  # why it cannot be read; empty while it can
+        self._version, self._tokens = _version(path), read(path)  # refused now rather than at the first request
 
     def find(self, secret: str) -> Token | None:
         """The token that this text is, or None. The comparison takes the same time wherever the two differ."""
+        self.look()
         parts = secret.split("_", 2)
-        token = self._token(parts[1] if len(parts) == 3 else "")
+        token = self._tokens.get(parts[1]) if len(parts) == 3 else None
         same = hmac.compare_digest(_digest(secret), _NOBODY if token is None else token.sha256)
         return token if same else None
 
-    def look(self) -> str | None:
-        """Why the file cannot be read, or None."""
-        self._token("")
-        return self.trouble
-
-    def _token(self, name: str) -> Token | None:
-        found, trouble = None, None
+    def look(self) -> str:
+        """Read the file where it is another than before; why it cannot be read, empty where it can."""
+        trouble = ""
         try:
-            which = _check_file(self._path)
-            if self._file is None or which != self._which:  # another file may have taken its place
-                self._file, self._which = _connected(self._path, SHORT, "ro"), which
-                _check_kind(self._file, Path(self._path).name)
-            row = self._file.execute("SELECT * FROM tokens WHERE id = ?", (name,)).fetchone()
-            found = None if row is None else Token(*row)
+            version = _version(self._path)
+            if version != self._version:
+                self._version, self._tokens = version, read(self._path)
         except InputError as error:
-            trouble = str(error)
-        except Exception as error:  # whatever it is, tokens that cannot be read are not good
-            trouble = f"{Path(self._path).name}: the tokens cannot be read ({type(error).__name__})"
-        if trouble is not None and self._file is not None:
-            self._file.close()
-            self._file = None
-        if trouble != self.trouble:
-            self.trouble = trouble
-            self._changed(trouble)
-        return found
+            self._version, self._tokens, trouble = (), {}, str(error)
+        if trouble != self._trouble:
+            self._trouble = trouble
+            if trouble:
+                log("no token is good", "error", detail=trouble)
+            else:
+                log("the tokens can be read again", "warning")
+        return trouble
 
 
 def _digest(secret: str) -> str:

@@ -32,13 +32,11 @@ VERSION = 1  # of what a checkpoint keeps
 def begin(spark: SparkSession, checkpoint: str, terms: Terms, key: bytes) -> None:
     """Note what a checkpoint is for ahead of its first micro-batch, or refuse to go on with it as something else.
 
-    Parameters:
-        spark: the session.
-        checkpoint: of the query that is about to start.
-        terms: what is promised.
-        key: of which the note has a mark that does not tell it.
+    Of the key the note has a mark that does not tell it.
     """
     mine = {**terms.to_dict(costs=True), "version": VERSION, "buckets": BUCKETS, "key": key_mark(key)}
+    if terms.secrets:  # the key seals what kernels remember, so they go by symbol alone from the first event or never
+        mine["by_symbol_from_event"] = None if terms.remembered else 0
     mine = json.loads(json.dumps(mine))  # as it is read back
     with driver_errors():
         known, name = noted(spark, checkpoint), os.path.basename(checkpoint.rstrip("/"))
@@ -126,5 +124,5 @@ def total(spark: SparkSession, checkpoint: str) -> Total:
         users, events, releases, *figures = rows.select(F.count("user"), *sums, *tops).first()  # type: ignore[misc]
         setting = noted(spark, checkpoint) or {}
     leaked, spent, ldp = map(float, figures)
-    left = left_of(Budget.from_dict(setting.get("budget", {})).exact_total, leaked)
+    left = left_of(Budget.from_dict(setting.get("budget")).exact_total, leaked)
     return Total(setting, users, events, releases, leaked, spent, ldp, left)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqveil.core.alphabet import Alphabet, Codes, Symbols
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import SMOOTHING, RunCounts
-from seqveil.core.mixture import SWITCH
+from seqveil.core.mixture import SWITCH, answers_among, one_answer_each, side_by_side
 from seqveil.core.model import Counts, MarkovModel, TypeCounts
 from seqveil.core.states import checked_order
 from seqveil.interfaces.files.cuts import MOST_SYMBOLS
@@ -25,27 +26,19 @@ if TYPE_CHECKING:
 HOLE, TIE = 1, 2  # what is wrong with a row
 
 
-def fit(
-    frame: DataFrame,
-    *,
-    order: int = 1,
-    types: int = 1,
-    switch: float = SWITCH,
-    alphabet: Symbols | Sequence[Any] | None = None,
-    smoothing: float = SMOOTHING,
-    columns: FrameColumns | None = None,
-) -> MarkovModel:
+def fit(frame: DataFrame, *, columns: FrameColumns | None = None, **how: Any) -> MarkovModel:
     """The model of a frame's streams, equal to the last count to what `MarkovModel.fit` makes of the same rows.
 
     One pass counts the runs x_{t-m}..x_t, with holes where a stream is shorter; every shorter run is a sum over them.
     With `types` they are counted for each user, and the driver, which holds these counts, finds the mixture. The fit
     itself is **not** private.
 
-    Parameters: as for `MarkovModel.fit`; without an alphabet it is what occurs, at most 100,000 values, which takes one
-    pass more. `columns.seq` orders each user's events and must tell any two of them apart: Spark keeps no other order.
+    Parameters: `alphabet`, `order`, `types`, `switch` and `smoothing` as for `MarkovModel.fit`; without an alphabet it
+    is what occurs, at most 100,000 values, which takes one pass more. `trait` is a column with one label for each user;
+    each label gets `types` types of its own. `columns.seq` orders each user's events and must tell any two of them
+    apart: Spark keeps no other order.
     """
-    how = {"order": order, "types": types, "switch": switch, "smoothing": smoothing}
-    return fitted(frame, columns or FrameColumns(), alphabet, **how).model  # type: ignore[arg-type]
+    return fitted(frame, columns or FrameColumns(), **how).model
 
 
 def fitted(
@@ -56,6 +49,7 @@ def fitted(
     order: int = 1,
     types: int = 1,
     switch: float = SWITCH,
+    trait: str | None = None,
     smoothing: float = SMOOTHING,
 ) -> Fitted:
     """The same with the numbers of events and users."""
@@ -66,13 +60,24 @@ def fitted(
         symbols = _alphabet(frame, alphabet, columns)
         rows = needed(frame, columns, symbols)
         order = checked_order(order, symbols.n)
-        if types == 1:
+        if types == 1 and trait is None:
             runs = _ChainCounts(symbols.n, order)
             runs.take(_counted(rows, symbols, order, columns.seq))
             return Fitted(runs.model(symbols, smoothing), runs.events, runs.users, smoothing=smoothing)
+        whole = _MixtureCounts(symbols.n, order, switch)
+        table = _counted(rows, symbols, order, columns.seq, whole.piece)
+        labels = {} if trait is None else _labels(frame, columns, trait)
+    whole.take_people(table)
+    if trait is None:
+        return Fitted(whole.model(types, symbols, smoothing), whole.events, whole.users, smoothing=smoothing)
+    answers, of_person = answers_among([labels.get(str(name)) for name in table.names], len(table.names))
+    parts = []  # the mixture of each answer, from the counts of its people
+    for number in range(len(answers)):
         counts = _MixtureCounts(symbols.n, order, switch)
-        counts.take_people(_counted(rows, symbols, order, columns.seq, counts.piece))
-    return Fitted(counts.model(types, symbols, smoothing), counts.events, counts.users, smoothing=smoothing)
+        counts.take_people(table.of(of_person == number))
+        parts.append(counts.model(types, symbols, smoothing))
+    model = side_by_side(trait, answers, of_person, parts)
+    return Fitted(model, whole.events, whole.users, smoothing=smoothing)
 
 
 def _alphabet(frame: DataFrame, given: Symbols | Sequence[Any] | None, columns: FrameColumns) -> Symbols:
@@ -98,6 +103,12 @@ class _Table(NamedTuple):
     counts: Codes
     person: Codes
     piece: Codes
+    names: Sequence[Any] = ()  # of the people
+
+    def of(self, people: NDArray[np.bool_]) -> _Table:
+        """The runs of some people."""
+        at = people[self.person]
+        return _Table([codes[at] for codes in self.runs], self.counts[at], self.person[at], self.piece[at])
 
 
 def _counted(rows: DataFrame, symbols: Symbols, order: int, named: str, piece: int | None = None) -> _Table:
@@ -123,8 +134,21 @@ def _counted(rows: DataFrame, symbols: Symbols, order: int, named: str, piece: i
     if piece is None:
         return _Table(found, counts, np.zeros(0, np.int64), np.zeros(0, np.int64))
     # people in the order of their names, as in a file
-    people = np.unique(np.array(table.column(USER).to_pylist(), object), return_inverse=True)[1]
-    return _Table(found, counts, people.astype(np.int64), table.column("piece").to_numpy().astype(np.int64))
+    names, people = np.unique(np.array(table.column(USER).to_pylist(), object), return_inverse=True)
+    pieces = table.column("piece").to_numpy().astype(np.int64)
+    return _Table(found, counts, people.astype(np.int64), pieces, names.tolist())
+
+
+def _labels(frame: DataFrame, columns: FrameColumns, trait: str) -> dict[Any, str | None]:
+    """Everybody's label, by the name as text; somebody with two is refused."""
+    from pyspark.sql import functions as F
+
+    if trait not in frame.columns:
+        raise DataError(f"the frame has no column {trait!r}; name the one of the trait")
+    label = F.trim(F.col(f"`{trait}`").cast("string"))
+    known = F.when(~F.lower(label).isin("", "nan"), label)
+    found = frame.select(F.col(f"`{columns.user}`").cast("string"), known).distinct().toArrow()
+    return one_answer_each(found.column(0).to_pylist(), found.column(1).to_pylist())
 
 
 def _encoder(symbols: Symbols) -> Any:
@@ -133,6 +157,7 @@ def _encoder(symbols: Symbols) -> Any:
     from pyspark.sql.pandas.functions import pandas_udf
 
     def encode(rows):  # type: ignore[no-untyped-def]
+        """The codes of a chunk of values; a row with a missing one gets 0, which nobody may count."""
         with worker_errors():
             whole = rows.notna().all(axis=1).to_numpy()
             values = rows.to_numpy(np.float64) if rows.shape[1] == 2 else rows.iloc[:, 0].to_numpy()

@@ -23,8 +23,8 @@ class FrameColumns:
     """The names of the columns: the user, the value (two for points and places), the order of events, and the time.
 
     `seq` numbers each user's events 0, 1, 2, … in a stream; in a frame that is released at once it may be anything that
-    orders them. `time` is needed for a budget in seconds and for secrets that follow the clock: a number of seconds,
-    or a timestamp.
+    orders them. `time` is needed for a budget in seconds and for secrets that follow the clock: a timestamp, or a
+    number of seconds, ms, µs or ns since 1970, recognised by its size.
     """
 
     user: str = "user"
@@ -42,12 +42,6 @@ def needed(frame: DataFrame, columns: FrameColumns, alphabet: Symbols, timed: bo
     """The columns that are needed, under names of our own; no other leaves the source.
 
     Numbers that an alphabet wants are NaN where a value is none. No cast can fail: its message would quote the value.
-
-    Parameters:
-        frame: the source.
-        columns: what its columns are called.
-        alphabet: what the values are to fit.
-        timed: whether the time is needed.
     """
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
@@ -66,7 +60,7 @@ def needed(frame: DataFrame, columns: FrameColumns, alphabet: Symbols, timed: bo
     if frame.isStreaming and not isinstance(kinds[SEQ], whole):
         raise DataError(f"expected whole numbers 0, 1, 2, … in {columns.seq!r}, got {kinds[SEQ].simpleString()}")
     if TIME in kinds and not isinstance(kinds[TIME], (T.TimestampType, T.NumericType)):
-        raise DataError(f"expected seconds or a timestamp in {columns.time!r}, got {kinds[TIME].simpleString()}")
+        raise DataError(f"expected a timestamp or a number in {columns.time!r}, got {kinds[TIME].simpleString()}")
     found = {inner: F.col(f"`{name}`") for inner, name in wanted.items()}
     for inner in found:
         if inner[0] == "v" and _in_numbers(alphabet):

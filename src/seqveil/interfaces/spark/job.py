@@ -38,20 +38,13 @@ _SHOWN = {USER: "user", SEQ: "order", TIME: "time", "v0": "value", "v1": "value"
 
 @dataclass(frozen=True, eq=False)
 class SparkJob:
-    """A release as it travels to the workers. The key travels with it, unless it is a path they can read.
-
-    Parameters:
-        terms: what is promised, on which model.
-        alphabet: the model's, with what is done about unknown values.
-        key: the secret bytes, or where they lie.
-        names: of the columns that come out: user, order, value(s).
-        salt: of a frame that is released at once; it travels along, so that a task that Spark repeats draws the same.
-    """
+    """A release as it travels to the workers. The key travels with it, unless it is a path they can read."""
 
     terms: Terms
-    alphabet: Symbols
+    alphabet: Symbols  # the model's, with what is done about unknown values
     key: Key = field(repr=False)
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the columns that come out: user, order, value(s)
+    # of a frame that is released at once; it travels along, so that a task that Spark repeats draws the same
     salt: bytes = field(default_factory=lambda: os.urandom(SALT_BYTES), repr=False)
 
     def __post_init__(self) -> None:

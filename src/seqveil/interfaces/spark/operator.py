@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from seqveil.core.errors import InputError
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.kernel import Ints
 from seqveil.core.randomness import User
-from seqveil.engine.sealing import Sealing
-from seqveil.engine.store import Entry, Position, Stored, UserRow
+from seqveil.engine.packing import Sealing
+from seqveil.engine.store import Entry, Memory, UserRow
 from seqveil.interfaces.spark.checkpoint import USERS
 from seqveil.interfaces.spark.failures import SparkFailed, worker_errors
 from seqveil.interfaces.spark.job import SparkJob
@@ -33,11 +31,7 @@ class ReleaseProcessor(StatefulProcessor):
     *Guarantee*: the state and the rows of a micro-batch follow from the state before it, its input, the key and the id
     of the query alone, so that Spark may run it as often as it must. Spark draws the id when a checkpoint is made and
     keeps it there: no two checkpoints share randomness, though they share the key. The state holds no raw symbol, and
-    what a mechanism remembers of them is sealed.
-
-    Parameters:
-        job: the release.
-        salt: in place of the id of the query, where no query runs.
+    what a mechanism remembers of them is sealed. A salt takes the place of the id where no query runs.
     """
 
     def __init__(self, job: SparkJob, salt: bytes | None = None) -> None:
@@ -69,8 +63,9 @@ def _query_id() -> bytes:
     return found.encode()
 
 
-class SparkStore:
-    """The users of a bucket as a store of states. Releases are not kept: the output of the query has them.
+class SparkStore(Memory):
+    """The users of a bucket as a store of states. Releases are not kept: the output of the query has them, and Spark
+    itself keeps how far its sources were read.
 
     Spark keeps all of a micro-batch or nothing, and drops what a failed try has kept; the next try draws the same.
 
@@ -80,47 +75,23 @@ class SparkStore:
         key: that of the release, which seals what a mechanism remembers of raw symbols.
     """
 
-    name, durable, keeps_releases = "Spark's state store", True, False
+    name, durable = "Spark's state store", True
 
     def __init__(self, users: Any, salt: bytes, key: bytes | None = None) -> None:
+        super().__init__(releases=False)
         self._users, self.salt = users, salt
         self.sealing = None if key is None else Sealing(key, salt)
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """Nothing to do."""
-        return nullcontext()
 
     def find(self, names: Sequence[User]) -> list[UserRow | None]:
         """Where these users stand; None for a new one. No id is needed: an entry has the names."""
         rows = [self._users.getValue((str(name),)) for name in names]
         return [None if row is None else _user_row(row) for row in rows]
 
-    def add(self, names: Sequence[User]) -> list[int]:
-        """As many ids, which mean nothing here."""
-        return list(range(len(names)))
-
-    def append(self, entry: Entry) -> None:
-        """Put what a call left into Spark's state, user by user."""
-        for name, (_, *kept) in zip(entry.names, entry.rows, strict=True):
-            self._users.updateValue((str(name),), tuple(kept))
-
-    def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
-        """Refused."""
-        raise InputError("a checkpoint keeps no releases; read them from the output of the query")
-
-    def everyone(self) -> tuple[list[User], Ints, Floats]:
-        """Refused: a bucket does not know its users."""
-        raise InputError("a bucket knows only the users it is asked for; read the ledger of the checkpoint")
-
-    def fact(self, name: str) -> Any:
-        """None: a note in the checkpoint says what it is for, and Spark keeps how far its sources were read."""
-
-    def set_facts(self, facts: Mapping[str, Position | None]) -> None:
-        """Refused: Spark itself knows how far it has read."""
-        raise InputError("Spark keeps how far its sources were read; pass no positions")
-
-    def close(self) -> None:
-        """Nothing is open."""
+    def append(self, entry: Entry) -> Ints:
+        """Put what a call left into Spark's state, user by user; ids mean nothing here."""
+        for name, kept in zip(entry.names, entry.rows, strict=True):
+            self._users.updateValue((str(name),), kept)
+        return entry.ids
 
 
 def _user_row(row: Any) -> UserRow:

@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from seqveil import __version__
@@ -19,12 +19,12 @@ from seqveil.core.errors import InputError
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
 from seqveil.interfaces.planning import SEEN_BY, best_guess_error
-from seqveil.interfaces.studio.picture import STEPS, PictureRun, expected, offers, picture_of, too_slow
+from seqveil.interfaces.studio.picture import STEPS, PictureRun, by_answer, expected, offers, picture_of, too_slow
 from seqveil.interfaces.studio.source import SAMPLES, StudioSource, sample
 from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
 
 LOADED, KEPT = 8, 900.0
-SLICE = 0.3  # seconds after which a picture of what there is beats a longer wait
+SLICE = 0.4  # seconds of the processor after which a picture of what there is beats a longer wait
 MOST_SEED = 2**31 - 1
 
 
@@ -113,6 +113,7 @@ class Studio:
 
         {"source": name, "policy": {…}, "person": number or null for somebody who has the secret, "events", "seed"}
         """
+        begun = time.thread_time()
         source = self._find(_named(given, "source", "policy", "person", "events", "seed"))
         terms = _terms(given["policy"], source)
         events = _whole("events", given["events"], 2, source.most)
@@ -123,7 +124,7 @@ class Studio:
             if self._run is None or self._run[0] != key:
                 self._run = (key, PictureRun(terms, source.streams[person][:events], seed))
             run = self._run[1]
-            run.go(SLICE)
+            run.go(max(SLICE / 4, SLICE - (time.thread_time() - begun)))
             return picture_of(source, run) | {"person": person}
 
     def offers(self, given: Any) -> dict[str, Any]:
@@ -132,7 +133,7 @@ class Studio:
         chosen = given["policy"]
         if isinstance(chosen, Mapping):  # whatever mechanism it names is one of those on offer
             chosen = {name: value for name, value in chosen.items() if name != "mechanism"}
-        return {"mechanisms": [asdict(each) for each in offers(source, _policy(chosen))]}
+        return {"mechanisms": offers(source, _policy(chosen))}
 
     def expect(self, given: Any) -> dict[str, Any]:
         """The error to expect under a policy, and with no release at all: {"source": name, "policy": {…}}.
@@ -145,7 +146,8 @@ class Studio:
         except InputError as refusal:
             return {"error": None, "why": str(refusal)}
         with self._expecting:  # pictures need not wait for it
-            return {"error": expected(terms), "silent": best_guess_error(terms, STEPS)}
+            made = {"error": expected(terms), "silent": best_guess_error(terms, STEPS)}
+            return made | {"by_answer": by_answer(source, terms)}
 
     def attack(self, given: Any) -> dict[str, Any]:
         """What an attacker finds out about people whom the model was not fitted to: {"source", "policy", "seed"}."""

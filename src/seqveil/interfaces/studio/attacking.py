@@ -34,6 +34,9 @@ SECONDS = 15.0  # of the processor for releases, after which those who were rele
 def attacked(source: StudioSource, terms: Terms, seed: int) -> dict[str, Any]:
     """What an attacker finds out about the secret, or without one about single events, as JSON values."""
     events = min(EVENTS, terms.secrets[0].length(None) or EVENTS) if terms.secrets else EVENTS
+    trait = terms.secrets[0].text if terms.secrets and terms.secrets[0].kind == "trait" else ""
+    if trait and not source.answers:
+        raise InputError("an attack on a trait needs everybody's label; load the file with its column")
     people = [codes[:events] for codes in source.crowd[: None if terms.secrets else SINGLE]]
     if len(people) < FEWEST:
         raise InputError(f"an attack needs at least {FEWEST} people whom the model was not fitted to; load more data")
@@ -44,6 +47,9 @@ def attacked(source: StudioSource, terms: Terms, seed: int) -> dict[str, Any]:
     single = ever(tuple(named) if isinstance(named, list) else named, epsilon=None, window=1)
     secret = terms.secrets[0] if terms.secrets else single
     frames = [_rows(source.model, codes) for codes in (released, people[: len(released)])]
+    if trait:
+        labels = dict(enumerate(source.answers))
+        frames[1] = frames[1].with_columns(frames[1]["user"].replace_strict(labels, default=None).alias(trait))
     value = "x,y" if source.model.alphabet.width == 2 else "value"
     claimed = secret.total if terms.secrets else charged
     [found] = sv.attack(*frames, model=source.model, secrets=secret, epsilon=claimed, seed=seed, value=value)
@@ -51,7 +57,7 @@ def attacked(source: StudioSource, terms: Terms, seed: int) -> dict[str, Any]:
     if found.guess is not None:
         shares = f"{found.guess.share_true:.1%} of those with it and {found.guess.share_false:.1%} of those without"
         lines.append(f"the best guess, by {found.guess.attacker}, singles out {shares}")
-        lines += [text for text in [guess_means("", found.guess.likelihood_ratio)] if text]
+        lines += [text for text in [guess_means(found.guess.likelihood_ratio)] if text]
     about = words.about(in_words(source, secret))
     return {"about": about, "verdict": found.verdict, "people": len(released), "lines": lines}
 

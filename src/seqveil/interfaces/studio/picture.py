@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import math
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,19 +19,18 @@ from seqveil.core import mechanisms, words
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism
+from seqveil.core.mechanisms.blocks import BlockRule
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets import Secret, SecretTracker
 from seqveil.core.words import Risk
-from seqveil.engine import batches, toml
-from seqveil.engine.blocks import ReleasedInBlocks
+from seqveil.engine import batches
 from seqveil.engine.policy import Policy
-from seqveil.engine.state import Private
-from seqveil.engine.step import step
-from seqveil.engine.stream import NOTHING, State, Terms
+from seqveil.engine.secrets import errors_by_answer
+from seqveil.engine.stream import NOTHING, State, Terms, step
 from seqveil.interfaces import planning
 from seqveil.interfaces.studio.source import StudioSource
 
-FIGURES = ("epsilons", "costs", "leakage", "most", "least", "spent")  # of each event
+FIGURES = ("epsilons", "leakage", "most", "least", "spent")  # of each event
 SHADES = 255
 REMEDY = (  # with no secret declared, and with one
     "Say in step 3 what must stay secret, and all else is released truthfully; or protect the whole stream together.",
@@ -47,104 +47,101 @@ BRIEF, FEW = 20, 5  # where each release takes milliseconds
 class PictureRun:
     """One stream under way: what a slow mechanism has made so far can be shown.
 
-    After a batch all of its events have its figures.
-
     >>> from seqveil.interfaces.studio.source import sample
     >>> source = sample("clicks")
     >>> run = PictureRun(Policy(epsilon=1.0).on(source.model), source.streams[0][:10], seed=1)
     >>> run.go()
-    >>> run.complete, bool(run.figures["leakage"][-1] <= run.figures["spent"][-1])
+    >>> run.complete, bool(run.series()["leakage"][-1] <= run.series()["spent"][-1])
     (True, True)
     """
 
     def __init__(self, terms: Terms, raw: Ints, seed: int) -> None:
         self.terms, self.raw = terms, raw
-        self.done = 0  # events
-        self.tracked: list[SecretTracker] = []  # the account of the first secret after each event
-        self._state, self._private = State.start(terms), Private.start(terms)
         self._randomness = SeededRandomness(seed)
-        self._released = np.full(raw.size, NOTHING, np.int64)
-        self._figures = np.zeros((len(FIGURES), raw.size))
-        self._beliefs = np.zeros((raw.size, terms.model.n))
+        self._made: list[Any] = []  # what each event, or batch, made public
+        self._states = [State.start(terms)]  # before all of them, and after each
+
+    @property
+    def done(self) -> int:
+        """Events released so far."""
+        return min(len(self._made) * self.terms.batch, self.raw.size)
 
     @property
     def complete(self) -> bool:
         """Whether every event was released."""
         return self.done == self.raw.size
 
+    @property
+    def tracked(self) -> list[SecretTracker]:
+        """The account of the first secret after each event; none where no secret is declared."""
+        return [state.trackers[0].rows[0][0] for state in self._states[1:] if state.trackers is not None]
+
     def go(self, seconds: float = math.inf) -> None:
-        """Release on until the end or until the time is over; one step is always made."""
-        end = time.perf_counter() + seconds
-        while not self.complete:
-            self._batch() if self.terms.in_batches else self._symbol()
-            if time.perf_counter() > end:
-                return
+        """Release on until the end, or for so many seconds of the processor after a first step, which may load much."""
+        end, act = None, batches.step if self.terms.in_batches else step
+        while not self.complete and (end is None or time.thread_time() < end):
+            part = self.raw[self.done : self.done + self.terms.batch]
+            made, state = act(self.terms, self._states[-1], part, self._randomness)
+            self._made.append(made)
+            self._states.append(state)
+            end = time.thread_time() + seconds if end is None else end
 
-    def _symbol(self) -> None:
-        at, before = self.done, self._state
-        raw = self.raw[at : at + 1]
-        made, self._state, self._private = step(self.terms, before, self._private, raw, self._randomness)
-        self._released[at] = made.codes[0]
-        if isinstance(made, ReleasedInBlocks):
-            self._beliefs[at] = made.posterior[0]
+    def series(self) -> dict[str, Any]:
+        """Of each event so far the release, NOTHING where nothing was, what an observer believes of it from the
+        releases up to it (T, n), and its figures: what it costs stands at the first event of a batch."""
+        terms, states = self.terms, self._states[1:]
+        which, place = np.divmod(np.arange(self.done), terms.batch)
+        account, spent = (
+            joined([state.account for state in states]),
+            np.concatenate([one.spent for one in self._states]),
+        )
+        if terms.in_batches:
+            nothing = np.full(terms.batch, NOTHING, np.int64)
+            codes = np.concatenate([nothing if sent is None else sent.codes for sent in self._made])
+            beliefs, epsilons = batches.filtered(terms, self._made), np.diff(spent)
+            costs = np.array([0.0 if sent is None else max(sent.most, -sent.least) for sent in self._made])
         else:
-            weights = made.beliefs[0] * made.columns[0]
-            if not weights.sum():  # only an unsound mechanism releases it: what could have made it is believed
-                weights = made.columns[0].astype(np.float64)
-            self._beliefs[at] = weights / weights.sum()
-        if self._state.trackers is not None:
-            self.tracked.append(self._state.trackers[0].rows[0][0])
-        self._note(at + 1, float(made.epsilons[0]), float(made.costs[0]))
+            made = joined(self._made)
+            codes, beliefs, epsilons, costs = made.codes, made.posterior, made.epsilons, made.costs
+        return {
+            "released": codes[: self.done],
+            "beliefs": beliefs[: self.done],
+            "epsilons": np.where(place == 0, epsilons[which], 0.0),
+            "costs": np.where(place == 0, costs[which], 0.0),
+            "leakage": account.worst[which],
+            "most": account.most[which],
+            "least": account.least[which],
+            "spent": spent[1:][which],
+        }
 
-    def _batch(self) -> None:
-        part, before = slice(self.done, self.done + self.terms.batch), self._state
-        sent, self._state = batches.step(self.terms, before, self.raw[part], self._randomness)
-        cost = 0.0
-        if sent is not None:
-            self._released[part] = sent.codes
-            self._beliefs[part] = sent.smooth(np.ones(self.terms.model.size))[0]
-            cost = max(sent.most, -sent.least)
-        self._note(min(part.stop, self.raw.size), float((self._state.spent - before.spent)[0]), cost)
 
-    def _note(self, done: int, epsilon: float, cost: float) -> None:
-        """Write down what a release spent and disclosed, and where the account stands after it."""
-        state, part = self._state, slice(self.done, done)
-        self._figures[:2, self.done] = epsilon, cost
-        account = state.account
-        disclosed = [float(each[0]) for each in (account.worst, account.most, account.least, state.spent)]
-        self._figures[2:, part] = np.array(disclosed)[:, None]
-        self.done = done
+def joined(parts: Sequence[Any]) -> Any:
+    """Records of single events, made of arrays with rows for one user, as one with such rows for each event.
 
-    @property
-    def released(self) -> Ints:
-        """The codes released so far, NOTHING where nothing was."""
-        return self._released[: self.done]
-
-    @property
-    def figures(self) -> dict[str, Floats]:
-        """The figures of the events so far, by their names."""
-        return dict(zip(FIGURES, self._figures[:, : self.done], strict=True))
-
-    @property
-    def beliefs(self) -> Floats:
-        """What an observer believes of each symbol (T, n) from the releases up to it."""
-        return self._beliefs[: self.done]
+    What follows from them, as costs and beliefs, is then found at once, many times as fast as event by event.
+    """
+    first = parts[0]
+    if first is None or isinstance(first, int | BlockRule):  # the same for all
+        return first
+    if isinstance(first, np.ndarray):
+        return np.concatenate(parts)
+    return type(first)(*(joined([getattr(part, each.name) for part in parts]) for each in fields(first)))
 
 
 def picture_of(source: StudioSource, run: PictureRun) -> dict[str, Any]:
     """What a run has made so far, and what its policy promises, as JSON values."""
-    terms, series = run.terms, run.figures
-    decoded = terms.distortion.best_guess(run.beliefs)
-    shown = {name: [_short(value) for value in series[name].tolist()] for name in FIGURES if name != "costs"}
-    codes = {"raw": run.raw[: run.done], "released": run.released, "decoded": decoded}
+    terms, series = run.terms, run.series()
+    decoded = terms.distortion.best_guess(series["beliefs"])
+    shown = {name: [_short(value) for value in series[name].tolist()] for name in FIGURES}
+    codes = {"raw": run.raw[: run.done], "released": series["released"], "decoded": decoded}
     risk = _named(Risk.promised(terms))
     return {
         "complete": run.complete,
         "done": run.done,
         "events": run.raw.size,
         "series": {name: each.tolist() for name, each in codes.items()} | shown,
-        "beliefs": shades(run.beliefs),
-        "figures": {name: _short(value) for name, value in figures_of(source, run, decoded).items()},
+        "beliefs": shades(series["beliefs"]),
+        "figures": {name: _short(value) for name, value in figures_of(source, run, series, decoded).items()},
         "risk": risk,
         "promise": [f"{each[0].upper()}{each[1:]}." for each in _labelled(source, terms.policy).sentences] + [SEEDED],
         "secret": _secret(source, run),
@@ -182,6 +179,7 @@ def in_words(source: StudioSource, secret: Secret) -> Secret:
     """A secret with the page's names for its values."""
 
     def label(value: Any) -> str:
+        """The page's name for a value."""
         return source.labels[int(source.model.alphabet.encode([value])[0])]
 
     if secret.circle:
@@ -193,9 +191,11 @@ def in_words(source: StudioSource, secret: Secret) -> Secret:
     return replace(secret, values=values, then=then)
 
 
-def figures_of(source: StudioSource, run: PictureRun, decoded: Ints) -> dict[str, float | None]:
+def figures_of(
+    source: StudioSource, run: PictureRun, series: Mapping[str, Any], decoded: Ints
+) -> dict[str, float | None]:
     """What the events shown cost and disclosed; None where there is none, or no bound."""
-    terms, series, truth, released = run.terms, run.figures, run.raw[: run.done], run.released
+    terms, truth, released = run.terms, run.raw[: run.done], series["released"]
     made, between = released >= 0, terms.distortion.between
     return {
         "leakage": float(series["leakage"][-1]),
@@ -206,24 +206,22 @@ def figures_of(source: StudioSource, run: PictureRun, decoded: Ints) -> dict[str
         "decoded_error": float(between(truth, decoded).mean()),
         "silent_error": float(between(truth, source.guesses(terms.distortion, run.done)).mean()),
         "budget": terms.budget.exact_total,
-        "spent_at": _spent_at(run),
+        "spent_at": _spent_at(terms, series["epsilons"]),
     }
 
 
-def _spent_at(run: PictureRun) -> int | None:
+def _spent_at(terms: Terms, epsilons: Floats) -> int | None:
     """The first event for which a budget had nothing left, if there is one."""
-    if not run.terms.budget.limited:
-        return None
-    begins = np.arange(0, run.done, run.terms.batch * run.terms.policy.block)
-    dry = np.flatnonzero(run.figures["epsilons"][begins] == 0)
+    begins = np.arange(0, epsilons.size, terms.batch * terms.policy.block)
+    dry = np.flatnonzero(epsilons[begins] == 0) if terms.budget.limited else begins[:0]
     return int(begins[dry[0]]) if dry.size else None
 
 
 def _secret(source: StudioSource, run: PictureRun) -> dict[str, Any] | None:
     """The secret that is kept and its log odds after each release; None where nothing is declared."""
-    if not run.tracked:
+    if not run.terms.secrets:
         return None
-    secret = in_words(source, run.tracked[-1].secret)
+    secret = in_words(source, run.terms.secrets[0])
     odds = [_short(tracker.log_odds) for tracker in run.tracked]
     return {"about": words.about(secret), "epsilon": secret.total, "odds": odds}
 
@@ -239,9 +237,9 @@ def shades(beliefs: Floats) -> str:
 
 
 def policy_file(policy: Policy, risk: dict[str, Any]) -> str:
-    """The policy as `policy.toml`, which release, serve, bridge and Spark take by --policy."""
-    said = ["Written by the page (`seqveil studio`); release, serve, bridge and spark take it by --policy."]
-    return toml.written(policy.to_dict(), [*said, *risk["sentences"], f"grade {risk['colour']}: {risk['why']}"])
+    """The policy as `policy.toml`, which release, serve, bridge and Spark take with --policy."""
+    said = ["Written by the page (`seqveil studio`); pass it to release, serve, bridge and spark with --policy."]
+    return policy.to_toml([*said, *risk["sentences"], f"grade {risk['colour']}: {risk['why']}"])
 
 
 def steps(source: StudioSource) -> str:
@@ -254,41 +252,29 @@ def steps(source: StudioSource) -> str:
     return "\n".join(lines) + "\n"
 
 
-@dataclass(frozen=True)
-class Offer:
-    """A mechanism with what it promises; `why_not` is empty where it fits."""
-
-    name: str
-    summary: str
-    guarantee: str
-    sound: bool
-    batched: bool
-    why_not: str = ""
-
-
-def offers(source: StudioSource, policy: Policy) -> list[Offer]:
-    """Every mechanism, and why it does not fit where it does not.
+def offers(source: StudioSource, policy: Policy) -> list[dict[str, Any]]:
+    """Every mechanism with what it promises, and why it does not fit where it does not.
 
     >>> from seqveil.interfaces.studio.source import sample
     >>> found = offers(sample("clicks"), Policy(epsilon=3.0, batch=3, mechanism="auto"))
-    >>> [each.name for each in found if not each.why_not]
+    >>> [each["name"] for each in found if not each["why_not"]]
     ['auto', 'tree', 'tree_ldp']
     """
-    return [_offer(name, source, policy) for name in mechanisms.names()]
-
-
-def _offer(name: str, source: StudioSource, policy: Policy) -> Offer:
-    found = mechanisms.find(name)
-    try:
-        replace(policy, mechanism=name).on(source.model)
-        why = too_slow(name, source.model.n, policy)
-    except InputError as refusal:
-        why = str(refusal)
-    return Offer(name, found.summary, found.guarantee, found.sound, isinstance(found, BatchMechanism), why)
+    made = []
+    for name in mechanisms.names():
+        found = mechanisms.find(name)
+        try:
+            replace(policy, mechanism=name).on(source.model)
+            why = too_slow(name, source.model.n, policy)
+        except InputError as refusal:
+            why = str(refusal)
+        facts = {each: getattr(found, each) for each in ("name", "summary", "guarantee", "sound")}
+        made.append(facts | {"batched": isinstance(found, BatchMechanism), "why_not": why})
+    return made
 
 
 # the sizes up to which a release takes some hundredths of a second: a program over 128 possible batches, say
-_LARGEST = {"batch_lp": 128, "batch_descent": 32, "optimal": 120, "optimal_ldp": 40, "mutual_information": 24}
+_LARGEST = {"batch_lp": 128, "batch_descent": 32, "optimal": 120, "mutual_information": 24}
 
 
 def too_slow(name: str, n: int, policy: Policy) -> str:
@@ -297,7 +283,7 @@ def too_slow(name: str, n: int, policy: Policy) -> str:
     >>> too_slow("optimal", 500, Policy(epsilon=1.0)), too_slow("tree", 500, Policy(epsilon=1.0, distortion="metres"))
     ('', '')
     """
-    if name not in _LARGEST or (policy.distortion == "hamming" and name in ("optimal", "optimal_ldp")):
+    if name not in _LARGEST or (policy.distortion == "hamming" and name == "optimal"):
         return ""
     if n**policy.batch <= _LARGEST[name]:
         return ""
@@ -314,13 +300,29 @@ def expected(terms: Terms) -> float:
     """
     if terms.guards:
         return planning.simulate(terms, BRIEF, FEW).decoded_error
-    if terms.in_blocks:
-        runs = [PictureRun(terms, codes, seed=1) for codes in terms.model.sample(STEPS, FEW, seed=0)]
-        for run in runs:
-            run.go()
-        errors = [terms.distortion.between(run.raw, terms.distortion.best_guess(run.beliefs)) for run in runs]
-        return float(np.mean(errors))
     if terms.in_batches:
         return planning.simulate(terms, max(BRIEF, terms.batch), FEW).decoded_error
-    size = (STEPS, MANY) if terms.distortion.is_hamming else (BRIEF, FEW)
+    size = (STEPS, MANY) if terms.distortion.is_hamming or terms.in_blocks else (BRIEF, FEW)
     return planning.simulate(terms, *size).decoded_error
+
+
+def by_answer(source: StudioSource, terms: Terms) -> tuple[float | None, float | None]:
+    """The mean error of releases for people with the secret and without it, in their first window.
+
+    People whom the model was not fitted to, as many of each kind; None for a kind that nobody is of, and where a
+    release takes a program, which would take minutes (`seqveil plan` takes them).
+    """
+    span = terms.secrets[0].length() if terms.secrets and terms.in_closed_form else None
+    if not span:
+        return None, None
+    read = terms.secrets[0].over(terms.model.alphabet).read
+    kinds: tuple[list[Ints], list[Ints]] = ([], [])
+    for codes in source.crowd:
+        first = codes[:span]
+        if first.size == span and len(kind := kinds[read(first.tolist())]) < MANY:
+            kind.append(first)
+    if not all(kinds):
+        return None, None
+    people = np.stack([*kinds[1], *kinds[0]])
+    steps = planning.one_by_one(terms, people, SeededRandomness(1))
+    return errors_by_answer(terms, people, np.stack([made.codes for made, _ in steps], axis=1))

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 
 from seqveil.core import filtering
-from seqveil.core.alphabet import Bins, Grid
+from seqveil.core.alphabet import Bins, Grid, Symbols
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
-from seqveil.core.geography import DEGREE, wrapped
+from seqveil.core.geography import DEGREE, Cells, wrapped
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.places import Cells
 from seqveil.core.secrets import Secret
 from seqveil.interfaces import datasets
 from seqveil.interfaces.choosing import said_of_check
@@ -48,6 +47,7 @@ class StudioSource:
         data, model_file: the files that the commands name.
         columns: the options that name the columns of the data.
         fit: the command that fits the model; empty where there is one.
+        answers: what each of the crowd answers to the model's trait, where that is known.
     """
 
     name: str
@@ -64,6 +64,7 @@ class StudioSource:
     model_file: str = "past.model"
     columns: str = ""
     fit: str = "seqveil fit past.csv -o past.model"
+    answers: Sequence[str | None] = field(default=(), repr=False)
 
     @cached_property
     def labels(self) -> list[str]:
@@ -94,16 +95,6 @@ class StudioSource:
         found = self.model.alphabet.decode(np.arange(self.model.n))
         return [list(value) if isinstance(value, tuple) else value for value in found]
 
-    @property
-    def distortions(self) -> list[str]:
-        """Costs of an error that make sense for the alphabet, the natural one first."""
-        alphabet = self.model.alphabet
-        if alphabet.on_map:
-            return ["metres", "hamming"]
-        if isinstance(alphabet, Grid):
-            return ["euclidean", "hamming"]
-        return ["hamming"] if alphabet.points is None else ["absolute", "squared", "hamming"]
-
     def describe(self) -> dict[str, Any]:
         """What the page needs to know of it; no event of any stream."""
         points = self.model.alphabet.points
@@ -119,13 +110,14 @@ class StudioSource:
             "lengths": [len(codes) for codes in self.streams],
             "length": self.length,
             "most": self.most,
-            "distortions": self.distortions,
+            "distortions": distortions(self.model.alphabet),
             "event": self.event,
             "unit": self.unit,
             "start": dict(self.start),
             "window": min(RUN, self.length),
             "rare": self.rare,
             "step": self._step,
+            "trait": "" if self.model.trait is None else self.model.trait.name,
         }
 
     @property
@@ -136,7 +128,7 @@ class StudioSource:
     @cached_property
     def _expected(self) -> Floats:
         """How often each symbol is expected in a window."""
-        return filtering.unseen(self.model, min(RUN, self.length)).sum(0)
+        return self._unseen[: min(RUN, self.length)].sum(0)
 
     @property
     def rare(self) -> int:
@@ -162,10 +154,18 @@ class StudioSource:
 
     def guesses(self, distortion: Distortion, events: int) -> Ints:
         """The best guess for each event of a stream from the model alone."""
-        return distortion.best_guess(filtering.unseen(self.model, events))
+        return distortion.best_guess(self._unseen[:events])
+
+    @cached_property
+    def _unseen(self) -> Floats:
+        """What the model says of each event before anything is released: (T, n)."""
+        return filtering.unseen(self.model, self.most)
 
     def somebody_with(self, secret: Secret, events: int) -> int:
-        """The first person whose shown events have the secret; the first of all where nobody has it."""
+        """The first person whose shown events have the secret; the first of all where nobody has it. No event shows a
+        trait."""
+        if secret.kind == "trait":
+            return 0
         read = secret.over(self.model.alphabet).read
         span = secret.length(self.model.alphabet.slots) or events
         for person, codes in enumerate(self.streams):
@@ -217,11 +217,11 @@ SAMPLES = {
     ),
     "heart_rate": _Sample(
         "Heart rate", "Beats a minute from a watch, once a second, in bins of 5", "second", "beats a minute",
-        {"epsilon": 0.5, "distortion": "absolute"},
+        {"epsilon": 0.5, "mechanism": "balanced", "distortion": "absolute"},
     ),
     "power": _Sample(
         "Household power", "What a household draws in each quarter of an hour, in ten levels", "quarter of an hour",
-        "levels", {"epsilon": 1.0, "distortion": "absolute"},
+        "levels", {"epsilon": 1.0, "mechanism": "balanced", "distortion": "absolute"},
     ),
 }  # fmt: skip
 
@@ -244,12 +244,12 @@ def sample(name: str) -> StudioSource:
     return StudioSource(name, found.title, found.about, model, data.arrays()[:SHOWN], crowd, MOST_EVENTS, *words)
 
 
-def sampled(model: MarkovModel, file: str = "MODEL", seed: int = 0) -> StudioSource:
+def sampled(model: MarkovModel, file: str = "MODEL") -> StudioSource:
     """Streams sampled from a model: made up, so that nobody's data is needed to see what a release under it does."""
-    streams = list(model.sample(MOST_EVENTS, SHOWN, seed))
+    streams = list(model.sample(MOST_EVENTS, SHOWN, 0))
     about = f"Streams sampled from the model given, {model.n} symbols: nobody's data. It was {said_of_check(model)}"
     words = ("event", *proposed(model))
-    crowd = list(model.sample(CROWD_EVENTS, CROWD, seed + 1))
+    crowd = list(model.sample(CROWD_EVENTS, CROWD, 1))
     return StudioSource(
         "model", "This model", about, model, streams, crowd, MOST_EVENTS, *words, model_file=file, fit=""
     )
@@ -257,9 +257,17 @@ def sampled(model: MarkovModel, file: str = "MODEL", seed: int = 0) -> StudioSou
 
 def proposed(model: MarkovModel) -> tuple[str, dict[str, Any]]:
     """The unit of an error, and the policy to begin with, for a model of somebody's own."""
-    alphabet = model.alphabet
-    costs = "metres" if alphabet.on_map else "euclidean" if isinstance(alphabet, Grid) else "hamming"
-    costs = "absolute" if isinstance(alphabet, Bins) else costs
+    costs = distortions(model.alphabet)[0]
     unit = {"hamming": "wrong", "euclidean": "apart", "absolute": "off", "metres": "m"}[costs]
-    mechanism = {} if costs == "hamming" else {"mechanism": "auto"}
-    return unit, {"epsilon": 1.0, **mechanism, "distortion": costs}
+    # for numbers "auto" takes a linear program for every event, which nobody wants to watch
+    quick = {"hamming": {}, "absolute": {"mechanism": "balanced"}}.get(costs, {"mechanism": "auto"})
+    return unit, {"epsilon": 1.0, **quick, "distortion": costs}
+
+
+def distortions(alphabet: Symbols) -> list[str]:
+    """Costs of an error that make sense for the alphabet, the natural one first."""
+    if alphabet.on_map:
+        return ["metres", "hamming"]
+    if isinstance(alphabet, Grid):
+        return ["euclidean", "hamming"]
+    return ["hamming"] if alphabet.points is None else ["absolute", "squared", "hamming"]

@@ -14,13 +14,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from seqveil.core.alphabet import Symbols
 from seqveil.core.errors import DataError, InputError
+from seqveil.core.files import Reading
 from seqveil.core.kernel import Ints
+from seqveil.core.mixture import SWITCH, fit_trait
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.interfaces.choosing import said_of_check
-from seqveil.interfaces.files.fit import read_values
-from seqveil.interfaces.files.inspection import Inspection, inspect
+from seqveil.interfaces.files.events import Events, symbol_events
+from seqveil.interfaces.files.fit import answers_of, read_values
+from seqveil.interfaces.files.inspection import inspect, option_words
 from seqveil.interfaces.files.table import Table, file_name, table_of_bytes
 from seqveil.interfaces.studio.source import CROWD, StudioSource, proposed
 
@@ -28,7 +33,8 @@ MOST_BYTES = 256 << 20  # of a compressed file, taken apart
 FEW, SHARE = 10, 5  # people from which on some are kept out of the fit to be shown, and one in how many
 MOST_STREAMS = 50  # that can be shown
 LONGEST_NAME = 200
-SMALL = {"cell_metres": float, "levels": int, "other": int}  # the options of a fit that are numbers
+COLUMNS = ("user", "value", "time", "trait")  # that somebody may choose
+USUAL = {"user": "user", "value": "value", "time": ""}  # columns that are taken where none is named
 
 # what `seqveil inspect` says by options of the command line, and what a visitor of the page can do about it
 CUT = "Say it under “Cut into”; left empty, the page cuts as the commands below say"
@@ -48,20 +54,22 @@ class UploadChoice:
 
     Parameters:
         user, value, time: columns; two of the value, as in x,y, are places.
+        trait: a column with one label for each person, which may be kept secret.
         cut: into cells of so many metres, so many bins, or so many cells a side.
     """
 
     user: str = ""
     value: str = ""
     time: str = ""
+    trait: str = ""
     cut: float | None = None
 
     @classmethod
     def of(cls, given: Any) -> UploadChoice:
         """From JSON."""
-        if not isinstance(given, Mapping) or not given.keys() <= {"user", "value", "time", "cut"}:
-            raise InputError("columns: expected user, value, time and cut; check the request")
-        for name in ("user", "value", "time"):
+        if not isinstance(given, Mapping) or not given.keys() <= {*COLUMNS, "cut"}:
+            raise InputError(f"columns: expected {', '.join(COLUMNS)} and cut; check the request")
+        for name in COLUMNS:
             if not isinstance(given.get(name, ""), str) or len(given.get(name, "")) > LONGEST_NAME:
                 raise InputError(f"{name}: expected the name of a column; check the request")
         cut = given.get("cut")
@@ -73,11 +81,11 @@ class UploadChoice:
     @property
     def columns(self) -> dict[str, str]:
         """The same as files are read with."""
-        named = [name.strip() for text in (self.user, self.value, self.time) if text for name in text.split(",")]
+        chosen = {name: text for name in COLUMNS if (text := getattr(self, name))}
+        named = [name.strip() for text in chosen.values() for name in text.split(",")]
         if len(set(named)) < len(named):
             raise InputError("a column is chosen twice; choose a different column for each part")
-        given = {"user": self.user, "value": self.value, "time": self.time}
-        return {name: text for name, text in given.items() if text}
+        return {name: text for name, text in chosen.items() if name != "trait"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,97 +109,48 @@ class Upload:
         """What the file is called, without its folder."""
         return file_name(self.file)
 
-    def look(self, chosen: UploadChoice) -> Look:
-        """What `seqveil inspect` says about it with these columns."""
-        return Look.of(inspect(self.table, **chosen.columns), chosen)
+    def look(self, chosen: UploadChoice) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+        """The options of a fit that `seqveil inspect` proposes with these columns, cut as chosen, and what it says."""
+        found = inspect(self.table, **chosen.columns)
+        said = [(name, _here(text)) for name, text in found.lines() if name not in ("column", "next")]
+        return _cut(found.options, chosen.cut) | ({"trait": chosen.trait} if chosen.trait else {}), said
 
     def describe(self, chosen: UploadChoice) -> dict[str, Any]:
         """What the page shows before the file is used: columns that can be chosen, what was found, what is amiss."""
-        shown = {"user": chosen.user, "value": chosen.value, "time": chosen.time}
+        shown = {name: getattr(chosen, name) for name in COLUMNS}
         facts = {"file": self.title, "columns": self.table.frame.columns, "rows": self.table.frame.height, "lines": []}
         try:
-            found = self.look(chosen)
+            options, lines = self.look(chosen)
         except InputError as error:
             return facts | {"chosen": shown, "problem": _here(str(error))}
-        return facts | {"chosen": shown | found.columns, "problem": "", "lines": found.lines}
+        taken = {name: options.get(name, usual) for name, usual in USUAL.items()}
+        return facts | {"chosen": shown | taken, "problem": "", "lines": lines}
+
+    def events(self, options: Mapping[str, Any], model: MarkovModel | None) -> tuple[Events, Ints, Symbols]:
+        """The events of the file, their codes and the alphabet: as it is cut, or the model's."""
+        try:
+            if model is None:
+                given: Any = {name: value for name, value in options.items() if name != "trait"}
+                found = read_values(self.table, **given)
+                return found.events, found.codes, found.alphabet
+            alphabet = model.alphabet
+            unknown = "nearest" if alphabet.points is not None else alphabet.on_unknown
+            reading = Reading().but(**{name: options[name] for name in USUAL if name in options})
+            events = symbol_events(self.table, alphabet, reading, missing=alphabet.missing or "drop")
+            return events, events.codes(alphabet.with_policy(unknown)), alphabet
+        except InputError as error:
+            raise DataError(_here(str(error))) from None
 
 
-@dataclass(frozen=True)
-class Look:
-    """What was found in a file, and the options of `seqveil fit` that go with it, by their names in Python."""
-
-    options: Mapping[str, str]
-    lines: list[tuple[str, str]]
-
-    @classmethod
-    def of(cls, found: Inspection, chosen: UploadChoice) -> Look:
-        """What an inspection says and proposes, cut as somebody chose."""
-        said = [(name, text) for name, text in found.lines() if name not in ("column", "next")]
-        return cls(_cut(_options(found.command), chosen.cut), [(name, _here(text)) for name, text in said])
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """The columns that were taken, as somebody could have chosen them."""
-        return {
-            "user": self.options.get("user_column", "user"),
-            "value": self.options.get("value_column", "value"),
-            "time": self.options.get("time_column", ""),
-        }
-
-    def words(self, *names: str) -> str:
-        """Some of the options as a command has them; all where none is named."""
-        given = {name: text for name, text in self.options.items() if not names or name in names}
-        return "".join(
-            f" --{name.replace('_', '-')}{' ' * bool(text)}{shlex.quote(text) if text else ''}"
-            for name, text in given.items()
-        )
-
-    @property
-    def reading(self) -> str:
-        """The options that say how rows are read."""
-        return self.words("user_column", "value_column", "time_column")
-
-    def values(self, model: MarkovModel | None) -> dict[str, Any]:
-        """How the file is read and its values become symbols; with a model by its alphabet."""
-        typed: dict[str, Any] = {
-            name.removesuffix("_column"): SMALL.get(name, str)(text) for name, text in self.options.items()
-        }
-        if model is None:
-            return typed
-        alphabet, slots = model.alphabet, model.alphabet.slots
-        kept: dict[str, Any] = {name: typed[name] for name in ("user", "value", "time") if name in typed}
-        unknown = "nearest" if alphabet.points is not None else alphabet.on_unknown
-        kept |= {"alphabet": alphabet, "on_unknown": unknown, "missing": alphabet.missing or "drop"}
-        if slots is not None:
-            rule = ",".join([slots.rule, *["pad"] * slots.pad, *([slots.empty] if slots.empty else [])])
-            kept |= {"every_seconds": slots.seconds, "slot": rule, "utc_offset": slots.utc_offset}
-        return kept
-
-
-def _options(command: str) -> dict[str, str]:
-    """The options of a `seqveil fit` command, without the files.
-
-    >>> _options("seqveil fit DATA -o DATA.model --user-column 'who am I' --sort --levels 20")
-    {'user_column': 'who am I', 'sort': '', 'levels': '20'}
-    """
-    found: dict[str, str] = {}
-    for word in shlex.split(command)[5:]:
-        if word.startswith("--"):
-            found[word[2:].replace("-", "_")] = ""
-        else:
-            found[list(found)[-1]] = word
-    return found
-
-
-def _cut(options: dict[str, str], cut: float | None) -> dict[str, str]:
+def _cut(options: dict[str, Any], cut: float | None) -> dict[str, Any]:
     """The options with the cut that somebody chose in place of the one that was proposed."""
     if cut is None:
         return options
     if "cell_metres" in options:
-        return options | {"cell_metres": f"{cut:g}"}
+        return options | {"cell_metres": cut}
     if "grid" in options:
         return options | {"grid": f"{int(cut)}x{int(cut)}"}
-    return {name: text for name, text in options.items() if name not in ("bins", "other")} | {"levels": str(int(cut))}
+    return {name: value for name, value in options.items() if name not in ("bins", "other")} | {"levels": int(cut)}
 
 
 def _here(text: str) -> str:
@@ -211,47 +170,52 @@ def loaded(
     >>> source.model.n, len(source.streams), source.fit
     (2, 4, 'seqveil fit d.csv -o d.model')
     """
-    look = upload.look(chosen)
-    who, codes, alphabet = _events(upload, look, model)
-    people = np.arange(int(who.max()) + 1)
-    apart = model is None and people.size >= FEW
-    shown = people % SHARE == SHARE - 1 if apart else np.ones(people.size, bool)
+    options, _ = upload.look(chosen)
+    events, codes, alphabet = upload.events(options, model)
+    names, who = np.unique(events.users.cast(str).to_numpy(), return_inverse=True)
+    trait = chosen.trait or ("" if model is None or model.trait is None else model.trait.name)
+    labels = _labels(upload, events, trait, names) if chosen.trait or trait in upload.table.frame.columns else None
+    apart = model is None and names.size >= FEW
+    shown = np.arange(names.size) % SHARE == SHARE - 1 if apart else np.ones(names.size, bool)
     chain, how = model, "the model given"
     if chain is None:
-        fitted = ~shown[who] if apart else np.ones(who.size, bool)
-        counts = Counts(alphabet.n, 1)
-        counts.add(who[fitted], codes[fitted])
-        chain, how = counts.model(alphabet), "a model, itself not private, fitted to "
+        fitted = ~shown if apart else shown
+        own = np.unique(who[fitted[who]], return_inverse=True)[1]
+        chain = _fitted(own, codes[fitted[who]], alphabet, trait, labels[fitted] if labels is not None else None)
+        how = "a model, itself not private, fitted to "
         how += f"{int((~shown).sum())} people; the others are shown" if apart else "them"
-    begins = np.concatenate(([0], np.bincount(who).cumsum()))
-    grouped = codes[np.argsort(who, kind="stable")]
-    streams = [grouped[begins[k] : begins[k + 1]] for k in np.flatnonzero(shown)]
-    crowd = [each for each in streams if each.size > 1]
-    streams = crowd[:MOST_STREAMS]
-    if not streams:
+    grouped = np.split(codes[np.argsort(who, kind="stable")], np.bincount(who).cumsum()[:-1])
+    kept = [k for k in np.flatnonzero(shown) if grouped[k].size > 1]
+    if not kept:
         raise DataError("no stream has two events; check that the column of the user is the right one")
-    about = f"{who.size:,} events of {people.size:,} people, {alphabet.n:,} symbols, under {how}. "
+    about = f"{who.size:,} events of {names.size:,} people, {alphabet.n:,} symbols, under {how}. "
     about += f"It was {said_of_check(chain)}"
-    length, given = int(np.diff(begins).max()), _commands(upload, look, file)
+    crowd = [grouped[k] for k in kept[:CROWD]]
     return StudioSource(
-        name, upload.title, about, chain, streams, crowd[:CROWD], length, "event", *proposed(chain), **given
-    )
+        name, upload.title, about, chain, crowd[:MOST_STREAMS], crowd, max(map(len, grouped)), "event",
+        *proposed(chain), answers=() if labels is None else labels[kept[:CROWD]].tolist(),
+        **_commands(upload, options, file),
+    )  # fmt: skip
 
 
-def _commands(upload: Upload, look: Look, model: str) -> dict[str, Any]:
+def _labels(upload: Upload, events: Events, trait: str, names: NDArray[Any]) -> NDArray[Any]:
+    """The label of each person in the column of a trait; None where there is none."""
+    found = {str(user): label for user, label in answers_of(upload.table, events.reading, trait).items()}
+    return np.array([found.get(name) for name in names], object)
+
+
+def _fitted(who: Ints, codes: Ints, alphabet: Symbols, trait: str, labels: NDArray[Any] | None) -> MarkovModel:
+    """The model that `seqveil fit` makes of these people; with labels the one whose types answer for the trait."""
+    if labels is not None:
+        return fit_trait(trait, labels.tolist(), who, codes, 1, SWITCH, None, alphabet)
+    counts = Counts(alphabet.n, 1)
+    counts.add(who, codes)
+    return counts.model(alphabet)
+
+
+def _commands(upload: Upload, options: Mapping[str, Any], model: str) -> dict[str, Any]:
     """What the commands call the files, and the one that fits, where no model is given."""
     data, made = shlex.quote(upload.file), shlex.quote(f"{upload.title.split('.')[0] or 'data'}.model")
-    fit = "" if model else f"seqveil fit {data} -o {made}{look.words()}"
-    return {"data": data, "columns": look.reading, "model_file": shlex.quote(model) if model else made, "fit": fit}
-
-
-def _events(upload: Upload, look: Look, model: MarkovModel | None) -> tuple[Ints, Ints, Any]:
-    """Whose each event is, its code, and the alphabet."""
-    import polars as pl
-
-    try:
-        found = read_values(upload.table, **look.values(model))
-    except InputError as error:
-        raise DataError(_here(str(error))) from None
-    users = found.events.users.cast(pl.String).to_numpy()
-    return np.unique(users, return_inverse=True)[1], found.codes, found.alphabet
+    columns = option_words({name: options[name] for name in USUAL if name in options})
+    fit = "" if model else f"seqveil fit {data} -o {made}{option_words(options)}"
+    return {"data": data, "columns": columns, "model_file": shlex.quote(model) if model else made, "fit": fit}

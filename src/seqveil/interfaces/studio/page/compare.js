@@ -49,6 +49,7 @@ export class Compare {
     const silent = shown.map((way) => answer(way.policy)?.silent).find((each) => each !== undefined);
     const rows = shown.map((way) => ({ ...way, error: answer(way.policy)?.error ?? null }));
     if (silent !== undefined) rows.push({ label: "the best guess, with no release at all", error: silent });
+    $("by-answer").textContent = byAnswer(answer(ways[0].policy)?.by_answer, unit);
     const most = Math.max(...rows.map((way) => way.error ?? 0), 1e-9);
     const what = unit === "wrong" ? "events that are wrong, on average" : `expected error${unit ? `, ${unit}` : ""}`;
     const head = el("tr", {}, ...["way", what].map((text) => el("th", { scope: "col" }, text)));
@@ -58,6 +59,13 @@ export class Compare {
     if (curves.length) drawCurve($("curve"), this.curves.filter((each) => each.points.length), silent ?? 1, unit);
     $("compare").dataset.complete = String(!left);
   }
+}
+
+// what a secret costs those who have it, and those who do not
+function byAnswer([having, lacking] = [null, null], unit) {
+  if (having === null || lacking === null) return "";
+  const what = (error) => (unit === "wrong" ? `${cost(error, unit)} of events are wrong` : `an event errs by ${cost(error, unit)} ${unit}`);
+  return `For people who have the secret, ${what(having)}, as released; for those who do not, ${what(lacking)}.`;
 }
 
 // the chosen way first, then others that promise the same; the same one is not named twice

@@ -5,7 +5,7 @@ import { $, el, options, replace } from "./dom.js";
 
 const NONE = "";
 const SAID = { read: "Read as", people: "People", order: "Order", gaps: "Time between events", values: "Values", outliers: "Far from the rest", rare: "Rare", shared: "Most frequent", predicted: "How predictable", question: "To decide" };
-const COLUMNS = ["user-column", "value-column", "second-column", "time-column"];
+const COLUMNS = ["user-column", "value-column", "second-column", "time-column", "trait-column"];
 
 export function loader(loaded) {
   let [held, name] = ["", ""]; // what the server calls the file, and its own name
@@ -78,7 +78,7 @@ function chosen() {
   const [value, second, cut] = [$("value-column").value, $("second-column").value, $("cut").value.trim()];
   return {
     user: $("user-column").value, value: value + (second ? `,${second}` : ""), time: $("time-column").value,
-    cut: cut === "" ? null : Number(cut),
+    trait: $("trait-column").value, cut: cut === "" ? null : Number(cut),
   };
 }
 
@@ -90,4 +90,5 @@ function choose({ columns, chosen: proposed }) {
   options($("value-column"), [...(value ? [] : [[NONE, "choose a column"]]), ...plain], value);
   options($("second-column"), [[NONE, "none"], ...plain], second ?? NONE);
   options($("time-column"), [[NONE, "time or seq, else the rows"], ...several(proposed.time), ...plain], proposed.time);
+  options($("trait-column"), [[NONE, "none"], ...plain], proposed.trait);
 }

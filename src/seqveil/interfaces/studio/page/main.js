@@ -24,7 +24,6 @@ let [source, picture, asked] = [null, null, null];
 let [mechanisms, shape] = [[], ""]; // those on offer, and for what policy but its ε
 let movers = [];
 let under = null; // the request whose picture is on its way
-let began = 0; // when that was asked for
 
 const player = new Player((event) => {
   for (const move of movers) move(event);
@@ -78,21 +77,18 @@ async function choose(name) {
   await refresh();
 }
 
-// What changes while a picture is on its way takes its place.
-async function refresh() {
+// What changes while a picture is on its way takes its place. What a moment makes of it stands, and `whole` asks for all.
+async function refresh({ whole = false } = {}) {
   under?.abort();
   if (!sensible()) return complain("A field is not filled in as it should be; look at the one that is marked.");
   const mine = (under = new AbortController());
-  began = performance.now();
   try {
     await fit(mine.signal);
     const wanted = read();
-    forget(wanted);
-    let found;
+    if (!whole) forget(wanted);
     do {
-      found = await ask("show", wanted, mine.signal);
-      take(found, wanted);
-    } while (!found.complete);
+      take(await ask("show", wanted, mine.signal), wanted);
+    } while (whole && !picture.complete);
     summarise();
   } catch (problem) {
     if (problem.name === "AbortError") return;
@@ -104,7 +100,16 @@ async function refresh() {
   contrast();
 }
 
-const contrast = () => compare.want(source, asked, picture.mechanism, mechanisms, unit());
+// what is compared is computed for whoever looks at it
+let compared = false;
+new IntersectionObserver(([seen]) => {
+  compared = seen.isIntersecting;
+  contrast();
+}).observe($("step-compare"));
+
+function contrast() {
+  if (compared && picture) compare.want(source, asked, picture.mechanism, mechanisms, unit());
+}
 
 // which mechanisms fit depends on all of a policy but its ε, and a secret has one of its own
 async function fit(signal) {
@@ -117,7 +122,7 @@ async function fit(signal) {
 }
 
 function take(found, wanted) {
-  [picture, asked] = [found, wanted];
+  [picture, asked] = [{ ...found, wanted: found.events, events: found.done }, wanted]; // drawn is what there is
   picture.heat = bytes(found.beliefs);
   complain("");
   say();
@@ -148,18 +153,13 @@ function say() {
   $("odds-sentence").textContent = tellOdds(picture);
   replace($("promise"), ...picture.promise.map((text) => el("li", {}, text)));
   tellMechanism(mechanisms, picture.mechanism);
-  $("progress").textContent = picture.done === picture.events ? "" : `${picture.done} of ${picture.events} events; the rest is being computed${remaining()}`;
+  $("progress").textContent = picture.complete ? "" : `The first ${picture.done} of ${picture.wanted} events: so many are made in a moment.`;
+  $("whole").hidden = picture.complete;
   $("compare-what").textContent = secret
     ? "Other ways to keep the same secret just as well protect everything else too, and so have little left to tell. Errors are means over simulated streams."
     : "The same ε an event, spent in other ways. Errors are means over simulated streams, after the decoder that every receiver can use.";
   sayFigures();
   for (const name of ["toml", "steps"]) $(name).textContent = picture[name];
-}
-
-// how long the rest of a picture takes at the pace so far, where one would wonder
-function remaining() {
-  const seconds = ((performance.now() - began) / 1000) * (picture.events / picture.done - 1);
-  return seconds < 2 ? "" : `, about ${Math.round(seconds)} s`;
 }
 
 // the first words of a sentence say what it is about
@@ -229,6 +229,7 @@ $("source").addEventListener("change", () => {
   choose($("source").value);
 });
 for (const part of document.querySelectorAll("details[data-table]")) part.addEventListener("toggle", () => fillTables(part.dataset.table));
+$("whole").addEventListener("click", () => refresh({ whole: true }));
 $("save-toml").addEventListener("click", () => saveToml(picture));
 $("save-svg").addEventListener("click", () => saveSvg(picture, source));
 $("save-png").addEventListener("click", () => savePng(picture, source));
@@ -247,7 +248,7 @@ for (const link of document.querySelectorAll('a[href^="#"]')) {
     part.focus({ preventScroll: true });
   });
 }
-listen(refresh);
+listen(() => refresh());
 const begin = loader((made) => {
   sources.set(made.name, made);
   shape = "";
@@ -257,7 +258,7 @@ const begin = loader((made) => {
 });
 themed(() => {
   draw();
-  if (asked) contrast();
+  contrast();
 });
 let width = 0;
 new ResizeObserver(() => {

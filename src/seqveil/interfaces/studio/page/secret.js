@@ -14,7 +14,9 @@ export function offerSecrets(source) {
   options($("secret-then"), names, source.rare === 0 ? 1 : 0);
   const near = document.querySelector("#secret-kind input[value=zone]");
   near.disabled = !source.boxes.length && !source.ordered;
-  near.parentNode.hidden = near.disabled;
+  const trait = document.querySelector("#secret-kind input[value=trait]");
+  trait.disabled = !source.trait;
+  for (const each of [near, trait]) each.parentNode.hidden = each.disabled;
   document.querySelector("#secret-kind input[value=none]").checked = true;
   $("secret-radius").value = source.step;
   $("secret-unit").textContent = source.map ? "m" : "";
@@ -27,7 +29,7 @@ export function offerSecrets(source) {
 // shows the fields of the chosen kind, and what does not go with it is put away
 export function arrange() {
   const [chosen, kept] = [kind(), keepsSecret()];
-  const runs = kept && $("secret-span").value === "runs";
+  const runs = kept && chosen !== "trait" && $("secret-span").value === "runs";
   $("secret-part").hidden = !kept;
   for (const field of document.querySelectorAll("#secret-part [data-kind]")) {
     const wanted = field.dataset.kind.split(" ");
@@ -48,6 +50,7 @@ export function secretTable(source, epsilon) {
   const value = source.values[number("secret-value")];
   const window = $("secret-span").value === "runs" ? number("secret-window") : `first ${source.length}`;
   const shared = { epsilon, window };
+  if (kind() === "trait") return { trait: source.trait, epsilon };
   if (kind() === "count") return { count: [value], at_least: number("secret-count"), ...shared };
   if (kind() === "followed_by") return { followed_by: [value], then: [source.values[number("secret-then")]], ...shared };
   if (kind() === "zone") return { zone: circle(source, value, number("secret-radius")), ...shared };
@@ -87,6 +90,6 @@ export function suspected(dial) {
   const then = $("secret-then").selectedOptions[0]?.textContent ?? "";
   return {
     ever: `that ${name} occurs`, count: `that ${name} occurs so often`, followed_by: `that ${name} is followed by ${then}`,
-    zone: `that it comes near ${name}`,
+    zone: `that it comes near ${name}`, trait: "about a person’s label, by all events together,",
   }[kind()];
 }

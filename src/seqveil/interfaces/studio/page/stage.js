@@ -7,7 +7,7 @@ const TRAIL = 60; // events of a path that stay visible
 const LETTER = 6.1; // pixels of a letter of a label, about
 const ALL = 24; // symbols that are shown whether they occur or not
 
-// `pick` is told the symbol of a cell of the map that somebody clicks
+// `pick` gets the symbol of a cell of the map that somebody clicks
 export function drawStage(holder, source, picture, pick) {
   return source.boxes.length ? drawMaps(holder, source, picture, pick) : drawLines(holder, source, picture);
 }

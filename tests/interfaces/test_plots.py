@@ -1,0 +1,67 @@
+"""Pictures: they draw what they are given, look different without colour, and say what they cannot draw."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import seqveil as sv
+from seqveil import plots
+from seqveil.core.errors import InputError
+
+STEPS, SYMBOLS = 12, 5
+
+
+@pytest.fixture
+def drawn():
+    rng = np.random.default_rng(3)
+    raw, released = rng.integers(1, 4, STEPS), rng.integers(1, 4, STEPS)
+    distributions = rng.dirichlet(np.full(SYMBOLS, 0.3), STEPS)
+    leakage = np.cumsum(rng.random(STEPS))
+    return raw, released, distributions, leakage, leakage + 1.0
+
+
+@pytest.mark.slow
+def test_a_stream_is_drawn_as_given(drawn, tmp_path):
+    raw, released, distributions, leakage, composed = drawn
+    released[[2, 5]] = -1  # nothing was released
+    labels = [f"symbol {k}" for k in range(SYMBOLS)]
+    figure = plots.stream(raw, released, distributions, leakage, composed, labels, tmp_path / "s.png", budget=9.0)
+    top, middle, bottom = figure.axes[:3]
+    lines = {line.get_label(): line for line in (*top.lines, *bottom.lines)}
+    assert lines["raw"].get_ydata().tolist() == raw.tolist()
+    assert lines["released"].get_ydata().tolist() == released[released >= 0].tolist()
+    assert lines["released"].get_xdata().tolist() == np.flatnonzero(released >= 0).tolist()
+    assert lines["decoded"].get_ydata().tolist() == distributions.argmax(1).tolist()
+    assert np.allclose(middle.images[0].get_array(), distributions.T)
+    assert lines["exact leakage of what was released"].get_ydata().tolist() == leakage.tolist()
+    assert set(lines["budget"].get_ydata()) == {9.0}
+    assert (tmp_path / "s.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_lengths_that_differ_are_refused(drawn):
+    raw, released, distributions, leakage, composed = drawn
+    with pytest.raises(InputError, match="expected leakage for 12 releases, got 11"):
+        plots.stream(raw, released, distributions, leakage[:-1], composed, ["a"] * SYMBOLS)
+    with pytest.raises(InputError, match="expected composed for 3"):
+        plots.account([1.0, 2.0, 3.0], [1.0])
+    grid = sv.Grid.regular(2, 2, (0, 2, 0, 2))
+    with pytest.raises(InputError, match="expected decoded for 2 releases, got 1"):
+        plots.grid_path(grid, np.array([0, 1]), np.array([0, 1]), np.array([0]))
+
+
+@pytest.mark.slow
+def test_the_pictures_of_the_docs_can_be_drawn(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts"))
+    import docs_pictures
+
+    docs_pictures.one_stream(tmp_path)
+    docs_pictures.a_path(tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("*.png")) == ["path.png", "stream.png"]
+
+
+def test_without_matplotlib_the_remedy_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(InputError, match=r"a picture needs matplotlib; in the clone .*'\.\[plots\]'"):
+        plots.account([1.0], [1.0])

@@ -1,0 +1,1 @@
+"""Slow, obvious twins of the fast methods: what the tests compare with."""
