@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from seqveil.core.alphabet import Alphabet, Codes, Floats, Symbols
 from seqveil.core.distortion import Distortion, hamming
@@ -73,13 +73,7 @@ class Dataset:
         kept = np.flatnonzero((lengths >= at_least) & self._of(people))
         return [values[begins[k] : begins[k] + lengths[k]].astype(np.int64) for k in kept]
 
-    def model(
-        self,
-        order: int = 1,
-        smoothing: float = SMOOTHING,
-        prior: str | ArrayLike = "data",
-        people: Collection[Any] | None = None,
-    ) -> MarkovModel:
+    def model(self, order: int = 1, smoothing: float = SMOOTHING, people: Collection[Any] | None = None) -> MarkovModel:
         """A chain fitted to the streams of some people (all by default); see `MarkovModel.fit`."""
         chosen = self.streams
         if people is not None:
@@ -87,7 +81,7 @@ class Dataset:
             chosen = chosen.filter(pl.col("user").is_in(kept.implode()))
         counts = Counts(self.alphabet.n, order)
         counts.add(chosen["user"].to_numpy(), chosen["value"].to_numpy())
-        return counts.model(self.alphabet, smoothing, prior)
+        return counts.model(self.alphabet, smoothing)
 
     def _of(self, people: Collection[Any] | None) -> NDArray[np.bool_]:
         if people is None:
