@@ -3,10 +3,10 @@
     python scripts/mutants.py tests/core tests/engine tests/receiver --count 300 --out mutants.tsv
 
 A mutant is the package with one change: a comparison flipped, a bound swapped, a number off by one, a sign turned, a
-check dropped, a charge or another statement removed. Each file of tests runs once as it is, to learn which tests run
-which line; then each mutant is given the tests that run its line, the quickest first. One that none of them fails has
-survived. Everything runs as plain Python, which is what numba would compile, in children of a process that has loaded
-what tests need beside the package.
+check dropped, a charge or another statement removed. The tests run once as they are, a few at a time, to learn which
+of them run which line. Then each mutant is given the tests that run its line, the quickest first; it has survived if
+none of them fails. Everything runs as plain Python, which is what numba would compile, in children of a process that
+has loaded what tests need beside the package.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing import Pool, Queue
 from pathlib import Path
@@ -41,9 +41,10 @@ LOADED = (hypothesis.stateful, np, pl, scipy.optimize, scipy.stats)
 ROOT = Path(__file__).parent.parent
 LAYERS = ("core", "engine", "receiver")
 QUICK = "not slow and not java and not browser and not broker"
-PATIENCE = 1500.0  # seconds that a file of tests may take as it is
-LONGEST = 120.0  # seconds that the tests of one mutant may take
-ENOUGH = 20.0  # seconds of tests, as they were traced, that one mutant is given
+PATIENCE = 120.0  # seconds that a few tests may take as they are
+LONGEST = 45.0  # seconds that the tests of one mutant may take
+ENOUGH = 12.0  # seconds of tests, as they were traced, that one mutant is given
+TOGETHER = 5  # tests that are traced together
 FLIPPED = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "=="}
 TURNED = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*"}
 SWAPPED = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "floor": "ceil", "ceil": "floor"}
@@ -59,7 +60,9 @@ PLAIN = (
     "ignore::pytest.PytestAssertRewriteWarning",
 )
 VERDICTS = ("killed", "too slow", "survived", "no test")
-Running = dict[str, dict[int, set[str]]]  # the tests that run each line of each file
+Tests = tuple[str, ...]
+Lines = dict[str, list[int]]  # of each file
+Running = dict[str, dict[int, set[Tests]]]  # the tests that run each line of each file
 
 
 @dataclass(frozen=True)
@@ -153,36 +156,47 @@ def take_copy(copies: Queue[Path]) -> None:
     os.environ |= {"SEQVEIL_COMPILED": "0", "SEQVEIL_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def traced(file: str) -> tuple[Running, dict[str, float], int]:
-    """Which quick tests of a file run each line, how long each takes, and how many fail as they are."""
+def collected(paths: Iterable[Path]) -> list[Tests]:
+    """The quick tests, a few of one file together."""
+    _, text = run(PATIENCE, "--collect-only", "-m", QUICK, *map(str, paths))
+    files: dict[str, list[str]] = defaultdict(list)
+    for test in re.findall(r"^(\S+?::.*)$", text, re.MULTILINE):
+        files[test.split("::")[0]].append(test)
+    return [tuple(tests[at : at + TOGETHER]) for tests in files.values() for at in range(0, len(tests), TOGETHER)]
+
+
+def traced(tests: Tests) -> tuple[Tests, Lines | None, float]:
+    """Which lines some tests run, and how long they take; no lines where one of them fails as it is."""
     kept = HERE / "trace"
     kept.unlink(missing_ok=True)
     os.environ["COVERAGE_FILE"] = str(kept)
-    timed = "-m", QUICK, "-vv", "--durations=0", "--durations-min=0"
-    code, text = run(PATIENCE, *timed, "--cov=seqveil", "--cov-context=test", "--cov-report=", file)
-    if code is None or not kept.exists():
-        return {}, {}, 1
-    seconds = {test: float(took) for took, test in re.findall(r"^([\d.]+)s call +(\S.*)$", text, re.MULTILINE)}
-    failed = set(re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", text, re.MULTILINE))
-    seconds = {test: took for test, took in seconds.items() if test not in failed}
+    if sys.version_info >= (3, 12):
+        os.environ["COVERAGE_CORE"] = "sysmon"  # which hardly slows them
+    begun = time.monotonic()
+    code, _ = run(PATIENCE, "--cov=seqveil", "--cov-report=", listed(tests))
+    took = time.monotonic() - begun
+    if code or not kept.exists():
+        return tests, None, took
     data = coverage.CoverageData(str(kept))
     data.read()
-    running: Running = {}
-    for path in data.measured_files():
-        lines = running.setdefault(str(Path(path).relative_to(HERE)), {})
-        for line, contexts in data.contexts_by_lineno(path).items():
-            lines[line] = {test for test in (c.removesuffix("|run") for c in contexts) if test in seconds}
-    return running, seconds, len(failed)
+    return tests, {str(Path(path).relative_to(HERE)): data.lines(path) or [] for path in data.measured_files()}, took
 
 
-def given(mutant: Mutant, running: Running, seconds: dict[str, float]) -> list[str]:
-    """The quickest of the tests that run a mutant's line, as many as one mutant is given, one at least."""
+def listed(tests: Iterable[str]) -> str:
+    """An argument that stands for these tests."""
+    path = HERE / "tests.txt"
+    path.write_text("\n".join(tests), encoding="utf-8")
+    return f"@{path}"
+
+
+def given(mutant: Mutant, running: Running, seconds: dict[Tests, float]) -> list[str]:
+    """The quickest of the tests that run a mutant's line, as many as one mutant is given, one group at least."""
     chosen, total = [], 0.0
-    for test in sorted(running[mutant.path][mutant.line], key=lambda test: (seconds[test], test)):
-        total += seconds[test]
-        if chosen and (total > ENOUGH or len(chosen) == 400):
+    for tests in sorted(running[mutant.path][mutant.line], key=lambda tests: (seconds[tests], tests)):
+        total += seconds[tests]
+        if chosen and total > ENOUGH:
             break
-        chosen.append(test)
+        chosen += tests
     return chosen
 
 
@@ -191,11 +205,10 @@ def judged(asked: tuple[Mutant, list[str]]) -> str:
     mutant, tests = asked
     if not tests:
         return "no test"
-    path, listed = HERE / mutant.path, HERE / "tests.txt"
+    path = HERE / mutant.path
     source = path.read_bytes()
     path.write_bytes(mutant.of(source))
-    listed.write_text("\n".join(tests), encoding="utf-8")
-    code, _ = run(LONGEST, "-x", f"@{listed}")
+    code, _ = run(LONGEST, "-x", listed(tests))
     path.write_bytes(source)
     return "too slow" if code is None else "survived" if code == 0 else "killed"
 
@@ -209,21 +222,23 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, required=True, help="a table of all mutants and what became of them")
     asked = parser.parse_args()
-    files = sorted({str(f) for path in asked.tests for f in ([path] if path.is_file() else path.rglob("test_*.py"))})
     running: Running = defaultdict(lambda: defaultdict(set))
-    seconds: dict[str, float] = {}
-    failed, copies, ignored = 0, Queue(), shutil.ignore_patterns(".*", "kit", "out", "__pycache__")
+    seconds: dict[Tests, float] = {}
+    copies, ignored = Queue(), shutil.ignore_patterns(".*", "kit", "out", "__pycache__")
     with tempfile.TemporaryDirectory() as folder:
         for number in range(asked.jobs):
             copies.put(Path(shutil.copytree(ROOT, Path(folder) / str(number), ignore=ignored)))
         with Pool(asked.jobs, take_copy, (copies,)) as pool:
-            for found, took, wrong in pool.imap_unordered(traced, files):
-                seconds |= took
-                failed += wrong
+            groups = pool.apply(collected, (asked.tests,))
+            for tests, found, took in pool.imap_unordered(traced, groups):
+                if found is None:
+                    continue
+                seconds[tests] = took
                 for path, lines in found.items():
-                    for line, tests in lines.items():
-                        running[path][line] |= tests
-            print(f"{len(seconds)} tests in {len(files)} files; {failed} left out, which fail as they are", flush=True)
+                    for line in lines:
+                        running[path][line].add(tests)
+            left_out = len(groups) - len(seconds)
+            print(f"{len(groups)} groups of tests; {left_out} left out, which fail as they are", flush=True)
             chosen, counts = sample(asked.count, asked.seed), Counter[tuple[str, str]]()
             work = [(mutant, given(mutant, running, seconds)) for mutant in chosen]
             with asked.out.open("w", encoding="utf-8") as table:
