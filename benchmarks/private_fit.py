@@ -12,7 +12,7 @@ from benchmarks.pulses import pulsed
 from experiments import datasets
 from seqveil import MarkovModel
 from seqveil.core.alphabet import Symbols
-from seqveil.core.model import Counts
+from seqveil.core.fitting import fit_codes
 from seqveil.core.private import BoundedCounts
 from seqveil.core.randomness import SeededRandomness
 
@@ -34,9 +34,7 @@ class Split:
     contribution: int
 
     def plain(self) -> MarkovModel:
-        counts = Counts(self.alphabet.n)
-        counts.add(self.users, self.codes)
-        return counts.model(self.alphabet, self.smoothing)
+        return fit_codes(self.users, self.codes, self.alphabet, smoothing=self.smoothing)
 
 
 def wrong(model: MarkovModel, truth: np.ndarray, seed: int = 7) -> float:
@@ -80,9 +78,7 @@ def run(data: Path | None) -> list[dict[str, object]]:
     for split in splits(data):
         plain = wrong(split.plain(), split.held_out)
         people = len(np.unique(split.users))
-        counts = BoundedCounts(split.alphabet.n, split.contribution)
-        counts.measure(split.users.tolist())
-        counts.add(split.users.tolist(), split.codes)
+        counts = BoundedCounts.of(split.users, split.codes, split.alphabet.n, split.contribution)
         print(
             f"{split.name}: fitted on {people} people, released for {split.held_out.shape[0]} streams of "
             f"{split.held_out.shape[1]}; at most {split.contribution} transitions of a person; wrong after filtering"

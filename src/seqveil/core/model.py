@@ -1,7 +1,4 @@
-"""MarkovModel: how a stream is correlated, as a prior and sparse transitions of any order.
-
-`Counts` fits the same model from a file that does not fit in memory, chunk by chunk.
-"""
+"""MarkovModel: how a stream is correlated, as a prior and sparse transitions of any order."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path
@@ -24,24 +21,31 @@ from seqveil.core import filtering
 from seqveil.core.alphabet import Codes, Floats, Symbols, from_json, symbols_of
 from seqveil.core.errors import InputError, ModelError
 from seqveil.core.files import Reading, replacing
-from seqveil.core.fitting import SMOOTHING, Counts, read_streams
-from seqveil.core.mixture import (
-    LEAST_PEOPLE,
-    SWITCH,
-    Progress,
-    TypeCounts,
-    fit_mixture,
-    fit_trait,
+from seqveil.core.states import (
+    States,
+    Trait,
+    answered,
+    checked_distribution,
+    from_arrays,
     label_texts,
+    mixture,
     named_labels,
+    validate,
 )
-from seqveil.core.states import States, Trait, answered, checked_distribution, from_arrays, mixture, validate
+
+# Pseudo-events of a context, spread as all events are: without any, what nobody did would count as impossible, and an
+# account would take nobody to ever do it. More predicts rare events better and makes releases err more.
+SMOOTHING = 1.0
+LEAST_PEOPLE = 50  # people that a type must be the likeliest one of
+SWITCH = 1e-4  # chance a step that a stream goes on as somebody else, by default
 
 _FORMAT = "seqveil-model"
 _VERSION = 1
 _LEAST = 1e-130  # a step less likely than this may be lost by a float on the way
 _CHUNK = 1 << 22  # numbers gathered at once by `spread`
 _ARRAYS = ("initial", "backoff", "base", "base_state", "newest")
+
+Progress = Callable[[float], None]  # called with the share of the work that is done
 
 
 class MarkovModel(States):
@@ -142,18 +146,13 @@ class MarkovModel(States):
         >>> MarkovModel.fit([[0, 0, 0, 1, 0]] * 60 + [[1, 1, 0, 1, 1]] * 60, types=2)
         MarkovModel(2 types, order=1, 2 symbols, 8 transitions)
         """
+        from seqveil.core.fitting import fit_codes, read_streams
+
         given = None if alphabet is None and n is None else symbols_of(alphabet, n)
         found, users, codes = read_streams(streams, given)
-        if trait is not None:
-            how: dict[str, Any] = {"seed": seed, "least_people": least_people, "progress": progress}
-            return fit_trait(*named_labels(trait), users, codes, order, switch, types, found, smoothing, **how)
-        if isinstance(types, Mapping):
-            raise ModelError("types by answer are those of a trait; name it with trait=, or give one number of types")
-        if types is not None:
-            return fit_mixture(users, codes, order, switch, types, found, smoothing, seed, least_people, progress)
-        counts = Counts(found.n, order)
-        counts.add(users, codes)
-        return counts.model(found, smoothing)
+        of_people: dict[str, Any] = {"types": types, "trait": trait, "switch": switch, "least_people": least_people}
+        how: dict[str, Any] = {"order": order, "smoothing": smoothing, "seed": seed, "progress": progress}
+        return fit_codes(users, codes, found, **how, **of_people)
 
     @classmethod
     def mixture(
@@ -496,6 +495,3 @@ def _draw(distribution: Floats, randomness: Floats) -> Codes:
     running = np.cumsum(distribution)
     place = np.searchsorted(running, randomness * running[-1], side="right")
     return np.asarray(np.minimum(place, np.flatnonzero(distribution)[-1]), dtype=np.int64)
-
-
-__all__ = ["Counts", "MarkovModel", "TypeCounts", "fit_mixture", "symbols_of"]

@@ -17,6 +17,7 @@ lacks goes to the types of its own answer, so that `base` is a distribution with
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -26,7 +27,7 @@ from numpy.typing import ArrayLike
 
 from seqveil.core.alphabet import Codes, Floats
 from seqveil.core.bulk import row_entries
-from seqveil.core.errors import ModelError
+from seqveil.core.errors import ModelError, whole_number
 
 ROW_TOLERANCE = 1e-6
 _LARGEST_CODE = 2**62
@@ -71,10 +72,37 @@ class States:
         return np.repeat(np.arange(len(self.trait.types)), self.trait.types)[kind]
 
 
+def named_labels(trait: Any) -> tuple[str, list[Any]]:
+    """The name of a trait and its labels, from what a caller gave.
+
+    >>> named_labels(("heating", ["gas", "electric"]))
+    ('heating', ['gas', 'electric'])
+    """
+    try:
+        name, labels = trait
+        if isinstance(name, str) and name.strip():
+            return name, list(labels)
+    except (TypeError, ValueError):
+        pass
+    raise ModelError("expected a trait as its name and the labels, as in trait=('heating', ['gas', 'electric', …])")
+
+
+def label_texts(labels: Iterable[Any]) -> list[str]:
+    """Labels as texts, "" where one is missing: None, not a number, or what pandas calls NA."""
+
+    def missing(label: Any) -> bool:
+        """Whether a label is none: None, not a number or NA."""
+        try:
+            return label is None or bool(label != label)
+        except TypeError:  # comparing with pandas' NA gives NA, which is neither true nor false
+            return True
+
+    return ["" if missing(label) else str(label).strip() for label in labels]
+
+
 def checked_order(order: int, n: int) -> int:
     """`order` where contexts of that length can be numbered in 64 bits."""
-    if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 1:
-        raise ModelError("order must be an integer >= 1, the number of past symbols that matter")
+    whole_number("order", order, kind=ModelError)
     if n ** (int(order) + 1) > _LARGEST_CODE:
         raise ModelError(f"order {order} over {n} symbols has too many contexts to number; lower the order")
     return int(order)
