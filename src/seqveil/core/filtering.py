@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from seqveil.core.bulk import Layout
 from seqveil.core.compiled import NARROW, compiled, form, in_parts, ready
@@ -89,7 +89,7 @@ def predict(model: MarkovModel, posterior: Floats) -> Floats:
 
 def _onward(model: MarkovModel, states: Floats, posterior: Floats, column: Floats | Ints, marginal: Floats) -> Floats:
     """One step on from `posterior`, and from the faint ones of the `states` that it was conditioned from."""
-    ahead = advance(model, posterior)
+    ahead = model.advance(posterior)
     ahead /= total(ahead)[:, None]
     if model.full_support:
         return ahead
@@ -182,23 +182,8 @@ def lost(model: MarkovModel, states: Floats, steps: int, ahead: Floats) -> NDArr
         return np.zeros(len(states), bool)
     allowed = states != 0
     for _ in range(steps):
-        allowed = advance(model, allowed) > 0
+        allowed = model.advance(allowed) > 0
     return (allowed & ((ahead == 0) | ((ahead < 0) & (ahead < np.log(GONE))))).any(1)
-
-
-def advance(model: MarkovModel, weights: ArrayLike) -> Floats:
-    """weights · P for weights over states, (S,) or (B, S).
-
-    Every sum is taken in the order of the sparse structure, never by a blocked dense product: a row's result does not
-    depend, to the last bit, on the others.
-    """
-    rows = np.ascontiguousarray(np.asarray(weights, dtype=np.float64))
-    flat = rows.reshape(-1, model.size)
-    moved = model.inflow @ np.ascontiguousarray(flat.T)
-    out, again = np.ascontiguousarray(moved[: model.size].T), moved[model.size :].T
-    if model.restarts:
-        out += (again if again.shape[1] == 1 else again[:, model.answers]) * model.anew
-    return out.reshape(rows.shape)
 
 
 def pull(model: MarkovModel, values: Floats) -> Floats:
@@ -430,7 +415,7 @@ def carry(model: MarkovModel, distributions: Floats, column: Floats) -> Floats:
     `column` is one for all rows (n,), or one for each (R, n).
     """
     shown = column[..., model.newest]
-    moved: Floats = advance(model, clear(distributions) * shown)
+    moved: Floats = model.advance(clear(distributions) * shown)
     rows = np.flatnonzero(model.barely | faint(distributions) | faint(moved))
     if rows.size:
         with np.errstate(divide="ignore"):

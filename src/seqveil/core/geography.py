@@ -198,8 +198,7 @@ class Cells(Symbols):
         self.__dict__.update(facts)
         self._set_policy(on_unknown)
 
-    def encode(self, values: Any) -> Codes:
-        """Codes of the cells that the pairs (latitude, longitude) fall into; one outside as `on_unknown` says."""
+    def _found(self, values: Any) -> Codes:
         points = pair_array(values, self.hides)
         lost = ~np.isfinite(points).all(1)
         points[lost] = 0.0
@@ -213,10 +212,7 @@ class Cells(Symbols):
         outside = (row != inside) | (column >= count)
         column = np.where(column < count, column, np.where(column - (count - 1) <= around - column, count - 1, 0))
         codes = self._offsets[inside] + column
-        return self._settle(np.where(lost | (outside & (self.on_unknown != "nearest")), -1, codes))
-
-    def _values_of(self, codes: Codes) -> list[Any]:
-        return list(map(tuple, self.points[codes].tolist()))
+        return np.where(lost | (outside & (self.on_unknown != "nearest")), -1, codes)
 
     @cached_property
     def points(self) -> Floats:

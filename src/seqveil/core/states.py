@@ -89,15 +89,8 @@ def named_labels(trait: Any) -> tuple[str, list[Any]]:
 
 def label_texts(labels: Iterable[Any]) -> list[str]:
     """Labels as texts, "" where one is missing: None, not a number, or what pandas calls NA."""
-
-    def missing(label: Any) -> bool:
-        """Whether a label is none: None, not a number or NA."""
-        try:
-            return label is None or bool(label != label)
-        except TypeError:  # comparing with pandas' NA gives NA, which is neither true nor false
-            return True
-
-    return ["" if missing(label) else str(label).strip() for label in labels]
+    texts = ("" if label is None else str(label).strip() for label in labels)
+    return ["" if text.lower() in ("nan", "<na>") else text for text in texts]
 
 
 def checked_order(order: int, n: int) -> int:
@@ -301,10 +294,10 @@ def validate(states: States) -> None:
     if misfit or states.base.shape != wide or states.base_state.shape != wide:
         raise ModelError("the model's arrays do not fit its alphabet; save the model again")
     numbers = (chain.data, states.initial, states.backoff, states.base)
-    if not all(np.isfinite(part).all() and (part >= 0).all() for part in numbers):
+    if not all(part.dtype == np.float64 and np.isfinite(part).all() and (part >= 0).all() for part in numbers):
         raise ModelError("the model holds negative or non-finite probabilities; save the model again")
     named = ((states.newest, n), (states.base_state, size))
-    if not all(a.dtype.kind in "iu" and (a >= 0).all() and (a < limit).all() for a, limit in named):
+    if not all(a.dtype == np.int64 and (a >= 0).all() and (a < limit).all() for a, limit in named):
         raise ModelError("the model names symbols or states that do not exist; save the model again")
     if not np.array_equal(states.newest[states.base_state], np.tile(np.arange(n), states.types)):
         raise ModelError("the model's states do not match its symbols; save the model again")
