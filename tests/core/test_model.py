@@ -257,7 +257,11 @@ SECRET = "s731"
         (lambda: MarkovModel([1], np.ones((2, 3))), ModelError, r"shape \(n, n\)"),
         (lambda: MarkovModel([1], [[1], [2, 3]]), ModelError, "ragged"),
         (lambda: MarkovModel([0.5, 0.5], np.eye(2), order=2), ModelError, "order 2 must have shape"),
-        (lambda: MarkovModel([1 / 3] * 3, np.full((4, 2), 0.5), order=2), ModelError, "prior must have shape"),
+        (
+            lambda: MarkovModel([1 / 3] * 3, np.full((4, 2), 0.5), order=2),
+            ModelError,
+            "prior must hold 4 prob",
+        ),
         (lambda: MarkovModel([0.5, 0.5], np.eye(2), order=0), ModelError, "expected order to be a whole number"),
         (lambda: MarkovModel([0.5, 0.5], np.eye(2), alphabet=[SECRET]), ModelError, "1 symbols but n=2"),
         (lambda: MarkovModel.fit([[0]], n=2, alphabet=[SECRET]), ModelError, "1 symbols but n=2"),

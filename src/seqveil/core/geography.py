@@ -178,13 +178,12 @@ class Cells(Symbols):
     ) -> Cells:
         """The alphabet that was saved: how many rows the globe has, the first one here, and of each row how many cells
         go around the globe, the first one here, and how many there are."""
-        table = np.array(rows, dtype=np.int64).reshape(-1, 3)
-        whole = all(type(number) is int for row in rows for number in row) and type(around) is type(south) is int
-        if not whole or not len(table) or south < 0 or south + len(table) > around:
-            raise ValueError("rows of cells are whole numbers within the globe")
-        whole_row, first, count = table.T
-        if (count < 1).any() or (count > whole_row).any() or (first < 0).any() or (first >= whole_row).any():
-            raise ValueError("a row has cells of its own")
+        table = np.array(rows).reshape(-1, 3)
+        whole, first, count = table.T
+        known = type(around) is type(south) is int and table.dtype == np.int64
+        inside = known and 0 <= south < south + len(table) <= around
+        if not inside or not ((count >= 1) & (count <= whole) & (first >= 0) & (first < whole)).all():
+            raise ValueError("rows of cells are whole numbers within the globe, and each has cells of its own")
         made = cls.__new__(cls)
         made._adopt(_size(metres), around, south, table, on_unknown)
         return made

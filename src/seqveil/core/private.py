@@ -8,9 +8,7 @@ counts alone. No floating-point number decides anything about the noise, so pure
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,21 +103,8 @@ class NoisyCounts:
         """About how many users there were: the noisy starts, added up."""
         return max(0, int(self.starts.sum()))
 
-    def origin(self) -> Mapping[str, Any]:
-        """The fit's ledger entry: what was spent on the people in the data, and what that promises."""
-        return {
-            "kind": "private fit",
-            "private": self.private,
-            "epsilon": self.epsilon,
-            "delta": 0.0,
-            "relation": "one user added or removed",
-            "contribution": {"starts": 1, "transitions": self.contribution},
-            "sensitivity": self.contribution + 1,
-            "noise": f"discrete Laplace of scale {self.scale:.6g} on {self.moves.size + self.starts.size} counts",
-        }
-
     def model(self, alphabet: Symbols | None = None) -> MarkovModel:
-        """The chain: post-processing, free of further cost.
+        """The chain, with the fit's ledger entry as its `origin`: post-processing, free of further cost.
 
         With b the scale of the noise, counts below `CUT`·b are taken for noise. What a row has beyond its kept counts,
         its noisy sum less theirs and at least b, is shared out: a part stays where it is, the same part in all rows
@@ -143,7 +128,17 @@ class NoisyCounts:
         first = (first + others * base) / (first.sum() + others)
         states = States(1, n, first, chain, (1 - stay) * rest / total, base, *2 * (np.arange(n),))
         validate(states)
-        return MarkovModel._of(states, symbols_of(alphabet, n)).with_origin(self.origin())
+        origin = {
+            "kind": "private fit",
+            "private": self.private,
+            "epsilon": self.epsilon,
+            "delta": 0.0,
+            "relation": "one user added or removed",
+            "contribution": {"starts": 1, "transitions": self.contribution},
+            "sensitivity": self.contribution + 1,
+            "noise": f"discrete Laplace of scale {scale:.6g} on {self.moves.size + n} counts",
+        }
+        return MarkovModel._of(states, symbols_of(alphabet, n)).with_origin(origin)
 
 
 def exact_laplace(rate: tuple[int, int], count: int, randomness: Randomness) -> Ints:

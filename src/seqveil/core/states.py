@@ -159,13 +159,8 @@ def from_arrays(prior: Any, transitions: Any, order: int) -> States:
     rows = _checked_rows(transitions, order)
     n = rows.shape[1]
     order = checked_order(order, n)
-    distribution = _float_array(prior, "prior")
-    if order == 1 or (distribution.shape == (n,) and n > 1):
-        first = checked_distribution(distribution, "prior", n)
-    else:
-        if distribution.shape not in ((n,) * order, (n**order,)):
-            raise ModelError(f"prior must have shape ({n},), (n,)*{order} or (n**{order},); got {distribution.shape}")
-        first = checked_distribution(distribution, "prior", n**order)
+    prior = _float_array(prior, "prior")
+    first = checked_distribution(prior, "prior", n if prior.size == n else n**order)
     if order == 1:
         return States(1, n, first, rows, np.zeros(n), first, np.arange(n), np.arange(n))
     prior, opening = _opening(first, rows, n, order)
