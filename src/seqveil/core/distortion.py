@@ -268,10 +268,14 @@ def error_name(distortion: str) -> str:
 def error_size(error: float, distortion: str) -> str:
     """An error in words.
 
-    >>> error_size(0.52, "absolute"), error_size(1520.0, "metres")
-    ('0.52', '1.52 km')
+    >>> error_size(0.52, "absolute"), error_size(49.6, "metres"), error_size(1520.0, "metres")
+    ('0.52', '50 m', '1.52 km')
     """
-    return geography.size_of(error) if distortion == "metres" else f"{error:.4g}"
+    if distortion != "metres":
+        return f"{error:.4g}"
+    if error < 1000:
+        return f"{error:.0f} m"
+    return f"{error / 1000:.3g} km" if error < 1e6 else f"{error / 1000:,.0f} km"
 
 
 def _by_name(name: str, alphabet: Symbols) -> Distortion:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,22 +40,9 @@ SIDE = 8  # users who go side by side: `_products` names each of them
 CLEAR = 1e-120  # what is more hears nothing of the faint ones
 
 
-class Steps(Protocol):
-    """What the releases of streams side by side say, step by step: an array, a list, or what makes them when asked."""
-
-    def __len__(self) -> int:
-        """How many steps there are."""
-
-    def __getitem__(self, t: int, /) -> Any:
-        """The columns of the streams that have a t-th release, a row for each."""
-
-
 def start(model: MarkovModel, users: int) -> Floats:
     """The distribution of the first state, one row a user."""
-    distribution = model.initial
-    with np.errstate(divide="ignore"):
-        distribution = np.where((distribution > 0) & (distribution < FAINT), np.log(distribution), distribution)
-    return np.broadcast_to(distribution, (users, model.size)).copy()
+    return np.tile(_with_faint(model.initial, as_logs(model.initial)), (users, 1))
 
 
 def clear(states: Floats) -> Floats:
@@ -290,7 +277,7 @@ def forward(
 
 def backward(
     later: Floats,
-    columns: Steps,
+    columns: Sequence[Any],
     weigh: Callable[[Floats, Any], Floats],
     pull: Callable[[Floats], Floats],
     scales: Sequence[Floats] | None = None,
@@ -315,7 +302,7 @@ def backward(
         yield t, ahead
 
 
-def smooth(model: MarkovModel, distributions: Floats | Sequence[Floats], columns: Steps) -> None:
+def smooth(model: MarkovModel, distributions: Sequence[Floats], columns: Sequence[Floats]) -> None:
     """Forward–backward in place: each filtered distribution (T, B, S) times the likelihood of what was released later.
 
     Streams of several lengths go together, longest first: all may hold, step by step, the rows of those that have got

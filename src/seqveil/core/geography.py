@@ -126,17 +126,6 @@ def to_box(point: tuple[float, float], south: Floats, north: Floats, west: Float
     return np.minimum(np.minimum(ends[0], ends[1]), ends[2])
 
 
-def size_of(metres: float) -> str:
-    """A distance in words.
-
-    >>> size_of(49.6), size_of(1520.0), size_of(123456.0)
-    ('50 m', '1.52 km', '123 km')
-    """
-    if metres < 1000:
-        return f"{metres:.0f} m"
-    return f"{metres / 1000:.3g} km" if metres < 1e6 else f"{metres / 1000:,.0f} km"
-
-
 class Cells(Symbols):
     """The map cut into cells of equal size in metres; the value of a cell is its centre (latitude, longitude).
 

@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.compiled import PART, in_parts
-from seqveil.core.errors import InputError
+from seqveil.core.compiled import in_parts
+from seqveil.core.errors import InputError, whole_number
 
 BITS = 62
 _SPARE = np.uint64(64 - BITS)
@@ -44,17 +44,8 @@ class SystemRandomness:
 
     def draw(self, count: int) -> NDArray[np.int64]:
         """Uniform integers below 2**62 from the system's generator, (count,)."""
-        if count < PART:
-            return (np.frombuffer(os.urandom(8 * count), np.uint64) >> _SPARE).view(np.int64)
-        thrown = np.empty(count, np.int64)
-
-        def some(part: slice) -> None:
-            """Draw one part, on whichever thread has it."""
-            words = np.frombuffer(os.urandom(8 * (part.stop - part.start)), dtype=np.uint64)
-            thrown[part] = words >> _SPARE
-
-        in_parts(count, some)
-        return thrown
+        words = in_parts(count, lambda part: os.urandom(8 * (part.stop - part.start)))
+        return (np.frombuffer(b"".join(words), np.uint64) >> _SPARE).view(np.int64)
 
 
 class SeededRandomness:
@@ -69,8 +60,7 @@ class SeededRandomness:
     private = False
 
     def __init__(self, seed: int) -> None:
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise InputError("expected a seed that is a whole number ≥ 0; leave seed=None for a private release")
+        whole_number("the seed", seed, least=0)
         self._generator = np.random.default_rng(int(seed))
 
     def draw(self, count: int) -> NDArray[np.int64]:
@@ -172,9 +162,6 @@ class EventRandomness:
         key = self._key
         words = b"".join([blake2b(message, key=key, digest_size=8).digest() for message in messages])
         return (np.frombuffer(words, "<u8") >> _SPARE).astype(np.int64)
-
-    def __repr__(self) -> str:
-        return f"EventRandomness({len(self._at)} events, private={self.private})"
 
 
 def user_name(user: object, where: str = "") -> str:
