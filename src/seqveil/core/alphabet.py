@@ -45,13 +45,11 @@ def float_array(values: Any) -> Floats:
     """`values` as floats, NaN for whatever is not a number, so that a policy can refuse it by position."""
     if comes_from(values, "polars", "pandas"):
         values = values.to_numpy()
-    if isinstance(values, np.ndarray):
-        if values.ndim != 1:
-            raise InputError(f"expected one number per event; got an array of shape {values.shape}, pass one dimension")
-        if values.dtype.kind in "iuf":
-            return values.astype(np.float64)
-        values = values.tolist()
-    listed = values if isinstance(values, list | tuple | range) else list(values)
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        raise InputError(f"expected one number per event; got an array of shape {values.shape}, pass one dimension")
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
+        return values.astype(np.float64)
+    listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if all(issubclass(kind, _NUMBERS) and kind is not bool for kind in set(map(type, listed))):
         with contextlib.suppress(OverflowError):  # whole numbers beyond the range of a float
             return np.array(listed, dtype=np.float64)

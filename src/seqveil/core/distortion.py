@@ -279,25 +279,18 @@ def error_size(error: float, distortion: str) -> str:
 
 
 def _by_name(name: str, alphabet: Symbols) -> Distortion:
-    points = alphabet.points
     if name == "hamming":
         return hamming()
     if name not in NAMES:
         raise InputError(f"expected a distortion among {', '.join(NAMES)} or a matrix, got {name!r}")
-    if name == "metres":
-        if not alphabet.on_map or points is None:
-            raise InputError(
-                'distortion "metres" needs cells of the map, and this alphabet has none; fit with cell_metres'
-            )
-        return metres(points)
-    if alphabet.on_map:
-        raise InputError(f'distortion "{name}" would measure in degrees, which are no distances; use "metres"')
+    points, said = alphabet.points, f'distortion "{name}"'
+    if name == "metres" and not alphabet.on_map:
+        raise InputError(f"{said} needs cells of the map, and this alphabet has none; fit with cell_metres")
+    if name != "metres" and alphabet.on_map:
+        raise InputError(f'{said} would measure in degrees, which are no distances; use "metres"')
     if points is None:
-        raise InputError(f'distortion "{name}" needs numbers, and this alphabet has none; use "hamming" or a matrix')
-    if name == "euclidean":
-        return euclidean(points if points.ndim == 2 else points[:, None])
-    if points.ndim == 2:
-        raise InputError(
-            f'distortion "{name}" is for one number per symbol, and this alphabet is a grid; use "euclidean"'
-        )
-    return absolute(points) if name == "absolute" else squared(points)
+        raise InputError(f'{said} needs numbers, and this alphabet has none; use "hamming" or a matrix')
+    if name in ("absolute", "squared") and points.ndim == 2:
+        raise InputError(f'{said} is for one number per symbol, and this alphabet is a grid; use "euclidean"')
+    made = {"absolute": absolute, "squared": squared, "euclidean": euclidean, "metres": metres}[name]
+    return made(points[:, None] if name == "euclidean" and points.ndim == 1 else points)

@@ -386,14 +386,11 @@ def as_logs(distribution: Floats) -> Floats:
 
 def mixed(model: MarkovModel, first: Floats, second: Floats, share: Floats) -> Floats:
     """share · first + (1-share) · second for distributions of states (B, S) and shares (B, 1)."""
-    if model.full_support:  # then nothing is too faint for a float
-        return share * first + (1.0 - share) * second
     sums = share * clear(first) + (1.0 - share) * clear(second)
-    if sums.min(initial=1.0) >= FAINT:
+    if model.full_support or sums.min(initial=1.0) >= FAINT:
         return sums
     with np.errstate(divide="ignore"):
-        logs = np.logaddexp(np.log(share) + as_logs(first), np.log1p(-share) + as_logs(second))
-    return np.where(sums >= FAINT, sums, np.where(np.isneginf(logs), 0.0, logs))
+        return _with_faint(sums, np.logaddexp(np.log(share) + as_logs(first), np.log1p(-share) + as_logs(second)))
 
 
 def carry(model: MarkovModel, distributions: Floats, column: Floats) -> Floats:

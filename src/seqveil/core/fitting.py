@@ -176,7 +176,7 @@ def _fit_trait(
     codes: Codes,
     alphabet: Symbols,
     name: str,
-    labels: Sequence[Any],
+    labels: Sequence[str],
     types: int | Mapping[str, int] | None,
     progress: Progress | None,
     how: Mapping[str, Any],

@@ -31,7 +31,7 @@ from seqveil.core.alphabet import Codes, Floats, Symbols
 from seqveil.core.errors import DataError, ModelError, whole_number
 from seqveil.core.kernel import Ints
 from seqveil.core.model import LEAST_PEOPLE, SMOOTHING, MarkovModel, Progress
-from seqveil.core.states import States, answered, label_texts, mixture
+from seqveil.core.states import States, answered, mixture
 
 if TYPE_CHECKING:
     from seqveil.core.fitting import Runs
@@ -116,15 +116,14 @@ def side_by_side(name: str, answers: tuple[str, ...], of_person: Ints, parts: Se
     return MarkovModel._of(states, parts[0].alphabet).with_origin(origin)
 
 
-def answers_among(labels: Sequence[Any], people: int, least_people: int = LEAST_PEOPLE) -> tuple[tuple[str, ...], Ints]:
-    """The answers in order, and which one each person gives: -1 for none."""
-    texts = label_texts(labels)
-    if len(texts) != people:
-        raise DataError(f"a trait has one label for each of the {people} streams; got {len(texts)}")
-    answers = tuple(sorted(set(texts) - {""}))
+def answers_among(labels: Sequence[str], people: int, least_people: int = LEAST_PEOPLE) -> tuple[tuple[str, ...], Ints]:
+    """The answers in order, and which one each person gives: -1 for none, where a label is empty."""
+    if len(labels) != people:
+        raise DataError(f"a trait has one label for each of the {people} streams; got {len(labels)}")
+    answers = tuple(sorted(set(labels) - {""}))
     if len(answers) < 2:
         raise DataError(f"a trait needs people with two or more answers; got {len(answers)}, check the labels")
-    found = np.array([answers.index(text) if text else -1 for text in texts])
+    found = np.array([answers.index(label) if label else -1 for label in labels])
     if np.bincount(found[found >= 0]).min() < least_people:
         raise DataError(
             f"each answer to a trait must rest on at least {least_people} people, since the model shows how they "

@@ -27,7 +27,6 @@ from seqveil.core.states import (
     answered,
     checked_distribution,
     from_arrays,
-    label_texts,
     mixture,
     named_labels,
     validate,
@@ -44,6 +43,17 @@ _VERSION = 1
 _LEAST = 1e-130  # a step less likely than this may be lost by a float on the way
 _CHUNK = 1 << 22  # numbers gathered at once by `spread`
 _ARRAYS = ("initial", "backoff", "base", "base_state", "newest")
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+)
 
 Progress = Callable[[float], None]  # called with the share of the work that is done
 
@@ -179,8 +189,7 @@ class MarkovModel(States):
         if trait is None:
             return cls._of(mixture(blocks, shares, switch), models[0].alphabet)
         name, labels = named_labels(trait)
-        own = np.array(label_texts(labels))
-        answers = tuple(sorted(set(own.tolist())))
+        own, answers = np.array(labels), tuple(sorted(set(labels)))
         kinds = [np.flatnonzero(own == answer) for answer in answers]
         if "" in answers or own.size != shares.size or min(shares[some].sum() for some in kinds) <= 0:
             raise ModelError("a trait needs an answer for each of the types, and none whose types have no weight")
@@ -445,10 +454,8 @@ class MarkovModel(States):
                 model = cls._from_file(header, file)
         except ModelError:
             raise
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError):
-            raise ModelError(f"{name} is cut short or damaged; copy it again or refit the model") from None
-        except (KeyError, ValueError, TypeError, AttributeError, NotImplementedError):
-            raise ModelError(f"{name} is not a seqveil model, or is damaged; refit and save the model") from None
+        except _DAMAGED:
+            raise ModelError(f"{name} is not a seqveil model, or is damaged; copy it again, or refit it") from None
         if model.fingerprint != header.get("fingerprint"):
             raise ModelError(f"{name} was altered: its fingerprint does not match its content; refit the model")
         return model

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Hashable, Sequence
+from copy import copy
 from hashlib import blake2b
 from typing import Protocol
 
@@ -90,8 +91,6 @@ class KeyedRandomness:
     >>> together = randomness.of(["ann", "bob"], [0, 7]).draw(2)
     >>> bool(together[1] == randomness.of(["bob"], [7]).draw(1)[0])
     True
-    >>> randomness
-    KeyedRandomness(private=True)
 
     Reference: RFC 7693 (keyed BLAKE2b).
     """
@@ -118,25 +117,18 @@ class KeyedRandomness:
         names = [b"s" + user_name(user).encode() for user in users]
         return EventRandomness(self._key, names, np.asarray(seqs, np.int64), self.private)
 
-    def __repr__(self) -> str:
-        return f"KeyedRandomness(private={self.private})"
-
 
 class EventRandomness:
     """The randomness of the events of one call: `draw` gives each event its next number; `rows` takes some events."""
 
-    def __init__(
-        self, key: bytes, names: list[bytes], seqs: NDArray[np.int64], private: bool, drawn: list[int] | None = None
-    ) -> None:
-        self._key, self._names, self.private = key, names, private
-        self._seqs = seqs.astype("<i8")
-        # randomness thrown so far, shared by all of its rows
-        self._drawn = [0] * len(names) if drawn is None else drawn
+    def __init__(self, key: bytes, names: list[bytes], seqs: NDArray[np.int64], private: bool) -> None:
+        self._key, self._names, self._seqs, self.private = key, names, seqs.astype("<i8"), private
+        self._drawn = [0] * len(names)  # numbers drawn so far, shared by all of its rows
         self._at: Sequence[int] = range(len(names))
 
     def rows(self, part: NDArray[np.intp]) -> EventRandomness:
         """The randomness of these events alone."""
-        some = EventRandomness(self._key, self._names, self._seqs, self.private, self._drawn)
+        some = copy(self)
         some._at = [self._at[k] for k in part.tolist()]
         return some
 

@@ -17,7 +17,6 @@ lacks goes to the types of its own answer, so that `base` is a distribution with
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -72,25 +71,20 @@ class States:
         return np.repeat(np.arange(len(self.trait.types)), self.trait.types)[kind]
 
 
-def named_labels(trait: Any) -> tuple[str, list[Any]]:
-    """The name of a trait and its labels, from what a caller gave.
+def named_labels(trait: Any) -> tuple[str, list[str]]:
+    """The name of a trait and its labels as texts, "" where one is missing: None, not a number, or pandas' NA.
 
-    >>> named_labels(("heating", ["gas", "electric"]))
-    ('heating', ['gas', 'electric'])
+    >>> named_labels(("heating", ["gas", None, "electric"]))
+    ('heating', ['gas', '', 'electric'])
     """
     try:
         name, labels = trait
-        if isinstance(name, str) and name.strip():
-            return name, list(labels)
+        texts = ["" if label is None else str(label).strip() for label in labels]
     except (TypeError, ValueError):
-        pass
-    raise ModelError("expected a trait as its name and the labels, as in trait=('heating', ['gas', 'electric', …])")
-
-
-def label_texts(labels: Iterable[Any]) -> list[str]:
-    """Labels as texts, "" where one is missing: None, not a number, or what pandas calls NA."""
-    texts = ("" if label is None else str(label).strip() for label in labels)
-    return ["" if text.lower() in ("nan", "<na>") else text for text in texts]
+        name, texts = None, []
+    if not isinstance(name, str) or not name.strip():
+        raise ModelError("expected a trait as its name and the labels, as in trait=('heating', ['gas', 'electric', …])")
+    return name, ["" if text.lower() in ("nan", "<na>") else text for text in texts]
 
 
 def checked_order(order: int, n: int) -> int:

@@ -68,7 +68,7 @@ def fitted(
     elif trait is None:
         model = fit_types(runs, symbols, types, switch, smoothing)
     else:  # the mixture of each answer, from the runs of its people
-        answers, of_person = answers_among([labels.get(str(name)) for name in people], len(people))
+        answers, of_person = answers_among([labels.get(str(name)) or "" for name in people], len(people))
         own = [runs.some(of_person == number) for number in range(len(answers))]
         parts = [fit_types(each, symbols, types, switch, smoothing) for each in own]
         model = side_by_side(trait, answers, of_person, parts)
