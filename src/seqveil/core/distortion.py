@@ -221,12 +221,11 @@ def metres(places: ArrayLike) -> Distortion:
 def matrix(costs: ArrayLike) -> Distortion:
     """Any square matrix of finite costs ≥ 0, one row per truth and one column per release."""
     table = np.array(costs, dtype=np.float64)
-    if table.ndim != 2 or table.shape[0] != table.shape[1]:
+    if table.ndim != 2 or table.shape[0] != table.shape[1] or not np.isfinite(table).all() or (table < 0).any():
         raise InputError(
-            f"expected a square distortion matrix, got shape {table.shape}; give one row and one column per symbol"
+            f"expected a square distortion matrix of finite costs ≥ 0, one row and one column per symbol; got one of "
+            f"shape {table.shape}, or with NaN, inf or negative entries"
         )
-    if not np.isfinite(table).all() or (table < 0).any():
-        raise InputError("expected distortions that are finite and ≥ 0; replace NaN, inf and negative entries")
     return Distortion("matrix", table=table)
 
 

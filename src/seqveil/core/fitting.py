@@ -221,11 +221,11 @@ def read_streams(streams: Any, alphabet: Symbols | None) -> tuple[Symbols, Codes
     for place, stream in enumerate(listed):
         if isinstance(stream, str | bytes) or not hasattr(stream, "__len__"):
             raise DataError(f"stream {place} must be a sequence of values; wrap a single stream in a list: [stream]")
-    lengths = np.array([len(stream) for stream in listed], dtype=np.int64)
-    if len(listed) == 0:
+        if not len(stream):
+            raise DataError(f"stream {place} has no events; drop empty streams first")
+    if not listed:
         raise DataError("there is nothing to fit: the data hold no streams")
-    if (lengths == 0).any():
-        raise DataError(f"stream {int((lengths == 0).argmax())} has no events; drop empty streams first")
+    lengths = np.array([len(stream) for stream in listed], dtype=np.int64)
     values: Any
     if all(isinstance(stream, np.ndarray) for stream in listed) and len({stream.dtype.kind for stream in listed}) == 1:
         values = np.concatenate(listed)

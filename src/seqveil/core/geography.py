@@ -34,15 +34,13 @@ def checked(points: ArrayLike) -> Floats:
     try:
         found = np.array(points, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError("expected a latitude and a longitude in degrees for each place; got something else") from None
-    if found.ndim != 2 or found.shape[1] != 2 or not len(found) or not np.isfinite(found).all():
-        raise InputError(f"expected finite pairs (latitude, longitude); got an array of shape {found.shape}")
-    if possible(found).all():
-        found[:, 1] = np.where(np.abs(found[:, 1]) <= 180.0, found[:, 1], np.round(wrapped(found[:, 1]), 9))
-        return found
-    raise InputError(
-        "expected latitudes from -90 to 90 and longitudes from -180 to 180; check that the two are not swapped"
-    )
+        found = np.zeros(0)
+    if found.ndim != 2 or found.shape[1] != 2 or not len(found) or not possible(found).all():
+        raise InputError(
+            "expected pairs of a latitude from -90 to 90 and a longitude from -180 to 180; check which of them is which"
+        )
+    found[:, 1] = np.where(np.abs(found[:, 1]) <= 180.0, found[:, 1], np.round(wrapped(found[:, 1]), 9))
+    return found
 
 
 def possible(points: Floats) -> Any:

@@ -43,17 +43,8 @@ _VERSION = 1
 _LEAST = 1e-130  # a step less likely than this may be lost by a float on the way
 _CHUNK = 1 << 22  # numbers gathered at once by `spread`
 _ARRAYS = ("initial", "backoff", "base", "base_state", "newest")
-_DAMAGED = (
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    OSError,
-    LookupError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    RuntimeError,
-)
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError)  # of a file that was cut or changed
+_MALFORMED = (LookupError, ValueError, TypeError, AttributeError, RuntimeError)  # of one with other content
 
 Progress = Callable[[float], None]  # called with the share of the work that is done
 
@@ -454,7 +445,7 @@ class MarkovModel(States):
                 model = cls._from_file(header, file)
         except ModelError:
             raise
-        except _DAMAGED:
+        except (*_DAMAGED, *_MALFORMED):
             raise ModelError(f"{name} is not a seqveil model, or is damaged; copy it again, or refit it") from None
         if model.fingerprint != header.get("fingerprint"):
             raise ModelError(f"{name} was altered: its fingerprint does not match its content; refit the model")
