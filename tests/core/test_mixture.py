@@ -11,7 +11,7 @@ import pytest
 
 import seqveil as sv
 from seqveil.core.errors import DataError, ModelError
-from seqveil.core.fitting import Runs
+from seqveil.core.fitting import RunCounts
 from seqveil.core.mixture import PSEUDO, TypeSearch
 from seqveil.core.states import validate
 
@@ -79,7 +79,7 @@ def test_em_agrees_with_its_twin_and_never_falls() -> None:
     streams = [stream[:6] for stream in simulated(types, n, 12, 8)] + [
         list(c) for c in itertools.product(range(n), repeat=6)
     ][::40]
-    runs = Runs.of(np.repeat(np.arange(len(streams)), 6), np.concatenate(streams), n)
+    runs = RunCounts.of(np.repeat(np.arange(len(streams)), 6), np.concatenate(streams), n)
     search = TypeSearch(runs, runs.states(0.0), None)
     assert search.distribution.size == n + n * n  # all runs occur, so that the twin's layout is the same
     begin = search.seeded(types, np.random.default_rng(2))
@@ -114,7 +114,7 @@ def test_the_order_of_rows_and_of_people_does_not_count(order: int) -> None:
     mixed = np.random.default_rng(0).permutation(users)
     order_of, found = np.argsort(np.argsort(mixed, kind="stable"), kind="stable"), []
     for who, what in ((users, codes), (mixed, codes[order_of])):
-        runs = Runs.of(who, what, 4, order)
+        runs = RunCounts.of(who, what, 4, order)
         table = TypeSearch(runs, runs.states(), None).counts
         found.append((runs.events, table.toarray().tolist()))
     assert found[0] == found[1]

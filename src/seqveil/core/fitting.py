@@ -29,7 +29,7 @@ _DENSE = 2**22  # below this many possible runs a table is quicker than a sort
 
 
 @dataclass(frozen=True, eq=False)
-class Runs:
+class RunCounts:
     """The run of symbols that ends in each event: the last order+1 of the stream, fewer near its beginning.
 
     Every shorter run is the end of one of them. Equal ones may stand together, with a count.
@@ -44,7 +44,7 @@ class Runs:
     piece: Codes  # of the stream, that the run ends in
 
     @classmethod
-    def of(cls, users: Any, codes: Codes, n: int, order: int = 1, piece: int = 0) -> Runs:
+    def of(cls, users: Any, codes: Codes, n: int, order: int = 1, piece: int = 0) -> RunCounts:
         """Of all events: who, and which code, in time order within each user; in pieces of so many events (0: one)."""
         order = checked_order(order, n)
         if len(users) != codes.size or not codes.size:
@@ -58,7 +58,7 @@ class Runs:
         ones, pieces = np.ones(codes.size, np.int64), places // piece if piece else np.zeros(codes.size, np.int64)
         return cls(n, order, np.minimum(places, order), number, ones, rows[by_user], pieces)
 
-    def some(self, people: NDArray[np.bool_]) -> Runs:
+    def some(self, people: NDArray[np.bool_]) -> RunCounts:
         """Those of some people."""
         here = people[self.person]
         parts = {name: getattr(self, name)[here] for name in ("back", "number", "count", "person", "piece")}
@@ -154,7 +154,7 @@ def fit_codes(
     if trait is not None:
         return _fit_trait(users, codes, alphabet, *named_labels(trait), types, progress, how | {"switch": switch})
     if types is None:
-        return MarkovModel._of(Runs.of(users, codes, alphabet.n, order).states(smoothing), alphabet)
+        return MarkovModel._of(RunCounts.of(users, codes, alphabet.n, order).states(smoothing), alphabet)
     if isinstance(types, Mapping):
         raise ModelError("types by answer are those of a trait; name it with trait=, or give one number of types")
     if isinstance(switch, str) and switch != "estimate":
@@ -165,7 +165,7 @@ def fit_codes(
     tried = tuple(each for each in tried if each == tried[0] or each * lengths.max() >= 2)
     made = []
     for each in tried:
-        runs = Runs.of(rows, codes, alphabet.n, order, piece_of(each))
+        runs = RunCounts.of(rows, codes, alphabet.n, order, piece_of(each))
         made.append(fit_types(runs, alphabet, types, each, smoothing, seed, least_people, progress))
     some = rows < COMPARED
     return made[0] if len(made) == 1 else max(made, key=lambda m: log_likelihoods(m, rows[some], codes[some]).sum())

@@ -224,15 +224,9 @@ class Cells(Symbols):
 
         Whoever is outside counts to the cell at the edge ("nearest"), so what counts to a cell is a part of it here.
         """
-        most = metres * (1 + 1e-12)
-        if not (to_box(centre, *self.boxes) <= most).any():
+        most, (south, north, west, east) = metres * (1 + 1e-12), self.boxes
+        if not (to_box(centre, south, north, west, east) <= most).any():
             return np.zeros(0, np.int64)
-        return np.flatnonzero(to_box(centre, *self._reaches) <= most).astype(np.int64)
-
-    @property
-    def _reaches(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """South, north, west and east of all that "nearest" counts to every cell, (n,) each."""
-        south, north, west, east = self.boxes
         row = np.repeat(np.arange(len(self._rows)), self._rows[:, 2])
         around, _, count = self._rows[row].T
         column = np.arange(self.n) - self._offsets[row]
@@ -242,7 +236,8 @@ class Cells(Symbols):
         west = np.where(column == 0, west - before * (360.0 / around), west)
         alone = count == 1
         west, east = np.where(alone, -180.0, west), np.where(alone, 180.0, east)
-        return np.where(row == 0, -90.0, south), np.where(row == row[-1], 90.0, north), west, east
+        south, north = np.where(row == 0, -90.0, south), np.where(row == row[-1], 90.0, north)
+        return np.flatnonzero(to_box(centre, south, north, west, east) <= most).astype(np.int64)
 
     def _content(self) -> dict[str, Any]:
         return {

@@ -34,7 +34,7 @@ from seqveil.core.model import LEAST_PEOPLE, SMOOTHING, MarkovModel, Progress
 from seqveil.core.states import States, answered, mixture
 
 if TYPE_CHECKING:
-    from seqveil.core.fitting import Runs
+    from seqveil.core.fitting import RunCounts
 
 PSEUDO = 5.0  # pseudo-counts of the common chain in each row of a type
 STARTS = 6  # beginnings of EM that are tried for a few rounds
@@ -49,7 +49,7 @@ def piece_of(switch: float) -> int:
 
 
 def fit_types(
-    runs: Runs,
+    runs: RunCounts,
     alphabet: Symbols,
     types: int,
     switch: float,
@@ -167,7 +167,7 @@ class TypeSearch:
     one context to the next.
     """
 
-    def __init__(self, runs: Runs, states: States, progress: Progress | None) -> None:
+    def __init__(self, runs: RunCounts, states: States, progress: Progress | None) -> None:
         from scipy import sparse
 
         steps, column = np.unique(runs.steps(states), return_inverse=True)

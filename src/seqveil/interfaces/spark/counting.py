@@ -9,7 +9,7 @@ import numpy as np
 
 from seqveil.core.alphabet import Alphabet, Codes, Symbols
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.fitting import Runs
+from seqveil.core.fitting import RunCounts
 from seqveil.core.mixture import answers_among, fit_types, one_answer_each, piece_of, side_by_side
 from seqveil.core.model import SMOOTHING, SWITCH, MarkovModel
 from seqveil.core.states import checked_order
@@ -91,7 +91,9 @@ def _alphabet(frame: DataFrame, given: Symbols | Sequence[Any] | None, columns: 
     return Alphabet.of(values or [0])
 
 
-def _counted(rows: DataFrame, symbols: Symbols, order: int, named: str, piece: int | None) -> tuple[Runs, list[Any]]:
+def _counted(
+    rows: DataFrame, symbols: Symbols, order: int, named: str, piece: int | None
+) -> tuple[RunCounts, list[Any]]:
     """Runs counted over all people; with `piece`, for each person and each piece of so many events (0: one piece).
 
     The names of the people come with them, in the order of their numbers.
@@ -119,11 +121,11 @@ def _counted(rows: DataFrame, symbols: Symbols, order: int, named: str, piece: i
         back, number = back + (codes >= 0), number + np.maximum(codes, 0) * symbols.n**ago
     if piece is None:
         nobody = np.zeros(counts.size, np.int64)
-        return Runs(symbols.n, order, back, number, counts, nobody, nobody), []
+        return RunCounts(symbols.n, order, back, number, counts, nobody, nobody), []
     # people in the order of their names, as in a file
     names, people = np.unique(np.array(table.column(USER).to_pylist(), object), return_inverse=True)
     pieces = table.column("piece").to_numpy().astype(np.int64)
-    return Runs(symbols.n, order, back, number, counts, people.astype(np.int64), pieces), names.tolist()
+    return RunCounts(symbols.n, order, back, number, counts, people.astype(np.int64), pieces), names.tolist()
 
 
 def _labels(frame: DataFrame, columns: FrameColumns, trait: str) -> dict[Any, str | None]:
