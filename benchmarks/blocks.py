@@ -18,9 +18,9 @@ from benchmarks.timing import best, find
 from seqveil import Grid, MarkovModel, Session
 from seqveil.core import compiled
 from seqveil.core.distortion import Distortion, hamming, resolve
+from seqveil.core.fitting import fit_codes
 from seqveil.core.kernel import Ints
 from seqveil.core.mechanisms.blocks import BlockRule, Question
-from seqveil.core.model import Counts
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import blocks
 from seqveil.engine.policy import Policy
@@ -218,9 +218,8 @@ def _gaze(folder: Path) -> tuple[MarkovModel, Ints]:
         np.clip(looked[name].to_numpy().astype(np.int64) * SIDE // 10_000, 0, SIDE - 1) for name in ("eye_x", "eye_y")
     )
     looked = looked.select("rec", "user").with_columns(pl.Series("value", x * SIDE + y))
-    known, counts = looked.filter(pl.col("user") <= 40), Counts(SIDE**2)
-    counts.add(known["rec"].to_numpy(), known["value"].to_numpy())
-    model = counts.model(Grid.regular(SIDE, SIDE, (0, SIDE, 0, SIDE)), smoothing=0.5)
+    known, grid = looked.filter(pl.col("user") <= 40), Grid.regular(SIDE, SIDE, (0, SIDE, 0, SIDE))
+    model = fit_codes(known["rec"].to_numpy(), known["value"].to_numpy(), grid, smoothing=0.5)
     rest = looked.filter(pl.col("user") > 40).partition_by("rec", maintain_order=True)
     streams = [part["value"].to_numpy()[:SAMPLES] for part in rest if len(part) >= SAMPLES]
     return model, np.stack(streams[:: len(streams) // STREAMS][:STREAMS])

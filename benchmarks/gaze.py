@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.timing import find
 from seqveil import Grid, MarkovModel
 from seqveil.core.distortion import Distortion, resolve
-from seqveil.core.model import Counts
+from seqveil.core.fitting import fit_codes
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches
 from seqveil.engine.policy import Policy
@@ -132,9 +132,8 @@ def model_and_streams(folder: Path) -> tuple[MarkovModel, list[Any]]:
     )
     gaze = gaze.select("rec", "user").with_columns(pl.Series("value", x * SIDE + y))
     known = gaze.filter(pl.col("user") <= 40)
-    counts = Counts(SIDE**2)
-    counts.add(known["rec"].to_numpy(), known["value"].to_numpy())
-    model = counts.model(Grid.regular(SIDE, SIDE, (0, SIDE, 0, SIDE)), smoothing=0.5)
+    grid = Grid.regular(SIDE, SIDE, (0, SIDE, 0, SIDE))
+    model = fit_codes(known["rec"].to_numpy(), known["value"].to_numpy(), grid, smoothing=0.5)
     rest = gaze.filter(pl.col("user") > 40).partition_by("rec", maintain_order=True)
     streams = [part["value"].to_numpy()[:SAMPLES] for part in rest if len(part) >= SAMPLES]
     return model, streams[:: len(streams) // STREAMS][:STREAMS]

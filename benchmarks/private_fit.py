@@ -12,12 +12,11 @@ from benchmarks.pulses import pulsed
 from experiments import datasets
 from seqveil import MarkovModel
 from seqveil.core.alphabet import Symbols
-from seqveil.core.model import Counts
+from seqveil.core.fitting import fit_codes
 from seqveil.core.private import BoundedCounts
 from seqveil.core.randomness import SeededRandomness
 
 EPSILONS = (8.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
-RULES = ((0.0, 0.0), (2.0, 0.0), (2.0, 0.95), (3.0, 0.0), (3.0, 0.95), (4.0, 0.0), (4.0, 0.95))  # cut, share that stays
 RELEASE, PERIOD = 1.0, 4  # ε of a release on average, spent at every 4th
 
 
@@ -34,9 +33,7 @@ class Split:
     contribution: int
 
     def plain(self) -> MarkovModel:
-        counts = Counts(self.alphabet.n)
-        counts.add(self.users, self.codes)
-        return counts.model(self.alphabet, self.smoothing)
+        return fit_codes(self.users, self.codes, self.alphabet, smoothing=self.smoothing)
 
 
 def wrong(model: MarkovModel, truth: np.ndarray, seed: int = 7) -> float:
@@ -44,10 +41,10 @@ def wrong(model: MarkovModel, truth: np.ndarray, seed: int = 7) -> float:
     return float((pulsed(model, truth, RELEASE, PERIOD, seed)[1] != truth).mean())
 
 
-def private(split: Split, counts: BoundedCounts, epsilon: float, repeats: int, *rule: float) -> float:
+def private(split: Split, counts: BoundedCounts, epsilon: float, repeats: int) -> float:
     """The same for models fitted with noise, a mean over several fits."""
     noisy = (counts.noisy(epsilon, SeededRandomness(seed)) for seed in range(repeats))
-    return float(np.mean([wrong(each.model(split.alphabet, *rule), split.held_out) for each in noisy]))
+    return float(np.mean([wrong(each.model(split.alphabet), split.held_out) for each in noisy]))
 
 
 def splits(data: Path | None) -> Iterator[Split]:
@@ -80,9 +77,7 @@ def run(data: Path | None) -> list[dict[str, object]]:
     for split in splits(data):
         plain = wrong(split.plain(), split.held_out)
         people = len(np.unique(split.users))
-        counts = BoundedCounts(split.alphabet.n, split.contribution)
-        counts.measure(split.users.tolist())
-        counts.add(split.users.tolist(), split.codes)
+        counts = BoundedCounts.of(split.users, split.codes, split.alphabet.n, split.contribution)
         print(
             f"{split.name}: fitted on {people} people, released for {split.held_out.shape[0]} streams of "
             f"{split.held_out.shape[1]}; at most {split.contribution} transitions of a person; wrong after filtering"
@@ -93,11 +88,6 @@ def run(data: Path | None) -> list[dict[str, object]]:
             error = private(split, counts, epsilon, repeats)
             print(f"  private, ε = {epsilon:<8g}{error:>10.3f}   {error - plain:+.3f}", flush=True)
             rows.append({"data": split.name, "people": people, "epsilon": epsilon, "wrong": error, "plain": plain})
-        for epsilon in (8.0, 1.0, 0.1):
-            tried = [(cut, stay, private(split, counts, epsilon, repeats, cut, stay)) for cut, stay in RULES]
-            shown = "  ".join(f"{cut:g}/{stay:g} {error:.3f}" for cut, stay, error in tried)
-            print(f"  ε = {epsilon:g}, other rules (cut/share that stays): {shown}", flush=True)
-            rows.append({"data": split.name, "epsilon": epsilon, "rules": tried})
     return rows
 
 

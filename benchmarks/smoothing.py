@@ -10,7 +10,7 @@ import numpy as np
 from experiments import datasets
 from experiments.generated import Dataset
 from seqveil.core.filtering import log_likelihoods
-from seqveil.core.model import Counts
+from seqveil.core.fitting import fit_codes
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
@@ -38,11 +38,10 @@ def rows(title: str, found: Dataset) -> Iterator[dict[str, object]]:
     held, others = mixed[:HELD_OUT], mixed[HELD_OUT:]
     users = np.repeat(np.arange(HELD_OUT), EVENTS)
     for people in PEOPLE:
-        counts = Counts(found.alphabet.n)
-        counts.add(np.repeat(np.arange(people), EVENTS), others[:people].ravel())
+        fitted = np.repeat(np.arange(people), EVENTS), others[:people].ravel()
         likely, wrong = [], []
         for each in TRIED:
-            model = counts.model(smoothing=each)
+            model = fit_codes(*fitted, found.alphabet, smoothing=each)
             likely.append(float(log_likelihoods(model, users, held.ravel()).mean()) / EVENTS)
             setting = Policy(epsilon=EPSILON, mechanism="optimal").on(model)
             made = CodeStreams(setting, randomness=SeededRandomness(3))

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from seqveil.core.alphabet import Alphabet, Codes, Floats, Symbols
 from seqveil.core.distortion import Distortion, hamming
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.fitting import SMOOTHING
-from seqveil.core.model import Counts, MarkovModel
+from seqveil.core.fitting import fit_codes
+from seqveil.core.model import SMOOTHING, MarkovModel
 from seqveil.interfaces import datasets
 from seqveil.interfaces.datasets import Generated
 
@@ -79,9 +79,8 @@ class Dataset:
         if people is not None:
             kept = self.index.filter(pl.Series(self._of(people)))["user"]
             chosen = chosen.filter(pl.col("user").is_in(kept.implode()))
-        counts = Counts(self.alphabet.n, order)
-        counts.add(chosen["user"].to_numpy(), chosen["value"].to_numpy())
-        return counts.model(self.alphabet, smoothing)
+        users, codes = chosen["user"].to_numpy(), chosen["value"].to_numpy()
+        return fit_codes(users, codes, self.alphabet, order=order, smoothing=smoothing)
 
     def _of(self, people: Collection[Any] | None) -> NDArray[np.bool_]:
         if people is None:

@@ -21,7 +21,7 @@ from seqveil import MarkovModel
 from seqveil.core.alphabet import Grid
 from seqveil.core.distortion import Distortion, euclidean
 from seqveil.core.errors import DataError
-from seqveil.core.model import Counts
+from seqveil.core.fitting import RunCounts
 
 Codes = np.ndarray
 
@@ -64,10 +64,8 @@ class Crowd:
 
     def model(self, order: int) -> MarkovModel:
         """The public chain; a stream begins anywhere in a recording, so its first symbol is as frequent as any."""
-        counts = Counts(self.grid.n, order)
-        counts.add(*self.rest)
         often = np.bincount(self.rest[1], minlength=self.grid.n) + 0.5
-        states = counts.states(0.5)
+        states = RunCounts.of(*self.rest, self.grid.n, order).states(0.5)
         initial = np.pad(often / often.sum(), (0, states.initial.size - self.grid.n))
         return MarkovModel._of(replace(states, initial=initial), self.grid)
 

@@ -11,7 +11,8 @@ import pytest
 
 import seqveil as sv
 from seqveil.core.errors import DataError, ModelError
-from seqveil.core.mixture import PSEUDO, CommonChain, TypeCounts, TypeSearch
+from seqveil.core.fitting import RunCounts
+from seqveil.core.mixture import PSEUDO, TypeSearch
 from seqveil.core.states import validate
 
 
@@ -78,11 +79,9 @@ def test_em_agrees_with_its_twin_and_never_falls() -> None:
     streams = [stream[:6] for stream in simulated(types, n, 12, 8)] + [
         list(c) for c in itertools.product(range(n), repeat=6)
     ][::40]
-    counts = TypeCounts(n)
-    counts.add(np.repeat(np.arange(len(streams)), 6), np.concatenate(streams))
-    table, _, features = counts.streams()
-    assert features.size == n + n * n  # all runs occur, so that the twin's layout is the same
-    search = TypeSearch(table, CommonChain(counts, counts.states(0.0), features).distributions(), None)
+    runs = RunCounts.of(np.repeat(np.arange(len(streams)), 6), np.concatenate(streams), n)
+    search = TypeSearch(runs, runs.states(0.0), None)
+    assert search.distribution.size == n + n * n  # all runs occur, so that the twin's layout is the same
     begin = search.seeded(types, np.random.default_rng(2))
     _, ours = search.led_on(begin, 9)
     theirs = brute_em(streams, n, types, begin.expected, len(ours))
@@ -109,19 +108,16 @@ def test_types_are_found_again_and_describe_people_better_than_a_chain(tmp_path:
 
 
 @pytest.mark.parametrize("order", [1, 2])
-def test_chunks_count_as_lists_do(order: int) -> None:
+def test_the_order_of_rows_and_of_people_does_not_count(order: int) -> None:
     streams = [stream[: 3 + k % 9] for k, stream in enumerate(simulated(people=60, length=12))]
-    lengths, codes, found = [len(stream) for stream in streams], np.concatenate(streams), []
-    users = np.repeat(np.arange(len(streams)), lengths)
+    users, codes = np.repeat(np.arange(len(streams)), [len(stream) for stream in streams]), np.concatenate(streams)
     mixed = np.random.default_rng(0).permutation(users)
-    order_of = np.argsort(np.argsort(mixed, kind="stable"), kind="stable")
-    for who, what, size in ((users, codes, codes.size), (mixed, codes[order_of], 97)):
-        counts = TypeCounts(4, order)
-        for low in range(0, codes.size, size):
-            counts.add(who[low : low + size], what[low : low + size])
-        table, _, features = counts.streams()
-        found.append((counts.events, features.tolist(), sorted(map(tuple, table.toarray().tolist()))))
-    assert found[0] == found[1]  # but for the order of people
+    order_of, found = np.argsort(np.argsort(mixed, kind="stable"), kind="stable"), []
+    for who, what in ((users, codes), (mixed, codes[order_of])):
+        runs = RunCounts.of(who, what, 4, order)
+        table = TypeSearch(runs, runs.states(), None).counts
+        found.append((runs.events, table.toarray().tolist()))
+    assert found[0] == found[1]
     assert found[0][0] == codes.size
 
 
@@ -157,13 +153,13 @@ def test_pieces_have_types_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("streams", "options", "error", "words"),
     [
-        ([[0, 1]] * 9, {"types": 0}, ModelError, "types must be a whole number >= 1; got 0"),
-        ([[0, 1]] * 9, {"types": 2.5}, ModelError, "types must be a whole number"),
+        ([[0, 1]] * 9, {"types": 0}, ModelError, "expected types to be a whole number ≥ 1, got 0"),
+        ([[0, 1]] * 9, {"types": 2.5}, ModelError, "expected types to be a whole number"),
         ([[0, 1]] * 3, {"types": 4}, DataError, "4 types needs at least as many people; got 3"),
         ([[0], [1], [0]], {"types": 2}, DataError, "no stream of two or more events"),
         ([[0, 1]] * 9, {"types": 2, "switch": 1.0}, ModelError, "switch must be a probability"),
         ([[0, 1]] * 9, {"types": 2, "switch": "often"}, ModelError, 'or "estimate"; got'),
-        ([[0, 1]] * 9, {"types": 2, "least_people": 0}, ModelError, "least_people must be"),
+        ([[0, 1]] * 9, {"types": 2, "least_people": 0}, ModelError, "expected least_people to be"),
     ],
 )
 def test_bad_input_is_one_line(streams: list[list[int]], options: dict, error: type, words: str) -> None:

@@ -272,7 +272,7 @@ def test_the_number_of_types_is_chosen_on_held_out_people():
         (["gas"] * 60 + ["wood"] * 59, None, "one label for each of the 120 streams"),
         ([str(k % 70) for k in range(120)], None, "at least 50 people"),
         (["gas"] * 60 + ["wood"] * 60, {"gas": 1}, "a number for each answer"),
-        (["gas"] * 60 + ["wood"] * 60, 0, "types must be a whole number"),
+        (["gas"] * 60 + ["wood"] * 60, 0, "expected types to be a whole number"),
         (["gas", pd.NA, None, float("nan"), "gas", "gas"] * 20, None, "two or more answers; got 1"),
         (iter(["gas", "wood"]), None, "one label for each of the 120 streams; got 2"),
     ],

@@ -29,7 +29,6 @@ def test_odds_move_as_fractions_say(suspicion, factor):
     assert found == pytest.approx(float(odds_twin(suspicion, factor)), rel=1e-12)
     if factor > 1:
         assert words.log_odds_for(float(suspicion), found) == pytest.approx(math.log(factor), rel=1e-9)
-        assert words.leakage_for(float(suspicion), found) == pytest.approx(math.log(factor) / 2, rel=1e-9)
 
 
 @pytest.mark.slow

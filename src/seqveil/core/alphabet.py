@@ -45,13 +45,11 @@ def float_array(values: Any) -> Floats:
     """`values` as floats, NaN for whatever is not a number, so that a policy can refuse it by position."""
     if comes_from(values, "polars", "pandas"):
         values = values.to_numpy()
-    if isinstance(values, np.ndarray):
-        if values.ndim != 1:
-            raise InputError(f"expected one number per event; got an array of shape {values.shape}, pass one dimension")
-        if values.dtype.kind in "iuf":
-            return values.astype(np.float64)
-        values = values.tolist()
-    listed = values if isinstance(values, list | tuple | range) else list(values)
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        raise InputError(f"expected one number per event; got an array of shape {values.shape}, pass one dimension")
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
+        return values.astype(np.float64)
+    listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if all(issubclass(kind, _NUMBERS) and kind is not bool for kind in set(map(type, listed))):
         with contextlib.suppress(OverflowError):  # whole numbers beyond the range of a float
             return np.array(listed, dtype=np.float64)
@@ -113,17 +111,31 @@ class Symbols(ABC):
             """Where symbols lie, for distances: (n,), or (n, 2) in a plane; None where they are no numbers."""
 
     @abstractmethod
-    def encode(self, values: Any) -> Codes:
-        """The code of every value. One outside is UNKNOWN where the alphabet `hides`; else it raises `UnknownSymbol`
-        with its `position`, never the value."""
-
-    @abstractmethod
-    def _values_of(self, codes: Codes) -> list[Any]:
-        """The values of codes known to lie in 0..n-1."""
+    def _found(self, values: Any) -> Codes:
+        """The code of every value, -1 for one that has none under the policy."""
 
     @abstractmethod
     def _content(self) -> dict[str, Any]:
         """What defines the alphabet, policy apart, as JSON."""
+
+    def encode(self, values: Any) -> Codes:
+        """The code of every value. One outside is UNKNOWN where the alphabet `hides`; else it raises `UnknownSymbol`
+        with its `position`, never the value."""
+        codes = self._found(values)
+        bad = codes < 0
+        if not bad.any():
+            return codes
+        if self.on_unknown == "other":
+            return np.where(bad, self._code_of(OTHER) or 0, codes)
+        if self.hides:
+            return np.where(bad, UNKNOWN, codes)
+        position = int(bad.argmax())
+        if self.on_unknown == "nearest":
+            why = f"is not a number, so no symbol is nearest to it ({self.n} symbols); remove or fill it first"
+        else:
+            remedy = 'pass on_unknown="nearest" or "hide", or refit the model with it'
+            why = f"is not in the alphabet ({self.n} symbols); {remedy}"
+        raise UnknownSymbol(f"value {position} of the sequence {why}", position)
 
     def encode_one(self, value: Any) -> int:
         """The code of one value."""
@@ -131,7 +143,13 @@ class Symbols(ABC):
 
     def decode(self, codes: ArrayLike) -> list[Any]:
         """The values of a sequence of codes, as Python objects."""
-        return self._values_of(self._checked_codes(codes))
+        found = self._points[self.checked_codes(codes)].tolist()
+        return found if self.width == 1 else list(map(tuple, found))
+
+    @property
+    def _points(self) -> Floats:
+        assert self.points is not None
+        return self.points
 
     def decode_one(self, code: int) -> Any:
         """The value that a code stands for."""
@@ -208,7 +226,8 @@ class Symbols(ABC):
             raise InputError('on_unknown="nearest" needs an alphabet of numbers; use on_unknown="error", Bins or Grid')
         self.__dict__.update(on_unknown=on_unknown, hides=on_unknown == "hide")
 
-    def _checked_codes(self, codes: ArrayLike) -> Codes:
+    def checked_codes(self, codes: ArrayLike) -> Codes:
+        """A flat sequence of codes 0..n-1; anything else is refused."""
         array = np.asarray(codes)
         if array.size == 0:
             return np.zeros(0, np.int64)
@@ -218,23 +237,6 @@ class Symbols(ABC):
         if bad.any():
             raise InputError(f"code {int(bad.argmax())} of the sequence is outside 0..{self.n - 1}; check the alphabet")
         return array.astype(np.int64)
-
-    def _settle(self, codes: Codes) -> Codes:
-        """Hide the codes that stayed -1 (unknown), or refuse the first of them."""
-        bad = codes < 0
-        if not bad.any():
-            return codes
-        if self.on_unknown == "other":
-            return np.where(bad, self._code_of(OTHER) or 0, codes)
-        if self.hides:
-            return np.where(bad, UNKNOWN, codes)
-        position = int(bad.argmax())
-        if self.on_unknown == "nearest":
-            why = f"is not a number, so no symbol is nearest to it ({self.n} symbols); remove or fill it first"
-        else:
-            remedy = 'pass on_unknown="nearest" or "hide", or refit the model with it'
-            why = f"is not in the alphabet ({self.n} symbols); {remedy}"
-        raise UnknownSymbol(f"value {position} of the sequence {why}", position)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"{type(self).__name__} never changes; build a new one")
@@ -315,18 +317,18 @@ class Alphabet(Symbols):
             raise InputError(f"an alphabet needs n >= 1 symbols; got n={n}")
         return cls(range(n), on_unknown)
 
-    def encode(self, values: Any) -> Codes:
-        """Codes of the values, (B,); a value that is not in the alphabet is treated as `on_unknown` says."""
+    def _found(self, values: Any) -> Codes:
         if isinstance(values, np.ndarray) and values.ndim != 1:
             raise InputError(f"expected one value per event; got an array of shape {values.shape}, pass one dimension")
         if not (isinstance(values, Sequence | np.ndarray) or comes_from(values, "polars", "pandas")):
             values = list(values)
         codes = self._looked_up(values)
         if self.on_unknown == "nearest" and (codes < 0).any():
-            numbers = float_array(values)
+            numbers, order = float_array(values), np.argsort(self._points, kind="stable")
+            line = self._points[order]
             far = np.flatnonzero((codes < 0) & ~np.isnan(numbers))
-            codes[far] = self._nearest(numbers[far])
-        return self._settle(codes)
+            codes[far] = order[np.searchsorted((line[:-1] + line[1:]) / 2, numbers[far])]
+        return codes
 
     def _looked_up(self, values: Any) -> Codes:
         """The code of every value, -1 for what is no symbol: by Python's own equality, which rounds no number."""
@@ -366,8 +368,9 @@ class Alphabet(Symbols):
     def _code_of(self, name: str) -> int | None:
         return None if isinstance(self.values, range) else self._index.get(name)
 
-    def _values_of(self, codes: Codes) -> list[Any]:
-        return list(map(self.values.__getitem__, codes.tolist()))
+    def decode(self, codes: ArrayLike) -> list[Any]:
+        """The values of a sequence of codes, as they were given."""
+        return list(map(self.values.__getitem__, self.checked_codes(codes).tolist()))
 
     @cached_property
     def points(self) -> Floats | None:
@@ -384,14 +387,6 @@ class Alphabet(Symbols):
     @cached_property
     def _index(self) -> dict[Any, int]:
         return {value: code for code, value in enumerate(self.values)}
-
-    def _nearest(self, numbers: Floats) -> Codes:
-        points = self.points
-        assert points is not None  # the policy was refused otherwise
-        order = np.argsort(points, kind="stable")
-        line = points[order]
-        nearest: Codes = order[np.searchsorted((line[:-1] + line[1:]) / 2, numbers)]
-        return nearest
 
     def _code_or_unknown(self, value: Any) -> int:
         value = scalar(value)
@@ -458,18 +453,14 @@ class Bins(Symbols):
             raise InputError("all numbers are equal, so there is nothing to cut; use Bins with edges of your own")
         return cls(edges, on_unknown)
 
-    def encode(self, values: Any) -> Codes:
-        """Codes of the bins that the numbers fall into; one outside all bins is treated as `on_unknown` says."""
-        return self._settle(self._cells(float_array(values)))
+    def _found(self, values: Any) -> Codes:
+        return self._cells(float_array(values), self.on_unknown)
 
-    def _values_of(self, codes: Codes) -> list[Any]:
-        return list(self.points[codes].tolist())
-
-    def _cells(self, numbers: Floats) -> Codes:
+    def _cells(self, numbers: Floats, on_unknown: OnUnknown) -> Codes:
         """Bin of every number, -1 where the policy has none."""
         codes = np.clip(np.searchsorted(self.edges, numbers, side="right") - 1, 0, self.n - 1).astype(np.int64)
         outside = np.isnan(numbers)
-        if self.on_unknown != "nearest":
+        if on_unknown != "nearest":
             outside |= (numbers < self.edges[0]) | (numbers > self.edges[-1])
         codes[outside] = -1
         return codes
@@ -496,7 +487,7 @@ class Grid(Symbols):
     width = 2
 
     def __init__(self, x_edges: ArrayLike, y_edges: ArrayLike, on_unknown: OnUnknown = "error") -> None:
-        x, y = Bins(x_edges, on_unknown), Bins(y_edges, on_unknown)
+        x, y = Bins(x_edges), Bins(y_edges)
         centres = np.stack([np.repeat(x.points, y.n), np.tile(y.points, x.n)], axis=1)
         centres.flags.writeable = False
         self.__dict__.update(n=x.n * y.n, x=x, y=y, points=centres)
@@ -512,18 +503,10 @@ class Grid(Symbols):
         x0, x1, y0, y1 = bounds
         return cls(np.linspace(x0, x1, nx + 1), np.linspace(y0, y1, ny + 1), on_unknown)
 
-    def encode(self, values: Any) -> Codes:
-        """Codes of the cells that the pairs (x, y) fall into; one outside is treated as `on_unknown` says."""
-        array = pair_array(values, self.hides)
-        ix, iy = self.x._cells(array[:, 0]), self.y._cells(array[:, 1])
-        return self._settle(np.where((ix < 0) | (iy < 0), -1, ix * self.y.n + iy))
-
-    def _values_of(self, codes: Codes) -> list[Any]:
-        return list(map(tuple, self.points[codes].tolist()))
-
-    def _set_policy(self, on_unknown: OnUnknown) -> None:
-        super()._set_policy(on_unknown)
-        self.__dict__.update(x=self.x.with_policy(on_unknown), y=self.y.with_policy(on_unknown))
+    def _found(self, values: Any) -> Codes:
+        pairs = pair_array(values, self.hides)
+        ix, iy = (axis._cells(line, self.on_unknown) for axis, line in zip((self.x, self.y), pairs.T, strict=True))
+        return np.where((ix < 0) | (iy < 0), -1, ix * self.y.n + iy)
 
     def _content(self) -> dict[str, Any]:
         return {"kind": "grid", "x_edges": self.x.edges.tolist(), "y_edges": self.y.edges.tolist()}

@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
-import numpy as np
-
-from seqveil.core.errors import InputError
+from seqveil.core.errors import InputError, whole_number
 from seqveil.core.mechanisms import LARGEST, check_epsilon
 
 FAINT = 1e-290  # the least probability that is computed
@@ -146,9 +144,3 @@ def epsilon_for(total: float, over: int, delta: float | None = None) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if compose(middle, over, delta).best <= total else (low, middle)
     return low
-
-
-def whole_number(name: str, value: object, least: int = 1) -> None:
-    """Refuse what is not a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise InputError(f"expected {name} to be a whole number ≥ {least}, got {value}")

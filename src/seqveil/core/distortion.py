@@ -221,12 +221,11 @@ def metres(places: ArrayLike) -> Distortion:
 def matrix(costs: ArrayLike) -> Distortion:
     """Any square matrix of finite costs ≥ 0, one row per truth and one column per release."""
     table = np.array(costs, dtype=np.float64)
-    if table.ndim != 2 or table.shape[0] != table.shape[1]:
+    if table.ndim != 2 or table.shape[0] != table.shape[1] or not np.isfinite(table).all() or (table < 0).any():
         raise InputError(
-            f"expected a square distortion matrix, got shape {table.shape}; give one row and one column per symbol"
+            f"expected a square distortion matrix of finite costs ≥ 0, one row and one column per symbol; got one of "
+            f"shape {table.shape}, or with NaN, inf or negative entries"
         )
-    if not np.isfinite(table).all() or (table < 0).any():
-        raise InputError("expected distortions that are finite and ≥ 0; replace NaN, inf and negative entries")
     return Distortion("matrix", table=table)
 
 
@@ -268,32 +267,29 @@ def error_name(distortion: str) -> str:
 def error_size(error: float, distortion: str) -> str:
     """An error in words.
 
-    >>> error_size(0.52, "absolute"), error_size(1520.0, "metres")
-    ('0.52', '1.52 km')
+    >>> error_size(0.52, "absolute"), error_size(49.6, "metres"), error_size(1520.0, "metres")
+    ('0.52', '50 m', '1.52 km')
     """
-    return geography.size_of(error) if distortion == "metres" else f"{error:.4g}"
+    if distortion != "metres":
+        return f"{error:.4g}"
+    if error < 1000:
+        return f"{error:.0f} m"
+    return f"{error / 1000:.3g} km" if error < 1e6 else f"{error / 1000:,.0f} km"
 
 
 def _by_name(name: str, alphabet: Symbols) -> Distortion:
-    points = alphabet.points
     if name == "hamming":
         return hamming()
     if name not in NAMES:
         raise InputError(f"expected a distortion among {', '.join(NAMES)} or a matrix, got {name!r}")
-    if name == "metres":
-        if not alphabet.on_map or points is None:
-            raise InputError(
-                'distortion "metres" needs cells of the map, and this alphabet has none; fit with cell_metres'
-            )
-        return metres(points)
-    if alphabet.on_map:
-        raise InputError(f'distortion "{name}" would measure in degrees, which are no distances; use "metres"')
+    points, said = alphabet.points, f'distortion "{name}"'
+    if name == "metres" and not alphabet.on_map:
+        raise InputError(f"{said} needs cells of the map, and this alphabet has none; fit with cell_metres")
+    if name != "metres" and alphabet.on_map:
+        raise InputError(f'{said} would measure in degrees, which are no distances; use "metres"')
     if points is None:
-        raise InputError(f'distortion "{name}" needs numbers, and this alphabet has none; use "hamming" or a matrix')
-    if name == "euclidean":
-        return euclidean(points if points.ndim == 2 else points[:, None])
-    if points.ndim == 2:
-        raise InputError(
-            f'distortion "{name}" is for one number per symbol, and this alphabet is a grid; use "euclidean"'
-        )
-    return absolute(points) if name == "absolute" else squared(points)
+        raise InputError(f'{said} needs numbers, and this alphabet has none; use "hamming" or a matrix')
+    if name in ("absolute", "squared") and points.ndim == 2:
+        raise InputError(f'{said} is for one number per symbol, and this alphabet is a grid; use "euclidean"')
+    made = {"absolute": absolute, "squared": squared, "euclidean": euclidean, "metres": metres}[name]
+    return made(points[:, None] if name == "euclidean" and points.ndim == 1 else points)

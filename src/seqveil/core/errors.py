@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from numbers import Integral
 from typing import Any
 
 
@@ -50,6 +51,12 @@ class DataError(InputError):
 
 class GuaranteeError(SeqveilError):
     """A kernel failed the check of its own guarantee; nothing was released."""
+
+
+def whole_number(name: str, value: object, least: int = 1, kind: type[InputError] = InputError) -> None:
+    """Refuse what is not a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        raise kind(f"expected {name} to be a whole number ≥ {least}, got {value}")
 
 
 FILES = "reading files and frames", "files"  # for `needs_extra`

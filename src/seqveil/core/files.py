@@ -6,9 +6,8 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from seqveil.core.errors import InputError
 
@@ -56,10 +55,6 @@ class Reading:
         """
         given = {"user": user, "value": value, "time": time}
         return replace(self, **{name: text for name, text in given.items() if text is not None})
-
-    def to_json(self) -> dict[str, Any]:
-        """As a JSON object, which `Reading(**…)` takes back."""
-        return asdict(self)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from seqveil.core.bulk import Layout
 from seqveil.core.compiled import NARROW, compiled, form, in_parts, ready
@@ -40,22 +40,9 @@ SIDE = 8  # users who go side by side: `_products` names each of them
 CLEAR = 1e-120  # what is more hears nothing of the faint ones
 
 
-class Steps(Protocol):
-    """What the releases of streams side by side say, step by step: an array, a list, or what makes them when asked."""
-
-    def __len__(self) -> int:
-        """How many steps there are."""
-
-    def __getitem__(self, t: int, /) -> Any:
-        """The columns of the streams that have a t-th release, a row for each."""
-
-
 def start(model: MarkovModel, users: int) -> Floats:
     """The distribution of the first state, one row a user."""
-    distribution = model.initial
-    with np.errstate(divide="ignore"):
-        distribution = np.where((distribution > 0) & (distribution < FAINT), np.log(distribution), distribution)
-    return np.broadcast_to(distribution, (users, model.size)).copy()
+    return np.tile(_with_faint(model.initial, as_logs(model.initial)), (users, 1))
 
 
 def clear(states: Floats) -> Floats:
@@ -89,7 +76,7 @@ def predict(model: MarkovModel, posterior: Floats) -> Floats:
 
 def _onward(model: MarkovModel, states: Floats, posterior: Floats, column: Floats | Ints, marginal: Floats) -> Floats:
     """One step on from `posterior`, and from the faint ones of the `states` that it was conditioned from."""
-    ahead = advance(model, posterior)
+    ahead = model.advance(posterior)
     ahead /= total(ahead)[:, None]
     if model.full_support:
         return ahead
@@ -182,23 +169,8 @@ def lost(model: MarkovModel, states: Floats, steps: int, ahead: Floats) -> NDArr
         return np.zeros(len(states), bool)
     allowed = states != 0
     for _ in range(steps):
-        allowed = advance(model, allowed) > 0
+        allowed = model.advance(allowed) > 0
     return (allowed & ((ahead == 0) | ((ahead < 0) & (ahead < np.log(GONE))))).any(1)
-
-
-def advance(model: MarkovModel, weights: ArrayLike) -> Floats:
-    """weights · P for weights over states, (S,) or (B, S).
-
-    Every sum is taken in the order of the sparse structure, never by a blocked dense product: a row's result does not
-    depend, to the last bit, on the others.
-    """
-    rows = np.ascontiguousarray(np.asarray(weights, dtype=np.float64))
-    flat = rows.reshape(-1, model.size)
-    moved = model.inflow @ np.ascontiguousarray(flat.T)
-    out, again = np.ascontiguousarray(moved[: model.size].T), moved[model.size :].T
-    if model.restarts:
-        out += (again if again.shape[1] == 1 else again[:, model.answers]) * model.anew
-    return out.reshape(rows.shape)
 
 
 def pull(model: MarkovModel, values: Floats) -> Floats:
@@ -305,7 +277,7 @@ def forward(
 
 def backward(
     later: Floats,
-    columns: Steps,
+    columns: Sequence[Any],
     weigh: Callable[[Floats, Any], Floats],
     pull: Callable[[Floats], Floats],
     scales: Sequence[Floats] | None = None,
@@ -330,7 +302,7 @@ def backward(
         yield t, ahead
 
 
-def smooth(model: MarkovModel, distributions: Floats | Sequence[Floats], columns: Steps) -> None:
+def smooth(model: MarkovModel, distributions: Sequence[Floats], columns: Sequence[Floats]) -> None:
     """Forward–backward in place: each filtered distribution (T, B, S) times the likelihood of what was released later.
 
     Streams of several lengths go together, longest first: all may hold, step by step, the rows of those that have got
@@ -414,14 +386,11 @@ def as_logs(distribution: Floats) -> Floats:
 
 def mixed(model: MarkovModel, first: Floats, second: Floats, share: Floats) -> Floats:
     """share · first + (1-share) · second for distributions of states (B, S) and shares (B, 1)."""
-    if model.full_support:  # then nothing is too faint for a float
-        return share * first + (1.0 - share) * second
     sums = share * clear(first) + (1.0 - share) * clear(second)
-    if sums.min(initial=1.0) >= FAINT:
+    if model.full_support or sums.min(initial=1.0) >= FAINT:
         return sums
     with np.errstate(divide="ignore"):
-        logs = np.logaddexp(np.log(share) + as_logs(first), np.log1p(-share) + as_logs(second))
-    return np.where(sums >= FAINT, sums, np.where(np.isneginf(logs), 0.0, logs))
+        return _with_faint(sums, np.logaddexp(np.log(share) + as_logs(first), np.log1p(-share) + as_logs(second)))
 
 
 def carry(model: MarkovModel, distributions: Floats, column: Floats) -> Floats:
@@ -430,7 +399,7 @@ def carry(model: MarkovModel, distributions: Floats, column: Floats) -> Floats:
     `column` is one for all rows (n,), or one for each (R, n).
     """
     shown = column[..., model.newest]
-    moved: Floats = advance(model, clear(distributions) * shown)
+    moved: Floats = model.advance(clear(distributions) * shown)
     rows = np.flatnonzero(model.barely | faint(distributions) | faint(moved))
     if rows.size:
         with np.errstate(divide="ignore"):

@@ -34,15 +34,13 @@ def checked(points: ArrayLike) -> Floats:
     try:
         found = np.array(points, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError("expected a latitude and a longitude in degrees for each place; got something else") from None
-    if found.ndim != 2 or found.shape[1] != 2 or not len(found) or not np.isfinite(found).all():
-        raise InputError(f"expected finite pairs (latitude, longitude); got an array of shape {found.shape}")
-    if possible(found).all():
-        found[:, 1] = np.where(np.abs(found[:, 1]) <= 180.0, found[:, 1], np.round(wrapped(found[:, 1]), 9))
-        return found
-    raise InputError(
-        "expected latitudes from -90 to 90 and longitudes from -180 to 180; check that the two are not swapped"
-    )
+        found = np.zeros(0)
+    if found.ndim != 2 or found.shape[1] != 2 or not len(found) or not possible(found).all():
+        raise InputError(
+            "expected pairs of a latitude from -90 to 90 and a longitude from -180 to 180; check which of them is which"
+        )
+    found[:, 1] = np.where(np.abs(found[:, 1]) <= 180.0, found[:, 1], np.round(wrapped(found[:, 1]), 9))
+    return found
 
 
 def possible(points: Floats) -> Any:
@@ -126,17 +124,6 @@ def to_box(point: tuple[float, float], south: Floats, north: Floats, west: Float
     return np.minimum(np.minimum(ends[0], ends[1]), ends[2])
 
 
-def size_of(metres: float) -> str:
-    """A distance in words.
-
-    >>> size_of(49.6), size_of(1520.0), size_of(123456.0)
-    ('50 m', '1.52 km', '123 km')
-    """
-    if metres < 1000:
-        return f"{metres:.0f} m"
-    return f"{metres / 1000:.3g} km" if metres < 1e6 else f"{metres / 1000:,.0f} km"
-
-
 class Cells(Symbols):
     """The map cut into cells of equal size in metres; the value of a cell is its centre (latitude, longitude).
 
@@ -178,13 +165,12 @@ class Cells(Symbols):
     ) -> Cells:
         """The alphabet that was saved: how many rows the globe has, the first one here, and of each row how many cells
         go around the globe, the first one here, and how many there are."""
-        table = np.array(rows, dtype=np.int64).reshape(-1, 3)
-        whole = all(type(number) is int for row in rows for number in row) and type(around) is type(south) is int
-        if not whole or not len(table) or south < 0 or south + len(table) > around:
-            raise ValueError("rows of cells are whole numbers within the globe")
-        whole_row, first, count = table.T
-        if (count < 1).any() or (count > whole_row).any() or (first < 0).any() or (first >= whole_row).any():
-            raise ValueError("a row has cells of its own")
+        table = np.array(rows).reshape(-1, 3)
+        whole, first, count = table.T
+        known = type(around) is type(south) is int and table.dtype == np.int64
+        inside = known and 0 <= south < south + len(table) <= around
+        if not inside or not ((count >= 1) & (count <= whole) & (first >= 0) & (first < whole)).all():
+            raise ValueError("rows of cells are whole numbers within the globe, and each has cells of its own")
         made = cls.__new__(cls)
         made._adopt(_size(metres), around, south, table, on_unknown)
         return made
@@ -198,8 +184,7 @@ class Cells(Symbols):
         self.__dict__.update(facts)
         self._set_policy(on_unknown)
 
-    def encode(self, values: Any) -> Codes:
-        """Codes of the cells that the pairs (latitude, longitude) fall into; one outside as `on_unknown` says."""
+    def _found(self, values: Any) -> Codes:
         points = pair_array(values, self.hides)
         lost = ~np.isfinite(points).all(1)
         points[lost] = 0.0
@@ -213,10 +198,7 @@ class Cells(Symbols):
         outside = (row != inside) | (column >= count)
         column = np.where(column < count, column, np.where(column - (count - 1) <= around - column, count - 1, 0))
         codes = self._offsets[inside] + column
-        return self._settle(np.where(lost | (outside & (self.on_unknown != "nearest")), -1, codes))
-
-    def _values_of(self, codes: Codes) -> list[Any]:
-        return list(map(tuple, self.points[codes].tolist()))
+        return np.where(lost | (outside & (self.on_unknown != "nearest")), -1, codes)
 
     @cached_property
     def points(self) -> Floats:
@@ -242,15 +224,9 @@ class Cells(Symbols):
 
         Whoever is outside counts to the cell at the edge ("nearest"), so what counts to a cell is a part of it here.
         """
-        most = metres * (1 + 1e-12)
-        if not (to_box(centre, *self.boxes) <= most).any():
+        most, (south, north, west, east) = metres * (1 + 1e-12), self.boxes
+        if not (to_box(centre, south, north, west, east) <= most).any():
             return np.zeros(0, np.int64)
-        return np.flatnonzero(to_box(centre, *self._reaches) <= most).astype(np.int64)
-
-    @property
-    def _reaches(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """South, north, west and east of all that "nearest" counts to every cell, (n,) each."""
-        south, north, west, east = self.boxes
         row = np.repeat(np.arange(len(self._rows)), self._rows[:, 2])
         around, _, count = self._rows[row].T
         column = np.arange(self.n) - self._offsets[row]
@@ -260,7 +236,8 @@ class Cells(Symbols):
         west = np.where(column == 0, west - before * (360.0 / around), west)
         alone = count == 1
         west, east = np.where(alone, -180.0, west), np.where(alone, 180.0, east)
-        return np.where(row == 0, -90.0, south), np.where(row == row[-1], 90.0, north), west, east
+        south, north = np.where(row == 0, -90.0, south), np.where(row == row[-1], 90.0, north)
+        return np.flatnonzero(to_box(centre, south, north, west, east) <= most).astype(np.int64)
 
     def _content(self) -> dict[str, Any]:
         return {

@@ -8,8 +8,8 @@ and q(j) the distribution of the common chain, each type's distribution is (C_k(
 say little, and what a type has hardly seen it does as everyone does. That is the largest posterior under a Dirichlet
 prior of κ pseudo-counts around the common chain, so likelihood times prior never falls from one round to the next.
 
-A *trait* is a question about people that the type answers (`fit_trait`): the mixture of the mixtures of each answer's
-people, who never change to a type of another answer.
+A *trait* is a question about people that the type answers: the mixture of the mixtures of each answer's people, who
+never change to a type of another answer.
 
 The model is public. A type that few people make up would describe them, so a type that is the likeliest one of fewer
 than 50 people is merged into the type nearest to it, and an answer of fewer is refused.
@@ -21,218 +21,84 @@ web site*, Data Mining and Knowledge Discovery 7, 2003.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from seqveil.core.alphabet import Codes, Floats, Symbols, symbols_of
-from seqveil.core.errors import DataError, ModelError
-from seqveil.core.filtering import log_likelihoods
-from seqveil.core.fitting import SMOOTHING, RunCounts
+from seqveil.core.alphabet import Codes, Floats, Symbols
+from seqveil.core.errors import DataError, ModelError, whole_number
 from seqveil.core.kernel import Ints
+from seqveil.core.model import LEAST_PEOPLE, SMOOTHING, MarkovModel, Progress
 from seqveil.core.states import States, answered, mixture
 
 if TYPE_CHECKING:
-    from seqveil.core.model import MarkovModel
+    from seqveil.core.fitting import RunCounts
 
 PSEUDO = 5.0  # pseudo-counts of the common chain in each row of a type
-LEAST_PEOPLE = 50  # people that a type must be the likeliest one of
-SWITCH = 1e-4  # chance a step that a stream goes on as somebody else, by default
-SWITCHES = (SWITCH, 1 / 300, 1 / 100, 1 / 30)  # those that are tried where it is to be estimated
 STARTS = 6  # beginnings of EM that are tried for a few rounds
 TRIAL_ROUNDS, ROUNDS = 12, 200
 ENOUGH = 5e-6  # nats an event that a round must gain for another to follow
-TRIED_TYPES = (1, 2, 4, 8, 16)  # of an answer to a trait, where their number is not given
-COMPARED = 300  # people whose streams tell how often types change
 _AT_ONCE = 1 << 22  # responsibilities held at once
 
-Progress = Callable[[float], None]  # called with the share of the work that is done
+
+def piece_of(switch: float) -> int:
+    """Events of the pieces whose types are found: 1/switch, or 0, the whole stream, where types hardly ever change."""
+    return round(1 / switch) if 1e-3 <= switch < 1 else 0
 
 
-class TypeCounts(RunCounts):
-    """Fit a mixture of chains chunk by chunk: counts of runs for every stream by itself.
-
-    Parameters:
-      n: symbols of the alphabet.
-      order: order of each type's chain.
-      switch: chance a step that a stream goes on as somebody else; above 1/1000, types are those of pieces of
-        1/`switch` events, else of whole streams.
-
-    Memory is O(distinct runs of each stream), at most one entry an event.
-
-    >>> counts = TypeCounts(n=2)
-    >>> counts.add(np.repeat(np.arange(60), 3), np.tile([0, 0, 1, 1, 1, 0], 30))
-    >>> counts.model(types=1)
-    MarkovModel(order=1, 2 symbols, 4 transitions)
-    """
-
-    def __init__(self, n: int, order: int = 1, switch: float = SWITCH) -> None:
-        super().__init__(n, order)
-        self.switch = switch
-        self.piece = round(1 / switch) if 1e-3 <= switch < 1 else 0
-        self._offsets = np.cumsum([0, *(n**length for length in range(1, order + 2))])
-        self._parts: list[tuple[Codes, Codes, Codes, Codes]] = []
-        self._waiting = 0
-
-    def _note(self, back: int, rows: Codes, runs: Codes, places: Codes) -> None:
-        """Keep the full runs, and those that open a stream, of each stream by itself."""
-        super()._note(back, rows, runs, places)
-        kept = np.full(places.size, True) if back == self.order else places == back
-        piece = places[kept] // max(1, self.piece) * bool(self.piece)
-        self._parts.append(_merged([(rows[kept], piece, self._offsets[back] + runs[kept], np.ones(piece.size, int))]))
-        self._waiting += piece.size
-        if self._waiting > 1 << 23:
-            self._parts, self._waiting = [_merged(self._parts)], 0
-
-    def streams(self) -> tuple[Any, Codes, Codes]:
-        """How often each run (J) occurs in each stream, or piece of one (P): a sparse table, whose each row is, and the
-        numbers of the runs, shorter ones first."""
-        from scipy import sparse
-
-        person, piece, feature, count = _merged(self._parts)
-        features, column = np.unique(feature, return_inverse=True)
-        pieces = int(piece.max(initial=0)) + 1
-        rows, row = np.unique(person * pieces + piece, return_inverse=True)
-        table = sparse.csr_array((count.astype(np.float64), (row, column)), shape=(rows.size, features.size))
-        return table, rows // pieces, features
-
-    def model(
-        self,
-        types: int,
-        alphabet: Symbols | Sequence[Any] | None = None,
-        smoothing: float = SMOOTHING,
-        seed: int = 0,
-        least_people: int = LEAST_PEOPLE,
-        progress: Progress | None = None,
-    ) -> MarkovModel:
-        """The mixture of what was counted so far; `origin` records how many people make it up.
-
-        Parameters as in `MarkovModel.fit`; `smoothing` is that of the common chain.
-        """
-        from seqveil.core.model import MarkovModel
-
-        for name, number in (("types", types), ("least_people", least_people)):
-            if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
-                raise ModelError(f"{name} must be a whole number >= 1; got {number!r}")
-        if not (np.isfinite(self.switch) and 0 <= self.switch < 1):
-            raise ModelError(f"switch must be a probability a step, at least 0 and below 1; got {self.switch}")
-        if least_people < LEAST_PEOPLE:
-            said = f"a type may now be made up of {least_people} people, and the model shows how they behave"
-            warnings.warn(f"{said}; publish it only where their data could be published", UserWarning, stacklevel=2)
-        if not self.events or self.runs()[1][0].size == 0:
-            raise DataError(
-                "types are distinguished by how symbols follow one another; got no stream of two or more events"
-            )
-        table, person, features = self.streams()
-        people = int(np.unique(person).size)
-        if people < types:
-            raise DataError(f"a mixture of {types} types needs at least as many people; got {people}")
-        common = CommonChain(self, self.states(smoothing), features)
-        search = TypeSearch(table, common.distributions(), progress)
-        fitted, fewest = search.merged(search.begin(types, np.random.default_rng(seed)), person, least_people)
-        blocks = [common.block(counted) for counted in fitted.expected]
-        states = mixture(blocks, fitted.weights, self.switch)
-        if progress is not None:
-            progress(1.0)
-        origin = {
-            "kind": "mixture",
-            "private": False,
-            "types": states.types,
-            "types_asked": types,
-            "people": people,
-            "fewest_people_of_a_type": fewest,
-            "least_people": least_people,
-            "switch": self.switch,
-            "note": f"{states.types} types of people, none the likeliest of fewer than {fewest}; "
-            "fitted to raw data, not private",
-        }
-        return MarkovModel._of(states, symbols_of(alphabet, self.n)).with_origin(origin)
-
-
-def _merged(parts: list[tuple[Codes, Codes, Codes, Codes]]) -> tuple[Codes, Codes, Codes, Codes]:
-    """Counts by person, piece and feature, those of the same three added up."""
-    person, piece, feature, count = (np.concatenate(column) for column in zip(*parts, strict=True))
-    order = np.lexsort((feature, piece, person))
-    person, piece, feature = person[order], piece[order], feature[order]
-    new = np.append(True, (np.diff(person) != 0) | (np.diff(piece) != 0) | (np.diff(feature) != 0))[: person.size]
-    begins = np.flatnonzero(new)
-    counts = np.add.reduceat(count[order], begins) if begins.size else count
-    return person[begins], piece[begins], feature[begins], counts
-
-
-def fit_mixture(
-    users: Any, codes: Codes, order: int, switch: float | str, types: int, alphabet: Symbols, *distribution: Any
-) -> MarkovModel:
-    """The mixture of `TypeCounts.model` for a whole log; where `switch` is "estimate", the likeliest of some.
-
-    Each candidate has its own types, since they are those of pieces of 1/switch events; streams of fewer than two such
-    pieces cannot tell. Compared are the likelihoods of some people's streams under the model that follows.
-    """
-    if isinstance(switch, str) and switch != "estimate":
-        raise ModelError(f'switch must be a probability a step or "estimate"; got {switch!r}')
-    _, rows, lengths = np.unique(users, return_inverse=True, return_counts=True)
-    tried = SWITCHES if isinstance(switch, str) else (switch,)
-    made = []
-    for each in tried:
-        if each == tried[0] or each * lengths.max() >= 2:
-            counts = TypeCounts(alphabet.n, order, each)
-            counts.add(rows, codes)
-            made.append(counts.model(types, alphabet, *distribution))
-    some = rows < COMPARED
-    return made[0] if len(made) == 1 else max(made, key=lambda m: log_likelihoods(m, rows[some], codes[some]).sum())
-
-
-def fit_trait(
-    name: str,
-    labels: Sequence[Any],
-    users: Ints,
-    codes: Codes,
-    order: int,
-    switch: float | str,
-    types: int | Mapping[str, int] | None,
+def fit_types(
+    runs: RunCounts,
     alphabet: Symbols,
+    types: int,
+    switch: float,
     smoothing: float = SMOOTHING,
     seed: int = 0,
     least_people: int = LEAST_PEOPLE,
     progress: Progress | None = None,
 ) -> MarkovModel:
-    """The mixture whose types answer a question about people: each answer has types of its own.
+    """The mixture of so many types; its `origin` records how many people make it up.
 
-    Parameters:
-      name: of the trait.
-      labels: the answer of each person, None where it is not known: such people are left out, and counted in `origin`.
-      users: the number of the person of each event, from 0 on; codes: its symbol.
-      types: how many of each answer, one number for all or one by answer; None: as many as predict held-out people.
-      order, switch, alphabet, smoothing, seed, least_people, progress: as in `MarkovModel.fit`.
+    Parameters as in `MarkovModel.fit`; `smoothing` is that of the common chain, and `runs` are in pieces of
+    `piece_of(switch)` events.
     """
-    answers, of_person = answers_among(labels, int(users.max(initial=-1)) + 1, least_people)
-    if isinstance(types, Mapping) and set(types) != set(answers):
-        raise ModelError("types by answer need a number for each answer of the trait, and no other")
-
-    def fitted(some: NDArray[np.bool_], types: int) -> MarkovModel:
-        """So many types fitted to some of the rows."""
-        chain = users[some], codes[some], order, switch, types, alphabet
-        return fit_mixture(*chain, smoothing, seed, least_people)
-
-    parts: list[MarkovModel] = []
-    for number, answer in enumerate(answers):
-        here = of_person[users] == number
-        asked = types.get(answer) if isinstance(types, Mapping) else types
-        parts.append(
-            fitted(here, _types_for(fitted, users, codes, here, seed, least_people) if asked is None else asked)
+    whole_number("types", types, kind=ModelError)
+    whole_number("least_people", least_people, kind=ModelError)
+    if not (np.isfinite(switch) and 0 <= switch < 1):
+        raise ModelError(f"switch must be a probability a step, at least 0 and below 1; got {switch}")
+    if least_people < LEAST_PEOPLE:
+        said = f"a type may now be made up of {least_people} people, and the model shows how they behave"
+        warnings.warn(f"{said}; publish it only where their data could be published", UserWarning, stacklevel=2)
+    if not runs.back.any():
+        raise DataError(
+            "types are distinguished by how symbols follow one another; got no stream of two or more events"
         )
-        if progress is not None:
-            progress((number + 1) / len(answers))
-    return side_by_side(name, answers, of_person, parts)
+    people = int(np.unique(runs.person).size)
+    if people < types:
+        raise DataError(f"a mixture of {types} types needs at least as many people; got {people}")
+    search = TypeSearch(runs, runs.states(smoothing), progress)
+    fitted, fewest = search.merged(search.begin(types, np.random.default_rng(seed)), least_people)
+    states = mixture([search.block(counted) for counted in fitted.expected], fitted.weights, switch)
+    if progress is not None:
+        progress(1.0)
+    origin = {
+        "kind": "mixture",
+        "private": False,
+        "types": states.types,
+        "types_asked": types,
+        "people": people,
+        "fewest_people_of_a_type": fewest,
+        "least_people": least_people,
+        "switch": switch,
+        "note": f"{states.types} types of people, none the likeliest of fewer than {fewest}; "
+        "fitted to raw data, not private",
+    }
+    return MarkovModel._of(states, alphabet).with_origin(origin)
 
 
 def side_by_side(name: str, answers: tuple[str, ...], of_person: Ints, parts: Sequence[MarkovModel]) -> MarkovModel:
     """The model of a trait from those of the people of each answer; `of_person` has everybody's, -1 for none."""
-    from seqveil.core.model import MarkovModel
-
     labelled = np.bincount(of_person[of_person >= 0])
     states = answered(name, answers, [part.states for part in parts], labelled / labelled.sum())
     fewest = min((part.origin or {})["fewest_people_of_a_type"] for part in parts)
@@ -250,49 +116,20 @@ def side_by_side(name: str, answers: tuple[str, ...], of_person: Ints, parts: Se
     return MarkovModel._of(states, parts[0].alphabet).with_origin(origin)
 
 
-def answers_among(labels: Sequence[Any], people: int, least_people: int = LEAST_PEOPLE) -> tuple[tuple[str, ...], Ints]:
-    """The answers in order, and which one each person gives: -1 for none."""
-    texts = label_texts(labels)
-    if len(texts) != people:
-        raise DataError(f"a trait has one label for each of the {people} streams; got {len(texts)}")
-    answers = tuple(sorted(set(texts) - {""}))
+def answers_among(labels: Sequence[str], people: int, least_people: int = LEAST_PEOPLE) -> tuple[tuple[str, ...], Ints]:
+    """The answers in order, and which one each person gives: -1 for none, where a label is empty."""
+    if len(labels) != people:
+        raise DataError(f"a trait has one label for each of the {people} streams; got {len(labels)}")
+    answers = tuple(sorted(set(labels) - {""}))
     if len(answers) < 2:
         raise DataError(f"a trait needs people with two or more answers; got {len(answers)}, check the labels")
-    found = np.array([answers.index(text) if text else -1 for text in texts])
+    found = np.array([answers.index(label) if label else -1 for label in labels])
     if np.bincount(found[found >= 0]).min() < least_people:
         raise DataError(
             f"each answer to a trait must rest on at least {least_people} people, since the model shows how they "
             "behave; take rare answers together, or leave those people without a label"
         )
     return answers, found
-
-
-def named_labels(trait: Any) -> tuple[str, list[Any]]:
-    """The name of a trait and its labels, from what a caller gave.
-
-    >>> named_labels(("heating", ["gas", "electric"]))
-    ('heating', ['gas', 'electric'])
-    """
-    try:
-        name, labels = trait
-        if isinstance(name, str) and name.strip():
-            return name, list(labels)
-    except (TypeError, ValueError):
-        pass
-    raise ModelError("expected a trait as its name and the labels, as in trait=('heating', ['gas', 'electric', …])")
-
-
-def label_texts(labels: Iterable[Any]) -> list[str]:
-    """Labels as texts, "" where one is missing: None, not a number, or what pandas calls NA."""
-
-    def missing(label: Any) -> bool:
-        """Whether a label is none: None, not a number or NA."""
-        try:
-            return label is None or bool(label != label)
-        except TypeError:  # comparing with pandas' NA gives NA, which is neither true nor false
-            return True
-
-    return ["" if missing(label) else str(label).strip() for label in labels]
 
 
 def one_answer_each(users: Iterable[Hashable], labels: Iterable[Any]) -> dict[Hashable, Any]:
@@ -311,68 +148,6 @@ def one_answer_each(users: Iterable[Hashable], labels: Iterable[Any]) -> dict[Ha
     return found
 
 
-def _types_for(
-    fitted: Callable[..., MarkovModel], users: Ints, codes: Codes, here: NDArray[np.bool_], seed: int, least_people: int
-) -> int:
-    """The fewest types that predict held-out people of one answer within a standard error of the best."""
-    people = np.random.default_rng(seed).permutation(np.unique(users[here]))
-    held, tried = here & np.isin(users, people[: people.size // 5]), list[tuple[int, Floats]]()
-    for types in TRIED_TYPES:
-        if types == 1 or types * least_people <= people.size - people.size // 5:
-            tried.append((types, log_likelihoods(fitted(here & ~held, types), users[held], codes[held])))
-    _, best = max(tried, key=lambda one: one[1].sum())
-    lost = ((types, best - scores) for types, scores in tried)
-    return next(types for types, less in lost if less.sum() <= less.std() * np.sqrt(less.size))
-
-
-class CommonChain:
-    """The chain of all people together, which every type is shrunk to, by the runs that streams are counted in.
-
-    A run of one symbol opens a stream; a longer one is a step of the chain, from one context to the next.
-    """
-
-    def __init__(self, counts: RunCounts, states: States, features: Codes) -> None:
-        self.states, n, order, size = states, states.n, states.order, len(states.newest)
-        contexts = counts.contexts()
-        begins = dict(zip(contexts, np.cumsum([0, *map(len, contexts.values())]).tolist(), strict=False))
-        offsets = np.cumsum([0, *(n**length for length in range(1, order + 2))])
-        length = np.searchsorted(offsets, features, side="right")
-        run = features - offsets[length - 1]
-        self.opening, self.first = length == 1, run[length == 1]
-        source, target = np.zeros((2, features.size), np.int64)
-        for back, numbers in contexts.items():
-            here, ahead = length == back + 1, min(back + 1, order)
-            source[here] = begins[back] + np.searchsorted(numbers, run[here] // n)
-            target[here] = begins[ahead] + np.searchsorted(contexts[ahead], run[here] % n**ahead)
-        self.row = np.repeat(np.arange(size), np.diff(states.chain.indptr))
-        self.step = np.searchsorted(self.row * size + states.chain.indices, source * size + target)
-        self.source = source
-
-    def distributions(self) -> tuple[Floats, Codes]:
-        """Probability of each run's last symbol in the common chain (J,), and the number of its context (J,)."""
-        states, step = self.states, self.step[~self.opening]
-        distribution, context = np.empty(self.step.size), np.where(self.opening, -1, self.source)
-        distribution[self.opening] = states.initial[self.first]
-        again = states.backoff[self.row[step]] * states.base[states.newest[states.chain.indices[step]]]
-        distribution[~self.opening] = states.chain.data[step] + again
-        return distribution, np.unique(context, return_inverse=True)[1]
-
-    def block(self, expected: Floats) -> States:
-        """A type's chain from the expected counts (J,) of its streams."""
-        from scipy import sparse
-
-        states, n, size = self.states, self.states.n, len(self.states.newest)
-        starts, counted = np.zeros(n), np.zeros(self.row.size)
-        starts[self.first], counted[self.step[~self.opening]] = expected[self.opening], expected[~self.opening]
-        initial = np.pad((starts + PSEUDO * states.initial[:n]) / (starts.sum() + PSEUDO), (0, size - n))
-        own = np.bincount(self.row, counted, minlength=size) + PSEUDO
-        weights = (counted + PSEUDO * states.chain.data) / own[self.row]
-        chain = sparse.csr_array((weights, states.chain.indices, states.chain.indptr), shape=(size, size))
-        entered = np.bincount(states.newest[states.chain.indices], counted, minlength=n) + starts
-        base = (entered + PSEUDO * states.base) / (entered.sum() + PSEUDO)
-        return replace(states, initial=initial, chain=chain, backoff=PSEUDO * states.backoff / own, base=base)
-
-
 class Types(NamedTuple):
     """Where EM stands."""
 
@@ -386,11 +161,27 @@ class Types(NamedTuple):
 
 
 class TypeSearch:
-    """EM over a table of streams; `distributions` are those of the common chain."""
+    """EM over streams, or pieces of them, by the steps of the chain of all people together that they take.
 
-    def __init__(self, table: Any, distributions: tuple[Floats, Codes], progress: Progress | None) -> None:
-        self.counts, self.progress = table, progress
-        self.distribution, self.context = distributions
+    Every type is shrunk to this common chain, `states`. A run of one symbol opens a stream; a longer one is a step from
+    one context to the next.
+    """
+
+    def __init__(self, runs: RunCounts, states: States, progress: Progress | None) -> None:
+        from scipy import sparse
+
+        steps, column = np.unique(runs.steps(states), return_inverse=True)
+        pieces = int(runs.piece.max()) + 1
+        streams, row = np.unique(runs.person * pieces + runs.piece, return_inverse=True)
+        table = sparse.csr_array((runs.count.astype(np.float64), (row, column)), shape=(streams.size, steps.size))
+        table.sum_duplicates()
+        self.counts, self.person, self.progress, self.states = table, streams // pieces, progress, states
+        self.first, self.entry = steps[steps < states.n], steps[steps >= states.n] - states.n
+        self.source = np.repeat(np.arange(len(states.newest)), np.diff(states.chain.indptr))
+        source, target = self.source[self.entry], states.chain.indices[self.entry]
+        again = states.backoff[source] * states.base[states.newest[target]]
+        self.distribution = np.concatenate([states.initial[self.first], states.chain.data[self.entry] + again])
+        self.context = np.unique(np.append(np.full(self.first.size, -1), source), return_inverse=True)[1]
         self.contexts = int(self.context.max()) + 1
         self.events = float(table.sum())
         self.unseen = 1.0 - np.bincount(self.context, self.distribution, minlength=self.contexts)
@@ -448,11 +239,11 @@ class TypeSearch:
             members += chances.sum(0)
         return Types(expected, members), score, likeliest
 
-    def merged(self, found: Types, person: Codes, least_people: int) -> tuple[Types, int]:
+    def merged(self, found: Types, least_people: int) -> tuple[Types, int]:
         """The types with those of too few people merged into their nearest, and EM led on; the fewest people of one."""
         while True:
             after, _, likeliest = self._round(found)
-            pairs = np.unique(np.stack([likeliest, person], axis=1), axis=0)
+            pairs = np.unique(np.stack([likeliest, self.person], axis=1), axis=0)
             people = np.bincount(pairs[:, 0], minlength=len(found.members))
             if len(people) == 1 or people.min() >= least_people:
                 return found, int(people.min())
@@ -470,3 +261,18 @@ class TypeSearch:
             parts[int(fits.argmax())] += parts[smallest]
         left = np.arange(len(people)) != smallest
         return Types(expected[left], members[left]), kept[left]
+
+    def block(self, expected: Floats) -> States:
+        """A type's chain from the expected counts (J,) of its streams."""
+        from scipy import sparse
+
+        states, n, size = self.states, self.states.n, len(self.states.newest)
+        starts, counted = np.zeros(n), np.zeros(self.source.size)
+        starts[self.first], counted[self.entry] = np.split(expected, [self.first.size])
+        initial = np.pad((starts + PSEUDO * states.initial[:n]) / (starts.sum() + PSEUDO), (0, size - n))
+        own = np.bincount(self.source, counted, minlength=size) + PSEUDO
+        weights = (counted + PSEUDO * states.chain.data) / own[self.source]
+        chain = sparse.csr_array((weights, states.chain.indices, states.chain.indptr), shape=(size, size))
+        entered = np.bincount(states.newest[states.chain.indices], counted, minlength=n) + starts
+        base = (entered + PSEUDO * states.base) / (entered.sum() + PSEUDO)
+        return replace(states, initial=initial, chain=chain, backoff=PSEUDO * states.backoff / own, base=base)

@@ -1,7 +1,4 @@
-"""MarkovModel: how a stream is correlated, as a prior and sparse transitions of any order.
-
-`Counts` fits the same model from a file that does not fit in memory, chunk by chunk.
-"""
+"""MarkovModel: how a stream is correlated, as a prior and sparse transitions of any order."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path
@@ -24,24 +21,32 @@ from seqveil.core import filtering
 from seqveil.core.alphabet import Codes, Floats, Symbols, from_json, symbols_of
 from seqveil.core.errors import InputError, ModelError
 from seqveil.core.files import Reading, replacing
-from seqveil.core.fitting import SMOOTHING, Counts, read_streams
-from seqveil.core.mixture import (
-    LEAST_PEOPLE,
-    SWITCH,
-    Progress,
-    TypeCounts,
-    fit_mixture,
-    fit_trait,
-    label_texts,
+from seqveil.core.states import (
+    States,
+    Trait,
+    answered,
+    checked_distribution,
+    from_arrays,
+    mixture,
     named_labels,
+    validate,
 )
-from seqveil.core.states import States, Trait, answered, checked_distribution, from_arrays, mixture, validate
+
+# Pseudo-events of a context, spread as all events are: without any, what nobody did would count as impossible, and an
+# account would take nobody to ever do it. More predicts rare events better and makes releases err more.
+SMOOTHING = 1.0
+LEAST_PEOPLE = 50  # people that a type must be the likeliest one of
+SWITCH = 1e-4  # chance a step that a stream goes on as somebody else, by default
 
 _FORMAT = "seqveil-model"
 _VERSION = 1
 _LEAST = 1e-130  # a step less likely than this may be lost by a float on the way
 _CHUNK = 1 << 22  # numbers gathered at once by `spread`
 _ARRAYS = ("initial", "backoff", "base", "base_state", "newest")
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError)  # of a file that was cut or changed
+_MALFORMED = (LookupError, ValueError, TypeError, AttributeError, RuntimeError)  # of one with other content
+
+Progress = Callable[[float], None]  # called with the share of the work that is done
 
 
 class MarkovModel(States):
@@ -88,13 +93,9 @@ class MarkovModel(States):
     def _adopt(self, states: States, alphabet: Symbols) -> None:
         if alphabet.n != states.n:
             raise ModelError(f"the alphabet has {alphabet.n} symbols but the model {states.n}; they must agree")
-        for each in fields(States):
-            vars(self)[each.name] = getattr(states, each.name)
-        for name in _ARRAYS:
-            kind = np.float64 if name in ("initial", "backoff", "base") else np.int64
-            vars(self)[name] = np.asarray(getattr(states, name), kind)
+        vars(self).update({each.name: getattr(states, each.name) for each in fields(States)})
         self.alphabet, self.size = alphabet, len(self.newest)
-        self.prior = _float64(np.bincount(self.newest, self.initial, minlength=self.n))
+        self.prior = np.asarray(np.bincount(self.newest, self.initial, minlength=self.n), np.float64)
         for array in (self.prior, self.answers, *self._arrays().values()):
             array.flags.writeable = False
 
@@ -112,7 +113,6 @@ class MarkovModel(States):
         seed: int = 0,
         switch: float | str = SWITCH,
         least_people: int = LEAST_PEOPLE,
-        progress: Progress | None = None,
     ) -> MarkovModel:
         """Count transitions in raw streams.
 
@@ -128,8 +128,7 @@ class MarkovModel(States):
         start of a stream, and its chain is followed. `switch` is the chance a step that a stream goes on as somebody
         else, type and symbol drawn anew: 0 keeps the type for good, and above 1/1000 the types are those of pieces of
         1/`switch` events; "estimate" takes the likeliest of 1/10000, 1/300, 1/100 and 1/30. A type that is the
-        likeliest of fewer than `least_people` people is merged into its nearest. `seed` makes the fit repeatable;
-        `progress` is called with the share that is done.
+        likeliest of fewer than `least_people` people is merged into its nearest. `seed` makes the fit repeatable.
 
         With `trait`, a name and one label for each of the listed streams, such as ("heating", ["gas", "electric", …]),
         each answer has types of its own, so many as `types` says for all or by answer, or as held-out people bear out.
@@ -142,18 +141,12 @@ class MarkovModel(States):
         >>> MarkovModel.fit([[0, 0, 0, 1, 0]] * 60 + [[1, 1, 0, 1, 1]] * 60, types=2)
         MarkovModel(2 types, order=1, 2 symbols, 8 transitions)
         """
+        from seqveil.core.fitting import fit_codes, read_streams
+
         given = None if alphabet is None and n is None else symbols_of(alphabet, n)
         found, users, codes = read_streams(streams, given)
-        if trait is not None:
-            how: dict[str, Any] = {"seed": seed, "least_people": least_people, "progress": progress}
-            return fit_trait(*named_labels(trait), users, codes, order, switch, types, found, smoothing, **how)
-        if isinstance(types, Mapping):
-            raise ModelError("types by answer are those of a trait; name it with trait=, or give one number of types")
-        if types is not None:
-            return fit_mixture(users, codes, order, switch, types, found, smoothing, seed, least_people, progress)
-        counts = Counts(found.n, order)
-        counts.add(users, codes)
-        return counts.model(found, smoothing)
+        how: dict[str, Any] = {"types": types, "trait": trait, "switch": switch, "least_people": least_people}
+        return fit_codes(users, codes, found, order=order, smoothing=smoothing, seed=seed, **how)
 
     @classmethod
     def mixture(
@@ -187,8 +180,7 @@ class MarkovModel(States):
         if trait is None:
             return cls._of(mixture(blocks, shares, switch), models[0].alphabet)
         name, labels = named_labels(trait)
-        own = np.array(label_texts(labels))
-        answers = tuple(sorted(set(own.tolist())))
+        own, answers = np.array(labels), tuple(sorted(set(labels)))
         kinds = [np.flatnonzero(own == answer) for answer in answers]
         if "" in answers or own.size != shares.size or min(shares[some].sum() for some in kinds) <= 0:
             raise ModelError("a trait needs an answer for each of the types, and none whose types have no weight")
@@ -246,8 +238,7 @@ class MarkovModel(States):
         """
         nothing = np.empty(0, np.int64)
         newest = nothing if (self.size == self.n and (self.newest == np.arange(self.n)).all()) else self.newest.copy()
-        base = np.trim_zeros(self.anew, "b") if self.restarts else np.empty(0)
-        answers = nothing if self.trait is None else self.answers
+        base, answers = np.trim_zeros(self.anew, "b"), nothing if self.trait is None else self.answers
         chain = self.inflow
         pointers, sources = (np.array(a, np.uint32) for a in (chain.indptr, chain.indices))
         return newest, pointers, sources, chain.data.copy(), base.copy(), answers.copy()
@@ -255,19 +246,21 @@ class MarkovModel(States):
     def advance(self, weights: ArrayLike) -> Floats:
         """weights · P for weights over states, (S,) or (B, S).
 
-        *Guarantee*: a row's result does not depend, to the last bit, on what other rows it was computed with.
+        *Guarantee*: every sum is taken in the order of the sparse structure, never by a blocked dense product: a row's
+        result does not depend, to the last bit, on what other rows it was computed with.
         """
-        return filtering.advance(self, weights)
-
-    @cached_property
-    def restarts(self) -> bool:
-        """Whether some step is drawn from the base distribution."""
-        return bool(self.backoff.any())
+        rows = np.ascontiguousarray(np.asarray(weights, dtype=np.float64))
+        moved = self.inflow @ np.ascontiguousarray(rows.reshape(-1, self.size).T)
+        out, again = np.ascontiguousarray(moved[: self.size].T), moved[self.size :].T
+        if self.anew.any():
+            out += (again if again.shape[1] == 1 else again[:, self.answers]) * self.anew
+        return out.reshape(rows.shape)
 
     @cached_property
     def anew(self) -> Floats:
-        """The base distribution over the states, of each within its own answer: (S,)."""
-        return _float64(np.bincount(self.base_state, self.base, self.size))
+        """The base distribution over the states, of each within its own answer: (S,); zero where nothing goes to it."""
+        base = self.base if self.backoff.any() else np.zeros(self.base.size)
+        return np.asarray(np.bincount(self.base_state, base, self.size), np.float64)
 
     @cached_property
     def barely(self) -> bool:
@@ -352,11 +345,11 @@ class MarkovModel(States):
     def base_distribution(self) -> Floats:
         """The base distribution of symbols, whatever the type: (n,)."""
         weighed = self.base * np.bincount(self.answers, self.initial)[self.base_answer]
-        return _float64(np.bincount(self.newest[self.base_state], weighed, minlength=self.n))
+        return np.asarray(np.bincount(self.newest[self.base_state], weighed, minlength=self.n), np.float64)
 
     def log_likelihood(self, codes: ArrayLike) -> float:
         """log Pr of one sequence of codes (natural logarithm), -inf where it cannot occur."""
-        sequence = self.alphabet._checked_codes(codes)
+        sequence = self.alphabet.checked_codes(codes)
         if len(sequence) == 0:
             raise InputError("a likelihood needs at least one event; got none")
         return float(filtering.log_likelihoods(self, np.zeros_like(sequence), sequence)[0])
@@ -421,11 +414,9 @@ class MarkovModel(States):
         """The model as `save` writes it: NumPy arrays and a JSON header, nothing executable."""
         header = {"format": _FORMAT, "version": _VERSION, "order": self.order, "n": self.n, "types": self.types}
         header |= {"alphabet": self.alphabet.to_json(), "fingerprint": self.fingerprint}
-        header |= {} if self.trait is None else {"trait": asdict(self.trait)}
-        if self.origin is not None:
-            header["origin"] = self.origin
-        if self.reading is not None:
-            header["reading"] = self.reading.to_json()
+        trait, reading = (None if fact is None else asdict(fact) for fact in (self.trait, self.reading))
+        facts = {"trait": trait, "origin": self.origin, "reading": reading}
+        header |= {name: fact for name, fact in facts.items() if fact is not None}
         text, file = np.frombuffer(json.dumps(header).encode(), np.uint8), io.BytesIO()
         np.savez_compressed(file, allow_pickle=False, header=text, **self._arrays())
         return file.getvalue()
@@ -443,23 +434,19 @@ class MarkovModel(States):
     @classmethod
     def from_bytes(cls, content: bytes, name: str = "the model") -> MarkovModel:
         """The model of which `to_bytes` gave this; `name` is for messages."""
-        if not content.startswith(b"PK"):
-            raise ModelError(f"{name} is not a seqveil model; make one with MarkovModel.save or `seqveil fit`")
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 header = json.loads(file["header"].tobytes())
-                if not isinstance(header, dict) or header.get("format") != _FORMAT:
-                    raise ModelError(f"{name} is not a seqveil model; make one with MarkovModel.save or `seqveil fit`")
-                if header.get("version") != _VERSION:
-                    found = f"{name} has model format {header.get('version')!r}"
+                if header["format"] != _FORMAT:
+                    raise ValueError("another kind of file")
+                if header["version"] != _VERSION:
+                    found = f"{name} has model format {header['version']!r}"
                     raise ModelError(f"{found}, this seqveil reads {_VERSION}; refit it")
                 model = cls._from_file(header, file)
         except ModelError:
             raise
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError):
-            raise ModelError(f"{name} is cut short or damaged; copy it again or refit the model") from None
-        except (KeyError, ValueError, TypeError, AttributeError, NotImplementedError):
-            raise ModelError(f"{name} is not a seqveil model, or is damaged; refit and save the model") from None
+        except (*_DAMAGED, *_MALFORMED):
+            raise ModelError(f"{name} is not a seqveil model, or is damaged; copy it again, or refit it") from None
         if model.fingerprint != header.get("fingerprint"):
             raise ModelError(f"{name} was altered: its fingerprint does not match its content; refit the model")
         return model
@@ -487,15 +474,8 @@ class MarkovModel(States):
         return f"MarkovModel({types}order={self.order}, {self.n} symbols, {self.transitions} transitions)"
 
 
-def _float64(array: Any) -> Floats:
-    return np.asarray(array, dtype=np.float64)
-
-
 def _draw(distribution: Floats, randomness: Floats) -> Codes:
     """One index of `distribution` for each uniform number."""
     running = np.cumsum(distribution)
     place = np.searchsorted(running, randomness * running[-1], side="right")
     return np.asarray(np.minimum(place, np.flatnonzero(distribution)[-1]), dtype=np.int64)
-
-
-__all__ = ["Counts", "MarkovModel", "TypeCounts", "fit_mixture", "symbols_of"]

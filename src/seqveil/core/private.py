@@ -8,18 +8,16 @@ counts alone. No floating-point number decides anything about the noise, so pure
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.alphabet import Symbols
-from seqveil.core.errors import DataError, InputError
-from seqveil.core.fitting import RunCounts
+from seqveil.core.alphabet import Symbols, symbols_of
+from seqveil.core.bulk import places_within
+from seqveil.core.errors import InputError, whole_number
 from seqveil.core.kernel import Ints
-from seqveil.core.model import MarkovModel, symbols_of
+from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import BITS, Randomness
 from seqveil.core.states import States, validate
 
@@ -31,11 +29,12 @@ WIDEST = 1 << 54  # of a denominator: leaves 8 bits for the factor K of `_decays
 MOST_STAYING = 0.95  # share of what was not kept that may stay where it is
 
 
-class BoundedCounts(RunCounts):
-    """Starts and transitions of many users, each user's part bounded; fed in chunks, twice.
+@dataclass(frozen=True, eq=False)
+class BoundedCounts:
+    """Starts (n,) and transitions (n, n) of many users, at most M transitions of each.
 
-    The first reading (`measure`) finds how long each stream is; the second (`add`) keeps, of a stream of T > M
-    transitions, those numbered j with ⌊((j+1)M + r)/T⌋ > ⌊(jM + r)/T⌋, r = ⌊T/2⌋: exactly M of them, evenly spread.
+    Of a stream of T > M transitions those numbered j with ⌊((j+1)M + r)/T⌋ > ⌊(jM + r)/T⌋, r = ⌊T/2⌋, are kept:
+    exactly M of them, evenly spread.
 
     *Guarantee*: which transitions of a user count depends on that user's stream alone, and they are at most M. So
     adding or removing one user with their whole stream changes the probability of any model made of `noisy` counts by a
@@ -43,9 +42,7 @@ class BoundedCounts(RunCounts):
     public, nor messages about bad rows, which only the one who fits sees.
 
     >>> from seqveil.core.randomness import SeededRandomness
-    >>> counts, users, codes = BoundedCounts(2), np.repeat(np.arange(2000), 5).tolist(), [0, 0, 1, 1, 0] * 2000
-    >>> counts.measure(users)
-    >>> counts.add(users, codes)
+    >>> counts = BoundedCounts.of(np.repeat(np.arange(2000), 5), np.tile([0, 0, 1, 1, 0], 2000), 2)
     >>> model = counts.noisy(1.0, SeededRandomness(1)).model(None)
     >>> model.advance(np.array([1.0, 0.0])).round(1).tolist(), model.origin["sensitivity"], model.origin["private"]
     ([0.5, 0.5], 21, False)
@@ -53,53 +50,37 @@ class BoundedCounts(RunCounts):
     Reference: Dwork, McSherry, Nissim, Smith, *Calibrating noise to sensitivity in private data analysis*, TCC 2006.
     """
 
-    def __init__(self, n: int, contribution: int = CONTRIBUTION) -> None:
+    starts: Ints = field(repr=False)
+    moves: Ints = field(repr=False)
+    contribution: int
+
+    @classmethod
+    def of(cls, users: Ints, codes: Ints, n: int, contribution: int = CONTRIBUTION) -> BoundedCounts:
+        """Of all events: who, and which code, in time order within each user."""
         if n > MOST_SYMBOLS:
             raise InputError(
                 f"a private fit draws noise for each of n² transitions and takes at most {MOST_SYMBOLS} symbols, got "
                 f"{n}; use wider bins or a coarser grid, or learn the chain from releases"
             )
-        if isinstance(contribution, bool) or not isinstance(contribution, (int, np.integer)) or contribution < 1:
-            raise InputError("expected a contribution of a whole number of transitions ≥ 1 for each user")
-        super().__init__(n)
-        self.contribution = int(contribution)
-        self.lengths = np.zeros(0, np.int64)  # of the users' streams
-        self.starts, self.moves = np.zeros(n, np.int64), np.zeros(n * n, np.int64)
-
-    def measure(self, users: Sequence[Hashable]) -> None:
-        """Count the events of each user; all chunks, before the first `add`."""
-        rows = self._rows_of(users)
-        self.lengths = np.pad(self.lengths, (0, len(self._slots) - len(self.lengths)))
-        self.lengths += np.bincount(rows, minlength=len(self._slots))
-
-    def _count(self, rows: Ints, codes: Ints) -> None:
-        if len(self._slots) > len(self.lengths):
-            raise DataError("the second reading of the data is not like the first; fit from a file that stays as it is")
-        super()._count(rows, codes)
-
-    def _note(self, back: int, rows: Ints, runs: Ints, places: Ints) -> None:
-        """Count starts, and the transitions that are kept: each ends in the place-th event of a stream of so many."""
-        if back == 0:
-            self.starts += np.bincount(runs[places == 0], minlength=self.n)
-            return
-        events, bound, number = self.lengths[rows], self.contribution, places - 1
-        total = np.maximum(events - 1, 1)
+        whole_number("the contribution of each user, in transitions,", contribution)
+        _, rows, lengths = np.unique(users, return_inverse=True, return_counts=True)
+        codes, places = codes[np.argsort(rows, kind="stable")], places_within(lengths)
+        starts = np.bincount(codes[places == 0], minlength=n)
+        number, total = places[1:] - 1, np.repeat(np.maximum(lengths - 1, 1), lengths)[1:]
         shift = total // 2
-        kept = (number + 1) * bound + shift >= ((number * bound + shift) // total + 1) * total
-        kept = (places < events) & ((total <= bound) | kept)
-        self.moves += np.bincount(runs[kept], minlength=self.n**2)
+        kept = (number + 1) * contribution + shift >= ((number * contribution + shift) // total + 1) * total
+        kept = (number >= 0) & (kept | (total <= contribution))
+        moves = np.bincount((codes[:-1] * n + codes[1:])[kept], minlength=n * n)
+        return cls(starts, moves.reshape(n, n), int(contribution))
 
     def noisy(self, epsilon: float, source: Randomness) -> NoisyCounts:
         """The counts with noise: ε-differentially private, where `source` is. Each call spends its own ε."""
         if isinstance(epsilon, bool) or not math.isfinite(epsilon) or not 1 / FINENESS <= epsilon <= 64:
             raise InputError(f"expected epsilon of the fit from 1e-6 to 64, got {epsilon}")
-        steps, sensitivity = math.floor(epsilon * FINENESS), self.contribution + 1
-        noise = exact_laplace((steps, FINENESS * sensitivity), self.n * (self.n + 1), source)
-        starts, moves = self.starts + noise[: self.n], self.moves + noise[self.n :]
-        return NoisyCounts(starts, moves.reshape(self.n, self.n), float(epsilon), self.contribution, source.private)
-
-    def __repr__(self) -> str:
-        return f"BoundedCounts({self.n} symbols, at most {self.contribution} transitions of a user)"
+        steps, sensitivity, n = math.floor(epsilon * FINENESS), self.contribution + 1, len(self.starts)
+        noise = exact_laplace((steps, FINENESS * sensitivity), n * (n + 1), source)
+        starts, moves = self.starts + noise[:n], self.moves + noise[n:].reshape(n, n)
+        return NoisyCounts(starts, moves, float(epsilon), self.contribution, source.private)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,21 +103,8 @@ class NoisyCounts:
         """About how many users there were: the noisy starts, added up."""
         return max(0, int(self.starts.sum()))
 
-    def origin(self) -> Mapping[str, Any]:
-        """The fit's ledger entry: what was spent on the people in the data, and what that promises."""
-        return {
-            "kind": "private fit",
-            "private": self.private,
-            "epsilon": self.epsilon,
-            "delta": 0.0,
-            "relation": "one user added or removed",
-            "contribution": {"starts": 1, "transitions": self.contribution},
-            "sensitivity": self.contribution + 1,
-            "noise": f"discrete Laplace of scale {self.scale:.6g} on {self.moves.size + self.starts.size} counts",
-        }
-
     def model(self, alphabet: Symbols | None = None) -> MarkovModel:
-        """The chain: post-processing, free of further cost.
+        """The chain, with the fit's ledger entry as its `origin`: post-processing, free of further cost.
 
         With b the scale of the noise, counts below `CUT`·b are taken for noise. What a row has beyond its kept counts,
         its noisy sum less theirs and at least b, is shared out: a part stays where it is, the same part in all rows
@@ -160,7 +128,17 @@ class NoisyCounts:
         first = (first + others * base) / (first.sum() + others)
         states = States(1, n, first, chain, (1 - stay) * rest / total, base, *2 * (np.arange(n),))
         validate(states)
-        return MarkovModel._of(states, symbols_of(alphabet, n)).with_origin(self.origin())
+        origin = {
+            "kind": "private fit",
+            "private": self.private,
+            "epsilon": self.epsilon,
+            "delta": 0.0,
+            "relation": "one user added or removed",
+            "contribution": {"starts": 1, "transitions": self.contribution},
+            "sensitivity": self.contribution + 1,
+            "noise": f"discrete Laplace of scale {scale:.6g} on {self.moves.size + n} counts",
+        }
+        return MarkovModel._of(states, symbols_of(alphabet, n)).with_origin(origin)
 
 
 def exact_laplace(rate: tuple[int, int], count: int, randomness: Randomness) -> Ints:

@@ -6,14 +6,15 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Hashable, Sequence
+from copy import copy
 from hashlib import blake2b
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.compiled import PART, in_parts
-from seqveil.core.errors import InputError
+from seqveil.core.compiled import in_parts
+from seqveil.core.errors import InputError, whole_number
 
 BITS = 62
 _SPARE = np.uint64(64 - BITS)
@@ -44,17 +45,8 @@ class SystemRandomness:
 
     def draw(self, count: int) -> NDArray[np.int64]:
         """Uniform integers below 2**62 from the system's generator, (count,)."""
-        if count < PART:
-            return (np.frombuffer(os.urandom(8 * count), np.uint64) >> _SPARE).view(np.int64)
-        thrown = np.empty(count, np.int64)
-
-        def some(part: slice) -> None:
-            """Draw one part, on whichever thread has it."""
-            words = np.frombuffer(os.urandom(8 * (part.stop - part.start)), dtype=np.uint64)
-            thrown[part] = words >> _SPARE
-
-        in_parts(count, some)
-        return thrown
+        words = in_parts(count, lambda part: os.urandom(8 * (part.stop - part.start)))
+        return (np.frombuffer(b"".join(words), np.uint64) >> _SPARE).view(np.int64)
 
 
 class SeededRandomness:
@@ -69,8 +61,7 @@ class SeededRandomness:
     private = False
 
     def __init__(self, seed: int) -> None:
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise InputError("expected a seed that is a whole number ≥ 0; leave seed=None for a private release")
+        whole_number("the seed", seed, least=0)
         self._generator = np.random.default_rng(int(seed))
 
     def draw(self, count: int) -> NDArray[np.int64]:
@@ -100,8 +91,6 @@ class KeyedRandomness:
     >>> together = randomness.of(["ann", "bob"], [0, 7]).draw(2)
     >>> bool(together[1] == randomness.of(["bob"], [7]).draw(1)[0])
     True
-    >>> randomness
-    KeyedRandomness(private=True)
 
     Reference: RFC 7693 (keyed BLAKE2b).
     """
@@ -128,25 +117,18 @@ class KeyedRandomness:
         names = [b"s" + user_name(user).encode() for user in users]
         return EventRandomness(self._key, names, np.asarray(seqs, np.int64), self.private)
 
-    def __repr__(self) -> str:
-        return f"KeyedRandomness(private={self.private})"
-
 
 class EventRandomness:
     """The randomness of the events of one call: `draw` gives each event its next number; `rows` takes some events."""
 
-    def __init__(
-        self, key: bytes, names: list[bytes], seqs: NDArray[np.int64], private: bool, drawn: list[int] | None = None
-    ) -> None:
-        self._key, self._names, self.private = key, names, private
-        self._seqs = seqs.astype("<i8")
-        # randomness thrown so far, shared by all of its rows
-        self._drawn = [0] * len(names) if drawn is None else drawn
+    def __init__(self, key: bytes, names: list[bytes], seqs: NDArray[np.int64], private: bool) -> None:
+        self._key, self._names, self._seqs, self.private = key, names, seqs.astype("<i8"), private
+        self._drawn = [0] * len(names)  # numbers drawn so far, shared by all of its rows
         self._at: Sequence[int] = range(len(names))
 
     def rows(self, part: NDArray[np.intp]) -> EventRandomness:
         """The randomness of these events alone."""
-        some = EventRandomness(self._key, self._names, self._seqs, self.private, self._drawn)
+        some = copy(self)
         some._at = [self._at[k] for k in part.tolist()]
         return some
 
@@ -172,9 +154,6 @@ class EventRandomness:
         key = self._key
         words = b"".join([blake2b(message, key=key, digest_size=8).digest() for message in messages])
         return (np.frombuffer(words, "<u8") >> _SPARE).astype(np.int64)
-
-    def __repr__(self) -> str:
-        return f"EventRandomness({len(self._at)} events, private={self.private})"
 
 
 def user_name(user: object, where: str = "") -> str:

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 
 from seqveil.core.alphabet import Codes, Floats
 from seqveil.core.bulk import row_entries
-from seqveil.core.errors import ModelError
+from seqveil.core.errors import ModelError, whole_number
 
 ROW_TOLERANCE = 1e-6
 _LARGEST_CODE = 2**62
@@ -71,10 +71,25 @@ class States:
         return np.repeat(np.arange(len(self.trait.types)), self.trait.types)[kind]
 
 
+def named_labels(trait: Any) -> tuple[str, list[str]]:
+    """The name of a trait and its labels as texts, "" where one is missing: None, not a number, or pandas' NA.
+
+    >>> named_labels(("heating", ["gas", None, "electric"]))
+    ('heating', ['gas', '', 'electric'])
+    """
+    try:
+        name, labels = trait
+        texts = ["" if label is None else str(label).strip() for label in labels]
+    except (TypeError, ValueError):
+        name, texts = None, []
+    if not isinstance(name, str) or not name.strip():
+        raise ModelError("expected a trait as its name and the labels, as in trait=('heating', ['gas', 'electric', …])")
+    return name, ["" if text.lower() in ("nan", "<na>") else text for text in texts]
+
+
 def checked_order(order: int, n: int) -> int:
     """`order` where contexts of that length can be numbered in 64 bits."""
-    if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 1:
-        raise ModelError("order must be an integer >= 1, the number of past symbols that matter")
+    whole_number("order", order, kind=ModelError)
     if n ** (int(order) + 1) > _LARGEST_CODE:
         raise ModelError(f"order {order} over {n} symbols has too many contexts to number; lower the order")
     return int(order)
@@ -138,13 +153,8 @@ def from_arrays(prior: Any, transitions: Any, order: int) -> States:
     rows = _checked_rows(transitions, order)
     n = rows.shape[1]
     order = checked_order(order, n)
-    distribution = _float_array(prior, "prior")
-    if order == 1 or (distribution.shape == (n,) and n > 1):
-        first = checked_distribution(distribution, "prior", n)
-    else:
-        if distribution.shape not in ((n,) * order, (n**order,)):
-            raise ModelError(f"prior must have shape ({n},), (n,)*{order} or (n**{order},); got {distribution.shape}")
-        first = checked_distribution(distribution, "prior", n**order)
+    prior = _float_array(prior, "prior")
+    first = checked_distribution(prior, "prior", n if prior.size == n else n**order)
     if order == 1:
         return States(1, n, first, rows, np.zeros(n), first, np.arange(n), np.arange(n))
     prior, opening = _opening(first, rows, n, order)
@@ -273,10 +283,10 @@ def validate(states: States) -> None:
     if misfit or states.base.shape != wide or states.base_state.shape != wide:
         raise ModelError("the model's arrays do not fit its alphabet; save the model again")
     numbers = (chain.data, states.initial, states.backoff, states.base)
-    if not all(np.isfinite(part).all() and (part >= 0).all() for part in numbers):
+    if not all(part.dtype == np.float64 and np.isfinite(part).all() and (part >= 0).all() for part in numbers):
         raise ModelError("the model holds negative or non-finite probabilities; save the model again")
     named = ((states.newest, n), (states.base_state, size))
-    if not all(a.dtype.kind in "iu" and (a >= 0).all() and (a < limit).all() for a, limit in named):
+    if not all(a.dtype == np.int64 and (a >= 0).all() and (a < limit).all() for a, limit in named):
         raise ModelError("the model names symbols or states that do not exist; save the model again")
     if not np.array_equal(states.newest[states.base_state], np.tile(np.arange(n), states.types)):
         raise ModelError("the model's states do not match its symbols; save the model again")

@@ -66,16 +66,6 @@ def seconds(times: Iterable[Time] | NDArray[Any]) -> Floats:
     return numbers / 10.0 ** (3 * found) if found.any() else numbers
 
 
-def unit_of(numbers: NDArray[Any]) -> str:
-    """What the size of these numbers says they are.
-
-    >>> unit_of(np.array([3.0])), unit_of(np.array([1_700_000_000_000]))
-    ('seconds', 'milliseconds since 1970')
-    """
-    found = np.unique(powers(np.asarray(numbers, np.float64)))
-    return " and ".join(UNITS[k] for k in found.tolist() if k < len(UNITS))
-
-
 def says_milliseconds(name: str) -> bool:
     """Whether a column is called as milliseconds are.
 

@@ -61,21 +61,12 @@ def moved(suspicion: float, log_odds: float) -> float:
 
 
 def log_odds_for(suspicion: float, limit: float) -> float:
-    """The ε of a secret at which a suspicion becomes `limit` and no more: the opposite of `moved`.
+    """The ε of a secret, twice the total leakage, at which a suspicion becomes `limit` and no more; see `moved`.
 
     >>> round(log_odds_for(0.1, 0.3), 4), round(moved(0.1, log_odds_for(0.1, 0.3)), 9)
     (1.3499, 0.3)
     """
     return math.log(limit / (1 - limit)) - math.log(suspicion / (1 - suspicion))
-
-
-def leakage_for(suspicion: float, limit: float) -> float:
-    """The total leakage at which a suspicion becomes `limit` and no more: its odds move by e^2L.
-
-    >>> round(leakage_for(0.1, 0.3), 4), round(moved(0.1, 2 * leakage_for(0.1, 0.3)), 9)
-    (0.675, 0.3)
-    """
-    return log_odds_for(suspicion, limit) / 2
 
 
 def count(number: int, one: str, many: str = "") -> str:
@@ -110,25 +101,14 @@ def percent(share: float) -> str:
     return f"{share * 100:.0f} %" if share >= 0.01 else f"{share * 100:.2g} %"
 
 
-def percent_up(share: float) -> str:
-    """A probability as people say it, rounded up, so that "at most" stays true.
+def percent_up(share: float, to_whole: Callable[[float], int] = math.ceil) -> str:
+    """A probability as people say it, rounded up, so that "at most" stays true; by `math.floor`, "at least".
 
     >>> percent_up(0.25), percent_up(0.0272), percent_up(0.3547), percent_up(0.00123), percent_up(0.99999)
     ('25 %', '2.8 %', '36 %', '0.13 %', '100 %')
+    >>> percent_up(0.25, math.floor), percent_up(0.0432, math.floor), percent_up(0.99999, math.floor)
+    ('25 %', '4.3 %', '99.9 %')
     """
-    return _rounded(share, math.ceil)
-
-
-def percent_down(share: float) -> str:
-    """A probability as people say it, rounded down, so that "at least" stays true.
-
-    >>> percent_down(0.25), percent_down(0.1682), percent_down(0.0432), percent_down(0.00123), percent_down(0.99999)
-    ('25 %', '16 %', '4.3 %', '0.12 %', '99.9 %')
-    """
-    return _rounded(share, math.floor)
-
-
-def _rounded(share: float, to_whole: Callable[[float], int]) -> str:
     points = share * 100
     if points <= 0:
         return "0 %"
@@ -200,7 +180,7 @@ def promise(secret: Secret) -> str:
     factor, low, high = math.exp(secret.epsilon), *(moved(SUSPICION, side * secret.total) for side in (-1, 1))
     stays = f"becomes at most {percent_up(high)}"
     if not secret.one_sided:
-        stays = f"stays between {percent_down(low)} and {percent_up(high)}"
+        stays = f"stays between {percent_up(low, math.floor)} and {percent_up(high)}"
     example = f"a suspicion of {percent(SUSPICION)} {stays}"
     if secret.kind == "trait":
         bound = f"by at most a factor of {factor:.3g} (ε = {secret.epsilon:g}): {example}"
@@ -267,17 +247,6 @@ class Grade:
     def text(self) -> str:
         """The colour and why, as one line."""
         return f"{self.colour}: {self.why}"
-
-
-def colour(becomes: float) -> Colour:
-    """The colour of what a suspicion of 1 % may become.
-
-    >>> [colour(share) for share in (0.01, 0.1, 0.2, 0.5, 0.51, 1.0)]
-    ['green', 'green', 'amber', 'amber', 'red', 'red']
-    """
-    if becomes <= GREEN * (1 + _ROUNDING):
-        return "green"
-    return "amber" if becomes <= AMBER * (1 + _ROUNDING) else "red"
 
 
 @dataclass(frozen=True)
@@ -357,20 +326,19 @@ class Risk:
         unkept = tuple(dict.fromkeys(total.unkept for total in disclosed if total.unkept))
         up, down = float(np.max(accounts.most, initial=0.0)), -float(np.min(accounts.least, initial=0.0))
         ldp = float(np.max(accounts.ldp, initial=0.0)) if setting.model.rules_out else None
-        shape = _shape(setting) | {"measured": bool(setting.whole_sequence), "ldp": ldp}
+        more = _shape(setting) | {"measured": bool(setting.whole_sequence), "ldp": ldp} | more
         undone = more.pop("undone", "") or ("" if setting.mechanism.sound else setting.whole_sequence)
         if disclosed and len(secrets) < len(setting.secrets):  # about one of them nothing is promised
             undone = undone or unkept[0]
-        return cls(up, down, _one_release(setting), tuple(secrets), **shape, unkept=unkept, undone=undone, **more)
+        return cls(up, down, secrets=tuple(secrets), unkept=unkept, undone=undone, **more)
 
     @classmethod
-    def promised(cls, setting: Any, **more: Any) -> Risk:
+    def promised(cls, setting: Any) -> Risk:
         """The risk that terms allow before anything is released: without a total a stream may reveal everything."""
         secrets = tuple(DisclosedSecret.of(secret, secret.total) for secret in setting.secrets)
         budget = setting.budget
         total, ldp = (math.inf if most is None else most for most in (budget.exact_total, budget.ldp_total))
-        shape = _shape(setting) | {"ldp": ldp if setting.model.rules_out else None}
-        return cls(total, None, _one_release(setting), secrets, **shape, **more)
+        return cls(total, secrets=secrets, ldp=ldp if setting.model.rules_out else None, **_shape(setting))
 
     @property
     def log_odds(self) -> float:
@@ -408,17 +376,17 @@ class Risk:
             becomes, what = max(moved(ASKED, each.log_odds) for each in self.secrets), "about a declared secret"
         else:
             becomes, what = moved(ASKED, self.log_odds), "about anything in the stream"
-        said, kind, most = f"a suspicion of {percent(ASKED)} {what}", colour(becomes), percent_up(becomes)
-        if kind == "red":
-            return Grade(kind, f"{said} may become more likely than not ({most}), which protects next to nothing")
-        if kind == "amber":
-            return Grade(kind, f"{said} may grow to {most}")
+        said, most = f"a suspicion of {percent(ASKED)} {what}", percent_up(becomes)
+        if becomes > AMBER * (1 + _ROUNDING):
+            return Grade("red", f"{said} may become more likely than not ({most}), which protects next to nothing")
+        if becomes > GREEN * (1 + _ROUNDING):
+            return Grade("amber", f"{said} may grow to {most}")
         doubts = [*self.doubts, *self.unkept]
         doubts += [NIGHT_AND_DAY] if any(each.by_hour for each in self.secrets) else []
         doubts += [IMPOSSIBLE] if self.secrets and self.ldp is not None else []
         if doubts:
             return Grade("unchecked", f"{said} becomes at most {most}, but {', and '.join(doubts)}")
-        return Grade(kind, f"{said} becomes at most {most}" + (f"; {self.support}" if self.support else ""))
+        return Grade("green", f"{said} becomes at most {most}" + (f"; {self.support}" if self.support else ""))
 
     @property
     def warning(self) -> str:
@@ -431,15 +399,12 @@ class Risk:
         return f"{grade.text}; {remedy}"
 
 
-def _one_release(setting: Any) -> float | None:
-    """The ε of the release that carries most; None where there is no bound for one."""
-    if not setting.mechanism.sound or setting.unbounded:
-        return None
-    most = float(setting.epsilon)
-    return most if setting.budget.exact_total is None else min(most, setting.budget.exact_total)
-
-
 def _shape(setting: Any) -> dict[str, Any]:
+    """What has an ε of its own, and the ε of the one that carries most; None where there is no bound for one."""
+    unit, most = "release" if setting.batch == 1 else f"batch of {setting.batch}", setting.budget.exact_total
     if setting.in_blocks:
-        return {"unit": f"block of {setting.policy.block} events"}
-    return {"unit": "release" if setting.batch == 1 else f"batch of {setting.batch}"}
+        unit = f"block of {setting.policy.block} events"
+    if not setting.mechanism.sound or setting.unbounded:
+        return {"unit": unit}
+    epsilon = float(setting.epsilon)
+    return {"unit": unit, "one_release": epsilon if most is None else min(epsilon, most)}

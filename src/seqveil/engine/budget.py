@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from seqveil.core import times as clock
 from seqveil.core.bulk import ByUser
-from seqveil.core.composition import compose, epsilon_for, whole_number
-from seqveil.core.errors import InputError
+from seqveil.core.composition import compose, epsilon_for
+from seqveil.core.errors import InputError, whole_number
 from seqveil.core.kernel import UNIT, Floats, Ints
 
 WhenSpent = Literal["hold", "stop"]

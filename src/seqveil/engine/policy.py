@@ -20,9 +20,8 @@ import numpy as np
 
 from seqveil.core import distortion as distortions
 from seqveil.core import mechanisms
-from seqveil.core.composition import whole_number
 from seqveil.core.distortion import Distortion, resolve
-from seqveil.core.errors import DataError, InputError, ModelError
+from seqveil.core.errors import DataError, InputError, ModelError, whole_number
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.mechanisms.blocks import LONGEST, fingerprint
 from seqveil.core.model import MarkovModel

@@ -12,7 +12,7 @@ context that does best.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,10 +23,9 @@ from seqveil.core import filtering
 from seqveil.core.alphabet import Symbols
 from seqveil.core.bulk import Layout, places_within
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.fitting import SMOOTHING
+from seqveil.core.fitting import fit_codes
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, fit_trait
-from seqveil.core.model import Counts, MarkovModel, fit_mixture
+from seqveil.core.model import LEAST_PEOPLE, SMOOTHING, SWITCH, MarkovModel, Progress
 from seqveil.core.results import ResultTable
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.planning import error_of_mean, measure
@@ -41,8 +40,6 @@ EPSILON = 1.0
 BINS = 10  # of calibration
 REPORTED = ("context", "people", "symbols", "log_likelihood", "standard_error", "predicted_error", "realised_error")
 _NUMBERS = 1 << 21
-
-Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -95,23 +92,10 @@ class Context:
         changing = f", switch {self.switch}" if self.switch != SWITCH else ""
         return f"{types}order {self.order}{changing}"
 
-    def fit(
-        self,
-        users: Ints,
-        codes: Ints,
-        alphabet: Symbols,
-        smoothing: float = SMOOTHING,
-        seed: int = 0,
-        least_people: int = LEAST_PEOPLE,
-        progress: Progress | None = None,
-    ) -> MarkovModel:
+    def fit(self, users: Ints, codes: Ints, alphabet: Symbols, **how: Any) -> MarkovModel:
         """The model of this context fitted to streams: users and codes of all events."""
-        if self.types == 1:
-            counts = Counts(alphabet.n, self.order)
-            counts.add(users, codes)
-            return counts.model(alphabet, smoothing)
-        distribution = (smoothing, seed, least_people, progress)
-        return fit_mixture(users, codes, self.order, self.switch, self.types, alphabet, *distribution)
+        types = None if self.types == 1 else self.types
+        return fit_codes(users, codes, alphabet, order=self.order, types=types, switch=self.switch, **how)
 
 
 @dataclass(frozen=True)
@@ -285,9 +269,8 @@ class CodedEvents:
         if self.trait is None:
             kept = ~np.isin(self.rows, without)
             return context.fit(self.rows[kept], self.codes[kept], alphabet, **how)
-        asked = context.order, context.switch, context.types
-        labels = self._labels_without(without)
-        return fit_trait(self.trait, labels, self.rows, self.codes, *asked, alphabet, **how)
+        trait = self.trait, self._labels_without(without)
+        return fit_codes(self.rows, self.codes, alphabet, trait=trait, **asdict(context), **how)
 
     def _labels_without(self, people: Ints) -> list[str | None]:
         left_out = set(people.tolist())

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from seqveil.core.alphabet import Alphabet, Bins, Codes, Floats, Grid, Symbols
 from seqveil.core.distortion import Distortion, absolute, euclidean, hamming
 from seqveil.core.errors import InputError
-from seqveil.core.model import Counts, MarkovModel
+from seqveil.core.fitting import fit_codes
+from seqveil.core.model import MarkovModel
 
 KINDS = ("clicks", "gaze", "heart_rate", "power", "places")
 # MSNBC: how likely a click stays in its category, and where a click that leaves goes, per category
@@ -53,9 +54,7 @@ class Generated:
     def model(self, people: Iterable[int] | None = None) -> MarkovModel:
         """A chain of order 1 fitted to the streams of some people, all by default."""
         chosen = self.codes if people is None else self.codes[list(people)]
-        counts = Counts(self.alphabet.n, 1)
-        counts.add(np.repeat(np.arange(len(chosen)), chosen.shape[1]), chosen.ravel())
-        return counts.model(self.alphabet)
+        return fit_codes(np.repeat(np.arange(len(chosen)), chosen.shape[1]), chosen.ravel(), self.alphabet)
 
     def __repr__(self) -> str:
         people, events = self.codes.shape

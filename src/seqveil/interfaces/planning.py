@@ -31,7 +31,7 @@ from seqveil.core.randomness import Randomness, SeededRandomness
 from seqveil.core.results import Line, Result, ResultTable, plain
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.ahead import LONGEST
-from seqveil.core.words import Risk, count, leakage_for, log_odds_for, made_public, moved, percent
+from seqveil.core.words import Risk, count, log_odds_for, made_public, moved, percent
 from seqveil.core.words import percent_up as at_most
 from seqveil.engine import batches, stream
 from seqveil.engine.budget import Budget
@@ -229,7 +229,7 @@ class Wishes:
         """The total that the odds allow, of each secret or of a stream, rounded down to three figures; None: no odds"""
         if self.odds is None:
             return None
-        return _down(log_odds_for(*self.odds) if self.secrets else leakage_for(*self.odds), figures=3)
+        return _down(log_odds_for(*self.odds) / (1 if self.secrets else 2), figures=3)
 
     def spending(self, total: float, way: Way, length: int) -> Policy | None:
         """The policy that spends a total in this way over a stream, or on each secret; None: it is the truth, or slow.

@@ -31,10 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import geography
-from seqveil.core.alphabet import Bins, Grid, Symbols
+from seqveil.core.alphabet import Bins, Grid, Symbols, symbols_of
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats
-from seqveil.core.model import MarkovModel, symbols_of
+from seqveil.core.model import MarkovModel
 from seqveil.receiver.evidence import Chain, Evidence, ExpectedStatistics, by_user, distribution, expect, likelihoods
 
 ROUNDS, TOLERANCE = 150, 1e-6

@@ -10,7 +10,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.mechanisms import Batch, batch_lp
 from seqveil.core.mechanisms.codebook import support
-from seqveil.core.model import Counts, MarkovModel
+from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness
 
 
@@ -50,9 +50,7 @@ def test_support_is_what_enumeration_finds():
 
 def test_support_joins_walks_that_back_off():
     """A smoothed model of order 2 shows one batch by several walks."""
-    counts = Counts(n=2, order=2)
-    counts.add(["a"] * 12, [0, 0, 1, 0, 0, 1, 1, 0, 1, 1, 1, 0])
-    model = counts.model(smoothing=0.5)
+    model = MarkovModel.fit([[0, 0, 1, 0, 0, 1, 1, 0, 1, 1, 1, 0]], order=2, smoothing=0.5)
     batch = Batch(model, model.advance(model.initial), 3, 1.0, hamming())
     _, walks = every_batch(model, 3)
     found = support(batch, 1000)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from seqveil.core.errors import DataError
-from seqveil.core.fitting import SMOOTHING
+from seqveil.core.model import SMOOTHING
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, lines, show, stages
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.fitting import SMOOTHING
+from seqveil.core.model import SMOOTHING
 from seqveil.core.results import Line
 from seqveil.core.words import Risk, count
 from seqveil.engine.releases import left_of

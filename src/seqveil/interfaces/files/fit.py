@@ -15,11 +15,11 @@ import numpy as np
 from seqveil.core.alphabet import MISSING, Alphabet, OnMissing, OnUnknown, Symbols
 from seqveil.core.errors import InputError, option
 from seqveil.core.files import Reading
-from seqveil.core.fitting import SMOOTHING
+from seqveil.core.fitting import fit_codes
 from seqveil.core.geography import Cells
 from seqveil.core.kernel import Ints
-from seqveil.core.mixture import SWITCH, fit_trait, one_answer_each
-from seqveil.core.model import MarkovModel
+from seqveil.core.mixture import one_answer_each
+from seqveil.core.model import SMOOTHING, MarkovModel
 from seqveil.core.private import CONTRIBUTION, BoundedCounts
 from seqveil.core.randomness import randomness
 from seqveil.core.results import Line, Result, plain
@@ -330,7 +330,7 @@ def fit_table(
         choice = choose(coded, found.alphabet, context, **how)
         model = choice.model
     elif trait is not None and context in (None, "auto"):  # as many types of each answer as predict others
-        model = fit_trait(trait, labels, coded.rows, coded.codes, order, SWITCH, None, found.alphabet, **how)
+        model = fit_codes(coded.rows, coded.codes, found.alphabet, order=order, trait=(trait, labels), **how)
     else:  # nothing to choose, or too few to hold any out
         wanted = Context(order) if context is None else Context.parse(context)
         model = coded.fit(wanted, found.alphabet, np.zeros(0, np.int64), **how)
@@ -390,10 +390,8 @@ def _check_private(
 
 def _fit_private(found: CodedValues, epsilon: float, contribution: int | None, seed: int | None) -> Fitted:
     """A chain of order 1 that is ε-differentially private for each user; see `BoundedCounts`."""
-    counts = BoundedCounts(found.alphabet.n, CONTRIBUTION if contribution is None else contribution)
-    users = found.events.users.to_list()
-    counts.measure(users)
-    counts.add(users, found.codes)
+    most = CONTRIBUTION if contribution is None else contribution
+    counts = BoundedCounts.of(found.events.people[1], found.codes, found.alphabet.n, most)
     noisy = counts.noisy(epsilon, randomness(seed))
     model = noisy.model(found.alphabet).with_reading(found.events.reading)
     events = noisy.users + max(0, int(noisy.moves.sum()))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core.alphabet import Alphabet, Codes, Symbols
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.fitting import SMOOTHING, RunCounts
-from seqveil.core.mixture import SWITCH, answers_among, one_answer_each, side_by_side
-from seqveil.core.model import Counts, MarkovModel, TypeCounts
+from seqveil.core.fitting import RunCounts
+from seqveil.core.mixture import answers_among, fit_types, one_answer_each, piece_of, side_by_side
+from seqveil.core.model import SMOOTHING, SWITCH, MarkovModel
 from seqveil.core.states import checked_order
 from seqveil.interfaces.files.cuts import MOST_SYMBOLS
 from seqveil.interfaces.files.fit import Fitted
@@ -60,24 +59,20 @@ def fitted(
         symbols = _alphabet(frame, alphabet, columns)
         rows = needed(frame, columns, symbols)
         order = checked_order(order, symbols.n)
-        if types == 1 and trait is None:
-            runs = _ChainCounts(symbols.n, order)
-            runs.take(_counted(rows, symbols, order, columns.seq))
-            return Fitted(runs.model(symbols, smoothing), runs.events, runs.users, smoothing=smoothing)
-        whole = _MixtureCounts(symbols.n, order, switch)
-        table = _counted(rows, symbols, order, columns.seq, whole.piece)
+        by_person = types > 1 or trait is not None
+        piece = piece_of(switch) if by_person else None
+        runs, people = _counted(rows, symbols, order, columns.seq, piece)
         labels = {} if trait is None else _labels(frame, columns, trait)
-    whole.take_people(table)
-    if trait is None:
-        return Fitted(whole.model(types, symbols, smoothing), whole.events, whole.users, smoothing=smoothing)
-    answers, of_person = answers_among([labels.get(str(name)) for name in table.names], len(table.names))
-    parts = []  # the mixture of each answer, from the counts of its people
-    for number in range(len(answers)):
-        counts = _MixtureCounts(symbols.n, order, switch)
-        counts.take_people(table.of(of_person == number))
-        parts.append(counts.model(types, symbols, smoothing))
-    model = side_by_side(trait, answers, of_person, parts)
-    return Fitted(model, whole.events, whole.users, smoothing=smoothing)
+    if not by_person:
+        model = MarkovModel._of(runs.states(smoothing), symbols)
+    elif trait is None:
+        model = fit_types(runs, symbols, types, switch, smoothing)
+    else:  # the mixture of each answer, from the runs of its people
+        answers, of_person = answers_among([labels.get(str(name)) or "" for name in people], len(people))
+        own = [runs.some(of_person == number) for number in range(len(answers))]
+        parts = [fit_types(each, symbols, types, switch, smoothing) for each in own]
+        model = side_by_side(trait, answers, of_person, parts)
+    return Fitted(model, runs.events, int(runs.first.sum()), smoothing=smoothing)
 
 
 def _alphabet(frame: DataFrame, given: Symbols | Sequence[Any] | None, columns: FrameColumns) -> Symbols:
@@ -96,23 +91,13 @@ def _alphabet(frame: DataFrame, given: Symbols | Sequence[Any] | None, columns: 
     return Alphabet.of(values or [0])
 
 
-class _Table(NamedTuple):
-    """Runs of codes, oldest first (-1 before the start of a stream), and how often each occurs, perhaps by person."""
+def _counted(
+    rows: DataFrame, symbols: Symbols, order: int, named: str, piece: int | None
+) -> tuple[RunCounts, list[Any]]:
+    """Runs counted over all people; with `piece`, for each person and each piece of so many events (0: one piece).
 
-    runs: list[Codes]
-    counts: Codes
-    person: Codes
-    piece: Codes
-    names: Sequence[Any] = ()  # of the people
-
-    def of(self, people: NDArray[np.bool_]) -> _Table:
-        """The runs of some people."""
-        at = people[self.person]
-        return _Table([codes[at] for codes in self.runs], self.counts[at], self.person[at], self.piece[at])
-
-
-def _counted(rows: DataFrame, symbols: Symbols, order: int, named: str, piece: int | None = None) -> _Table:
-    """Runs counted over all people; with `piece`, for each person and each piece of so many events (0: one piece)."""
+    The names of the people come with them, in the order of their numbers.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -130,13 +115,17 @@ def _counted(rows: DataFrame, symbols: Symbols, order: int, named: str, piece: i
     table = spread.groupBy(*spread.columns).count().toArrow()
     counts = table.column("count").to_numpy().astype(np.int64)
     _refuse(table.column("wrong").to_numpy(), counts, named)
-    found = [table.column(f"x{back}").to_numpy().astype(np.int64) for back in range(order, -1, -1)]
+    back, number = np.full(counts.size, -1), np.zeros(counts.size, np.int64)
+    for ago in range(order + 1):  # -1 stands before the start of a stream
+        codes = table.column(f"x{ago}").to_numpy().astype(np.int64)
+        back, number = back + (codes >= 0), number + np.maximum(codes, 0) * symbols.n**ago
     if piece is None:
-        return _Table(found, counts, np.zeros(0, np.int64), np.zeros(0, np.int64))
+        nobody = np.zeros(counts.size, np.int64)
+        return RunCounts(symbols.n, order, back, number, counts, nobody, nobody), []
     # people in the order of their names, as in a file
     names, people = np.unique(np.array(table.column(USER).to_pylist(), object), return_inverse=True)
     pieces = table.column("piece").to_numpy().astype(np.int64)
-    return _Table(found, counts, people.astype(np.int64), pieces, names.tolist())
+    return RunCounts(symbols.n, order, back, number, counts, people.astype(np.int64), pieces), names.tolist()
 
 
 def _labels(frame: DataFrame, columns: FrameColumns, trait: str) -> dict[Any, str | None]:
@@ -179,41 +168,3 @@ def _refuse(wrong: Any, counts: Codes, named: str) -> None:
             f"{ties} events have the same {named!r} as another of their user, so which came first is not known; "
             "number them"
         )
-
-
-class _Taken(RunCounts):
-    """Counts that were made elsewhere."""
-
-    users = 0
-
-    def take(self, table: _Table) -> None:
-        """Runs of order+1 codes, oldest first, and their counts: all shorter runs are among their ends."""
-        runs, counts = table.runs, table.counts
-        self.events = int(counts.sum())
-        number, inside = np.zeros(counts.size, np.int64), np.ones(counts.size, bool)
-        for back in range(self.order + 1):
-            codes = runs[self.order - back]
-            if back == 1:
-                starts = codes < 0  # nothing before: the first symbol of a stream
-                np.add.at(self._first, runs[-1][starts], counts[starts])
-                self.users = int(counts[starts].sum())
-            inside = inside & (codes >= 0)
-            number = number + np.where(inside, codes, 0) * self.n**back
-            self._runs[back].waiting.append((number[inside], counts[inside]))
-
-
-class _ChainCounts(_Taken, Counts):
-    """Those of a chain."""
-
-
-class _MixtureCounts(_Taken, TypeCounts):
-    """Those of a mixture, made for each person."""
-
-    def take_people(self, table: _Table) -> None:
-        """Runs of order+1 codes by person and piece. The first events of a stream have runs of their own length."""
-        self.take(table)
-        back = (np.stack(table.runs) >= 0).sum(0) - 1
-        number = sum(
-            np.where(codes >= 0, codes, 0) * self.n ** (self.order - place) for place, codes in enumerate(table.runs)
-        )
-        self._parts.append((table.person, table.piece, self._offsets[back] + number, table.counts))

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from seqveil.core.alphabet import Symbols
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.files import Reading
+from seqveil.core.fitting import fit_codes
 from seqveil.core.kernel import Ints
-from seqveil.core.mixture import SWITCH, fit_trait
-from seqveil.core.model import Counts, MarkovModel
+from seqveil.core.model import MarkovModel
 from seqveil.interfaces.choosing import said_of_check
 from seqveil.interfaces.files.events import Events, symbol_events
 from seqveil.interfaces.files.fit import answers_of, read_values
@@ -206,11 +206,7 @@ def _labels(upload: Upload, events: Events, trait: str, names: NDArray[Any]) -> 
 
 def _fitted(who: Ints, codes: Ints, alphabet: Symbols, trait: str, labels: NDArray[Any] | None) -> MarkovModel:
     """The model that `seqveil fit` makes of these people; with labels the one whose types answer for the trait."""
-    if labels is not None:
-        return fit_trait(trait, labels.tolist(), who, codes, 1, SWITCH, None, alphabet)
-    counts = Counts(alphabet.n, 1)
-    counts.add(who, codes)
-    return counts.model(alphabet)
+    return fit_codes(who, codes, alphabet, trait=None if labels is None else (trait, labels.tolist()))
 
 
 def _commands(upload: Upload, options: Mapping[str, Any], model: str) -> dict[str, Any]:
