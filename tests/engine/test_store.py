@@ -20,11 +20,11 @@ from seqveil.engine.calls import OutOfOrder
 from seqveil.engine.packing import Sealing
 from seqveil.engine.policy import Policy
 from seqveil.engine.releases import EARLIER
-from seqveil.engine.sqlite import SqliteStore, checksum
+from seqveil.engine.sqlite import checksum
 from seqveil.engine.store import GAP, Damaged, Memory, StateStore
 from seqveil.engine.stream import REFUSED, Private
 from seqveil.engine.streams import CodeStreams
-from seqveil.engine.upkeep import verify
+from seqveil.engine.upkeep import opened, verify
 from seqveil.interfaces.spark.operator import SparkStore
 from served import words_setting
 
@@ -53,10 +53,7 @@ class Kinds:
         return Memory()
 
     def file(self, setting) -> StateStore:
-        file = SqliteStore(self.folder / "s.db")
-        with file.transaction():
-            file.settle_epoch()
-        return file
+        return opened(self.folder / "s.db", setting, True, None, False)
 
     def spark(self, setting) -> StateStore:
         return SparkStore(self.kept, b"salt")

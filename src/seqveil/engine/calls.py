@@ -5,7 +5,7 @@ store; which of a call's events are new, what is drawn for them, and what comes 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -21,9 +21,9 @@ from seqveil.core.randomness import KeyedRandomness, Randomness, User, rows
 from seqveil.core.secrets import SecretTrackers
 from seqveil.engine import batches, blocks, packing, stream
 from seqveil.engine.blocks import Made, ReleasedInBlocks
-from seqveil.engine.releases import EARLIER, InBlocks, Path, Releases
+from seqveil.engine.releases import EARLIER, Path, Releases
 from seqveil.engine.store import ERASED, GAP, NEW, Entry, Erased, StateStore, Stored, UserRow, batch_text, with_gaps
-from seqveil.engine.stream import LOST, NOTHING, REFUSED, Done, Private, State, Terms, allowance, skipped
+from seqveil.engine.stream import LOST, NOTHING, REFUSED, Done, State, Terms, allowance, skipped
 from seqveil.engine.stream import rounds as rounds_of
 
 if TYPE_CHECKING:
@@ -51,19 +51,18 @@ class Live:
     Parameters:
         history: the terms of all users, after those that they had with earlier models.
         store: where they wait.
-        memory: bytes that live states may take. Where the store is memory itself, small states all stay live.
+        memory: bytes that live states may take, where the store is not memory itself; those of one call always fit.
     """
 
     def __init__(self, history: Sequence[Terms], store: StateStore, memory: int) -> None:
         self._history, self._setting, self._store = history, history[-1], store
         width, self._small = packing.width(self._setting), packing.small(self._setting)
         # as it is; else users come back by replay of their releases
-        self._kept = self._small or not store.durable or not store.keeps_releases
+        self._kept = store.durable and (self._small or not store.keeps_releases)
         self._epoch = packing.epoch_of(store.salt)
-        self._private: dict[User, Private] = {}  # of those who wait in memory
-        self.room = max(1, memory // (2 * width + BESIDE if self._small else 4 * width))
-        if self._small and not store.durable:
-            self.room = sys.maxsize
+        self._room = max(1, memory // (2 * width + BESIDE if self._small else 4 * width))
+        self._room = self._room if store.durable else sys.maxsize
+        self.together = max(1, memory // (16 * width))  # users whose step fits in memory
         self._remembers = not store.durable or store.sealing is not None  # else kernels go by symbol, from the first on
         self.state = State.start(self._setting, 0)
         self._ids, self._released, self._used = (np.zeros(0, np.int64) for _ in range(3))
@@ -76,7 +75,7 @@ class Live:
         return len(self._slot)
 
     def enter(self, names: Sequence[User]) -> Slots:
-        """The slots of these users, made live where they are not; at most `room` different ones."""
+        """The slots of these users, made live where they are not."""
         self._now += 1
         slots = list(map(self._slot.get, names))
         if None in slots:
@@ -120,20 +119,17 @@ class Live:
                 self._find_private(slot, row)
 
     def _find_private(self, slot: int, row: UserRow) -> None:
-        """What is private of a user who comes back: from memory, or opened; the bit of a block follows from the key.
+        """What is private of a user who comes back is opened; the bit of a block follows from the key.
 
         Where nothing was sealed, kernels go by symbol alone from the next event on. A block that was begun in another
         epoch has lost its bit, and is cut.
         """
-        name, at, sealing, memory = self._names[slot], np.array([slot]), self._store.sealing, self.state.private.memory
-        waiting = self._private.pop(name, None)
-        if waiting is not None:
-            self.state.put(at, replace(self.state.take(at), private=waiting))
-        elif memory is not None:
+        sealing, memory, at = self._store.sealing, self.state.private.memory, np.array([slot])
+        if memory is not None:
             memory[slot] = LOST
             if sealing is not None and row.sealed is not None:
-                memory[slot] = sealing.open(name, row.events, row.sealed)
-        if self._setting.in_blocks and self._store.durable and not packing.of_epoch(row, self._epoch):
+                memory[slot] = sealing.open(self._names[slot], row.events, row.sealed)
+        if self._setting.in_blocks and not packing.of_epoch(row, self._epoch):
             self.state.put(at, blocks.cut(self._setting, self.state.take(at)))
 
     def _return(self, slot: int, row: UserRow) -> None:
@@ -150,36 +146,26 @@ class Live:
         self.state.put(np.array([slot], np.intp), packing.returned(self._setting, row, stub))
 
     def _claim(self, names: list[User]) -> Slots:
-        """Free slots for these users, others put aside where there is no room."""
-        missing, size = len(names) - len(self._free), len(self._names)
-        if missing > 0 and size < self.room:
-            more = min(self.room - size, max(missing, size, 64))
+        """Free slots for these users; where there is no room, those who were here longest ago leave."""
+        lacking, size = len(self._slot) + len(names) - self._room, len(self._names)
+        if lacking > 0:
+            taken = np.array(list(self._slot.values()), np.intp)
+            idle = taken[self._used[taken] < self._now]
+            leaving = idle[np.argsort(self._used[idle], kind="stable")][: max(lacking, self._room // 8)]
+            self._forget([self._names[k] for k in leaving.tolist()])
+        missing = len(names) - len(self._free)
+        if missing > 0:
+            more = max(missing, min(self._room - size, max(size, 64)))
             self.state = self.state.join(State.start(self._setting, more))
             self._ids, self._released, self._used = (
                 np.concatenate([each, np.zeros(more, np.int64)]) for each in (self._ids, self._released, self._used)
             )
             self._free += range(size + more - 1, size - 1, -1)
             self._names += [""] * more
-        if len(self._free) < len(names):
-            self._put_aside(len(names) - len(self._free))
         slots = [self._free.pop() for _ in names]
         for name, slot in zip(names, slots, strict=True):
             self._names[slot], self._slot[name], self._used[slot] = name, slot, self._now
         return np.array(slots, np.intp)
-
-    def _put_aside(self, lacking: int) -> None:
-        """Make room: those who were here longest ago leave."""
-        taken = np.array(list(self._slot.values()), np.intp)
-        idle = taken[self._used[taken] < self._now]
-        idle = idle[np.argsort(self._used[idle], kind="stable")]
-        leaving = idle[: max(lacking, self.room // 8 if self._small else 0)]
-        if not self._store.durable:
-            for slot in leaving.tolist() if self._setting.in_blocks or self._setting.remembered else ():
-                self._private[self._names[slot]] = self.state.take(np.array([slot], np.intp)).private
-            begun = leaving[self.state.steps[leaving] > 0]
-            if begun.size:
-                self._store.append(self._entry(begun, self._packed(begun), *NO_RELEASES))
-        self._forget([self._names[k] for k in leaving.tolist()])
 
     # what calls do with them
 
@@ -196,10 +182,6 @@ class Live:
         self.state.put(slots, after)
         return made
 
-    def known_seqs(self, names: Sequence[User]) -> dict[User, int]:
-        """The sequence number that comes next of those users who are live."""
-        return {name: int(self.state.steps[self._slot[name]]) for name in names if name in self._slot}
-
     def trackers(self, name: User) -> SecretTrackers | None:
         """The accounts of declared secrets of a user whom the store knows; None where no secret is declared."""
         slot = self.enter([name])[0]  # which may bring other arrays
@@ -211,24 +193,19 @@ class Live:
         np.add.at(self._released, slots[codes >= 0], 1)
         places = {slot: place for place, slot in enumerate(dict.fromkeys(slots.tolist()))}
         touched, owners = np.array(list(places), np.intp), np.array([places[slot] for slot in slots.tolist()])
-        states = self._packed(touched) if self._store.durable else b""
-        self._ids[touched] = self._store.append(self._entry(touched, states, owners, seqs, skips, codes, *columns))
-
-    def _packed(self, slots: Slots) -> bytes:
-        if not self._kept:
-            return packing.epoch_alone(self._setting, slots.size, self._epoch)
-        return packing.pack(self.state.take(slots), self._epoch)
-
-    def _entry(self, slots: Slots, states: bytes, *releases: Any) -> Entry:
-        counts = np.column_stack([self.state.steps[slots], self._released[slots]])
-        names: list[User] = [self._names[slot] for slot in slots.tolist()]
+        counts, states = np.column_stack([self.state.steps[touched], self._released[touched]]), b""
+        names: list[User] = [self._names[slot] for slot in places]
+        if self._kept:
+            states = packing.pack(self.state.take(touched), self._epoch)
+        elif self._store.durable:
+            states = packing.epoch_alone(self._setting, touched.size, self._epoch)
         sealed: list[bytes | None] | None = None
-        memory = self.state.private.memory
-        if memory is not None and self._store.sealing is not None:
-            private = zip(names, counts[:, 0].tolist(), memory[slots], strict=True)
-            sealed = [self._store.sealing.close(*each) for each in private]
-        ledger = self._ids[slots], names, counts, _figures(self.state, slots)
-        return Entry(*ledger, states, sealed, len(self._history) - 1, *releases)
+        memory, sealing = self.state.private.memory, self._store.sealing
+        if memory is not None and sealing is not None:
+            sealed = [sealing.close(*each) for each in zip(names, counts[:, 0].tolist(), memory[touched], strict=True)]
+        ledger = self._ids[touched], names, counts, _figures(self.state, touched)
+        entry = Entry(*ledger, states, sealed, len(self._history) - 1, owners, seqs, skips, codes, *columns)
+        self._ids[touched] = self._store.append(entry)
 
     def adopted(self, names: Sequence[User]) -> Iterator[tuple[Entry, int]]:
         """What the store has to keep of these users so that the last terms of the history are theirs; nothing is live.
@@ -331,12 +308,13 @@ def _taken_in(
 class OutOfOrder(InputError):
     """A sequence number that leaves others out, under the policy that refuses this.
 
-    `position` is the event's place in the call, `upcoming` the number that its user's event there had to have.
+    `position` is the event's place in the call, `upcoming` the number that its user's event there had to have. `all`
+    are those of every such event of the call, this one first.
     """
 
     def __init__(self, position: int, message: str, upcoming: int | None = None) -> None:
         super().__init__(message)
-        self.position, self.upcoming = position, upcoming
+        self.position, self.upcoming, self.all = position, upcoming, [self]
 
 
 class BeyondSecrets(InputError):
@@ -346,78 +324,75 @@ class BeyondSecrets(InputError):
     """
 
 
-class CallPlan(NamedTuple):
-    """What to do with the events of a group, by their places in it."""
+class Fresh(NamedTuple):
+    """New events of a call: their places in it, the slots of their users, and what each gives up first (None: none)."""
 
-    fresh: Places  # to be drawn, in this order
+    at: Places
+    who: Slots
+    skips: Ints | None
+
+    def take(self, some: Places) -> Fresh:
+        """Some of them."""
+        return Fresh(self.at[some], self.who[some], None if self.skips is None else self.skips[some])
+
+
+class CallPlan(NamedTuple):
+    """What to do with the events of a call, by their places in it."""
+
+    fresh: Fresh  # to be drawn, in this order
     rounds: list[Places]  # the same by number, in rounds that hold each user once
-    skips: Ints | None  # for each of them, events of its user to give up first; None: nowhere any
     old: Sequence[int] = ()  # released in an earlier call
     twice: Sequence[tuple[int, int]] = ()  # and the place of the same event earlier in this call
     late: Sequence[int] = ()  # given up a moment ago, for a later event of this call
 
 
-def plan_of(users: Places, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
-    """Sort the events of a group out; `upcoming` is the next sequence number of each event's user, before the call.
+def plan_of(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
+    """Sort the events of a call out; `upcoming` is the next sequence number of each event's user, before the call.
 
     Sequence numbers that are NEXT are filled in: each is the next one of its user.
 
     >>> plan = plan_of(np.array([0, 1, 0, 1]), np.array([5, 2, 6, 2]), np.array([5, 3, 5, 3]), "refuse")
-    >>> plan.fresh.tolist(), plan.old
+    >>> plan.fresh.at.tolist(), plan.old
     ([0, 2], [1, 3])
     """
     rounds = rounds_of(users)
-    if seqs[0] == NEXT:
+    if seqs.size and seqs[0] == NEXT:
         for turn, at in enumerate(rounds):
             seqs[at] = upcoming[at] + turn
     elif (seqs.size > 1 or seqs[0] != upcoming[0]) and not all(
         (seqs[at] == upcoming[at] + turn).all() for turn, at in enumerate(rounds)
     ):
-        fresh, skips, old, twice, late = _sorted_out(users.tolist(), seqs.tolist(), upcoming.tolist(), gaps)
-        given_up = np.array(skips, np.int64) if any(skips) else None
-        return CallPlan(np.array(fresh, np.intp), rounds_of(users[fresh]), given_up, old, twice, late)
-    return CallPlan(np.arange(users.size), rounds, None)
+        return _sorted_out(users, seqs, upcoming, gaps)
+    return CallPlan(Fresh(np.arange(users.size), users, None), rounds)
 
 
-def _sorted_out(
-    users: Sequence[Hashable], seqs: Sequence[int], upcoming: Sequence[int], gaps: Gaps
-) -> tuple[list[int], list[int], list[int], list[tuple[int, int]], list[int]]:
-    """The places of new events and how many each gives up, and those of old ones, of repeated and of late ones."""
-    ahead: dict[Hashable, int] = {}
-    first: dict[tuple[Hashable, int], int] = {}
+def _sorted_out(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
+    """The same where some events are not new, or leave others out."""
+    ahead: dict[int, int] = {}
+    first: dict[tuple[int, int], int] = {}
     fresh, skips, old, twice, late = list[int](), list[int](), list[int](), list[tuple[int, int]](), list[int]()
-    for k, (user, seq, known) in enumerate(zip(users, seqs, upcoming, strict=True)):
+    wrong: list[OutOfOrder] = []
+    for k, (user, seq, known) in enumerate(zip(users.tolist(), seqs.tolist(), upcoming.tolist(), strict=True)):
         expected = ahead.get(user, known)
         if (user, seq) in first:
             twice.append((k, first[user, seq]))
         elif seq < expected:
             (old if seq < known else late).append(k)
+        elif seq - expected > (MOST_SKIPPED if gaps == "skip" else 0):
+            said = f"event {k} has sequence number {seq}, and {expected} is next; send the missing events first"
+            if gaps == "skip":
+                said = f"event {k} leaves {seq - expected} events out, of at most {MOST_SKIPPED}; check the numbers"
+            wrong.append(OutOfOrder(k, said, expected))
         else:
-            if seq != expected:
-                _check_gap(k, seq, expected, gaps)
             ahead[user], first[user, seq] = seq + 1, k
             fresh.append(k)
             skips.append(seq - expected)
-    return fresh, skips, old, twice, late
-
-
-def first_gap(users: Sequence[User], seqs: Sequence[int], upcoming: dict[User, int], gaps: Gaps) -> OutOfOrder | None:
-    """What is wrong with the order of a call's events, if anything; else `upcoming` moves on behind them."""
-    try:
-        _sorted_out(users, seqs, [upcoming.get(user, 0) for user in users], gaps)
-    except OutOfOrder as error:
-        return error
-    for user, seq in zip(users, seqs, strict=True):
-        upcoming[user] = max(upcoming.get(user, 0), seq + 1)
-    return None
-
-
-def _check_gap(place: int, seq: int, expected: int, gaps: Gaps) -> None:
-    message = f"event {place} has sequence number {seq}, and {expected} is next; send the missing events first"
-    if gaps == "skip":
-        message = f"event {place} leaves {seq - expected} events out, of at most {MOST_SKIPPED}; check the numbers"
-    if gaps == "refuse" or seq - expected > MOST_SKIPPED:
-        raise OutOfOrder(place, message, expected)
+    if wrong:
+        wrong[0].all = wrong
+        raise wrong[0]
+    at = np.array(fresh, np.intp)
+    given_up = np.array(skips, np.int64) if any(skips) else None
+    return CallPlan(Fresh(at, users[at], given_up), rounds_of(users[at]), old, twice, late)
 
 
 class SentBatch(NamedTuple):
@@ -429,30 +404,6 @@ class SentBatch(NamedTuple):
 
 
 Seen = Callable[[list[User], Made | SentBatch], None]
-
-
-class Fresh(NamedTuple):
-    """The new events of a group: their places in the call, the slots of their users, and what each gives up first."""
-
-    at: Places
-    who: Slots
-    skips: Ints | None
-
-    def take(self, some: Places) -> Fresh:
-        """Some of them."""
-        return Fresh(self.at[some], self.who[some], None if self.skips is None else self.skips[some])
-
-
-def nothing_yet(setting: Terms, seqs: Ints) -> Releases:
-    """Releases of events with these numbers before any is made."""
-    codes, leakages = np.empty(seqs.size, np.int64), np.empty(seqs.size)
-    codes.fill(REFUSED)
-    leakages.fill(np.nan)
-    sent: list[tuple[Path, Ints] | None] | None = [None] * seqs.size if setting.in_batches else None
-    blocks = None
-    if setting.in_blocks:
-        blocks = InBlocks(np.full(seqs.size, -1), np.full(seqs.size, -1), np.zeros(seqs.size))
-    return Releases(codes, seqs, np.zeros(seqs.size), np.zeros(seqs.size, bool), leakages, sent, None, blocks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -470,42 +421,33 @@ class Call:
     seen: Seen | None = None  # sees whatever is made: whose it is, and what anyone knows of it
 
     def play(
-        self, group: Places, live: Live, store: StateStore, randomness: Randomness | KeyedRandomness, gaps: Gaps
-    ) -> tuple[bool, Exception | None]:
-        """Make the events of a group, whose users can all be live; those released before are given back.
+        self, live: Live, store: StateStore, randomness: Randomness | KeyedRandomness, gaps: Gaps
+    ) -> Exception | None:
+        """Make the new events, and give back those released before; why it ended early, if it did.
 
-        Whether anything was drawn, which then stands, and why it ended early, if it did.
+        What was drawn before then stands.
         """
-        slots, plan, fresh = self._plan(group, live, gaps)
+        slots, made = live.enter(self.names), self.made
+        plan = plan_of(slots, made.seqs, live.state.steps[slots], gaps)
         if plan.old:
-            self._find_old([int(group[k]) for k in plan.old], store)
-        failure = self._fails(fresh, live) or self._draw(fresh, plan.rounds, live, randomness)
-        done = fresh if failure is None else fresh.take(np.flatnonzero(self.made.codes[fresh.at] != REFUSED))
+            self._find_old(plan.old, store)
+        done = plan.fresh
+        failure = self._fails(done, live) or self._draw(done, plan.rounds, live, randomness)
+        if failure is not None:
+            done = done.take(np.flatnonzero(made.codes[done.at] != REFUSED))
         if done.at.size:
             self._keep(done, live)
         for k in plan.late:
-            seq = int(self.made.seqs[group[k]])
-            if seq < live.state.steps[slots[k]]:
-                self._give_back(int(group[k]), Stored(seq, GAP, 0.0, None, None, ()))
+            if made.seqs[k] < live.state.steps[slots[k]]:
+                self._give_back(k, Stored(int(made.seqs[k]), GAP, 0.0, None, None, ()))
         for k, first in plan.twice:
-            self._copy(int(group[k]), int(group[first]))
-        return done.at.size > 0, failure
+            made.codes[k], made.epsilons[k] = made.codes[first], made.epsilons[first]
+            made.replayed[k] = not made.refused[first]
+            if made.sent is not None:
+                made.sent[k] = made.sent[first]
+        return failure
 
-    def check(self, group: Places, live: Live, gaps: Gaps) -> None:
-        """Refuse wrong times of a group, or more events than were promised for, before any group is drawn."""
-        failure = self._fails(self._plan(group, live, gaps)[2], live)
-        if failure is not None:
-            raise failure
-
-    def _plan(self, group: Places, live: Live, gaps: Gaps) -> tuple[Slots, CallPlan, Fresh]:
-        """Have the users of a group live, and sort its events out."""
-        slots = live.enter([self.names[k] for k in group.tolist()])
-        numbers = self.made.seqs[group]
-        plan = plan_of(slots, numbers, live.state.steps[slots], gaps)
-        self.made.seqs[group] = numbers
-        return slots, plan, Fresh(group[plan.fresh], slots[plan.fresh], plan.skips)
-
-    def _find_old(self, old: list[int], store: StateStore) -> None:
+    def _find_old(self, old: Sequence[int], store: StateStore) -> None:
         """Give back what was released before, as far as the store keeps it."""
         events: dict[User, dict[int, int]] = {}
         for k in old:
@@ -526,25 +468,19 @@ class Call:
         if made.sent is not None and stored is not None and stored.path is not None:
             made.sent[k] = stored.path, np.array(stored.codes, np.int64)
 
-    def _copy(self, k: int, first: int) -> None:
-        made = self.made
-        made.codes[k], made.epsilons[k] = made.codes[first], made.epsilons[first]
-        made.replayed[k] = not made.refused[first]
-        if made.sent is not None:
-            made.sent[k] = made.sent[first]
-
     def _draw(
         self, fresh: Fresh, rounds: list[Places], live: Live, randomness: Randomness | KeyedRandomness
     ) -> Exception | None:
         """Make the new events, in rounds, batches one by one. What fails ends it, and takes back nothing before it."""
         source = randomness.of(self.names, self.made.seqs) if isinstance(randomness, KeyedRandomness) else randomness
-        if self.setting.in_batches:
-            rounds = [np.array([k]) for k in range(fresh.at.size)]
-        for some in rounds:
-            try:
-                self._turn(fresh.take(some), live, source)
-            except Exception as error:
-                return error
+        most = 1 if self.setting.in_batches else live.together
+        order = [np.arange(fresh.at.size)] if self.setting.in_batches else rounds
+        for some in order:
+            for at in range(0, some.size, most):
+                try:
+                    self._turn(fresh.take(some[at : at + most]), live, source)
+                except Exception as error:
+                    return error
         return None
 
     def _turn(self, some: Fresh, live: Live, source: Randomness) -> None:
@@ -612,15 +548,14 @@ class Call:
             return
         if fresh.skips is not None and ((fresh.skips == seqs) & (seqs > 0)).any():
             raise InputError("secrets that follow the clock need the first event of each stream; send it first")
-        _, first, whose = np.unique(fresh.who, return_index=True, return_inverse=True)
-        began = self._first_slots(fresh.take(first), live)
-        stream.check_slots(began[whose], seqs, self.setting.slots.numbers(times))
+        stream.check_slots(self._first_slots(fresh, live), seqs, self.setting.slots.numbers(times))
 
     def _first_slots(self, fresh: Fresh, live: Live) -> Ints:
-        """The slot of time in which the stream of each of these new events began, or begins with it."""
+        """The slot of time in which the stream of each new event began, or begins with the first of them."""
         assert self.times is not None
         here = self.setting.slots.numbers(self.times[fresh.at]) - self.made.seqs[fresh.at]
-        return np.where(live.state.steps[fresh.who] > 0, live.state.first[fresh.who], here)
+        _, first, whose = np.unique(fresh.who, return_index=True, return_inverse=True)
+        return np.where(live.state.steps[fresh.who] > 0, live.state.first[fresh.who], here[first][whose])
 
     def _check_room(self, fresh: Fresh, live: Live) -> None:
         """Refuse more events of a user than declared secrets were promised for, or more left out than they can pass."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
-import weakref
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -33,7 +31,7 @@ GAP = -2  # the code of an event whose place was given up, because a later one c
 ERASED = -9  # the code of what stands for all releases of a user who was erased
 POSITION = "position "  # before a source, in the name of the fact that has its position
 LATEST = ":latest:"  # between a bridge and a user, in the name of the position that has the time of the latest event
-NUMBERS = ":numbers"  # after a bridge, in the name of the position that has the numbers of events by WHAT/USER
+NUMBERS = ":numbers"  # after a bridge, in the name of a position that has the number of an event, as {"WHAT/USER": 7}
 MOST_POSITION = 1 << 20  # bytes of a position: enough for what says how far a source was read
 
 
@@ -242,10 +240,7 @@ def _fits(value: object) -> bool:
 
 
 class Memory:
-    """A state store in memory, for as long as the process runs.
-
-    States that there is no room for lie in a temporary file without a name; they follow from the releases, so nothing
-    in it is private.
+    """A state store in memory, for as long as the process runs; all users stay live beside it.
 
     Parameters:
         releases: whether they are kept. Without them an event that comes a second time is not drawn again, and what it
@@ -261,7 +256,6 @@ class Memory:
         self._counts, self._figures = np.zeros((0, 2), np.int64), np.zeros((0, 4))
         self._calls: list[tuple[Entry, Ints]] = []  # the latest ones, whose releases are not sorted by user yet
         self._disclosed: dict[int, list[Stored]] = {}  # those before
-        self._aside: sqlite3.Connection | None = None  # a temporary file
         self._facts: dict[str, Position | None] = {}
 
     def transaction(self) -> AbstractContextManager[None]:
@@ -273,14 +267,10 @@ class Memory:
         return [None if (k := self._index.get(name)) is None else self._row(k) for name in names]
 
     def _row(self, user: int) -> UserRow:
-        ask, aside = "SELECT state FROM aside WHERE id = ?", None
-        if self._aside is not None:
-            aside = self._aside.execute(ask, (user,)).fetchone()
-        ledger = [*self._counts[user].tolist(), *self._figures[user].tolist()]
-        return UserRow(*[user, *ledger, b"" if aside is None else aside[0]])
+        return UserRow(*[user, *self._counts[user].tolist(), *self._figures[user].tolist(), b""])
 
     def append(self, entry: Entry) -> Ints:
-        """Keep counts and figures, the releases where they are wanted, and states in the temporary file."""
+        """Keep counts and figures, and the releases where they are wanted."""
         ids, new = entry.ids, np.flatnonzero(entry.ids == NEW)
         if new.size:
             ids, first = ids.copy(), len(self._index)
@@ -295,13 +285,6 @@ class Memory:
         self._counts[ids], self._figures[ids] = entry.counts, entry.figures
         if self.keeps_releases and entry.owners.size:
             self._calls.append((entry, ids))
-        if entry.states:
-            if self._aside is None:
-                self._aside = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-                weakref.finalize(self, self._aside.close)
-                self._aside.execute("CREATE TABLE aside (id INTEGER PRIMARY KEY, state BLOB)")
-            rows = [(user, state) for user, (*_, state, _) in zip(ids.tolist(), entry.rows, strict=True)]
-            self._aside.executemany("INSERT OR REPLACE INTO aside VALUES (?, ?)", rows)
         return ids
 
     def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
@@ -329,4 +312,4 @@ class Memory:
         self._facts.update(facts)
 
     def close(self) -> None:
-        """Nothing is open but the temporary file, which goes with the store."""
+        """Nothing is open."""

@@ -16,7 +16,6 @@ from itertools import islice
 from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core.errors import DataError, InputError, SeqveilError, UnknownSymbol, option
 from seqveil.core.kernel import Floats, Ints
@@ -33,7 +32,7 @@ from seqveil.core.randomness import (
 from seqveil.core.times import Time, seconds
 from seqveil.engine import upkeep
 from seqveil.engine.budget import TIMELESS
-from seqveil.engine.calls import NEXT, Call, Gaps, Live, OutOfOrder, Seen, first_gap, nothing_yet, plan_of
+from seqveil.engine.calls import NEXT, Call, Gaps, Live, Seen
 from seqveil.engine.policy import Policy, policy_of
 from seqveil.engine.releases import Account, Accounts, Release, Releases
 from seqveil.engine.secrets import SecretTotal, totals
@@ -281,7 +280,7 @@ class CodeStreams:
             stamps = None if times is None else seconds(times)
             if stamps is None or stamps.shape != (count,):
                 raise InputError(TIMELESS_SECRETS if self.setting.clocked else TIMELESS)
-        made = nothing_yet(self.setting, numbers.astype(np.int64))
+        made = Releases.start(self.setting, numbers.astype(np.int64))
         return Call(self.setting, names, stamps, made, raw, seen=self._seen, **how)
 
     def _run(self, call: Call, positions: Noted = None) -> Releases:
@@ -297,47 +296,16 @@ class CodeStreams:
                 # the disk failed, whatever was drawn; what is live may be ahead of the file, so it is read again
                 self._live.undo(call.names)
                 raise
-            self.committed = time.time()
-        if failure is None:
-            return made
-        raise _with(failure, made)
+            if failure is None:
+                self.committed = time.time()
+                return made
+            self._live.undo(call.names)
+        if isinstance(failure, SeqveilError):
+            failure.made = made
+        raise failure
 
-    def _play(self, call: Call) -> Exception | None:
-        """Release the groups one by one; why it ended early, if it did: then what was drawn before stands."""
-        groups = list(self._groups(call.names))
-        if len(groups) > 1:  # the first group could be drawn before the next is known to be wrong
-            self._check(call, groups)
-        drawn = False
-        for group in groups:
-            stands, failure = call.play(group, self._live, self._store, self._randomness, self.gaps)
-            drawn = drawn or stands
-            if failure is not None and not drawn:  # nothing to keep: the call leaves no trace
-                raise _with(failure, call.made)
-            if failure is not None:
-                return failure
-        return None
-
-    def _groups(self, names: Sequence[User]) -> Iterator[NDArray[np.intp]]:
-        """The events in groups whose users can be live together."""
-        if len(names) <= self._live.room or len(everyone := list(dict.fromkeys(names))) <= self._live.room:
-            if names:
-                yield np.arange(len(names))
-            return
-        number = {name: k // self._live.room for k, name in enumerate(everyone)}
-        groups = np.array([number[name] for name in names], np.intp)
-        for group in range(int(groups.max()) + 1):
-            yield np.flatnonzero(groups == group)
-
-    def _check(self, call: Call, groups: Sequence[NDArray[np.intp]]) -> None:
-        """Refuse a wrong order, wrong times, or more events than were promised for; nothing is drawn."""
-        if call.made.seqs[0] != NEXT:
-            everyone = {name: k for k, name in enumerate(dict.fromkeys(call.names))}
-            upcoming = np.array([0 if row is None else row.events for row in self._store.find(list(everyone))])
-            users = np.array([everyone[name] for name in call.names], np.intp)
-            plan_of(users, call.made.seqs, upcoming[users], self.gaps)
-        if self.setting.timed or self.setting.trackers is not None:
-            for group in groups:
-                call.check(group, self._live, self.gaps)
+    def _play(self, call: Call) -> BaseException | None:
+        return call.play(self._live, self._store, self._randomness, self.gaps) if call.names else None
 
     def _note_positions(self, made: Releases, positions: Noted) -> BaseException | None:
         """Write the positions; a function that fails takes back nothing but them.
@@ -352,22 +320,6 @@ class CodeStreams:
             return error
         self._store.set_facts({POSITION + source: position for source, position in found.items()})
         return None
-
-    def misplaced(self, calls: Sequence[tuple[Sequence[User], Sequence[int]]]) -> list[OutOfOrder | None]:
-        """Which of several calls, each of users and sequence numbers, would be refused for their order.
-
-        Each is looked at after those before it that would not be. Nothing is changed.
-        """
-        with self._lock:
-            # whose first event this is, as far as is known, cannot have left any out: that needs no look at the store
-            later = {self._named(user) for names, seqs in calls for user, seq in zip(names, seqs, strict=True) if seq}
-            upcoming = self._live.known_seqs([self._named(user) for names, _ in calls for user in names])
-            unknown = [user for user in later if user not in upcoming]
-            if unknown:
-                with self._store.transaction():
-                    rows = self._store.find(unknown)
-                upcoming |= {user: 0 if row is None else row.events for user, row in zip(unknown, rows, strict=True)}
-        return [first_gap(names, seqs, upcoming, self.gaps) for names, seqs in calls]
 
     # what is kept of users
 
@@ -457,10 +409,10 @@ class CodeStreams:
         file.check_place()
         return upkeep.backup(file.path, path)
 
-    def erase(self, users: Users) -> tuple[int, list[str]]:
-        """Take users out of the state file, all or none, as `seqveil state erase` does: releases, state and name.
+    def erase(self, users: Users) -> int:
+        """Take users out of the state file, all or none, as `seqveil state erase` does: releases, state and name; how
+        many releases that were.
 
-        Returns how many releases that were, and the sources whose positions still have one of the names in them.
         Whoever releases waits meanwhile, for the file is written anew. The totals of the accounts stay, each under a
         keyed hash of the name.
         """
@@ -519,12 +471,6 @@ class CodeStreams:
     def _named(self, user: Any, where: str = "") -> Any:
         """A user's name; in memory anything hashable may be one."""
         return user_name(user, where) if self._store.durable else known_as(user)
-
-
-def _with(failure: BaseException, made: Releases) -> BaseException:
-    if isinstance(failure, SeqveilError):
-        failure.made = made
-    return failure
 
 
 class Streams(CodeStreams):

@@ -18,8 +18,8 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import key_file, key_mark
 from seqveil.engine import packing, sqlite
 from seqveil.engine.packing import Sealing
-from seqveil.engine.sqlite import SALT, FilePath, SqliteStore, is_damage, reading
-from seqveil.engine.store import ERASED, LATEST, NUMBERS, POSITION, Damaged, NoSuchUser, StoreError, UserRow
+from seqveil.engine.sqlite import SALT, SETTING, FilePath, SqliteStore, is_damage, reading
+from seqveil.engine.store import ERASED, LATEST, NUMBERS, Damaged, NoSuchUser, StoreError, UserRow
 from seqveil.engine.terms import Terms, refuse_other
 
 SPENDS = "a new file, whose ledger begins at zero: what was disclosed before would no longer count against any budget"
@@ -52,15 +52,13 @@ def opened(path: FilePath, setting: Terms, private: bool, key: bytes | None, mus
 
 def _agree(file: SqliteStore, setting: Terms, private: bool, key: bytes | None) -> None:
     """Write down what the file is for, or refuse to use it for something else."""
-    known = file.fact("setting")
-    if known is None:
-        if not file.begun:
-            raise DataError(f"{file.name}: does not say what it is for; it is damaged, restore it from a backup")
-        facts = {"setting": setting.signature, "private": "yes" if private else "no", "begun": repr(time.time())}
+    if file.begun:
+        file.begin()
+        facts = {SETTING: setting.signature, "private": "yes" if private else "no", "begun": repr(time.time())}
         mark = None if key is None else key_mark(key)
         file.set_facts(facts | {f"{MODEL}0": setting.model.to_bytes(), KEY_MARK: mark})
         return
-    refuse_other(json.loads(known), json.loads(setting.signature), f"{file.name}:", SPENDS)
+    refuse_other(json.loads(file.fact(SETTING)), json.loads(setting.signature), f"{file.name}:", SPENDS)
     if file.fact("private") == "yes" and not private:
         raise InputError(f"{file.name}: holds private releases, so a seed cannot go on with it; leave it out")
     if private:
@@ -109,17 +107,14 @@ def adopt(store: SqliteStore, history: Sequence[Terms]) -> int:
             ledger = packing.beyond(stub)
             store.rewrite(name, row._replace(most=ledger.most, least=ledger.least))
     model = {f"{MODEL}{len(history) - 1}": history[-1].model.to_bytes()}
-    store.set_facts({"setting": history[-1].signature, **model})
+    store.set_facts({SETTING: history[-1].signature, **model})
     (erased,) = store.sql.execute("SELECT count(*) FROM releases WHERE code = ?", (ERASED,)).fetchone()
     return int(erased)
 
 
 def accept(path: FilePath) -> None:
-    """Go on with a state file that is not the latest one: a copy put in its place, or one that lost transactions.
-
-    From now on it draws from randomness of its own, and what `FILE-lock` says of missing transactions is dropped.
-    """
-    with closing(SqliteStore(path, must_exist=True, accept=True)) as store, store.transaction():
+    """Go on with a copy that was put in the place of a state file: from now on it draws from randomness of its own."""
+    with closing(SqliteStore(path, must_exist=True)) as store, store.transaction():
         store.begin_epoch()
 
 
@@ -193,9 +188,6 @@ def backup(path: FilePath, copy: FilePath) -> Verified:
                 reason = f"a copy cannot be written here ({error.strerror}); name another file"
             raise StoreError(f"{shown}: {reason}") from None
         try:
-            for beside in BESIDE:  # what an earlier one left would be taken for its own
-                with suppress(FileNotFoundError):
-                    os.unlink(target + beside)
             with sqlite.disclosed(shown), closing(sqlite.connect(target)) as made:
                 records.sql.backup(made)  # one step: a snapshot that writers need not wait for
                 made.execute("DELETE FROM facts WHERE name = ?", (sqlite.EPOCH,))
@@ -217,20 +209,17 @@ def backup(path: FilePath, copy: FilePath) -> Verified:
 # erasing people
 
 
-def erase(path: FilePath, names: Sequence[str], key: bytes | None) -> tuple[int, list[str]]:
+def erase(path: FilePath, names: Sequence[str], key: bytes | None) -> int:
     """Take users out of a state file that nobody has open, as `erase_from` does."""
     with closing(SqliteStore(path, must_exist=True)) as store:
         return erase_from(store, names, key)
 
 
-def erase_from(store: SqliteStore, names: Sequence[str], key: bytes | None) -> tuple[int, list[str]]:
-    """Take users out of a state file that this process has open: their releases, states and names.
-
-    Returns how many releases that were, and the sources whose positions still have one of the names in them: what a
-    source wrote down to know how far it was read is its own.
+def erase_from(store: SqliteStore, names: Sequence[str], key: bytes | None) -> int:
+    """Take users out of a state file that this process has open: releases, states and names; how many releases.
 
     The total of each ledger stays under a keyed hash of the name, so that who comes back is charged what was spent
-    before. A copy of the file from before has them still.
+    before. A copy of the file from before has them still, and so may a position that is not a bridge's.
 
     Parameters:
         store: the open file; nothing else may use it meanwhile.
@@ -251,10 +240,13 @@ def erase_from(store: SqliteStore, names: Sequence[str], key: bytes | None) -> t
         for name, row in zip(wanted, rows, strict=True):
             if row is not None and not row.erased and store.hasher is not None:
                 releases += _erase(store, row, store.hasher(name))
-        left = _tidy_bridges(store, wanted)
+        for fact, value in store.facts().items():  # what bridges keep of a user has the name in it
+            event = next(iter(json.loads(value)), "") if fact.endswith(NUMBERS) and str(value)[:1] == "{" else ""
+            if fact.partition(LATEST)[2] in wanted or event.partition("/")[2] in wanted:
+                store.set_facts({fact: None})
         store.begin_epoch()  # who comes back then draws from other randomness
     store.rewritten()
-    return releases, left
+    return releases
 
 
 def _erase(store: SqliteStore, row: UserRow, hashed: bytes) -> int:
@@ -282,23 +274,3 @@ def follow_erased(store: SqliteStore, key: bytes | None) -> None:
         store.hasher = lambda name: blake2b(
             name.encode(), key=secret, digest_size=HASH, person=b"seqveil-erased"
         ).digest()
-
-
-def _tidy_bridges(store: SqliteStore, names: Sequence[str]) -> list[str]:
-    """Take names out of what bridges keep, the time of the latest event and the numbers of events that may come again;
-    the sources that still have one of them."""
-    left = []
-    for fact, value in store.facts().items():
-        source, content = fact.removeprefix(POSITION), value if isinstance(value, bytes) else str(value).encode()
-        if source == fact:  # no position
-            continue
-        if source.partition(LATEST)[2] in names:
-            store.set_facts({fact: None})
-        elif source.endswith(NUMBERS) and content[:1] == b"{":
-            numbers = json.loads(content)
-            kept = {ident: number for ident, number in numbers.items() if ident.partition("/")[2] not in names}
-            store.set_facts({fact: json.dumps(kept, separators=(",", ":"))})
-        # in JSON a name may be written with its letters escaped
-        elif any(name.encode() in content or json.dumps(name)[1:-1].encode() in content for name in names):
-            left.append(source)
-    return left

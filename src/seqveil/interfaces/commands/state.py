@@ -259,14 +259,9 @@ def erase(
     from seqveil.core.randomness import key_file
     from seqveil.engine.upkeep import erase as take_out
 
-    releases, left = take_out(file, user, None if key is None else key_file(key))
+    releases = take_out(file, user, None if key is None else key_file(key))
     gone = f"{count(len(set(user)), 'user')} and {count(releases, 'release')} from {file}"
     lines([("erased", f"{gone}; the total of the account is kept under a keyed hash of the name")])
-    for source in left:
-        note(
-            f"what {source} wrote down of how far it was read still has the name in it; let it read on, and run this "
-            "again afterwards"
-        )
 
 
 def _history_of(file: Path) -> list[Terms]:
