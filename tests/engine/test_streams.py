@@ -12,7 +12,6 @@ from seqveil.core.errors import InputError, UnknownSymbol
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KeyedRandomness, SeededRandomness
 from seqveil.core.secrets import SecretTrackers, ever
-from seqveil.engine import packing
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import Memory
@@ -184,15 +183,13 @@ def leaked(at, column):
     return np.abs(np.log(column / (at @ column))).max()
 
 
-@pytest.mark.parametrize("small", [4096, 0], ids=["kept", "replayed"])
 @pytest.mark.parametrize("policy", [
     Policy(epsilon=0.7, mechanism="balanced", budget=4.0),
     Policy(epsilon=0.7, mechanism="balanced", budget=Budget(per_window=1.2, seconds=2.5, when_spent="stop")),
     Policy(secrets=[ever(2, epsilon=0.6, window=4)], side_information=0),
 ], ids=["total", "window", "secrets"])  # fmt: skip
-def test_a_file_goes_on_as_memory_does(tmp_path, monkeypatch, small, policy):
-    """Restarted after each model, with gaps, with users who are not live, and with states that follow from releases."""
-    monkeypatch.setattr(packing, "SMALL", small)
+def test_a_file_goes_on_as_memory_does(tmp_path, policy):
+    """Restarted after each model, with gaps, and with users who are not live."""
     models, users, rng = (
         [chain(seed)[2] for seed in (1, 2, 3)],
         [f"user {k}" for k in range(5)],

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,6 @@ from seqveil.engine.releases import EARLIER, Path, Releases
 from seqveil.engine.store import ERASED, GAP, NEW, Entry, Erased, StateStore, Stored, UserRow, batch_text, with_gaps
 from seqveil.engine.stream import LOST, NOTHING, REFUSED, Done, State, Terms, allowance, skipped
 from seqveil.engine.stream import rounds as rounds_of
-
-if TYPE_CHECKING:
-    from seqveil.engine.sqlite import SqliteRecords
 
 Gaps = Literal["refuse", "skip"]
 Places = NDArray[np.intp]
@@ -56,12 +53,8 @@ class Live:
 
     def __init__(self, history: Sequence[Terms], store: StateStore, memory: int) -> None:
         self._history, self._setting, self._store = history, history[-1], store
-        width, self._small = packing.width(self._setting), packing.small(self._setting)
-        # as it is; else users come back by replay of their releases
-        self._kept = store.durable and (self._small or not store.keeps_releases)
-        self._epoch = packing.epoch_of(store.salt)
-        self._room = max(1, memory // (2 * width + BESIDE if self._small else 4 * width))
-        self._room = self._room if store.durable else sys.maxsize
+        width, self._epoch = packing.width(self._setting), packing.epoch_of(store.salt)
+        self._room = max(1, memory // (2 * width + BESIDE)) if store.durable else sys.maxsize
         self.together = max(1, memory // (16 * width))  # users whose step fits in memory
         self._remembers = not store.durable or store.sealing is not None  # else kernels go by symbol, from the first on
         self.state = State.start(self._setting, 0)
@@ -114,7 +107,10 @@ class Live:
                 back.setdefault(len(row.state), []).append((slot, row))
         for group in back.values():
             at, known = np.array([slot for slot, _ in group], np.intp), [row for _, row in group]
-            self.state.put(at, restored(self._history, self._store, known, self._kept, self._remembers))
+            if self._store.durable:
+                self.state.put(at, packing.unpack(self._setting, known))
+            else:  # memory has adopted another model
+                self.state.put(at, replayed(self._history, [list(self._store.releases(row)) for row in known]))
             for slot, row in group:
                 self._find_private(slot, row)
 
@@ -134,12 +130,12 @@ class Live:
 
     def _return(self, slot: int, row: UserRow) -> None:
         """Someone who was erased comes back: a new stream, whose budget goes on."""
-        if self._setting.trackers is not None or not self._small:
+        if self._setting.trackers is not None:
             name = self._names[slot]
             self._forget([name])
             raise Erased(
-                f"{self._store.name}: a user was erased, and with declared secrets or states this large nothing more "
-                "can be released of this user; all others go on",
+                f"{self._store.name}: a user was erased, and with declared secrets nothing more can be released of "
+                "this user; all others go on",
                 [name],
             )
         stub = next(self._store.releases(row), None)
@@ -193,12 +189,9 @@ class Live:
         np.add.at(self._released, slots[codes >= 0], 1)
         places = {slot: place for place, slot in enumerate(dict.fromkeys(slots.tolist()))}
         touched, owners = np.array(list(places), np.intp), np.array([places[slot] for slot in slots.tolist()])
-        counts, states = np.column_stack([self.state.steps[touched], self._released[touched]]), b""
+        counts = np.column_stack([self.state.steps[touched], self._released[touched]])
         names: list[User] = [self._names[slot] for slot in places]
-        if self._kept:
-            states = packing.pack(self.state.take(touched), self._epoch)
-        elif self._store.durable:
-            states = packing.epoch_alone(self._setting, touched.size, self._epoch)
+        states = packing.pack(self.state.take(touched), self._epoch) if self._store.durable else b""
         sealed: list[bytes | None] | None = None
         memory, sealing = self.state.private.memory, self._store.sealing
         if memory is not None and sealing is not None:
@@ -219,7 +212,7 @@ class Live:
             rows = [row for row in self._store.find(some) if row is not None]
             state = replayed(self._history, [list(self._store.releases(row)) for row in rows], self._remembers)
             state = replace(state, spent=np.array([row.spent for row in rows]), ldp=np.array([row.ldp for row in rows]))
-            states = packing.pack(state, self._epoch) if self._kept else b""
+            states = packing.pack(state, self._epoch) if self._store.durable else b""
             ledger = np.array([row.id for row in rows]), some, np.array([row[1:3] for row in rows], np.int64)
             sealed = [row.sealed for row in rows]
             entry = Entry(*ledger, _figures(state, slice(None)), states, sealed, 0, *NO_RELEASES)
@@ -238,19 +231,6 @@ def _beyond(setting: Terms, state: State) -> int:
     for k, trackers in enumerate(() if state.trackers is None else state.trackers):
         past[k] |= any(each.worst.worst(each.secret.sides) > each.secret.total for each in trackers.worst())
     return int(past.sum())
-
-
-def restored(
-    history: Sequence[Terms], store: StateStore | SqliteRecords, rows: Sequence[UserRow], kept: bool | None = None,
-    remembers: bool = True,
-) -> State:  # fmt: skip
-    """The states of users as a store has them, all of one size where they are kept as they are; else by replay.
-
-    Whether they are `kept` follows from the terms where it is not said, as in a state file.
-    """
-    if packing.small(history[-1]) if kept is None else kept:
-        return packing.unpack(history[-1], rows)
-    return replayed(history, [list(store.releases(row)) for row in rows], remembers)
 
 
 def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]], remembers: bool = True) -> State:

@@ -1,12 +1,9 @@
 """A user's state as bytes: its public part, which a store keeps beside the ledger and the releases, and what seals the
 private part.
 
-A small state is kept as it is. A large one (an alphabet of thousands: a belief over 43,097 symbols is 340 KB) follows
-from the releases, so a user who comes back may be replayed from them, which is exact and costs no budget.
-
 All numbers are kept to the last bit. What follows from model and secrets alone (the tables of `core.secrets.ahead`) is
 not written: the setting has it. Nor is the hidden bit of a running block, which follows from the key; of blocks the
-epoch of the store is kept, also where a state is replayed, for the key gives another bit in another epoch.
+epoch of the store is kept, for the key gives another bit in another epoch.
 """
 
 from __future__ import annotations
@@ -31,8 +28,6 @@ from seqveil.engine.stream import State, Terms
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-SMALL = 4096  # bytes of state a user may have and still always be kept as it is
-WITH_SECRETS = 16  # times as many with declared secrets: computing those again takes a millisecond a release
 NONCE = 12
 # what changes of the account of a secret
 CHANGING = ("step", "now", "unseen", "ended", "records", "current", "gone", "disclosed_all")
@@ -42,11 +37,6 @@ Take = Callable[[int], Floats]  # the next so many numbers
 def width(setting: Terms) -> int:
     """Bytes of a user's state; with declared secrets, whose accounts grow, about as many as they come to."""
     return len(pack(State.start(setting), 0.0)) * (1 if setting.trackers is None else 2)
-
-
-def small(setting: Terms) -> bool:
-    """Whether states are small enough to be kept as they are, whatever else is kept."""
-    return width(setting) <= SMALL * (1 if setting.trackers is None else WITH_SECRETS)
 
 
 def pack(state: State, epoch: float) -> bytes:
@@ -107,11 +97,6 @@ def _each_array(state: State, act: Callable[[Any], Any]) -> State:
 def epoch_of(salt: bytes) -> float:
     """The epoch of a store as a number: blocks that were begun in another have lost their bits."""
     return float(int.from_bytes(blake2b(salt, digest_size=6, person=b"seqveil-epoch").digest(), "little"))
-
-
-def epoch_alone(setting: Terms, users: int, epoch: float) -> bytes:
-    """What is kept of so many states that are replayed: nothing, but of blocks the epoch, behind an empty window."""
-    return np.tile(np.array([0.0, epoch], "<f8"), users).tobytes() if setting.in_blocks else b""
 
 
 def of_epoch(row: UserRow, epoch: float) -> bool:

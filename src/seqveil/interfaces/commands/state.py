@@ -121,7 +121,7 @@ def account(file: StateFile, user: Users = None, json: o.Json = False) -> None:
 
 def _figures(found: SqliteRecords, history: Sequence[Terms], name: str, row: UserRow) -> dict[str, Any]:
     """A user's account by name, leakage in nats, with what was disclosed about each declared secret."""
-    from seqveil.engine.calls import restored
+    from seqveil.engine.packing import unpack
     from seqveil.engine.releases import SecretAccount
 
     leakage = {"leakage": max(row.most, -row.least, 0.0), "most": row.most, "least": row.least}
@@ -129,7 +129,7 @@ def _figures(found: SqliteRecords, history: Sequence[Terms], name: str, row: Use
     figures |= {"epsilon_spent": row.spent, "ldp": row.ldp}
     if not history or history[-1].trackers is None or not row.events:
         return figures
-    trackers = restored(history, found, [row]).trackers
+    trackers = unpack(history[-1], [row]).trackers
     assert trackers is not None
     own = [SecretAccount.of(each) for each in trackers[0].worst()]
     kept = ("name", "epsilon", "log_odds", "lowest", "highest", "worst")
